@@ -1,0 +1,1 @@
+//! Writing a complete ext4 file system in one sequential pass.

@@ -1,0 +1,1 @@
+//! Reading XFS from a byte source.
