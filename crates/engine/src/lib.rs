@@ -1,1 +1,2 @@
-//! engine
+//! The engine.
+pub mod store;

@@ -1,0 +1,331 @@
+//! An entry: one path and its metadata, a row of a catalog.
+//!
+//! Paths are bytes without a leading slash. `parent` and `name` are reference-counted slices, so that a directory's
+//! children share one parent. Layout and meaning of every field: docs/FORMAT.md, section 8.
+
+use crate::id::ChunkId;
+use bytes::Bytes;
+use std::cmp::Ordering;
+
+/// What a path leads to. The numbers are format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Regular file.
+    File = 1,
+    /// Directory.
+    Directory = 2,
+    /// Symbolic link.
+    Symlink = 3,
+    /// Block device.
+    BlockDevice = 4,
+    /// Character device.
+    CharDevice = 5,
+    /// Named pipe.
+    Fifo = 6,
+    /// Socket: recorded, never restored.
+    Socket = 7,
+}
+
+impl Kind {
+    /// From the number in a catalog.
+    pub fn from_number(number: i32) -> Option<Kind> {
+        Some(match number {
+            1 => Kind::File,
+            2 => Kind::Directory,
+            3 => Kind::Symlink,
+            4 => Kind::BlockDevice,
+            5 => Kind::CharDevice,
+            6 => Kind::Fifo,
+            7 => Kind::Socket,
+            _ => return None,
+        })
+    }
+
+    /// From the type bits of `st_mode`.
+    pub fn from_mode(mode: u32) -> Option<Kind> {
+        Some(match mode & 0o170000 {
+            0o100000 => Kind::File,
+            0o040000 => Kind::Directory,
+            0o120000 => Kind::Symlink,
+            0o060000 => Kind::BlockDevice,
+            0o020000 => Kind::CharDevice,
+            0o010000 => Kind::Fifo,
+            0o140000 => Kind::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The type bits of `st_mode`.
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Kind::File => 0o100000,
+            Kind::Directory => 0o040000,
+            Kind::Symlink => 0o120000,
+            Kind::BlockDevice => 0o060000,
+            Kind::CharDevice => 0o020000,
+            Kind::Fifo => 0o010000,
+            Kind::Socket => 0o140000,
+        }
+    }
+}
+
+/// Seconds since 1970, possibly negative, and nanoseconds below 1e9. Ordered as time is.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(from = "(i64, u32)", into = "(i64, u32)")]
+pub struct Time {
+    /// Seconds.
+    pub seconds: i64,
+    /// Nanoseconds.
+    pub nanos: u32,
+}
+
+impl From<(i64, u32)> for Time {
+    fn from((seconds, nanos): (i64, u32)) -> Time {
+        Time { seconds, nanos }
+    }
+}
+
+impl From<Time> for (i64, u32) {
+    fn from(time: Time) -> (i64, u32) {
+        (time.seconds, time.nanos)
+    }
+}
+
+/// Facts about an entry that are bits. Numbers are format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EntryFlags(pub u32);
+
+impl EntryFlags {
+    /// Content has holes.
+    pub const SPARSE: EntryFlags = EntryFlags(1);
+    /// Changed while it was read: what was read is stored.
+    pub const CHANGED: EntryFlags = EntryFlags(1 << 1);
+    /// No content stored; of a directory: children are missing.
+    pub const UNREADABLE: EntryFlags = EntryFlags(1 << 2);
+    /// Must be read again by the next backup.
+    pub const RACY: EntryFlags = EntryFlags(1 << 3);
+    /// Some ranges could not be read.
+    pub const INCOMPLETE: EntryFlags = EntryFlags(1 << 4);
+    /// In a layer: the path is gone.
+    pub const REMOVED: EntryFlags = EntryFlags(1 << 5);
+    /// Extended attributes could not be read.
+    pub const XATTRS_UNREADABLE: EntryFlags = EntryFlags(1 << 6);
+    /// A directory whose content was left out on purpose (other file system, exclude mark).
+    pub const NOT_CROSSED: EntryFlags = EntryFlags(1 << 7);
+
+    /// Are all bits of `other` set?
+    pub fn has(self, other: EntryFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Sets all bits of `other`.
+    pub fn set(&mut self, other: EntryFlags) {
+        self.0 |= other.0;
+    }
+
+    /// Clears all bits of `other`.
+    pub fn clear(&mut self, other: EntryFlags) {
+        self.0 &= !other.0;
+    }
+}
+
+/// Where a regular file's bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Content {
+    /// No bytes.
+    #[default]
+    None,
+    /// `chunk[offset..offset + size]`.
+    Bundled {
+        /// Data chunk that holds many files.
+        chunk: ChunkId,
+        /// First byte.
+        offset: u32,
+    },
+    /// A list of pieces.
+    Pieces {
+        /// Chunk of kind pieces.
+        list: ChunkId,
+    },
+}
+
+/// One row of a catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Path of the directory, no leading or trailing slash; empty for children of `/`.
+    pub parent: Bytes,
+    /// Last component; empty only for `/` itself.
+    pub name: Bytes,
+    /// Type.
+    pub kind: Kind,
+    /// Permissions: lower 12 bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes; of a symlink, its target's length.
+    pub size: u64,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation; 0 if unknown.
+    pub generation: u32,
+    /// Names of this inode in its file system.
+    pub nlink: u32,
+    /// Position in the snapshot's list of file systems.
+    pub filesystem: u32,
+    /// `major << 32 | minor` of a device node.
+    pub rdev: u64,
+    /// Target of a symlink.
+    pub target: Bytes,
+    /// Extended attributes: encoded as in the `xattrs` column.
+    pub xattrs: Bytes,
+    /// `FS_IOC_GETFLAGS` bits that are kept.
+    pub inode_flags: u32,
+    /// Project id.
+    pub project: u32,
+    /// What happened.
+    pub flags: EntryFlags,
+    /// Where the bytes are.
+    pub content: Content,
+    /// Keyed hash of the content, 16 bytes; `None` without content.
+    pub content_hash: Option<[u8; 16]>,
+}
+
+impl Entry {
+    /// An entry with empty metadata: for tombstones and tests.
+    pub fn new(parent: Bytes, name: Bytes, kind: Kind) -> Entry {
+        Entry {
+            parent,
+            name,
+            kind,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            mtime: Time::default(),
+            ctime: Time::default(),
+            inode: 0,
+            generation: 0,
+            nlink: 1,
+            filesystem: 0,
+            rdev: 0,
+            target: Bytes::new(),
+            xattrs: Bytes::new(),
+            inode_flags: 0,
+            project: 0,
+            flags: EntryFlags::default(),
+            content: Content::None,
+            content_hash: None,
+        }
+    }
+
+    /// `parent/name`, without a leading slash.
+    pub fn path(&self) -> Vec<u8> {
+        join(&self.parent, &self.name)
+    }
+
+    /// Key of this row.
+    pub fn key(&self) -> Key {
+        Key {
+            parent: self.parent.clone(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// Is this one of several names of one inode?
+    pub fn is_hard_link(&self) -> bool {
+        self.nlink > 1 && self.kind != Kind::Directory
+    }
+}
+
+/// A row's place in the order of a catalog. `Ord` is the catalog's order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Key {
+    /// Path of the directory.
+    pub parent: Bytes,
+    /// Last component.
+    pub name: Bytes,
+}
+
+impl Key {
+    /// Splits a path without leading slash at its last slash.
+    pub fn of_path(path: &[u8]) -> Key {
+        let (parent, name) = split(path);
+        Key {
+            parent: Bytes::copy_from_slice(parent),
+            name: Bytes::copy_from_slice(name),
+        }
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Key) -> Ordering {
+        compare_keys(&self.parent, &self.name, &other.parent, &other.name)
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The catalog's order: parents component by component, then names.
+pub fn compare_keys(parent_a: &[u8], name_a: &[u8], parent_b: &[u8], name_b: &[u8]) -> Ordering {
+    compare_parents(parent_a, parent_b).then_with(|| name_a.cmp(name_b))
+}
+
+/// Compares paths as if every slash were a zero byte, which no name contains.
+pub fn compare_parents(a: &[u8], b: &[u8]) -> Ordering {
+    let common = a.iter().zip(b).position(|(x, y)| x != y);
+    match common {
+        None => a.len().cmp(&b.len()),
+        Some(at) => {
+            let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
+            rank(a[at]).cmp(&rank(b[at]))
+        }
+    }
+}
+
+/// Is `path` equal to `root` or below it? Both without leading slash; an empty root contains everything.
+pub fn is_below(path: &[u8], root: &[u8]) -> bool {
+    root.is_empty()
+        || (path.starts_with(root) && (path.len() == root.len() || path[root.len()] == b'/'))
+}
+
+/// `parent/name`; the parent's children of `/` have an empty parent.
+pub fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(parent.len() + 1 + name.len());
+    path.extend_from_slice(parent);
+    if !parent.is_empty() && !name.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Parent and last component of a path without leading slash.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}

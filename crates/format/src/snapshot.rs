@@ -1,0 +1,228 @@
+//! A snapshot: the record that makes a backup visible. Written last.
+//!
+//! JSON inside a sealed object (docs/FORMAT.md, section 8). Paths are base64 of their bytes.
+
+use crate::entry::{Key, Time};
+use crate::id::{ChunkId, ObjectId};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Problems listed by name in a snapshot; all are counted.
+pub const PROBLEMS_LISTED_MAX: usize = 1000;
+
+/// One committed backup, or what an unfinished one has finished so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Version of this record: 1.
+    pub version: u32,
+    /// The run that made it, 32 hex digits.
+    pub run: String,
+    /// Rows after the last key are missing.
+    #[serde(default)]
+    pub partial: bool,
+    /// When the run started.
+    pub time: Time,
+    /// When this record was written.
+    pub finished: Time,
+    /// Host name.
+    pub host: String,
+    /// User name.
+    pub user: String,
+    /// Program and version.
+    pub program: String,
+    /// Tags.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Sources: absolute, without trailing slash (`/` itself is `/`).
+    pub paths: Vec<PathText>,
+    /// Excludes as given.
+    #[serde(default)]
+    pub excludes: Vec<String>,
+    /// Snapshot compared against.
+    #[serde(default)]
+    pub parent: Option<ObjectId>,
+    /// File systems that rows point at.
+    #[serde(default)]
+    pub filesystems: Vec<Filesystem>,
+    /// Of the whole snapshot.
+    #[serde(default)]
+    pub totals: Totals,
+    /// Of this run.
+    #[serde(default)]
+    pub counts: Counts,
+    /// At most [`PROBLEMS_LISTED_MAX`].
+    #[serde(default)]
+    pub problems: Vec<ProblemRecord>,
+    /// Catalog, oldest layer first.
+    #[serde(default)]
+    pub layers: Vec<Layer>,
+    /// Data chunks used but little.
+    #[serde(default)]
+    pub thin: Vec<ChunkId>,
+}
+
+/// A file system that entries came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filesystem {
+    /// UUID or other stable identity, as text; empty if none is known.
+    pub uuid: String,
+    /// `ext4`, `xfs` ...
+    pub kind: String,
+    /// Where it was mounted.
+    pub mount: PathText,
+    /// `walk` or `inode`.
+    pub scanner: String,
+    /// Entries with a ctime at or after this are read again by the next backup.
+    pub barrier: Option<Time>,
+}
+
+/// What a snapshot holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Regular files, every name counted.
+    pub files: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Everything else.
+    pub others: u64,
+    /// Bytes of regular files, every name counted.
+    pub bytes: u64,
+    /// Rows whose inode has several names.
+    pub hard_links: u64,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Not in the parent.
+    pub files_new: u64,
+    /// Other than in the parent.
+    pub files_changed: u64,
+    /// As in the parent, not read.
+    pub files_unmodified: u64,
+    /// Read from the source.
+    pub bytes_read: u64,
+    /// Written to the repository.
+    pub bytes_stored: u64,
+    /// Problems, listed or not.
+    pub problems: u64,
+}
+
+/// A problem of one entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProblemRecord {
+    /// Path, absolute.
+    pub path: PathText,
+    /// What was attempted: `read`, `list`, `stat` ...
+    pub action: String,
+    /// Why it failed.
+    pub text: String,
+}
+
+/// One sorted sequence of rows; newer layers hide older rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// Rows in all its segments that count.
+    pub rows: u64,
+    /// Segments in key order, not overlapping.
+    pub segments: Vec<SegmentRef>,
+}
+
+/// One stored segment of a catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentRef {
+    /// Chunk of kind segment.
+    pub id: ChunkId,
+    /// Rows in the segment.
+    pub rows: u32,
+    /// Bytes of the regular files in it.
+    pub bytes: u64,
+    /// First key.
+    #[serde(with = "key_text")]
+    pub first: Key,
+    /// Last key.
+    #[serde(with = "key_text")]
+    pub last: Key,
+    /// Rows before this do not count.
+    #[serde(
+        default,
+        with = "key_text_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub from: Option<Key>,
+    /// Rows at or after this do not count.
+    #[serde(
+        default,
+        with = "key_text_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub to: Option<Key>,
+}
+
+/// A path of any bytes; base64 in JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PathText(pub Vec<u8>);
+
+impl Serialize for PathText {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for PathText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        BASE64
+            .decode(text)
+            .map(PathText)
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+mod key_text {
+    use super::{BASE64, Bytes, Deserialize, Key, Serialize};
+    use base64::Engine as _;
+
+    pub fn serialize<S: serde::Serializer>(key: &Key, serializer: S) -> Result<S::Ok, S::Error> {
+        [BASE64.encode(&key.parent), BASE64.encode(&key.name)].serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
+        let [parent, name] = <[String; 2]>::deserialize(deserializer)?;
+        let bytes = |text: String| {
+            BASE64
+                .decode(text)
+                .map(Bytes::from)
+                .map_err(serde::de::Error::custom)
+        };
+        Ok(Key {
+            parent: bytes(parent)?,
+            name: bytes(name)?,
+        })
+    }
+}
+
+mod key_text_option {
+    use super::{Deserialize, Key};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Wrapped(#[serde(with = "super::key_text")] Key);
+
+    pub fn serialize<S: serde::Serializer>(
+        key: &Option<Key>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match key {
+            Some(key) => super::key_text::serialize(key, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Key>, D::Error> {
+        Ok(Option::<Wrapped>::deserialize(deserializer)?.map(|wrapped| wrapped.0))
+    }
+}
