@@ -1,2 +1,4 @@
 //! The engine.
+pub mod clock;
+pub mod random;
 pub mod store;
