@@ -1,2 +1,4 @@
 //! The engine.
+pub mod filter;
+pub mod scan;
 pub mod store;
