@@ -26,6 +26,11 @@ pub struct Own {
 
 /// Opens the repository that the options name, or the user's own.
 pub fn open(global: &Global) -> Result<Arc<Repository>> {
+    Ok(open_with_secret(global)?.0)
+}
+
+/// Opens the repository and hands out the secret that opened it.
+pub fn open_with_secret(global: &Global) -> Result<(Arc<Repository>, Secret)> {
     let (path, secret) = match &global.repo {
         Some(path) => {
             require_config(path)?;
@@ -38,10 +43,20 @@ pub fn open(global: &Global) -> Result<Arc<Repository>> {
             (own.repository, secret)
         }
     };
-    open_at(global, &path, &secret)
+    Ok((open_at(global, &path, &secret)?, secret))
 }
 
-/// The same, but makes the user's own repository if there is none and no other is named.
+/// Makes the user's own repository, which must not exist.
+pub fn make_own_explicitly(global: &Global) -> Result<Arc<Repository>> {
+    let own = own()?;
+    if own.repository.join("config").exists() {
+        let place = own.repository.display().to_string();
+        return Err(bale_engine::error::Error::RepositoryExists(place).into());
+    }
+    make_own(global, &own)
+}
+
+/// The same as `open`, but makes the user's own repository if there is none and no other is named.
 pub fn open_or_make_own(global: &Global) -> Result<Arc<Repository>> {
     if global.repo.is_none() {
         let own = own()?;

@@ -4,6 +4,7 @@
 //! each chunk of 1-4 MiB, so about 30 MB for a terabyte. Chunks in condemned packs count as absent for writers and are
 //! still found by readers.
 
+use bale_format::pack::PackEntry;
 use bale_format::{ChunkId, ObjectId};
 use std::collections::HashMap;
 
@@ -27,18 +28,8 @@ pub struct PackInfo {
 pub struct Place {
     /// Pack.
     pub pack: PackNumber,
-    /// Offset of the record head.
-    pub offset: u64,
-    /// Length of the sealed bytes.
-    pub sealed_len: u32,
-    /// Length when opened and decompressed.
-    pub plain_len: u32,
-    /// Nonce counter.
-    pub slot: u32,
-    /// Kind as a number.
-    pub kind: u8,
-    /// Codec as a number.
-    pub codec: u8,
+    /// The chunk, and where in the pack it is.
+    pub chunk: PackEntry,
 }
 
 /// All chunks that the repository's index objects name.
@@ -46,7 +37,7 @@ pub struct Place {
 pub struct ChunkIndex {
     packs: Vec<PackInfo>,
     pack_numbers: HashMap<ObjectId, PackNumber>,
-    entries: Vec<(ChunkId, Place)>,
+    entries: Vec<Place>,
     sorted: bool,
 }
 
@@ -63,15 +54,15 @@ impl ChunkIndex {
     }
 
     /// Adds a chunk; call `sort` before looking anything up.
-    pub fn add(&mut self, id: ChunkId, place: Place) {
-        self.entries.push((id, place));
+    pub fn add(&mut self, place: Place) {
+        self.entries.push(place);
         self.sorted = false;
     }
 
     /// Makes everything that was added findable, and drops repetitions.
     pub fn sort(&mut self) {
         if !self.sorted {
-            self.entries.sort_unstable_by_key(|(id, place)| (*id, place.pack, place.offset));
+            self.entries.sort_unstable_by_key(|place| (place.chunk.id, place.pack, place.chunk.offset));
             self.entries.dedup();
             self.entries.shrink_to_fit();
             self.sorted = true;
@@ -92,16 +83,16 @@ impl ChunkIndex {
 
     /// Position in `entries` of a copy that a writer may rely on.
     pub fn lasting_position(&self, id: &ChunkId) -> Option<usize> {
-        let start = self.entries.partition_point(|(other, _)| other < id);
-        let copies = self.entries[start..].iter().take_while(|(other, _)| other == id);
-        let found = copies.into_iter().position(|(_, place)| !self.pack(place.pack).condemned)?;
+        let start = self.start_of(id);
+        let mut copies = self.entries[start..].iter().take_while(|place| place.chunk.id == *id);
+        let found = copies.position(|place| !self.pack(place.pack).condemned)?;
         Some(start + found)
     }
 
     /// Position in `entries` of the first copy.
     pub fn first_position(&self, id: &ChunkId) -> Option<usize> {
-        let start = self.entries.partition_point(|(other, _)| other < id);
-        self.entries.get(start).filter(|(other, _)| other == id).map(|_| start)
+        let start = self.start_of(id);
+        self.entries.get(start).filter(|place| place.chunk.id == *id).map(|_| start)
     }
 
     /// A copy of the chunk, the lasting ones first.
@@ -111,10 +102,14 @@ impl ChunkIndex {
 
     /// Every copy of the chunk.
     pub fn copies(&self, id: &ChunkId) -> impl Iterator<Item = Place> + '_ {
-        debug_assert!(self.sorted || self.entries.is_empty(), "sort before looking up");
-        let start = self.entries.partition_point(|(other, _)| other < id);
+        let start = self.start_of(id);
         let id = *id;
-        self.entries[start..].iter().take_while(move |(other, _)| *other == id).map(|(_, place)| *place)
+        self.entries[start..].iter().take_while(move |place| place.chunk.id == id).copied()
+    }
+
+    fn start_of(&self, id: &ChunkId) -> usize {
+        debug_assert!(self.sorted || self.entries.is_empty(), "sort before looking up");
+        self.entries.partition_point(|place| place.chunk.id < *id)
     }
 
     /// The pack of that number.
@@ -133,7 +128,7 @@ impl ChunkIndex {
     }
 
     /// All chunks in id order, copies next to each other.
-    pub fn entries(&self) -> &[(ChunkId, Place)] {
+    pub fn entries(&self) -> &[Place] {
         &self.entries
     }
 }

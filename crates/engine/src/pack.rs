@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::index::Place;
 use crate::limits::{ENCODE_QUEUE_PER_WORKER, ENCODE_WORKERS_MAX};
 use crate::repository::Repository;
-use bale_format::{ChunkId, ChunkKind};
+use bale_format::ChunkId;
+use bale_format::chunk::ChunkKind;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use encode::Shared;
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl ChunkWriter {
     }
 
     /// Chunks relied on whose packs have been condemned or have vanished since the index was loaded.
-    pub fn lost_since_start(&self) -> Result<Vec<(ChunkId, Place)>> {
+    pub fn lost_since_start(&self) -> Result<Vec<Place>> {
         self.shared.lost_since_start()
     }
 

@@ -18,7 +18,7 @@ use crate::random::Random;
 use crate::store::Store;
 use bale_format::config::Config;
 use bale_format::keys::Keys;
-use bale_format::pack::PackKey;
+use bale_format::record::PackKey;
 use bale_format::{ObjectId, RepositoryId, Snapshot};
 use cache::ChunkCache;
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ pub struct Repository {
     slot: ObjectId,
     index: RwLock<Option<Arc<ChunkIndex>>>,
     cache: Mutex<ChunkCache>,
-    pack_keys: Mutex<HashMap<ObjectId, Arc<PackKey>>>,
+    pack_keys: Mutex<HashMap<ObjectId, PackKey>>,
 }
 
 /// A snapshot or unfinished run by name.
@@ -95,10 +95,8 @@ impl Repository {
     }
 
     /// 32 fresh random bytes.
-    pub fn salt(&self) -> [u8; 32] {
-        let mut salt = [0; 32];
-        self.environment.random.fill(&mut salt);
-        salt
+    pub fn salt(&self) -> Result<[u8; 32]> {
+        draw(&*self.environment.random)
     }
 
     /// All snapshots, oldest first. One that cannot be read is an error: use [`Repository::snapshots_readable`] to go on.
@@ -109,6 +107,11 @@ impl Repository {
             Some((_, error)) => Err(error),
         }
     }
+}
+
+/// Random bytes; without them nothing may be sealed.
+fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {
+    crate::random::draw(random).map_err(|error| Error::Other(format!("draw random bytes: {error}")))
 }
 
 fn make_private_dir(dir: &Path) -> Result<()> {

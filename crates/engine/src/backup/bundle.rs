@@ -7,7 +7,7 @@ use super::seen::{ChunkNumber, Chunks};
 use crate::error::Result;
 use crate::limits::{BUNDLE_BYTES_EXTRA_MEAN, BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN, BUNDLE_FILES_MAX};
 use crate::pack::ChunkWriter;
-use bale_format::ChunkKind;
+use bale_format::chunk::ChunkKind;
 
 /// Bytes of a file that decide whether it compresses.
 const SAMPLE_BYTES: usize = 1024;

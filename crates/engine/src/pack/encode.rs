@@ -7,7 +7,8 @@ use crate::index::{ChunkIndex, Place};
 use crate::limits::{INDEX_ENTRIES_TARGET, PACK_BYTES_TARGET};
 use crate::repository::Repository;
 use bale_format::ChunkId;
-use bale_format::chunk::Compressor;
+use bale_format::pack::Payload;
+use bale_format::chunk::{Compressor, Decompressor, LEVEL_DEFAULT};
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,13 +88,13 @@ impl Shared {
     }
 
     /// Chunks relied on whose pack a prune has condemned, or deleted, since the index was loaded.
-    pub(super) fn lost_since_start(&self) -> Result<Vec<(ChunkId, Place)>> {
+    pub(super) fn lost_since_start(&self) -> Result<Vec<Place>> {
         let lasting = self.repository.packs_lasting_now()?;
         let mut lost = Vec::new();
-        for (position, (id, place)) in self.index.entries().iter().enumerate() {
+        for (position, place) in self.index.entries().iter().enumerate() {
             let relied = self.relied[position / 64].load(Ordering::Relaxed) >> (position % 64) & 1 == 1;
             if relied && !lasting.contains(&self.index.pack(place.pack).id) {
-                lost.push((*id, *place));
+                lost.push(*place);
             }
         }
         Ok(lost)
@@ -133,8 +134,8 @@ impl Shared {
     }
 
     fn publish(&self, pack: OpenPack) -> Result<()> {
-        let published = pack.publish(&self.repository)?;
-        self.bytes_stored.fetch_add(published.len, Ordering::Relaxed);
+        let published = pack.publish()?;
+        self.bytes_stored.fetch_add(published.bytes, Ordering::Relaxed);
         lock(&self.published).push(published);
         self.write_index(INDEX_ENTRIES_TARGET)
     }
@@ -160,7 +161,7 @@ impl Shared {
     }
 
     fn give_back(&self, pack: OpenPack) -> Result<()> {
-        if pack.len() >= PACK_BYTES_TARGET {
+        if pack.bytes() >= PACK_BYTES_TARGET {
             return self.publish(pack);
         }
         lock(&self.open).push(pack);
@@ -168,13 +169,19 @@ impl Shared {
     }
 }
 
+/// The contexts of one thread.
+struct Contexts {
+    compressor: Compressor,
+    decompressor: Decompressor,
+}
+
 /// Encodes jobs until there are no more. After a failure it only takes them, so that nobody waits for ever.
 pub(super) fn work(shared: &Shared, queue: &Receiver<Job>, spent: &Sender<Vec<u8>>) {
-    let mut compressor = Compressor::new();
+    let mut contexts = Contexts { compressor: Compressor::new(LEVEL_DEFAULT), decompressor: Decompressor::new() };
     for job in queue {
         let end = EndOfJob(shared);
         if !shared.failed.load(Ordering::Acquire) {
-            if let Err(error) = encode(shared, &mut compressor, &job) {
+            if let Err(error) = encode(shared, &mut contexts, &job) {
                 shared.fail(error);
             }
         }
@@ -195,11 +202,11 @@ impl Drop for EndOfJob<'_> {
     }
 }
 
-fn encode(shared: &Shared, compressor: &mut Compressor, job: &Job) -> Result<()> {
-    let mut pack_bytes = Vec::new();
-    let (codec, compressed) = compressor.compress(job.kind, &job.bytes, &mut pack_bytes);
+fn encode(shared: &Shared, contexts: &mut Contexts, job: &Job) -> Result<()> {
+    let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
+    let payload = Payload { codec, bytes: &bytes, plain_bytes: job.bytes.len() };
     let mut pack = shared.take_pack()?;
-    pack.append(&shared.repository, compressor, job, codec, compressed)?;
+    pack.append(&shared.repository, job, &payload, &mut contexts.decompressor)?;
     shared.chunks_new.fetch_add(1, Ordering::Relaxed);
     shared.give_back(pack)
 }

@@ -12,7 +12,7 @@ use crate::repository::{CondemnedList, Repository};
 use crate::store::{Area, ObjectName};
 use crate::used::UsedChunks;
 use bale_format::ObjectId;
-use bale_format::index::IndexObject;
+use bale_format::index::{Index, IndexEntry, IndexPack};
 use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -74,7 +74,7 @@ fn due(repository: &Repository, options: &PruneOptions) -> Result<Vec<CondemnedL
 fn packs_in_use(index: &ChunkIndex, used: &UsedChunks, due: &[CondemnedList]) -> HashSet<ObjectId> {
     let condemned: HashSet<ObjectId> = due.iter().flat_map(|list| &list.record.packs).copied().collect();
     let mut in_use = HashSet::new();
-    for (position, (_, place)) in index.entries().iter().enumerate() {
+    for (position, place) in index.entries().iter().enumerate() {
         let pack = index.pack(place.pack).id;
         if used.is_used(position) && condemned.contains(&pack) {
             in_use.insert(pack);
@@ -91,35 +91,32 @@ fn rewrite_index(repository: &Repository, doomed: &HashSet<ObjectId>) -> Result<
             Err(error) if crate::repository::is_missing(&error) => continue,
             Err(error) => return Err(error),
         };
-        if !object.packs.iter().any(|pack| doomed.contains(&pack.id)) {
+        if !object.packs().any(|pack| doomed.contains(&pack.id)) {
             continue;
         }
-        let rest = without(&object, doomed);
-        if !rest.entries.is_empty() {
-            repository.write_index_object(rest)?;
-        }
+        let (packs, entries) = without(&object, doomed);
+        repository.write_index_object(&packs, entries)?;
         repository.store().delete(&info.name)?;
     }
     Ok(())
 }
 
-fn without(object: &IndexObject, doomed: &HashSet<ObjectId>) -> IndexObject {
-    let mut rest = IndexObject::default();
-    let mut numbers = vec![None; object.packs.len()];
-    for entry in &object.entries {
+fn without(object: &Index, doomed: &HashSet<ObjectId>) -> (Vec<IndexPack>, Vec<IndexEntry>) {
+    let old_packs: Vec<IndexPack> = object.packs().collect();
+    let (mut packs, mut entries) = (Vec::new(), Vec::new());
+    let mut numbers = vec![None; old_packs.len()];
+    for entry in object.iter() {
         let old = entry.pack as usize;
-        if doomed.contains(&object.packs[old].id) {
+        if doomed.contains(&old_packs[old].id) {
             continue;
         }
         let number = *numbers[old].get_or_insert_with(|| {
-            rest.packs.push(object.packs[old].clone());
-            (rest.packs.len() - 1) as u32
+            packs.push(old_packs[old]);
+            (packs.len() - 1) as u32
         });
-        let mut entry = *entry;
-        entry.pack = number;
-        rest.entries.push(entry);
+        entries.push(IndexEntry { pack: number, chunk: entry.chunk });
     }
-    rest
+    (packs, entries)
 }
 
 fn delete_packs(

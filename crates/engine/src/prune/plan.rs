@@ -85,9 +85,9 @@ pub fn plan(repository: &Repository, options: &PruneOptions, monitor: &dyn Monit
 
 fn used_bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<u64> {
     let mut bytes = vec![0; index.packs().len()];
-    for (position, (_, place)) in index.entries().iter().enumerate() {
+    for (position, place) in index.entries().iter().enumerate() {
         if used.is_used(position) {
-            bytes[place.pack.0 as usize] += u64::from(place.sealed_len);
+            bytes[place.pack.0 as usize] += u64::from(place.chunk.sealed_bytes);
         }
     }
     bytes

@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::pack::ChunkWriter;
 use crate::repository::Repository;
-use bale_format::ChunkKind;
 use std::sync::Arc;
 
 pub(super) fn repack(
@@ -22,17 +21,16 @@ pub(super) fn repack(
     let chosen: std::collections::HashSet<_> =
         plan.packs.iter().filter(|pack| pack.fate == PackFate::Repack).filter_map(|pack| pack.number).collect();
     let writer = ChunkWriter::start(repository.clone())?;
-    for (position, (id, place)) in plan.index.entries().iter().enumerate() {
+    for (position, place) in plan.index.entries().iter().enumerate() {
         if !plan.used.is_used(position) || !chosen.contains(&place.pack) {
             continue;
         }
         if monitor.interrupted() {
             return Err(Error::Interrupted);
         }
-        let kind = ChunkKind::from_number(place.kind).ok_or_else(|| Error::Other(format!("chunk {}: unknown kind", id.short())))?;
-        let bytes = repository.read_chunk_uncached(id, kind)?;
-        writer.store_again(kind, *id, bytes.into())?;
-        pruned.bytes_repacked += u64::from(place.sealed_len);
+        let bytes = repository.read_chunk_uncached(&place.chunk.id, place.chunk.kind)?;
+        writer.store_again(place.chunk.kind, place.chunk.id, bytes.into())?;
+        pruned.bytes_repacked += u64::from(place.chunk.sealed_bytes);
         let progress = Progress { bytes_done: pruned.bytes_repacked, bytes_total: total, ..Progress::default() };
         monitor.progress(Phase::Repack, progress);
     }

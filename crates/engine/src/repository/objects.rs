@@ -4,14 +4,12 @@ use super::opening::object_error;
 use super::{Named, Repository};
 use crate::error::{Error, Result};
 use crate::store::{Area, ObjectInfo, ObjectName};
-use bale_format::sealed::ObjectType;
+use bale_format::limits::OBJECT_PLAIN_BYTES_MAX;
+use bale_format::sealed::{OBJECT_BYTES_MAX, ObjectType};
 use bale_format::snapshot::Condemned;
 use bale_format::{ObjectId, Snapshot};
 use std::collections::HashSet;
 use std::time::SystemTime;
-
-/// Bytes of a sealed object at most: FORMAT.md, section 4, and its frame.
-const SEALED_BYTES_MAX: u64 = (256 << 20) + 64;
 
 /// Snapshots that can be read, and what is wrong with the others.
 pub type Readable = (Vec<Named>, Vec<(ObjectName, Error)>);
@@ -42,7 +40,7 @@ impl Repository {
         let mut readable = Vec::new();
         let mut damaged = Vec::new();
         for info in self.list(area)? {
-            let Some(id) = info.name.object_id() else { continue };
+            let Some(id) = info.name.id() else { continue };
             match self.read_record(&info.name) {
                 Ok(snapshot) => readable.push((id, snapshot)),
                 // Removed since it was listed, by a forget or by the end of its run.
@@ -93,14 +91,14 @@ impl Repository {
 
     /// Condemns packs.
     pub fn condemn(&self, packs: Vec<ObjectId>) -> Result<ObjectId> {
-        let record = Condemned { version: 1, time: self.clock().now(), packs };
+        let record = Condemned { version: 1, time: self.clock().time(), packs };
         self.write_sealed(ObjectType::Condemned, &record.to_json(), ObjectName::condemned)
     }
 
     /// Packs that are in the store now and not condemned.
     pub fn packs_lasting_now(&self) -> Result<HashSet<ObjectId>> {
         let mut packs: HashSet<ObjectId> = HashSet::new();
-        self.store.list(Area::Packs, &mut |info| packs.extend(info.name.object_id()))?;
+        self.store.list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
         for list in self.condemned()? {
             list.record.packs.iter().for_each(|pack| {
                 packs.remove(pack);
@@ -120,8 +118,8 @@ impl Repository {
 
     /// Reads, opens and checks a sealed object.
     pub fn read_sealed(&self, name: &ObjectName, object_type: ObjectType) -> Result<Vec<u8>> {
-        let bytes = self.store.get(name, SEALED_BYTES_MAX)?;
-        self.keys.open_object(object_type, &bytes).map_err(object_error(name.to_string()))
+        let bytes = self.store.get(name, OBJECT_BYTES_MAX as u64)?;
+        self.keys.open_object(object_type, &bytes, OBJECT_PLAIN_BYTES_MAX).map_err(object_error(name.to_string()))
     }
 
     /// Seals and stores an object under the hash of its bytes; tells its id.
@@ -131,7 +129,7 @@ impl Repository {
         plain: &[u8],
         name: impl FnOnce(ObjectId) -> ObjectName,
     ) -> Result<ObjectId> {
-        let sealed = self.keys.seal_object(object_type, plain, self.salt()).map_err(object_error("new object"))?;
+        let sealed = self.keys.seal_object(object_type, plain, self.salt()?).map_err(object_error("new object"))?;
         let id = ObjectId(*blake3::hash(&sealed).as_bytes());
         self.store.put(&name(id), &sealed)?;
         Ok(id)

@@ -7,7 +7,8 @@ use crate::repository::{Named, Repository};
 use crate::used::xattrs_chunk;
 use bale_format::pieces::{PieceList, PieceNode};
 use bale_format::segment::Segment;
-use bale_format::{ChunkId, ChunkKind, Content, Entry, ObjectId};
+use bale_format::chunk::ChunkKind;
+use bale_format::{ChunkId, Content, Entry, ObjectId};
 use std::collections::HashSet;
 
 /// One damaged or missing thing.

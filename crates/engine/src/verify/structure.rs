@@ -10,7 +10,8 @@ use crate::used::xattrs_chunk;
 use bale_format::pieces::{PieceList, PieceNode};
 use bale_format::segment::Segment;
 use bale_format::snapshot::SegmentRef;
-use bale_format::{ChunkId, ChunkKind, Content, Entry, ObjectId};
+use bale_format::chunk::ChunkKind;
+use bale_format::{ChunkId, Content, Entry, ObjectId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -160,7 +161,7 @@ impl Checker<'_> {
         if place.is_none() {
             self.findings.bad_chunk(*id, "in no pack that the index names");
         }
-        place.map(|place| u64::from(place.plain_len))
+        place.map(|place| u64::from(place.chunk.plain_bytes))
     }
 
     /// Bytes that a piece list describes; `None` if it is damaged, which has been told.
