@@ -1,2 +1,3 @@
 //! The engine.
+pub mod catalog;
 pub mod store;
