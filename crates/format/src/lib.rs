@@ -7,8 +7,10 @@
 
 pub mod entry;
 pub mod id;
+pub mod segment;
 pub mod snapshot;
 
 pub use entry::{Content, Entry, EntryFlags, Key, Kind, Time};
 pub use id::{ChunkId, ObjectId, RepositoryId};
+pub use segment::{Segment, SegmentBuilder, SegmentError, SegmentKeys};
 pub use snapshot::{Layer, SegmentRef, Snapshot};
