@@ -27,11 +27,19 @@ fn main() {
             }
             ScanItem::Problem(p) => {
                 problems += 1;
-                eprintln!("{}: {} {}", String::from_utf8_lossy(&p.path), p.action, p.error)
+                eprintln!(
+                    "{}: {} {}",
+                    String::from_utf8_lossy(&p.path),
+                    p.action,
+                    p.error
+                )
             }
             ScanItem::Filesystem(f) => eprintln!("{f:?}"),
             other => eprintln!("{other:?}"),
         }
     }
-    eprintln!("{entries} entries, {bytes} bytes, {problems} problems, {:?}", start.elapsed());
+    eprintln!(
+        "{entries} entries, {bytes} bytes, {problems} problems, {:?}",
+        start.elapsed()
+    );
 }

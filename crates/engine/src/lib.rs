@@ -17,6 +17,7 @@ pub mod monitor;
 pub mod pack;
 pub mod prune;
 pub mod random;
+pub mod read;
 pub mod repair;
 pub mod repository;
 pub mod scan;

@@ -25,6 +25,9 @@ pub use directory::{Directory, DirectoryFd, Identity};
 pub use sources::{Sources, parse_list};
 pub use walk::Scanner;
 
+pub(crate) use directory::replaced;
+pub(crate) use stat::set_stat;
+
 use crate::filter::Filter;
 use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bale_format::snapshot::Filesystem;
