@@ -22,6 +22,7 @@ pub mod pieces;
 pub mod record;
 pub mod recovery;
 pub mod sealed;
+pub mod segment;
 pub mod snapshot;
 pub mod snapshot_json;
 pub mod xattrs;
@@ -40,6 +41,7 @@ pub use pieces::{Piece, PieceList, PieceListBuilder, PieceRoot, PieceStep, Piece
 pub use record::{PackKey, RecordHead, RecordKind};
 pub use recovery::RecoveryKey;
 pub use sealed::ObjectType;
+pub use segment::{Segment, SegmentBuilder, SegmentError, SegmentKeys};
 pub use snapshot::{Layer, SegmentRef, Snapshot};
 pub use snapshot_json::Condemned;
 pub use xattrs::{Xattr, XattrsColumn};
