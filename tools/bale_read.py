@@ -194,8 +194,7 @@ class Repository:
         version, found_type, codec, plain = struct.unpack_from("<HBBI", content, 8)
         if version > 1:
             raise Newer(f"{what}: version {version}")
-        require(found_type == object_type, f"{what}: type {found_type}")
-        require(codec <= 1 and plain <= OBJECT_MAX, f"{what}: header")
+        require(found_type == object_type and codec <= 1 and plain <= OBJECT_MAX, f"{what}: header")
         key = derive("bale 1 object seal", self.object_key + content[16:48])
         payload = open_aead(key, bytes(12), content[48:], content[:48] + self.id, what)
         return decompress(codec, payload, plain, what)
@@ -364,14 +363,16 @@ class Restore:
     def run(self, rows):
         os.makedirs(self.target, exist_ok=True)
         for row in rows:
-            path = self.path(row)
-            try:
-                self.place(row, path)
-            except (Damaged, OSError) as error:
-                self.problem(path, error)
+            self.attempt(self.place, row, self.path(row))
         # Last, and the deepest first: writing into a directory changes its times.
         for row, path in sorted(self.directories, key=lambda item: item[1], reverse=True):
-            self.finish(row, path)
+            self.attempt(self.finish, row, path)
+
+    def attempt(self, action, row, path):
+        try:
+            action(row, path)
+        except (Damaged, OSError) as error:
+            self.problem(path, error)
 
     def problem(self, path, text):
         self.problems += 1
@@ -385,10 +386,9 @@ class Restore:
     def place(self, row, path):
         if row["flags"] & (1 << 2 | 1 << 4):
             self.problem(path, "could not be read completely by the backup")
-        parent = os.path.dirname(path)
         if path != self.target:
-            os.makedirs(parent, exist_ok=True)
-            require(not os.path.islink(parent), "parent is a symlink")
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            require(not os.path.islink(os.path.dirname(path)), "parent is a symlink")
         kind = row["kind"]
         if kind == 2:
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -407,26 +407,24 @@ class Restore:
         elif kind in (4, 5):
             node = (0o060000 if kind == 4 else 0o020000) | 0o600
             os.mknod(path, node, os.makedev(row["rdev"] >> 32, row["rdev"] & 0xFFFFFFFF))
-        else:
-            return  # A socket means nothing without its process.
+        else:  # A socket means nothing without its process.
+            return
         if row["nlink"] > 1:
             self.links[link] = path
         self.finish(row, path)
 
     def write_file(self, row, path):
-        size, layout = row["size"], row["layout"]
+        size, layout, content = row["size"], row["layout"], b""
+        require(layout <= 2, f"layout {layout}")
+        if layout == 1:
+            content = self.repository.chunk("data", row["chunk"])[row["offset"] :][:size]
+            require(len(content) == size, "chunk is shorter than the file")
+            content_hash = keyed(self.repository.content_key, content)[:16]
+            require(row["content_hash"] in (b"", content_hash), "content hash differs")
         with open(path, "xb") as file:
-            if layout == 1:
-                chunk = self.repository.chunk("data", row["chunk"])
-                content = chunk[row["offset"] : row["offset"] + size]
-                require(len(content) == size, "chunk is shorter than the file")
-                content_hash = keyed(self.repository.content_key, content)[:16]
-                require(row["content_hash"] in (b"", content_hash), "content hash differs")
-                file.write(content)
-            elif layout == 2:
+            file.write(content)
+            if layout == 2:
                 self.write_pieces(row, path, file)
-            else:
-                require(layout == 0, f"layout {layout}")
             file.truncate(size)
 
     def write_pieces(self, row, path, file):
@@ -450,13 +448,10 @@ class Restore:
                 os.setxattr(path, name, value, follow_symlinks=False)
         except (Damaged, OSError) as error:
             self.problem(path, f"owner or extended attributes: {error}")
-        try:
-            if row["kind"] != 3:
-                os.chmod(path, row["mode"])
-            mtime = row["mtime_s"] * 1_000_000_000 + row["mtime_ns"]
-            os.utime(path, ns=(mtime, mtime), follow_symlinks=False)
-        except OSError as error:
-            self.problem(path, error)
+        if row["kind"] != 3:
+            os.chmod(path, row["mode"])
+        mtime = row["mtime_s"] * 1_000_000_000 + row["mtime_ns"]
+        os.utime(path, ns=(mtime, mtime), follow_symlinks=False)
 
 
 def list_snapshots(repository):
