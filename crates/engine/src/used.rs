@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository};
-use bale_format::pieces::{PieceList, PieceNode};
+use bale_format::pieces::{Piece, PieceList};
 use bale_format::segment::Segment;
 use bale_format::chunk::ChunkKind;
 use bale_format::{ChunkId, Content, Snapshot};
@@ -58,10 +58,9 @@ impl UsedChunks {
 
     fn add_segment(&mut self, repository: &Repository, id: &ChunkId) -> Result<()> {
         let bytes = repository.read_chunk_uncached(id, ChunkKind::Segment)?;
-        let segment = Segment::decode(bytes).map_err(|source| Error::Other(format!("segment {}: {source}", id.short())))?;
+        let segment = Segment::decode(&bytes).map_err(|source| Error::Other(format!("segment {}: {source}", id.short())))?;
         let mut last = None;
-        for entry in segment.entries() {
-            let entry = entry.map_err(|source| Error::Other(format!("segment {}: {source}", id.short())))?;
+        for entry in segment.entries(0..segment.rows()) {
             if let Some(set) = xattrs_chunk(&entry.xattrs) {
                 self.mark(&set)?;
             }
@@ -91,15 +90,19 @@ impl UsedChunks {
             let bytes = repository.read_chunk_uncached(&list, ChunkKind::Pieces)?;
             let decoded =
                 PieceList::decode(&bytes).map_err(|source| Error::Other(format!("piece list {}: {source}", list.short())))?;
-            for node in decoded.nodes() {
-                match node {
-                    PieceNode::Data { chunk, .. } => self.mark(chunk)?,
-                    PieceNode::List { list, .. } => waiting.push((*list, depth + 1)),
-                    PieceNode::Hole { .. } | PieceNode::Lost { .. } => {}
-                }
+            match decoded {
+                PieceList::Leaf(pieces) => self.mark_pieces(&pieces)?,
+                PieceList::Inner { lists, .. } => waiting.extend(lists.iter().map(|below| (below.list, depth + 1))),
             }
         }
         Ok(())
+    }
+
+    fn mark_pieces(&mut self, pieces: &[Piece]) -> Result<()> {
+        pieces.iter().try_for_each(|piece| match piece {
+            Piece::Data { chunk, .. } => self.mark(chunk),
+            Piece::Hole { .. } | Piece::Unreadable { .. } => Ok(()),
+        })
     }
 
     /// One copy of each chunk is marked: a lasting one if there is one.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::used::xattrs_chunk;
-use bale_format::pieces::{PieceList, PieceNode};
+use bale_format::pieces::{Piece, PieceList};
 use bale_format::segment::Segment;
 use bale_format::chunk::ChunkKind;
 use bale_format::{ChunkId, Content, Entry, ObjectId};
@@ -87,8 +87,8 @@ pub(super) fn name_lost_paths(
 
 fn name_lost_in_segment(repository: &Repository, snapshot: ObjectId, segment: &ChunkId, findings: &mut Findings) {
     let Ok(bytes) = repository.read_chunk_uncached(segment, ChunkKind::Segment) else { return };
-    let Ok(segment) = Segment::decode(bytes) else { return };
-    for entry in segment.entries().filter_map(std::result::Result::ok) {
+    let Ok(segment) = Segment::decode(&bytes) else { return };
+    for entry in segment.entries(0..segment.rows()) {
         if needs_bad_chunk(repository, &entry, &findings.bad_chunks) {
             findings.lost(snapshot, entry.path(), "its content is damaged or missing");
         } else if xattrs_chunk(&entry.xattrs).is_some_and(|id| findings.bad_chunks.contains(&id)) {
@@ -111,9 +111,12 @@ fn list_needs_bad_chunk(repository: &Repository, list: ChunkId, bad: &HashSet<Ch
     }
     let Ok(bytes) = repository.read_chunk(&list, ChunkKind::Pieces) else { return true };
     let Ok(decoded) = PieceList::decode(&bytes) else { return true };
-    decoded.nodes().any(|node| match node {
-        PieceNode::Data { chunk, .. } => bad.contains(chunk),
-        PieceNode::List { list, .. } => list_needs_bad_chunk(repository, *list, bad, depth + 1),
-        PieceNode::Hole { .. } | PieceNode::Lost { .. } => false,
-    })
+    match decoded {
+        PieceList::Leaf(pieces) => {
+            pieces.iter().any(|piece| matches!(piece, Piece::Data { chunk, .. } if bad.contains(chunk)))
+        }
+        PieceList::Inner { lists, .. } => {
+            lists.iter().any(|below| list_needs_bad_chunk(repository, below.list, bad, depth + 1))
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository};
 use crate::store::Area;
 use crate::used::xattrs_chunk;
-use bale_format::pieces::{PieceList, PieceNode};
+use bale_format::pieces::{Piece, PieceList, SubList};
 use bale_format::segment::Segment;
 use bale_format::snapshot::SegmentRef;
 use bale_format::chunk::ChunkKind;
@@ -122,17 +122,14 @@ impl Checker<'_> {
             let text = format!("{} rows, the snapshot says {}", segment.rows(), reference.rows);
             return self.findings.bad_chunk(reference.id, text);
         }
-        for entry in segment.entries() {
-            match entry {
-                Ok(entry) => self.check_entry(&entry),
-                Err(error) => return self.findings.bad_chunk(reference.id, error.to_string()),
-            }
+        for entry in segment.entries(0..segment.rows()) {
+            self.check_entry(&entry);
         }
     }
 
     fn read_segment(&self, id: &ChunkId) -> std::result::Result<Segment, String> {
         let bytes = self.repository.read_chunk_uncached(id, ChunkKind::Segment).map_err(|error| error.to_string())?;
-        Segment::decode(bytes).map_err(|error| error.to_string())
+        Segment::decode(&bytes).map_err(|error| error.to_string())
     }
 
     fn check_entry(&mut self, entry: &Entry) {
@@ -184,28 +181,35 @@ impl Checker<'_> {
             }
         };
         let mut total = 0u64;
-        for node in list.nodes() {
-            total = total.saturating_add(self.node_bytes(id, node, depth)?);
+        match list {
+            PieceList::Leaf(pieces) => {
+                for piece in &pieces {
+                    total = total.saturating_add(self.piece_bytes(id, piece)?);
+                }
+            }
+            PieceList::Inner { lists, .. } => {
+                for below in &lists {
+                    total = total.saturating_add(self.below_bytes(id, below, depth)?);
+                }
+            }
         }
         self.lists.insert(id, total);
         Some(total)
     }
 
-    fn node_bytes(&mut self, list: ChunkId, node: &PieceNode, depth: usize) -> Option<u64> {
-        match node {
-            PieceNode::Hole { len } | PieceNode::Lost { len } => Some(*len),
-            PieceNode::Data { len, chunk } => {
-                if self.plain_len(chunk)? != *len {
-                    self.findings.bad_chunk(list, "names a chunk of another length");
-                }
-                Some(*len)
-            }
-            PieceNode::List { len, list: below } => {
-                if self.list_bytes(*below, depth + 1)? != *len {
-                    self.findings.bad_chunk(list, "names a list of another length");
-                }
-                Some(*len)
+    fn piece_bytes(&mut self, list: ChunkId, piece: &Piece) -> Option<u64> {
+        if let Piece::Data { bytes, chunk } = piece {
+            if self.plain_len(chunk)? != *bytes {
+                self.findings.bad_chunk(list, "names a chunk of another length");
             }
         }
+        Some(piece.bytes())
+    }
+
+    fn below_bytes(&mut self, list: ChunkId, below: &SubList, depth: usize) -> Option<u64> {
+        if self.list_bytes(below.list, depth + 1)? != below.bytes {
+            self.findings.bad_chunk(list, "names a list of another length");
+        }
+        Some(below.bytes)
     }
 }
