@@ -10,6 +10,12 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A catalog cannot be read or written.
+    #[error(transparent)]
+    Catalog(#[from] crate::catalog::CatalogError),
+    /// Something could not be encoded.
+    #[error(transparent)]
+    Format(#[from] bale_format::error::FormatError),
     /// An object does not hold what it should.
     #[error("{object}: {source}")]
     Object {

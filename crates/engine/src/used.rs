@@ -10,7 +10,7 @@ use crate::repository::{Named, Repository};
 use bale_format::pieces::{Piece, PieceList};
 use bale_format::segment::Segment;
 use bale_format::chunk::ChunkKind;
-use bale_format::{ChunkId, Content, Snapshot};
+use bale_format::{ChunkId, Content, Layer, Snapshot};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,6 +34,19 @@ impl UsedChunks {
             let progress = Progress { done: number as u64, total: records.len() as u64, ..Progress::default() };
             monitor.progress(Phase::FindUsed, progress);
             used.add_snapshot(repository, snapshot, monitor)?;
+        }
+        Ok(used)
+    }
+
+    /// Marks what one catalog uses.
+    pub fn find_in_layers(repository: &Repository, index: Arc<ChunkIndex>, layers: &[Layer]) -> Result<UsedChunks> {
+        let bits = vec![0; index.entries().len().div_ceil(64)];
+        let mut used = UsedChunks { index, bits, visited: HashSet::new() };
+        for segment in layers.iter().flat_map(|layer| &layer.segments) {
+            if used.visited.insert(segment.id) {
+                used.mark(&segment.id)?;
+                used.add_segment(repository, &segment.id)?;
+            }
         }
         Ok(used)
     }

@@ -30,6 +30,8 @@ pub struct BackupOptions {
     pub skip_if_unchanged: bool,
     /// Store nothing.
     pub dry_run: bool,
+    /// Between two records of the unfinished run; for tests.
+    pub checkpoint_every: Option<std::time::Duration>,
 }
 
 /// What came of a backup.

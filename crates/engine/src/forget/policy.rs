@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
 /// What to keep. Counts of 0 are off; [`Keep::UNLIMITED`] keeps one for every period there is.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// The newest so many.
     pub last: u32,
@@ -43,7 +43,8 @@ pub struct Candidate<'a> {
 impl Policy {
     /// Is there any rule?
     pub fn is_empty(&self) -> bool {
-        *self == Policy::default()
+        let counts = [self.last, self.hourly, self.daily, self.weekly, self.monthly, self.yearly];
+        counts.iter().all(|count| *count == 0) && self.within.is_none() && self.tags.is_empty()
     }
 
     /// For each candidate (newest first) the reasons that keep it; none means it goes.

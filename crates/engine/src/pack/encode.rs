@@ -18,6 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(super) struct Shared {
     pub(super) repository: Arc<Repository>,
     index: Arc<ChunkIndex>,
+    pub(super) thin: HashSet<ChunkId>,
+    pub(super) dry_run: bool,
     /// A bit for each entry of `index`: the snapshot being made relies on it.
     relied: Vec<AtomicU64>,
     /// Chunks stored by this run: 32 bytes for each chunk, freed with the run.
@@ -34,13 +36,15 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(repository: Arc<Repository>) -> Result<Shared> {
+    pub(super) fn new(repository: Arc<Repository>, thin: HashSet<ChunkId>, dry_run: bool) -> Result<Shared> {
         let index = repository.index()?;
         let words = index.entries().len().div_ceil(64);
         Ok(Shared {
             repository,
             relied: (0..words).map(|_| AtomicU64::new(0)).collect(),
             index,
+            thin,
+            dry_run,
             stored: Mutex::default(),
             open: Mutex::default(),
             published: Mutex::default(),
@@ -98,6 +102,14 @@ impl Shared {
             }
         }
         Ok(lost)
+    }
+
+    pub(super) fn forget_reliance(&self, places: &[Place]) {
+        for place in places {
+            if let Some(position) = self.index.entries().iter().position(|other| other == place) {
+                self.relied[position / 64].fetch_and(!(1 << (position % 64)), Ordering::Relaxed);
+            }
+        }
     }
 
     pub(super) fn job_begins(&self) {

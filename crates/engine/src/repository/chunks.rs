@@ -2,6 +2,7 @@
 
 use super::Repository;
 use super::opening::object_error;
+use crate::catalog::{BoxError, SegmentSource};
 use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, Place};
 use crate::pack::Published;
@@ -148,6 +149,22 @@ impl Repository {
         }
         keys.insert(pack, key.clone());
         Ok(key)
+    }
+}
+
+/// Hands catalog segments to readers.
+struct Segments(Arc<Repository>);
+
+impl SegmentSource for Segments {
+    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
+        Ok(self.0.read_chunk_uncached(id, ChunkKind::Segment)?)
+    }
+}
+
+impl Repository {
+    /// Where catalogs read their segments.
+    pub fn segment_source(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
+        Arc::new(Segments(self.clone()))
     }
 }
 

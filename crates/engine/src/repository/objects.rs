@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::limits::OBJECT_PLAIN_BYTES_MAX;
 use bale_format::sealed::{OBJECT_BYTES_MAX, ObjectType};
-use bale_format::snapshot::Condemned;
+use bale_format::Condemned;
 use bale_format::{ObjectId, Snapshot};
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -60,12 +60,12 @@ impl Repository {
 
     /// Writes a snapshot: the step that makes a backup visible.
     pub fn write_snapshot(&self, snapshot: &Snapshot) -> Result<ObjectId> {
-        self.write_sealed(ObjectType::Snapshot, &snapshot.to_json(), ObjectName::snapshot)
+        self.write_sealed(ObjectType::Snapshot, &snapshot.to_json()?, ObjectName::snapshot)
     }
 
     /// Writes what an unfinished run has finished so far.
     pub fn write_run(&self, run: [u8; 16], snapshot: &Snapshot) -> Result<ObjectId> {
-        self.write_sealed(ObjectType::Run, &snapshot.to_json(), |id| ObjectName::run(run, id))
+        self.write_sealed(ObjectType::Run, &snapshot.to_json()?, |id| ObjectName::run(run, id))
     }
 
     /// Removes a snapshot. Its chunks stay until a prune.
@@ -91,8 +91,8 @@ impl Repository {
 
     /// Condemns packs.
     pub fn condemn(&self, packs: Vec<ObjectId>) -> Result<ObjectId> {
-        let record = Condemned { version: 1, time: self.clock().time(), packs };
-        self.write_sealed(ObjectType::Condemned, &record.to_json(), ObjectName::condemned)
+        let record = Condemned::new(self.clock().time(), packs);
+        self.write_sealed(ObjectType::Condemned, &record.to_json()?, ObjectName::condemned)
     }
 
     /// Packs that are in the store now and not condemned.

@@ -55,7 +55,7 @@ pub(super) fn check_packs(repository: &Repository, index: &ChunkIndex, findings:
     }
     let mut position = 0;
     while position < index.entries().len() {
-        let id = index.entries()[position].0;
+        let id = index.entries()[position].chunk.id;
         let copies: Vec<_> = index.copies(&id).collect();
         position += copies.len();
         if copies.iter().all(|place| broken.contains(&place.pack.0)) {
