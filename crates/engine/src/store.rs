@@ -3,6 +3,7 @@
 //! Objects appear whole or not at all, and are durable when the call that made them returns. Every implementation
 //! passes the conformance suite in `conformance`. A store knows nothing of keys, packs or snapshots.
 
+pub mod conformance;
 pub mod disk;
 pub mod local;
 pub mod memory;

@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+mod direct;
 mod os;
 
 pub use os::OsDisk;
