@@ -15,9 +15,9 @@ mod parent;
 mod reader;
 mod writer;
 
-pub use cut::SegmentWriter;
+pub use cut::{CutRule, SegmentWriter};
 pub use parent::ParentCursor;
-pub use reader::{CatalogReader, Rows};
+pub use reader::{CatalogReader, Rows, counted_rows};
 pub use writer::{CatalogWriter, Finished, Partial};
 
 use bale_format::{ChunkId, Key, SegmentError};

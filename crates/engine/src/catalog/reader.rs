@@ -153,3 +153,12 @@ impl Iterator for Rows {
         row.transpose()
     }
 }
+
+/// Rows that count in all layers, hidden and removed ones included. Reads everything: a check of `Layer::rows`.
+pub fn counted_rows(reader: &CatalogReader) -> Result<u64> {
+    let mut merge = reader.rows(KeyRange::all()).merge;
+    while merge.head()?.is_some() {
+        merge.advance();
+    }
+    Ok(merge.passed().sum())
+}
