@@ -1,2 +1,3 @@
 //! The engine.
+pub mod restore;
 pub mod store;

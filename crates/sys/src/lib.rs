@@ -1,1 +1,2 @@
 //! sys
+pub mod restore_calls;
