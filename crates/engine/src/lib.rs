@@ -20,6 +20,7 @@ pub mod random;
 pub mod read;
 pub mod repair;
 pub mod repository;
+pub mod restore;
 pub mod scan;
 pub mod snapshots;
 pub mod store;
