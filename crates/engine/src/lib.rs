@@ -1,3 +1,4 @@
 //! The engine.
 pub mod catalog;
+pub mod spill;
 pub mod store;
