@@ -1,2 +1,18 @@
+<<<<<<< HEAD
+//! The only unsafe code of Bale: system calls that no safe crate offers.
+//!
+//! Every function is a thin, safe wrapper: it takes borrowed file descriptors, returns `std::io::Result`, and never
+//! keeps state beyond "this kernel does not know that call". No policy lives here.
+
+pub mod buffer;
+pub mod cache;
+pub mod extents;
+pub mod freeze;
+pub mod handle;
+pub mod inode;
+pub mod open;
+pub mod xattr;
+=======
 //! sys
 pub mod restore_calls;
+>>>>>>> restore

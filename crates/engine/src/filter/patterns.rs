@@ -1,0 +1,119 @@
+//! Patterns of `--exclude` and its relatives.
+
+use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// One pattern as the user gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// The pattern.
+    pub text: String,
+    /// `--iexclude`.
+    pub ignore_case: bool,
+}
+
+/// A pattern that cannot be understood.
+#[derive(Debug, thiserror::Error)]
+#[error("pattern {text:?}")]
+pub struct PatternError {
+    /// The pattern.
+    pub text: String,
+    /// Why.
+    pub source: globset::Error,
+}
+
+/// Patterns, compiled.
+#[derive(Debug, Default)]
+pub(super) struct PatternSet {
+    set: GlobSet,
+    /// Of each glob: does it take back?
+    takes_back: Vec<bool>,
+}
+
+impl PatternSet {
+    pub(super) fn new(patterns: &[Pattern]) -> Result<PatternSet, PatternError> {
+        let mut builder = GlobSetBuilder::new();
+        let mut takes_back = Vec::new();
+        for pattern in patterns {
+            let (negative, text) = match pattern.text.strip_prefix('!') {
+                Some(rest) => (true, rest),
+                None => (false, pattern.text.as_str()),
+            };
+            let error = |source| PatternError {
+                text: pattern.text.clone(),
+                source,
+            };
+            for glob in globs_of(text) {
+                let glob = GlobBuilder::new(&glob)
+                    .case_insensitive(pattern.ignore_case)
+                    .literal_separator(true)
+                    .backslash_escape(true)
+                    .build()
+                    .map_err(error)?;
+                builder.add(glob);
+                takes_back.push(negative);
+            }
+        }
+        let set = builder.build().map_err(|source| PatternError {
+            text: String::new(),
+            source,
+        })?;
+        Ok(PatternSet { set, takes_back })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.takes_back.is_empty()
+    }
+
+    pub(super) fn excludes(&self, path: &[u8]) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let candidate = Candidate::new(OsStr::from_bytes(path));
+        if self.takes_back.iter().all(|negative| !negative) {
+            return self.set.is_match_candidate(&candidate);
+        }
+        let matches = self.set.matches_candidate(&candidate);
+        let last = matches.iter().max();
+        last.is_some_and(|glob| !self.takes_back[*glob])
+    }
+}
+
+/// Globs over the whole path, without leading slash, that mean the pattern.
+fn globs_of(text: &str) -> Vec<String> {
+    let text = match text.trim_end_matches('/') {
+        // `/` and the like: nothing that has a path can be meant.
+        "" => return Vec::new(),
+        text => text,
+    };
+    // Braces are ordinary characters in these patterns, but not to the matcher.
+    let mut escaped = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '{' | '}' => escaped.extend(['\\', character]),
+            '\\' => {
+                escaped.push('\\');
+                escaped.extend(characters.next());
+            }
+            _ => escaped.push(character),
+        }
+    }
+    match escaped.strip_prefix('/') {
+        Some(anchored) => vec![anchored.trim_start_matches('/').to_string()],
+        None => vec![format!("**/{escaped}")],
+    }
+}
+
+/// Lines of an `--exclude-file`: blank lines and lines that begin with `#` are skipped, spaces at both ends dropped.
+pub fn parse_exclude_file(text: &str, ignore_case: bool) -> Vec<Pattern> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| Pattern {
+            text: line.to_string(),
+            ignore_case,
+        })
+        .collect()
+}

@@ -1,0 +1,91 @@
+//! Reading files as they are, or saying that they were not still.
+//!
+//! A file's bytes count only if a `stat` after the read shows the same size, mtime and ctime as the one before: the
+//! scan's, or the one of the last attempt. Otherwise it is read again, at most [`READ_RETRIES_MAX`] times, and then
+//! what was read is kept and flagged. A read ends at the size the file had when the attempt began, so a file that
+//! grows for ever does not hold us; a file that shrinks gives what is left, never zeros in place of it. Bytes that the
+//! device cannot give are named by range; everything around them is read.
+//!
+//! Small files are read by many threads in inode order and handed out in the order they were asked for
+//! ([`SmallReader`]); large ones one after the other, past the page cache, with reads in flight ([`LargeReader`]).
+
+mod blocks;
+mod large;
+mod ranges;
+mod small;
+
+pub use blocks::Block;
+pub use large::{Finished, LargeFile, LargeReader, Piece};
+pub use small::{SmallFile, SmallReader, SmallState, read_small};
+
+use crate::scan::{Problem, set_stat};
+use bale_format::entry::{Entry, Kind};
+use rustix::fs::{AtFlags, Statx, StatxFlags};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Files up to this size are read as a whole (docs/FORMAT.md, section 7: bundled).
+pub const SMALL_BYTES_MAX: u64 = 512 << 10;
+/// Small files asked for and not yet handed out, with their bytes.
+pub const SMALL_WINDOW_BYTES_MAX: u64 = 32 << 20;
+/// The same, in files.
+pub const SMALL_WINDOW_FILES_MAX: usize = 8192;
+/// Threads that read small files: each waits for the device most of the time.
+pub const SMALL_THREADS_MAX: usize = 16;
+/// One read of a large file.
+pub const BLOCK_BYTES: usize = 1 << 20;
+/// Reads of one large file in flight.
+pub const BLOCKS_AHEAD_MAX: usize = 4;
+/// Threads that read large files.
+pub const LARGE_THREADS_MAX: usize = 4;
+/// Buffers kept for the next read.
+pub const BLOCKS_SPARE_MAX: usize = 8;
+/// Further attempts at a file that changed while it was read.
+pub const READ_RETRIES_MAX: u32 = 2;
+/// Step in which the surroundings of an unreadable place are read.
+pub const SALVAGE_BYTES: usize = 4096;
+
+/// Memory of reading with one large file open, all together.
+pub const READ_BYTES_MAX: usize = 48 << 20;
+const _: () = assert!(
+    SMALL_WINDOW_BYTES_MAX as usize + (BLOCKS_AHEAD_MAX + 1 + BLOCKS_SPARE_MAX) * BLOCK_BYTES
+        <= READ_BYTES_MAX
+);
+
+/// `stat` of an open file.
+fn stat_of(fd: BorrowedFd<'_>) -> io::Result<Statx> {
+    let mask = StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME) | StatxFlags::DIOALIGN;
+    Ok(rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask)?)
+}
+
+/// Has nothing happened to the file between the `stat` an entry is made of and this one?
+fn is_unchanged(entry: &Entry, stat: &Statx) -> bool {
+    let time = |stamp: rustix::fs::StatxTimestamp| (stamp.tv_sec, stamp.tv_nsec);
+    entry.inode == stat.stx_ino
+        && entry.size == stat.stx_size
+        && <(i64, u32)>::from(entry.mtime) == time(stat.stx_mtime)
+        && <(i64, u32)>::from(entry.ctime) == time(stat.stx_ctime)
+        && u32::from(stat.stx_mode) & 0o170000 == Kind::File.mode_bits()
+}
+
+/// Makes an entry what a later `stat` says. An error if it is no regular file any more.
+fn refresh(entry: &mut Entry, stat: &Statx) -> io::Result<()> {
+    if Kind::from_mode(u32::from(stat.stx_mode)) != Some(Kind::File) {
+        return Err(crate::scan::replaced());
+    }
+    set_stat(entry, stat);
+    Ok(())
+}
+
+/// Does it have fewer blocks than bytes?
+fn may_have_holes(stat: &Statx) -> bool {
+    stat.stx_blocks.saturating_mul(512) < stat.stx_size
+}
+
+fn problem(entry: &Entry, action: &'static str, error: io::Error) -> Problem {
+    Problem {
+        path: entry.path(),
+        action,
+        error,
+    }
+}

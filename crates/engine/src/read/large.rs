@@ -1,0 +1,386 @@
+//! Large files: read front to back in blocks, a few in flight, past the page cache where the file is not in it already.
+
+use super::blocks::{Block, Pool, Request, Slot};
+use super::ranges::next_data;
+use super::{BLOCK_BYTES, BLOCKS_AHEAD_MAX, LARGE_THREADS_MAX};
+use super::{is_unchanged, may_have_holes, problem, refresh, stat_of};
+use crate::scan::{Directory, Problem, complete_opened};
+use bale_format::entry::{Entry, EntryFlags};
+use bale_sys::buffer::ALIGNMENT;
+use bale_sys::cache::cachestat;
+use bale_sys::open::open_for_reading;
+use rustix::fs::{Advice, OFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Stack of a reading thread.
+const STACK_BYTES: usize = 256 << 10;
+/// Blocks beyond its data that a file may have (extent maps, preallocation) before a map that tells of no data at all
+/// is not believed.
+const BLOCKS_WITHOUT_DATA_BYTES_MAX: u64 = 64 << 10;
+
+/// Threads and buffers for large files.
+pub struct LargeReader {
+    pool: Arc<Pool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A run of a file's bytes.
+#[derive(Debug)]
+pub enum Piece {
+    /// Bytes.
+    Data(Block),
+    /// So many zeros that the file has no blocks for.
+    Hole(u64),
+    /// So many bytes that the device did not give.
+    Bad(u64),
+}
+
+/// A large file being read. Pieces come in order and without gaps.
+pub struct LargeFile {
+    pool: Arc<Pool>,
+    file: Arc<OwnedFd>,
+    entry: Entry,
+    direct: bool,
+    /// Nothing of it was in the page cache: what we bring in, we throw out.
+    forget: bool,
+    sparse: bool,
+    /// Size when it was opened: where reading ends.
+    size: u64,
+    /// Next byte to be asked for; rest of the data range it is in.
+    asked: u64,
+    data_end: u64,
+    ahead: VecDeque<Ahead>,
+    /// Pieces of the block last taken.
+    cut: VecDeque<Piece>,
+    given: u64,
+    ended: bool,
+    problems: Vec<Problem>,
+}
+
+enum Ahead {
+    Hole(u64),
+    /// Bytes `wanted` of the block that the slot gets; `start` is the block's offset.
+    Block {
+        slot: Arc<Slot>,
+        start: u64,
+        wanted: Range<u64>,
+    },
+}
+
+/// What became of a file after its last piece.
+#[derive(Debug)]
+pub struct Finished {
+    /// The entry as of the read: completed, `size` being the bytes given, and with what happened in its flags.
+    pub entry: Entry,
+    /// It changed while it was read; worth another attempt.
+    pub changed: bool,
+    /// What went wrong.
+    pub problems: Vec<Problem>,
+}
+
+impl Default for LargeReader {
+    fn default() -> LargeReader {
+        LargeReader::start()
+    }
+}
+
+impl LargeReader {
+    /// Starts the threads.
+    pub fn start() -> LargeReader {
+        let pool = Arc::new(Pool::default());
+        let mut threads = Vec::new();
+        for _ in 0..LARGE_THREADS_MAX {
+            let worker = pool.clone();
+            let builder = std::thread::Builder::new()
+                .name("read-large".to_string())
+                .stack_size(STACK_BYTES);
+            let Ok(thread) = builder.spawn(move || worker.work()) else {
+                break;
+            };
+            pool.add_thread();
+            threads.push(thread);
+        }
+        LargeReader { pool, threads }
+    }
+
+    /// Opens a regular file of a directory and begins to read ahead. `NotFound`: it vanished.
+    pub fn open(&self, directory: &Arc<Directory>, entry: Entry) -> Result<LargeFile, Problem> {
+        let action = "read";
+        let mut entry = entry;
+        let opened = open_file(directory, &mut entry);
+        let (file, stat, direct) = opened.map_err(|error| problem(&entry, action, error))?;
+        let mut problems = Vec::new();
+        problems.extend(complete_opened(file.as_fd(), &mut entry).err());
+        let sparse = may_have_holes(&stat) && map_is_sane(&file, &stat);
+        let cached = cachestat(file.as_fd(), 0, 0).map_or(0, |stat| stat.cached);
+        let mut large = LargeFile {
+            pool: self.pool.clone(),
+            size: entry.size,
+            direct,
+            forget: !direct && cached == 0,
+            sparse,
+            file: Arc::new(file),
+            entry,
+            asked: 0,
+            data_end: 0,
+            ahead: VecDeque::new(),
+            cut: VecDeque::new(),
+            given: 0,
+            ended: false,
+            problems,
+        };
+        large.ask();
+        Ok(large)
+    }
+}
+
+impl Drop for LargeReader {
+    fn drop(&mut self) {
+        self.pool.stop();
+        for thread in self.threads.drain(..) {
+            // A panic was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens for direct reads unless much of the file is in the page cache anyway, or the file system has none.
+fn open_file(directory: &Arc<Directory>, entry: &mut Entry) -> io::Result<(OwnedFd, Statx, bool)> {
+    let directory = directory.open()?;
+    let name = CString::new(&entry.name[..])?;
+    let file = open_for_reading(directory.as_fd(), &name, OFlags::empty())?;
+    let stat = stat_of(file.as_fd())?;
+    refresh(entry, &stat)?;
+    let direct = wants_direct(&file, &stat) && set_direct(&file).is_ok();
+    Ok((file, stat, direct))
+}
+
+fn wants_direct(file: &OwnedFd, stat: &Statx) -> bool {
+    let known = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let alignment = stat.stx_dio_offset_align.max(stat.stx_dio_mem_align) as usize;
+    if known && (alignment == 0 || alignment > ALIGNMENT) {
+        return false;
+    }
+    let page_bytes = rustix::param::page_size() as u64;
+    match cachestat(file.as_fd(), 0, 0) {
+        Ok(cache) => cache.cached.saturating_mul(page_bytes) < stat.stx_size / 2,
+        Err(_) => true,
+    }
+}
+
+fn set_direct(file: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT)
+}
+
+/// A map of holes is asked for only of what is on disk: bytes that wait to be written were missing from it on some
+/// file systems. And a map without any data is not believed of a file that has blocks.
+fn map_is_sane(file: &OwnedFd, stat: &Statx) -> bool {
+    // A file system that cannot write back has nothing waiting.
+    let _ = rustix::fs::fdatasync(file);
+    match next_data(file.as_fd(), 0, stat.stx_size) {
+        Ok(Some(_)) => true,
+        Ok(None) => stat.stx_blocks.saturating_mul(512) <= BLOCKS_WITHOUT_DATA_BYTES_MAX,
+        Err(_) => false,
+    }
+}
+
+impl LargeFile {
+    /// The entry as of opening.
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// The next piece; `None` at the end.
+    pub fn next_piece(&mut self) -> Option<Piece> {
+        loop {
+            if let Some(piece) = self.cut.pop_front() {
+                self.given += match &piece {
+                    Piece::Data(block) => block.len() as u64,
+                    Piece::Hole(bytes) | Piece::Bad(bytes) => *bytes,
+                };
+                return Some(piece);
+            }
+            if self.ended {
+                return None;
+            }
+            self.ask();
+            match self.ahead.pop_front() {
+                None => self.ended = true,
+                Some(Ahead::Hole(bytes)) => self.cut.push_back(Piece::Hole(bytes)),
+                Some(Ahead::Block {
+                    slot,
+                    start,
+                    wanted,
+                }) => self.take_block(&slot, start, wanted),
+            }
+        }
+    }
+
+    /// Looks whether the file stood still. To be called after the last piece.
+    pub fn finish(mut self) -> Finished {
+        let still = match stat_of(self.file.as_fd()) {
+            Ok(stat) => is_unchanged(&self.entry, &stat),
+            Err(error) => {
+                self.problems.push(problem(&self.entry, "stat", error));
+                false
+            }
+        };
+        let changed = !still || self.given != self.size;
+        if changed {
+            self.entry.flags.set(EntryFlags::CHANGED);
+        }
+        self.entry.size = self.given;
+        Finished {
+            entry: self.entry.clone(),
+            changed,
+            problems: std::mem::take(&mut self.problems),
+        }
+    }
+
+    /// Keeps enough reads in flight.
+    fn ask(&mut self) {
+        while self.ahead.len() < BLOCKS_AHEAD_MAX && self.asked < self.size {
+            if self.asked >= self.data_end {
+                let data = self.next_range();
+                if data.start > self.asked {
+                    self.ahead.push_back(Ahead::Hole(data.start - self.asked));
+                    self.entry.flags.set(EntryFlags::SPARSE);
+                }
+                self.asked = data.start;
+                self.data_end = data.end;
+                if data.is_empty() {
+                    break;
+                }
+            }
+            self.ask_block();
+        }
+    }
+
+    fn next_range(&mut self) -> Range<u64> {
+        if !self.sparse {
+            return self.asked..self.size;
+        }
+        match next_data(self.file.as_fd(), self.asked, self.size) {
+            Ok(Some(data)) => data,
+            Ok(None) => self.size..self.size,
+            // What is not known to be a hole is read.
+            Err(_) => self.asked..self.size,
+        }
+    }
+
+    /// Asks for the block that the next byte is in, up to its end or that of the data.
+    fn ask_block(&mut self) {
+        let alignment = ALIGNMENT as u64;
+        let start = self.asked - self.asked % alignment;
+        let block_end = (self.asked / BLOCK_BYTES as u64 + 1) * BLOCK_BYTES as u64;
+        let end = block_end.min(self.data_end);
+        let len = (end.next_multiple_of(alignment) - start).min(BLOCK_BYTES as u64);
+        let slot = Arc::new(Slot::default());
+        self.pool.submit(Request {
+            file: self.file.clone(),
+            offset: start,
+            len: len as usize,
+            enough: (end - start) as usize,
+            slot: slot.clone(),
+        });
+        self.ahead.push_back(Ahead::Block {
+            slot,
+            start,
+            wanted: self.asked..end,
+        });
+        self.asked = end;
+    }
+
+    fn take_block(&mut self, slot: &Arc<Slot>, start: u64, wanted: Range<u64>) {
+        match self.pool.take(slot) {
+            Ok((block, filled)) => {
+                let end = (start + filled.len as u64).min(wanted.end);
+                if end < wanted.end {
+                    // The file has become shorter.
+                    self.ended = true;
+                }
+                if let Some(errno) = filled.error {
+                    self.note_bad(errno);
+                }
+                if self.forget {
+                    let len = NonZeroU64::new(filled.len as u64);
+                    // Only advice.
+                    let _ = rustix::fs::fadvise(&self.file, start, len, Advice::DontNeed);
+                }
+                if wanted.start < end {
+                    let range = (wanted.start - start) as usize..(end - start) as usize;
+                    self.cut_block(block, range, &filled.bad);
+                }
+            }
+            Err(Errno::INVAL) if self.direct => self.read_again_buffered(wanted.start),
+            Err(errno) => {
+                self.ended = true;
+                self.entry.flags.set(EntryFlags::INCOMPLETE);
+                self.problems
+                    .push(problem(&self.entry, "read", errno.into()));
+            }
+        }
+    }
+
+    /// A file system that took the flag and then refuses direct reads.
+    fn read_again_buffered(&mut self, from: u64) {
+        for ahead in self.ahead.drain(..) {
+            if let Ahead::Block { slot, .. } = ahead {
+                let _ = self.pool.take(&slot);
+            }
+        }
+        self.direct = false;
+        let cleared = rustix::fs::fcntl_getfl(&self.file)
+            .and_then(|flags| rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT));
+        if let Err(errno) = cleared {
+            self.problems
+                .push(problem(&self.entry, "read", errno.into()));
+            self.ended = true;
+        }
+        self.asked = from;
+        self.data_end = from;
+    }
+
+    fn note_bad(&mut self, errno: Errno) {
+        if !self.entry.flags.has(EntryFlags::INCOMPLETE) {
+            self.entry.flags.set(EntryFlags::INCOMPLETE);
+            self.problems
+                .push(problem(&self.entry, "read", errno.into()));
+        }
+    }
+
+    /// Cuts what could not be read out of a block.
+    fn cut_block(&mut self, block: Block, range: Range<usize>, bad: &[Range<usize>]) {
+        if bad.is_empty() {
+            self.cut.push_back(Piece::Data(block.narrowed(range)));
+            return;
+        }
+        let mut at = range.start;
+        for hole in bad {
+            let (start, end) = (hole.start.max(at), hole.end.min(range.end));
+            if start >= end {
+                continue;
+            }
+            self.cut_data(&block, at..start);
+            self.cut.push_back(Piece::Bad((end - start) as u64));
+            at = end;
+        }
+        self.cut_data(&block, at..range.end);
+    }
+
+    fn cut_data(&mut self, block: &Block, range: Range<usize>) {
+        if !range.is_empty() {
+            let copy = self.pool.copy_of(&block[range]);
+            self.cut.push_back(Piece::Data(copy));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The walking scanner: a tree becomes one stream of entries in the order of a catalog.
+//!
+//! The stream is the same whatever the number of threads: workers list and stat directories *ahead* of the point of
+//! emission, inside a window bounded in bytes and directories, and the stream is taken from the window in order. A
+//! directory's children come as one run of batches, sorted by name, before any of its subdirectories is entered.
+//! Directories are reached through descriptors, never by absolute path, and never through a symbolic link; a
+//! directory that is not the one that was stat'ed is refused. Nothing here grows with the number of files.
+//!
+//! An entry comes without what costs another system call (target, extended attributes, inode flags, project,
+//! generation): [`Directory::complete`] fetches these for entries that the parent snapshot does not know.
+
+mod complete;
+mod directory;
+mod filesystems;
+mod list;
+mod names;
+mod pending;
+mod sources;
+mod stat;
+mod walk;
+mod window;
+
+pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
+pub use directory::{Directory, DirectoryFd, Identity};
+pub use sources::{Sources, parse_list};
+pub use walk::Scanner;
+
+pub(crate) use directory::replaced;
+pub(crate) use stat::set_stat;
+
+use crate::filter::Filter;
+use bale_format::entry::{Entry, EntryFlags, Key, Time};
+use bale_format::snapshot::Filesystem;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Entries of one batch at most.
+pub const BATCH_ENTRIES_MAX: usize = 4096;
+/// Entries and names that wait for their turn.
+pub const WINDOW_BYTES_MAX: usize = 32 << 20;
+/// Directories (or parts of one) listed ahead.
+pub const WINDOW_TASKS_MAX: usize = 256;
+/// Names of one directory held by a worker before it calls the directory large.
+pub const LIST_NAMES_BYTES_MAX: usize = 512 << 10;
+/// Names of a large directory sorted at a time; one large directory is listed at a time.
+pub const SORT_BYTES_MAX: usize = 8 << 20;
+/// Subdirectories that wait to be entered, before they wait in a file.
+pub const PENDING_BYTES_MAX: usize = 8 << 20;
+/// Workers: enough to keep a device busy with waiting stats; two processors suffice to run them.
+pub const SCAN_THREADS_MAX: usize = 16;
+/// Buffer of one `getdents64`.
+pub const GETDENTS_BYTES: usize = 64 << 10;
+/// Longest path of a directory (docs/FORMAT.md, `parent`).
+pub const PARENT_BYTES_MAX: usize = 4 << 20;
+/// Open directories kept for later use, if the limit of open files allows.
+pub const DIRECTORY_FDS_MAX: usize = 256;
+
+/// Memory of a scan, all together.
+pub const SCAN_BYTES_MAX: usize = 64 << 20;
+const _: () = assert!(
+    WINDOW_BYTES_MAX
+        + 2 * SORT_BYTES_MAX
+        + PENDING_BYTES_MAX
+        + SCAN_THREADS_MAX * (GETDENTS_BYTES + LIST_NAMES_BYTES_MAX / 2)
+        <= SCAN_BYTES_MAX
+);
+
+/// What to leave out, and how to go about it.
+pub struct ScanOptions {
+    /// Stay on the mount that each source is on.
+    pub one_file_system: bool,
+    /// Paths to leave out.
+    pub filter: Filter,
+    /// Workers, for tests; otherwise what the limits of this process allow.
+    pub threads: Option<usize>,
+    /// Where files without a name go when memory is not enough: a directory on a disk.
+    pub spill_directory: PathBuf,
+}
+
+impl Default for ScanOptions {
+    fn default() -> ScanOptions {
+        ScanOptions {
+            one_file_system: false,
+            filter: Filter::default(),
+            threads: None,
+            spill_directory: PathBuf::from("/var/tmp"),
+        }
+    }
+}
+
+/// One thing in the stream.
+#[derive(Debug)]
+pub enum ScanItem {
+    /// A file system, before the first entry on it. `Entry::filesystem` is a position in the list of these.
+    Filesystem(Filesystem),
+    /// Children of one directory.
+    Entries(Batch),
+    /// An entry that came earlier gets more flags: what was found only when the directory was entered. In no order.
+    Amend {
+        /// Which.
+        key: Key,
+        /// To be set.
+        flags: EntryFlags,
+    },
+    /// Something that could not be read.
+    Problem(Problem),
+    /// Something worth a word, but no loss.
+    Note(Note),
+}
+
+/// A run of children of one directory, sorted by name.
+#[derive(Debug)]
+pub struct Batch {
+    /// For opening them.
+    pub directory: Arc<Directory>,
+    /// Sorted; never empty.
+    pub entries: Vec<Entry>,
+}
+
+/// Something that belongs to one path and could not be done.
+#[derive(Debug)]
+pub struct Problem {
+    /// Path without leading slash.
+    pub path: Vec<u8>,
+    /// `list`, `stat`, `read` ...
+    pub action: &'static str,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// Something that belongs to one path and is no loss.
+#[derive(Debug)]
+pub struct Note {
+    /// Path without leading slash.
+    pub path: Vec<u8>,
+    /// What.
+    pub kind: NoteKind,
+}
+
+/// Kinds of [`Note`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoteKind {
+    /// Gone between being listed and being looked at.
+    Vanished,
+    /// Left out: a file on another file system.
+    OtherFilesystem,
+}
+
+/// The time before which a ctime is settled: coarse clock, less two of its ticks.
+///
+/// An entry with a ctime before it cannot change later and still have that ctime, because stamps come from the same
+/// clock, which moves in ticks of at most 10 ms (a kernel of 100 Hz). A single `write(2)` that is under way for longer
+/// than that stamps at its start and is not caught by this; only a freeze would (DESIGN, section 6).
+pub fn barrier_now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let nanos = now.tv_sec as i128 * 1_000_000_000 + now.tv_nsec as i128 - 2 * TICK_NANOS_MAX;
+    Time {
+        seconds: nanos.div_euclid(1_000_000_000) as i64,
+        nanos: nanos.rem_euclid(1_000_000_000) as u32,
+    }
+}
+
+/// Longest tick of a kernel.
+const TICK_NANOS_MAX: i128 = 10_000_000;

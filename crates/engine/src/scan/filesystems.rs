@@ -1,0 +1,169 @@
+//! The file systems that entries come from.
+
+use bale_format::entry::Time;
+use bale_format::snapshot::{Filesystem, PathText};
+use bale_sys::inode::filesystem_uuid;
+use bale_sys::open::open_beneath;
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, PoisonError};
+
+/// All file systems seen, numbered as they were seen: the walk renumbers them in the order of the stream.
+pub(super) struct Filesystems {
+    barrier: Time,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_device: HashMap<u64, u32>,
+    list: Vec<Filesystem>,
+}
+
+impl Filesystems {
+    pub(super) fn new(barrier: Time) -> Filesystems {
+        Filesystems {
+            barrier,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Number of the file system that `name` in a directory is on.
+    pub(super) fn number(
+        &self,
+        device: u64,
+        mount: u64,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> u32 {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = known.by_device.get(&device) {
+            return *number;
+        }
+        let number = known.list.len() as u32;
+        let filesystem = describe(device, mount, directory, name, self.barrier);
+        known.list.push(filesystem);
+        known.by_device.insert(device, number);
+        number
+    }
+
+    pub(super) fn get(&self, number: u32) -> Filesystem {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.list[number as usize].clone()
+    }
+}
+
+fn describe(
+    device: u64,
+    mount: u64,
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    barrier: Time,
+) -> Filesystem {
+    let mounted = find_mount(device, mount).unwrap_or_default();
+    // Opening a directory wakes no device and no FIFO; anything else is on the file system of its directory, or a
+    // mount of a single file, which stays without a UUID of its own.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
+    let own = open_beneath(directory, name, flags, Mode::empty()).ok();
+    let fd = match &own {
+        Some(own) => Some(own.as_fd()),
+        None => device_of(directory)
+            .filter(|own| *own == device)
+            .map(|_| directory),
+    };
+    Filesystem {
+        uuid: fd.map_or_else(String::new, |fd| uuid_of(fd, device, &mounted.kind)),
+        kind: mounted.kind,
+        mount: PathText(mounted.point),
+        scanner: "walk".to_string(),
+        barrier: Some(barrier),
+    }
+}
+
+fn device_of(fd: BorrowedFd<'_>) -> Option<u64> {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).ok()?;
+    Some(super::directory::identity_of(&stat).device)
+}
+
+/// What the file system says of itself, else what udev says of its device, else the id that `statfs` gives.
+fn uuid_of(fd: BorrowedFd<'_>, device: u64, kind: &str) -> String {
+    let fsid = rustix::fs::fstatvfs(fd).map_or(0, |stat| stat.f_fsid);
+    let mut uuid = match filesystem_uuid(fd) {
+        Ok(Some(uuid)) => uuid_text(&uuid),
+        _ => uuid_of_device(device).unwrap_or_default(),
+    };
+    // Subvolumes share a UUID and have inode numbers of their own.
+    if uuid.is_empty() || kind == "btrfs" {
+        let _ = write!(uuid, "fsid-{fsid:016x}");
+    }
+    uuid
+}
+
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in uuid.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn uuid_of_device(device: u64) -> Option<String> {
+    let number = rustix::fs::makedev((device >> 32) as u32, device as u32);
+    for link in std::fs::read_dir("/dev/disk/by-uuid").ok()?.flatten() {
+        if std::fs::metadata(link.path()).is_ok_and(|node| node.rdev() == number) {
+            return link.file_name().into_string().ok();
+        }
+    }
+    None
+}
+
+#[derive(Default)]
+struct Mounted {
+    kind: String,
+    point: Vec<u8>,
+}
+
+/// The line of `mountinfo` of a mount; where its id is not known, the first of its device.
+fn find_mount(device: u64, mount: u64) -> Option<Mounted> {
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let number = format!("{}:{}", device >> 32, device as u32);
+    let lines = || table.split(|byte| *byte == b'\n').filter_map(parse_mount);
+    let by_id = lines().find(|(id, _, _)| *id == mount);
+    by_id
+        .or_else(|| lines().find(|(_, line_device, _)| *line_device == number.as_bytes()))
+        .map(|(_, _, mounted)| mounted)
+}
+
+/// `id parent major:minor root point options [fields] - kind source options`
+fn parse_mount(line: &[u8]) -> Option<(u64, &[u8], Mounted)> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = fields.nth(1)?;
+    let point = unescape(fields.nth(1)?);
+    fields.find(|field| *field == b"-")?;
+    let kind = String::from_utf8_lossy(fields.next()?).into_owned();
+    Some((id, device, Mounted { kind, point }))
+}
+
+/// Undoes `\040` and the like.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        let digits = text.get(at + 1..at + 4).filter(|_| text[at] == b'\\');
+        let value = digits
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        plain.push(value.unwrap_or(text[at]));
+        at += if value.is_some() { 4 } else { 1 };
+    }
+    plain
+}

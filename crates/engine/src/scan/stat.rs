@@ -1,0 +1,387 @@
+//! From names to entries: one `statx` for each, in inode order, then back in the order of names.
+
+use super::directory::{Directory, DirectoryFd, identity_of};
+use super::filesystems::Filesystems;
+use super::names::Names;
+use super::pending::{Reach, Subdirectory};
+use super::sources::SourceNode;
+use super::{Note, NoteKind, PARENT_BYTES_MAX, Problem};
+use crate::filter::Filter;
+use bale_format::entry::{Entry, EntryFlags, Kind, Time};
+use bytes::Bytes;
+use rustix::fs::{Access, AtFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// What the names of one part of a directory became.
+#[derive(Default)]
+pub(super) struct Statted {
+    pub(super) entries: Vec<Entry>,
+    pub(super) subdirectories: Vec<Subdirectory>,
+    pub(super) problems: Vec<Problem>,
+    pub(super) notes: Vec<Note>,
+    /// Something that is there has no entry.
+    pub(super) incomplete: bool,
+}
+
+/// What all workers share for this.
+pub(super) struct Rules {
+    pub(super) filter: Filter,
+    pub(super) filesystems: Filesystems,
+    pub(super) one_file_system: bool,
+    /// Rights must be asked for, because they do not follow from being root.
+    pub(super) ask_access: bool,
+}
+
+/// `statx` as the walk does it.
+pub(super) fn stat_at<Fd: AsFd>(directory: Fd, name: &CStr) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    // Everything of `stat` but blocks and atime, and the mount.
+    let mask = StatxFlags::BASIC_STATS.difference(StatxFlags::BLOCKS | StatxFlags::ATIME)
+        | StatxFlags::MNT_ID;
+    loop {
+        match rustix::fs::statx(&directory, name, flags, mask) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Id of the mount a file is on; of kernels that do not tell, the device.
+pub(super) fn mount_of(stat: &Statx) -> u64 {
+    if stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 {
+        stat.stx_mnt_id
+    } else {
+        1 << 63 | u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
+    }
+}
+
+fn time(stamp: StatxTimestamp) -> Time {
+    Time {
+        seconds: stamp.tv_sec,
+        nanos: stamp.tv_nsec,
+    }
+}
+
+/// The entry of a `stat`; `None` for a type nobody knows.
+pub(super) fn entry_of(parent: Bytes, name: Bytes, stat: &Statx) -> Option<Entry> {
+    let mode = u32::from(stat.stx_mode);
+    let mut entry = Entry::new(parent, name, Kind::from_mode(mode)?);
+    set_stat(&mut entry, stat);
+    Some(entry)
+}
+
+/// Overwrites what `stat` tells.
+pub(crate) fn set_stat(entry: &mut Entry, stat: &Statx) {
+    entry.mode = u32::from(stat.stx_mode) & 0o7777;
+    entry.uid = stat.stx_uid;
+    entry.gid = stat.stx_gid;
+    entry.mtime = time(stat.stx_mtime);
+    entry.ctime = time(stat.stx_ctime);
+    entry.inode = stat.stx_ino;
+    entry.nlink = stat.stx_nlink;
+    entry.size = match entry.kind {
+        Kind::File | Kind::Symlink => stat.stx_size,
+        _ => 0,
+    };
+    entry.rdev = match entry.kind {
+        Kind::BlockDevice | Kind::CharDevice => {
+            u64::from(stat.stx_rdev_major) << 32 | u64::from(stat.stx_rdev_minor)
+        }
+        _ => 0,
+    };
+}
+
+/// A part of a directory being worked on.
+pub(super) struct Part<'a> {
+    pub(super) rules: &'a Rules,
+    pub(super) directory: &'a Arc<Directory>,
+    pub(super) fd: &'a DirectoryFd,
+    pub(super) reach: &'a Reach,
+    /// `directory.path()`.
+    pub(super) path: &'a Bytes,
+    /// Device and number of the entry before.
+    pub(super) last_filesystem: Cell<Option<(u64, u32)>>,
+}
+
+impl Part<'_> {
+    /// Makes entries of sorted names.
+    pub(super) fn stat(&self, names: Names) -> Statted {
+        let mut result = Statted::default();
+        let keep = self.wanted(&names, &mut result);
+        let mut order = keep.clone();
+        order.sort_unstable_by_key(|at| names.items[*at as usize].inode);
+        let mut stats: Vec<Option<rustix::io::Result<Statx>>> = Vec::new();
+        stats.resize_with(names.items.len(), || None);
+        for at in order {
+            stats[at as usize] = Some(stat_at(self.fd, c_name(&names, at as usize)));
+        }
+        let arena = Bytes::from(names.arena);
+        result.entries.reserve_exact(keep.len());
+        for at in keep {
+            let item = names.items[at as usize];
+            let range = item.start as usize..item.start as usize + usize::from(item.len);
+            let name = arena.slice(range.clone());
+            let with_nul = CStr::from_bytes_with_nul(&arena[range.start..range.end + 1])
+                .expect("a NUL follows each name in the arena");
+            match stats[at as usize]
+                .take()
+                .expect("each name kept was looked at")
+            {
+                Ok(stat) => self.add(name, with_nul, &stat, &mut result),
+                Err(errno) => self.missed(&name, errno.into(), &mut result),
+            }
+        }
+        result
+    }
+
+    /// Positions of the names that no pattern leaves out.
+    fn wanted(&self, names: &Names, result: &mut Statted) -> Vec<u32> {
+        let mut keep = Vec::with_capacity(names.items.len());
+        let mut path = self.path.to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        let parent_bytes = path.len();
+        for at in 0..names.items.len() {
+            let name = names.get(at);
+            if at > 0 && name == names.get(at - 1) {
+                // A damaged file system: two files of one name, of which only one can be reached.
+                let error = io::Error::other("listed twice in one directory");
+                self.missed(name, error, result);
+                continue;
+            }
+            if self.rules.filter.has_patterns() && self.source_node(name).is_none() {
+                path.truncate(parent_bytes);
+                path.extend_from_slice(name);
+                if self.rules.filter.excludes(&path) {
+                    continue;
+                }
+            }
+            keep.push(at as u32);
+        }
+        keep
+    }
+
+    /// What the sources say of a child.
+    fn source_node(&self, name: &[u8]) -> Option<&Arc<SourceNode>> {
+        match self.reach {
+            Reach::Only(node) | Reach::AllAnd(_, node) => node.children.get(name),
+            Reach::All(_) | Reach::Marks => None,
+        }
+    }
+
+    fn missed(&self, name: &[u8], error: io::Error, result: &mut Statted) {
+        let path = bale_format::entry::join(self.path, name);
+        let gone = error.kind() == io::ErrorKind::NotFound;
+        if gone && matches!(self.reach, Reach::Marks) {
+            // Asked for without knowing that it is there.
+        } else if gone && !matches!(self.reach, Reach::Only(_)) {
+            let kind = NoteKind::Vanished;
+            result.notes.push(Note { path, kind });
+        } else {
+            result.incomplete = true;
+            let action = "stat";
+            result.problems.push(Problem {
+                path,
+                action,
+                error,
+            });
+        }
+    }
+
+    fn add(&self, name: Bytes, c_name: &CStr, stat: &Statx, result: &mut Statted) {
+        let Some(mut entry) = entry_of(self.path.clone(), name, stat) else {
+            let error = io::Error::other("a type of file that nobody knows");
+            return self.missed(c_name.to_bytes(), error, result);
+        };
+        let mount = mount_of(stat);
+        let named = self
+            .source_node(&entry.name)
+            .is_some_and(|node| node.is_source);
+        if !named && entry.kind != Kind::Directory {
+            if entry.kind == Kind::File && self.rules.filter.excludes_size(entry.size) {
+                return;
+            }
+            if self.is_elsewhere(mount) {
+                let path = entry.path();
+                let kind = NoteKind::OtherFilesystem;
+                result.notes.push(Note { path, kind });
+                return;
+            }
+        }
+        let device = identity_of(stat).device;
+        entry.filesystem = self.filesystem_number(device, mount, c_name);
+        if entry.kind == Kind::Directory {
+            self.add_directory(&mut entry, c_name, stat, result);
+        }
+        result.entries.push(entry);
+    }
+
+    /// Asks only when the device is another than that of the entry before.
+    fn filesystem_number(&self, device: u64, mount: u64, c_name: &CStr) -> u32 {
+        match self.last_filesystem.get() {
+            Some((last, number)) if last == device => number,
+            _ => {
+                let numbers = &self.rules.filesystems;
+                let number = numbers.number(device, mount, self.fd.as_fd(), c_name);
+                self.last_filesystem.set(Some((device, number)));
+                number
+            }
+        }
+    }
+
+    fn is_elsewhere(&self, mount: u64) -> bool {
+        match self.reach {
+            Reach::All(Some(source)) | Reach::AllAnd(Some(source), _) => *source != mount,
+            _ => false,
+        }
+    }
+
+    fn add_directory(&self, entry: &mut Entry, c_name: &CStr, stat: &Statx, out: &mut Statted) {
+        let identity = identity_of(stat);
+        match self.reach_of(entry, c_name, mount_of(stat)) {
+            Err(refused) => {
+                entry.flags.set(refused.flags);
+                if let Some(error) = refused.error {
+                    out.problems.push(Problem {
+                        path: entry.path(),
+                        action: "enter",
+                        error,
+                    });
+                }
+            }
+            Ok(reach) if self.directory.is_or_is_below(identity) => {
+                drop(reach);
+                entry.flags.set(EntryFlags::NOT_CROSSED);
+                out.problems.push(Problem {
+                    path: entry.path(),
+                    action: "enter",
+                    error: io::Error::other("a directory above this one is mounted here"),
+                });
+            }
+            Ok(reach) => {
+                if matches!(reach, Reach::Marks) {
+                    entry.flags.set(EntryFlags::NOT_CROSSED);
+                }
+                out.subdirectories.push(Subdirectory {
+                    name: entry.name.clone(),
+                    identity,
+                    reach,
+                });
+            }
+        }
+    }
+
+    /// Which children of a subdirectory count.
+    fn reach_of(&self, entry: &Entry, c_name: &CStr, mount: u64) -> Result<Reach, Refused> {
+        if self.directory.child_path_bytes(&entry.name) > PARENT_BYTES_MAX {
+            return Err(Refused::because(Errno::NAMETOOLONG.into()));
+        }
+        let source_mount = self.rules.one_file_system.then_some(mount);
+        let node = self.source_node(&entry.name);
+        if let Some(node) = node
+            && (node.is_source || matches!(self.reach, Reach::Only(_)))
+        {
+            return Ok(reach_of_node(node, source_mount));
+        }
+        let excluded = || self.rules.filter.excludes(&entry.path());
+        if let Some(node) = node
+            && excluded()
+        {
+            return Ok(Reach::Only(node.clone()));
+        }
+        if self.is_elsewhere(mount) {
+            return match node {
+                Some(node) => Ok(Reach::Only(node.clone())),
+                None => Err(Refused::on_purpose()),
+            };
+        }
+        if self.rules.ask_access {
+            let rights = Access::READ_OK | Access::EXEC_OK;
+            let answer = rustix::fs::accessat(self.fd, c_name, rights, AtFlags::EACCESS);
+            if answer == Err(Errno::ACCESS) {
+                return Err(Refused::because(Errno::ACCESS.into()));
+            }
+        }
+        let marks = self.rules.filter.marks();
+        if marks.iter().any(|mark| mark.is_in(self.fd.as_fd(), c_name)) {
+            return Ok(node.map_or(Reach::Marks, |node| Reach::Only(node.clone())));
+        }
+        let inherited = match self.reach {
+            Reach::All(mount) | Reach::AllAnd(mount, _) => *mount,
+            Reach::Only(_) | Reach::Marks => source_mount,
+        };
+        Ok(match node {
+            Some(node) => Reach::AllAnd(inherited, node.clone()),
+            None => Reach::All(inherited),
+        })
+    }
+}
+
+/// What a directory that stands among the sources gives.
+pub(super) fn reach_of_node(node: &Arc<SourceNode>, mount: Option<u64>) -> Reach {
+    match (node.is_source, node.children.is_empty()) {
+        (true, true) => Reach::All(mount),
+        (true, false) => Reach::AllAnd(mount, node.clone()),
+        (false, _) => Reach::Only(node.clone()),
+    }
+}
+
+/// Why a directory is not entered.
+struct Refused {
+    flags: EntryFlags,
+    error: Option<io::Error>,
+}
+
+impl Refused {
+    fn because(error: io::Error) -> Refused {
+        Refused {
+            flags: EntryFlags::UNREADABLE,
+            error: Some(error),
+        }
+    }
+
+    fn on_purpose() -> Refused {
+        Refused {
+            flags: EntryFlags::NOT_CROSSED,
+            error: None,
+        }
+    }
+}
+
+fn c_name(names: &Names, at: usize) -> &CStr {
+    let item = names.items[at];
+    let start = item.start as usize;
+    CStr::from_bytes_with_nul(&names.arena[start..=start + usize::from(item.len)])
+        .expect("a NUL follows each name in the arena")
+}
+
+/// Names of the children that lead to sources.
+pub(super) fn names_of_node(node: &SourceNode) -> Names {
+    let mut names = Names::default();
+    for name in node.children.keys() {
+        names.push(name, 0);
+    }
+    names
+}
+
+/// Names of the files that mark a directory.
+pub(super) fn names_of_marks(filter: &Filter) -> Names {
+    let mut names = Names::default();
+    let mut sorted: Vec<&[u8]> = filter
+        .marks()
+        .iter()
+        .map(|mark| mark.file().to_bytes())
+        .collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    for name in sorted {
+        names.push(name, 0);
+    }
+    names
+}

@@ -1,0 +1,183 @@
+//! Facts of an inode beyond `stat`: flags, generation, project, and the UUID of its file system.
+
+use rustix::ioctl::{Opcode, opcode};
+use std::ffi::{CStr, c_int, c_long};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `FS_IOC_GETFLAGS` bits with a meaning of their own.
+pub mod flag {
+    /// Writes are synchronous.
+    pub const SYNC: u32 = 0x8;
+    /// Cannot be changed, renamed or removed.
+    pub const IMMUTABLE: u32 = 0x10;
+    /// Can only grow.
+    pub const APPEND: u32 = 0x20;
+    /// Left out by dump(8).
+    pub const NODUMP: u32 = 0x40;
+    /// Reading does not stamp atime.
+    pub const NOATIME: u32 = 0x80;
+    /// Changes of a directory are synchronous.
+    pub const DIRSYNC: u32 = 0x10000;
+}
+
+/// `fsx_xflags` bits.
+mod xflag {
+    pub const IMMUTABLE: u32 = 0x8;
+    pub const APPEND: u32 = 0x10;
+    pub const SYNC: u32 = 0x20;
+    pub const NOATIME: u32 = 0x40;
+    pub const NODUMP: u32 = 0x80;
+}
+
+/// `struct fsxattr`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsXattr {
+    /// `FS_XFLAG_*`.
+    pub xflags: u32,
+    /// Extent size hint.
+    pub extent_bytes: u32,
+    /// Number of extents; read only.
+    pub extents: u32,
+    /// Project id.
+    pub project: u32,
+    /// Copy-on-write extent size hint.
+    pub cow_extent_bytes: u32,
+    pad: [u8; 8],
+}
+
+impl FsXattr {
+    /// The same facts as `FS_IOC_GETFLAGS` tells, as far as both know them (not `DIRSYNC`).
+    pub fn inode_flags(&self) -> u32 {
+        let pairs = [
+            (xflag::IMMUTABLE, flag::IMMUTABLE),
+            (xflag::APPEND, flag::APPEND),
+            (xflag::SYNC, flag::SYNC),
+            (xflag::NOATIME, flag::NOATIME),
+            (xflag::NODUMP, flag::NODUMP),
+        ];
+        pairs
+            .iter()
+            .filter(|(from, _)| self.xflags & from != 0)
+            .fold(0, |bits, (_, to)| bits | to)
+    }
+}
+
+// The kernel's headers say `long`, the kernel itself moves an `int`.
+const GETFLAGS: Opcode = opcode::read::<c_long>(b'f', 1);
+const SETFLAGS: Opcode = opcode::write::<c_long>(b'f', 2);
+const GETVERSION: Opcode = opcode::read::<c_long>(b'v', 1);
+const FSGETXATTR: Opcode = opcode::read::<FsXattr>(b'X', 31);
+const FSSETXATTR: Opcode = opcode::write::<FsXattr>(b'X', 32);
+const GETFSUUID: Opcode = opcode::read::<FsUuid>(0x15, 0);
+
+#[repr(C)]
+struct FsUuid {
+    len: u8,
+    uuid: [u8; 16],
+}
+
+/// `FS_IOC_GETFLAGS`.
+pub fn flags(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    // A `long` of room although the kernel writes an `int`: some file systems write a `long`.
+    let mut value: c_long = 0;
+    // SAFETY: the kernel writes at most 8 bytes to `value`, which lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), GETFLAGS as _, &mut value) })?;
+    Ok(low_int(value))
+}
+
+/// `FS_IOC_SETFLAGS`.
+pub fn set_flags(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    let value: [u32; 2] = [flags, 0];
+    // SAFETY: the kernel reads at most 8 bytes from `value`, which lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), SETFLAGS as _, &value) })
+}
+
+/// `FS_IOC_GETVERSION`: the inode's generation.
+pub fn generation(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut value: c_long = 0;
+    // SAFETY: the kernel writes at most 8 bytes to `value`, which lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), GETVERSION as _, &mut value) })?;
+    Ok(low_int(value))
+}
+
+/// `FS_IOC_FSGETXATTR`.
+pub fn fsxattr(fd: BorrowedFd<'_>) -> io::Result<FsXattr> {
+    let mut value = FsXattr::default();
+    // SAFETY: `value` is the structure the ioctl fills and lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), FSGETXATTR as _, &mut value) })?;
+    Ok(value)
+}
+
+/// `FS_IOC_FSSETXATTR`.
+pub fn set_fsxattr(fd: BorrowedFd<'_>, value: &FsXattr) -> io::Result<()> {
+    // SAFETY: the kernel only reads `value`.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), FSSETXATTR as _, value) })
+}
+
+/// `file_getattr`: the same as [`fsxattr`], by name and without opening. `Unsupported` before Linux 6.17.
+pub fn fsxattr_at(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<FsXattr> {
+    const FILE_GETATTR: libc::c_long = 468;
+    #[repr(C)]
+    #[derive(Default)]
+    struct FileAttr {
+        xflags: u64,
+        extent_bytes: u32,
+        extents: u32,
+        project: u32,
+        cow_extent_bytes: u32,
+    }
+    let mut value = FileAttr::default();
+    // SAFETY: `name` is NUL-terminated, `value` is as long as the size passed and lives across the call.
+    let result = unsafe {
+        libc::syscall(
+            FILE_GETATTR,
+            directory.as_raw_fd(),
+            name.as_ptr(),
+            &mut value,
+            size_of::<FileAttr>(),
+            libc::AT_SYMLINK_NOFOLLOW,
+        )
+    };
+    if result < 0 {
+        let error = io::Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            Some(libc::ENOSYS) => io::ErrorKind::Unsupported.into(),
+            _ => error,
+        });
+    }
+    Ok(FsXattr {
+        xflags: value.xflags as u32,
+        extent_bytes: value.extent_bytes,
+        extents: value.extents,
+        project: value.project,
+        cow_extent_bytes: value.cow_extent_bytes,
+        pad: [0; 8],
+    })
+}
+
+/// `FS_IOC_GETFSUUID` (Linux 6.9); `None` if the file system has none.
+pub fn filesystem_uuid(fd: BorrowedFd<'_>) -> io::Result<Option<[u8; 16]>> {
+    let mut value = FsUuid {
+        len: 0,
+        uuid: [0; 16],
+    };
+    // SAFETY: `value` is the structure the ioctl fills and lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), GETFSUUID as _, &mut value) })?;
+    Ok((value.len == 16 && value.uuid != [0; 16]).then_some(value.uuid))
+}
+
+/// The `int` that the kernel stored at the start of a `long`.
+fn low_int(value: c_long) -> u32 {
+    let bytes = value.to_ne_bytes();
+    u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+pub(crate) fn check(result: c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! Opening without being led astray: never through a symbolic link, never out of the directory.
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static OPENAT2_MISSING: AtomicBool = AtomicBool::new(false);
+
+/// Opens `path`, relative to `directory`, of one or more components. No component may be a symbolic link (`ELOOP`),
+/// and the path may not lead out of the directory. Where the kernel has no `openat2`, the components are opened one by
+/// one, and `..` is refused altogether.
+pub fn open_beneath(
+    directory: BorrowedFd<'_>,
+    path: &CStr,
+    flags: OFlags,
+    mode: Mode,
+) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if !OPENAT2_MISSING.load(Ordering::Relaxed) {
+        let resolve =
+            ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        loop {
+            match openat2(directory, path, flags, mode, resolve) {
+                // Somebody renamed on the way; the kernel asks to try again.
+                Err(Errno::AGAIN) => std::thread::yield_now(),
+                Err(Errno::INTR) => {}
+                Err(Errno::NOSYS) => {
+                    OPENAT2_MISSING.store(true, Ordering::Relaxed);
+                    break;
+                }
+                // A seccomp filter may answer for the kernel: decide by the other way of opening.
+                Err(Errno::PERM) => break,
+                result => return Ok(result?),
+            }
+        }
+    }
+    open_by_components(directory, path, flags, mode)
+}
+
+fn open_by_components(
+    directory: BorrowedFd<'_>,
+    path: &CStr,
+    flags: OFlags,
+    mode: Mode,
+) -> io::Result<OwnedFd> {
+    let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at: Option<OwnedFd> = None;
+    let mut components = path.to_bytes().split(|byte| *byte == b'/').peekable();
+    while let Some(component) = components.next() {
+        if component == b".." || component.is_empty() {
+            return Err(Errno::XDEV.into());
+        }
+        let name = CString::new(component).expect("a part of a C string has no NUL");
+        let base = at.as_ref().map_or(directory, |fd| fd.as_fd());
+        if components.peek().is_none() {
+            return Ok(openat(base, &name, flags, mode)?);
+        }
+        at = Some(openat(base, &name, way, Mode::empty())?);
+    }
+    Err(Errno::NOENT.into())
+}
+
+/// Opens one name in a directory for reading: links not followed, a FIFO not waited for, atime left alone where the
+/// kernel lets us (owner or root).
+pub fn open_for_reading(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    extra: OFlags,
+) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::NOCTTY
+        | OFlags::CLOEXEC
+        | extra;
+    loop {
+        match openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+            Err(Errno::INTR) => {}
+            Err(Errno::PERM) => return Ok(openat(directory, name, flags, Mode::empty())?),
+            result => return Ok(result?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::CWD;
+
+    fn path(text: &str) -> CString {
+        CString::new(text).unwrap()
+    }
+
+    #[test]
+    fn both_ways_of_opening_refuse_links_and_dots() {
+        let base = std::env::temp_dir().join(format!("bale-sys-open-{}", std::process::id()));
+        let inside = base.join("a/b");
+        std::fs::create_dir_all(&inside).unwrap();
+        std::fs::write(inside.join("f"), b"x").unwrap();
+        std::os::unix::fs::symlink("a", base.join("link")).unwrap();
+        let base_text = path(base.to_str().unwrap());
+        let top = openat(CWD, &base_text, OFlags::RDONLY, Mode::empty()).unwrap();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+        type Open = fn(BorrowedFd<'_>, &CStr, OFlags, Mode) -> io::Result<OwnedFd>;
+        for open in [open_beneath as Open, open_by_components as Open] {
+            assert!(open(top.as_fd(), &path("a/b/f"), flags, Mode::empty()).is_ok());
+            for refused in ["link/b/f", "../x", "link", "/etc"] {
+                assert!(open(top.as_fd(), &path(refused), flags, Mode::empty()).is_err());
+            }
+        }
+        std::fs::remove_dir_all(&base).unwrap();
+    }
+}
