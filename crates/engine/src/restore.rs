@@ -252,13 +252,18 @@ pub fn restore(
     let target = target::Target::open(target, !options.dry_run)?;
     target.check_space(&planned.plan, options)?;
     monitor.planned(&planned.plan);
-    let run = worker::Run::new(&target, chunks, options, monitor, &planned).read_only(options.dry_run);
+    let run =
+        worker::Run::new(&target, chunks, options, monitor, &planned).read_only(options.dry_run);
 
     let directories = directories::create(&run, planned.directories, scratch)?;
     if options.delete && planned.complete {
         delete::delete(&run, catalog, directories.by_path, scratch)?;
     } else if options.delete {
-        run.problem(b"", "delete", "nothing is deleted, for part of the catalog cannot be read");
+        run.problem(
+            b"",
+            "delete",
+            "nothing is deleted, for part of the catalog cannot be read",
+        );
     }
     content::restore(&run, planned.content, scratch)?;
     links::restore(&run, planned.links)?;

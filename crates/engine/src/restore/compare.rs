@@ -39,7 +39,11 @@ fn compare_directories(worker: &mut Worker, rows: Vec<Vec<u8>>) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(missing(worker, entry)),
             Err(error) => return Err(Failure::os("open")(error)),
         };
-        worker.run.counters.directories.fetch_add(1, Ordering::Relaxed);
+        worker
+            .run
+            .counters
+            .directories
+            .fetch_add(1, Ordering::Relaxed);
         metadata_of(worker, &directory.fd, entry)
     });
 }
@@ -51,14 +55,18 @@ fn apply<'r>(worker: &mut Worker<'r>, task: Task) {
             _ => compare_special(worker, entry),
         }),
         Task::Bundled(slot, rows) => {
-            each_row(worker, rows, |worker, entry| compare_file(worker, entry, &slot));
+            each_row(worker, rows, |worker, entry| {
+                compare_file(worker, entry, &slot)
+            });
         }
         Task::Piece(task) => large::write_piece(worker, task),
     }
 }
 
 fn missing(worker: &Worker, entry: &Entry) -> Done {
-    worker.run.problem(&entry.path(), "verify", "it is not there");
+    worker
+        .run
+        .problem(&entry.path(), "verify", "it is not there");
     Done::Different
 }
 
@@ -68,7 +76,10 @@ pub fn open_file(
     directory: &Directory,
     entry: &Entry,
 ) -> Result<Option<OwnedFd>, Failure> {
-    let fd = match worker.directories.open_child(directory, &entry.name, OFlags::RDONLY) {
+    let fd = match worker
+        .directories
+        .open_child(directory, &entry.name, OFlags::RDONLY)
+    {
         Ok(fd) => fd,
         Err(error) => {
             let failure = Failure::os("open")(error);
@@ -131,7 +142,9 @@ fn compare_special(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> 
         .open_child(&directory, &entry.name, OFlags::PATH)
         .map_err(Failure::os("open"))?;
     if !links::is_entry(&place, &stat, entry) {
-        worker.run.problem(&entry.path(), "verify", "it is something else");
+        worker
+            .run
+            .problem(&entry.path(), "verify", "it is something else");
         return Ok(Done::Different);
     }
     match differences(worker, Inode::Place(place.as_fd()), entry, &stat)? {
@@ -173,7 +186,10 @@ pub fn same_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
             Err(error) => return Err(Failure::os("read")(error)),
         };
         if len == 0 || window[..len] != bytes[done..done + len] {
-            return Err(Failure::text("verify", format!("content differs after byte {at}")));
+            return Err(Failure::text(
+                "verify",
+                format!("content differs after byte {at}"),
+            ));
         }
         done += len;
     }

@@ -67,7 +67,9 @@ fn apply<'r>(worker: &mut Worker<'r>, task: Task) {
             _ => specials::make(worker, entry),
         }),
         Task::Bundled(slot, rows) => {
-            each_row(worker, rows, |worker, entry| make::file(worker, entry, &slot));
+            each_row(worker, rows, |worker, entry| {
+                make::file(worker, entry, &slot)
+            });
         }
         Task::Piece(task) => large::write_piece(worker, task),
     }

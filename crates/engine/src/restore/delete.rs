@@ -41,7 +41,9 @@ pub fn delete(
     };
     for pair in directories {
         let (mut path, value) = pair.map_err(RestoreError::Scratch)?;
-        path.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b'/');
+        path.iter_mut()
+            .filter(|byte| **byte == 0)
+            .for_each(|byte| *byte = b'/');
         if value != MAY_DELETE {
             continue;
         }
@@ -151,9 +153,10 @@ impl Children<'_> {
     fn has(&mut self, path: &[u8], name: &[u8]) -> Result<bool, String> {
         self.skip(|parent, row| parent == path && row.name[..] < *name)?;
         let below = &self.below;
-        Ok(self.next.as_ref().is_some_and(|row| {
-            relative(below, &row.parent) == Some(path) && row.name == name
-        }))
+        Ok(self
+            .next
+            .as_ref()
+            .is_some_and(|row| relative(below, &row.parent) == Some(path) && row.name == name))
     }
 
     fn skip(&mut self, unwanted: impl Fn(&[u8], &Entry) -> bool) -> Result<(), String> {
@@ -226,7 +229,9 @@ fn remove_tree(
     if remove_one(directory, name)? {
         return Ok(());
     }
-    let device = rustix::fs::fstat(&directory.fd).map_err(Failure::os("stat"))?.st_dev;
+    let device = rustix::fs::fstat(&directory.fd)
+        .map_err(Failure::os("stat"))?
+        .st_dev;
     let mut levels = vec![empty(worker, Bytes::copy_from_slice(path), device)?];
     while let Some(level) = levels.last_mut() {
         if let Some(name) = level.full.pop() {
@@ -237,7 +242,10 @@ fn remove_tree(
         let path = levels.pop().expect("there is a last level").path;
         worker.directories.forget(&path);
         let key = bale_format::Key::of_path(&path);
-        let parent = worker.directories.open(&key.parent).map_err(Failure::os("open"))?;
+        let parent = worker
+            .directories
+            .open(&key.parent)
+            .map_err(Failure::os("open"))?;
         rustix::fs::unlinkat(&parent.fd, &key.name[..], AtFlags::REMOVEDIR)
             .map_err(Failure::os("remove the directory"))?;
     }
@@ -246,10 +254,16 @@ fn remove_tree(
 
 /// Removes everything in a directory but directories that are not empty.
 fn empty(worker: &mut Worker, path: Bytes, device: u64) -> Result<Level, Failure> {
-    let directory = worker.directories.open(&path).map_err(Failure::os("open"))?;
+    let directory = worker
+        .directories
+        .open(&path)
+        .map_err(Failure::os("open"))?;
     let stat = rustix::fs::fstat(&directory.fd).map_err(Failure::os("stat"))?;
     if stat.st_dev != device {
-        return Err(Failure::text("delete", "another file system is mounted in it"));
+        return Err(Failure::text(
+            "delete",
+            "another file system is mounted in it",
+        ));
     }
     let mut full = Vec::new();
     let entries = rustix::fs::Dir::read_from(&directory.fd).map_err(Failure::os("list"))?;

@@ -43,7 +43,9 @@ pub fn create(run: &Run, planned: Sorted, scratch: &dyn Scratch) -> Result<Made,
                 continue;
             }
             let descending = (u64::MAX - number as u64).to_be_bytes();
-            deepest_first.push(&descending, &row).map_err(RestoreError::Scratch)?;
+            deepest_first
+                .push(&descending, &row)
+                .map_err(RestoreError::Scratch)?;
             if run.options.delete {
                 let value = may_delete(&row).map_err(RestoreError::Scratch)?;
                 by_path.push(&key, value).map_err(RestoreError::Scratch)?;
@@ -78,7 +80,9 @@ pub fn finish(run: &Run, deepest_first: Sorted) -> Result<(), RestoreError> {
     if run.options.dry_run {
         return Ok(());
     }
-    work(run, threads(run), finish_all, |feeder| feed(deepest_first, |batch| feeder.send(batch)))
+    work(run, threads(run), finish_all, |feeder| {
+        feed(deepest_first, |batch| feeder.send(batch))
+    })
 }
 
 /// Sends rows in batches until `send` wants no more.
@@ -104,7 +108,11 @@ fn threads(run: &Run) -> usize {
 
 fn make_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
     each(worker, rows, |worker, entry| {
-        worker.run.counters.directories.fetch_add(1, Ordering::Relaxed);
+        worker
+            .run
+            .counters
+            .directories
+            .fetch_add(1, Ordering::Relaxed);
         make(worker, entry)
     });
 }
@@ -112,7 +120,10 @@ fn make_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
 fn finish_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
     each(worker, rows, |worker, entry| {
         let path = Bytes::from(entry.path());
-        let directory = worker.directories.open(&path).map_err(Failure::os("open"))?;
+        let directory = worker
+            .directories
+            .open(&path)
+            .map_err(Failure::os("open"))?;
         let stat = rustix::fs::fstat(&directory.fd).map_err(Failure::os("stat"))?;
         let fd = directory.fd.as_fd();
         if !directory.readable {
@@ -167,14 +178,20 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<(), Failure> {
             };
         }
         if run.options.overwrite == Overwrite::Never {
-            return Err(Failure::text("make the directory", "something else is there"));
+            return Err(Failure::text(
+                "make the directory",
+                "something else is there",
+            ));
         }
         match rustix::fs::unlinkat(&parent.fd, &entry.name[..], AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
             Err(error) => return Err(Failure::os("replace by a directory")(error)),
         }
     }
-    Err(Failure::text("make the directory", "something else appears there again and again"))
+    Err(Failure::text(
+        "make the directory",
+        "something else appears there again and again",
+    ))
 }
 
 /// A directory whose owner may not write in it, as after an earlier restore, gets its mode back at the end.
@@ -183,7 +200,10 @@ fn make_usable(worker: &mut Worker, entry: &Entry, mode: u32) -> Result<(), Fail
         return Ok(());
     }
     let path = Bytes::from(entry.path());
-    let directory = worker.directories.open(&path).map_err(Failure::os("open"))?;
+    let directory = worker
+        .directories
+        .open(&path)
+        .map_err(Failure::os("open"))?;
     let magic = format!("/proc/self/fd/{}", directory.fd.as_raw_fd());
     let usable = Mode::from_raw_mode(mode & 0o7777 | 0o700);
     // Not the owner: then what is in it decides.

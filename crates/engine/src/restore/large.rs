@@ -55,7 +55,10 @@ impl Permits {
     fn take(self: &Arc<Permits>) -> Permit {
         let mut free = self.free.lock().expect("no holder of this lock panics");
         while *free == 0 {
-            free = self.freed.wait(free).expect("no holder of this lock panics");
+            free = self
+                .freed
+                .wait(free)
+                .expect("no holder of this lock panics");
         }
         *free -= 1;
         Permit(self.clone())
@@ -145,7 +148,7 @@ impl<'r> Gatherer<'r> {
         }
         match self.open(&entry) {
             Ok(Opened::Settled(done)) => self.worker.done(&entry, Ok(done)),
-            Ok(Opened::File(file)) => self.take_pieces(Arc::new(file))?,
+            Ok(Opened::File(file)) => self.take_pieces(file)?,
             Err(failure) => self.worker.done(&entry, Err(failure)),
         }
         // Half of the permits, so that one group can be filled while the one before is written.
@@ -186,7 +189,7 @@ impl<'r> Gatherer<'r> {
                 (Vec::new(), fd, standing)
             }
         };
-        Ok(Opened::File(LargeFile {
+        Ok(Opened::File(Arc::new(LargeFile {
             entry: entry.clone(),
             directory,
             fd,
@@ -198,36 +201,50 @@ impl<'r> Gatherer<'r> {
             abandoned: AtomicBool::new(false),
             published: AtomicBool::new(false),
             _permit: self.permits.take(),
-        }))
+        })))
     }
 
     fn take_pieces(&mut self, file: Arc<LargeFile>) -> Result<(), RestoreError> {
         let run = self.worker.run;
         let bale_format::Content::Pieces { list } = file.entry.content else {
-            run.failed(&file.entry.path(), Failure::text("restore", "damaged row: no piece list"));
+            run.failed(
+                &file.entry.path(),
+                Failure::text("restore", "damaged row: no piece list"),
+            );
             return Ok(());
         };
         let number = self.files.len() as u32;
         let mut sorting = Ok(());
-        let walked = pieces::walk(&list, file.entry.size, run.chunks, &mut |offset, length, piece| {
-            let id = match piece {
-                Piece::Data(id) => id,
-                Piece::Hole | Piece::Unreadable => return self.hole(&file, offset, length, piece),
-            };
-            let Some(place) = run.chunks.place(&id) else {
-                file.failed.store(true, Ordering::Relaxed);
-                let text = format!("bytes {offset} to {}: chunk {} is in no index", offset + length, id.short());
-                run.problem(&file.entry.path(), "restore", &text);
-                return Ok(());
-            };
-            let mut key = [0; 24];
-            key[..4].copy_from_slice(&place.pack.to_be_bytes());
-            key[4..12].copy_from_slice(&place.offset.to_be_bytes());
-            key[12..16].copy_from_slice(&number.to_be_bytes());
-            key[16..].copy_from_slice(&offset.to_be_bytes());
-            sorting = self.pieces.push(self.scratch, PieceRow { key, id, length });
-            sorting.as_ref().map(|()| ()).map_err(ToString::to_string)
-        });
+        let walked = pieces::walk(
+            &list,
+            file.entry.size,
+            run.chunks,
+            &mut |offset, length, piece| {
+                let id = match piece {
+                    Piece::Data(id) => id,
+                    Piece::Hole | Piece::Unreadable => {
+                        return self.hole(&file, offset, length, piece);
+                    }
+                };
+                let Some(place) = run.chunks.place(&id) else {
+                    file.failed.store(true, Ordering::Relaxed);
+                    let text = format!(
+                        "bytes {offset} to {}: chunk {} is in no index",
+                        offset + length,
+                        id.short()
+                    );
+                    run.problem(&file.entry.path(), "restore", &text);
+                    return Ok(());
+                };
+                let mut key = [0; 24];
+                key[..4].copy_from_slice(&place.pack.to_be_bytes());
+                key[4..12].copy_from_slice(&place.offset.to_be_bytes());
+                key[12..16].copy_from_slice(&number.to_be_bytes());
+                key[16..].copy_from_slice(&offset.to_be_bytes());
+                sorting = self.pieces.push(self.scratch, PieceRow { key, id, length });
+                sorting.as_ref().copied().map_err(ToString::to_string)
+            },
+        );
         sorting.map_err(RestoreError::Scratch)?;
         if let Err(text) = walked {
             run.failed(&file.entry.path(), Failure::text("restore", text));
@@ -241,18 +258,29 @@ impl<'r> Gatherer<'r> {
     fn hole(&self, file: &LargeFile, offset: u64, length: u64, piece: Piece) -> Result<(), String> {
         let run = self.worker.run;
         if piece == Piece::Unreadable {
-            let text = format!("bytes {offset} to {} could not be read by the backup", offset + length);
+            let text = format!(
+                "bytes {offset} to {} could not be read by the backup",
+                offset + length
+            );
             run.problem(&file.entry.path(), "restore", &text);
         }
         if self.purpose == Purpose::Compare && !compare::is_zero(&file.fd, offset, length) {
             file.failed.store(true, Ordering::Relaxed);
-            run.problem(&file.entry.path(), "verify", &format!("content differs at {offset}"));
+            run.problem(
+                &file.entry.path(),
+                "verify",
+                &format!("content differs at {offset}"),
+            );
         }
         Ok(())
     }
 
     /// Sends the group's pieces in the order of their chunks.
-    fn flush<T>(&mut self, feeder: &Feeder<T>, task: fn(PieceTask) -> T) -> Result<bool, RestoreError> {
+    fn flush<T>(
+        &mut self,
+        feeder: &Feeder<T>,
+        task: fn(PieceTask) -> T,
+    ) -> Result<bool, RestoreError> {
         let files = std::mem::take(&mut self.files);
         let pieces = std::mem::take(&mut self.pieces);
         self.bytes = 0;
@@ -302,21 +330,29 @@ impl<'r> Gatherer<'r> {
 
 enum Opened {
     Settled(Done),
-    File(LargeFile),
+    File(Arc<LargeFile>),
 }
 
 /// Writes or compares one chunk's bytes wherever they belong.
 pub fn write_piece(worker: &mut Worker, task: PieceTask) {
-    let bytes = task.slot.get(&task.id, worker.run.chunks).map_err(|failure| match failure.cause {
-        Cause::Text(text) => text,
-        Cause::Os(error) => error.to_string(),
-    });
+    let bytes = task
+        .slot
+        .get(&task.id, worker.run.chunks)
+        .map_err(|failure| match failure.cause {
+            Cause::Text(text) => text,
+            Cause::Os(error) => error.to_string(),
+        });
     for (file, offset, length) in task.writes {
         let result = match &bytes {
-            Err(text) => Err(Failure::text("read", format!("bytes {offset} to {}: {text}", offset + length))),
-            Ok(bytes) if bytes.len() as u64 != length => {
-                Err(Failure::text("read", format!("damaged piece list: chunk at {offset} has another length")))
-            }
+            _ if file.abandoned.load(Ordering::Relaxed) => Ok(()),
+            Err(text) => Err(Failure::text(
+                "read",
+                format!("bytes {offset} to {}: {text}", offset + length),
+            )),
+            Ok(bytes) if bytes.len() as u64 != length => Err(Failure::text(
+                "read",
+                format!("damaged piece list: chunk at {offset} has another length"),
+            )),
             Ok(bytes) => match task.purpose {
                 Purpose::Write => write_at(&file.fd, offset, bytes),
                 Purpose::Compare => compare::same_at(&file.fd, offset, bytes),
@@ -424,7 +460,9 @@ fn piece_done(worker: &mut Worker, purpose: Purpose, file: &LargeFile) {
     let counters = &worker.run.counters;
     match result {
         Ok(()) => {
-            counters.bytes.fetch_add(file.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+            counters
+                .bytes
+                .fetch_add(file.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
             counters.files_written.fetch_add(1, Ordering::Relaxed);
         }
         Err(failure) => worker.run.failed(&file.entry.path(), failure),
@@ -440,14 +478,24 @@ fn finish(worker: &mut Worker, file: &LargeFile) -> Result<(), Failure> {
     if file.failed.load(Ordering::Relaxed) {
         metadata::touch(file.fd.as_fd()).map_err(Failure::os("set the times of"))?;
     }
-    make::publish(worker, &file.directory, &file.part, &file.entry, &file.standing)?;
+    make::publish(
+        worker,
+        &file.directory,
+        &file.part,
+        &file.entry,
+        &file.standing,
+    )?;
     file.published.store(true, Ordering::Relaxed);
     make::seal(worker, file.fd.as_fd(), &file.entry)
 }
 
 fn finish_compare(worker: &mut Worker, file: &LargeFile) -> Result<(), Failure> {
     if file.failed.load(Ordering::Relaxed) {
-        worker.run.counters.differences.fetch_add(1, Ordering::Relaxed);
+        worker
+            .run
+            .counters
+            .differences
+            .fetch_add(1, Ordering::Relaxed);
     }
     compare::metadata_of(worker, &file.fd, &file.entry).map(|_| ())
 }
@@ -471,7 +519,9 @@ impl PieceRow {
     fn goes_to(&self, files: &[Arc<LargeFile>]) -> std::io::Result<(Arc<LargeFile>, u64)> {
         let number = u32::from_be_bytes(self.key[12..16].try_into().expect("4 bytes"));
         let offset = u64::from_be_bytes(self.key[16..].try_into().expect("8 bytes"));
-        let file = files.get(number as usize).ok_or(std::io::ErrorKind::InvalidData)?;
+        let file = files
+            .get(number as usize)
+            .ok_or(std::io::ErrorKind::InvalidData)?;
         Ok((file.clone(), offset))
     }
 }

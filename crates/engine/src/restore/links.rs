@@ -39,11 +39,7 @@ pub fn restore(run: &Run, links: Sorted) -> Result<(), RestoreError> {
 }
 
 /// Cuts the sorted links into groups and sends them until `send` wants no more.
-pub fn feed(
-    links: Sorted,
-    sealed: bool,
-    send: impl Fn(Group) -> bool,
-) -> Result<(), RestoreError> {
+pub fn feed(links: Sorted, sealed: bool, send: impl Fn(Group) -> bool) -> Result<(), RestoreError> {
     let mut links = links.peekable();
     while let Some((key, first)) = links.next().transpose().map_err(RestoreError::Scratch)? {
         let number = key.get(..GROUP_KEY_BYTES).unwrap_or(&key);
@@ -152,13 +148,13 @@ pub fn is_entry(place: &OwnedFd, stat: &Stat, entry: &Entry) -> bool {
     }
     match entry.kind {
         Kind::File => {
-            let mtime = (stat.st_mtime as i64, stat.st_mtime_nsec as u32);
+            let mtime = (entry.mtime.seconds, entry.mtime.nanos);
             stat.st_size as u64 == entry.size
-                && mtime == (entry.mtime.seconds, entry.mtime.nanos.min(999_999_999))
+                && (metadata::mtime_of(stat) == mtime || metadata::is_unusual(entry))
         }
         Kind::Symlink => rustix::fs::readlinkat(place, "", Vec::new())
             .is_ok_and(|target| target.as_bytes() == &entry.target[..]),
-        Kind::BlockDevice | Kind::CharDevice => stat.st_rdev as u64 == make::device(entry),
+        Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == make::device(entry),
         Kind::Fifo => true,
         Kind::Socket | Kind::Directory => false,
     }
@@ -221,7 +217,8 @@ fn link_from(
     name: &[u8],
 ) -> Result<(), Errno> {
     if worker.run.target.privileged {
-        let linked = rustix::fs::linkat(&source.place, "", &directory.fd, name, AtFlags::EMPTY_PATH);
+        let linked =
+            rustix::fs::linkat(&source.place, "", &directory.fd, name, AtFlags::EMPTY_PATH);
         if linked != Err(Errno::NOENT) {
             return linked;
         }
@@ -233,7 +230,9 @@ fn link_from(
 /// A name that cannot be a link becomes a file of its own.
 fn make_again(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
     match (entry.kind, &entry.content) {
-        (Kind::File, Content::Pieces { .. }) if entry.size > 0 => large::restore_alone(worker, entry),
+        (Kind::File, Content::Pieces { .. }) if entry.size > 0 => {
+            large::restore_alone(worker, entry)
+        }
         (Kind::File, _) => make::file(worker, entry, &Slot::default()),
         _ => specials::make(worker, entry),
     }
@@ -251,7 +250,10 @@ fn seal(worker: &mut Worker, first: &Entry) -> Result<(), Failure> {
     let stat = rustix::fs::fstat(&fd).map_err(Failure::os("stat"))?;
     match is_entry(&fd, &stat, first) {
         true => metadata::seal(worker, fd.as_fd(), first),
-        false => Err(Failure::text("restore", "somebody else changed it meanwhile")),
+        false => Err(Failure::text(
+            "restore",
+            "somebody else changed it meanwhile",
+        )),
     }
 }
 

@@ -23,9 +23,11 @@ pub enum LossKind {
     Socket,
     /// Immutable, append-only, project and the like.
     InodeFlags,
+    /// Times that the file system cannot hold.
+    Time,
 }
 
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
 impl LossKind {
     /// For people, plural.
@@ -39,6 +41,7 @@ impl LossKind {
             LossKind::Special => "device nodes and named pipes",
             LossKind::Socket => "sockets",
             LossKind::InodeFlags => "inode flags",
+            LossKind::Time => "times",
         }
     }
 }

@@ -19,7 +19,11 @@ pub struct Standing {
 }
 
 /// Looks at what is there, and decides.
-pub fn standing(worker: &Worker, directory: &Directory, entry: &Entry) -> Result<Standing, Failure> {
+pub fn standing(
+    worker: &Worker,
+    directory: &Directory,
+    entry: &Entry,
+) -> Result<Standing, Failure> {
     let stat = stat_child(directory, &entry.name).map_err(Failure::os("stat"))?;
     let act = match &stat {
         None => Act::Create,
@@ -33,7 +37,12 @@ pub fn standing(worker: &Worker, directory: &Directory, entry: &Entry) -> Result
 }
 
 /// Is what stands there this entry, so that looking after its metadata is enough?
-fn equal(worker: &Worker, directory: &Directory, entry: &Entry, stat: &Stat) -> Result<bool, Failure> {
+fn equal(
+    worker: &Worker,
+    directory: &Directory,
+    entry: &Entry,
+    stat: &Stat,
+) -> Result<bool, Failure> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::from_raw_mode(entry.kind.mode_bits()) {
         return Ok(false);
     }
@@ -43,17 +52,16 @@ fn equal(worker: &Worker, directory: &Directory, entry: &Entry, stat: &Stat) -> 
     }
     Ok(match entry.kind {
         Kind::File => {
-            let mtime = (stat.st_mtime as i64, stat.st_mtime_nsec as u32);
             worker.run.options.overwrite == Overwrite::IfChanged
                 && stat.st_size as u64 == entry.size
-                && mtime == (entry.mtime.seconds, entry.mtime.nanos)
+                && metadata::mtime_of(stat) == (entry.mtime.seconds, entry.mtime.nanos)
         }
         Kind::Symlink => {
             let target = rustix::fs::readlinkat(&directory.fd, &entry.name[..], Vec::new())
                 .map_err(Failure::os("read the link"))?;
             target.as_bytes() == &entry.target[..]
         }
-        Kind::BlockDevice | Kind::CharDevice => stat.st_rdev as u64 == device(entry),
+        Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == device(entry),
         Kind::Fifo => true,
         Kind::Socket | Kind::Directory => false,
     })
@@ -133,14 +141,18 @@ pub fn settle(
 fn keep(worker: &mut Worker, directory: &Directory, entry: &Entry) -> Result<(), Failure> {
     let regular = entry.kind == Kind::File;
     let opened = match regular {
-        true => worker.directories.open_child(directory, &entry.name, OFlags::RDONLY),
+        true => worker
+            .directories
+            .open_child(directory, &entry.name, OFlags::RDONLY),
         false => Err(Errno::ACCESS),
     };
     let fd = match opened {
         Ok(fd) => fd,
         // A file that its owner may not read: by place.
         Err(Errno::ACCESS) => {
-            let place = worker.directories.open_child(directory, &entry.name, OFlags::PATH);
+            let place = worker
+                .directories
+                .open_child(directory, &entry.name, OFlags::PATH);
             let place = place.map_err(Failure::os("open"))?;
             let stat = checked_stat(&place, entry)?;
             return metadata::adjust(worker, metadata::Inode::Place(place.as_fd()), entry, &stat);
@@ -158,7 +170,10 @@ pub fn checked_stat(fd: &OwnedFd, entry: &Entry) -> Result<Stat, Failure> {
     let kind = FileType::from_raw_mode(entry.kind.mode_bits());
     let foreign = stat.st_nlink > 1 && (entry.nlink == 1 || metadata::differs(entry, &stat));
     if FileType::from_raw_mode(stat.st_mode) != kind || foreign {
-        return Err(Failure::text("restore", "somebody else changed it meanwhile"));
+        return Err(Failure::text(
+            "restore",
+            "somebody else changed it meanwhile",
+        ));
     }
     Ok(stat)
 }
@@ -166,7 +181,10 @@ pub fn checked_stat(fd: &OwnedFd, entry: &Entry) -> Result<Stat, Failure> {
 /// The file's bytes in its chunk; a row that points outside is damaged.
 pub fn bytes_of(worker: &Worker, entry: &Entry, slot: &Slot) -> Result<Bytes, Failure> {
     if entry.flags.has(EntryFlags::UNREADABLE) {
-        return Err(Failure::text("restore", "its content could not be read by the backup"));
+        return Err(Failure::text(
+            "restore",
+            "its content could not be read by the backup",
+        ));
     }
     if entry.size == 0 {
         return Ok(Bytes::new());
@@ -182,7 +200,10 @@ pub fn bytes_of(worker: &Worker, entry: &Entry, slot: &Slot) -> Result<Bytes, Fa
         .filter(|to| *to <= chunk.len());
     match to {
         Some(to) => Ok(chunk.slice(from..to)),
-        None => Err(Failure::text("restore", "damaged row: it points outside its chunk")),
+        None => Err(Failure::text(
+            "restore",
+            "damaged row: it points outside its chunk",
+        )),
     }
 }
 
@@ -203,7 +224,10 @@ pub fn create_part(directory: &Directory, name: &[u8]) -> Result<(Vec<u8>, Owned
         }
         other => other,
     };
-    Ok((part, fd.map_err(Failure::os("create a temporary file for"))?))
+    Ok((
+        part,
+        fd.map_err(Failure::os("create a temporary file for"))?,
+    ))
 }
 
 /// Best effort, after a failure that is reported.
@@ -245,7 +269,11 @@ fn fill_unsealed(
 }
 
 /// Inode flags, unless further names follow: an immutable inode takes none.
-pub fn seal(worker: &mut Worker, fd: std::os::fd::BorrowedFd, entry: &Entry) -> Result<(), Failure> {
+pub fn seal(
+    worker: &mut Worker,
+    fd: std::os::fd::BorrowedFd,
+    entry: &Entry,
+) -> Result<(), Failure> {
     match entry.is_hard_link() {
         true => Ok(()),
         false => metadata::seal(worker, fd, entry),

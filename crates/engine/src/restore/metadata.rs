@@ -8,7 +8,10 @@ use super::target::Directory;
 use super::worker::{Cause, Failure, Worker};
 use super::xattrs::Xattr;
 use bale_format::{Entry, Kind};
-use rustix::fs::{AtFlags, CWD, Gid, IFlags, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, Gid, IFlags, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    XattrFlags,
+};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -81,8 +84,8 @@ impl Inode<'_> {
 
     fn xattr_names(&self) -> Result<Vec<Vec<u8>>, Errno> {
         let query = match self {
-            Inode::Open(fd) => rustix::fs::flistxattr(fd, &mut [0u8; 0][..]),
-            Inode::Place(fd) => rustix::fs::listxattr(Self::magic_path(fd), &mut [0u8; 0][..]),
+            Inode::Open(fd) => rustix::fs::flistxattr_query(fd),
+            Inode::Place(fd) => rustix::fs::listxattr_query(Self::magic_path(fd)),
         };
         if matches!(query, Ok(0) | Err(Errno::NOTSUP)) {
             return Ok(Vec::new());
@@ -93,7 +96,10 @@ impl Inode<'_> {
             Inode::Place(fd) => rustix::fs::listxattr(Self::magic_path(fd), &mut names[..])?,
         };
         let names = names[..len].split(|byte| *byte == 0);
-        Ok(names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+        Ok(names
+            .filter(|name| !name.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect())
     }
 
     fn set_mtime(&self, entry: &Entry) -> Result<(), Errno> {
@@ -133,7 +139,9 @@ pub fn finish_file(
         Some(given) => *given,
         None => {
             let stat = rustix::fs::fstat(fd).map_err(Failure::os("stat"))?;
-            *directory.gives_owner.get_or_init(|| (stat.st_uid, stat.st_gid))
+            *directory
+                .gives_owner
+                .get_or_init(|| (stat.st_uid, stat.st_gid))
         }
     };
     let owned = give(worker, inode, entry, given)?;
@@ -158,17 +166,51 @@ pub fn finish_file(
     if let Some(capability) = capability {
         set_one(worker, inode, entry, &capability)?;
     }
-    inode.set_mtime(entry).map_err(Failure::os("set the times of"))
+    set_mtime(worker, inode, entry)
+}
+
+/// Sets the mtime. The kernel quietly moves one that its file system cannot hold.
+fn set_mtime(worker: &Worker, inode: Inode, entry: &Entry) -> Result<(), Failure> {
+    inode
+        .set_mtime(entry)
+        .map_err(Failure::os("set the times of"))?;
+    if is_unusual(entry) {
+        let (Inode::Open(fd) | Inode::Place(fd)) = inode;
+        let stat = rustix::fs::fstat(fd).map_err(Failure::os("stat"))?;
+        if mtime_of(&stat) != (entry.mtime.seconds, entry.mtime.nanos) {
+            worker.lose(LossKind::Time, entry, "this file system cannot hold it");
+        }
+    }
+    Ok(())
+}
+
+/// Outside of what every file system can hold: 1970 to 2038.
+pub fn is_unusual(entry: &Entry) -> bool {
+    !(0..i64::from(i32::MAX)).contains(&entry.mtime.seconds) || entry.mtime.nanos > 999_999_999
+}
+
+/// The mtime of an inode, as an entry has it.
+pub fn mtime_of(stat: &Stat) -> (i64, u32) {
+    (stat.st_mtime, stat.st_mtime_nsec as u32)
 }
 
 /// Makes the metadata of any inode equal to the entry's, changing only what differs.
-pub fn adjust(worker: &mut Worker, inode: Inode, entry: &Entry, stat: &Stat) -> Result<(), Failure> {
+pub fn adjust(
+    worker: &mut Worker,
+    inode: Inode,
+    entry: &Entry,
+    stat: &Stat,
+) -> Result<(), Failure> {
     let owned = give(worker, inode, entry, (stat.st_uid, stat.st_gid))?;
     let chowned = (stat.st_uid, stat.st_gid) != (entry.uid, entry.gid);
     let capability = match entry.kind {
         Kind::Symlink if entry.xattrs.is_empty() => None,
         _ => {
             remove_foreign_xattrs(worker, inode, entry)?;
+            if !worker.run.target.privileged && !entry.xattrs.is_empty() {
+                // Of a stranger's file it is refused, and so will be the attributes.
+                let _refused = inode.chmod(stat.st_mode | 0o600);
+            }
             set_xattrs(worker, inode, entry)?
         }
     };
@@ -180,9 +222,8 @@ pub fn adjust(worker: &mut Worker, inode: Inode, entry: &Entry, stat: &Stat) -> 
     if let Some(capability) = capability {
         set_one(worker, inode, entry, &capability)?;
     }
-    let mtime = (stat.st_mtime as i64, stat.st_mtime_nsec as u32);
-    if mtime != (entry.mtime.seconds, entry.mtime.nanos) || entry.kind == Kind::Directory {
-        inode.set_mtime(entry).map_err(Failure::os("set the times of"))?;
+    if mtime_of(stat) != (entry.mtime.seconds, entry.mtime.nanos) {
+        set_mtime(worker, inode, entry)?;
     }
     Ok(())
 }
@@ -204,8 +245,7 @@ pub fn touch(fd: BorrowedFd) -> Result<(), Errno> {
 pub fn differs(entry: &Entry, stat: &Stat) -> bool {
     (stat.st_uid, stat.st_gid) != (entry.uid, entry.gid)
         || stat.st_mode & 0o7777 != entry.mode & 0o7777
-        || (stat.st_mtime as i64, stat.st_mtime_nsec as u32)
-            != (entry.mtime.seconds, entry.mtime.nanos)
+        || mtime_of(stat) != (entry.mtime.seconds, entry.mtime.nanos)
 }
 
 /// Inode flags and project id, where they are asked for: after the last change of the inode and of its names.
@@ -213,11 +253,18 @@ pub fn seal(worker: &mut Worker, fd: BorrowedFd, entry: &Entry) -> Result<(), Fa
     if !worker.run.options.inode_flags {
         return Ok(());
     }
-    let lost = |error: Errno| matches!(error, Errno::PERM | Errno::NOTTY | Errno::NOTSUP | Errno::INVAL);
+    let lost = |error: Errno| {
+        matches!(
+            error,
+            Errno::PERM | Errno::NOTTY | Errno::NOTSUP | Errno::INVAL
+        )
+    };
     if entry.project != 0 {
         match bale_sys::restore_calls::set_project(fd, entry.project) {
             Ok(()) => {}
-            Err(error) if lost(error) => worker.lose(LossKind::InodeFlags, entry, "project id refused"),
+            Err(error) if lost(error) => {
+                worker.lose(LossKind::InodeFlags, entry, "project id refused")
+            }
             Err(error) => return Err(Failure::os("set the project of")(error)),
         }
     }
@@ -250,12 +297,7 @@ pub fn seal(worker: &mut Worker, fd: BorrowedFd, entry: &Entry) -> Result<(), Fa
 const INODE_FLAGS_KEPT: u32 = 0x20 | 0x10 | 0x40 | 0x80 | 0x10000 | 0x8;
 
 /// Owner and group, or as much of them as this user may give.
-fn give(
-    worker: &Worker,
-    inode: Inode,
-    entry: &Entry,
-    given: (u32, u32),
-) -> Result<Owned, Failure> {
+fn give(worker: &Worker, inode: Inode, entry: &Entry, given: (u32, u32)) -> Result<Owned, Failure> {
     let all = Owned {
         user: true,
         group: true,
@@ -297,7 +339,10 @@ fn mode_for(worker: &Worker, entry: &Entry, owned: Owned) -> u32 {
 }
 
 fn has(worker: &mut Worker, entry: &Entry, name: &[u8]) -> Result<bool, Failure> {
-    Ok(worker.xattrs_of(entry)?.iter().any(|xattr| xattr.name == name))
+    Ok(worker
+        .xattrs_of(entry)?
+        .iter()
+        .any(|xattr| xattr.name == name))
 }
 
 /// Sets all attributes but a capability, which is returned: chmod and chown would clear it.
@@ -336,7 +381,9 @@ fn set_one(worker: &Worker, inode: Inode, entry: &Entry, xattr: &Xattr) -> Resul
         // "No space" is this inode's room for attributes, not the device's.
         error => {
             let text = format!("{name}: {}", std::io::Error::from(error));
-            worker.run.problem(&entry.path(), "set an extended attribute of", &text);
+            worker
+                .run
+                .problem(&entry.path(), "set an extended attribute of", &text);
         }
     }
     Ok(())
@@ -344,7 +391,9 @@ fn set_one(worker: &Worker, inode: Inode, entry: &Entry, xattr: &Xattr) -> Resul
 
 /// Removes attributes that the snapshot does not have; labels that the system gives by itself stay.
 fn remove_foreign_xattrs(worker: &mut Worker, inode: Inode, entry: &Entry) -> Result<(), Failure> {
-    let names = inode.xattr_names().map_err(Failure::os("list the attributes of"))?;
+    let names = inode
+        .xattr_names()
+        .map_err(Failure::os("list the attributes of"))?;
     for name in names {
         let label = name.starts_with(b"security.") && name != CAPABILITY;
         if label || has(worker, entry, &name)? {
@@ -372,21 +421,33 @@ pub fn compare(
     }
     if (stat.st_uid, stat.st_gid) != (entry.uid, entry.gid) {
         let (uid, gid) = (stat.st_uid, stat.st_gid);
-        words.push(format!("owner is {uid}:{gid}, was {}:{}", entry.uid, entry.gid));
+        words.push(format!(
+            "owner is {uid}:{gid}, was {}:{}",
+            entry.uid, entry.gid
+        ));
     }
-    if (stat.st_mtime as i64, stat.st_mtime_nsec as u32) != (entry.mtime.seconds, entry.mtime.nanos) {
+    if mtime_of(stat) != (entry.mtime.seconds, entry.mtime.nanos) {
         words.push("mtime differs".to_owned());
     }
     let set = worker.xattrs_of(entry)?;
     for xattr in set.iter() {
         if inode.xattr(&xattr.name).ok().as_deref() != Some(&xattr.value[..]) {
-            words.push(format!("attribute {} differs", String::from_utf8_lossy(&xattr.name)));
+            words.push(format!(
+                "attribute {} differs",
+                String::from_utf8_lossy(&xattr.name)
+            ));
         }
     }
-    for name in inode.xattr_names().map_err(Failure::os("list the attributes of"))? {
+    for name in inode
+        .xattr_names()
+        .map_err(Failure::os("list the attributes of"))?
+    {
         let label = name.starts_with(b"security.") && name != CAPABILITY;
         if !label && !set.iter().any(|xattr| xattr.name == name) {
-            words.push(format!("attribute {} is new", String::from_utf8_lossy(&name)));
+            words.push(format!(
+                "attribute {} is new",
+                String::from_utf8_lossy(&name)
+            ));
         }
     }
     Ok(words.join(", "))
@@ -394,5 +455,8 @@ pub fn compare(
 
 /// Does this failure say that something is not there?
 pub fn is_missing(failure: &Failure) -> bool {
-    matches!(failure.cause, Cause::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
+    matches!(
+        failure.cause,
+        Cause::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+    )
 }

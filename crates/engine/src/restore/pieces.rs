@@ -129,7 +129,9 @@ impl Level {
     }
 
     fn u64(&mut self) -> Result<u64, String> {
-        self.entries.try_get_u64_le().map_err(|_| damaged("too short"))
+        self.entries
+            .try_get_u64_le()
+            .map_err(|_| damaged("too short"))
     }
 
     fn id(&mut self) -> Result<ChunkId, String> {

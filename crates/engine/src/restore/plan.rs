@@ -116,7 +116,11 @@ pub fn plan(
         buffer: Vec::new(),
     };
     let mut troubles = 0;
-    for (number, item) in catalog.rows(&root).map_err(RestoreError::Catalog)?.enumerate() {
+    for (number, item) in catalog
+        .rows(&root)
+        .map_err(RestoreError::Catalog)?
+        .enumerate()
+    {
         if number % 65536 == 0 && monitor.stop() {
             return Err(RestoreError::Stopped);
         }
@@ -229,7 +233,11 @@ impl Planner<'_> {
             self.parent_bad = true;
             Bytes::new()
         } else if let Err(bad) = check_path(parent) {
-            self.problem(parent, "restore", &format!("refused with all below it: {bad}"));
+            self.problem(
+                parent,
+                "restore",
+                &format!("refused with all below it: {bad}"),
+            );
             self.parent_bad = true;
             Bytes::new()
         } else {
@@ -273,13 +281,21 @@ impl Planner<'_> {
 
     fn push_directory(&mut self, entry: &Entry) -> Result<(), RestoreError> {
         if entry.flags.has(EntryFlags::UNREADABLE) {
-            self.problem(&entry.path(), "restore", "its children could not be read by the backup");
+            self.problem(
+                &entry.path(),
+                "restore",
+                "its children could not be read by the backup",
+            );
         }
         let mut key = join(&entry.parent, &entry.name);
-        key.iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = 0);
+        key.iter_mut()
+            .filter(|byte| **byte == b'/')
+            .for_each(|byte| *byte = 0);
         self.plan.directories += 1;
         self.encode(entry);
-        self.directories.push(&key, &self.buffer).map_err(RestoreError::Scratch)
+        self.directories
+            .push(&key, &self.buffer)
+            .map_err(RestoreError::Scratch)
     }
 
     /// Names of one inode whose rows agree on the content are one group; an inode number used twice during the backup
@@ -303,7 +319,9 @@ impl Planner<'_> {
         key.extend_from_slice(&entry.inode.to_be_bytes());
         key.extend_from_slice(&identity.finalize().as_bytes()[..16]);
         self.encode(entry);
-        self.groups.push(&key, &self.buffer).map_err(RestoreError::Scratch)
+        self.groups
+            .push(&key, &self.buffer)
+            .map_err(RestoreError::Scratch)
     }
 
     fn push_content(&mut self, entry: &Entry) -> Result<(), RestoreError> {
@@ -311,13 +329,16 @@ impl Planner<'_> {
             return Ok(());
         };
         self.encode(entry);
-        self.content.push(&key, &self.buffer).map_err(RestoreError::Scratch)
+        self.content
+            .push(&key, &self.buffer)
+            .map_err(RestoreError::Scratch)
     }
 
     /// Where in the work this entry comes; `None` if its content cannot be had, which is then a problem.
     fn content_key(&mut self, entry: &Entry) -> Result<Option<Vec<u8>>, RestoreError> {
         let late = if is_part_name(&entry.name) { LATE } else { 0 };
-        if entry.kind != Kind::File || (entry.size == 0 && !entry.flags.has(EntryFlags::UNREADABLE)) {
+        if entry.kind != Kind::File || (entry.size == 0 && !entry.flags.has(EntryFlags::UNREADABLE))
+        {
             self.count(entry, 0);
             self.bare += 1;
             let mut key = vec![Phase::Bare as u8 + late];
@@ -326,14 +347,22 @@ impl Planner<'_> {
         }
         let (phase, chunk, inside) = match &entry.content {
             Content::None => {
-                self.problem(&entry.path(), "restore", "its content could not be read by the backup");
+                self.problem(
+                    &entry.path(),
+                    "restore",
+                    "its content could not be read by the backup",
+                );
                 return Ok(None);
             }
             Content::Bundled { chunk, offset } => (Phase::Bundled, chunk, *offset),
             Content::Pieces { list } => (Phase::Pieces, list, 0),
         };
         let Some(place) = self.chunks.place(chunk) else {
-            self.problem(&entry.path(), "restore", &format!("chunk {} is in no index", chunk.short()));
+            self.problem(
+                &entry.path(),
+                "restore",
+                &format!("chunk {} is in no index", chunk.short()),
+            );
             return Ok(None);
         };
         let bytes = match phase {
@@ -390,7 +419,9 @@ impl Planner<'_> {
     fn finish(mut self, scratch: &dyn Scratch, complete: bool) -> Result<Planned, RestoreError> {
         let empty = Box::new(super::sort::SorterInMemory::default());
         let groups = std::mem::replace(&mut self.groups, empty);
-        let mut links = scratch.sorter(SORTER_BYTES).map_err(RestoreError::Scratch)?;
+        let mut links = scratch
+            .sorter(SORTER_BYTES)
+            .map_err(RestoreError::Scratch)?;
         let mut group = Group::default();
         for pair in groups.finish().map_err(RestoreError::Scratch)? {
             let (key, row) = pair.map_err(RestoreError::Scratch)?;
@@ -401,7 +432,9 @@ impl Planner<'_> {
                         .map_err(RestoreError::Scratch)?;
                 }
                 group.members += 1;
-                links.push(&group.link_key(), &row).map_err(RestoreError::Scratch)?;
+                links
+                    .push(&group.link_key(), &row)
+                    .map_err(RestoreError::Scratch)?;
                 self.plan.links += 1;
             } else {
                 self.push_first(&group)?;

@@ -17,7 +17,11 @@ use std::os::fd::AsFd;
 pub fn make(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
     match entry.kind {
         Kind::Socket => {
-            worker.lose(LossKind::Socket, entry, "sockets are made by the program that listens");
+            worker.lose(
+                LossKind::Socket,
+                entry,
+                "sockets are made by the program that listens",
+            );
             return Ok(Done::Skipped);
         }
         Kind::Symlink => {}
@@ -96,10 +100,13 @@ fn checked_new(place: &std::os::fd::OwnedFd, entry: &Entry) -> Result<rustix::fs
         Kind::Symlink => rustix::fs::readlinkat(place, "", Vec::new())
             .is_ok_and(|target| target.as_bytes() == &entry.target[..]),
         Kind::Fifo => true,
-        _ => stat.st_rdev as u64 == device(entry),
+        _ => stat.st_rdev == device(entry),
     };
     match same {
         true => Ok(stat),
-        false => Err(Failure::text("restore", "somebody else changed it meanwhile")),
+        false => Err(Failure::text(
+            "restore",
+            "somebody else changed it meanwhile",
+        )),
     }
 }

@@ -177,18 +177,12 @@ fn take_step(path: &[u8], one: bool) -> (&[u8], &[u8]) {
     }
 }
 
-fn open_step(
-    at: BorrowedFd,
-    step: &[u8],
-    flags: OFlags,
-    stepwise: bool,
-) -> Result<OwnedFd, Errno> {
+fn open_step(at: BorrowedFd, step: &[u8], flags: OFlags, stepwise: bool) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     if stepwise {
         return rustix::fs::openat(at, step, flags, Mode::empty());
     }
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let mut result = Err(Errno::AGAIN);
     for _ in 0..AGAIN_MAX {
         result = rustix::fs::openat2(at, step, flags, Mode::empty(), resolve);
@@ -267,7 +261,10 @@ impl<'t> Directories<'t> {
         }
         let mut end = 0;
         loop {
-            end = match path[(end + 1).min(path.len())..].iter().position(|b| *b == b'/') {
+            end = match path[(end + 1).min(path.len())..]
+                .iter()
+                .position(|b| *b == b'/')
+            {
                 Some(at) => end + 1 + at,
                 None => path.len(),
             };
@@ -351,7 +348,7 @@ impl<'t> Directories<'t> {
             Err(error) => return Err(error),
         };
         let acl = &b"system.posix_acl_default"[..];
-        let gives_acl = readable && rustix::fs::fgetxattr(&fd, acl, &mut [0u8; 0][..]).is_ok();
+        let gives_acl = readable && rustix::fs::fgetxattr_query(&fd, acl).is_ok();
         Ok(Directory {
             fd,
             readable,

@@ -179,7 +179,9 @@ impl<'a> Run<'a> {
             Cause::Os(error) if ends_all(error) => {
                 self.end(self.target.trouble_at(action, path, error.into()));
             }
-            Cause::Os(error) => self.problem(path, action, &std::io::Error::from(error).to_string()),
+            Cause::Os(error) => {
+                self.problem(path, action, &std::io::Error::from(error).to_string())
+            }
             Cause::Text(text) => self.problem(path, action, &text),
         }
     }
@@ -206,7 +208,9 @@ impl<'a> Run<'a> {
 /// How many directories a thread, and how many large files all of them, may hold open under this process' limit.
 fn open_limits(threads: usize) -> (usize, usize) {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let limit = limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    });
     let free = limit.saturating_sub(DESCRIPTORS_RESERVED);
     let directories = free / 2 / (threads + 1);
     (
@@ -231,7 +235,11 @@ pub struct Slot {
 
 impl Slot {
     pub fn get(&self, id: &ChunkId, chunks: &dyn ChunkSource) -> Result<Bytes, Failure> {
-        let read = || chunks.read(id, ChunkUse::Data).map_err(|trouble| text_of(&trouble));
+        let read = || {
+            chunks
+                .read(id, ChunkUse::Data)
+                .map_err(|trouble| text_of(&trouble))
+        };
         let (found, bytes) = self.cell.get_or_init(|| (*id, read()));
         let bytes = if found == id {
             bytes.clone()

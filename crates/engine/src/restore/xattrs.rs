@@ -42,7 +42,11 @@ pub fn decode(mut set: Bytes) -> Result<Vec<Xattr>, String> {
         let name_len = usize::from(u16::from_le_bytes([set[0], set[1]]));
         let value_len = u32::from_le_bytes([set[2], set[3], set[4], set[5]]) as usize;
         let _head = set.split_to(6);
-        if name_len == 0 || name_len > NAME_BYTES_MAX || set.len() - name_len.min(set.len()) < value_len || set.len() < name_len {
+        if name_len == 0
+            || name_len > NAME_BYTES_MAX
+            || set.len() - name_len.min(set.len()) < value_len
+            || set.len() < name_len
+        {
             return Err("damaged set".to_owned());
         }
         let name = set.split_to(name_len);
@@ -83,7 +87,10 @@ mod tests {
         assert_eq!(xattrs[1].value, "2");
         for len in 1..set.len() {
             if len != 12 {
-                assert!(decode(Bytes::copy_from_slice(&set[..len])).is_err(), "{len}");
+                assert!(
+                    decode(Bytes::copy_from_slice(&set[..len])).is_err(),
+                    "{len}"
+                );
             }
         }
         let huge = [1, 0, 255, 255, 255, 255, b'a'];

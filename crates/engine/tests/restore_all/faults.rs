@@ -12,7 +12,10 @@ fn tree() -> Model {
     let mut model = everyday(4000);
     for number in 0..12 {
         let (a, b) = (noise(number, 700_000), noise(number + 100, 900_000));
-        model.large(format!("large{number}"), &[(700_000, Some(&a)), (5000, None), (900_000, Some(&b))]);
+        model.large(
+            format!("large{number}"),
+            &[(700_000, Some(&a)), (5000, None), (900_000, Some(&b))],
+        );
     }
     model.close();
     model
@@ -39,9 +42,15 @@ fn a_restore_killed_at_any_moment_is_finished_by_the_next() {
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap();
-            let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-            while lines.next().is_some_and(|line| !line.unwrap().contains("begun")) {}
-            std::thread::sleep(std::time::Duration::from_millis(2 + round * 9 + attempt * 17));
+            let mut lines =
+                std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+            while lines
+                .next()
+                .is_some_and(|line| !line.unwrap().contains("begun"))
+            {}
+            std::thread::sleep(std::time::Duration::from_millis(
+                2 + round * 9 + attempt * 17,
+            ));
             child.kill().unwrap();
             child.wait().unwrap();
         }
@@ -58,7 +67,11 @@ fn no_half_file_is_readable(model: &Model, target: &Path) {
         if let Ok(stat) = place.symlink_metadata()
             && stat.permissions().mode() & 0o777 != 0
         {
-            assert_eq!(std::fs::read(&place).unwrap().len(), content.len(), "{place:?}");
+            assert_eq!(
+                std::fs::read(&place).unwrap().len(),
+                content.len(),
+                "{place:?}"
+            );
         }
     }
 }
@@ -78,7 +91,8 @@ fn a_monitor_may_end_it_and_the_next_goes_on() {
     let target = place.path().join("t");
     let mut model = tree();
     let soon = Soon(Default::default(), Watch::default());
-    let ended = bale_engine::restore::restore(&model, &model, &InMemory, &target, &options(), &soon);
+    let ended =
+        bale_engine::restore::restore(&model, &model, &InMemory, &target, &options(), &soon);
     assert!(matches!(ended, Err(RestoreError::Stopped)));
     assert_eq!(soon.1.problems(), []);
     run_exactly(&mut model, &target, &options());
@@ -93,14 +107,24 @@ impl Small {
     fn mount(test: &str, mib: u64) -> Option<Small> {
         let place = scratch();
         let image = place.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
+        std::fs::File::create(&image)
+            .unwrap()
+            .set_len(mib << 20)
+            .unwrap();
         std::fs::create_dir(place.path().join("m")).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).status();
+        let made = Command::new("mkfs.ext4")
+            .args(["-q", "-F", "-m", "0"])
+            .arg(&image)
+            .status();
         if !made.is_ok_and(|status| status.success()) {
             skipped(test, "mkfs.ext4 is missing");
             return None;
         }
-        let mounted = Command::new("mount").args(["-o", "loop"]).arg(&image).arg(place.path().join("m")).status();
+        let mounted = Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&image)
+            .arg(place.path().join("m"))
+            .status();
         if !mounted.is_ok_and(|status| status.success()) {
             skipped(test, "loop mounts are not possible");
             return None;
@@ -115,7 +139,9 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        let _unmounted = Command::new("umount").arg(self.place.path().join("m")).status();
+        let _unmounted = Command::new("umount")
+            .arg(self.place.path().join("m"))
+            .status();
     }
 }
 
@@ -155,6 +181,9 @@ fn a_plan_that_cannot_fit_a_fresh_target_is_refused_at_once() {
     };
     let model = tree();
     let (report, _watch) = run(&model, &small.target(), &options());
-    assert!(matches!(report, Err(RestoreError::NoSpace { .. })), "{report:?}");
+    assert!(
+        matches!(report, Err(RestoreError::NoSpace { .. })),
+        "{report:?}"
+    );
     assert_eq!(std::fs::read_dir(small.target()).unwrap().count(), 1);
 }

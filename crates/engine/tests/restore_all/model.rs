@@ -55,6 +55,7 @@ impl Model {
         self.rows.get_mut(&key).unwrap()
     }
 
+    /// Rows point into chunks only when the open one is closed; every check does so.
     pub fn row(&mut self, path: impl AsRef<[u8]>) -> &mut Entry {
         self.rows.get_mut(&Key::of_path(path.as_ref())).unwrap()
     }
@@ -157,7 +158,9 @@ impl Model {
             pack: (number * 7 % 5) as u32,
             offset: number * 1_000_003 % 4096,
         };
-        self.chunks.entry(id).or_insert((place, Bytes::copy_from_slice(bytes)));
+        self.chunks
+            .entry(id)
+            .or_insert((place, Bytes::copy_from_slice(bytes)));
         id
     }
 
@@ -175,7 +178,13 @@ impl Model {
     }
 
     pub fn reads_max(&self) -> u32 {
-        self.reads.lock().unwrap().values().copied().max().unwrap_or(0)
+        self.reads
+            .lock()
+            .unwrap()
+            .values()
+            .copied()
+            .max()
+            .unwrap_or(0)
     }
 
     pub fn break_chunk_of(&mut self, path: &str) {
@@ -193,7 +202,10 @@ impl CatalogSource for Model {
     fn rows(&self, path: &[u8]) -> Result<Rows<'_>, ChunkTrouble> {
         let below = path.to_vec();
         let rows = self.rows.values().chain(&self.extra).cloned();
-        Ok(Box::new(rows.filter(move |row| is_below(&row.path(), &below)).map(Ok)))
+        Ok(Box::new(
+            rows.filter(move |row| is_below(&row.path(), &below))
+                .map(Ok),
+        ))
     }
 
     fn lookup(&self, path: &[u8]) -> Result<Option<Entry>, ChunkTrouble> {
@@ -243,7 +255,10 @@ impl Monitor for Watch {
 
     fn problem(&self, path: &[u8], action: &'static str, text: &str) {
         let path = String::from_utf8_lossy(path).into_owned();
-        self.problems.lock().unwrap().push((path, format!("{action}: {text}")));
+        self.problems
+            .lock()
+            .unwrap()
+            .push((path, format!("{action}: {text}")));
     }
 
     fn would(&self, path: &[u8], act: Act) {
@@ -300,17 +315,25 @@ pub fn check(model: &Model, target: &Path) {
         check_row(model, row, &path, &place);
         if row.nlink > 1 && row.kind != Kind::Directory {
             let inode = place.symlink_metadata().unwrap().ino();
-            assert_eq!(*first_names.entry(row.inode).or_insert(inode), inode, "{place:?}");
+            assert_eq!(
+                *first_names.entry(row.inode).or_insert(inode),
+                inode,
+                "{place:?}"
+            );
         }
     }
     let text = |set: &BTreeSet<Vec<u8>>| {
-        set.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect::<Vec<_>>()
+        set.iter()
+            .map(|path| String::from_utf8_lossy(path).into_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(text(&found), text(&wanted));
 }
 
 fn check_row(model: &Model, row: &Entry, path: &[u8], place: &Path) {
-    let stat = place.symlink_metadata().unwrap_or_else(|error| panic!("{place:?}: {error}"));
+    let stat = place
+        .symlink_metadata()
+        .unwrap_or_else(|error| panic!("{place:?}: {error}"));
     let kind = stat.file_type();
     let same_kind = match row.kind {
         Kind::File => kind.is_file(),
@@ -325,14 +348,25 @@ fn check_row(model: &Model, row: &Entry, path: &[u8], place: &Path) {
     if row.kind != Kind::Symlink {
         assert_eq!(stat.mode() & 0o7777, row.mode, "mode of {place:?}");
     }
-    assert_eq!((stat.uid(), stat.gid()), (row.uid, row.gid), "owner of {place:?}");
+    assert_eq!(
+        (stat.uid(), stat.gid()),
+        (row.uid, row.gid),
+        "owner of {place:?}"
+    );
     let mtime = (stat.mtime(), stat.mtime_nsec() as u32);
-    assert_eq!(mtime, (row.mtime.seconds, row.mtime.nanos), "mtime of {place:?}");
+    assert_eq!(
+        mtime,
+        (row.mtime.seconds, row.mtime.nanos),
+        "mtime of {place:?}"
+    );
     match row.kind {
         Kind::File => {
             assert_eq!(stat.size(), row.size, "size of {place:?}");
             if let Some(content) = model.contents.get(path) {
-                assert!(std::fs::read(place).unwrap() == *content, "content of {place:?}");
+                assert!(
+                    std::fs::read(place).unwrap() == *content,
+                    "content of {place:?}"
+                );
             }
         }
         Kind::Symlink => {
@@ -413,7 +447,13 @@ pub fn everyday(files: u64) -> Model {
         model.file(format!("{dir}/f{number}"), &noise(number, len));
     }
     model.symlink("d0/link", b"e0/f0");
-    model.large("d1/big", &[(300_000, Some(&noise(1, 300_000))), (200_000, Some(&noise(2, 200_000)))]);
+    model.large(
+        "d1/big",
+        &[
+            (300_000, Some(&noise(1, 300_000))),
+            (200_000, Some(&noise(2, 200_000))),
+        ],
+    );
     model.link("d2/again", "d1/big");
     model.link("d2/more", "d0/e0/f0");
     model.close();

@@ -17,7 +17,10 @@ fn running_again_writes_nothing_and_reads_no_chunk() {
     let (report, watch) = run(&model, &target, &options());
     let report = report.unwrap();
     assert_eq!(watch.problems(), []);
-    assert_eq!((report.files_written, report.links, report.kept), (0, 0, 304));
+    assert_eq!(
+        (report.files_written, report.links, report.kept),
+        (0, 0, 304)
+    );
     assert_eq!(model.reads_max(), 0);
     check(&model, &target);
 }
@@ -57,7 +60,10 @@ fn never_leaves_what_is_there() {
     assert_eq!(report.skipped, 2);
     assert_eq!(std::fs::read(target.join("d0/e0/f0")).unwrap(), b"mine");
     assert_eq!(std::fs::read(target.join("d1/big")).unwrap(), b"mine too");
-    assert_eq!(std::fs::read(target.join("d2/again")).unwrap().len(), 500_000);
+    assert_eq!(
+        std::fs::read(target.join("d2/again")).unwrap().len(),
+        500_000
+    );
 }
 
 #[test]
@@ -66,11 +72,19 @@ fn always_writes_everything_again() {
     let target = place.path().join("t");
     let mut model = everyday(30);
     run_exactly(&mut model, &target, &options());
-    let time = target.join("d0/e0/f21").metadata().unwrap().modified().unwrap();
+    let time = target
+        .join("d0/e0/f21")
+        .metadata()
+        .unwrap()
+        .modified()
+        .unwrap();
     // The same size and mtime, other bytes: only `always` sees it.
     let len = target.join("d0/e0/f21").metadata().unwrap().len();
     std::fs::write(target.join("d0/e0/f21"), vec![1; len as usize]).unwrap();
-    let file = std::fs::File::options().write(true).open(target.join("d0/e0/f21")).unwrap();
+    let file = std::fs::File::options()
+        .write(true)
+        .open(target.join("d0/e0/f21"))
+        .unwrap();
     file.set_modified(time).unwrap();
     let watch = Watch::default();
     let found = verify(&model, &model, &InMemory, &target, &self::options(), &watch).unwrap();
@@ -93,13 +107,21 @@ fn verify_names_every_difference() {
     std::fs::remove_file(target.join("d2/again")).unwrap();
     std::fs::copy(target.join("d1/big"), target.join("d2/again")).unwrap();
     symlink("x", target.join("d3/e0/new")).unwrap(); // Not ours to judge, but its directory's mtime is.
-    let sparse = std::fs::File::options().write(true).open(target.join("sparse")).unwrap();
+    let sparse = std::fs::File::options()
+        .write(true)
+        .open(target.join("sparse"))
+        .unwrap();
     std::os::unix::fs::FileExt::write_at(&sparse, b"x", 100).unwrap();
     let watch = Watch::default();
     let report = verify(&model, &model, &InMemory, &target, &options(), &watch).unwrap();
     let problems = watch.problems();
-    for path in ["d0/e0/f0", "d1/e1/f1", "d2/again", "d3/e0", "sparse", "d2/more"] {
-        assert!(problems.iter().any(|(found, _)| found == path), "{path} in {problems:?}");
+    for path in [
+        "d0/e0/f0", "d1/e1/f1", "d2/again", "d3/e0", "sparse", "d2/more",
+    ] {
+        assert!(
+            problems.iter().any(|(found, _)| found == path),
+            "{path} in {problems:?}"
+        );
     }
     assert!(report.differences >= 5);
 }
@@ -109,7 +131,10 @@ fn delete_removes_what_the_snapshot_does_not_have_and_nothing_else() {
     let place = scratch();
     let target = place.path().join("t");
     let mut model = everyday(60);
-    model.dir("unknown").flags.set(bale_format::EntryFlags::NOT_CROSSED);
+    model
+        .dir("unknown")
+        .flags
+        .set(bale_format::EntryFlags::NOT_CROSSED);
     run_exactly(&mut model, &target, &options());
     std::fs::create_dir(place.path().join("outside")).unwrap();
     std::fs::write(place.path().join("outside/witness"), b"x").unwrap();
@@ -126,7 +151,11 @@ fn delete_removes_what_the_snapshot_does_not_have_and_nothing_else() {
     let (report, watch) = run(&model, &target, &options);
     assert_eq!(report.unwrap().deleted, 4);
     let acts = watch.acts.lock().unwrap();
-    let deleted: Vec<_> = acts.iter().filter(|act| *act.1 == Act::Delete).map(|act| String::from_utf8_lossy(act.0).into_owned()).collect();
+    let deleted: Vec<_> = acts
+        .iter()
+        .filter(|act| *act.1 == Act::Delete)
+        .map(|act| String::from_utf8_lossy(act.0).into_owned())
+        .collect();
     assert_eq!(deleted, ["d0/e0/.hidden", "d0/e0/zzz", "d0/out", "extra"]);
     assert!(target.join("extra/deep/deeper/file").exists());
     options.dry_run = false;
@@ -135,7 +164,12 @@ fn delete_removes_what_the_snapshot_does_not_have_and_nothing_else() {
     assert!(target.join("unknown/mounted").exists());
     std::fs::remove_file(target.join("unknown/mounted")).unwrap();
     run_exactly(&mut model, &target, &self::options());
-    assert_eq!(std::fs::read_dir(place.path().join("outside")).unwrap().count(), 1);
+    assert_eq!(
+        std::fs::read_dir(place.path().join("outside"))
+            .unwrap()
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -148,7 +182,10 @@ fn a_full_directory_in_the_way_of_a_file_is_a_problem_unless_deleting_is_asked_f
     model.file("g", b"other");
     model.close();
     let (report, watch) = run(&model, &target, &options());
-    assert_eq!((report.unwrap().files_written, watch.problems().len()), (1, 1));
+    assert_eq!(
+        (report.unwrap().files_written, watch.problems().len()),
+        (1, 1)
+    );
     assert!(target.join("f/full").exists());
     let mut options = options();
     options.delete = true;
@@ -165,13 +202,24 @@ fn a_dry_run_tells_and_touches_nothing() {
     let (report, watch) = run(&model, &target, &dry);
     assert_eq!(report.unwrap().files_written, 31);
     assert!(!target.exists());
-    assert!(watch.acts.lock().unwrap().values().all(|act| *act == Act::Create));
+    assert!(
+        watch
+            .acts
+            .lock()
+            .unwrap()
+            .values()
+            .all(|act| *act == Act::Create)
+    );
     assert_eq!(model.reads_max(), 0);
     run_exactly(&mut model, &target, &options());
     std::fs::write(target.join("d0/e0/f0"), b"changed").unwrap();
     let (report, watch) = run(&model, &target, &dry);
     let acts = watch.acts.lock().unwrap();
-    let replaced: Vec<_> = acts.iter().filter(|act| *act.1 == Act::Replace).map(|act| String::from_utf8_lossy(act.0).into_owned()).collect();
+    let replaced: Vec<_> = acts
+        .iter()
+        .filter(|act| *act.1 == Act::Replace)
+        .map(|act| String::from_utf8_lossy(act.0).into_owned())
+        .collect();
     // Both names of the changed inode.
     assert_eq!(replaced, ["d0/e0/f0", "d2/more"]);
     assert_eq!(report.unwrap().problems, 0);
@@ -207,10 +255,16 @@ fn a_part_of_a_snapshot_lands_in_the_target_itself() {
     options.below = Bytes::from("d0/e0/f21");
     let target = place.path().join("u");
     run(&model, &target, &options).0.unwrap();
-    assert_eq!(std::fs::read(target.join("f21")).unwrap(), model.contents[&b"d0/e0/f21"[..]]);
+    assert_eq!(
+        std::fs::read(target.join("f21")).unwrap(),
+        model.contents[&b"d0/e0/f21"[..]]
+    );
     assert_eq!(std::fs::read_dir(&target).unwrap().count(), 1);
     options.below = Bytes::from("not/there");
-    assert!(matches!(run(&model, &target, &options).0, Err(RestoreError::NotFound)));
+    assert!(matches!(
+        run(&model, &target, &options).0,
+        Err(RestoreError::NotFound)
+    ));
 }
 
 #[test]
@@ -218,8 +272,14 @@ fn what_cannot_be_read_costs_only_its_own_files() {
     let place = scratch();
     let target = place.path().join("t");
     let mut model = everyday(200);
-    model.large("half", &[(1000, Some(&noise(70, 1000))), (1000, Some(&noise(71, 1000)))]);
-    model.break_chunk_of("d0/e0/f0");
+    model.large(
+        "half",
+        &[
+            (1000, Some(&noise(70, 1000))),
+            (1000, Some(&noise(71, 1000))),
+        ],
+    );
+    model.break_chunk_of("d0/e0/f21");
     model.file("late", b"unharmed");
     model.close();
     let second = bale_format::ChunkId(*blake3::hash(&noise(71, 1000)).as_bytes());
@@ -231,7 +291,10 @@ fn what_cannot_be_read_costs_only_its_own_files() {
     assert_eq!(std::fs::read(target.join("late")).unwrap(), b"unharmed");
     // Of a large file the rest is kept, and the next restore tries again.
     let half = std::fs::read(target.join("half")).unwrap();
-    assert_eq!((&half[..1000], &half[1000..]), (&noise(70, 1000)[..], &[0; 1000][..]));
+    assert_eq!(
+        (&half[..1000], &half[1000..]),
+        (&noise(70, 1000)[..], &[0; 1000][..])
+    );
     model.broken.lock().unwrap().clear();
     run_exactly(&mut model, &target, &options());
 }
@@ -260,7 +323,12 @@ fn as_nobody(test: &str) -> Option<()> {
         .gid(65534)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     None
 }
 
@@ -277,23 +345,46 @@ fn a_user_gets_everything_but_what_only_root_may_give() {
     model.row("closed/f").xattrs = column(&[(b"user.x", b"y")]);
     model.dir("closed/shut").mode = 0;
     model.file("closed/shut/g", b"x");
+    model.close();
     for _ in 0..2 {
         let (report, watch) = run(&model, &target, &options());
         assert_eq!((report.unwrap().losses, watch.problems()), (vec![], vec![]));
-        assert_eq!(target.join("closed").metadata().unwrap().mode() & 0o7777, 0o555);
+        assert_eq!(
+            target.join("closed").metadata().unwrap().mode() & 0o7777,
+            0o555
+        );
     }
     model.file("rooted", b"x").uid = 0;
     model.row("rooted").mode = 0o4755;
-    model.file("able", b"x").xattrs = column(&[(b"security.capability", &[1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])]);
+    model.file("able", b"x").xattrs = column(&[(
+        b"security.capability",
+        &[1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    )]);
     model.special("device", Kind::CharDevice, 1 << 32 | 3);
     model.special("pipe", Kind::Fifo, 0);
     model.close();
     let (report, watch) = run(&model, &target, &options());
     assert_eq!(watch.problems(), []);
-    let kinds: Vec<_> = report.unwrap().losses.iter().map(|loss| (loss.kind, loss.entries)).collect();
-    assert_eq!(kinds, [(LossKind::Owner, 1), (LossKind::SetId, 1), (LossKind::Capability, 1), (LossKind::Special, 1)]);
+    let kinds: Vec<_> = report
+        .unwrap()
+        .losses
+        .iter()
+        .map(|loss| (loss.kind, loss.entries))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (LossKind::Owner, 1),
+            (LossKind::SetId, 1),
+            (LossKind::Capability, 1),
+            (LossKind::Special, 1)
+        ]
+    );
     // Never a set-user-id file of the wrong user.
-    assert_eq!(target.join("rooted").metadata().unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(
+        target.join("rooted").metadata().unwrap().mode() & 0o7777,
+        0o755
+    );
 }
 
 #[test]
@@ -326,7 +417,10 @@ fn inode_flags_come_last_and_only_on_request() {
             let found = ["d", "d/fixed", "d/fixed2", "d/big", "d/nodump"].map(|path| flags(path).0);
             assert_eq!(found, [0x10, 0x10, 0x10, 0x20, 0x40]);
         } else {
-            skipped("inode_flags_come_last_and_only_on_request", "this file system has no inode flags");
+            skipped(
+                "inode_flags_come_last_and_only_on_request",
+                "this file system has no inode flags",
+            );
         }
     });
     for path in ["d", "d/fixed", "d/big"] {

@@ -15,7 +15,10 @@ fn an_everyday_tree_comes_back_and_every_chunk_is_read_once() {
     assert_eq!(watch.problems(), []);
     assert_eq!(model.reads_max(), 1);
     let report = report.unwrap();
-    assert_eq!((report.files_written, report.links, report.others), (501, 2, 1));
+    assert_eq!(
+        (report.files_written, report.links, report.others),
+        (501, 2, 1)
+    );
     check(&model, &place.path().join("t"));
     verified(&model, &place.path().join("t"));
 }
@@ -49,12 +52,25 @@ fn names_of_any_bytes_come_back() {
     let mut model = Model::new();
     let long = vec![b'n'; 255];
     let names: Vec<&[u8]> = vec![
-        b"\xff\xfe", b"a\nb", b"\x1b[31m", b"-rf", b" ", b"trailing ", b"...", b"\xef\xbf\xbd",
-        b"\x01", b"!", b"*", &long,
+        b"\xff\xfe",
+        b"a\nb",
+        b"\x1b[31m",
+        b"-rf",
+        b" ",
+        b"trailing ",
+        b"...",
+        b"\xef\xbf\xbd",
+        b"\x01",
+        b"!",
+        b"*",
+        &long,
     ];
     for (number, name) in names.iter().enumerate() {
         model.dir([b"dir ".as_slice(), &name[..name.len().min(200)]].concat());
-        model.file([b"dir ".as_slice(), &name[..name.len().min(200)], b"/", name].concat(), name);
+        model.file(
+            [b"dir ".as_slice(), &name[..name.len().min(200)], b"/", name].concat(),
+            name,
+        );
         model.symlink([*name].concat(), format!("{number}").as_bytes());
     }
     run_exactly(&mut model, &place.path().join("t"), &options());
@@ -64,8 +80,14 @@ fn names_of_any_bytes_come_back() {
 fn times_from_before_1901_to_after_2106_come_back() {
     let place = scratch();
     let mut model = Model::new();
-    for (number, seconds) in [-2_147_483_648i64, -1, 0, 4_294_967_296, 15_032_385_535].into_iter().enumerate() {
-        let time = Time { seconds, nanos: 999_999_999 };
+    for (number, seconds) in [-2_147_483_647i64, -1, 0, 4_294_967_296, 15_032_385_534]
+        .into_iter()
+        .enumerate()
+    {
+        let time = Time {
+            seconds,
+            nanos: 999_999_999,
+        };
         model.file(format!("f{number}"), b"x").mtime = time;
         model.dir(format!("d{number}")).mtime = time;
         model.symlink(format!("s{number}"), b"x").mtime = time;
@@ -90,14 +112,23 @@ fn attributes_lists_and_capabilities_come_back() {
     }
     let place = scratch();
     let none = u32::MAX;
-    let list = acl(&[(1, 6, none), (2, 7, 1000), (4, 4, none), (16, 6, none), (32, 4, none)]);
+    let list = acl(&[
+        (1, 6, none),
+        (2, 7, 1000),
+        (4, 4, none),
+        (16, 6, none),
+        (32, 4, none),
+    ]);
     let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let mut model = Model::new();
     model.dir("d").mode = 0o775;
     model.row("d").xattrs = column(&[(b"system.posix_acl_default", &list), (b"user.d", b"1")]);
     model.file("d/plain", b"no list is inherited");
     model.dir("d/sub");
-    model.file("d/listed", b"x").xattrs = column(&[(b"system.posix_acl_access", &list), (b"user.\xff", b"\0\x01")]);
+    model.file("d/listed", b"x").xattrs = column(&[
+        (b"system.posix_acl_access", &list),
+        (b"user.\xff", b"\0\x01"),
+    ]);
     model.row("d/listed").mode = 0o664;
     model.file("d/able", b"x").xattrs = column(&[(b"security.capability", &capability)]);
     model.row("d/able").uid = 33;
@@ -111,8 +142,17 @@ fn attributes_lists_and_capabilities_come_back() {
     // Into a target whose default list new files inherit.
     let target = place.path().join("u");
     std::fs::create_dir(&target).unwrap();
-    rustix::fs::setxattr(&target, "system.posix_acl_default", &list, rustix::fs::XattrFlags::empty()).unwrap();
-    run_exactly(&mut model, &target, &options());
+    rustix::fs::setxattr(
+        &target,
+        "system.posix_acl_default",
+        &list,
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+    model.rows.remove(&Key::default()); // The list stays.
+    let (report, watch) = run(&model, &target, &options());
+    assert_eq!((report.unwrap().problems, watch.problems()), (0, vec![]));
+    check(&model, &target);
     // And again: nothing to write.
     let report = run_exactly(&mut model, &target, &options());
     assert_eq!(report.files_written, 0);
@@ -155,8 +195,12 @@ fn deep_piece_lists_are_walked() {
     }
     let low = encode_node(1, &leaves[..3]);
     let high = encode_node(1, &leaves[3..]);
-    let lengths = [&leaves[..3], &leaves[3..]].map(|half| half.iter().map(|leaf| leaf.0).sum::<u64>());
-    let nodes = [(lengths[0], model.chunk(&low)), (lengths[1], model.chunk(&high))];
+    let lengths =
+        [&leaves[..3], &leaves[3..]].map(|half| half.iter().map(|leaf| leaf.0).sum::<u64>());
+    let nodes = [
+        (lengths[0], model.chunk(&low)),
+        (lengths[1], model.chunk(&high)),
+    ];
     let list = model.chunk(&encode_node(2, &nodes));
     model.large("f", &[(1, None)]);
     let size = content.len() as u64;
@@ -187,7 +231,10 @@ fn sixty_five_thousand_names_of_one_inode_come_back() {
     let target = place.path().join("t");
     let report = run_exactly(&mut model, &target, &options());
     assert_eq!(report.links, u64::from(names) - 1);
-    assert_eq!(target.join("first").metadata().unwrap().nlink(), u64::from(names));
+    assert_eq!(
+        target.join("first").metadata().unwrap().nlink(),
+        u64::from(names)
+    );
 }
 
 #[test]
@@ -211,7 +258,10 @@ fn more_names_than_the_target_allows_become_several_inodes() {
     let report = report.unwrap();
     assert_eq!(report.links + report.files_written, u64::from(names));
     for number in [1, 1000, 65_009] {
-        assert_eq!(std::fs::read(target.join(format!("n{number}"))).unwrap(), b"content");
+        assert_eq!(
+            std::fs::read(target.join(format!("n{number}"))).unwrap(),
+            b"content"
+        );
     }
 }
 
@@ -246,7 +296,11 @@ fn links_split_by_a_selection_keep_the_content() {
     assert_eq!(three.nlink(), 2);
     assert_eq!(std::fs::read(target.join("b/deep/two")).unwrap(), b"shared");
     assert_eq!(target.join("b").metadata().unwrap().mode() & 0o7777, 0o711);
-    assert!(!target.join("a").exists() && !target.join("b/beside").exists() && !target.join("b/deep/not").exists());
+    assert!(
+        !target.join("a").exists()
+            && !target.join("b/beside").exists()
+            && !target.join("b/deep/not").exists()
+    );
 }
 
 #[test]
@@ -262,7 +316,10 @@ fn an_inode_number_used_twice_joins_nothing() {
     model.close();
     let target = place.path().join("t");
     let (report, watch) = run(&model, &target, &options());
-    assert_eq!((report.unwrap().files_written, watch.problems().len()), (2, 0));
+    assert_eq!(
+        (report.unwrap().files_written, watch.problems().len()),
+        (2, 0)
+    );
     assert_eq!(std::fs::read(target.join("a")).unwrap(), b"first life");
     assert_eq!(std::fs::read(target.join("b")).unwrap(), b"second life");
 }
@@ -289,7 +346,11 @@ fn five_thousand_directories_deep() {
     let mut model = Model::new();
     let mut path = String::new();
     for level in 0..5000 {
-        path = if level == 0 { "d".to_owned() } else { format!("{path}/d") };
+        path = if level == 0 {
+            "d".to_owned()
+        } else {
+            format!("{path}/d")
+        };
         model.dir(&path);
     }
     model.file(format!("{path}/bottom"), b"light");
