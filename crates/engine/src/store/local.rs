@@ -2,7 +2,8 @@
 //!
 //! An object is written under a temporary name in `tmp/`, synced, given its name, and the directory is synced; only then
 //! does the call return. Whatever the moment of a crash, a name in an area therefore stands for a whole object, and what
-//! was acknowledged is still there. Left-over temporary files are swept when they are a day old.
+//! was acknowledged is still there. So the whole directory must be one file system. Temporary files that a dead process
+//! left are swept when they are a day old.
 //!
 //! After a failed write or sync the file is given up and never synced again: the kernel may have dropped the bytes and
 //! would report success. After a failed sync of a directory the whole store refuses to write.
