@@ -11,11 +11,15 @@
 
 mod cursor;
 mod cut;
+mod diff;
+mod export;
 mod parent;
 mod reader;
 mod writer;
 
 pub use cut::{CutRule, SegmentWriter};
+pub use diff::{Difference, Differences, diff};
+pub use export::{ExportError, Exported, export};
 pub use parent::ParentCursor;
 pub use reader::{CatalogReader, Rows, counted_rows};
 pub use writer::{CatalogWriter, Finished, Partial};

@@ -24,6 +24,7 @@ pub mod repository;
 pub mod restore;
 pub mod scan;
 pub mod snapshots;
+pub mod spill;
 pub mod store;
 pub mod used;
 pub mod verify;

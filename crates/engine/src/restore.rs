@@ -23,6 +23,7 @@ mod plan;
 mod queue;
 mod row;
 pub mod select;
+pub mod snapshot;
 pub mod sort;
 mod specials;
 mod target;

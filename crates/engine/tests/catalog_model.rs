@@ -94,7 +94,8 @@ proptest! {
         }
         let reader = open(&memory, &layers);
         for (one, other) in probes {
-            prop_assert_eq!(reader.lookup(&bale_format::entry::join(&one.parent, &one.name)).unwrap().as_ref(), model.get(&one));
+            let found = reader.lookup(&bale_format::entry::join(&one.parent, &one.name)).unwrap();
+            prop_assert_eq!(found.as_ref(), model.get(&one));
             let (start, end) = (one.clone().min(other.clone()), one.max(other));
             let range = KeyRange { start: Some(start.clone()), end: Some(end.clone()) };
             let rows: Vec<Entry> = reader.rows(range).map(|row| row.unwrap()).collect();

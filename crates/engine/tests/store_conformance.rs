@@ -1,19 +1,23 @@
 //! Every store of the engine passes the suite, on every kind of file system that is at hand.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use bale_engine::store::{LocalStore, MemoryStore, Store, conformance};
+use bale_engine::random::SeededRandom;
+use bale_engine::store::{Area, LocalStore, MemoryStore, ObjectName, Store, conformance};
+use bale_format::ObjectId;
+use bale_testkit::{FaultyStore, RecordingStore, SimulatedDisk};
+use rustix::fs::{FileType, Mode};
 
-/// A store whose directory goes with the test.
-fn run_in(parent: &Path) {
-    let scratch = tempfile::tempdir_in(parent).unwrap();
-    let number = Mutex::new(0);
-    conformance::run(|| {
-        let mut number = number.lock().unwrap();
-        *number += 1;
-        Box::new(LocalStore::create(&scratch.path().join(format!("a/b/{number}"))).unwrap())
-    });
+/// Makes stores in directories of their own.
+fn local_stores(scratch: &Path) -> impl Fn() -> Box<dyn Store> {
+    let number = AtomicU32::new(0);
+    move || {
+        let number = number.fetch_add(1, Ordering::Relaxed);
+        Box::new(LocalStore::create(&scratch.join(format!("a/b/{number}"))).unwrap())
+    }
 }
 
 #[test]
@@ -23,14 +27,16 @@ fn the_memory_store_conforms() {
 
 #[test]
 fn the_local_store_conforms() {
-    run_in(&std::env::temp_dir());
+    let scratch = tempfile::tempdir().unwrap();
+    conformance::run_slow(local_stores(scratch.path()));
 }
 
 #[test]
 fn the_local_store_conforms_on_tmpfs() {
     let shm = Path::new("/dev/shm");
     if shm.is_dir() {
-        run_in(shm);
+        let scratch = tempfile::tempdir_in(shm).unwrap();
+        conformance::run(local_stores(scratch.path()));
     } else {
         assert!(
             std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_none(),
@@ -38,6 +44,19 @@ fn the_local_store_conforms_on_tmpfs() {
         );
         eprintln!("SKIPPED: the_local_store_conforms_on_tmpfs: no tmpfs at /dev/shm");
     }
+}
+
+#[test]
+fn the_local_store_conforms_on_a_simulated_disk() {
+    conformance::run_slow(|| {
+        let disk = Arc::new(SimulatedDisk::new());
+        Box::new(LocalStore::create_on(disk, Arc::new(SeededRandom::new(1))).unwrap())
+    });
+}
+
+#[test]
+fn stores_that_record_or_may_fail_conform_while_they_do_not() {
+    conformance::run_slow(|| Box::new(RecordingStore::over(FaultyStore::over(MemoryStore::new()))));
 }
 
 #[test]
@@ -54,4 +73,54 @@ fn foreign_names_in_a_local_store_are_skipped_and_stay() {
     let store: &dyn Store = &store;
     assert_eq!(store.place(), scratch.path().display().to_string());
     assert!(planted.iter().all(|path| path.exists()));
+}
+
+#[test]
+fn a_repository_may_be_reached_through_a_link() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (real, link) = (scratch.path().join("real"), scratch.path().join("link"));
+    drop(LocalStore::create(&real).unwrap());
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let name = ObjectName::index(ObjectId([1; 32]));
+    LocalStore::open(&link)
+        .unwrap()
+        .put(&name, b"bytes")
+        .unwrap();
+    assert_eq!(
+        LocalStore::open(&real).unwrap().get(&name, 10).unwrap(),
+        b"bytes"
+    );
+}
+
+#[test]
+fn pipes_links_and_directories_in_the_place_of_objects_are_no_objects() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(scratch.path()).unwrap();
+    let names = [1, 2, 3].map(|seed| ObjectName::index(ObjectId([seed; 32])));
+    let [pipe, link, dir] = names.map(|name| scratch.path().join(name.path()));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    for name in names {
+        store.get(&name, 1_000).unwrap_err();
+        store.read_at(&name, 0, &mut [0]).unwrap_err();
+        assert_eq!(store.stat(&name).unwrap(), None);
+        store.put(&name, b"bytes").unwrap_err();
+    }
+    store
+        .list(Area::Index, &mut |info| panic!("{} was listed", info.name))
+        .unwrap();
+}
+
+#[test]
+fn a_repository_is_for_its_owner_only() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("repository");
+    let store = LocalStore::create(&root).unwrap();
+    let name = ObjectName::pack(ObjectId([1; 32]));
+    store.put(&name, b"bytes").unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&root), 0o700);
+    assert_eq!(mode(&root.join("packs/01")), 0o700);
+    assert_eq!(mode(&root.join(name.path())), 0o600);
 }

@@ -78,9 +78,9 @@ pub const LEVEL_DEFAULT: i32 = 3;
 /// Chunks below this are compressed without a sample: it would cost as much.
 const PROBE_BYTES_MIN: usize = 64 << 10;
 /// One sample of the probe.
-const SAMPLE_BYTES: usize = 1 << 10;
-/// One byte of this many is sampled, about 2 % of what the compressor would do.
-const SAMPLE_SHARE: usize = 64;
+const SAMPLE_BYTES: usize = 512;
+/// One byte of this many is sampled, about 1 % of what the compressor would do.
+const SAMPLE_SHARE: usize = 128;
 /// A sample or a chunk that does not lose one byte of this many is stored as it is.
 const WORTH_SHARE: usize = 32;
 

@@ -114,23 +114,22 @@ fn roll(table: &GearTable, mut hash: u64, data: &[u8]) -> u64 {
 
 /// Number of bytes up to and with the first one after which the hash is below `below`.
 fn find(table: &GearTable, mut hash: u64, below: u64, data: &[u8]) -> (Option<usize>, u64) {
-    let mut blocks = data.chunks_exact(8);
-    let mut at = 0;
-    for block in &mut blocks {
-        let block: [u8; 8] = block.try_into().expect("chunks of 8 have 8 bytes");
-        for (position, byte) in block.into_iter().enumerate() {
-            hash = (hash << 1).wrapping_add(table.0[usize::from(byte)]);
+    let (words, rest) = data.as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
+        // One load for eight bytes: the table's loads are what limits this loop.
+        let mut bytes = u64::from_le_bytes(*word);
+        for position in 1..=word.len() {
+            hash = (hash << 1).wrapping_add(table.0[usize::from(bytes as u8)]);
+            bytes >>= 8;
             if hash < below {
-                return (Some(at + position + 1), hash);
+                return (Some(number * word.len() + position), hash);
             }
         }
-        at += 8;
     }
-    for byte in blocks.remainder() {
+    for (position, byte) in rest.iter().enumerate() {
         hash = (hash << 1).wrapping_add(table.0[usize::from(*byte)]);
-        at += 1;
         if hash < below {
-            return (Some(at), hash);
+            return (Some(data.len() - rest.len() + position + 1), hash);
         }
     }
     (None, hash)

@@ -13,7 +13,10 @@ pub mod error;
 mod fields;
 pub mod gear;
 pub mod id;
+<<<<<<< HEAD
 pub mod segment;
+=======
+>>>>>>> codec
 pub mod index;
 pub mod key_slot;
 pub mod keys;
@@ -23,6 +26,10 @@ pub mod pieces;
 pub mod record;
 pub mod recovery;
 pub mod sealed;
+<<<<<<< HEAD
+=======
+pub mod segment;
+>>>>>>> codec
 pub mod snapshot;
 pub mod snapshot_json;
 pub mod xattrs;
@@ -33,7 +40,10 @@ pub use entry::{Content, Entry, EntryFlags, Key, Kind, Time};
 pub use error::{Fault, FormatError};
 pub use gear::{Cutter, GearTable};
 pub use id::{ChunkId, ObjectId, RepositoryId};
+<<<<<<< HEAD
 pub use segment::{Segment, SegmentBuilder, SegmentError, SegmentKeys};
+=======
+>>>>>>> codec
 pub use index::{Index, IndexEntry, IndexPack, encode_index};
 pub use key_slot::{KeySlot, NewSlot, PasswordCost, Secret, SlotKind};
 pub use keys::{Keys, RootKey};
@@ -42,6 +52,10 @@ pub use pieces::{Piece, PieceList, PieceListBuilder, PieceRoot, PieceStep, Piece
 pub use record::{PackKey, RecordHead, RecordKind};
 pub use recovery::RecoveryKey;
 pub use sealed::ObjectType;
+<<<<<<< HEAD
+=======
+pub use segment::{Segment, SegmentBuilder, SegmentError, SegmentKeys};
+>>>>>>> codec
 pub use snapshot::{Layer, SegmentRef, Snapshot};
 pub use snapshot_json::Condemned;
 pub use xattrs::{Xattr, XattrsColumn};

@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 //! The only unsafe code of Bale: system calls that no safe crate offers.
 //!
 //! Every function is a thin, safe wrapper: it takes borrowed file descriptors, returns `std::io::Result`, and never
@@ -11,8 +10,5 @@ pub mod freeze;
 pub mod handle;
 pub mod inode;
 pub mod open;
-pub mod xattr;
-=======
-//! sys
 pub mod restore_calls;
->>>>>>> restore
+pub mod xattr;

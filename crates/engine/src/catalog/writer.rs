@@ -13,7 +13,7 @@
 //! Overlays are merged as in a binary counter: those that are not at least twice as large as all after them together
 //! go into the new one. So a row is rewritten a number of times logarithmic in the number of backups.
 
-use super::cursor::{LayerCursor, LayerMerge};
+use super::cursor::LayerMerge;
 use super::cut::{CutRule, SegmentWriter};
 use super::{
     CatalogError, CatalogReader, FOLD_SHARE, KeyRange, LAYERS_MAX, Result, SegmentSink, after,
@@ -333,7 +333,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
         };
         let segments = self.old_base().get(self.stretch.index..=self.stretch.index);
         let segment = segments.unwrap_or_default().into();
-        let base = LayerCursor::new(self.parent.source(), segment, KeyRange::all());
+        let base = self.parent.cursor_of(segment, KeyRange::all());
         let mut old = kept.with_oldest(base);
         if let Some(end) = self.stretch_end() {
             old.limit(end);

@@ -185,10 +185,10 @@ impl Store for LocalStore {
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
         let list = match area {
             Area::Config => {
-                return Ok(self
-                    .stat(&ObjectName::config())?
+                self.stat(&ObjectName::config())?
                     .into_iter()
-                    .for_each(found));
+                    .for_each(found);
+                Ok(())
             }
             Area::Packs => pack_dirs().try_for_each(|dir| self.core.list_dir(&dir, found)),
             Area::Runs => self.core.run_dirs().and_then(|dirs| {
@@ -257,20 +257,18 @@ impl Core {
     /// Gives a synced file its name, durably. If the name is taken, that object is as good and stays.
     fn give_name(&self, temporary: &str, name: &ObjectName) -> Result<()> {
         let path = name.path();
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            match self.disk.rename_new(temporary, &path) {
-                Ok(()) => break,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => break,
-                Err(error)
-                    if error.kind() == io::ErrorKind::NotFound
-                        && attempts < NAMING_ATTEMPTS_MAX =>
-                {
+        for attempts_left in (0..NAMING_ATTEMPTS_MAX).rev() {
+            let Err(error) = self.disk.rename_new(temporary, &path) else {
+                break;
+            };
+            match error.kind() {
+                io::ErrorKind::AlreadyExists if self.stat("write", name)?.is_some() => break,
+                io::ErrorKind::AlreadyExists if attempts_left > 0 => {} // Deleted this moment, or a foreign thing.
+                io::ErrorKind::NotFound if attempts_left > 0 => {
                     self.make_dirs_of(name)
                         .map_err(|error| self.error("write", name, error))?;
                 }
-                Err(error) => return Err(self.error("write", name, error)),
+                _ => return Err(self.error("write", name, error)),
             }
         }
         self.make_name_last(name)

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use super::NewFile;
 
-/// Bytes that go to the device at once: enough to keep it busy, and few system calls per pack.
-const PIECE_BYTES: usize = 4 << 20;
+/// Bytes that go to the device at once. Measured: 1, 2 and 4 MiB write equally fast, as fast as `dd` does.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Pieces of one file: one is filled while the other is written. With `PIECE_BYTES` this bounds a writer's memory.
 const PIECES_PER_FILE: usize = 2;
