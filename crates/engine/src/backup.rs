@@ -54,7 +54,11 @@ pub fn backup(
     let run = Run::begin(repository, sources, options)?;
     let parent = Parent::find(repository, &run, options, monitor)?;
     let tally = Tally::new(monitor, &parent, expect::totals(&parent, sources));
-    let store = Arc::new(ChunkWriter::start(repository.clone(), parent.thin.clone(), options.dry_run)?);
+    let store = Arc::new(ChunkWriter::start(
+        repository.clone(),
+        parent.thin.clone(),
+        options.dry_run,
+    )?);
     let scanner = Scanner::start(sources, scan).map_err(Error::local("scan", "/"))?;
     let reader = SmallReader::start(None);
     let (items, queue) = bounded(ITEMS_QUEUED_MAX);
@@ -67,7 +71,9 @@ pub fn backup(
         let comparing = scope.spawn(|| comparer.compare(scanner, items));
         let written = rows.write_all(queue, |rows| checkpoints.when_due(rows));
         reader.stop();
-        let compared = comparing.join().map_err(|_| Error::Other("comparing ended by a defect".to_owned()));
+        let compared = comparing
+            .join()
+            .map_err(|_| Error::Other("comparing ended by a defect".to_owned()));
         (compared.and_then(|compared| compared), written)
     });
     written?;
@@ -78,5 +84,14 @@ pub fn backup(
     let scanned = compared?;
     let changes = rows.changes();
     let layers = rows.finish()?;
-    commit::commit(&run, &parent, scanned, layers, changes, store.clone(), &tally, options)
+    commit::commit(
+        &run,
+        &parent,
+        scanned,
+        layers,
+        changes,
+        store.clone(),
+        &tally,
+        options,
+    )
 }

@@ -73,8 +73,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// For `map_err` on a local file.
-    pub fn local(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+    pub fn local(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();
-        move |source| Error::Local { action, path, source }
+        move |source| Error::Local {
+            action,
+            path,
+            source,
+        }
     }
 }

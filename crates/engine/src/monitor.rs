@@ -89,11 +89,17 @@ impl Monitor for Recorder {
     }
 
     fn problem(&self, problem: &Problem) {
-        self.problems.lock().expect("no panics while held").push(problem.clone());
+        self.problems
+            .lock()
+            .expect("no panics while held")
+            .push(problem.clone());
     }
 
     fn note(&self, text: &str) {
-        self.notes.lock().expect("no panics while held").push(text.to_owned());
+        self.notes
+            .lock()
+            .expect("no panics while held")
+            .push(text.to_owned());
     }
 
     fn interrupted(&self) -> bool {

@@ -51,8 +51,14 @@ pub struct ChunkWriter {
 impl ChunkWriter {
     /// Starts as many threads as there are processors, up to [`ENCODE_WORKERS_MAX`]. `thin`: bundles not to be relied on,
     /// because their files are being stored afresh. A dry run computes ids and stores nothing.
-    pub fn start(repository: Arc<Repository>, thin: HashSet<ChunkId>, dry_run: bool) -> Result<ChunkWriter> {
-        let count = std::thread::available_parallelism().map_or(2, |n| n.get()).clamp(2, ENCODE_WORKERS_MAX);
+    pub fn start(
+        repository: Arc<Repository>,
+        thin: HashSet<ChunkId>,
+        dry_run: bool,
+    ) -> Result<ChunkWriter> {
+        let count = std::thread::available_parallelism()
+            .map_or(2, |n| n.get())
+            .clamp(2, ENCODE_WORKERS_MAX);
         let (jobs, queue) = bounded::<Job>(count * ENCODE_QUEUE_PER_WORKER);
         let (give_back, spent) = bounded(count * 2);
         let shared = Arc::new(Shared::new(repository, thin, dry_run)?);
@@ -65,7 +71,12 @@ impl ChunkWriter {
                     .expect("a handful of threads can be started")
             })
             .collect();
-        Ok(ChunkWriter { shared, jobs: Some(jobs), spent, workers })
+        Ok(ChunkWriter {
+            shared,
+            jobs: Some(jobs),
+            spent,
+            workers,
+        })
     }
 
     /// Takes a chunk and tells its id. It is stored and indexed after `flush`. Blocks while all threads are busy.
@@ -131,7 +142,11 @@ impl ChunkWriter {
     /// Stores a chunk again although the index names it: its pack is condemned or gone.
     pub fn store_again(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<()> {
         self.shared.job_begins();
-        self.jobs.as_ref().expect("present until finish").send(Job { kind, id, bytes }).map_err(|_| ended())
+        self.jobs
+            .as_ref()
+            .expect("present until finish")
+            .send(Job { kind, id, bytes })
+            .map_err(|_| ended())
     }
 
     /// What has been done so far.
@@ -149,7 +164,9 @@ impl ChunkWriter {
         self.jobs = None;
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
-                self.shared.fail(Error::Other("storing chunks: an encoding thread ended by a defect".to_owned()));
+                self.shared.fail(Error::Other(
+                    "storing chunks: an encoding thread ended by a defect".to_owned(),
+                ));
             }
         }
     }

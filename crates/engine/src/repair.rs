@@ -28,11 +28,19 @@ pub struct IndexRepair {
 const PACKS_PER_INDEX: usize = 256;
 
 /// Names packs that no readable index object names.
-pub fn repair_index(repository: &Repository, dry_run: bool, monitor: &dyn Monitor) -> Result<IndexRepair> {
+pub fn repair_index(
+    repository: &Repository,
+    dry_run: bool,
+    monitor: &dyn Monitor,
+) -> Result<IndexRepair> {
     let index = repository.reload_index_readable()?;
     let mut orphans: Vec<ObjectInfo> = Vec::new();
     repository.store().list(Area::Packs, &mut |info| {
-        if info.name.id().is_some_and(|id| index.pack_number(&id).is_none()) {
+        if info
+            .name
+            .id()
+            .is_some_and(|id| index.pack_number(&id).is_none())
+        {
             orphans.push(info);
         }
     })?;
@@ -44,14 +52,22 @@ pub fn repair_index(repository: &Repository, dry_run: bool, monitor: &dyn Monito
             Ok(entries) => {
                 repair.packs_listed += 1;
                 repair.chunks_listed += entries.len() as u64;
-                listed.push(Published { id, bytes: info.len, entries });
+                listed.push(Published {
+                    id,
+                    bytes: info.len,
+                    entries,
+                });
             }
             Err(text) => repair.unreadable.push((id, text)),
         }
         if listed.len() >= PACKS_PER_INDEX {
             write(repository, &mut listed, dry_run)?;
         }
-        let progress = Progress { done: number as u64 + 1, total: orphans.len() as u64, ..Progress::default() };
+        let progress = Progress {
+            done: number as u64 + 1,
+            total: orphans.len() as u64,
+            ..Progress::default()
+        };
         monitor.progress(Phase::Structure, progress);
     }
     write(repository, &mut listed, dry_run)?;
@@ -76,20 +92,33 @@ fn read_trailer(
     let text = |error: FormatError| error.to_string();
     let store = repository.store();
     let name = ObjectName::pack(id);
-    let footer_at = info.len.checked_sub(PACK_FOOTER_BYTES as u64).ok_or("too short for a pack")?;
+    let footer_at = info
+        .len
+        .checked_sub(PACK_FOOTER_BYTES as u64)
+        .ok_or("too short for a pack")?;
     let mut footer = [0; PACK_FOOTER_BYTES];
-    store.read_at(&name, footer_at, &mut footer).map_err(|error| error.to_string())?;
-    let range = PackFooter::decode(&footer, info.len).map_err(text)?.trailer_range();
-    let mut trailer = vec![0; usize::try_from(range.end - range.start).map_err(|_| "trailer too long")?];
-    store.read_at(&name, range.start, &mut trailer).map_err(|error| error.to_string())?;
+    store
+        .read_at(&name, footer_at, &mut footer)
+        .map_err(|error| error.to_string())?;
+    let range = PackFooter::decode(&footer, info.len)
+        .map_err(text)?
+        .trailer_range();
+    let mut trailer =
+        vec![0; usize::try_from(range.end - range.start).map_err(|_| "trailer too long")?];
+    store
+        .read_at(&name, range.start, &mut trailer)
+        .map_err(|error| error.to_string())?;
     let key = repository.pack_key(id).map_err(|error| error.to_string())?;
     let entries = open_trailer(&key, &trailer, info.len).map_err(text)?;
     let mut contexts = Decompressor::new();
     for entry in &entries {
         let range = entry.range();
         let mut record = vec![0; (range.end - range.start) as usize];
-        store.read_at(&name, range.start, &mut record).map_err(|error| error.to_string())?;
-        key.open_chunk(repository.keys(), entry, &record, &mut contexts).map_err(text)?;
+        store
+            .read_at(&name, range.start, &mut record)
+            .map_err(|error| error.to_string())?;
+        key.open_chunk(repository.keys(), entry, &record, &mut contexts)
+            .map_err(text)?;
     }
     Ok(entries)
 }

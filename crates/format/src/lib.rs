@@ -13,10 +13,6 @@ pub mod error;
 mod fields;
 pub mod gear;
 pub mod id;
-<<<<<<< HEAD
-pub mod segment;
-=======
->>>>>>> codec
 pub mod index;
 pub mod key_slot;
 pub mod keys;
@@ -26,10 +22,7 @@ pub mod pieces;
 pub mod record;
 pub mod recovery;
 pub mod sealed;
-<<<<<<< HEAD
-=======
 pub mod segment;
->>>>>>> codec
 pub mod snapshot;
 pub mod snapshot_json;
 pub mod xattrs;
@@ -40,10 +33,6 @@ pub use entry::{Content, Entry, EntryFlags, Key, Kind, Time};
 pub use error::{Fault, FormatError};
 pub use gear::{Cutter, GearTable};
 pub use id::{ChunkId, ObjectId, RepositoryId};
-<<<<<<< HEAD
-pub use segment::{Segment, SegmentBuilder, SegmentError, SegmentKeys};
-=======
->>>>>>> codec
 pub use index::{Index, IndexEntry, IndexPack, encode_index};
 pub use key_slot::{KeySlot, NewSlot, PasswordCost, Secret, SlotKind};
 pub use keys::{Keys, RootKey};
@@ -52,10 +41,7 @@ pub use pieces::{Piece, PieceList, PieceListBuilder, PieceRoot, PieceStep, Piece
 pub use record::{PackKey, RecordHead, RecordKind};
 pub use recovery::RecoveryKey;
 pub use sealed::ObjectType;
-<<<<<<< HEAD
-=======
 pub use segment::{Segment, SegmentBuilder, SegmentError, SegmentKeys};
->>>>>>> codec
 pub use snapshot::{Layer, SegmentRef, Snapshot};
 pub use snapshot_json::Condemned;
 pub use xattrs::{Xattr, XattrsColumn};

@@ -23,7 +23,11 @@ pub struct Snapshot {
     #[serde(default)]
     pub partial: bool,
     /// Of a partial one: the first key that may be missing.
-    #[serde(default, with = "key_text_option", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        with = "key_text_option",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub until: Option<Key>,
     /// When the run started.
     pub time: Time,

@@ -18,7 +18,8 @@ use std::time::Instant;
 pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let began = Instant::now();
     let paths = paths(options)?;
-    let filter = Filter::new(&filter_options(options)?).map_err(|error| Usage(error.to_string()))?;
+    let filter =
+        Filter::new(&filter_options(options)?).map_err(|error| Usage(error.to_string()))?;
     let repository = place::open_or_make_own(global)?;
     let console = Console::new(global);
     let (sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
@@ -36,14 +37,20 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         ..ScanOptions::default()
     };
     let parent = match &options.parent {
-        Some(text) => Some(bale_engine::snapshots::find(&repository.snapshots()?, text, &Default::default())?.0),
+        Some(text) => Some(
+            bale_engine::snapshots::find(&repository.snapshots()?, text, &Default::default())?.0,
+        ),
         None => None,
     };
     let engine_options = BackupOptions {
         host: options.host.clone().unwrap_or_else(host_name),
         user: user_name(),
         program: concat!("bale ", env!("CARGO_PKG_VERSION")).to_owned(),
-        tags: options.tag.iter().flat_map(|tags| select::split_tags(tags)).collect(),
+        tags: options
+            .tag
+            .iter()
+            .flat_map(|tags| select::split_tags(tags))
+            .collect(),
         excludes: excludes_as_given(options),
         parent,
         force: options.force,
@@ -55,14 +62,26 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     console.finish();
     let outcome = outcome?;
     let problems = outcome.snapshot.counts.problems + not_found;
-    summary(global, options, &outcome, problems, began.elapsed().as_secs_f64());
-    Ok(if problems > 0 { exit::INCOMPLETE } else { exit::COMPLETE })
+    summary(
+        global,
+        options,
+        &outcome,
+        problems,
+        began.elapsed().as_secs_f64(),
+    );
+    Ok(if problems > 0 {
+        exit::INCOMPLETE
+    } else {
+        exit::COMPLETE
+    })
 }
 
 fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
     let (totals, counts) = (&outcome.snapshot.totals, &outcome.snapshot.counts);
     if global.json {
-        let id = outcome.id.map_or(Value::Null, |id| Value::String(id.to_string()));
+        let id = outcome
+            .id
+            .map_or(Value::Null, |id| Value::String(id.to_string()));
         return output::object(&json!({
             "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs, "others": totals.others,
             "bytes": totals.bytes, "hard_links": totals.hard_links, "files_new": counts.files_new,
@@ -83,15 +102,24 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
         sizes::count(totals.dirs),
         sizes::bytes(totals.bytes),
     );
-    let (read, stored) = (sizes::bytes(counts.bytes_read), sizes::bytes(counts.bytes_stored));
-    eprintln!("read {read}, stored {stored}, in {}", sizes::duration(seconds));
+    let (read, stored) = (
+        sizes::bytes(counts.bytes_read),
+        sizes::bytes(counts.bytes_stored),
+    );
+    eprintln!(
+        "read {read}, stored {stored}, in {}",
+        sizes::duration(seconds)
+    );
     match outcome.id {
         Some(id) => eprintln!("snapshot {} saved", id.short()),
         None if options.dry_run => eprintln!("dry run: nothing was stored"),
         None => eprintln!("nothing changed: no snapshot was made"),
     }
     if problems > 0 {
-        eprintln!("{} problems, named above and kept in the snapshot: what they concern is missing or not certain", sizes::count(problems));
+        eprintln!(
+            "{} problems, named above and kept in the snapshot: what they concern is missing or not certain",
+            sizes::count(problems)
+        );
     }
 }
 
@@ -103,7 +131,10 @@ fn paths(options: &Backup) -> Result<Vec<PathBuf>> {
         }
     }
     if paths.is_empty() {
-        return Err(Usage("nothing to back up: name a file or directory, or use --files-from".to_owned()).into());
+        return Err(Usage(
+            "nothing to back up: name a file or directory, or use --files-from".to_owned(),
+        )
+        .into());
     }
     Ok(paths)
 }
@@ -111,41 +142,84 @@ fn paths(options: &Backup) -> Result<Vec<PathBuf>> {
 fn read_list(file: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if file.as_os_str() == "-" {
-        std::io::stdin().lock().read_to_end(&mut bytes).context("read the list of paths from standard input")?;
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut bytes)
+            .context("read the list of paths from standard input")?;
     } else {
-        bytes = std::fs::read(file).with_context(|| format!("read the list of paths {}", file.display()))?;
+        bytes = std::fs::read(file)
+            .with_context(|| format!("read the list of paths {}", file.display()))?;
     }
     Ok(bytes)
 }
 
 fn filter_options(options: &Backup) -> Result<FilterOptions> {
-    let pattern = |text: &String, ignore_case| Pattern { text: text.clone(), ignore_case };
+    let pattern = |text: &String, ignore_case| Pattern {
+        text: text.clone(),
+        ignore_case,
+    };
     let mut patterns: Vec<Pattern> = Vec::new();
     for file in &options.exclude_file {
-        let text = std::fs::read_to_string(file).with_context(|| format!("read exclude file {}", file.display()))?;
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("read exclude file {}", file.display()))?;
         patterns.extend(parse_exclude_file(&text, false));
     }
     patterns.extend(options.exclude.iter().map(|text| pattern(text, false)));
     patterns.extend(options.iexclude.iter().map(|text| pattern(text, true)));
     let mut marks: Vec<Mark> = Vec::new();
     for text in &options.exclude_if_present {
-        marks.push(Mark::parse(text).map_err(|error| Usage(error.to_string()))?);
+        marks.push(
+            Mark::parse(text.as_bytes())
+                .ok_or_else(|| Usage(format!("{text:?} is no file name")))?,
+        );
     }
     if options.exclude_caches {
         marks.push(Mark::cachedir());
     }
-    let larger_than_bytes = options.exclude_larger_than.as_deref().map(sizes::parse_bytes).transpose()?;
-    Ok(FilterOptions { patterns, marks, larger_than_bytes })
+    let larger_than_bytes = options
+        .exclude_larger_than
+        .as_deref()
+        .map(sizes::parse_bytes)
+        .transpose()?;
+    Ok(FilterOptions {
+        patterns,
+        marks,
+        larger_than_bytes,
+    })
 }
 
 fn excludes_as_given(options: &Backup) -> Vec<String> {
     let mut given = options.exclude.clone();
-    given.extend(options.iexclude.iter().map(|text| format!("iexclude:{text}")));
-    given.extend(options.exclude_file.iter().map(|file| format!("file:{}", file.display())));
-    given.extend(options.exclude_if_present.iter().map(|text| format!("if-present:{text}")));
+    given.extend(
+        options
+            .iexclude
+            .iter()
+            .map(|text| format!("iexclude:{text}")),
+    );
+    given.extend(
+        options
+            .exclude_file
+            .iter()
+            .map(|file| format!("file:{}", file.display())),
+    );
+    given.extend(
+        options
+            .exclude_if_present
+            .iter()
+            .map(|text| format!("if-present:{text}")),
+    );
     given.extend(options.exclude_caches.then(|| "caches".to_owned()));
-    given.extend(options.exclude_larger_than.iter().map(|text| format!("larger-than:{text}")));
-    given.extend(options.one_file_system.then(|| "other-file-systems".to_owned()));
+    given.extend(
+        options
+            .exclude_larger_than
+            .iter()
+            .map(|text| format!("larger-than:{text}")),
+    );
+    given.extend(
+        options
+            .one_file_system
+            .then(|| "other-file-systems".to_owned()),
+    );
     given
 }
 
@@ -158,9 +232,14 @@ fn missing_problem(problem: &bale_engine::scan::Problem) -> bale_engine::monitor
 }
 
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn user_name() -> String {
-    std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string())
+    std::env::var("USER")
+        .or_else(|_| std::env::var("LOGNAME"))
+        .unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string())
 }

@@ -20,7 +20,10 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
     let repository = place::open(global)?;
     let mut snapshots = snapshots(&repository, options)?;
     snapshots.reverse();
-    let below = options.below.as_ref().map(|path| bale_engine::snapshots::clean_path(path.as_os_str().as_bytes()));
+    let below = options
+        .below
+        .as_ref()
+        .map(|path| bale_engine::snapshots::clean_path(path.as_os_str().as_bytes()));
     let mut found = false;
     for (id, snapshot) in &snapshots {
         let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
@@ -34,7 +37,11 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
                 continue;
             }
             if !std::mem::replace(&mut told, true) && !global.json {
-                output::line(&format!("snapshot {}  {}", id.short(), listing::time_text(snapshot.time)));
+                output::line(&format!(
+                    "snapshot {}  {}",
+                    id.short(),
+                    listing::time_text(snapshot.time)
+                ));
             }
             found = true;
             if global.json {
@@ -49,13 +56,23 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
     Ok(if found { exit::COMPLETE } else { exit::FAILED })
 }
 
-fn snapshots(repository: &bale_engine::repository::Repository, options: &Find) -> Result<Vec<Named>> {
+fn snapshots(
+    repository: &bale_engine::repository::Repository,
+    options: &Find,
+) -> Result<Vec<Named>> {
     let filter = select::filter(&options.select);
     let all = select::with_runs(repository)?;
     if options.snapshot.is_empty() {
-        return Ok(all.into_iter().filter(|(_, snapshot)| filter.passes(snapshot)).collect());
+        return Ok(all
+            .into_iter()
+            .filter(|(_, snapshot)| filter.passes(snapshot))
+            .collect());
     }
-    options.snapshot.iter().map(|text| Ok(bale_engine::snapshots::find(&all, text, &filter)?.clone())).collect()
+    options
+        .snapshot
+        .iter()
+        .map(|text| Ok(bale_engine::snapshots::find(&all, text, &filter)?.clone()))
+        .collect()
 }
 
 struct Matcher {
@@ -69,16 +86,24 @@ impl Matcher {
         for text in &options.patterns {
             let whole = text.contains('/');
             let pattern = text.strip_prefix('/').unwrap_or(text);
-            let glob = GlobBuilder::new(pattern).case_insensitive(options.iname).literal_separator(true).build();
+            let glob = GlobBuilder::new(pattern)
+                .case_insensitive(options.iname)
+                .literal_separator(true)
+                .build();
             let glob = glob.map_err(|error| Usage(format!("pattern {text:?}: {error}")))?;
             if whole { &mut paths } else { &mut names }.add(glob);
         }
-        let build = |builder: GlobSetBuilder| builder.build().map_err(|error| Usage(error.to_string()));
-        Ok(Matcher { names: build(names)?, paths: build(paths)? })
+        let build =
+            |builder: GlobSetBuilder| builder.build().map_err(|error| Usage(error.to_string()));
+        Ok(Matcher {
+            names: build(names)?,
+            paths: build(paths)?,
+        })
     }
 
     fn matches(&self, name: &[u8], path: &[u8]) -> bool {
         let as_path = |bytes| Path::new(OsStr::from_bytes(bytes)).to_owned();
-        self.names.is_match(as_path(name)) || (!self.paths.is_empty() && self.paths.is_match(as_path(path)))
+        self.names.is_match(as_path(name))
+            || (!self.paths.is_empty() && self.paths.is_match(as_path(path)))
     }
 }

@@ -19,7 +19,11 @@ pub fn run(global: &Global, options: &Ls) -> Result<i32> {
         Some(entry) => entry,
         None => {
             let path = format!("/{}", String::from_utf8_lossy(&chosen.path));
-            return Err(Error::NoPath { path, snapshot: id.short() }.into());
+            return Err(Error::NoPath {
+                path,
+                snapshot: id.short(),
+            }
+            .into());
         }
     };
     let rows = match (options.recursive, found.kind) {

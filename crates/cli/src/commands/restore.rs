@@ -16,8 +16,8 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     let began = Instant::now();
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select)?;
-    let patterns =
-        Patterns::new(&chosen.path, &options.include, &options.exclude).map_err(|error| Usage(error.to_string()))?;
+    let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
+        .map_err(|error| Usage(error.to_string()))?;
     let restore_options = RestoreOptions {
         below: chosen.path.clone().into(),
         overwrite: match options.overwrite.as_str() {
@@ -47,13 +47,17 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     }
     console.finish();
     summary(global, options, &report, began.elapsed().as_secs_f64());
-    Ok(if report.problems > 0 || !report.losses.is_empty() { exit::INCOMPLETE } else { exit::COMPLETE })
+    Ok(if report.problems > 0 || !report.losses.is_empty() {
+        exit::INCOMPLETE
+    } else {
+        exit::COMPLETE
+    })
 }
 
 fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: f64) {
     if global.json {
         let losses: Vec<_> =
-            report.losses.iter().map(|loss| json!({"kind": loss.kind.text(), "count": loss.count})).collect();
+            report.losses.iter().map(|loss| json!({"kind": loss.kind.text(), "count": loss.entries, "first": String::from_utf8_lossy(&loss.first), "message": loss.text})).collect();
         return output::object(&json!({
             "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
             "dirs": report.directories, "others": report.others, "links": report.links, "deleted": report.deleted,
@@ -62,12 +66,20 @@ fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: 
         }));
     }
     for loss in &report.losses {
-        eprintln!("not restored for {} entries: {}", sizes::count(loss.count), loss.kind.text());
+        eprintln!(
+            "not restored for {} entries: {}",
+            sizes::count(loss.entries),
+            loss.kind.text()
+        );
     }
     if global.quiet {
         return;
     }
-    let word = if options.dry_run { "would restore" } else { "restored" };
+    let word = if options.dry_run {
+        "would restore"
+    } else {
+        "restored"
+    };
     eprintln!(
         "{word} {} files ({} were there), {} directories, {} links, {} others, {} in {}",
         sizes::count(report.files_written),
@@ -82,6 +94,9 @@ fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: 
         eprintln!("verified: {} differences", sizes::count(report.differences));
     }
     if report.problems > 0 {
-        eprintln!("{} problems, named above. The same command tries again what is missing.", sizes::count(report.problems));
+        eprintln!(
+            "{} problems, named above. The same command tries again what is missing.",
+            sizes::count(report.problems)
+        );
     }
 }

@@ -21,7 +21,8 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
             let (id, snapshot) = &chosen.named;
             let mut totals = snapshot.totals;
             if !chosen.path.is_empty() {
-                let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
+                let catalog =
+                    CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
                 totals = Totals::default();
                 for entry in catalog.subtree(&chosen.path)? {
                     add(&mut totals, &entry?);
@@ -58,7 +59,11 @@ fn print(global: &Global, id: &str, totals: &Totals) {
         output::line(&format!("directories  {}", sizes::count(totals.dirs)));
         output::line(&format!("others       {}", sizes::count(totals.others)));
         output::line(&format!("hard links   {}", sizes::count(totals.hard_links)));
-        output::line(&format!("bytes        {} ({})", sizes::count(totals.bytes), sizes::bytes(totals.bytes)));
+        output::line(&format!(
+            "bytes        {} ({})",
+            sizes::count(totals.bytes),
+            sizes::bytes(totals.bytes)
+        ));
     }
 }
 
@@ -70,12 +75,26 @@ fn whole(global: &Global, repository: &Repository) -> Result<()> {
         sealed += u64::from(place.chunk.sealed_bytes);
     }
     let mut stored = 0u64;
-    let areas = [Area::Config, Area::Keys, Area::Packs, Area::Index, Area::Snapshots, Area::Runs, Area::Condemned];
+    let areas = [
+        Area::Config,
+        Area::Keys,
+        Area::Packs,
+        Area::Index,
+        Area::Snapshots,
+        Area::Runs,
+        Area::Condemned,
+    ];
     for area in areas {
-        repository.store().list(area, &mut |info| stored += info.len)?;
+        repository
+            .store()
+            .list(area, &mut |info| stored += info.len)?;
     }
     let snapshots = select::with_runs(repository)?;
-    let ratio = if sealed > 0 { plain as f64 / sealed as f64 } else { 1.0 };
+    let ratio = if sealed > 0 {
+        plain as f64 / sealed as f64
+    } else {
+        1.0
+    };
     if global.json {
         output::object(&json!({
             "type": "summary", "snapshots": snapshots.len(), "packs": index.packs().len(), "chunks": index.entries().len(),
@@ -83,9 +102,22 @@ fn whole(global: &Global, repository: &Repository) -> Result<()> {
         }));
         return Ok(());
     }
-    output::line(&format!("snapshots    {}", sizes::count(snapshots.len() as u64)));
-    output::line(&format!("packs        {}", sizes::count(index.packs().len() as u64)));
-    output::line(&format!("chunks       {}", sizes::count(index.entries().len() as u64)));
-    output::line(&format!("stored       {} (compressed to 1/{ratio:.2} of {})", sizes::bytes(stored), sizes::bytes(plain)));
+    output::line(&format!(
+        "snapshots    {}",
+        sizes::count(snapshots.len() as u64)
+    ));
+    output::line(&format!(
+        "packs        {}",
+        sizes::count(index.packs().len() as u64)
+    ));
+    output::line(&format!(
+        "chunks       {}",
+        sizes::count(index.entries().len() as u64)
+    ));
+    output::line(&format!(
+        "stored       {} (compressed to 1/{ratio:.2} of {})",
+        sizes::bytes(stored),
+        sizes::bytes(plain)
+    ));
     Ok(())
 }

@@ -23,9 +23,23 @@ pub(super) struct Checkpoints<'a> {
 }
 
 impl<'a> Checkpoints<'a> {
-    pub(super) fn new(run: &'a Run, store: &'a ChunkWriter, tally: &'a Tally<'a>, every: Option<Duration>) -> Checkpoints<'a> {
+    pub(super) fn new(
+        run: &'a Run,
+        store: &'a ChunkWriter,
+        tally: &'a Tally<'a>,
+        every: Option<Duration>,
+    ) -> Checkpoints<'a> {
         let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
-        Checkpoints { run, store, tally, every, last_time: Instant::now(), last_bytes: 0, written: None, looked: 0 }
+        Checkpoints {
+            run,
+            store,
+            tally,
+            every,
+            last_time: Instant::now(),
+            last_bytes: 0,
+            written: None,
+            looked: 0,
+        }
     }
 
     pub(super) fn when_due(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
@@ -43,7 +57,9 @@ impl<'a> Checkpoints<'a> {
 
     /// Writes a record now, also as the last act of an interrupted run.
     pub(super) fn write(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
-        let Some(partial) = rows.checkpoint()? else { return Ok(()) };
+        let Some(partial) = rows.checkpoint()? else {
+            return Ok(());
+        };
         self.store.flush()?;
         let written = self.store.written();
         let snapshot = Snapshot {
@@ -59,7 +75,10 @@ impl<'a> Checkpoints<'a> {
         };
         let id = self.run.repository.write_run(self.run.id, &snapshot)?;
         if let Some(before) = self.written.replace(id).filter(|before| *before != id) {
-            self.run.repository.store().delete(&ObjectName::run(self.run.id, before))?;
+            self.run
+                .repository
+                .store()
+                .delete(&ObjectName::run(self.run.id, before))?;
         }
         self.last_time = Instant::now();
         self.last_bytes = written.bytes_stored;

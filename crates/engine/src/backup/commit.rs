@@ -47,13 +47,19 @@ pub(super) fn commit(
         layers,
         ..run.draft.clone()
     };
-    let nothing_new = options.skip_if_unchanged && changes == 0 && parent.id.is_some() && scanned.amendments.is_empty();
+    let nothing_new = options.skip_if_unchanged
+        && changes == 0
+        && parent.id.is_some()
+        && scanned.amendments.is_empty();
     if options.dry_run || nothing_new {
         return Ok(Outcome { id: None, snapshot });
     }
     let id = repository.write_snapshot(&snapshot)?;
     remove_replaced_runs(repository, &snapshot)?;
-    Ok(Outcome { id: Some(id), snapshot })
+    Ok(Outcome {
+        id: Some(id),
+        snapshot,
+    })
 }
 
 /// Sets flags in rows that were written before the trouble showed.
@@ -74,9 +80,13 @@ fn amend(
     let mut writer = CatalogWriter::new(catalog.clone(), Segments(store.clone()));
     for same_key in amendments.chunk_by(|a, b| a.0 == b.0) {
         let Key { parent, name } = &same_key[0].0;
-        let Some(mut entry) = catalog.lookup(&bale_format::entry::join(parent, name))? else { continue };
+        let Some(mut entry) = catalog.lookup(&bale_format::entry::join(parent, name))? else {
+            continue;
+        };
         let before = entry.flags;
-        same_key.iter().for_each(|(_, flags)| entry.flags.set(*flags));
+        same_key
+            .iter()
+            .for_each(|(_, flags)| entry.flags.set(*flags));
         if entry.flags != before {
             writer.put(&entry)?;
         }
@@ -88,7 +98,12 @@ fn amend(
 
 /// A prune may have condemned, or even deleted, what this run relies on. Such chunks are stored again while they can still
 /// be read; if they cannot, nothing is committed.
-fn mend(repository: &Arc<Repository>, parent: &Parent, layers: &[Layer], store: &Arc<ChunkWriter>) -> Result<()> {
+fn mend(
+    repository: &Arc<Repository>,
+    parent: &Parent,
+    layers: &[Layer],
+    store: &Arc<ChunkWriter>,
+) -> Result<()> {
     for _ in 0..MENDING_ROUNDS_MAX {
         let lost = store.lost_since_start()?;
         if lost.is_empty() {
@@ -104,14 +119,24 @@ fn mend(repository: &Arc<Repository>, parent: &Parent, layers: &[Layer], store: 
         store.flush()?;
         store.forget_reliance(&lost);
     }
-    Err(Error::Other("prunes keep condemning what this backup relies on: run it again".to_owned()))
+    Err(Error::Other(
+        "prunes keep condemning what this backup relies on: run it again".to_owned(),
+    ))
 }
 
 /// Pieces of unchanged large files are relied on through their list. As long as the parent exists it protects them; if it
 /// was forgotten meanwhile, every chunk of the new catalog is looked up.
-fn parent_is_still_there(repository: &Arc<Repository>, parent: &Parent, layers: &[Layer]) -> Result<()> {
+fn parent_is_still_there(
+    repository: &Arc<Repository>,
+    parent: &Parent,
+    layers: &[Layer],
+) -> Result<()> {
     let Some(id) = parent.id else { return Ok(()) };
-    if repository.store().stat(&ObjectName::snapshot(id))?.is_some() {
+    if repository
+        .store()
+        .stat(&ObjectName::snapshot(id))?
+        .is_some()
+    {
         return Ok(());
     }
     let index = repository.reload_index()?;
@@ -130,9 +155,16 @@ fn parent_is_still_there(repository: &Arc<Repository>, parent: &Parent, layers: 
 fn thin_chunks(repository: &Repository, scanned: &Scanned) -> Result<Vec<ChunkId>> {
     let index = repository.index()?;
     let is_thin = |id: &ChunkId, live: u64| {
-        index.any(id).is_some_and(|place| live.saturating_mul(THIN_SHARE) < u64::from(place.chunk.plain_bytes))
+        index.any(id).is_some_and(|place| {
+            live.saturating_mul(THIN_SHARE) < u64::from(place.chunk.plain_bytes)
+        })
     };
-    let mut thin: Vec<ChunkId> = scanned.live.iter().filter(|(id, live)| is_thin(id, **live)).map(|(id, _)| *id).collect();
+    let mut thin: Vec<ChunkId> = scanned
+        .live
+        .iter()
+        .filter(|(id, live)| is_thin(id, **live))
+        .map(|(id, _)| *id)
+        .collect();
     thin.sort();
     thin.truncate(THIN_CHUNKS_MAX);
     Ok(thin)
@@ -143,7 +175,9 @@ fn remove_replaced_runs(repository: &Repository, snapshot: &Snapshot) -> Result<
     let (runs, _) = repository.runs_readable()?;
     let replaced: Vec<ObjectId> = runs
         .iter()
-        .filter(|(_, run)| run.host == snapshot.host && run.paths == snapshot.paths && run.time <= snapshot.time)
+        .filter(|(_, run)| {
+            run.host == snapshot.host && run.paths == snapshot.paths && run.time <= snapshot.time
+        })
         .map(|(id, _)| *id)
         .collect();
     for info in repository.list(Area::Runs)? {

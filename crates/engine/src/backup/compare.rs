@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallReader};
 use crate::scan::{Batch, Directory, NoteKind, ScanItem, Scanner};
-use bale_format::pieces::{PieceStep, PieceWalk, Piece};
+use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind};
 use crossbeam_channel::Sender;
@@ -23,13 +23,27 @@ const AMENDMENTS_MAX: usize = 64 << 10;
 /// Something for the packing thread, in the order of keys.
 pub(super) enum Item {
     /// The reader's next file.
-    Small { directory: Arc<Directory>, old: Option<Box<Entry>> },
+    Small {
+        directory: Arc<Directory>,
+        old: Option<Box<Entry>>,
+    },
     /// To be read in pieces.
-    Large { directory: Arc<Directory>, entry: Box<Entry>, old: Option<Box<Entry>> },
+    Large {
+        directory: Arc<Directory>,
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
     /// One of several names of an inode; read before, if it is still remembered.
-    Linked { directory: Arc<Directory>, entry: Box<Entry>, old: Option<Box<Entry>> },
+    Linked {
+        directory: Arc<Directory>,
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
     /// Nothing to read.
-    Row { entry: Box<Entry>, old: Option<Box<Entry>> },
+    Row {
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
     /// In the parent, and not here any more.
     Gone(Key),
 }
@@ -60,8 +74,19 @@ impl<'a> Comparer<'a> {
         reader: &'a SmallReader,
         tally: &'a Tally<'a>,
     ) -> Comparer<'a> {
-        let scanned = Scanned { amendments: Vec::new(), live: HashMap::new() };
-        Comparer { parent, store, reader, tally, filesystems: Vec::new(), scanned, last_chunk: None }
+        let scanned = Scanned {
+            amendments: Vec::new(),
+            live: HashMap::new(),
+        };
+        Comparer {
+            parent,
+            store,
+            reader,
+            tally,
+            filesystems: Vec::new(),
+            scanned,
+            last_chunk: None,
+        }
     }
 
     /// Runs to the end of the scan. Stops early, without an error of its own, when the packing thread has gone.
@@ -75,7 +100,11 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    fn compare_all(&mut self, scanner: Scanner, items: &Sender<Item>) -> std::result::Result<(), Stop> {
+    fn compare_all(
+        &mut self,
+        scanner: Scanner,
+        items: &Sender<Item>,
+    ) -> std::result::Result<(), Stop> {
         let mut cursor = ParentCursor::open(&self.parent.catalog, KeyRange::all());
         for item in scanner {
             if self.tally.interrupted() {
@@ -86,7 +115,9 @@ impl<'a> Comparer<'a> {
                 ScanItem::Entries(batch) => self.compare_batch(batch, &mut cursor, items)?,
                 ScanItem::Amend { key, flags } => self.amend(key, flags),
                 ScanItem::Problem(problem) => self.tally.problem(&problem),
-                ScanItem::Note(note) if note.kind == NoteKind::Vanished => self.note_vanished(&note.path),
+                ScanItem::Note(note) if note.kind == NoteKind::Vanished => {
+                    self.note_vanished(&note.path)
+                }
                 ScanItem::Note(_) => {}
             }
         }
@@ -109,7 +140,11 @@ impl<'a> Comparer<'a> {
         items: &Sender<Item>,
     ) -> std::result::Result<(), Stop> {
         for mut entry in batch.entries {
-            entry.filesystem = self.filesystems.get(entry.filesystem as usize).copied().unwrap_or(entry.filesystem);
+            entry.filesystem = self
+                .filesystems
+                .get(entry.filesystem as usize)
+                .copied()
+                .unwrap_or(entry.filesystem);
             let mut sent = Ok(());
             let old = cursor.advance_to(&entry.key(), |row| {
                 if sent.is_ok() {
@@ -152,7 +187,10 @@ impl<'a> Comparer<'a> {
         match row.content {
             Content::None => true,
             Content::Bundled { chunk, .. } => self.chunk_is_there(chunk),
-            Content::Pieces { list } => self.store.rely_on(&list) && (!self.parent.thorough || self.pieces_are_there(list, row.size)),
+            Content::Pieces { list } => {
+                self.store.rely_on(&list)
+                    && (!self.parent.thorough || self.pieces_are_there(list, row.size))
+            }
         }
     }
 
@@ -175,11 +213,16 @@ impl<'a> Comparer<'a> {
                 PieceStep::End => return true,
                 PieceStep::Fetch(id) => {
                     let list = self.store.repository().read_chunk(&id, ChunkKind::Pieces);
-                    if !self.store.rely_on(&id) || !list.is_ok_and(|plain| walk.supply(&plain).is_ok()) {
+                    if !self.store.rely_on(&id)
+                        || !list.is_ok_and(|plain| walk.supply(&plain).is_ok())
+                    {
                         return false;
                     }
                 }
-                PieceStep::Piece { piece: Piece::Data { chunk, .. }, .. } if !self.store.rely_on(&chunk) => return false,
+                PieceStep::Piece {
+                    piece: Piece::Data { chunk, .. },
+                    ..
+                } if !self.store.rely_on(&chunk) => return false,
                 PieceStep::Piece { .. } => {}
             }
         }
@@ -208,12 +251,26 @@ impl<'a> Comparer<'a> {
                     self.tally.problem(&problem);
                 }
             }
-            return send(items, Item::Row { entry: Box::new(entry), old });
+            return send(
+                items,
+                Item::Row {
+                    entry: Box::new(entry),
+                    old,
+                },
+            );
         }
         let item = if entry.nlink > 1 {
-            Item::Linked { directory, entry: Box::new(entry), old }
+            Item::Linked {
+                directory,
+                entry: Box::new(entry),
+                old,
+            }
         } else if entry.size > SMALL_BYTES_MAX {
-            Item::Large { directory, entry: Box::new(entry), old }
+            Item::Large {
+                directory,
+                entry: Box::new(entry),
+                old,
+            }
         } else {
             self.reader.push(&directory, entry);
             Item::Small { directory, old }
@@ -234,7 +291,8 @@ impl<'a> Comparer<'a> {
 
     fn note_vanished(&self, path: &[u8]) {
         let text = String::from_utf8_lossy(path).into_owned();
-        self.tally.note(&format!("vanished before it was read: /{text}"));
+        self.tally
+            .note(&format!("vanished before it was read: /{text}"));
     }
 }
 

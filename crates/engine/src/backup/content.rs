@@ -17,7 +17,10 @@ pub(super) fn known(
     if let Some(old) = old.filter(|old| old.content_hash == Some(hash) && old.size == entry.size) {
         if let Content::Bundled { chunk, offset } = old.content {
             if store.rely_on(&chunk) && !store.is_thin(&chunk) {
-                return Some(Spot::Bundled { chunk: chunks.known(chunk), offset });
+                return Some(Spot::Bundled {
+                    chunk: chunks.known(chunk),
+                    offset,
+                });
             }
         }
     }

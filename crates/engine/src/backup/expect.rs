@@ -17,7 +17,11 @@ pub(super) fn totals(parent: &Parent, sources: &Sources) -> Totals {
 
 fn is_mount_point(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let device = |path: &Path| std::fs::symlink_metadata(path).map(|metadata| metadata.dev()).ok();
+    let device = |path: &Path| {
+        std::fs::symlink_metadata(path)
+            .map(|metadata| metadata.dev())
+            .ok()
+    };
     match path.parent() {
         None => true,
         Some(parent) => device(path).is_some() && device(path) != device(parent),
@@ -29,7 +33,10 @@ fn of_filesystem(path: &Path) -> Option<Totals> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(Totals {
         files: stat.f_files.saturating_sub(stat.f_ffree),
-        bytes: stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(stat.f_frsize),
+        bytes: stat
+            .f_blocks
+            .saturating_sub(stat.f_bfree)
+            .saturating_mul(stat.f_frsize),
         ..Totals::default()
     })
 }

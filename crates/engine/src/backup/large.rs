@@ -30,17 +30,27 @@ pub(super) struct LargeStore<'a> {
 
 impl<'a> LargeStore<'a> {
     pub(super) fn new(store: &'a ChunkWriter, tally: &'a Tally<'a>) -> LargeStore<'a> {
-        LargeStore { store, tally, reader: None }
+        LargeStore {
+            store,
+            tally,
+            reader: None,
+        }
     }
 
     /// Reads and stores a file; `None` if it vanished.
-    pub(super) fn store_file(&mut self, directory: &Arc<Directory>, entry: Entry) -> Result<Option<Stored>> {
+    pub(super) fn store_file(
+        &mut self,
+        directory: &Arc<Directory>,
+        entry: Entry,
+    ) -> Result<Option<Stored>> {
         let reader = self.reader.get_or_insert_with(LargeReader::start);
         let mut attempt = 0;
         loop {
             let mut file = match reader.open(directory, entry.clone()) {
                 Ok(file) => file,
-                Err(problem) if problem.error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                Err(problem) if problem.error.kind() == std::io::ErrorKind::NotFound => {
+                    return Ok(None);
+                }
                 Err(problem) => {
                     self.tally.problem(&problem);
                     let mut entry = entry;
@@ -67,7 +77,10 @@ impl<'a> LargeStore<'a> {
             if finished.changed && attempt <= READ_RETRIES_MAX && entry.size <= RETRY_BYTES_MAX {
                 continue;
             }
-            finished.problems.iter().for_each(|problem| self.tally.problem(problem));
+            finished
+                .problems
+                .iter()
+                .for_each(|problem| self.tally.problem(problem));
             let mut entry = finished.entry;
             let list = pieces.finish(&mut entry)?;
             return Ok(Some(Stored { entry, list }));
@@ -82,7 +95,8 @@ impl<'a> LargeStore<'a> {
         holes: &[Range<u64>],
         bad: &[Range<u64>],
     ) -> Result<ChunkId> {
-        let mut gaps: Vec<(Range<u64>, bool)> = holes.iter().map(|range| (range.clone(), false)).collect();
+        let mut gaps: Vec<(Range<u64>, bool)> =
+            holes.iter().map(|range| (range.clone(), false)).collect();
         gaps.extend(bad.iter().map(|range| (range.clone(), true)));
         gaps.sort_by_key(|(range, _)| range.start);
         let mut pieces = Pieces::new(self.store);
@@ -90,7 +104,11 @@ impl<'a> LargeStore<'a> {
         for (range, is_bad) in gaps {
             pieces.data(slice(bytes, at..range.start))?;
             let bytes = range.end - range.start;
-            pieces.gap(if is_bad { Piece::Unreadable { bytes } } else { Piece::Hole { bytes } })?;
+            pieces.gap(if is_bad {
+                Piece::Unreadable { bytes }
+            } else {
+                Piece::Hole { bytes }
+            })?;
             at = range.end;
         }
         pieces.data(slice(bytes, at..bytes.len() as u64))?;
@@ -100,7 +118,9 @@ impl<'a> LargeStore<'a> {
 }
 
 fn slice(bytes: &[u8], range: Range<u64>) -> &[u8] {
-    bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
+    bytes
+        .get(range.start as usize..range.end as usize)
+        .unwrap_or_default()
 }
 
 /// Bytes and gaps of one file on their way to chunks and a piece list.
@@ -117,7 +137,14 @@ impl<'a> Pieces<'a> {
     fn new(store: &'a ChunkWriter) -> Pieces<'a> {
         let sizes = store.repository().config().chunk_sizes;
         let (cutter, list) = (Cutter::new(&sizes), PieceListBuilder::new());
-        Pieces { store, sizes, cutter, buffer: Vec::new(), list, any: false }
+        Pieces {
+            store,
+            sizes,
+            cutter,
+            buffer: Vec::new(),
+            list,
+            any: false,
+        }
     }
 
     fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
@@ -150,14 +177,19 @@ impl<'a> Pieces<'a> {
             return Ok(());
         }
         let bytes = self.buffer.len() as u64;
-        let chunk = self.store.store(ChunkKind::Data, std::mem::take(&mut self.buffer))?;
+        let chunk = self
+            .store
+            .store(ChunkKind::Data, std::mem::take(&mut self.buffer))?;
         self.push(Piece::Data { bytes, chunk })
     }
 
     fn push(&mut self, piece: Piece) -> Result<()> {
         self.any = true;
         let store = self.store;
-        self.list.push(piece, &mut |plain: &[u8]| -> Result<ChunkId> { store.store(ChunkKind::Pieces, plain.to_vec()) })
+        self.list
+            .push(piece, &mut |plain: &[u8]| -> Result<ChunkId> {
+                store.store(ChunkKind::Pieces, plain.to_vec())
+            })
     }
 
     /// The root list's chunk; sets the entry's size and hash.
@@ -168,8 +200,9 @@ impl<'a> Pieces<'a> {
             return Ok(None);
         }
         let store = self.store;
-        let root =
-            self.list.finish(&mut |plain: &[u8]| -> Result<ChunkId> { store.store(ChunkKind::Pieces, plain.to_vec()) })?;
+        let root = self.list.finish(&mut |plain: &[u8]| -> Result<ChunkId> {
+            store.store(ChunkKind::Pieces, plain.to_vec())
+        })?;
         entry.size = root.bytes;
         entry.content_hash = Some(store.keys().content_hash(&root.plain));
         Ok(Some(root.list))

@@ -38,23 +38,35 @@ impl Parent {
     ) -> Result<Parent> {
         let thorough = !index_is_whole(repository)?;
         if options.force {
-            return Ok(Parent { thorough, ..Parent::none() });
+            return Ok(Parent {
+                thorough,
+                ..Parent::none()
+            });
         }
         let snapshots = repository.snapshots_readable()?.0;
         let finished = match options.parent {
             Some(id) => Some(by_id(snapshots, id)?),
             None => latest(snapshots, &run.draft),
         };
-        let newer = |named: &Named| finished.as_ref().is_none_or(|(_, snapshot)| named.1.time > snapshot.time);
+        let newer = |named: &Named| {
+            finished
+                .as_ref()
+                .is_none_or(|(_, snapshot)| named.1.time > snapshot.time)
+        };
         let unfinished = latest(repository.runs_readable()?.0, &run.draft).filter(newer);
-        let unfinished = unfinished.filter(|(_, run)| run.until.is_some() && options.parent.is_none());
+        let unfinished =
+            unfinished.filter(|(_, run)| run.until.is_some() && options.parent.is_none());
         if let Some((_, snapshot)) = &unfinished {
-            monitor.note(&format!("going on from an unfinished run: {} files are stored already", snapshot.totals.files));
+            monitor.note(&format!(
+                "going on from an unfinished run: {} files are stored already",
+                snapshot.totals.files
+            ));
         }
         let (mut parent, layers) = Parent::combine(finished, unfinished);
         parent.thorough = thorough;
         let open = CatalogReader::open(repository.segment_source(), layers);
-        parent.catalog = open.map_err(|error| Error::Other(format!("open the parent's catalog: {error}")))?;
+        parent.catalog =
+            open.map_err(|error| Error::Other(format!("open the parent's catalog: {error}")))?;
         Ok(parent)
     }
 
@@ -83,7 +95,9 @@ impl Parent {
             layers = snapshot.layers;
         }
         if let Some((_, run)) = unfinished {
-            let until = run.until.expect("only runs that say how far they came are gone on from");
+            let until = run
+                .until
+                .expect("only runs that say how far they came are gone on from");
             layers = splice(run.layers, layers, &until);
             parent.resumed = Some((until, barriers(&run.filesystems)));
             parent.totals.files = parent.totals.files.max(run.totals.files);
@@ -104,7 +118,10 @@ impl Parent {
 }
 
 fn barriers(filesystems: &[Filesystem]) -> Vec<Option<Time>> {
-    filesystems.iter().map(|filesystem| filesystem.barrier).collect()
+    filesystems
+        .iter()
+        .map(|filesystem| filesystem.barrier)
+        .collect()
 }
 
 fn by_id(snapshots: Vec<Named>, id: ObjectId) -> Result<Named> {
@@ -115,20 +132,33 @@ fn by_id(snapshots: Vec<Named>, id: ObjectId) -> Result<Named> {
 /// The latest of the same host and sources.
 fn latest(named: Vec<Named>, draft: &Snapshot) -> Option<Named> {
     let same = |snapshot: &Snapshot| snapshot.host == draft.host && snapshot.paths == draft.paths;
-    named.into_iter().filter(|(_, snapshot)| same(snapshot)).max_by_key(|(id, snapshot)| (snapshot.time, *id))
+    named
+        .into_iter()
+        .filter(|(_, snapshot)| same(snapshot))
+        .max_by_key(|(id, snapshot)| (snapshot.time, *id))
 }
 
 /// Layers that are the run's before a key and the finished snapshot's from it on. Within either range the order of layers
 /// is kept, so merging them is what it was.
 fn splice(run: Vec<Layer>, finished: Vec<Layer>, until: &Key) -> Vec<Layer> {
-    let before = KeyRange { start: None, end: Some(until.clone()) };
-    let after = KeyRange { start: Some(until.clone()), end: None };
+    let before = KeyRange {
+        start: None,
+        end: Some(until.clone()),
+    };
+    let after = KeyRange {
+        start: Some(until.clone()),
+        end: None,
+    };
     let count = run.len().max(finished.len());
     let mut layers: Vec<Layer> = (0..count).map(|_| Layer::default()).collect();
     for (layers_from, range) in [(run, before), (finished, after)] {
         for (layer, from) in layers.iter_mut().zip(layers_from) {
             layer.rows += from.rows;
-            layer.segments.extend(from.segments.into_iter().filter_map(|segment| clip(segment, &range)));
+            layer.segments.extend(
+                from.segments
+                    .into_iter()
+                    .filter_map(|segment| clip(segment, &range)),
+            );
         }
     }
     layers

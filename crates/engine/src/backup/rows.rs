@@ -32,7 +32,11 @@ impl SegmentSink for Segments {
 
 /// A row on its way into the catalog.
 enum Row {
-    Put { entry: Box<Entry>, spot: Option<Spot>, old: Option<Box<Entry>> },
+    Put {
+        entry: Box<Entry>,
+        spot: Option<Spot>,
+        old: Option<Box<Entry>>,
+    },
     Gone(Key),
 }
 
@@ -99,7 +103,10 @@ impl<'a> RowWriter<'a> {
     /// Closes all bundles, so that no row waits, and tells what a run that stops now could go on from.
     pub(super) fn checkpoint(&mut self) -> Result<Option<Partial>> {
         self.close_bundles()?;
-        Ok(self.last_key.as_ref().map(|last| self.catalog.checkpoint(last)))
+        Ok(self
+            .last_key
+            .as_ref()
+            .map(|last| self.catalog.checkpoint(last)))
     }
 
     /// The layers of the finished catalog.
@@ -116,14 +123,27 @@ impl<'a> RowWriter<'a> {
                 let file = self.reader.pop().expect("every small item was asked for");
                 self.take_small(&directory, file, old)?;
             }
-            Item::Large { directory, entry, old } => self.take_large(&directory, *entry, old)?,
-            Item::Linked { directory, entry, old } => self.take_linked(&directory, entry, old)?,
+            Item::Large {
+                directory,
+                entry,
+                old,
+            } => self.take_large(&directory, *entry, old)?,
+            Item::Linked {
+                directory,
+                entry,
+                old,
+            } => self.take_linked(&directory, entry, old)?,
         }
         Ok(())
     }
 
     /// A further name of an inode takes over what was read for an earlier one.
-    fn take_linked(&mut self, directory: &Arc<Directory>, mut entry: Box<Entry>, old: Option<Box<Entry>>) -> Result<()> {
+    fn take_linked(
+        &mut self,
+        directory: &Arc<Directory>,
+        mut entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
         let key = link_key(&entry);
         if let Some((spot, hash)) = self.links.find(&key) {
             if directory.complete(&mut entry).is_ok() {
@@ -138,8 +158,15 @@ impl<'a> RowWriter<'a> {
         self.take_small(directory, file, old)
     }
 
-    fn take_small(&mut self, directory: &Arc<Directory>, file: SmallFile, old: Option<Box<Entry>>) -> Result<()> {
-        file.problems.iter().for_each(|problem| self.tally.problem(problem));
+    fn take_small(
+        &mut self,
+        directory: &Arc<Directory>,
+        file: SmallFile,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
+        file.problems
+            .iter()
+            .for_each(|problem| self.tally.problem(problem));
         let mut entry = Box::new(file.entry);
         match file.state {
             SmallState::Vanished => return self.vanished(&entry, old),
@@ -155,13 +182,21 @@ impl<'a> RowWriter<'a> {
             return self.wait(entry, None, old);
         }
         if !file.holes.is_empty() || !file.bad.is_empty() {
-            let list = self.large.store_read(&mut entry, &file.bytes, &file.holes, &file.bad)?;
+            let list = self
+                .large
+                .store_read(&mut entry, &file.bytes, &file.holes, &file.bad)?;
             let chunk = self.chunks.known(list);
             return self.placed(entry, Spot::Pieces { chunk }, old);
         }
         let hash = self.store.keys().content_hash(&file.bytes);
         entry.content_hash = Some(hash);
-        let spot = match content::known(self.store, &mut self.chunks, &self.contents, &entry, old.as_deref()) {
+        let spot = match content::known(
+            self.store,
+            &mut self.chunks,
+            &self.contents,
+            &entry,
+            old.as_deref(),
+        ) {
             Some(spot) => spot,
             None => self.bundle(&file.bytes, &hash)?,
         };
@@ -169,13 +204,20 @@ impl<'a> RowWriter<'a> {
     }
 
     fn bundle(&mut self, bytes: &[u8], hash: &[u8; 16]) -> Result<Spot> {
-        let (chunk, offset) = self.bundles.push(bytes, hash, &mut self.chunks, self.store)?;
+        let (chunk, offset) = self
+            .bundles
+            .push(bytes, hash, &mut self.chunks, self.store)?;
         let size = u32::try_from(bytes.len()).expect("small files are small");
         self.contents.remember(hash, size, chunk, offset);
         Ok(Spot::Bundled { chunk, offset })
     }
 
-    fn take_large(&mut self, directory: &Arc<Directory>, entry: Entry, old: Option<Box<Entry>>) -> Result<()> {
+    fn take_large(
+        &mut self,
+        directory: &Arc<Directory>,
+        entry: Entry,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
         let path_entry = entry.clone();
         match self.large.store_file(directory, entry)? {
             Some(stored) => {
@@ -194,7 +236,10 @@ impl<'a> RowWriter<'a> {
 
     fn vanished(&mut self, entry: &Entry, old: Option<Box<Entry>>) -> Result<()> {
         let path = entry.path();
-        self.tally.note(&format!("vanished before it was read: /{}", String::from_utf8_lossy(&path)));
+        self.tally.note(&format!(
+            "vanished before it was read: /{}",
+            String::from_utf8_lossy(&path)
+        ));
         if old.is_some() {
             self.waiting.push_back(Row::Gone(entry.key()));
         }
@@ -215,7 +260,12 @@ impl<'a> RowWriter<'a> {
         self.wait(entry, Some(spot), old)
     }
 
-    fn wait(&mut self, mut entry: Box<Entry>, spot: Option<Spot>, old: Option<Box<Entry>>) -> Result<()> {
+    fn wait(
+        &mut self,
+        mut entry: Box<Entry>,
+        spot: Option<Spot>,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
         if let Some((1, set)) = entry.xattrs.split_first().map(|(kind, set)| (*kind, set)) {
             if set.len() > XATTRS_ROW_BYTES_MAX {
                 let id = self.store.store(ChunkKind::Xattrs, set.to_vec())?;
@@ -240,7 +290,11 @@ impl<'a> RowWriter<'a> {
                     self.changes += 1;
                     self.last_key = Some(key);
                 }
-                Row::Put { mut entry, spot, old } => {
+                Row::Put {
+                    mut entry,
+                    spot,
+                    old,
+                } => {
                     match spot.map(|spot| self.chunks.content(spot)) {
                         None => entry.content = Content::None,
                         Some(Some(content)) => entry.content = content,
@@ -269,5 +323,10 @@ impl<'a> RowWriter<'a> {
 }
 
 fn link_key(entry: &Entry) -> LinkKey {
-    LinkKey { filesystem: entry.filesystem, inode: entry.inode, ctime: entry.ctime.into(), size: entry.size }
+    LinkKey {
+        filesystem: entry.filesystem,
+        inode: entry.inode,
+        ctime: entry.ctime.into(),
+        size: entry.size,
+    }
 }

@@ -52,10 +52,18 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn begin(repository: &Arc<Repository>, sources: &Sources, options: &BackupOptions) -> Result<Run> {
+    pub(super) fn begin(
+        repository: &Arc<Repository>,
+        sources: &Sources,
+        options: &BackupOptions,
+    ) -> Result<Run> {
         let id: [u8; 16] = crate::random::draw(repository.random())
             .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
-        let paths = sources.paths().iter().map(|path| PathText(path.as_os_str().as_bytes().to_vec())).collect();
+        let paths = sources
+            .paths()
+            .iter()
+            .map(|path| PathText(path.as_os_str().as_bytes().to_vec()))
+            .collect();
         let draft = Snapshot {
             version: bale_format::snapshot_json::SNAPSHOT_VERSION,
             run: hex(&id),
@@ -77,6 +85,10 @@ impl Run {
             layers: Vec::new(),
             thin: Vec::new(),
         };
-        Ok(Run { repository: repository.clone(), id, draft })
+        Ok(Run {
+            repository: repository.clone(),
+            id,
+            draft,
+        })
     }
 }

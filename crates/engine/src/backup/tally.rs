@@ -4,7 +4,9 @@ use super::parent::Parent;
 use crate::limits::PROGRESS_EVERY;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::scan;
-use bale_format::snapshot::{Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals};
+use bale_format::snapshot::{
+    Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
+};
 use bale_format::{Entry, Kind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,7 +105,10 @@ impl<'a> Tally<'a> {
 
     /// Tells the monitor how far it is. Also called while one large file is read.
     pub(super) fn tell(&self) {
-        let (done, bytes_done) = (self.files.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let (done, bytes_done) = (
+            self.files.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        );
         let known = |expected: u64, done: u64| if expected >= done { expected } else { 0 };
         self.monitor.progress(
             Phase::Backup,
@@ -127,12 +132,20 @@ impl<'a> Tally<'a> {
 
     pub(super) fn tell_problem(&self, path: &[u8], action: &'static str, text: String) {
         self.problems.fetch_add(1, Ordering::Relaxed);
-        let problem = Problem { path: absolute(path), action, text };
+        let problem = Problem {
+            path: absolute(path),
+            action,
+            text,
+        };
         self.monitor.problem(&problem);
         let mut listed = self.listed.lock().expect("holders do not panic");
         if listed.len() < PROBLEMS_LISTED_MAX {
             let Problem { path, action, text } = problem;
-            listed.push(ProblemRecord { path: PathText(path), action: action.to_owned(), text });
+            listed.push(ProblemRecord {
+                path: PathText(path),
+                action: action.to_owned(),
+                text,
+            });
         }
     }
 
@@ -144,7 +157,9 @@ impl<'a> Tally<'a> {
         let exact = |other: &Filesystem| same(other) && other.mount == found.mount;
         let position = (0..list.len())
             .find(|at| free(*at) && exact(&list[*at]))
-            .or_else(|| (0..list.len()).find(|at| free(*at) && !found.uuid.is_empty() && same(&list[*at])));
+            .or_else(|| {
+                (0..list.len()).find(|at| free(*at) && !found.uuid.is_empty() && same(&list[*at]))
+            });
         let position = position.unwrap_or_else(|| {
             list.push(Filesystem::default());
             list.len() - 1
@@ -154,7 +169,10 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn filesystems(&self) -> Vec<Filesystem> {
-        self.filesystems.lock().expect("holders do not panic").clone()
+        self.filesystems
+            .lock()
+            .expect("holders do not panic")
+            .clone()
     }
 
     pub(super) fn problems_listed(&self) -> Vec<ProblemRecord> {

@@ -43,7 +43,14 @@ pub struct Candidate<'a> {
 impl Policy {
     /// Is there any rule?
     pub fn is_empty(&self) -> bool {
-        let counts = [self.last, self.hourly, self.daily, self.weekly, self.monthly, self.yearly];
+        let counts = [
+            self.last,
+            self.hourly,
+            self.daily,
+            self.weekly,
+            self.monthly,
+            self.yearly,
+        ];
         counts.iter().all(|count| *count == 0) && self.within.is_none() && self.tags.is_empty()
     }
 
@@ -63,18 +70,47 @@ impl Policy {
 
     fn buckets(&self) -> [Bucket; 5] {
         [
-            Bucket { name: "hourly", count: self.hourly, period: |t| (t.year().into(), t.day_of_year().into(), t.hour().into()) },
-            Bucket { name: "daily", count: self.daily, period: |t| (t.year().into(), t.day_of_year().into(), 0) },
-            Bucket { name: "weekly", count: self.weekly, period: |t| iso_week(t) },
-            Bucket { name: "monthly", count: self.monthly, period: |t| (t.year().into(), t.month().into(), 0) },
-            Bucket { name: "yearly", count: self.yearly, period: |t| (t.year().into(), 0, 0) },
+            Bucket {
+                name: "hourly",
+                count: self.hourly,
+                period: |t| (t.year().into(), t.day_of_year().into(), t.hour().into()),
+            },
+            Bucket {
+                name: "daily",
+                count: self.daily,
+                period: |t| (t.year().into(), t.day_of_year().into(), 0),
+            },
+            Bucket {
+                name: "weekly",
+                count: self.weekly,
+                period: |t| iso_week(t),
+            },
+            Bucket {
+                name: "monthly",
+                count: self.monthly,
+                period: |t| (t.year().into(), t.month().into(), 0),
+            },
+            Bucket {
+                name: "yearly",
+                count: self.yearly,
+                period: |t| (t.year().into(), 0, 0),
+            },
         ]
     }
 
-    fn apply_within(&self, candidates: &[Candidate<'_>], zone: &TimeZone, reasons: &mut [Vec<String>]) {
-        let (Some(within), Some(newest)) = (&self.within, candidates.first()) else { return };
+    fn apply_within(
+        &self,
+        candidates: &[Candidate<'_>],
+        zone: &TimeZone,
+        reasons: &mut [Vec<String>],
+    ) {
+        let (Some(within), Some(newest)) = (&self.within, candidates.first()) else {
+            return;
+        };
         let newest = newest.time.to_zoned(zone.clone());
-        let Ok(oldest) = newest.checked_sub(*within) else { return };
+        let Ok(oldest) = newest.checked_sub(*within) else {
+            return;
+        };
         for (candidate, reason) in candidates.iter().zip(reasons) {
             if candidate.time >= oldest.timestamp() {
                 reason.push(format!("within {within:#}"));

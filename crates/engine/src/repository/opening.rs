@@ -89,7 +89,11 @@ pub struct Made {
 
 impl Repository {
     /// Makes a repository with the given slots and one for a recovery key. Keys first, `config` last.
-    pub fn init(store: Arc<dyn Store>, slots: Vec<NewSlot>, environment: Environment) -> Result<Made> {
+    pub fn init(
+        store: Arc<dyn Store>,
+        slots: Vec<NewSlot>,
+        environment: Environment,
+    ) -> Result<Made> {
         if store.stat(&ObjectName::config())?.is_some() {
             return Err(Error::RepositoryExists(store.place()));
         }
@@ -99,35 +103,62 @@ impl Repository {
         let recovery = RecoveryKey::from_bytes(draw(random)?);
         let keys = Keys::derive(&root, RepositoryId(id));
         let config = Config::new(RepositoryId(id), created(&environment));
-        let mut repository = Repository::assemble(store, keys, config, environment, ObjectId::default());
+        let mut repository =
+            Repository::assemble(store, keys, config, environment, ObjectId::default());
         for slot in slots {
             repository.slot = repository.add_slot(&root, &slot)?;
         }
         let text = recovery.to_text();
         let label = "recovery key".to_owned();
-        repository.add_slot(&root, &NewSlot { secret: Secret::Recovery(recovery), label })?;
-        let bytes = repository.config.encode(&repository.keys).map_err(object_error("new config"))?;
+        repository.add_slot(
+            &root,
+            &NewSlot {
+                secret: Secret::Recovery(recovery),
+                label,
+            },
+        )?;
+        let bytes = repository
+            .config
+            .encode(&repository.keys)
+            .map_err(object_error("new config"))?;
         repository.store.put(&ObjectName::config(), &bytes)?;
-        Ok(Made { repository, recovery_key: text.to_string() })
+        Ok(Made {
+            repository,
+            recovery_key: text.to_string(),
+        })
     }
 
     /// Opens a repository with a secret.
-    pub fn open(store: Arc<dyn Store>, secret: &Secret, environment: Environment) -> Result<Repository> {
+    pub fn open(
+        store: Arc<dyn Store>,
+        secret: &Secret,
+        environment: Environment,
+    ) -> Result<Repository> {
         let bytes = read_config(&*store)?;
         let config = UnverifiedConfig::decode(&bytes).map_err(object_error("config"))?;
         let (slot, root) = find_slot(&*store, config.repository(), secret)?;
         let keys = Keys::derive(&root, config.repository());
         let config = config.verify(&keys).map_err(object_error("config"))?;
-        config.check_access(Access::Read).map_err(object_error("config"))?;
+        config
+            .check_access(Access::Read)
+            .map_err(object_error("config"))?;
         Ok(Repository::assemble(store, keys, config, environment, slot))
     }
 
     /// Refuses what this program does not know how to do to this repository.
     pub fn check_access(&self, access: Access) -> Result<()> {
-        self.config.check_access(access).map_err(object_error("config"))
+        self.config
+            .check_access(access)
+            .map_err(object_error("config"))
     }
 
-    fn assemble(store: Arc<dyn Store>, keys: Keys, config: Config, environment: Environment, slot: ObjectId) -> Repository {
+    fn assemble(
+        store: Arc<dyn Store>,
+        keys: Keys,
+        config: Config,
+        environment: Environment,
+        slot: ObjectId,
+    ) -> Repository {
         Repository {
             store,
             keys,
@@ -150,20 +181,31 @@ impl Repository {
     pub fn add_recovery_key(&self, secret: &Secret, label: &str) -> Result<(ObjectId, String)> {
         let recovery = RecoveryKey::from_bytes(draw(self.random())?);
         let text = recovery.to_text().to_string();
-        let new = NewSlot { secret: Secret::Recovery(recovery), label: label.to_owned() };
+        let new = NewSlot {
+            secret: Secret::Recovery(recovery),
+            label: label.to_owned(),
+        };
         Ok((self.add_key(secret, &new)?, text))
     }
 
     /// Removes a slot by the beginning of its id; the last one stays.
     pub fn remove_key(&self, prefix: &str) -> Result<ObjectId> {
         let slots = self.list_keys()?;
-        let matching: Vec<_> = slots.iter().filter(|slot| slot.id.to_string().starts_with(prefix)).collect();
+        let matching: Vec<_> = slots
+            .iter()
+            .filter(|slot| slot.id.to_string().starts_with(prefix))
+            .collect();
         let [slot] = matching[..] else {
-            let text = format!("{} keys match {prefix:?} (bale key list shows them)", matching.len());
+            let text = format!(
+                "{} keys match {prefix:?} (bale key list shows them)",
+                matching.len()
+            );
             return Err(Error::Other(text));
         };
         if slots.len() == 1 {
-            return Err(Error::Other("this is the only key: without it nobody could read the backups".to_owned()));
+            return Err(Error::Other(
+                "this is the only key: without it nobody could read the backups".to_owned(),
+            ));
         }
         self.store.delete(&ObjectName::key(slot.id))?;
         Ok(slot.id)
@@ -215,7 +257,9 @@ fn kind_name(kind: SlotKind) -> &'static str {
 
 fn read_config(store: &dyn Store) -> Result<Vec<u8>> {
     match store.get(&ObjectName::config(), CONFIG_BYTES_MAX) {
-        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Err(Error::NoRepository(store.place())),
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::NoRepository(store.place()))
+        }
         other => Ok(other?),
     }
 }
@@ -233,7 +277,11 @@ fn read_slot(store: &dyn Store, id: ObjectId) -> Result<KeySlot> {
 }
 
 /// Tries the slots of the secret's kind. A slot that cannot be read does not hide the others.
-fn find_slot(store: &dyn Store, repository: RepositoryId, secret: &Secret) -> Result<(ObjectId, RootKey)> {
+fn find_slot(
+    store: &dyn Store,
+    repository: RepositoryId,
+    secret: &Secret,
+) -> Result<(ObjectId, RootKey)> {
     let mut trouble = None;
     for id in slot_ids(store)?.into_iter().take(SLOTS_TRIED_MAX) {
         let slot = match read_slot(store, id) {
@@ -255,7 +303,9 @@ fn find_slot(store: &dyn Store, repository: RepositoryId, secret: &Secret) -> Re
     Err(trouble.unwrap_or(Error::WrongKey))
 }
 
-pub(super) fn object_error(object: impl Into<String>) -> impl FnOnce(bale_format::error::FormatError) -> Error {
+pub(super) fn object_error(
+    object: impl Into<String>,
+) -> impl FnOnce(bale_format::error::FormatError) -> Error {
     let object = object.into();
     move |source| Error::Object { object, source }
 }

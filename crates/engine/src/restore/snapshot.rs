@@ -1,17 +1,22 @@
 //! Restoring from a repository: its catalog, index and packs behind the seams of a restore.
 
 use super::select::Selection;
-use super::sort::Scratch;
-use super::{CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Place, RestoreError, RestoreOptions, RestoreReport, Rows};
+use super::sort::{Scratch, Sorted, Sorter};
+use super::{
+    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Place, RestoreError, RestoreOptions,
+    RestoreReport, Rows,
+};
 use crate::catalog::CatalogReader;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, FilterOptions, Pattern, PatternError};
 use crate::index::ChunkIndex;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::repository::{Named, Repository};
+use crate::spill;
 use bale_format::{ChunkId, ChunkKind, Entry};
 use bytes::Bytes;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +37,10 @@ impl RepositoryChunks {
 impl ChunkSource for RepositoryChunks {
     fn place(&self, id: &ChunkId) -> Option<Place> {
         let place = self.index.any(id)?;
-        Some(Place { pack: place.pack.0, offset: place.chunk.offset })
+        Some(Place {
+            pack: place.pack.0,
+            offset: place.chunk.offset,
+        })
     }
 
     fn read(&self, id: &ChunkId, wanted: ChunkUse) -> std::result::Result<Bytes, ChunkTrouble> {
@@ -50,7 +58,9 @@ pub struct SnapshotCatalog(pub CatalogReader);
 impl CatalogSource for SnapshotCatalog {
     fn rows(&self, path: &[u8]) -> std::result::Result<Rows<'_>, ChunkTrouble> {
         let rows = self.0.subtree(path)?;
-        Ok(Box::new(rows.map(|row| row.map_err(|error| Box::new(error) as ChunkTrouble))))
+        Ok(Box::new(rows.map(|row| {
+            row.map_err(|error| Box::new(error) as ChunkTrouble)
+        })))
     }
 
     fn lookup(&self, path: &[u8]) -> std::result::Result<Option<Entry>, ChunkTrouble> {
@@ -67,12 +77,29 @@ pub struct Patterns {
 
 impl Patterns {
     /// Compiles the patterns. `below` is the restored path, without leading slash.
-    pub fn new(below: &[u8], include: &[String], exclude: &[String]) -> std::result::Result<Patterns, PatternError> {
+    pub fn new(
+        below: &[u8],
+        include: &[String],
+        exclude: &[String],
+    ) -> std::result::Result<Patterns, PatternError> {
         let filter = |patterns: &[String]| {
-            let patterns = patterns.iter().map(|text| Pattern::new(text)).collect();
-            Filter::new(&FilterOptions { patterns, ..FilterOptions::default() })
+            let patterns = patterns
+                .iter()
+                .map(|text| Pattern {
+                    text: text.clone(),
+                    ignore_case: false,
+                })
+                .collect();
+            Filter::new(&FilterOptions {
+                patterns,
+                ..FilterOptions::default()
+            })
         };
-        Ok(Patterns { below: below.to_vec(), include: filter(include)?, exclude: filter(exclude)? })
+        Ok(Patterns {
+            below: below.to_vec(),
+            include: filter(include)?,
+            exclude: filter(exclude)?,
+        })
     }
 
     fn relative<'p>(&self, path: &'p [u8]) -> &'p [u8] {
@@ -95,6 +122,36 @@ impl Selection for Patterns {
     }
 }
 
+/// Sorts in files of a directory.
+pub struct SpillScratch(pub PathBuf);
+
+impl Scratch for SpillScratch {
+    fn sorter(&self, memory_bytes: usize) -> io::Result<Box<dyn Sorter>> {
+        Ok(Box::new(Spilling(spill::Sorter::new(
+            &self.0,
+            memory_bytes,
+        ))))
+    }
+}
+
+struct Spilling(spill::Sorter);
+
+impl Sorter for Spilling {
+    fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.0.push(key, value).map_err(io::Error::other)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Sorted> {
+        let mut sorted = self.0.finish().map_err(io::Error::other)?;
+        Ok(Box::new(std::iter::from_fn(move || {
+            match sorted.next_record() {
+                Ok(record) => record.map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
+                Err(error) => Some(Err(io::Error::other(error))),
+            }
+        })))
+    }
+}
+
 /// Restores a snapshot, or compares a target with it.
 pub struct SnapshotRestore<'a> {
     /// Where from.
@@ -111,17 +168,40 @@ impl SnapshotRestore<'_> {
     /// Brings it back.
     pub fn restore(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
         let (catalog, chunks, watch) = self.seams(monitor, Phase::Restore)?;
-        super::restore(&catalog, &chunks, scratch, self.target, &self.options, &watch).map_err(|error| self.told(error))
+        super::restore(
+            &catalog,
+            &chunks,
+            scratch,
+            self.target,
+            &self.options,
+            &watch,
+        )
+        .map_err(|error| self.told(error))
     }
 
     /// Compares what is in the target with the snapshot.
     pub fn verify(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
         let (catalog, chunks, watch) = self.seams(monitor, Phase::ReadData)?;
-        super::verify(&catalog, &chunks, scratch, self.target, &self.options, &watch).map_err(|error| self.told(error))
+        super::verify(
+            &catalog,
+            &chunks,
+            scratch,
+            self.target,
+            &self.options,
+            &watch,
+        )
+        .map_err(|error| self.told(error))
     }
 
-    fn seams<'m>(&self, monitor: &'m dyn Monitor, phase: Phase) -> Result<(SnapshotCatalog, RepositoryChunks, Watch<'m>)> {
-        let reader = CatalogReader::open(self.repository.segment_source(), self.snapshot.1.layers.clone())?;
+    fn seams<'m>(
+        &self,
+        monitor: &'m dyn Monitor,
+        phase: Phase,
+    ) -> Result<(SnapshotCatalog, RepositoryChunks, Watch<'m>)> {
+        let reader = CatalogReader::open(
+            self.repository.segment_source(),
+            self.snapshot.1.layers.clone(),
+        )?;
         let watch = Watch {
             monitor,
             phase,
@@ -131,7 +211,11 @@ impl SnapshotRestore<'_> {
             bytes_total: AtomicU64::new(0),
         };
         monitor.progress(Phase::Plan, Progress::default());
-        Ok((SnapshotCatalog(reader), RepositoryChunks::new(self.repository.clone())?, watch))
+        Ok((
+            SnapshotCatalog(reader),
+            RepositoryChunks::new(self.repository.clone())?,
+            watch,
+        ))
     }
 
     fn told(&self, error: RestoreError) -> Error {
@@ -174,7 +258,11 @@ impl super::Monitor for Watch<'_> {
     }
 
     fn problem(&self, path: &[u8], action: &'static str, text: &str) {
-        self.monitor.problem(&Problem { path: path.to_vec(), action, text: text.to_owned() });
+        self.monitor.problem(&Problem {
+            path: path.to_vec(),
+            action,
+            text: text.to_owned(),
+        });
     }
 
     fn would(&self, path: &[u8], act: super::Act) {

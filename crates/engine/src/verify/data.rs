@@ -36,8 +36,12 @@ pub(super) fn check_data(
     monitor: &dyn Monitor,
 ) -> Result<()> {
     let chosen = choose(repository, index, subset)?;
-    let mut by_pack: Vec<Place> =
-        index.entries().iter().filter(|place| chosen.contains(&place.pack)).copied().collect();
+    let mut by_pack: Vec<Place> = index
+        .entries()
+        .iter()
+        .filter(|place| chosen.contains(&place.pack))
+        .copied()
+        .collect();
     by_pack.sort_unstable_by_key(|place| (place.pack, place.chunk.offset));
     let total: u64 = chosen.iter().map(|number| index.pack(*number).len).sum();
     let mut bad: HashSet<ChunkId> = HashSet::new();
@@ -47,11 +51,22 @@ pub(super) fn check_data(
         }
         check_pack(repository, index, places, findings, &mut bad);
         let bytes_done = findings.report.bytes_read;
-        monitor.progress(Phase::ReadData, Progress { bytes_done, bytes_total: total, ..Progress::default() });
+        monitor.progress(
+            Phase::ReadData,
+            Progress {
+                bytes_done,
+                bytes_total: total,
+                ..Progress::default()
+            },
+        );
     }
     for id in bad {
         // Another copy may be good.
-        let good = index.copies(&id).any(|place| repository.read_place(index, place.chunk.kind, &place).is_ok());
+        let good = index.copies(&id).any(|place| {
+            repository
+                .read_place(index, place.chunk.kind, &place)
+                .is_ok()
+        });
         if !good {
             findings.bad_chunk(id, "no copy of it can be read");
         }
@@ -68,14 +83,24 @@ fn check_pack(
 ) {
     let pack = index.pack(places[0].pack);
     let name = ObjectName::pack(pack.id);
-    let info = ObjectInfo { name: name.clone(), len: pack.len, modified: None };
+    let info = ObjectInfo {
+        name: name.clone(),
+        len: pack.len,
+        modified: None,
+    };
     match hash_object(&**repository.store(), &info) {
         Ok(hash) if hash == pack.id.0 => {}
-        Ok(_) => findings.damage(name.to_string(), "its bytes are not those it was stored with"),
+        Ok(_) => findings.damage(
+            name.to_string(),
+            "its bytes are not those it was stored with",
+        ),
         Err(error) => findings.damage(name.to_string(), error.to_string()),
     }
     for place in places {
-        if repository.read_place(index, place.chunk.kind, place).is_err() {
+        if repository
+            .read_place(index, place.chunk.kind, place)
+            .is_err()
+        {
             bad.insert(place.chunk.id);
         }
     }
@@ -83,13 +108,19 @@ fn check_pack(
     findings.report.bytes_read += pack.len;
 }
 
-fn choose(repository: &Repository, index: &ChunkIndex, subset: Subset) -> Result<HashSet<PackNumber>> {
+fn choose(
+    repository: &Repository,
+    index: &ChunkIndex,
+    subset: Subset,
+) -> Result<HashSet<PackNumber>> {
     let numbers = (0..index.packs().len() as u32).map(PackNumber);
     let chosen = match subset {
         Subset::All => numbers.collect(),
         Subset::Part { part, of } => numbers
             .filter(|number| {
-                let start: [u8; 8] = index.pack(*number).id.0[..8].try_into().expect("8 of 32 bytes");
+                let start: [u8; 8] = index.pack(*number).id.0[..8]
+                    .try_into()
+                    .expect("8 of 32 bytes");
                 u64::from_be_bytes(start) % of.max(1) + 1 == part
             })
             .collect(),
@@ -114,6 +145,8 @@ fn choose(repository: &Repository, index: &ChunkIndex, subset: Subset) -> Result
 
 fn shuffled(repository: &Repository, mut numbers: Vec<PackNumber>) -> Result<Vec<PackNumber>> {
     let seed = repository.salt()?;
-    numbers.sort_by_cached_key(|number| *blake3::keyed_hash(&seed, &number.0.to_le_bytes()).as_bytes());
+    numbers.sort_by_cached_key(|number| {
+        *blake3::keyed_hash(&seed, &number.0.to_le_bytes()).as_bytes()
+    });
     Ok(numbers)
 }
