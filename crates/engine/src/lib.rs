@@ -8,6 +8,7 @@
 pub mod backup;
 pub mod catalog;
 pub mod clock;
+pub mod dump;
 pub mod error;
 pub mod filter;
 pub mod forget;

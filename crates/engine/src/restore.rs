@@ -32,6 +32,8 @@ pub mod xattrs;
 
 pub use losses::{Loss, LossKind};
 pub use plan::Plan;
+pub(crate) use plan::{GROUP_KEY_BYTES, group_key};
+pub(crate) use row::{decode as decode_row, encode as encode_row};
 pub use select::{Everything, Selection};
 pub use sort::{Scratch, Sorter, SorterInMemory};
 

@@ -298,29 +298,10 @@ impl Planner<'_> {
             .map_err(RestoreError::Scratch)
     }
 
-    /// Names of one inode whose rows agree on the content are one group; an inode number used twice during the backup
-    /// gives two.
     fn push_group(&mut self, entry: &Entry) -> Result<(), RestoreError> {
-        let mut identity = blake3::Hasher::new();
-        identity.update(&[entry.kind as u8]);
-        identity.update(&entry.generation.to_le_bytes());
-        identity.update(&entry.size.to_le_bytes());
-        identity.update(&entry.rdev.to_le_bytes());
-        identity.update(&entry.target);
-        match &entry.content {
-            Content::None => identity.update(b"none"),
-            Content::Bundled { chunk, offset } => {
-                identity.update(&chunk.0).update(&offset.to_le_bytes())
-            }
-            Content::Pieces { list } => identity.update(&list.0),
-        };
-        let mut key = Vec::with_capacity(28);
-        key.extend_from_slice(&entry.filesystem.to_be_bytes());
-        key.extend_from_slice(&entry.inode.to_be_bytes());
-        key.extend_from_slice(&identity.finalize().as_bytes()[..16]);
         self.encode(entry);
         self.groups
-            .push(&key, &self.buffer)
+            .push(&group_key(entry), &self.buffer)
             .map_err(RestoreError::Scratch)
     }
 
@@ -458,6 +439,32 @@ impl Planner<'_> {
             complete,
         })
     }
+}
+
+/// Bytes of a group's key.
+pub const GROUP_KEY_BYTES: usize = 28;
+
+/// What the names of one inode have in common. Rows that disagree on the content are not names of one inode, even if the
+/// number says so: a number used twice during the backup.
+pub fn group_key(entry: &Entry) -> Vec<u8> {
+    let mut identity = blake3::Hasher::new();
+    identity.update(&[entry.kind as u8]);
+    identity.update(&entry.generation.to_le_bytes());
+    identity.update(&entry.size.to_le_bytes());
+    identity.update(&entry.rdev.to_le_bytes());
+    identity.update(&entry.target);
+    match &entry.content {
+        Content::None => identity.update(b"none"),
+        Content::Bundled { chunk, offset } => {
+            identity.update(&chunk.0).update(&offset.to_le_bytes())
+        }
+        Content::Pieces { list } => identity.update(&list.0),
+    };
+    let mut key = Vec::with_capacity(GROUP_KEY_BYTES);
+    key.extend_from_slice(&entry.filesystem.to_be_bytes());
+    key.extend_from_slice(&entry.inode.to_be_bytes());
+    key.extend_from_slice(&identity.finalize().as_bytes()[..16]);
+    key
 }
 
 #[derive(Default)]
