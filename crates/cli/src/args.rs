@@ -34,7 +34,12 @@ pub struct Global {
     #[arg(short = 'p', long, global = true, env = "BALE_PASSWORD_FILE", value_hint = ValueHint::FilePath, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
     /// Run this command and take the first line it prints as the password
-    #[arg(long, global = true, env = "BALE_PASSWORD_COMMAND", value_name = "COMMAND")]
+    #[arg(
+        long,
+        global = true,
+        env = "BALE_PASSWORD_COMMAND",
+        value_name = "COMMAND"
+    )]
     pub password_command: Option<String>,
     /// Open the repository with this key file (or a file with a recovery key) instead of a password
     #[arg(long, global = true, env = "BALE_KEY_FILE", value_hint = ValueHint::FilePath, value_name = "FILE")]
@@ -60,39 +65,57 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make a repository
-    #[command(after_help = "Examples:\n  bale init -r /srv/backup\n  BALE_PASSWORD_FILE=/etc/bale/password bale init -r /srv/backup")]
+    #[command(
+        after_help = "Examples:\n  bale init -r /srv/backup\n  BALE_PASSWORD_FILE=/etc/bale/password bale init -r /srv/backup"
+    )]
     Init(Init),
     /// Back up files and directories
-    #[command(after_help = "Examples:\n  bale backup /home /etc --exclude '*.o' --exclude-caches\n  \
-find /data -newer stamp -print0 | bale backup --files-from0 -\n  bale backup --dry-run --json /srv")]
+    #[command(
+        after_help = "Examples:\n  bale backup /home /etc --exclude '*.o' --exclude-caches\n  \
+find /data -newer stamp -print0 | bale backup --files-from0 -\n  bale backup --dry-run --json /srv"
+    )]
     Backup(Box<Backup>),
     /// List snapshots
     #[command(after_help = "Examples:\n  bale snapshots\n  bale snapshots --host web1 --json")]
     Snapshots(Snapshots),
     /// List what is in a snapshot
-    #[command(after_help = "Examples:\n  bale ls latest\n  bale ls -l latest:/home/me\n  bale ls --recursive 3fa9c1d2:/etc")]
+    #[command(
+        after_help = "Examples:\n  bale ls latest\n  bale ls -l latest:/home/me\n  bale ls --recursive 3fa9c1d2:/etc"
+    )]
     Ls(Ls),
     /// Find paths in snapshots by name
-    #[command(after_help = "Examples:\n  bale find '*.mbox'\n  bale find --snapshot latest --iname 'invoice*' --path /home")]
+    #[command(
+        after_help = "Examples:\n  bale find '*.mbox'\n  bale find --snapshot latest --iname 'invoice*' --path /home"
+    )]
     Find(Find),
     /// Compare two snapshots
-    #[command(after_help = "Examples:\n  bale diff latest~1 latest\n  bale diff latest~1:/etc latest:/etc --json")]
+    #[command(
+        after_help = "Examples:\n  bale diff latest~1 latest\n  bale diff latest~1:/etc latest:/etc --json"
+    )]
     Diff(Diff),
     /// Count what the repository and its snapshots hold
     #[command(after_help = "Examples:\n  bale stats\n  bale stats latest --json")]
     Stats(Stats),
     /// Bring files back
-    #[command(after_help = "Examples:\n  bale restore latest --target /mnt/new\n  bale restore latest:/home/me/mail --target /tmp/mail\n  \
-bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run")]
+    #[command(
+        after_help = "Examples:\n  bale restore latest --target /mnt/new\n  bale restore latest:/home/me/mail --target /tmp/mail\n  \
+bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run"
+    )]
     Restore(Box<Restore>),
     /// Print a file, or a directory as a tar archive
-    #[command(after_help = "Examples:\n  bale dump latest:/etc/fstab\n  bale dump latest:/home/me | tar tvf -")]
+    #[command(
+        after_help = "Examples:\n  bale dump latest:/etc/fstab\n  bale dump latest:/home/me | tar tvf -"
+    )]
     Dump(Dump),
     /// Look for damage
-    #[command(after_help = "Examples:\n  bale check\n  bale check --read-data-subset 1/12\n  bale check --scrub   # needs no key")]
+    #[command(
+        after_help = "Examples:\n  bale check\n  bale check --read-data-subset 1/12\n  bale check --scrub   # needs no key"
+    )]
     Check(Check),
     /// Remove snapshots by rules
-    #[command(after_help = "Examples:\n  bale forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n  bale forget 3fa9c1d2 --prune")]
+    #[command(
+        after_help = "Examples:\n  bale forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n  bale forget 3fa9c1d2 --prune"
+    )]
     Forget(Box<Forget>),
     /// Give back the space of what no snapshot uses
     #[command(after_help = "Examples:\n  bale prune --dry-run\n  bale prune --grace 2h")]
@@ -399,7 +422,9 @@ pub struct Prune {
 #[derive(Debug, Subcommand)]
 pub enum Key {
     /// Add a password, a key file or a recovery key
-    #[command(after_help = "Examples:\n  bale key add --new-password-file /root/second\n  bale key add --recovery")]
+    #[command(
+        after_help = "Examples:\n  bale key add --new-password-file /root/second\n  bale key add --recovery"
+    )]
     Add(KeyAdd),
     /// Remove a key; the last one stays
     #[command(after_help = "Example:\n  bale key remove 3fa9c1d2")]
@@ -436,7 +461,9 @@ pub struct KeyAdd {
 #[derive(Debug, Subcommand)]
 pub enum Catalog {
     /// Write a snapshot's catalog as Parquet files
-    #[command(after_help = "Example:\n  bale catalog export latest /tmp/c && duckdb -c \"select count(*), sum(size) from '/tmp/c/*.parquet'\"")]
+    #[command(
+        after_help = "Example:\n  bale catalog export latest /tmp/c && duckdb -c \"select count(*), sum(size) from '/tmp/c/*.parquet'\""
+    )]
     Export {
         /// Snapshot, or snapshot:/path
         address: OsString,

@@ -43,11 +43,17 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
         Command::Completions(options) => {
-            clap_complete::generate(options.shell, &mut Cli::command(), "bale", &mut std::io::stdout());
+            clap_complete::generate(
+                options.shell,
+                &mut Cli::command(),
+                "bale",
+                &mut std::io::stdout(),
+            );
             Ok(exit::COMPLETE)
         }
         Command::Man(options) => {
-            std::fs::create_dir_all(&options.dir).with_context(|| format!("create {}", options.dir.display()))?;
+            std::fs::create_dir_all(&options.dir)
+                .with_context(|| format!("create {}", options.dir.display()))?;
             clap_mangen::generate_to(Cli::command(), &options.dir)
                 .with_context(|| format!("write manual pages to {}", options.dir.display()))?;
             Ok(exit::COMPLETE)

@@ -29,7 +29,10 @@ pub fn code_of(error: &anyhow::Error) -> i32 {
     if error.downcast_ref::<Usage>().is_some() {
         return USAGE;
     }
-    match error.chain().find_map(|cause| cause.downcast_ref::<Error>()) {
+    match error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<Error>())
+    {
         Some(Error::NoRepository(_)) => NO_REPOSITORY,
         Some(Error::WrongKey) => WRONG_KEY,
         Some(Error::Interrupted) => INTERRUPTED,

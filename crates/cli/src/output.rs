@@ -8,7 +8,10 @@ use std::io::Write;
 /// Prints one line of data, or one JSON object. A reader that closed the pipe ends the process quietly.
 pub fn line(text: &str) {
     let mut out = std::io::stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")) {
+    if let Err(error) = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+    {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             std::process::exit(0);
         }
@@ -36,25 +39,39 @@ pub fn failure(error: &anyhow::Error, json: bool) -> i32 {
 /// Tells about trouble with one entry.
 pub fn problem(problem: &Problem, json: bool) {
     if json {
-        let mut value = json!({"type": "problem", "action": problem.action, "message": problem.text});
+        let mut value =
+            json!({"type": "problem", "action": problem.action, "message": problem.text});
         put_path(&mut value, "path", &problem.path);
         object(&value);
     } else {
-        eprintln!("bale: {} {}: {}", problem.action, escape(&problem.path), escape(problem.text.as_bytes()));
+        eprintln!(
+            "bale: {} {}: {}",
+            problem.action,
+            escape(&problem.path),
+            escape(problem.text.as_bytes())
+        );
     }
 }
 
 /// Adds a path to a JSON object; one that is not UTF-8 also as `<field>_b64`.
 pub fn put_path(value: &mut Value, field: &str, path: &[u8]) {
-    let Some(map) = value.as_object_mut() else { return };
+    let Some(map) = value.as_object_mut() else {
+        return;
+    };
     put_path_in(map, field, path);
 }
 
 /// The same for a map.
 pub fn put_path_in(map: &mut Map<String, Value>, field: &str, path: &[u8]) {
-    map.insert(field.to_owned(), Value::String(String::from_utf8_lossy(path).into_owned()));
+    map.insert(
+        field.to_owned(),
+        Value::String(String::from_utf8_lossy(path).into_owned()),
+    );
     if std::str::from_utf8(path).is_err() {
-        map.insert(format!("{field}_b64"), Value::String(base64::engine::general_purpose::STANDARD.encode(path)));
+        map.insert(
+            format!("{field}_b64"),
+            Value::String(base64::engine::general_purpose::STANDARD.encode(path)),
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use bale_engine::clock::SystemClock;
 use bale_engine::random::OsRandom;
 use bale_engine::repository::{Environment, NewSlot, Repository, Secret};
+use bale_engine::restore::snapshot::SpillScratch;
 use bale_engine::store::LocalStore;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -85,13 +86,33 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
             "recovery_key": made.recovery_key,
         }));
     } else {
-        eprintln!("Made repository {} at {place}", &made.repository.id().to_string()[..8]);
+        eprintln!(
+            "Made repository {} at {place}",
+            &made.repository.id().to_string()[..8]
+        );
         eprintln!();
-        eprintln!("  Recovery key, shown only now. Whoever has it can read the backups; keep it apart from this machine:");
+        eprintln!(
+            "  Recovery key, shown only now. Whoever has it can read the backups; keep it apart from this machine:"
+        );
         eprintln!("  {}", made.recovery_key);
         eprintln!();
     }
     Ok(Arc::new(made.repository))
+}
+
+/// The store alone: for what needs no key.
+pub fn open_store(global: &Global) -> Result<LocalStore> {
+    let path = match &global.repo {
+        Some(path) => path.clone(),
+        None => own()?.repository,
+    };
+    require_config(&path)?;
+    Ok(LocalStore::open(&path)?)
+}
+
+/// Where plans are sorted that do not fit in memory.
+pub fn scratch(repository: &Repository) -> Result<SpillScratch> {
+    Ok(SpillScratch(repository.spill_dir()?))
 }
 
 /// What the engine needs from outside.
@@ -108,17 +129,26 @@ fn own_secret(global: &Global, own: &Own) -> Result<Secret> {
         return Ok(secret);
     }
     let bytes = std::fs::read(&own.key_file).with_context(|| {
-        format!("read the key of your own repository {} (or give --key-file with the recovery key)", own.key_file.display())
+        format!(
+            "read the key of your own repository {} (or give --key-file with the recovery key)",
+            own.key_file.display()
+        )
     })?;
     Ok(Secret::key_file(bytes))
 }
 
 fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
     let key = write_key_file(&own.key_file)?;
-    let slot = NewSlot { secret: Secret::key_file(key), label: "generated key".to_owned() };
+    let slot = NewSlot {
+        secret: Secret::key_file(key),
+        label: "generated key".to_owned(),
+    };
     let repository = make(global, &own.repository, vec![slot])?;
     if !global.json {
-        eprintln!("  No repository was named, so this one was made for you. Its key: {}", own.key_file.display());
+        eprintln!(
+            "  No repository was named, so this one was made for you. Its key: {}",
+            own.key_file.display()
+        );
         eprintln!();
     }
     Ok(repository)
@@ -130,7 +160,7 @@ pub fn write_key_file(path: &Path) -> Result<Vec<u8>> {
         std::fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
     }
     let mut bytes = [0; KEY_FILE_BYTES];
-    bale_engine::random::Random::fill(&OsRandom, &mut bytes);
+    bale_engine::random::Random::fill(&OsRandom, &mut bytes).context("draw random bytes")?;
     let text = format!("{}\n", bale_format::id::hex(&bytes)).into_bytes();
     let mut file = std::fs::OpenOptions::new()
         .write(true)
@@ -138,7 +168,9 @@ pub fn write_key_file(path: &Path) -> Result<Vec<u8>> {
         .mode(0o600)
         .open(path)
         .with_context(|| format!("create key file {}", path.display()))?;
-    file.write_all(&text).and_then(|()| file.sync_all()).with_context(|| format!("write {}", path.display()))?;
+    file.write_all(&text)
+        .and_then(|()| file.sync_all())
+        .with_context(|| format!("write {}", path.display()))?;
     Ok(text)
 }
 
@@ -154,7 +186,10 @@ fn require_config(path: &Path) -> Result<()> {
 
 fn own() -> Result<Own> {
     let data = user_dir("XDG_DATA_HOME", ".local/share")?.join("bale");
-    Ok(Own { repository: data.join("repository"), key_file: data.join("repository.key") })
+    Ok(Own {
+        repository: data.join("repository"),
+        key_file: data.join("repository.key"),
+    })
 }
 
 fn cache_dir(global: &Global) -> Result<PathBuf> {
@@ -165,10 +200,17 @@ fn cache_dir(global: &Global) -> Result<PathBuf> {
 }
 
 fn user_dir(variable: &str, below_home: &str) -> Result<PathBuf> {
-    if let Some(dir) = std::env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute()) {
+    if let Some(dir) = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_absolute())
+    {
         return Ok(dir);
     }
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let home = home.ok_or_else(|| Usage("no home directory: set HOME, or name a repository with --repo".to_owned()))?;
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_absolute());
+    let home = home.ok_or_else(|| {
+        Usage("no home directory: set HOME, or name a repository with --repo".to_owned())
+    })?;
     Ok(home.join(below_home))
 }

@@ -35,7 +35,8 @@ struct State {
 impl Console {
     /// A console as the global options ask for.
     pub fn new(global: &Global) -> Console {
-        let draw = !global.json && !global.quiet && !global.no_progress && std::io::stderr().is_terminal();
+        let draw =
+            !global.json && !global.quiet && !global.no_progress && std::io::stderr().is_terminal();
         Console {
             json: global.json,
             quiet: global.quiet,
@@ -51,10 +52,6 @@ impl Console {
         }
     }
 
-    /// Problems so far.
-    pub fn problems(&self) -> u64 {
-        self.problems.load(Ordering::Relaxed)
-    }
 
     /// Removes the progress line before the last words are printed.
     pub fn finish(&self) {
@@ -80,8 +77,11 @@ impl Console {
 
     fn draw(&self, phase: Phase, progress: Progress, began: Instant) {
         let Some(bar) = &self.bar else { return };
-        let (done, total) =
-            if progress.bytes_total > 0 { (progress.bytes_done, progress.bytes_total) } else { (progress.done, progress.total) };
+        let (done, total) = if progress.bytes_total > 0 {
+            (progress.bytes_done, progress.bytes_total)
+        } else {
+            (progress.done, progress.total)
+        };
         bar.set_length(total.max(done));
         bar.set_position(done);
         bar.set_message(describe(phase, progress, began.elapsed()));
@@ -106,7 +106,12 @@ impl Monitor for Console {
             state.last_status = None;
         }
         state.last = progress;
-        if self.json && !self.quiet && state.last_status.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
+        if self.json
+            && !self.quiet
+            && state
+                .last_status
+                .is_none_or(|at| at.elapsed() >= STATUS_EVERY)
+        {
             state.last_status = Some(Instant::now());
             self.status(phase, progress, state.phase_began);
         }
@@ -138,8 +143,12 @@ impl Monitor for Console {
 }
 
 fn new_bar() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(DRAWINGS_PER_SECOND));
-    let style = ProgressStyle::with_template("{spinner} [{bar:30}] {percent:>3}% {wide_msg}").expect("a fixed template");
+    let bar = ProgressBar::with_draw_target(
+        Some(0),
+        ProgressDrawTarget::stderr_with_hz(DRAWINGS_PER_SECOND),
+    );
+    let style = ProgressStyle::with_template("{spinner} [{bar:30}] {percent:>3}% {wide_msg}")
+        .expect("a fixed template");
     bar.set_style(style.progress_chars("=> "));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
@@ -158,7 +167,10 @@ fn describe(phase: Phase, progress: Progress, elapsed: Duration) -> String {
     }
     let seconds = elapsed.as_secs_f64();
     if seconds > 1.0 && progress.bytes_done > 0 {
-        text.push_str(&format!(", {}/s", sizes::bytes((progress.bytes_done as f64 / seconds) as u64)));
+        text.push_str(&format!(
+            ", {}/s",
+            sizes::bytes((progress.bytes_done as f64 / seconds) as u64)
+        ));
     }
     if let Some(left) = seconds_left(progress, elapsed) {
         text.push_str(&format!(", {} left", sizes::duration(left)));

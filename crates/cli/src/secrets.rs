@@ -50,7 +50,8 @@ pub fn new_password(file: Option<&Path>) -> Result<String> {
 
 fn ask(prompt: &str) -> Result<String> {
     if !std::io::stdin().is_terminal() {
-        let how = "no password: set BALE_PASSWORD, --password-file, --password-command or --key-file";
+        let how =
+            "no password: set BALE_PASSWORD, --password-file, --password-command or --key-file";
         return Err(Usage(how.to_owned()).into());
     }
     let password = rpassword::prompt_password(prompt).context("read the password")?;
@@ -63,15 +64,24 @@ fn ask(prompt: &str) -> Result<String> {
 fn read_bounded(path: &Path) -> Result<Vec<u8>> {
     let file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
     let mut bytes = Vec::new();
-    file.take(PASSWORD_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(|| format!("read {}", path.display()))?;
+    file.take(PASSWORD_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("read {}", path.display()))?;
     if bytes.len() as u64 > PASSWORD_BYTES_MAX {
-        return Err(Usage(format!("{} is too long for a password or key file", path.display())).into());
+        return Err(Usage(format!(
+            "{} is too long for a password or key file",
+            path.display()
+        ))
+        .into());
     }
     Ok(bytes)
 }
 
 fn first_line(bytes: &[u8]) -> Result<String> {
-    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = bytes
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
         return Err(Usage("the password is empty".to_owned()).into());

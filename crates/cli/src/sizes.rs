@@ -5,10 +5,19 @@ use std::time::Duration;
 
 /// Reads `512`, `10K`, `1.5G` (powers of 1024; a trailing `B` or `iB` is fine).
 pub fn parse_bytes(text: &str) -> Result<u64, Usage> {
-    let wrong = || Usage(format!("{text:?} is not a size: write for example 512K, 10M, 2G"));
-    let trimmed = text.trim().trim_end_matches(['b', 'B']).trim_end_matches('i');
+    let wrong = || {
+        Usage(format!(
+            "{text:?} is not a size: write for example 512K, 10M, 2G"
+        ))
+    };
+    let trimmed = text
+        .trim()
+        .trim_end_matches(['b', 'B'])
+        .trim_end_matches('i');
     let (digits, unit) = match trimmed.char_indices().last() {
-        Some((at, letter)) if letter.is_ascii_alphabetic() => (&trimmed[..at], letter.to_ascii_uppercase()),
+        Some((at, letter)) if letter.is_ascii_alphabetic() => {
+            (&trimmed[..at], letter.to_ascii_uppercase())
+        }
         _ => (trimmed, ' '),
     };
     let power = match unit {
@@ -30,9 +39,15 @@ pub fn parse_bytes(text: &str) -> Result<u64, Usage> {
 
 /// Reads `90s`, `15m`, `24h`, `7d`, or `0`.
 pub fn parse_duration(text: &str) -> Result<Duration, Usage> {
-    let wrong = || Usage(format!("{text:?} is not a duration: write for example 90s, 15m, 24h, 7d"));
+    let wrong = || {
+        Usage(format!(
+            "{text:?} is not a duration: write for example 90s, 15m, 24h, 7d"
+        ))
+    };
     let text = text.trim();
-    let split = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let split = text
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(text.len());
     let number: u64 = text[..split].parse().map_err(|_| wrong())?;
     let seconds = match text[split..].trim() {
         "s" => 1,
@@ -42,7 +57,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, Usage> {
         "" if number == 0 => 1,
         _ => return Err(wrong()),
     };
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+    number
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
+        .ok_or_else(wrong)
 }
 
 /// `1.4 GiB`.
@@ -80,7 +98,11 @@ pub fn duration(seconds: f64) -> String {
     }
     let whole = seconds.round() as u64;
     let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{rest:02} h") } else { format!("{minutes}:{rest:02} min") }
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{rest:02} h")
+    } else {
+        format!("{minutes}:{rest:02} min")
+    }
 }
 
 #[cfg(test)]

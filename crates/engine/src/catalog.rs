@@ -11,13 +11,17 @@
 
 mod cursor;
 mod cut;
+mod diff;
+mod export;
 mod parent;
 mod reader;
 mod writer;
 
-pub use cut::SegmentWriter;
+pub use cut::{CutRule, SegmentWriter};
+pub use diff::{Difference, Differences, diff};
+pub use export::{ExportError, Exported, export};
 pub use parent::ParentCursor;
-pub use reader::{CatalogReader, Rows};
+pub use reader::{CatalogReader, Rows, counted_rows};
 pub use writer::{CatalogWriter, Finished, Partial};
 
 use bale_format::{ChunkId, Key, SegmentError};

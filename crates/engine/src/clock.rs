@@ -46,6 +46,17 @@ fn seconds_of(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
+/// The moment that a time of the format names; the nearest that can be said if it is out of reach.
+pub fn moment_of(time: Time) -> SystemTime {
+    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+    let whole = match time.seconds >= 0 {
+        true => UNIX_EPOCH.checked_add(seconds),
+        false => UNIX_EPOCH.checked_sub(seconds),
+    };
+    let moment = whole.and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanos.into())));
+    moment.unwrap_or(UNIX_EPOCH)
+}
+
 /// The machine's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;

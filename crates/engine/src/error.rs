@@ -10,6 +10,12 @@ pub enum Error {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A catalog cannot be read or written.
+    #[error(transparent)]
+    Catalog(#[from] crate::catalog::CatalogError),
+    /// Something could not be encoded.
+    #[error(transparent)]
+    Format(#[from] bale_format::error::FormatError),
     /// An object does not hold what it should.
     #[error("{object}: {source}")]
     Object {
@@ -67,8 +73,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// For `map_err` on a local file.
-    pub fn local(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+    pub fn local(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();
-        move |source| Error::Local { action, path, source }
+        move |source| Error::Local {
+            action,
+            path,
+            source,
+        }
     }
 }

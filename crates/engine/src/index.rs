@@ -47,8 +47,15 @@ impl ChunkIndex {
         if let Some(number) = self.pack_numbers.get(&id) {
             return *number;
         }
-        let number = PackNumber(u32::try_from(self.packs.len()).expect("2^32 packs of at least one chunk exceed any store"));
-        self.packs.push(PackInfo { id, len, condemned: false });
+        let number = PackNumber(
+            u32::try_from(self.packs.len())
+                .expect("2^32 packs of at least one chunk exceed any store"),
+        );
+        self.packs.push(PackInfo {
+            id,
+            len,
+            condemned: false,
+        });
         self.pack_numbers.insert(id, number);
         number
     }
@@ -62,7 +69,8 @@ impl ChunkIndex {
     /// Makes everything that was added findable, and drops repetitions.
     pub fn sort(&mut self) {
         if !self.sorted {
-            self.entries.sort_unstable_by_key(|place| (place.chunk.id, place.pack, place.chunk.offset));
+            self.entries
+                .sort_unstable_by_key(|place| (place.chunk.id, place.pack, place.chunk.offset));
             self.entries.dedup();
             self.entries.shrink_to_fit();
             self.sorted = true;
@@ -78,13 +86,16 @@ impl ChunkIndex {
 
     /// A copy of the chunk that a writer may rely on.
     pub fn lasting(&self, id: &ChunkId) -> Option<Place> {
-        self.copies(id).find(|place| !self.pack(place.pack).condemned)
+        self.copies(id)
+            .find(|place| !self.pack(place.pack).condemned)
     }
 
     /// Position in `entries` of a copy that a writer may rely on.
     pub fn lasting_position(&self, id: &ChunkId) -> Option<usize> {
         let start = self.start_of(id);
-        let mut copies = self.entries[start..].iter().take_while(|place| place.chunk.id == *id);
+        let mut copies = self.entries[start..]
+            .iter()
+            .take_while(|place| place.chunk.id == *id);
         let found = copies.position(|place| !self.pack(place.pack).condemned)?;
         Some(start + found)
     }
@@ -92,7 +103,10 @@ impl ChunkIndex {
     /// Position in `entries` of the first copy.
     pub fn first_position(&self, id: &ChunkId) -> Option<usize> {
         let start = self.start_of(id);
-        self.entries.get(start).filter(|place| place.chunk.id == *id).map(|_| start)
+        self.entries
+            .get(start)
+            .filter(|place| place.chunk.id == *id)
+            .map(|_| start)
     }
 
     /// A copy of the chunk, the lasting ones first.
@@ -104,11 +118,17 @@ impl ChunkIndex {
     pub fn copies(&self, id: &ChunkId) -> impl Iterator<Item = Place> + '_ {
         let start = self.start_of(id);
         let id = *id;
-        self.entries[start..].iter().take_while(move |place| place.chunk.id == id).copied()
+        self.entries[start..]
+            .iter()
+            .take_while(move |place| place.chunk.id == id)
+            .copied()
     }
 
     fn start_of(&self, id: &ChunkId) -> usize {
-        debug_assert!(self.sorted || self.entries.is_empty(), "sort before looking up");
+        debug_assert!(
+            self.sorted || self.entries.is_empty(),
+            "sort before looking up"
+        );
         self.entries.partition_point(|place| place.chunk.id < *id)
     }
 

@@ -8,6 +8,7 @@
 pub mod backup;
 pub mod catalog;
 pub mod clock;
+pub mod dump;
 pub mod error;
 pub mod filter;
 pub mod forget;
@@ -20,8 +21,10 @@ pub mod random;
 pub mod read;
 pub mod repair;
 pub mod repository;
+pub mod restore;
 pub mod scan;
 pub mod snapshots;
+pub mod spill;
 pub mod store;
 pub mod used;
 pub mod verify;

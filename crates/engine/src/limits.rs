@@ -31,17 +31,16 @@ pub const PACK_WRITER_BYTES: usize = 8 << 20;
 /// Chunks named by one index object.
 pub const INDEX_ENTRIES_TARGET: usize = 64 << 10;
 
-/// Bytes of changed files that are read ahead of the bundler.
-pub const WINDOW_BYTES_MAX: usize = 16 << 20;
-/// Changed files in one window.
-pub const WINDOW_FILES_MAX: usize = 8 << 10;
-/// Windows between scanning and bundling: one filling, one being read, one being bundled.
-pub const WINDOWS_MAX: usize = 3;
-/// Rows (changed or not) that one window may stand for before it is passed on.
-pub const WINDOW_ROWS_MAX: usize = 64 << 10;
-
-/// Pieces of one large file whose ids are still being computed.
-pub const PIECES_WAITING_MAX: usize = 16;
+/// Items between comparing and packing.
+pub const ITEMS_QUEUED_MAX: usize = 8 << 10;
+/// Files between two calls of the monitor.
+pub const PROGRESS_EVERY: u64 = 256;
+/// Longest set of extended attributes that stands in its row (docs/FORMAT.md, section 8).
+pub const XATTRS_ROW_BYTES_MAX: usize = 512;
+/// Thin chunks listed in a snapshot: at most a gibibyte is stored afresh by the next backup.
+pub const THIN_CHUNKS_MAX: usize = 1024;
+/// Tables of content seen before.
+pub const SEEN_BYTES: usize = 26 << 20;
 
 /// Decoded chunks kept for reading catalogs and files again.
 pub const CHUNK_CACHE_BYTES: usize = 32 << 20;
@@ -55,10 +54,11 @@ const ENCODE_WORKER_BYTES: usize = 3 * BUNDLE_BYTES_MAX; // plain, compressed, r
 const ENCODE_BYTES: usize =
     2 * (ENCODE_WORKER_BYTES + ENCODE_QUEUE_PER_WORKER * BUNDLE_BYTES_MAX + PACK_WRITER_BYTES);
 const BACKUP_BYTES: usize = ENCODE_BYTES
-    + WINDOWS_MAX * WINDOW_BYTES_MAX
+    + crate::scan::SCAN_BYTES_MAX
+    + crate::read::READ_BYTES_MAX
     + 2 * BUNDLE_BYTES_MAX
-    + ROWS_WAITING_MAX * ROW_BYTES
-    + CHUNK_CACHE_BYTES;
+    + (ROWS_WAITING_MAX + ITEMS_QUEUED_MAX) * ROW_BYTES
+    + SEEN_BYTES;
 
 // With two encoding threads, the machine of the issue; each further thread adds 24 MiB up to the --memory ceiling.
 const _: () = assert!(BACKUP_BYTES <= MEMORY_BYTES_MAX);

@@ -62,6 +62,8 @@ pub trait Monitor: Sync {
     fn problem(&self, problem: &Problem);
     /// Something worth a line that is no problem.
     fn note(&self, _text: &str) {}
+    /// What a dry run would do to a path of the target.
+    fn would(&self, _path: &[u8], _act: crate::restore::Act) {}
     /// Asked often; true ends the operation with `Interrupted`.
     fn interrupted(&self) -> bool {
         false
@@ -87,11 +89,17 @@ impl Monitor for Recorder {
     }
 
     fn problem(&self, problem: &Problem) {
-        self.problems.lock().expect("no panics while held").push(problem.clone());
+        self.problems
+            .lock()
+            .expect("no panics while held")
+            .push(problem.clone());
     }
 
     fn note(&self, text: &str) {
-        self.notes.lock().expect("no panics while held").push(text.to_owned());
+        self.notes
+            .lock()
+            .expect("no panics while held")
+            .push(text.to_owned());
     }
 
     fn interrupted(&self) -> bool {

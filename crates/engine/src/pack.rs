@@ -15,8 +15,10 @@ use crate::limits::{ENCODE_QUEUE_PER_WORKER, ENCODE_WORKERS_MAX};
 use crate::repository::Repository;
 use bale_format::ChunkId;
 use bale_format::chunk::ChunkKind;
+use bale_format::keys::Keys;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use encode::Shared;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -47,12 +49,19 @@ pub struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    /// Starts as many threads as there are processors, up to [`ENCODE_WORKERS_MAX`].
-    pub fn start(repository: Arc<Repository>) -> Result<ChunkWriter> {
-        let count = std::thread::available_parallelism().map_or(2, |n| n.get()).clamp(2, ENCODE_WORKERS_MAX);
+    /// Starts as many threads as there are processors, up to [`ENCODE_WORKERS_MAX`]. `thin`: bundles not to be relied on,
+    /// because their files are being stored afresh. A dry run computes ids and stores nothing.
+    pub fn start(
+        repository: Arc<Repository>,
+        thin: HashSet<ChunkId>,
+        dry_run: bool,
+    ) -> Result<ChunkWriter> {
+        let count = std::thread::available_parallelism()
+            .map_or(2, |n| n.get())
+            .clamp(2, ENCODE_WORKERS_MAX);
         let (jobs, queue) = bounded::<Job>(count * ENCODE_QUEUE_PER_WORKER);
         let (give_back, spent) = bounded(count * 2);
-        let shared = Arc::new(Shared::new(repository)?);
+        let shared = Arc::new(Shared::new(repository, thin, dry_run)?);
         let workers = (0..count)
             .map(|number| {
                 let (shared, queue, give_back) = (shared.clone(), queue.clone(), give_back.clone());
@@ -62,20 +71,45 @@ impl ChunkWriter {
                     .expect("a handful of threads can be started")
             })
             .collect();
-        Ok(ChunkWriter { shared, jobs: Some(jobs), spent, workers })
+        Ok(ChunkWriter {
+            shared,
+            jobs: Some(jobs),
+            spent,
+            workers,
+        })
     }
 
     /// Takes a chunk and tells its id. It is stored and indexed after `flush`. Blocks while all threads are busy.
     pub fn store(&self, kind: ChunkKind, bytes: Vec<u8>) -> Result<ChunkId> {
         self.shared.check()?;
         let id = self.shared.repository.keys().chunk_id(kind, &bytes);
-        if !self.shared.is_new(&id) {
+        if !self.shared.is_new(&id) || self.shared.dry_run {
             return Ok(id);
         }
         self.shared.job_begins();
         let jobs = self.jobs.as_ref().expect("present until finish");
         jobs.send(Job { kind, id, bytes }).map_err(|_| ended())?;
         Ok(id)
+    }
+
+    /// The repository that is written to.
+    pub fn repository(&self) -> &Arc<Repository> {
+        &self.shared.repository
+    }
+
+    /// Its keys.
+    pub fn keys(&self) -> &Keys {
+        self.shared.repository.keys()
+    }
+
+    /// Is this a bundle whose files are being stored afresh?
+    pub fn is_thin(&self, id: &ChunkId) -> bool {
+        self.shared.thin.contains(id)
+    }
+
+    /// These were stored again and need not be where they were.
+    pub fn forget_reliance(&self, places: &[Place]) {
+        self.shared.forget_reliance(places);
     }
 
     /// An empty buffer, if possible one that has been used before.
@@ -108,7 +142,11 @@ impl ChunkWriter {
     /// Stores a chunk again although the index names it: its pack is condemned or gone.
     pub fn store_again(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<()> {
         self.shared.job_begins();
-        self.jobs.as_ref().expect("present until finish").send(Job { kind, id, bytes }).map_err(|_| ended())
+        self.jobs
+            .as_ref()
+            .expect("present until finish")
+            .send(Job { kind, id, bytes })
+            .map_err(|_| ended())
     }
 
     /// What has been done so far.
@@ -126,7 +164,9 @@ impl ChunkWriter {
         self.jobs = None;
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
-                self.shared.fail(Error::Other("storing chunks: an encoding thread ended by a defect".to_owned()));
+                self.shared.fail(Error::Other(
+                    "storing chunks: an encoding thread ended by a defect".to_owned(),
+                ));
             }
         }
     }

@@ -45,7 +45,12 @@ pub struct Pruned {
 
 /// Applies a plan: copies, condemns, and deletes what was condemned long enough ago. Can be interrupted at any point and
 /// run again.
-pub fn apply(repository: &Arc<Repository>, plan: &PrunePlan, options: &PruneOptions, monitor: &dyn Monitor) -> Result<Pruned> {
+pub fn apply(
+    repository: &Arc<Repository>,
+    plan: &PrunePlan,
+    options: &PruneOptions,
+    monitor: &dyn Monitor,
+) -> Result<Pruned> {
     let mut pruned = Pruned::default();
     repack::repack(repository, plan, monitor, &mut pruned)?;
     delete::condemn(repository, plan, &mut pruned)?;

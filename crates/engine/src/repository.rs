@@ -117,7 +117,11 @@ fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {
 fn make_private_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(dir).map_err(Error::local("create", dir))?;
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(Error::local("create", dir))?;
     let tag = dir.join("CACHEDIR.TAG");
     if !tag.exists() {
         std::fs::write(&tag, CACHEDIR_TAG).map_err(Error::local("write", tag))?;
@@ -126,4 +130,5 @@ fn make_private_dir(dir: &Path) -> Result<()> {
 }
 
 /// So that backups of the machine leave the cache out.
-const CACHEDIR_TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# Cache of bale: can be removed at any time.\n";
+const CACHEDIR_TAG: &str =
+    "Signature: 8a477f597d28d172789f06886806bc55\n# Cache of bale: can be removed at any time.\n";

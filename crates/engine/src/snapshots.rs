@@ -18,9 +18,15 @@ impl SnapshotFilter {
     /// Does the snapshot pass?
     pub fn passes(&self, snapshot: &Snapshot) -> bool {
         let host = self.hosts.is_empty() || self.hosts.contains(&snapshot.host);
-        let paths = self.paths.iter().all(|path| snapshot.paths.iter().any(|other| &other.0 == path));
+        let paths = self
+            .paths
+            .iter()
+            .all(|path| snapshot.paths.iter().any(|other| &other.0 == path));
         let tags = self.tags.is_empty()
-            || self.tags.iter().any(|wanted| wanted.iter().all(|tag| snapshot.tags.contains(tag)));
+            || self
+                .tags
+                .iter()
+                .any(|wanted| wanted.iter().all(|tag| snapshot.tags.contains(tag)));
         host && paths && tags
     }
 }
@@ -41,13 +47,18 @@ impl Address {
             Some(at) => (&text[..at], &text[at + 1..]),
             None => (text, &text[..0]),
         };
-        Address { snapshot: String::from_utf8_lossy(snapshot).into_owned(), path: clean_path(path) }
+        Address {
+            snapshot: String::from_utf8_lossy(snapshot).into_owned(),
+            path: clean_path(path),
+        }
     }
 }
 
 /// A path without leading, trailing and repeated slashes and `.` components. `..` is kept: it matches nothing.
 pub fn clean_path(path: &[u8]) -> Vec<u8> {
-    let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+    let parts = path
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".");
     parts.collect::<Vec<_>>().join(&b'/')
 }
 
@@ -58,13 +69,23 @@ pub fn find<'a>(
     filter: &SnapshotFilter,
 ) -> Result<&'a (ObjectId, Snapshot)> {
     if let Some(back) = steps_back(text) {
-        let mut passing: Vec<_> = all.iter().filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial).collect();
+        let mut passing: Vec<_> = all
+            .iter()
+            .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial)
+            .collect();
         passing.sort_by_key(|(id, snapshot)| (std::cmp::Reverse(snapshot.time), *id));
-        return passing.get(back).copied().ok_or_else(|| Error::NoSnapshot(text.to_owned()));
+        return passing
+            .get(back)
+            .copied()
+            .ok_or_else(|| Error::NoSnapshot(text.to_owned()));
     }
     let digits = text.to_ascii_lowercase();
-    let mut matching = all.iter().filter(|(id, _)| !digits.is_empty() && id.to_string().starts_with(&digits));
-    let first = matching.next().ok_or_else(|| Error::NoSnapshot(text.to_owned()))?;
+    let mut matching = all
+        .iter()
+        .filter(|(id, _)| !digits.is_empty() && id.to_string().starts_with(&digits));
+    let first = matching
+        .next()
+        .ok_or_else(|| Error::NoSnapshot(text.to_owned()))?;
     match matching.next() {
         None => Ok(first),
         Some(_) => Err(Error::AmbiguousSnapshot(text.to_owned())),

@@ -3,8 +3,8 @@
 //! Nothing is changed. What is found is told object by object; what it means for users is told by path. A snapshot newer than
 //! this program is "newer", never damage.
 
-mod data;
 mod damage;
+mod data;
 mod scrub;
 mod structure;
 
@@ -53,7 +53,11 @@ impl CheckReport {
 }
 
 /// Checks a repository.
-pub fn check(repository: &Repository, subset: Option<Subset>, monitor: &dyn Monitor) -> Result<CheckReport> {
+pub fn check(
+    repository: &Repository,
+    subset: Option<Subset>,
+    monitor: &dyn Monitor,
+) -> Result<CheckReport> {
     let mut findings = Findings::default();
     let index = structure::check_index(repository, &mut findings)?;
     structure::check_packs(repository, &index, &mut findings)?;

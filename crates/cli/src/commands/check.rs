@@ -14,7 +14,9 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
     let console = Console::new(global);
     if options.scrub {
         if subset.is_some() {
-            return Err(Usage("--scrub reads everything: it goes with no other part".to_owned()).into());
+            return Err(
+                Usage("--scrub reads everything: it goes with no other part".to_owned()).into(),
+            );
         }
         return scrub(global, &console);
     }
@@ -32,7 +34,11 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
     } else if !global.quiet {
         print_summary(&report);
     }
-    Ok(if report.is_clean() { exit::COMPLETE } else { exit::DAMAGE })
+    Ok(if report.is_clean() {
+        exit::COMPLETE
+    } else {
+        exit::DAMAGE
+    })
 }
 
 fn scrub(global: &Global, console: &Console) -> Result<i32> {
@@ -42,12 +48,21 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
     print_damage(global, &report.damage);
     if global.json {
         let (objects, bytes, damage) = (report.objects, report.bytes, report.damage.len());
-        output::object(&json!({"type": "summary", "objects": objects, "bytes_read": bytes, "damage": damage}));
+        output::object(
+            &json!({"type": "summary", "objects": objects, "bytes_read": bytes, "damage": damage}),
+        );
     } else if !global.quiet {
         let (objects, bytes) = (sizes::count(report.objects), sizes::bytes(report.bytes));
-        eprintln!("read {objects} objects, {bytes}: {} damaged", report.damage.len());
+        eprintln!(
+            "read {objects} objects, {bytes}: {} damaged",
+            report.damage.len()
+        );
     }
-    Ok(if report.damage.is_empty() { exit::COMPLETE } else { exit::DAMAGE })
+    Ok(if report.damage.is_empty() {
+        exit::COMPLETE
+    } else {
+        exit::DAMAGE
+    })
 }
 
 fn print_damage(global: &Global, damage: &[Damage]) {
@@ -55,7 +70,11 @@ fn print_damage(global: &Global, damage: &[Damage]) {
         if global.json {
             output::object(&json!({"type": "damage", "what": damage.what, "message": damage.text}));
         } else {
-            output::line(&format!("damaged: {}: {}", damage.what, output::escape(damage.text.as_bytes())));
+            output::line(&format!(
+                "damaged: {}: {}",
+                damage.what,
+                output::escape(damage.text.as_bytes())
+            ));
         }
     }
 }
@@ -68,7 +87,12 @@ fn print_lost(global: &Global, report: &CheckReport) {
             output::put_path(&mut value, "path", &path);
             output::object(&value);
         } else {
-            output::line(&format!("lost: {}:{}: {}", lost.snapshot.short(), output::escape(&path), lost.text));
+            output::line(&format!(
+                "lost: {}:{}: {}",
+                lost.snapshot.short(),
+                output::escape(&path),
+                lost.text
+            ));
         }
     }
 }
@@ -82,10 +106,17 @@ fn print_summary(report: &CheckReport) {
         sizes::count(report.chunks)
     );
     if report.packs_read > 0 {
-        eprintln!("read and verified {} packs, {}", sizes::count(report.packs_read), sizes::bytes(report.bytes_read));
+        eprintln!(
+            "read and verified {} packs, {}",
+            sizes::count(report.packs_read),
+            sizes::bytes(report.bytes_read)
+        );
     }
     if report.packs_unindexed > 0 {
-        eprintln!("{} packs are named by no index: no damage, a prune sees to them", report.packs_unindexed);
+        eprintln!(
+            "{} packs are named by no index: no damage, a prune sees to them",
+            report.packs_unindexed
+        );
     }
     match report.is_clean() {
         true => eprintln!("no damage found"),
@@ -101,10 +132,19 @@ fn subset(options: &Check) -> Result<Option<Subset>> {
     if options.read_data {
         return Ok(Some(Subset::All));
     }
-    let Some(text) = &options.read_data_subset else { return Ok(None) };
-    let wrong = || Usage(format!("{text:?} is no part: write n/t (3/12), x% (2.5%) or a size (500M)"));
+    let Some(text) = &options.read_data_subset else {
+        return Ok(None);
+    };
+    let wrong = || {
+        Usage(format!(
+            "{text:?} is no part: write n/t (3/12), x% (2.5%) or a size (500M)"
+        ))
+    };
     if let Some((part, of)) = text.split_once('/') {
-        let (part, of): (u64, u64) = (part.parse().map_err(|_| wrong())?, of.parse().map_err(|_| wrong())?);
+        let (part, of): (u64, u64) = (
+            part.parse().map_err(|_| wrong())?,
+            of.parse().map_err(|_| wrong())?,
+        );
         if part == 0 || part > of {
             return Err(wrong().into());
         }
@@ -117,5 +157,7 @@ fn subset(options: &Check) -> Result<Option<Subset>> {
         }
         return Ok(Some(Subset::Percent(percent)));
     }
-    Ok(Some(Subset::Bytes(sizes::parse_bytes(text).map_err(|_| wrong())?)))
+    Ok(Some(Subset::Bytes(
+        sizes::parse_bytes(text).map_err(|_| wrong())?,
+    )))
 }

@@ -36,7 +36,11 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     Ok(exit::COMPLETE)
 }
 
-fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Result<Vec<bale_format::ObjectId>> {
+fn by_id(
+    global: &Global,
+    options: &Forget,
+    repository: &Arc<Repository>,
+) -> Result<Vec<bale_format::ObjectId>> {
     let all = repository.snapshots()?;
     let filter = select::filter(&options.select);
     let mut removed = Vec::new();
@@ -58,7 +62,11 @@ fn by_policy(
     by: GroupBy,
 ) -> Result<Vec<bale_format::ObjectId>> {
     let filter = select::filter(&options.select);
-    let passing: Vec<Named> = repository.snapshots()?.into_iter().filter(|(_, snapshot)| filter.passes(snapshot)).collect();
+    let passing: Vec<Named> = repository
+        .snapshots()?
+        .into_iter()
+        .filter(|(_, snapshot)| filter.passes(snapshot))
+        .collect();
     let plan = bale_engine::forget::plan(&passing, policy, by, &TimeZone::system());
     print_plan(global, &plan);
     refuse_to_empty(&plan)?;
@@ -68,7 +76,11 @@ fn by_policy(
 /// A slip in a rule (a tag that nothing has) must not remove all there is of a source.
 fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
     for group in &plan.groups {
-        if group.decisions.iter().all(|decision| decision.reasons.is_empty()) {
+        if group
+            .decisions
+            .iter()
+            .all(|decision| decision.reasons.is_empty())
+        {
             let first = &group.decisions[0];
             let text = format!(
                 "these rules would remove all {} snapshots of {} on {}: name them by id if that is meant",
@@ -85,7 +97,13 @@ fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
 fn print_plan(global: &Global, plan: &ForgetPlan) {
     for group in &plan.groups {
         if !global.json && !global.quiet {
-            let paths = group.paths.iter().flatten().map(|path| output::escape(path)).collect::<Vec<_>>().join(" ");
+            let paths = group
+                .paths
+                .iter()
+                .flatten()
+                .map(|path| output::escape(path))
+                .collect::<Vec<_>>()
+                .join(" ");
             let host = group.host.as_deref().unwrap_or("all hosts");
             output::line(&format!("{} {paths}", output::escape(host.as_bytes())));
         }
@@ -103,9 +121,16 @@ fn print_decision(global: &Global, decision: &Decision) {
             "keep": keep, "reasons": decision.reasons,
         }));
     } else if !global.quiet {
-        let time = decision.time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S");
+        let time = decision
+            .time
+            .to_zoned(TimeZone::system())
+            .strftime("%Y-%m-%d %H:%M:%S");
         let word = if keep { "keep  " } else { "remove" };
-        output::line(&format!("  {word} {}  {time}  {}", decision.id.short(), decision.reasons.join(", ")));
+        output::line(&format!(
+            "  {word} {}  {time}  {}",
+            decision.id.short(),
+            decision.reasons.join(", ")
+        ));
     }
 }
 
@@ -119,9 +144,15 @@ fn apply(
         repository.forget_snapshot(*id)?;
     }
     if global.json {
-        output::object(&json!({"type": "summary", "removed": removed.len(), "dry_run": options.dry_run}));
+        output::object(
+            &json!({"type": "summary", "removed": removed.len(), "dry_run": options.dry_run}),
+        );
     } else if !global.quiet {
-        let word = if options.dry_run { "would remove" } else { "removed" };
+        let word = if options.dry_run {
+            "would remove"
+        } else {
+            "removed"
+        };
         eprintln!("{word} {} snapshots", removed.len());
     }
     Ok(())
@@ -136,7 +167,12 @@ fn policy(options: &Forget) -> Result<Policy> {
         monthly: count(&options.keep_monthly)?,
         yearly: count(&options.keep_yearly)?,
         within: options.keep_within.as_deref().map(within).transpose()?,
-        tags: options.keep_tag.iter().map(|tags| select::split_tags(tags)).filter(|tags| !tags.is_empty()).collect(),
+        tags: options
+            .keep_tag
+            .iter()
+            .map(|tags| select::split_tags(tags))
+            .filter(|tags| !tags.is_empty())
+            .collect(),
     })
 }
 
@@ -144,13 +180,19 @@ fn count(text: &Option<String>) -> Result<u32> {
     match text.as_deref() {
         None => Ok(0),
         Some("unlimited") => Ok(Keep::UNLIMITED),
-        Some(text) => text.parse().map_err(|_| Usage(format!("{text:?} is not a number, nor \"unlimited\"")).into()),
+        Some(text) => text
+            .parse()
+            .map_err(|_| Usage(format!("{text:?} is not a number, nor \"unlimited\"")).into()),
     }
 }
 
 /// `2y5m7d3h`: years, months, days, hours.
 fn within(text: &str) -> Result<Span> {
-    let wrong = || Usage(format!("{text:?} is not a duration: write for example 2y5m7d3h"));
+    let wrong = || {
+        Usage(format!(
+            "{text:?} is not a duration: write for example 2y5m7d3h"
+        ))
+    };
     let mut span = Span::new();
     let mut digits = String::new();
     for letter in text.chars() {
@@ -169,11 +211,20 @@ fn within(text: &str) -> Result<Span> {
         };
         span = longer.with_context(|| format!("{text:?} is too long a duration"))?;
     }
-    if digits.is_empty() && !text.is_empty() { Ok(span) } else { Err(wrong().into()) }
+    if digits.is_empty() && !text.is_empty() {
+        Ok(span)
+    } else {
+        Err(wrong().into())
+    }
 }
 
 fn paths_text(decision: &Decision) -> String {
-    decision.paths.iter().map(|path| output::escape(path)).collect::<Vec<_>>().join(" ")
+    decision
+        .paths
+        .iter()
+        .map(|path| output::escape(path))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn say(global: &Global, word: &str, id: &str, reason: &str) {

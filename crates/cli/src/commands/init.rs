@@ -10,7 +10,10 @@ use bale_engine::repository::{NewSlot, Secret};
 pub fn run(global: &Global, options: &Init) -> Result<i32> {
     let Some(path) = &global.repo else {
         if options.new_key_file.is_some() {
-            return Err(Usage("--new-key-file needs --repo: your own repository makes its key itself".to_owned()).into());
+            return Err(Usage(
+                "--new-key-file needs --repo: your own repository makes its key itself".to_owned(),
+            )
+            .into());
         }
         place::make_own_explicitly(global)?;
         return Ok(exit::COMPLETE);
@@ -18,13 +21,22 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
     let mut slots = Vec::new();
     if let Some(file) = &options.new_key_file {
         let secret = Secret::key_file(place::write_key_file(file)?);
-        slots.push(NewSlot { secret, label: file.display().to_string() });
+        slots.push(NewSlot {
+            secret,
+            label: file.display().to_string(),
+        });
     }
     match secrets::told(global)? {
-        Some(secret) => slots.push(NewSlot { secret, label: String::new() }),
+        Some(secret) => slots.push(NewSlot {
+            secret,
+            label: String::new(),
+        }),
         None if slots.is_empty() => {
             let secret = Secret::Password(secrets::new_password(None)?);
-            slots.push(NewSlot { secret, label: String::new() });
+            slots.push(NewSlot {
+                secret,
+                label: String::new(),
+            });
         }
         None => {}
     }

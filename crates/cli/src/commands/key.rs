@@ -32,11 +32,18 @@ pub fn run(global: &Global, command: &Key) -> Result<i32> {
     Ok(exit::COMPLETE)
 }
 
-fn add(global: &Global, repository: &Repository, secret: &Secret, options: &KeyAdd) -> Result<ObjectId> {
+fn add(
+    global: &Global,
+    repository: &Repository,
+    secret: &Secret,
+    options: &KeyAdd,
+) -> Result<ObjectId> {
     if options.recovery {
         let (id, text) = repository.add_recovery_key(secret, &options.label)?;
         if global.json {
-            output::object(&json!({"type": "recovery_key", "id": id.to_string(), "recovery_key": text}));
+            output::object(
+                &json!({"type": "recovery_key", "id": id.to_string(), "recovery_key": text}),
+            );
         } else {
             eprintln!("Recovery key, shown only now:");
             output::line(&text);
@@ -47,12 +54,18 @@ fn add(global: &Global, repository: &Repository, secret: &Secret, options: &KeyA
         Some(file) => Secret::key_file(place::write_key_file(file)?),
         None => Secret::Password(secrets::new_password(options.new_password_file.as_deref())?),
     };
-    Ok(repository.add_key(secret, &NewSlot { secret: new, label: options.label.clone() })?)
+    Ok(repository.add_key(
+        secret,
+        &NewSlot {
+            secret: new,
+            label: options.label.clone(),
+        },
+    )?)
 }
 
 fn list(global: &Global, repository: &Repository) -> Result<()> {
     for slot in repository.list_keys()? {
-        let created = super::listing::time_text((i64::try_from(slot.created).unwrap_or(i64::MAX), 0).into());
+        let created = super::listing::time_text((slot.created, 0).into());
         if global.json {
             output::object(&json!({
                 "type": "key", "id": slot.id.to_string(), "kind": slot.kind, "label": slot.label, "created": created,
@@ -61,7 +74,11 @@ fn list(global: &Global, repository: &Repository) -> Result<()> {
         } else {
             let current = if slot.current { "*" } else { " " };
             let label = output::escape(slot.label.as_bytes());
-            output::line(&format!("{current} {}  {:<8}  {created}  {label}", slot.id.short(), slot.kind));
+            output::line(&format!(
+                "{current} {}  {:<8}  {created}  {label}",
+                slot.id.short(),
+                slot.kind
+            ));
         }
     }
     Ok(())

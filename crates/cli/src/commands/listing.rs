@@ -14,7 +14,11 @@ pub fn print(entry: &Entry, long: bool, json: bool) {
     if !long {
         return output::line(&path);
     }
-    let target = if entry.kind == Kind::Symlink { format!(" -> {}", output::escape(&entry.target)) } else { String::new() };
+    let target = if entry.kind == Kind::Symlink {
+        format!(" -> {}", output::escape(&entry.target))
+    } else {
+        String::new()
+    };
     output::line(&format!(
         "{} {:>4} {:>6} {:>6} {:>12} {} {path}{target}{}",
         mode_text(entry),
@@ -88,13 +92,21 @@ fn flag_names(flags: EntryFlags) -> Vec<&'static str> {
         (EntryFlags::XATTRS_UNREADABLE, "xattrs-unreadable"),
         (EntryFlags::NOT_CROSSED, "not-crossed"),
     ];
-    names.iter().filter(|(flag, _)| flags.has(*flag)).map(|(_, name)| *name).collect()
+    names
+        .iter()
+        .filter(|(flag, _)| flags.has(*flag))
+        .map(|(_, name)| *name)
+        .collect()
 }
 
 fn flags_text(flags: EntryFlags) -> String {
     let loud = EntryFlags(flags.0 & !(EntryFlags::SPARSE.0 | EntryFlags::RACY.0));
     let names = flag_names(loud);
-    if names.is_empty() { String::new() } else { format!("  [{}]", names.join(", ")) }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("  [{}]", names.join(", "))
+    }
 }
 
 fn mode_text(entry: &Entry) -> String {

@@ -17,12 +17,19 @@ pub fn run(global: &Global, options: &Prune) -> Result<i32> {
 }
 
 /// Also called by `forget --prune`.
-pub fn prune(global: &Global, repository: &Arc<Repository>, options: &PruneOptions, dry_run: bool) -> Result<i32> {
+pub fn prune(
+    global: &Global,
+    repository: &Arc<Repository>,
+    options: &PruneOptions,
+    dry_run: bool,
+) -> Result<i32> {
     if options.repack_below > 100 {
         return Err(Usage("--repack-below is a percentage: 0 to 100".to_owned()).into());
     }
-    let engine_options =
-        engine::PruneOptions { grace: sizes::parse_duration(&options.grace)?, repack_below_percent: options.repack_below };
+    let engine_options = engine::PruneOptions {
+        grace: sizes::parse_duration(&options.grace)?,
+        repack_below_percent: options.repack_below,
+    };
     let console = Console::new(global);
     let plan = engine::plan(repository, &engine_options, &console)?;
     console.finish();
@@ -40,9 +47,17 @@ pub fn prune(global: &Global, repository: &Arc<Repository>, options: &PruneOptio
             "bytes_repacked": pruned.bytes_repacked, "packs_reprieved": pruned.packs_reprieved,
         }));
     } else if !global.quiet {
-        eprintln!("gave back {} ({} packs)", sizes::bytes(pruned.bytes_deleted), pruned.packs_deleted);
+        eprintln!(
+            "gave back {} ({} packs)",
+            sizes::bytes(pruned.bytes_deleted),
+            pruned.packs_deleted
+        );
         if pruned.bytes_condemned > pruned.bytes_deleted {
-            eprintln!("a prune after {} gives back {} more", options.grace, sizes::bytes(pruned.bytes_condemned));
+            eprintln!(
+                "a prune after {} gives back {} more",
+                options.grace,
+                sizes::bytes(pruned.bytes_condemned)
+            );
         }
     }
     Ok(exit::COMPLETE)
@@ -67,12 +82,27 @@ fn print_plan(global: &Global, plan: &PrunePlan, dry_run: bool) {
     }
     let line = |text: &str, packs: u64, bytes: u64| {
         if packs > 0 {
-            output::line(&format!("{text:<58} {packs:>8} packs {:>12}", sizes::bytes(bytes)));
+            output::line(&format!(
+                "{text:<58} {packs:>8} packs {:>12}",
+                sizes::bytes(bytes)
+            ));
         }
     };
     line("used enough, stay", stay, stay_bytes);
     line("unused, to be condemned", unused, unused_bytes);
-    line("used little, to be copied and condemned", repack, repack_bytes);
-    line("condemned before; deleted once the grace period is over", condemned, condemned_bytes);
-    line("unused but young: a running backup may be about to use them", young, young_bytes);
+    line(
+        "used little, to be copied and condemned",
+        repack,
+        repack_bytes,
+    );
+    line(
+        "condemned before; deleted once the grace period is over",
+        condemned,
+        condemned_bytes,
+    );
+    line(
+        "unused but young: a running backup may be about to use them",
+        young,
+        young_bytes,
+    );
 }

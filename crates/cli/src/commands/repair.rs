@@ -23,7 +23,15 @@ pub fn run(global: &Global, command: &Repair) -> Result<i32> {
         }));
     } else if !global.quiet {
         let word = if *dry_run { "would list" } else { "listed" };
-        eprintln!("{word} {} packs with {} chunks again", report.packs_listed, sizes::count(report.chunks_listed));
+        eprintln!(
+            "{word} {} packs with {} chunks again",
+            report.packs_listed,
+            sizes::count(report.chunks_listed)
+        );
     }
-    Ok(if report.unreadable.is_empty() { exit::COMPLETE } else { exit::DAMAGE })
+    Ok(if report.unreadable.is_empty() {
+        exit::COMPLETE
+    } else {
+        exit::DAMAGE
+    })
 }

@@ -30,7 +30,10 @@ pub fn choose(repository: &Repository, address: &OsStr, select: &Select) -> Resu
     let address = Address::parse(address.as_bytes());
     let all = with_runs(repository)?;
     let named = find(&all, &address.snapshot, &filter(select))?.clone();
-    Ok(Chosen { named, path: address.path })
+    Ok(Chosen {
+        named,
+        path: address.path,
+    })
 }
 
 /// Snapshots and unfinished runs that can be read; what cannot is told on stderr.
@@ -39,14 +42,21 @@ pub fn with_runs(repository: &Repository) -> Result<Vec<Named>> {
     let (runs, damaged_runs) = repository.runs_readable()?;
     all.extend(runs);
     for (_, error) in damaged.into_iter().chain(damaged_runs) {
-        eprintln!("bale: {}", crate::output::escape(error.to_string().as_bytes()));
+        eprintln!(
+            "bale: {}",
+            crate::output::escape(error.to_string().as_bytes())
+        );
     }
     Ok(all)
 }
 
 /// Tags separated by commas.
 pub fn split_tags(text: &str) -> Vec<String> {
-    text.split(',').map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect()
+    text.split(',')
+        .map(str::trim)
+        .filter(|tag| !tag.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn absolute(path: &Path) -> Vec<u8> {

@@ -17,11 +17,19 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
     let filter = select::filter(&options.select);
     let mut all = select::with_runs(&repository)?;
     all.retain(|(id, snapshot)| {
-        let named = options.ids.is_empty() || options.ids.iter().any(|prefix| id.to_string().starts_with(prefix.as_str()));
+        let named = options.ids.is_empty()
+            || options
+                .ids
+                .iter()
+                .any(|prefix| id.to_string().starts_with(prefix.as_str()));
         named && filter.passes(snapshot)
     });
     if !options.ids.is_empty() && options.ids.iter().any(|id| id.starts_with("latest")) {
-        all = options.ids.iter().map(|id| find_in(&repository, id, &filter)).collect::<Result<_>>()?;
+        all = options
+            .ids
+            .iter()
+            .map(|id| find_in(&repository, id, &filter))
+            .collect::<Result<_>>()?;
     }
     if let Some(count) = options.latest {
         all = newest(all, count, by);
@@ -44,17 +52,26 @@ fn find_in(
 }
 
 fn newest(all: Vec<Named>, count: usize, by: GroupBy) -> Vec<Named> {
-    let policy = Policy { last: u32::try_from(count).unwrap_or(u32::MAX), ..Policy::default() };
+    let policy = Policy {
+        last: u32::try_from(count).unwrap_or(u32::MAX),
+        ..Policy::default()
+    };
     let plan = forget::plan(&all, &policy, by, &TimeZone::UTC);
     let kept: std::collections::HashSet<_> = plan.kept().map(|decision| decision.id).collect();
-    all.into_iter().filter(|(id, _)| kept.contains(id)).collect()
+    all.into_iter()
+        .filter(|(id, _)| kept.contains(id))
+        .collect()
 }
 
 fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: bool) {
     if json {
         return output::object(&super::snapshots::object(id, snapshot));
     }
-    let paths: Vec<_> = snapshot.paths.iter().map(|path| output::escape(&path.0)).collect();
+    let paths: Vec<_> = snapshot
+        .paths
+        .iter()
+        .map(|path| output::escape(&path.0))
+        .collect();
     let mut marks = String::new();
     if snapshot.partial {
         marks.push_str("  [unfinished]");
@@ -62,7 +79,11 @@ fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: boo
     if snapshot.counts.problems > 0 {
         marks.push_str(&format!("  [{} problems]", snapshot.counts.problems));
     }
-    let tags = if snapshot.tags.is_empty() { String::new() } else { format!("  ({})", output::escape(snapshot.tags.join(",").as_bytes())) };
+    let tags = if snapshot.tags.is_empty() {
+        String::new()
+    } else {
+        format!("  ({})", output::escape(snapshot.tags.join(",").as_bytes()))
+    };
     output::line(&format!(
         "{}  {}  {}  {:>12} files  {:>10}  {}{tags}{marks}",
         id.short(),
@@ -77,8 +98,16 @@ fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: boo
 /// A snapshot for scripts. Fields: docs/SCRIPTING.md.
 pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> serde_json::Value {
     let totals = &snapshot.totals;
-    let paths: Vec<_> = snapshot.paths.iter().map(|path| String::from_utf8_lossy(&path.0).into_owned()).collect();
-    let paths_b64: Vec<_> = snapshot.paths.iter().map(|path| serde_json::to_value(path).unwrap_or_default()).collect();
+    let paths: Vec<_> = snapshot
+        .paths
+        .iter()
+        .map(|path| String::from_utf8_lossy(&path.0).into_owned())
+        .collect();
+    let paths_b64: Vec<_> = snapshot
+        .paths
+        .iter()
+        .map(|path| serde_json::to_value(path).unwrap_or_default())
+        .collect();
     json!({
         "type": "snapshot", "id": id.to_string(), "short_id": id.short(), "time": super::listing::time_text(snapshot.time),
         "finished": super::listing::time_text(snapshot.finished), "host": snapshot.host, "user": snapshot.user,
@@ -91,7 +120,10 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
 
 fn local_time(time: bale_format::Time) -> String {
     match jiff::Timestamp::new(time.seconds, 0) {
-        Ok(timestamp) => timestamp.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Ok(timestamp) => timestamp
+            .to_zoned(TimeZone::system())
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string(),
         Err(_) => super::listing::time_text(time),
     }
 }

@@ -5,7 +5,9 @@
 
 use super::seen::{ChunkNumber, Chunks};
 use crate::error::Result;
-use crate::limits::{BUNDLE_BYTES_EXTRA_MEAN, BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN, BUNDLE_FILES_MAX};
+use crate::limits::{
+    BUNDLE_BYTES_EXTRA_MEAN, BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN, BUNDLE_FILES_MAX,
+};
 use crate::pack::ChunkWriter;
 use bale_format::chunk::ChunkKind;
 
@@ -28,8 +30,14 @@ struct Bundle {
 impl Bundles {
     /// Nothing open.
     pub fn new() -> Bundles {
-        let empty = || Bundle { bytes: Vec::new(), files: 0, number: None };
-        Bundles { lanes: [empty(), empty()] }
+        let empty = || Bundle {
+            bytes: Vec::new(),
+            files: 0,
+            number: None,
+        };
+        Bundles {
+            lanes: [empty(), empty()],
+        }
     }
 
     /// Appends a file; tells the bundle's number and the file's offset in it.
@@ -60,7 +68,9 @@ impl Bundles {
 
     /// Closes both.
     pub fn close(&mut self, chunks: &mut Chunks, writer: &ChunkWriter) -> Result<()> {
-        self.lanes.iter_mut().try_for_each(|bundle| bundle.close(chunks, writer))
+        self.lanes
+            .iter_mut()
+            .try_for_each(|bundle| bundle.close(chunks, writer))
     }
 }
 
@@ -80,7 +90,9 @@ impl Bundle {
     }
 
     fn close(&mut self, chunks: &mut Chunks, writer: &ChunkWriter) -> Result<()> {
-        let Some(number) = self.number.take() else { return Ok(()) };
+        let Some(number) = self.number.take() else {
+            return Ok(());
+        };
         self.files = 0;
         let id = writer.store(ChunkKind::Data, std::mem::take(&mut self.bytes))?;
         chunks.close(number, id);
@@ -99,7 +111,10 @@ fn compresses(content: &[u8]) -> bool {
     for byte in sample {
         counts[usize::from(*byte)] += 1;
     }
-    let pairs: u64 = counts.iter().map(|count| u64::from(*count) * u64::from(count.saturating_sub(1))).sum();
+    let pairs: u64 = counts
+        .iter()
+        .map(|count| u64::from(*count) * u64::from(count.saturating_sub(1)))
+        .sum();
     let pairs_of_random = (sample.len() * (sample.len() - 1) / 256) as u64;
     pairs * 2 > pairs_of_random * 3
 }
@@ -113,12 +128,16 @@ mod tests {
         let mut state = 1u64;
         let random: Vec<u8> = (0..1500)
             .map(|_| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 (state >> 56) as u8
             })
             .collect();
         assert!(!compresses(&random));
-        assert!(compresses(&b"a line of a log file, like many others\n".repeat(40)));
+        assert!(compresses(
+            &b"a line of a log file, like many others\n".repeat(40)
+        ));
         assert!(compresses(b"tiny"));
     }
 }

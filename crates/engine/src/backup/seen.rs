@@ -68,8 +68,13 @@ impl Chunks {
     /// The content of a row, once the chunk's id is known.
     pub fn content(&self, spot: Spot) -> Option<Content> {
         Some(match spot {
-            Spot::Bundled { chunk, offset } => Content::Bundled { chunk: self.id(chunk)?, offset },
-            Spot::Pieces { chunk } => Content::Pieces { list: self.id(chunk)? },
+            Spot::Bundled { chunk, offset } => Content::Bundled {
+                chunk: self.id(chunk)?,
+                offset,
+            },
+            Spot::Pieces { chunk } => Content::Pieces {
+                list: self.id(chunk)?,
+            },
         })
     }
 }
@@ -92,26 +97,42 @@ struct ContentSlot {
 impl ContentTable {
     /// An empty table.
     pub fn new() -> ContentTable {
-        ContentTable { slots: vec![ContentSlot::default(); CONTENT_SLOTS], turn: 0 }
+        ContentTable {
+            slots: vec![ContentSlot::default(); CONTENT_SLOTS],
+            turn: 0,
+        }
     }
 
     /// Where a file of this content is.
     pub fn find(&self, hash: &[u8; 16], size: u32) -> Option<Spot> {
         let start = set_of(hash, CONTENT_SLOTS);
-        let found = self.slots[start..start + WAYS].iter().find(|slot| slot.used && slot.hash == *hash && slot.size == size)?;
-        Some(Spot::Bundled { chunk: found.chunk, offset: found.offset })
+        let found = self.slots[start..start + WAYS]
+            .iter()
+            .find(|slot| slot.used && slot.hash == *hash && slot.size == size)?;
+        Some(Spot::Bundled {
+            chunk: found.chunk,
+            offset: found.offset,
+        })
     }
 
     /// Remembers a bundled file.
     pub fn remember(&mut self, hash: &[u8; 16], size: u32, chunk: ChunkNumber, offset: u32) {
         let start = set_of(hash, CONTENT_SLOTS);
         let set = &mut self.slots[start..start + WAYS];
-        let free = set.iter().position(|slot| !slot.used || (slot.hash == *hash && slot.size == size));
+        let free = set
+            .iter()
+            .position(|slot| !slot.used || (slot.hash == *hash && slot.size == size));
         let way = free.unwrap_or_else(|| {
             self.turn = (self.turn + 1) % WAYS;
             self.turn
         });
-        set[way] = ContentSlot { hash: *hash, size, chunk, offset, used: true };
+        set[way] = ContentSlot {
+            hash: *hash,
+            size,
+            chunk,
+            offset,
+            used: true,
+        };
     }
 }
 
@@ -137,13 +158,19 @@ pub struct LinkTable {
 impl LinkTable {
     /// An empty table.
     pub fn new() -> LinkTable {
-        LinkTable { slots: vec![None; LINK_SLOTS], turn: 0 }
+        LinkTable {
+            slots: vec![None; LINK_SLOTS],
+            turn: 0,
+        }
     }
 
     /// Content and hash of an inode that was read under another name.
     pub fn find(&self, key: &LinkKey) -> Option<(Spot, [u8; 16])> {
         let start = set_of(&key.hash(), LINK_SLOTS);
-        let found = self.slots[start..start + WAYS].iter().flatten().find(|(other, _, _)| other == key)?;
+        let found = self.slots[start..start + WAYS]
+            .iter()
+            .flatten()
+            .find(|(other, _, _)| other == key)?;
         Some((found.1, found.2))
     }
 
@@ -162,7 +189,8 @@ impl LinkTable {
 
 impl LinkKey {
     fn hash(&self) -> [u8; 16] {
-        let mixed = (self.inode ^ u64::from(self.filesystem).rotate_left(48)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.inode ^ u64::from(self.filesystem).rotate_left(48))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut hash = [0; 16];
         hash[..8].copy_from_slice(&(mixed ^ mixed >> 29).to_le_bytes());
         hash
@@ -183,23 +211,48 @@ mod tests {
         let (mut table, mut chunks) = (ContentTable::new(), Chunks::default());
         let chunk = chunks.open();
         table.remember(&[7; 16], 10, chunk, 3);
-        assert_eq!(table.find(&[7; 16], 10), Some(Spot::Bundled { chunk, offset: 3 }));
+        assert_eq!(
+            table.find(&[7; 16], 10),
+            Some(Spot::Bundled { chunk, offset: 3 })
+        );
         assert_eq!(table.find(&[7; 16], 11), None);
         for n in 0..WAYS as u8 {
             let mut hash = [7; 16];
             hash[15] = n;
             table.remember(&hash, 10, chunk, u32::from(n));
         }
-        assert_eq!(table.find(&{ let mut h = [7; 16]; h[15] = 3; h }, 10), Some(Spot::Bundled { chunk, offset: 3 }));
+        assert_eq!(
+            table.find(
+                &{
+                    let mut h = [7; 16];
+                    h[15] = 3;
+                    h
+                },
+                10
+            ),
+            Some(Spot::Bundled { chunk, offset: 3 })
+        );
     }
 
     #[test]
     fn an_inode_that_changed_is_another_key() {
         let (mut table, mut chunks) = (LinkTable::new(), Chunks::default());
         let chunk = chunks.open();
-        let key = LinkKey { filesystem: 0, inode: 12, ctime: (5, 6), size: 100 };
+        let key = LinkKey {
+            filesystem: 0,
+            inode: 12,
+            ctime: (5, 6),
+            size: 100,
+        };
         table.remember(key, Spot::Pieces { chunk }, [1; 16]);
         assert!(table.find(&key).is_some());
-        assert!(table.find(&LinkKey { ctime: (5, 7), ..key }).is_none());
+        assert!(
+            table
+                .find(&LinkKey {
+                    ctime: (5, 7),
+                    ..key
+                })
+                .is_none()
+        );
     }
 }

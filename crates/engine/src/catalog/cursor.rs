@@ -9,6 +9,9 @@ use bale_format::{Entry, Key, Segment, SegmentRef};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// Rows that a cursor tries one by one before it searches.
+const SEEK_STEPS: usize = 3;
+
 /// Reads, decodes and checks the segment that a reference describes.
 pub(super) fn load(source: &dyn SegmentSource, reference: &SegmentRef) -> Result<Segment> {
     let id = reference.id;
@@ -55,6 +58,28 @@ struct Current {
     segment: Arc<Segment>,
     row: usize,
     end: usize,
+}
+
+impl Current {
+    /// Looks at the next few rows first: keys that are sought in turn are often near each other.
+    fn seek(&mut self, key: &Key) {
+        let keys = self.segment.keys();
+        for _ in 0..SEEK_STEPS {
+            let is_before = self.row < self.end
+                && compare_keys(
+                    keys.parent(self.row),
+                    keys.name(self.row),
+                    &key.parent,
+                    &key.name,
+                )
+                .is_lt();
+            if !is_before {
+                return;
+            }
+            self.row += 1;
+        }
+        self.row = self.row.max(keys.lower_bound(key));
+    }
 }
 
 impl LayerCursor {
@@ -139,8 +164,7 @@ impl LayerCursor {
     /// Goes on to the first row at or after `key`, without reading what lies between. Never goes back.
     fn seek(&mut self, key: &Key) {
         if let Some(current) = &mut self.current {
-            let row = current.segment.keys().lower_bound(key);
-            current.row = current.row.max(row);
+            current.seek(key);
             if current.row < current.end {
                 return;
             }
@@ -255,6 +279,12 @@ impl LayerMerge {
             &key.parent,
             &key.name,
         )
+    }
+
+    /// Key of the row here. Only at a row.
+    pub(super) fn key(&self) -> Key {
+        let current = self.current();
+        current.segment.keys().key(current.row)
     }
 
     /// The row here. Only at a row.

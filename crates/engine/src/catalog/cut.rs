@@ -8,18 +8,48 @@ use bale_format::{Entry, SegmentBuilder, SegmentError, SegmentRef};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Weight at which a segment may end. The weight of a usual row is 1.
-pub const SEGMENT_WEIGHT_MIN: u64 = 32_768;
-/// Weight at which a segment must end.
-pub const SEGMENT_WEIGHT_MAX: u64 = 131_072;
 /// Bytes of names and other byte strings that weigh as much as a row.
 const WEIGHT_BYTES: u64 = 64;
-/// Of 2^64 hashes, those for a row of weight 1 after which a segment ends: one in 32768.
-const CUT_HASHES: u64 = 1 << 49;
+
+/// Where segments end.
+#[derive(Clone, Copy, Debug)]
+pub struct CutRule {
+    /// Weight of a segment at which it may end. The weight of a usual row is 1.
+    pub weight_min: u64,
+    /// Weight at which it must end.
+    pub weight_max: u64,
+    /// Once a segment may end, it ends after one row of weight 1 in so many.
+    pub one_in: u64,
+}
+
+impl CutRule {
+    /// The format's.
+    pub const FORMAT: CutRule = CutRule {
+        weight_min: 32_768,
+        weight_max: 131_072,
+        one_in: 32_768,
+    };
+
+    /// Does a segment end after this row, if it may?
+    fn ends_after(&self, entry: &Entry, weight: u64) -> bool {
+        let mut hasher = blake3::Hasher::new();
+        hasher
+            .update(&entry.parent)
+            .update(b"\0")
+            .update(&entry.name);
+        let hash = hasher.finalize();
+        let first = hash
+            .as_bytes()
+            .first_chunk::<8>()
+            .expect("a hash has 32 bytes");
+        let hashes_of_one = u64::MAX / self.one_in + 1;
+        u64::from_le_bytes(*first) < weight.saturating_mul(hashes_of_one)
+    }
+}
 
 /// Collects sorted rows and stores them as segments. Holds the rows of one segment.
-#[derive(Default)]
 pub struct SegmentWriter {
+    rule: CutRule,
     builder: SegmentBuilder,
     /// Of the rows in the builder.
     weight: u64,
@@ -28,10 +58,27 @@ pub struct SegmentWriter {
     finished: Vec<SegmentRef>,
 }
 
+impl Default for SegmentWriter {
+    fn default() -> SegmentWriter {
+        SegmentWriter::new()
+    }
+}
+
 impl SegmentWriter {
     /// Without rows.
     pub fn new() -> SegmentWriter {
-        SegmentWriter::default()
+        SegmentWriter::with_rule(CutRule::FORMAT)
+    }
+
+    /// Cuts by another rule than the format's: for tests.
+    pub fn with_rule(rule: CutRule) -> SegmentWriter {
+        SegmentWriter {
+            rule,
+            builder: SegmentBuilder::new(),
+            weight: 0,
+            parent: None,
+            finished: Vec::new(),
+        }
     }
 
     /// Adds a row after those before.
@@ -43,8 +90,8 @@ impl SegmentWriter {
             self.parent = Some(entry.parent.clone());
         }
         self.weight += weight;
-        let may_end = self.weight >= SEGMENT_WEIGHT_MIN;
-        if self.weight >= SEGMENT_WEIGHT_MAX || may_end && ends_after(entry, weight) {
+        let may_end = self.weight >= self.rule.weight_min;
+        if self.weight >= self.rule.weight_max || may_end && self.rule.ends_after(entry, weight) {
             self.close(sink)?;
         }
         Ok(())
@@ -102,19 +149,4 @@ fn weight(entry: &Entry, is_new_parent: bool) -> u64 {
     let parent_bytes = if is_new_parent { entry.parent.len() } else { 0 };
     let bytes = entry.name.len() + entry.target.len() + entry.xattrs.len() + parent_bytes;
     1 + bytes as u64 / WEIGHT_BYTES
-}
-
-/// Does a segment end after this row, if it may?
-fn ends_after(entry: &Entry, weight: u64) -> bool {
-    let mut hasher = blake3::Hasher::new();
-    hasher
-        .update(&entry.parent)
-        .update(b"\0")
-        .update(&entry.name);
-    let hash = hasher.finalize();
-    let first = hash
-        .as_bytes()
-        .first_chunk::<8>()
-        .expect("a hash has 32 bytes");
-    u64::from_le_bytes(*first) < weight.saturating_mul(CUT_HASHES)
 }

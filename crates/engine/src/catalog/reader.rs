@@ -82,12 +82,14 @@ impl CatalogReader {
             .transpose()
     }
 
-    pub(super) fn source(&self) -> Arc<dyn SegmentSource> {
-        self.source.clone()
+    /// A cursor over one layer.
+    pub(super) fn cursor(&self, layer: usize, range: KeyRange) -> LayerCursor {
+        self.cursor_of(self.segments[layer].clone(), range)
     }
 
-    pub(super) fn cursor(&self, layer: usize, range: KeyRange) -> LayerCursor {
-        LayerCursor::new(self.source.clone(), self.segments[layer].clone(), range)
+    /// A cursor over some segments of one layer.
+    pub(super) fn cursor_of(&self, segments: Arc<[SegmentRef]>, range: KeyRange) -> LayerCursor {
+        LayerCursor::new(self.source.clone(), segments, range)
     }
 }
 
@@ -126,6 +128,11 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// The places, with removed rows.
+    pub(super) fn into_merge(self) -> LayerMerge {
+        self.merge
+    }
+
     fn step(&mut self) -> Result<Option<Entry>> {
         while self.merge.head()?.is_some() {
             let entry = (!self.merge.is_removed()).then(|| self.merge.entry());
@@ -152,4 +159,13 @@ impl Iterator for Rows {
         self.failed = row.is_err();
         row.transpose()
     }
+}
+
+/// Rows that count in all layers, hidden and removed ones included. Reads everything: a check of `Layer::rows`.
+pub fn counted_rows(reader: &CatalogReader) -> Result<u64> {
+    let mut merge = reader.rows(KeyRange::all()).into_merge();
+    while merge.head()?.is_some() {
+        merge.advance();
+    }
+    Ok(merge.passed().sum())
 }

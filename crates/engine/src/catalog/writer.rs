@@ -13,16 +13,13 @@
 //! Overlays are merged as in a binary counter: those that are not at least twice as large as all after them together
 //! go into the new one. So a row is rewritten a number of times logarithmic in the number of backups.
 
-use super::cursor::{LayerCursor, LayerMerge};
-use super::cut::{SEGMENT_WEIGHT_MIN, SegmentWriter};
+use super::cursor::LayerMerge;
+use super::cut::{CutRule, SegmentWriter};
 use super::{
     CatalogError, CatalogReader, FOLD_SHARE, KeyRange, LAYERS_MAX, Result, SegmentSink, after,
 };
 use bale_format::{Entry, EntryFlags, Key, Kind, Layer, SegmentRef};
 use std::cmp::Ordering;
-
-/// A folded stretch that leaves less than this takes the next stretch with it, so that segments do not dwindle.
-const REST_WEIGHT_MIN: u64 = SEGMENT_WEIGHT_MIN / 2;
 
 /// Takes changes in order of keys and stores them as segments.
 ///
@@ -31,9 +28,11 @@ const REST_WEIGHT_MIN: u64 = SEGMENT_WEIGHT_MIN / 2;
 pub struct CatalogWriter<S> {
     parent: CatalogReader,
     sink: S,
+    rule: CutRule,
     base: SegmentWriter,
     overlay: SegmentWriter,
     new_base: Vec<SegmentRef>,
+    base_rows_written: u64,
     new_overlay: Vec<SegmentRef>,
     /// Overlays of the parent that stay, and those that go into the new one.
     kept: LayerMerge,
@@ -93,12 +92,19 @@ pub struct Partial {
 impl<S: SegmentSink> CatalogWriter<S> {
     /// Begins a catalog that equals the parent's until something changes.
     pub fn new(parent: CatalogReader, sink: S) -> CatalogWriter<S> {
+        CatalogWriter::with_rule(parent, sink, CutRule::FORMAT)
+    }
+
+    /// Cuts by another rule than the format's: for tests.
+    pub fn with_rule(parent: CatalogReader, sink: S, rule: CutRule) -> CatalogWriter<S> {
         CatalogWriter {
             parent,
             sink,
-            base: SegmentWriter::new(),
-            overlay: SegmentWriter::new(),
+            base: SegmentWriter::with_rule(rule),
+            overlay: SegmentWriter::with_rule(rule),
+            rule,
             new_base: Vec::new(),
+            base_rows_written: 0,
             new_overlay: Vec::new(),
             kept: LayerMerge::default(),
             kept_layers: 0,
@@ -327,7 +333,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
         };
         let segments = self.old_base().get(self.stretch.index..=self.stretch.index);
         let segment = segments.unwrap_or_default().into();
-        let base = LayerCursor::new(self.parent.source(), segment, KeyRange::all());
+        let base = self.parent.cursor_of(segment, KeyRange::all());
         let mut old = kept.with_oldest(base);
         if let Some(end) = self.stretch_end() {
             old.limit(end);
@@ -380,11 +386,14 @@ impl<S: SegmentSink> CatalogWriter<S> {
                 self.leave_folding()?;
                 let rest = self.base.pending_weight();
                 let has_next = self.stretch.index + 1 < self.old_base().len();
-                take_next_too = has_next && rest > 0 && rest < REST_WEIGHT_MIN;
+                // A segment of a few rows would stay for long: segments must not dwindle.
+                take_next_too = has_next && rest > 0 && rest < self.rule.weight_min / 2;
                 if !take_next_too {
                     self.base.close(&mut self.sink)?;
                 }
-                self.new_base.extend(self.base.take_finished());
+                let finished = self.base.take_finished();
+                self.base_rows_written += sum_rows(&finished);
+                self.new_base.extend(finished);
             }
         }
         self.stretch = Stretch {
@@ -447,9 +456,9 @@ impl<S: SegmentSink> CatalogWriter<S> {
                 .map_or(0, |layer| layer.rows)
         };
         let folded_rows = |layer: usize| self.folded_rows.get(layer).copied().unwrap_or(0);
-        let base_rows = self.rows_of_new_base(old_rows(0).saturating_sub(folded_rows(0)));
+        let old_base_rows = old_rows(0).saturating_sub(folded_rows(0));
         let mut layers = vec![Layer {
-            rows: base_rows,
+            rows: old_base_rows + self.base_rows_written,
             segments: std::mem::take(&mut self.new_base),
         }];
         for layer in 1..=self.kept_layers {
@@ -468,26 +477,6 @@ impl<S: SegmentSink> CatalogWriter<S> {
             layers.clear();
         }
         Ok(layers)
-    }
-
-    /// Rows of the old base that are left, and of the segments that are new.
-    fn rows_of_new_base(&self, old_rows_left: u64) -> u64 {
-        let mut old = self.old_base().iter().peekable();
-        let mut rows = old_rows_left;
-        for segment in &self.new_base {
-            while old.next_if(|old| old.first < segment.first).is_some() {}
-            if old.peek() != Some(&segment) || self.is_folded(&segment.first) {
-                rows += u64::from(segment.rows);
-            }
-        }
-        rows
-    }
-
-    fn is_folded(&self, key: &Key) -> bool {
-        let at = self
-            .folded
-            .partition_point(|range| range.end.as_ref().is_some_and(|end| end <= key));
-        self.folded.get(at).is_some_and(|range| range.contains(key))
     }
 }
 
@@ -518,7 +507,11 @@ fn clip(segments: &[SegmentRef], gone: &[KeyRange]) -> Vec<SegmentRef> {
         let first_at = gone
             .partition_point(|range| range.end.as_ref().is_some_and(|end| *end <= segment.first));
         for range in &gone[first_at..] {
-            let Some(part) = rest.take() else {
+            let is_behind = range
+                .start
+                .as_ref()
+                .is_some_and(|start| *start > segment.last);
+            let Some(part) = rest.take_if(|_| !is_behind) else {
                 break;
             };
             let (before, behind) = split(part, range);

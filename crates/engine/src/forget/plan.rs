@@ -19,15 +19,27 @@ pub struct GroupBy {
 
 impl Default for GroupBy {
     fn default() -> GroupBy {
-        GroupBy { host: true, paths: true, tags: false }
+        GroupBy {
+            host: true,
+            paths: true,
+            tags: false,
+        }
     }
 }
 
 impl GroupBy {
     /// Reads `host,paths,tags` in any order, or an empty text for one group of everything.
     pub fn parse(text: &str) -> Result<GroupBy, String> {
-        let mut by = GroupBy { host: false, paths: false, tags: false };
-        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let mut by = GroupBy {
+            host: false,
+            paths: false,
+            tags: false,
+        };
+        for word in text
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
             match word {
                 "host" => by.host = true,
                 "path" | "paths" => by.paths = true,
@@ -79,18 +91,32 @@ pub struct ForgetPlan {
 impl ForgetPlan {
     /// Snapshots that go.
     pub fn removed(&self) -> impl Iterator<Item = &Decision> {
-        self.groups.iter().flat_map(|group| &group.decisions).filter(|decision| decision.reasons.is_empty())
+        self.groups
+            .iter()
+            .flat_map(|group| &group.decisions)
+            .filter(|decision| decision.reasons.is_empty())
     }
 
     /// Snapshots that stay.
     pub fn kept(&self) -> impl Iterator<Item = &Decision> {
-        self.groups.iter().flat_map(|group| &group.decisions).filter(|decision| !decision.reasons.is_empty())
+        self.groups
+            .iter()
+            .flat_map(|group| &group.decisions)
+            .filter(|decision| !decision.reasons.is_empty())
     }
 }
 
 /// Applies a policy to snapshots, group by group. A policy without rules keeps everything.
-pub fn plan(snapshots: &[(ObjectId, Snapshot)], policy: &Policy, by: GroupBy, zone: &TimeZone) -> ForgetPlan {
-    let mut groups: BTreeMap<(Option<String>, Option<Vec<Vec<u8>>>, Option<Vec<String>>), Vec<Decision>> = BTreeMap::new();
+pub fn plan(
+    snapshots: &[(ObjectId, Snapshot)],
+    policy: &Policy,
+    by: GroupBy,
+    zone: &TimeZone,
+) -> ForgetPlan {
+    let mut groups: BTreeMap<
+        (Option<String>, Option<Vec<Vec<u8>>>, Option<Vec<String>>),
+        Vec<Decision>,
+    > = BTreeMap::new();
     for (id, snapshot) in snapshots {
         let decision = decision(*id, snapshot);
         let key = (
@@ -100,16 +126,26 @@ pub fn plan(snapshots: &[(ObjectId, Snapshot)], policy: &Policy, by: GroupBy, zo
         );
         groups.entry(key).or_default().push(decision);
     }
-    let groups = groups.into_iter().map(|((host, paths, tags), mut decisions)| {
-        decisions.sort_by_key(|decision| (std::cmp::Reverse(decision.time), decision.id));
-        give_reasons(&mut decisions, policy, zone);
-        Group { host, paths, tags, decisions }
-    });
-    ForgetPlan { groups: groups.collect() }
+    let groups = groups
+        .into_iter()
+        .map(|((host, paths, tags), mut decisions)| {
+            decisions.sort_by_key(|decision| (std::cmp::Reverse(decision.time), decision.id));
+            give_reasons(&mut decisions, policy, zone);
+            Group {
+                host,
+                paths,
+                tags,
+                decisions,
+            }
+        });
+    ForgetPlan {
+        groups: groups.collect(),
+    }
 }
 
 fn decision(id: ObjectId, snapshot: &Snapshot) -> Decision {
-    let time = Timestamp::new(snapshot.time.seconds, snapshot.time.nanos as i32).unwrap_or(Timestamp::UNIX_EPOCH);
+    let time = Timestamp::new(snapshot.time.seconds, snapshot.time.nanos as i32)
+        .unwrap_or(Timestamp::UNIX_EPOCH);
     Decision {
         id,
         time,
@@ -122,11 +158,18 @@ fn decision(id: ObjectId, snapshot: &Snapshot) -> Decision {
 
 fn give_reasons(decisions: &mut [Decision], policy: &Policy, zone: &TimeZone) {
     if policy.is_empty() {
-        decisions.iter_mut().for_each(|decision| decision.reasons.push("no rule was given".to_owned()));
+        decisions
+            .iter_mut()
+            .for_each(|decision| decision.reasons.push("no rule was given".to_owned()));
         return;
     }
-    let candidates: Vec<_> =
-        decisions.iter().map(|decision| Candidate { time: decision.time, tags: &decision.tags }).collect();
+    let candidates: Vec<_> = decisions
+        .iter()
+        .map(|decision| Candidate {
+            time: decision.time,
+            tags: &decision.tags,
+        })
+        .collect();
     let reasons = policy.reasons(&candidates, zone);
     for (decision, reasons) in decisions.iter_mut().zip(reasons) {
         decision.reasons = reasons;
@@ -153,7 +196,10 @@ mod tests {
             "version": 1, "run": "00", "time": [time.as_second(), 0], "finished": [0, 0],
             "host": "h", "user": "u", "program": "p", "tags": tags, "paths": [],
         });
-        (ObjectId([number; 32]), serde_json::from_value(json).unwrap())
+        (
+            ObjectId([number; 32]),
+            serde_json::from_value(json).unwrap(),
+        )
     }
 
     fn kept(snapshots: &[(ObjectId, Snapshot)], policy: &Policy) -> Vec<u8> {
@@ -180,29 +226,72 @@ mod tests {
 
     #[test]
     fn last_keeps_the_newest() {
-        assert_eq!(kept(&series(), &Policy { last: 2, ..Policy::default() }), [4, 5]);
+        assert_eq!(
+            kept(
+                &series(),
+                &Policy {
+                    last: 2,
+                    ..Policy::default()
+                }
+            ),
+            [4, 5]
+        );
     }
 
     #[test]
     fn daily_keeps_the_newest_of_each_day() {
-        assert_eq!(kept(&series(), &Policy { daily: 2, ..Policy::default() }), [3, 5]);
-        assert_eq!(kept(&series(), &Policy { daily: Keep::UNLIMITED, ..Policy::default() }), [2, 3, 5]);
+        assert_eq!(
+            kept(
+                &series(),
+                &Policy {
+                    daily: 2,
+                    ..Policy::default()
+                }
+            ),
+            [3, 5]
+        );
+        assert_eq!(
+            kept(
+                &series(),
+                &Policy {
+                    daily: Keep::UNLIMITED,
+                    ..Policy::default()
+                }
+            ),
+            [2, 3, 5]
+        );
     }
 
     #[test]
     fn a_young_series_keeps_its_oldest_while_periods_are_owed() {
-        assert_eq!(kept(&series(), &Policy { yearly: 3, ..Policy::default() }), [1, 5]);
+        assert_eq!(
+            kept(
+                &series(),
+                &Policy {
+                    yearly: 3,
+                    ..Policy::default()
+                }
+            ),
+            [1, 5]
+        );
     }
 
     #[test]
     fn within_counts_from_the_newest_not_from_now() {
-        let policy = Policy { within: Some(1.hours()), ..Policy::default() };
+        let policy = Policy {
+            within: Some(1.hours()),
+            ..Policy::default()
+        };
         assert_eq!(kept(&series(), &policy), [4, 5]);
     }
 
     #[test]
     fn tags_keep_whatever_has_them() {
-        let policy = Policy { last: 1, tags: vec![vec!["keep".to_owned()]], ..Policy::default() };
+        let policy = Policy {
+            last: 1,
+            tags: vec![vec!["keep".to_owned()]],
+            ..Policy::default()
+        };
         assert_eq!(kept(&series(), &policy), [1, 5]);
     }
 
@@ -210,6 +299,15 @@ mod tests {
     fn groups_are_thinned_each_for_itself() {
         let mut all = series();
         all[0].1.host = "other".to_owned();
-        assert_eq!(kept(&all, &Policy { last: 1, ..Policy::default() }), [1, 5]);
+        assert_eq!(
+            kept(
+                &all,
+                &Policy {
+                    last: 1,
+                    ..Policy::default()
+                }
+            ),
+            [1, 5]
+        );
     }
 }

@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
 /// What to keep. Counts of 0 are off; [`Keep::UNLIMITED`] keeps one for every period there is.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// The newest so many.
     pub last: u32,
@@ -43,7 +43,15 @@ pub struct Candidate<'a> {
 impl Policy {
     /// Is there any rule?
     pub fn is_empty(&self) -> bool {
-        *self == Policy::default()
+        let counts = [
+            self.last,
+            self.hourly,
+            self.daily,
+            self.weekly,
+            self.monthly,
+            self.yearly,
+        ];
+        counts.iter().all(|count| *count == 0) && self.within.is_none() && self.tags.is_empty()
     }
 
     /// For each candidate (newest first) the reasons that keep it; none means it goes.
@@ -62,18 +70,47 @@ impl Policy {
 
     fn buckets(&self) -> [Bucket; 5] {
         [
-            Bucket { name: "hourly", count: self.hourly, period: |t| (t.year().into(), t.day_of_year().into(), t.hour().into()) },
-            Bucket { name: "daily", count: self.daily, period: |t| (t.year().into(), t.day_of_year().into(), 0) },
-            Bucket { name: "weekly", count: self.weekly, period: |t| iso_week(t) },
-            Bucket { name: "monthly", count: self.monthly, period: |t| (t.year().into(), t.month().into(), 0) },
-            Bucket { name: "yearly", count: self.yearly, period: |t| (t.year().into(), 0, 0) },
+            Bucket {
+                name: "hourly",
+                count: self.hourly,
+                period: |t| (t.year().into(), t.day_of_year().into(), t.hour().into()),
+            },
+            Bucket {
+                name: "daily",
+                count: self.daily,
+                period: |t| (t.year().into(), t.day_of_year().into(), 0),
+            },
+            Bucket {
+                name: "weekly",
+                count: self.weekly,
+                period: |t| iso_week(t),
+            },
+            Bucket {
+                name: "monthly",
+                count: self.monthly,
+                period: |t| (t.year().into(), t.month().into(), 0),
+            },
+            Bucket {
+                name: "yearly",
+                count: self.yearly,
+                period: |t| (t.year().into(), 0, 0),
+            },
         ]
     }
 
-    fn apply_within(&self, candidates: &[Candidate<'_>], zone: &TimeZone, reasons: &mut [Vec<String>]) {
-        let (Some(within), Some(newest)) = (&self.within, candidates.first()) else { return };
+    fn apply_within(
+        &self,
+        candidates: &[Candidate<'_>],
+        zone: &TimeZone,
+        reasons: &mut [Vec<String>],
+    ) {
+        let (Some(within), Some(newest)) = (&self.within, candidates.first()) else {
+            return;
+        };
         let newest = newest.time.to_zoned(zone.clone());
-        let Ok(oldest) = newest.checked_sub(*within) else { return };
+        let Ok(oldest) = newest.checked_sub(*within) else {
+            return;
+        };
         for (candidate, reason) in candidates.iter().zip(reasons) {
             if candidate.time >= oldest.timestamp() {
                 reason.push(format!("within {within:#}"));

@@ -7,8 +7,8 @@ use crate::index::{ChunkIndex, Place};
 use crate::limits::{INDEX_ENTRIES_TARGET, PACK_BYTES_TARGET};
 use crate::repository::Repository;
 use bale_format::ChunkId;
-use bale_format::pack::Payload;
 use bale_format::chunk::{Compressor, Decompressor, LEVEL_DEFAULT};
+use bale_format::pack::Payload;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(super) struct Shared {
     pub(super) repository: Arc<Repository>,
     index: Arc<ChunkIndex>,
+    pub(super) thin: HashSet<ChunkId>,
+    pub(super) dry_run: bool,
     /// A bit for each entry of `index`: the snapshot being made relies on it.
     relied: Vec<AtomicU64>,
     /// Chunks stored by this run: 32 bytes for each chunk, freed with the run.
@@ -34,13 +36,19 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(repository: Arc<Repository>) -> Result<Shared> {
+    pub(super) fn new(
+        repository: Arc<Repository>,
+        thin: HashSet<ChunkId>,
+        dry_run: bool,
+    ) -> Result<Shared> {
         let index = repository.index()?;
         let words = index.entries().len().div_ceil(64);
         Ok(Shared {
             repository,
             relied: (0..words).map(|_| AtomicU64::new(0)).collect(),
             index,
+            thin,
+            dry_run,
             stored: Mutex::default(),
             open: Mutex::default(),
             published: Mutex::default(),
@@ -82,7 +90,9 @@ impl Shared {
     }
 
     fn rely_on_indexed(&self, id: &ChunkId) -> bool {
-        let Some(position) = self.index.lasting_position(id) else { return false };
+        let Some(position) = self.index.lasting_position(id) else {
+            return false;
+        };
         self.relied[position / 64].fetch_or(1 << (position % 64), Ordering::Relaxed);
         true
     }
@@ -92,12 +102,21 @@ impl Shared {
         let lasting = self.repository.packs_lasting_now()?;
         let mut lost = Vec::new();
         for (position, place) in self.index.entries().iter().enumerate() {
-            let relied = self.relied[position / 64].load(Ordering::Relaxed) >> (position % 64) & 1 == 1;
+            let relied =
+                self.relied[position / 64].load(Ordering::Relaxed) >> (position % 64) & 1 == 1;
             if relied && !lasting.contains(&self.index.pack(place.pack).id) {
                 lost.push(*place);
             }
         }
         Ok(lost)
+    }
+
+    pub(super) fn forget_reliance(&self, places: &[Place]) {
+        for place in places {
+            if let Some(position) = self.index.entries().iter().position(|other| other == place) {
+                self.relied[position / 64].fetch_and(!(1 << (position % 64)), Ordering::Relaxed);
+            }
+        }
     }
 
     pub(super) fn job_begins(&self) {
@@ -127,7 +146,9 @@ impl Shared {
     /// Publishes every open pack, then names everything published in index objects.
     pub(super) fn publish_all(&self) -> Result<()> {
         loop {
-            let Some(pack) = lock(&self.open).pop() else { break };
+            let Some(pack) = lock(&self.open).pop() else {
+                break;
+            };
             self.publish(pack)?;
         }
         self.write_index(1)
@@ -135,14 +156,20 @@ impl Shared {
 
     fn publish(&self, pack: OpenPack) -> Result<()> {
         let published = pack.publish()?;
-        self.bytes_stored.fetch_add(published.bytes, Ordering::Relaxed);
+        self.bytes_stored
+            .fetch_add(published.bytes, Ordering::Relaxed);
         lock(&self.published).push(published);
         self.write_index(INDEX_ENTRIES_TARGET)
     }
 
     fn write_index(&self, entries_min: usize) -> Result<()> {
         let mut published = lock(&self.published);
-        if published.iter().map(|pack| pack.entries.len()).sum::<usize>() < entries_min {
+        if published
+            .iter()
+            .map(|pack| pack.entries.len())
+            .sum::<usize>()
+            < entries_min
+        {
             return Ok(());
         }
         let packs = std::mem::take(&mut *published);
@@ -177,7 +204,10 @@ struct Contexts {
 
 /// Encodes jobs until there are no more. After a failure it only takes them, so that nobody waits for ever.
 pub(super) fn work(shared: &Shared, queue: &Receiver<Job>, spent: &Sender<Vec<u8>>) {
-    let mut contexts = Contexts { compressor: Compressor::new(LEVEL_DEFAULT), decompressor: Decompressor::new() };
+    let mut contexts = Contexts {
+        compressor: Compressor::new(LEVEL_DEFAULT),
+        decompressor: Decompressor::new(),
+    };
     for job in queue {
         let end = EndOfJob(shared);
         if !shared.failed.load(Ordering::Acquire) {
@@ -196,7 +226,9 @@ struct EndOfJob<'a>(&'a Shared);
 impl Drop for EndOfJob<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(Error::Other("storing chunks: an encoding thread ended by a defect".to_owned()));
+            self.0.fail(Error::Other(
+                "storing chunks: an encoding thread ended by a defect".to_owned(),
+            ));
         }
         self.0.job_ends();
     }
@@ -204,9 +236,18 @@ impl Drop for EndOfJob<'_> {
 
 fn encode(shared: &Shared, contexts: &mut Contexts, job: &Job) -> Result<()> {
     let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
-    let payload = Payload { codec, bytes: &bytes, plain_bytes: job.bytes.len() };
+    let payload = Payload {
+        codec,
+        bytes: &bytes,
+        plain_bytes: job.bytes.len(),
+    };
     let mut pack = shared.take_pack()?;
-    pack.append(&shared.repository, job, &payload, &mut contexts.decompressor)?;
+    pack.append(
+        &shared.repository,
+        job,
+        &payload,
+        &mut contexts.decompressor,
+    )?;
     shared.chunks_new.fetch_add(1, Ordering::Relaxed);
     shared.give_back(pack)
 }

@@ -32,7 +32,12 @@ impl OpenPack {
         let layout = PackLayout::new(repository.keys(), repository.salt()?);
         let writer = repository.store().begin()?;
         let buffer = layout.header().encode().to_vec();
-        let mut pack = OpenPack { layout, hasher: blake3::Hasher::new(), writer, buffer };
+        let mut pack = OpenPack {
+            layout,
+            hasher: blake3::Hasher::new(),
+            writer,
+            buffer,
+        };
         pack.write()?;
         Ok(pack)
     }
@@ -50,21 +55,31 @@ impl OpenPack {
         payload: &Payload<'_>,
         decompressor: &mut Decompressor,
     ) -> Result<()> {
-        let entry = self.layout.push(job.id, job.kind, payload, &mut self.buffer).map_err(sealing)?;
+        let entry = self
+            .layout
+            .push(job.id, job.kind, payload, &mut self.buffer)
+            .map_err(sealing)?;
         let key = self.layout.key();
-        key.verify_record(repository.keys(), &entry, &self.buffer, decompressor).map_err(sealing)?;
+        key.verify_record(repository.keys(), &entry, &self.buffer, decompressor)
+            .map_err(sealing)?;
         self.write()
     }
 
     /// Writes the trailer and publishes the pack under the hash of its bytes.
     pub(super) fn publish(mut self) -> Result<Published> {
         let layout = self.layout;
-        let finished = layout.finish(&mut Compressor::new(LEVEL_DEFAULT), &mut self.buffer).map_err(sealing)?;
+        let finished = layout
+            .finish(&mut Compressor::new(LEVEL_DEFAULT), &mut self.buffer)
+            .map_err(sealing)?;
         self.hasher.update(&self.buffer);
         self.writer.append(&self.buffer)?;
         let id = ObjectId(*self.hasher.finalize().as_bytes());
         self.writer.publish(&ObjectName::pack(id))?;
-        Ok(Published { id, bytes: finished.bytes, entries: finished.entries })
+        Ok(Published {
+            id,
+            bytes: finished.bytes,
+            entries: finished.entries,
+        })
     }
 
     fn write(&mut self) -> Result<()> {
@@ -76,5 +91,8 @@ impl OpenPack {
 }
 
 fn sealing(source: FormatError) -> Error {
-    Error::Object { object: "new pack".to_owned(), source }
+    Error::Object {
+        object: "new pack".to_owned(),
+        source,
+    }
 }

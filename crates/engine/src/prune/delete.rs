@@ -21,9 +21,16 @@ const BELIEF_MAX: Duration = Duration::from_secs(15 * 60);
 /// Packs deleted between two looks at the condemned lists.
 const DELETE_BATCH: usize = 256;
 
-pub(super) fn condemn(repository: &Repository, plan: &PrunePlan, pruned: &mut Pruned) -> Result<()> {
-    let chosen: Vec<_> =
-        plan.packs.iter().filter(|pack| matches!(pack.fate, PackFate::Condemn | PackFate::Repack)).collect();
+pub(super) fn condemn(
+    repository: &Repository,
+    plan: &PrunePlan,
+    pruned: &mut Pruned,
+) -> Result<()> {
+    let chosen: Vec<_> = plan
+        .packs
+        .iter()
+        .filter(|pack| matches!(pack.fate, PackFate::Condemn | PackFate::Repack))
+        .collect();
     if chosen.is_empty() {
         return Ok(());
     }
@@ -49,8 +56,12 @@ pub(super) fn delete(
     let index = repository.reload_index()?;
     let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
     let reprieved = packs_in_use(&index, &used, &due);
-    let doomed: HashSet<ObjectId> =
-        due.iter().flat_map(|list| &list.record.packs).filter(|pack| !reprieved.contains(pack)).copied().collect();
+    let doomed: HashSet<ObjectId> = due
+        .iter()
+        .flat_map(|list| &list.record.packs)
+        .filter(|pack| !reprieved.contains(pack))
+        .copied()
+        .collect();
     pruned.packs_reprieved = reprieved.len() as u64;
     rewrite_index(repository, &doomed)?;
     delete_packs(repository, &doomed, began, monitor, pruned)?;
@@ -64,15 +75,26 @@ pub(super) fn delete(
 /// Lists older than the grace period, by our clock and by the store's.
 fn due(repository: &Repository, options: &PruneOptions) -> Result<Vec<CondemnedList>> {
     let now = repository.clock().now();
-    let old = |time: SystemTime| options.grace.is_zero() || now.duration_since(time).is_ok_and(|age| age >= options.grace);
+    let old = |time: SystemTime| {
+        options.grace.is_zero()
+            || now
+                .duration_since(time)
+                .is_ok_and(|age| age >= options.grace)
+    };
     let mut lists = repository.condemned()?;
-    lists.retain(|list| old(crate::clock::moment_of(list.record.time)) && list.modified.is_none_or(old));
+    lists.retain(|list| {
+        old(crate::clock::moment_of(list.record.time)) && list.modified.is_none_or(old)
+    });
     Ok(lists)
 }
 
 /// Condemned packs that hold the copy in use of some chunk.
 fn packs_in_use(index: &ChunkIndex, used: &UsedChunks, due: &[CondemnedList]) -> HashSet<ObjectId> {
-    let condemned: HashSet<ObjectId> = due.iter().flat_map(|list| &list.record.packs).copied().collect();
+    let condemned: HashSet<ObjectId> = due
+        .iter()
+        .flat_map(|list| &list.record.packs)
+        .copied()
+        .collect();
     let mut in_use = HashSet::new();
     for (position, place) in index.entries().iter().enumerate() {
         let pack = index.pack(place.pack).id;
@@ -114,7 +136,10 @@ fn without(object: &Index, doomed: &HashSet<ObjectId>) -> (Vec<IndexPack>, Vec<I
             packs.push(old_packs[old]);
             (packs.len() - 1) as u32
         });
-        entries.push(IndexEntry { pack: number, chunk: entry.chunk });
+        entries.push(IndexEntry {
+            pack: number,
+            chunk: entry.chunk,
+        });
     }
     (packs, entries)
 }
@@ -132,11 +157,17 @@ fn delete_packs(
             return Err(Error::Interrupted);
         }
         if began.elapsed() > BELIEF_MAX {
-            return Err(Error::Other("prune took too long to believe what it found first: run it again to go on".to_owned()));
+            return Err(Error::Other(
+                "prune took too long to believe what it found first: run it again to go on"
+                    .to_owned(),
+            ));
         }
         // Another prune may have reprieved a pack meanwhile.
-        let still: HashSet<ObjectId> =
-            repository.condemned()?.into_iter().flat_map(|list| list.record.packs).collect();
+        let still: HashSet<ObjectId> = repository
+            .condemned()?
+            .into_iter()
+            .flat_map(|list| list.record.packs)
+            .collect();
         for pack in batch.iter().filter(|pack| still.contains(pack)) {
             let name = ObjectName::pack(*pack);
             let len = repository.store().stat(&name)?.map_or(0, |info| info.len);
@@ -144,7 +175,11 @@ fn delete_packs(
             pruned.packs_deleted += 1;
             pruned.bytes_deleted += len;
         }
-        let progress = Progress { done: pruned.packs_deleted, total: doomed.len() as u64, ..Progress::default() };
+        let progress = Progress {
+            done: pruned.packs_deleted,
+            total: doomed.len() as u64,
+            ..Progress::default()
+        };
         monitor.progress(Phase::Delete, progress);
     }
     Ok(())

@@ -62,13 +62,21 @@ impl PrunePlan {
 
     /// Bytes that would be copied.
     pub fn bytes_to_repack(&self) -> u64 {
-        self.packs.iter().filter(|pack| pack.fate == PackFate::Repack).map(|pack| pack.used).sum()
+        self.packs
+            .iter()
+            .filter(|pack| pack.fate == PackFate::Repack)
+            .map(|pack| pack.used)
+            .sum()
     }
 }
 
 /// Looks at all snapshots and packs. A snapshot or index that cannot be read ends it: what cannot be understood must not
 /// be taken for unused.
-pub fn plan(repository: &Repository, options: &PruneOptions, monitor: &dyn Monitor) -> Result<PrunePlan> {
+pub fn plan(
+    repository: &Repository,
+    options: &PruneOptions,
+    monitor: &dyn Monitor,
+) -> Result<PrunePlan> {
     let (records, snapshots, runs) = all_records(repository)?;
     let index = repository.reload_index()?;
     let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
@@ -76,11 +84,19 @@ pub fn plan(repository: &Repository, options: &PruneOptions, monitor: &dyn Monit
     let mut packs = list_packs(repository, &index)?;
     let now = repository.clock().now();
     for (pack, modified) in &mut packs {
-        pack.used = pack.number.map_or(0, |number| used_bytes[number.0 as usize]);
+        pack.used = pack
+            .number
+            .map_or(0, |number| used_bytes[number.0 as usize]);
         pack.fate = fate(pack, *modified, now, &index, options);
     }
     let packs = packs.into_iter().map(|(pack, _)| pack).collect();
-    Ok(PrunePlan { packs, snapshots, runs, index, used })
+    Ok(PrunePlan {
+        packs,
+        snapshots,
+        runs,
+        index,
+        used,
+    })
 }
 
 fn used_bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<u64> {
@@ -93,12 +109,24 @@ fn used_bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<u64> {
     bytes
 }
 
-fn list_packs(repository: &Repository, index: &ChunkIndex) -> Result<Vec<(PlannedPack, Option<SystemTime>)>> {
+fn list_packs(
+    repository: &Repository,
+    index: &ChunkIndex,
+) -> Result<Vec<(PlannedPack, Option<SystemTime>)>> {
     let mut packs = Vec::new();
     repository.store().list(Area::Packs, &mut |info| {
         let Some(id) = info.name.id() else { return };
         let number = index.pack_number(&id);
-        packs.push((PlannedPack { id, number, len: info.len, used: 0, fate: PackFate::Stay }, info.modified));
+        packs.push((
+            PlannedPack {
+                id,
+                number,
+                len: info.len,
+                used: 0,
+                fate: PackFate::Stay,
+            },
+            info.modified,
+        ));
     })?;
     packs.sort_by_key(|(pack, _)| pack.id);
     packs.dedup_by_key(|(pack, _)| pack.id);
@@ -112,14 +140,24 @@ fn fate(
     index: &ChunkIndex,
     options: &PruneOptions,
 ) -> PackFate {
-    if pack.number.is_some_and(|number| index.pack(number).condemned) {
+    if pack
+        .number
+        .is_some_and(|number| index.pack(number).condemned)
+    {
         return PackFate::Condemned;
     }
-    if pack.used.saturating_mul(100) >= pack.len.saturating_mul(u64::from(options.repack_below_percent)) && pack.used > 0 {
+    if pack.used.saturating_mul(100)
+        >= pack
+            .len
+            .saturating_mul(u64::from(options.repack_below_percent))
+        && pack.used > 0
+    {
         return PackFate::Stay;
     }
     // A clock that jumped back makes packs look older than now: they count as young.
-    let age = modified.map_or(Duration::MAX, |modified| now.duration_since(modified).unwrap_or(Duration::ZERO));
+    let age = modified.map_or(Duration::MAX, |modified| {
+        now.duration_since(modified).unwrap_or(Duration::ZERO)
+    });
     match pack.used {
         0 if age < options.grace => PackFate::Young,
         0 => PackFate::Condemn,
@@ -133,13 +171,22 @@ pub(super) fn all_records(repository: &Repository) -> Result<(Vec<Named>, usize,
     let (runs, damaged_runs) = repository.runs_readable()?;
     damaged.extend(damaged_runs);
     if let Some((name, error)) = damaged.pop() {
-        return Err(Error::Other(format!("prune refuses while {name} cannot be read ({error}): run bale check")));
+        return Err(Error::Other(format!(
+            "prune refuses while {name} cannot be read ({error}): run bale check"
+        )));
     }
     let again = repository.list(Area::Snapshots)?.len();
     if again < snapshots.len() {
-        let text = format!("prune refuses: the store listed {} snapshots, then {again}", snapshots.len());
+        let text = format!(
+            "prune refuses: the store listed {} snapshots, then {again}",
+            snapshots.len()
+        );
         return Err(Error::Other(text));
     }
     let counts = (snapshots.len(), runs.len());
-    Ok((snapshots.into_iter().chain(runs).collect(), counts.0, counts.1))
+    Ok((
+        snapshots.into_iter().chain(runs).collect(),
+        counts.0,
+        counts.1,
+    ))
 }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::pack::ChunkWriter;
 use crate::repository::Repository;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub(super) fn repack(
@@ -18,9 +19,13 @@ pub(super) fn repack(
     if total == 0 {
         return Ok(());
     }
-    let chosen: std::collections::HashSet<_> =
-        plan.packs.iter().filter(|pack| pack.fate == PackFate::Repack).filter_map(|pack| pack.number).collect();
-    let writer = ChunkWriter::start(repository.clone())?;
+    let chosen: HashSet<_> = plan
+        .packs
+        .iter()
+        .filter(|pack| pack.fate == PackFate::Repack)
+        .filter_map(|pack| pack.number)
+        .collect();
+    let writer = ChunkWriter::start(repository.clone(), HashSet::new(), false)?;
     for (position, place) in plan.index.entries().iter().enumerate() {
         if !plan.used.is_used(position) || !chosen.contains(&place.pack) {
             continue;
@@ -31,7 +36,11 @@ pub(super) fn repack(
         let bytes = repository.read_chunk_uncached(&place.chunk.id, place.chunk.kind)?;
         writer.store_again(place.chunk.kind, place.chunk.id, bytes.into())?;
         pruned.bytes_repacked += u64::from(place.chunk.sealed_bytes);
-        let progress = Progress { bytes_done: pruned.bytes_repacked, bytes_total: total, ..Progress::default() };
+        let progress = Progress {
+            bytes_done: pruned.bytes_repacked,
+            bytes_total: total,
+            ..Progress::default()
+        };
         monitor.progress(Phase::Repack, progress);
     }
     writer.finish()?;

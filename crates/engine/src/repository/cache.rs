@@ -28,7 +28,9 @@ impl ChunkCache {
         self.bytes += bytes.len();
         self.chunks.push_back((id, bytes));
         while self.bytes > CHUNK_CACHE_BYTES {
-            let Some((_, oldest)) = self.chunks.pop_front() else { break };
+            let Some((_, oldest)) = self.chunks.pop_front() else {
+                break;
+            };
             self.bytes -= oldest.len();
         }
     }

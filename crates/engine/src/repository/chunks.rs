@@ -2,6 +2,7 @@
 
 use super::Repository;
 use super::opening::object_error;
+use crate::catalog::{BoxError, SegmentSource};
 use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, Place};
 use crate::pack::Published;
@@ -36,7 +37,10 @@ impl Repository {
             }
         }
         for list in self.condemned()? {
-            list.record.packs.iter().for_each(|pack| index.condemn(pack));
+            list.record
+                .packs
+                .iter()
+                .for_each(|pack| index.condemn(pack));
         }
         Ok(self.keep_index(index))
     }
@@ -50,7 +54,10 @@ impl Repository {
             }
         }
         for list in self.condemned().unwrap_or_default() {
-            list.record.packs.iter().for_each(|pack| index.condemn(pack));
+            list.record
+                .packs
+                .iter()
+                .for_each(|pack| index.condemn(pack));
         }
         Ok(self.keep_index(index))
     }
@@ -74,14 +81,24 @@ impl Repository {
         let mut entries = Vec::new();
         for pack in published {
             let number = u32::try_from(packs.len()).expect("few packs an index object");
-            packs.push(IndexPack { id: pack.id, bytes: pack.bytes });
-            entries.extend(pack.entries.iter().map(|chunk| IndexEntry { pack: number, chunk: *chunk }));
+            packs.push(IndexPack {
+                id: pack.id,
+                bytes: pack.bytes,
+            });
+            entries.extend(pack.entries.iter().map(|chunk| IndexEntry {
+                pack: number,
+                chunk: *chunk,
+            }));
         }
         self.write_index_object(&packs, entries)
     }
 
     /// Seals and stores an index object; tells its length before sealing. Nothing is written for no chunks.
-    pub fn write_index_object(&self, packs: &[IndexPack], mut entries: Vec<IndexEntry>) -> Result<u64> {
+    pub fn write_index_object(
+        &self,
+        packs: &[IndexPack],
+        mut entries: Vec<IndexEntry>,
+    ) -> Result<u64> {
         if entries.is_empty() {
             return Ok(0);
         }
@@ -96,7 +113,10 @@ impl Repository {
             return Ok(bytes);
         }
         let bytes = self.read_chunk_uncached(id, kind)?;
-        self.cache.lock().expect("holders do not panic").put(*id, bytes.clone());
+        self.cache
+            .lock()
+            .expect("holders do not panic")
+            .put(*id, bytes.clone());
         Ok(bytes)
     }
 
@@ -122,19 +142,30 @@ impl Repository {
         let name = ObjectName::pack(pack);
         let what = || format!("chunk {} in {name}", place.chunk.id.short());
         if place.chunk.kind != kind {
-            return Err(Error::Other(format!("{}: of kind {:?}, not {kind:?}", what(), place.chunk.kind)));
+            return Err(Error::Other(format!(
+                "{}: of kind {:?}, not {kind:?}",
+                what(),
+                place.chunk.kind
+            )));
         }
         let key = self.pack_key(pack)?;
         let range = place.chunk.range();
         let mut record = vec![0; (range.end - range.start) as usize];
         self.store.read_at(&name, range.start, &mut record)?;
-        let plain = DECOMPRESSOR.with_borrow_mut(|contexts| key.open_chunk(&self.keys, &place.chunk, &record, contexts));
+        let plain = DECOMPRESSOR.with_borrow_mut(|contexts| {
+            key.open_chunk(&self.keys, &place.chunk, &record, contexts)
+        });
         plain.map(Bytes::from).map_err(object_error(what()))
     }
 
     /// The key of a pack, from the salt in its header.
     pub fn pack_key(&self, pack: ObjectId) -> Result<PackKey> {
-        if let Some(key) = self.pack_keys.lock().expect("holders do not panic").get(&pack) {
+        if let Some(key) = self
+            .pack_keys
+            .lock()
+            .expect("holders do not panic")
+            .get(&pack)
+        {
             return Ok(key.clone());
         }
         let name = ObjectName::pack(pack);
@@ -151,6 +182,22 @@ impl Repository {
     }
 }
 
+/// Hands catalog segments to readers.
+struct Segments(Arc<Repository>);
+
+impl SegmentSource for Segments {
+    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
+        Ok(self.0.read_chunk_uncached(id, ChunkKind::Segment)?)
+    }
+}
+
+impl Repository {
+    /// Where catalogs read their segments.
+    pub fn segment_source(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
+        Arc::new(Segments(self.clone()))
+    }
+}
+
 /// Pack keys kept, about 1 KB each.
 const PACK_KEYS_MAX: usize = 4096;
 
@@ -160,8 +207,14 @@ thread_local! {
 }
 
 fn add_all(index: &mut ChunkIndex, object: &Index) {
-    let numbers: Vec<_> = object.packs().map(|pack| index.add_pack(pack.id, pack.bytes)).collect();
+    let numbers: Vec<_> = object
+        .packs()
+        .map(|pack| index.add_pack(pack.id, pack.bytes))
+        .collect();
     for entry in object.iter() {
-        index.add(Place { pack: numbers[entry.pack as usize], chunk: entry.chunk });
+        index.add(Place {
+            pack: numbers[entry.pack as usize],
+            chunk: entry.chunk,
+        });
     }
 }

@@ -4,9 +4,9 @@ use super::opening::object_error;
 use super::{Named, Repository};
 use crate::error::{Error, Result};
 use crate::store::{Area, ObjectInfo, ObjectName};
+use bale_format::Condemned;
 use bale_format::limits::OBJECT_PLAIN_BYTES_MAX;
 use bale_format::sealed::{OBJECT_BYTES_MAX, ObjectType};
-use bale_format::snapshot::Condemned;
 use bale_format::{ObjectId, Snapshot};
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -53,19 +53,29 @@ impl Repository {
     }
 
     fn read_record(&self, name: &ObjectName) -> Result<Snapshot> {
-        let object_type = if name.area == Area::Runs { ObjectType::Run } else { ObjectType::Snapshot };
+        let object_type = if name.area == Area::Runs {
+            ObjectType::Run
+        } else {
+            ObjectType::Snapshot
+        };
         let json = self.read_sealed(name, object_type)?;
         Snapshot::from_json(&json).map_err(object_error(name.to_string()))
     }
 
     /// Writes a snapshot: the step that makes a backup visible.
     pub fn write_snapshot(&self, snapshot: &Snapshot) -> Result<ObjectId> {
-        self.write_sealed(ObjectType::Snapshot, &snapshot.to_json(), ObjectName::snapshot)
+        self.write_sealed(
+            ObjectType::Snapshot,
+            &snapshot.to_json()?,
+            ObjectName::snapshot,
+        )
     }
 
     /// Writes what an unfinished run has finished so far.
     pub fn write_run(&self, run: [u8; 16], snapshot: &Snapshot) -> Result<ObjectId> {
-        self.write_sealed(ObjectType::Run, &snapshot.to_json(), |id| ObjectName::run(run, id))
+        self.write_sealed(ObjectType::Run, &snapshot.to_json()?, |id| {
+            ObjectName::run(run, id)
+        })
     }
 
     /// Removes a snapshot. Its chunks stay until a prune.
@@ -79,8 +89,13 @@ impl Repository {
         for info in self.list(Area::Condemned)? {
             match self.read_sealed(&info.name, ObjectType::Condemned) {
                 Ok(json) => {
-                    let record = Condemned::from_json(&json).map_err(object_error(info.name.to_string()))?;
-                    lists.push(CondemnedList { name: info.name, record, modified: info.modified });
+                    let record =
+                        Condemned::from_json(&json).map_err(object_error(info.name.to_string()))?;
+                    lists.push(CondemnedList {
+                        name: info.name,
+                        record,
+                        modified: info.modified,
+                    });
                 }
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
@@ -91,14 +106,19 @@ impl Repository {
 
     /// Condemns packs.
     pub fn condemn(&self, packs: Vec<ObjectId>) -> Result<ObjectId> {
-        let record = Condemned { version: 1, time: self.clock().time(), packs };
-        self.write_sealed(ObjectType::Condemned, &record.to_json(), ObjectName::condemned)
+        let record = Condemned::new(self.clock().time(), packs);
+        self.write_sealed(
+            ObjectType::Condemned,
+            &record.to_json()?,
+            ObjectName::condemned,
+        )
     }
 
     /// Packs that are in the store now and not condemned.
     pub fn packs_lasting_now(&self) -> Result<HashSet<ObjectId>> {
         let mut packs: HashSet<ObjectId> = HashSet::new();
-        self.store.list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
+        self.store
+            .list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
         for list in self.condemned()? {
             list.record.packs.iter().for_each(|pack| {
                 packs.remove(pack);
@@ -119,7 +139,9 @@ impl Repository {
     /// Reads, opens and checks a sealed object.
     pub fn read_sealed(&self, name: &ObjectName, object_type: ObjectType) -> Result<Vec<u8>> {
         let bytes = self.store.get(name, OBJECT_BYTES_MAX as u64)?;
-        self.keys.open_object(object_type, &bytes, OBJECT_PLAIN_BYTES_MAX).map_err(object_error(name.to_string()))
+        self.keys
+            .open_object(object_type, &bytes, OBJECT_PLAIN_BYTES_MAX)
+            .map_err(object_error(name.to_string()))
     }
 
     /// Seals and stores an object under the hash of its bytes; tells its id.
@@ -129,7 +151,10 @@ impl Repository {
         plain: &[u8],
         name: impl FnOnce(ObjectId) -> ObjectName,
     ) -> Result<ObjectId> {
-        let sealed = self.keys.seal_object(object_type, plain, self.salt()?).map_err(object_error("new object"))?;
+        let sealed = self
+            .keys
+            .seal_object(object_type, plain, self.salt()?)
+            .map_err(object_error("new object"))?;
         let id = ObjectId(*blake3::hash(&sealed).as_bytes());
         self.store.put(&name(id), &sealed)?;
         Ok(id)

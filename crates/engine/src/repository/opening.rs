@@ -1,11 +1,13 @@
 //! Making and opening a repository, and its key slots.
 
-use super::{Environment, Repository, make_private_dir};
+use super::{Environment, Repository, draw, make_private_dir};
 use crate::error::{Error, Result};
 use crate::store::{Area, ObjectName, Store};
-use bale_format::config::Config;
-use bale_format::key_slot::{KeySlot, RECOVERY_KEY_BYTES, SlotKind, SlotSecret};
+use bale_format::config::{Access, Config, UnverifiedConfig};
+use bale_format::error::FormatError;
+use bale_format::key_slot::{KeySlot, PasswordCost, Secret as SlotSecret, SlotKind};
 use bale_format::keys::{Keys, RootKey};
+use bale_format::recovery::RecoveryKey;
 use bale_format::{ObjectId, RepositoryId};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -23,15 +25,15 @@ pub enum Secret {
     Password(String),
     /// The bytes of a key file.
     KeyFile(Vec<u8>),
-    /// The secret of a recovery key.
-    Recovery([u8; RECOVERY_KEY_BYTES]),
+    /// A printed recovery key.
+    Recovery(RecoveryKey),
 }
 
 impl Secret {
     /// The content of a key file; one that holds a recovery key as it was printed counts as that.
     pub fn key_file(bytes: Vec<u8>) -> Secret {
         let text = std::str::from_utf8(&bytes).ok();
-        match text.and_then(|text| bale_format::key_slot::parse_recovery_key(text).ok()) {
+        match text.and_then(|text| RecoveryKey::from_text(text).ok()) {
             Some(recovery) => Secret::Recovery(recovery),
             None => Secret::KeyFile(bytes),
         }
@@ -49,7 +51,7 @@ impl Secret {
         match self {
             Secret::Password(password) => SlotSecret::Password(password.as_bytes()),
             Secret::KeyFile(bytes) => SlotSecret::KeyFile(bytes),
-            Secret::Recovery(secret) => SlotSecret::Recovery(secret),
+            Secret::Recovery(key) => SlotSecret::Recovery(key),
         }
     }
 }
@@ -72,7 +74,7 @@ pub struct SlotInfo {
     /// For people.
     pub label: String,
     /// Seconds since 1970.
-    pub created: u64,
+    pub created: i64,
     /// The one that opened this repository.
     pub current: bool,
 }
@@ -87,39 +89,76 @@ pub struct Made {
 
 impl Repository {
     /// Makes a repository with the given slots and one for a recovery key. Keys first, `config` last.
-    pub fn init(store: Arc<dyn Store>, slots: Vec<NewSlot>, environment: Environment) -> Result<Made> {
+    pub fn init(
+        store: Arc<dyn Store>,
+        slots: Vec<NewSlot>,
+        environment: Environment,
+    ) -> Result<Made> {
         if store.stat(&ObjectName::config())?.is_some() {
             return Err(Error::RepositoryExists(store.place()));
         }
-        let (mut root, mut id, mut recovery) = ([0; 32], [0; 16], [0; RECOVERY_KEY_BYTES]);
-        environment.random.fill(&mut root);
-        environment.random.fill(&mut id);
-        environment.random.fill(&mut recovery);
-        let root = RootKey::from_bytes(root);
+        let random = &*environment.random;
+        let root = RootKey::from_bytes(draw(random)?);
+        let id: [u8; 16] = draw(random)?;
+        let recovery = RecoveryKey::from_bytes(draw(random)?);
         let keys = Keys::derive(&root, RepositoryId(id));
         let config = Config::new(RepositoryId(id), created(&environment));
-        let mut repository = Repository::assemble(store, keys, config, environment, ObjectId::default());
+        let mut repository =
+            Repository::assemble(store, keys, config, environment, ObjectId::default());
         for slot in slots {
             repository.slot = repository.add_slot(&root, &slot)?;
         }
+        let text = recovery.to_text();
         let label = "recovery key".to_owned();
-        repository.add_slot(&root, &NewSlot { secret: Secret::Recovery(recovery), label })?;
-        let bytes = repository.config.encode(&repository.keys);
+        repository.add_slot(
+            &root,
+            &NewSlot {
+                secret: Secret::Recovery(recovery),
+                label,
+            },
+        )?;
+        let bytes = repository
+            .config
+            .encode(&repository.keys)
+            .map_err(object_error("new config"))?;
         repository.store.put(&ObjectName::config(), &bytes)?;
-        Ok(Made { repository, recovery_key: bale_format::key_slot::format_recovery_key(&recovery) })
+        Ok(Made {
+            repository,
+            recovery_key: text.to_string(),
+        })
     }
 
     /// Opens a repository with a secret.
-    pub fn open(store: Arc<dyn Store>, secret: &Secret, environment: Environment) -> Result<Repository> {
-        let config_bytes = read_config(&*store)?;
-        let config = Config::decode(&config_bytes).map_err(object_error("config"))?;
-        let (slot, root) = find_slot(&*store, config.repository, secret)?;
-        let keys = Keys::derive(&root, config.repository);
-        Config::verify(&config_bytes, &keys).map_err(object_error("config"))?;
+    pub fn open(
+        store: Arc<dyn Store>,
+        secret: &Secret,
+        environment: Environment,
+    ) -> Result<Repository> {
+        let bytes = read_config(&*store)?;
+        let config = UnverifiedConfig::decode(&bytes).map_err(object_error("config"))?;
+        let (slot, root) = find_slot(&*store, config.repository(), secret)?;
+        let keys = Keys::derive(&root, config.repository());
+        let config = config.verify(&keys).map_err(object_error("config"))?;
+        config
+            .check_access(Access::Read)
+            .map_err(object_error("config"))?;
         Ok(Repository::assemble(store, keys, config, environment, slot))
     }
 
-    fn assemble(store: Arc<dyn Store>, keys: Keys, config: Config, environment: Environment, slot: ObjectId) -> Repository {
+    /// Refuses what this program does not know how to do to this repository.
+    pub fn check_access(&self, access: Access) -> Result<()> {
+        self.config
+            .check_access(access)
+            .map_err(object_error("config"))
+    }
+
+    fn assemble(
+        store: Arc<dyn Store>,
+        keys: Keys,
+        config: Config,
+        environment: Environment,
+        slot: ObjectId,
+    ) -> Repository {
         Repository {
             store,
             keys,
@@ -140,23 +179,33 @@ impl Repository {
 
     /// Adds a slot for a fresh recovery key and tells the key.
     pub fn add_recovery_key(&self, secret: &Secret, label: &str) -> Result<(ObjectId, String)> {
-        let mut recovery = [0; RECOVERY_KEY_BYTES];
-        self.random().fill(&mut recovery);
-        let new = NewSlot { secret: Secret::Recovery(recovery), label: label.to_owned() };
-        let id = self.add_key(secret, &new)?;
-        Ok((id, bale_format::key_slot::format_recovery_key(&recovery)))
+        let recovery = RecoveryKey::from_bytes(draw(self.random())?);
+        let text = recovery.to_text().to_string();
+        let new = NewSlot {
+            secret: Secret::Recovery(recovery),
+            label: label.to_owned(),
+        };
+        Ok((self.add_key(secret, &new)?, text))
     }
 
     /// Removes a slot by the beginning of its id; the last one stays.
     pub fn remove_key(&self, prefix: &str) -> Result<ObjectId> {
         let slots = self.list_keys()?;
-        let matching: Vec<_> = slots.iter().filter(|slot| slot.id.to_string().starts_with(prefix)).collect();
+        let matching: Vec<_> = slots
+            .iter()
+            .filter(|slot| slot.id.to_string().starts_with(prefix))
+            .collect();
         let [slot] = matching[..] else {
-            let text = format!("{} keys match {prefix:?} (bale key list shows them)", matching.len());
+            let text = format!(
+                "{} keys match {prefix:?} (bale key list shows them)",
+                matching.len()
+            );
             return Err(Error::Other(text));
         };
         if slots.len() == 1 {
-            return Err(Error::Other("this is the only key: without it nobody could read the backups".to_owned()));
+            return Err(Error::Other(
+                "this is the only key: without it nobody could read the backups".to_owned(),
+            ));
         }
         self.store.delete(&ObjectName::key(slot.id))?;
         Ok(slot.id)
@@ -169,7 +218,7 @@ impl Repository {
             let slot = read_slot(&*self.store, id)?;
             slots.push(SlotInfo {
                 id,
-                kind: slot.kind().name(),
+                kind: kind_name(slot.kind()),
                 label: slot.label().to_owned(),
                 created: slot.created(),
                 current: id == self.slot,
@@ -180,14 +229,13 @@ impl Repository {
     }
 
     fn add_slot(&self, root: &RootKey, new: &NewSlot) -> Result<ObjectId> {
-        let slot = KeySlot::create(
-            &new.secret.as_slot_secret(),
-            root,
-            self.id(),
-            &new.label,
-            created(&self.environment),
-            self.salt(),
-        );
+        let slot = bale_format::key_slot::NewSlot {
+            label: &new.label,
+            created: created(&self.environment),
+            salt: self.salt()?,
+            cost: PasswordCost::default(),
+        };
+        let slot = KeySlot::create(root, self.id(), new.secret.as_slot_secret(), &slot);
         let bytes = slot.map_err(object_error("new key slot"))?.encode();
         let id = ObjectId(*blake3::hash(&bytes).as_bytes());
         self.store.put(&ObjectName::key(id), &bytes)?;
@@ -195,20 +243,30 @@ impl Repository {
     }
 }
 
-fn created(environment: &Environment) -> u64 {
-    u64::try_from(environment.clock.now().seconds).unwrap_or(0)
+fn created(environment: &Environment) -> i64 {
+    environment.clock.time().seconds
+}
+
+fn kind_name(kind: SlotKind) -> &'static str {
+    match kind {
+        SlotKind::Password => "password",
+        SlotKind::KeyFile => "keyfile",
+        SlotKind::Recovery => "recovery",
+    }
 }
 
 fn read_config(store: &dyn Store) -> Result<Vec<u8>> {
     match store.get(&ObjectName::config(), CONFIG_BYTES_MAX) {
-        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Err(Error::NoRepository(store.place())),
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::NoRepository(store.place()))
+        }
         other => Ok(other?),
     }
 }
 
 fn slot_ids(store: &dyn Store) -> Result<Vec<ObjectId>> {
     let mut ids = Vec::new();
-    store.list(Area::Keys, &mut |info| ids.extend(info.name.object_id()))?;
+    store.list(Area::Keys, &mut |info| ids.extend(info.name.id()))?;
     Ok(ids)
 }
 
@@ -219,7 +277,11 @@ fn read_slot(store: &dyn Store, id: ObjectId) -> Result<KeySlot> {
 }
 
 /// Tries the slots of the secret's kind. A slot that cannot be read does not hide the others.
-fn find_slot(store: &dyn Store, repository: RepositoryId, secret: &Secret) -> Result<(ObjectId, RootKey)> {
+fn find_slot(
+    store: &dyn Store,
+    repository: RepositoryId,
+    secret: &Secret,
+) -> Result<(ObjectId, RootKey)> {
     let mut trouble = None;
     for id in slot_ids(store)?.into_iter().take(SLOTS_TRIED_MAX) {
         let slot = match read_slot(store, id) {
@@ -230,9 +292,9 @@ fn find_slot(store: &dyn Store, repository: RepositoryId, secret: &Secret) -> Re
                 continue;
             }
         };
-        match slot.open(&secret.as_slot_secret(), repository) {
+        match slot.open(repository, secret.as_slot_secret()) {
             Ok(root) => return Ok((id, root)),
-            Err(bale_format::error::FormatError::WrongKey) => {}
+            Err(FormatError::WrongKey) => {}
             Err(error) => {
                 trouble.get_or_insert(object_error(ObjectName::key(id).to_string())(error));
             }
@@ -241,7 +303,9 @@ fn find_slot(store: &dyn Store, repository: RepositoryId, secret: &Secret) -> Re
     Err(trouble.unwrap_or(Error::WrongKey))
 }
 
-pub(super) fn object_error(object: impl Into<String>) -> impl FnOnce(bale_format::error::FormatError) -> Error {
+pub(super) fn object_error(
+    object: impl Into<String>,
+) -> impl FnOnce(bale_format::error::FormatError) -> Error {
     let object = object.into();
     move |source| Error::Object { object, source }
 }

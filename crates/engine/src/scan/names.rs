@@ -262,3 +262,52 @@ impl Run {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: u64) -> String {
+        format!("{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    #[test]
+    fn names_of_many_runs_come_back_sorted_and_complete() {
+        let mut sorter = Sorter::new(Path::new("/tmp"));
+        let mut names = Names::default();
+        let mut model = Vec::new();
+        for number in 0..40_000u64 {
+            names.push(name(number).as_bytes(), number);
+            model.push((name(number).into_bytes(), number));
+            if number % 3_000 == 2_999 {
+                sorter.spill(&mut names).unwrap();
+                assert!(names.items.is_empty());
+            }
+        }
+        model.sort();
+        let mut sorted = sorter.finish(names).unwrap();
+        assert!(matches!(sorted, SortedNames::Runs(_)));
+        let mut all = Names::default();
+        while sorted.take(777, &mut all).unwrap() {}
+        let all: Vec<_> = (0..all.items.len())
+            .map(|at| (all.get(at).to_vec(), all.items[at].inode))
+            .collect();
+        assert!(all == model);
+    }
+
+    #[test]
+    fn longest_names_cross_the_ends_of_buffers() {
+        let mut sorter = Sorter::new(Path::new("/tmp"));
+        let mut names = Names::default();
+        let long = |number: u64| format!("{number:0255}");
+        for number in (0..1000).rev() {
+            names.push(long(number).as_bytes(), number);
+        }
+        sorter.spill(&mut names).unwrap();
+        let mut sorted = sorter.finish(names).unwrap();
+        let mut all = Names::default();
+        sorted.take(usize::MAX, &mut all).unwrap();
+        assert_eq!(all.items.len(), 1000);
+        assert!((0..1000).all(|at| all.get(at as usize) == long(at).as_bytes()));
+    }
+}

@@ -4,7 +4,7 @@ use super::directory::{Directory, DirectoryFd, FdCache, identity_of};
 use super::filesystems::Filesystems;
 use super::list::{ListedNames, list};
 use super::names::Names;
-use super::pending::Reach;
+use super::pending::{Overflow, Reach};
 use super::sources::Sources;
 use super::stat::{
     Part, Rules, Statted, entry_of, mount_of, names_of_marks, names_of_node, reach_of_node, stat_at,
@@ -79,7 +79,9 @@ impl Scanner {
         };
         let source_mount = rules.one_file_system.then_some(mount);
         let reach = reach_of_node(sources.root(), source_mount);
-        let window = Window::new(vec![ScanItem::Entries(batch)], Visit { directory, reach });
+        let overflow = Overflow::new(&options.spill_directory);
+        let first = vec![ScanItem::Entries(batch)];
+        let window = Window::new(first, Visit { directory, reach }, overflow);
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 window,
@@ -271,6 +273,15 @@ impl Shared {
         let (id, done) = match task {
             Task::List { id, visit } => (id, self.list(visit)),
             Task::Part { id, large } => (id, self.part(large)),
+            Task::Lost {
+                id,
+                directory,
+                error,
+            } => {
+                let path = Bytes::from(directory.path());
+                let items = unreadable(&path, "remember what is in", error);
+                (id, Done::only(items, None, directory))
+            }
         };
         let mut state = self.lock();
         state.window.done(id, done);
@@ -346,13 +357,7 @@ impl Shared {
             Ok(fd) => self.stat(&visit, &fd, path, names, items, Some(id)),
             Err(error) => {
                 items.extend(unreadable(&path, "list", error));
-                Done::Entries {
-                    items,
-                    bytes: 0,
-                    subdirectories: Vec::new(),
-                    of: Some(id),
-                    directory: visit.directory,
-                }
+                Done::only(items, Some(id), visit.directory)
             }
         }
     }
@@ -407,13 +412,7 @@ fn not_entered(visit: Visit, path: &Bytes, error: io::Error) -> Done {
     } else {
         unreadable(path, "enter", error)
     };
-    Done::Entries {
-        items,
-        bytes: 0,
-        subdirectories: Vec::new(),
-        of: None,
-        directory: visit.directory,
-    }
+    Done::only(items, None, visit.directory)
 }
 
 fn unreadable(path: &Bytes, action: &'static str, error: io::Error) -> Vec<ScanItem> {

@@ -7,10 +7,11 @@
 
 use super::directory::Directory;
 use super::names::SortedNames;
-use super::pending::{Pending, Reach, Subdirectory};
+use super::pending::{Overflow, Pending, Reach, Subdirectory};
 use super::{ScanItem, WINDOW_BYTES_MAX, WINDOW_TASKS_MAX};
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
 /// A directory on its way through the window.
@@ -26,6 +27,12 @@ pub(super) enum Task {
     List { id: u64, visit: Visit },
     /// Cut the next part from a large directory and stat it.
     Part { id: u64, large: Box<Large> },
+    /// Say that subdirectories which waited in a file cannot be read back.
+    Lost {
+        id: u64,
+        directory: Arc<Directory>,
+        error: io::Error,
+    },
 }
 
 /// A directory with more names than one batch holds.
@@ -57,6 +64,19 @@ pub(super) enum Done {
     },
 }
 
+impl Done {
+    /// Nothing but these items.
+    pub(super) fn only(items: Vec<ScanItem>, of: Option<u64>, directory: Arc<Directory>) -> Done {
+        Done::Entries {
+            items,
+            bytes: 0,
+            subdirectories: Vec::new(),
+            of,
+            directory,
+        }
+    }
+}
+
 enum Item {
     /// Where everything begins.
     Root(Visit),
@@ -81,6 +101,7 @@ pub(super) struct Window {
     bytes: usize,
     tasks: usize,
     next_id: u64,
+    overflow: Overflow,
 }
 
 /// What stands at the front.
@@ -93,7 +114,7 @@ pub(super) enum Front {
 
 impl Window {
     /// Begins with what is ready and the first directory.
-    pub(super) fn new(items: Vec<ScanItem>, root: Visit) -> Window {
+    pub(super) fn new(items: Vec<ScanItem>, root: Visit, overflow: Overflow) -> Window {
         let ready = Item::Ready {
             items,
             bytes: 0,
@@ -104,6 +125,7 @@ impl Window {
             bytes: 0,
             tasks: 1,
             next_id: 1,
+            overflow,
         }
     }
 
@@ -112,7 +134,8 @@ impl Window {
         let full = self.bytes >= WINDOW_BYTES_MAX || self.tasks >= WINDOW_TASKS_MAX;
         let reach = if full { 1 } else { self.items.len() };
         let at = self.items.iter().take(reach).position(Item::has_work)?;
-        let id = self.new_id();
+        self.next_id += 1;
+        let id = self.next_id;
         self.tasks += 1;
         match &mut self.items[at] {
             Item::Root(visit) => {
@@ -128,13 +151,23 @@ impl Window {
             Item::Subdirectories {
                 directory, pending, ..
             } => {
-                let next = pending.pop()?;
-                let visit = Visit {
-                    directory: directory.child(next.name, next.identity),
-                    reach: next.reach,
+                let task = match pending.pop(&mut self.overflow) {
+                    Ok(next) => {
+                        let next = next?;
+                        let visit = Visit {
+                            directory: directory.child(next.name, next.identity),
+                            reach: next.reach,
+                        };
+                        Task::List { id, visit }
+                    }
+                    Err(error) => Task::Lost {
+                        id,
+                        directory: directory.clone(),
+                        error,
+                    },
                 };
                 self.items.insert(at, Item::Working(id));
-                Some(Task::List { id, visit })
+                Some(task)
             }
             Item::Working(_) | Item::Ready { .. } => None,
         }
@@ -215,7 +248,7 @@ impl Window {
                 |item: &Item| matches!(item, Item::Subdirectories { of: it, .. } if *it == of);
             let at = self.position(is_it);
             if let Item::Subdirectories { pending, .. } = &mut self.items[at] {
-                pending.append(subdirectories);
+                pending.append(subdirectories, &mut self.overflow);
             }
         }
         items
@@ -229,7 +262,8 @@ impl Window {
         subdirectories: Vec<Subdirectory>,
     ) {
         if !subdirectories.is_empty() {
-            let pending = Pending::new(subdirectories);
+            let mut pending = Pending::default();
+            pending.append(subdirectories, &mut self.overflow);
             let item = Item::Subdirectories {
                 of,
                 directory,

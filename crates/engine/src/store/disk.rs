@@ -10,8 +10,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+mod direct;
 mod os;
 
+pub use direct::{WRITER_BYTES_KEPT_MAX, WRITER_BYTES_MAX};
 pub use os::OsDisk;
 
 /// What a new file is for.

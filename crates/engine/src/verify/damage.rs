@@ -5,9 +5,9 @@ use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::used::xattrs_chunk;
-use bale_format::pieces::{PieceList, PieceNode};
-use bale_format::segment::Segment;
 use bale_format::chunk::ChunkKind;
+use bale_format::pieces::{Piece, PieceList};
+use bale_format::segment::Segment;
 use bale_format::{ChunkId, Content, Entry, ObjectId};
 use std::collections::HashSet;
 
@@ -41,7 +41,10 @@ pub(super) struct Findings {
 
 impl Findings {
     pub(super) fn damage(&mut self, what: impl Into<String>, text: impl Into<String>) {
-        self.report.damage.push(Damage { what: what.into(), text: text.into() });
+        self.report.damage.push(Damage {
+            what: what.into(),
+            text: text.into(),
+        });
     }
 
     pub(super) fn bad_chunk(&mut self, id: ChunkId, text: impl Into<String>) {
@@ -53,7 +56,11 @@ impl Findings {
     fn lost(&mut self, snapshot: ObjectId, path: Vec<u8>, text: &str) {
         self.report.lost_count += 1;
         if self.report.lost.len() < LOST_PATHS_LISTED_MAX {
-            self.report.lost.push(LostPath { snapshot, path, text: text.to_owned() });
+            self.report.lost.push(LostPath {
+                snapshot,
+                path,
+                text: text.to_owned(),
+            });
         }
     }
 }
@@ -74,7 +81,10 @@ pub(super) fn name_lost_paths(
                 return Err(Error::Interrupted);
             }
             if findings.bad_chunks.contains(&segment.id) {
-                let text = format!("{} rows of the catalog from here on cannot be read", segment.rows);
+                let text = format!(
+                    "{} rows of the catalog from here on cannot be read",
+                    segment.rows
+                );
                 let first = bale_format::entry::join(&segment.first.parent, &segment.first.name);
                 findings.lost(*id, first, &text);
                 continue;
@@ -85,14 +95,27 @@ pub(super) fn name_lost_paths(
     Ok(())
 }
 
-fn name_lost_in_segment(repository: &Repository, snapshot: ObjectId, segment: &ChunkId, findings: &mut Findings) {
-    let Ok(bytes) = repository.read_chunk_uncached(segment, ChunkKind::Segment) else { return };
-    let Ok(segment) = Segment::decode(bytes) else { return };
-    for entry in segment.entries().filter_map(std::result::Result::ok) {
+fn name_lost_in_segment(
+    repository: &Repository,
+    snapshot: ObjectId,
+    segment: &ChunkId,
+    findings: &mut Findings,
+) {
+    let Ok(bytes) = repository.read_chunk_uncached(segment, ChunkKind::Segment) else {
+        return;
+    };
+    let Ok(segment) = Segment::decode(&bytes) else {
+        return;
+    };
+    for entry in segment.entries(0..segment.rows()) {
         if needs_bad_chunk(repository, &entry, &findings.bad_chunks) {
             findings.lost(snapshot, entry.path(), "its content is damaged or missing");
         } else if xattrs_chunk(&entry.xattrs).is_some_and(|id| findings.bad_chunks.contains(&id)) {
-            findings.lost(snapshot, entry.path(), "its extended attributes are damaged or missing");
+            findings.lost(
+                snapshot,
+                entry.path(),
+                "its extended attributes are damaged or missing",
+            );
         }
     }
 }
@@ -105,15 +128,27 @@ fn needs_bad_chunk(repository: &Repository, entry: &Entry, bad: &HashSet<ChunkId
     }
 }
 
-fn list_needs_bad_chunk(repository: &Repository, list: ChunkId, bad: &HashSet<ChunkId>, depth: usize) -> bool {
+fn list_needs_bad_chunk(
+    repository: &Repository,
+    list: ChunkId,
+    bad: &HashSet<ChunkId>,
+    depth: usize,
+) -> bool {
     if bad.contains(&list) || depth > 4 {
         return true;
     }
-    let Ok(bytes) = repository.read_chunk(&list, ChunkKind::Pieces) else { return true };
-    let Ok(decoded) = PieceList::decode(&bytes) else { return true };
-    decoded.nodes().any(|node| match node {
-        PieceNode::Data { chunk, .. } => bad.contains(chunk),
-        PieceNode::List { list, .. } => list_needs_bad_chunk(repository, *list, bad, depth + 1),
-        PieceNode::Hole { .. } | PieceNode::Lost { .. } => false,
-    })
+    let Ok(bytes) = repository.read_chunk(&list, ChunkKind::Pieces) else {
+        return true;
+    };
+    let Ok(decoded) = PieceList::decode(&bytes) else {
+        return true;
+    };
+    match decoded {
+        PieceList::Leaf(pieces) => pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Data { chunk, .. } if bad.contains(chunk))),
+        PieceList::Inner { lists, .. } => lists
+            .iter()
+            .any(|below| list_needs_bad_chunk(repository, below.list, bad, depth + 1)),
+    }
 }

@@ -22,7 +22,14 @@ pub struct ScrubReport {
 /// Reads every object whose name is a hash and compares.
 pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
     let mut report = ScrubReport::default();
-    let areas = [Area::Keys, Area::Packs, Area::Index, Area::Snapshots, Area::Runs, Area::Condemned];
+    let areas = [
+        Area::Keys,
+        Area::Packs,
+        Area::Index,
+        Area::Snapshots,
+        Area::Runs,
+        Area::Condemned,
+    ];
     for area in areas {
         let mut infos: Vec<ObjectInfo> = Vec::new();
         store.list(area, &mut |info| infos.push(info))?;
@@ -31,7 +38,11 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
                 return Err(Error::Interrupted);
             }
             scrub_object(store, &info, &mut report);
-            let progress = Progress { done: report.objects, bytes_done: report.bytes, ..Progress::default() };
+            let progress = Progress {
+                done: report.objects,
+                bytes_done: report.bytes,
+                ..Progress::default()
+            };
             monitor.progress(Phase::ReadData, progress);
         }
     }
@@ -41,10 +52,15 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
 fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) {
     let Some(id) = info.name.id() else { return };
     report.objects += 1;
-    let damage = |text: String| Damage { what: info.name.to_string(), text };
+    let damage = |text: String| Damage {
+        what: info.name.to_string(),
+        text,
+    };
     match hash_object(store, info) {
         Ok(hash) if hash == id.0 => report.bytes += info.len,
-        Ok(_) => report.damage.push(damage("its bytes are not those it was stored with".to_owned())),
+        Ok(_) => report.damage.push(damage(
+            "its bytes are not those it was stored with".to_owned(),
+        )),
         Err(error) => report.damage.push(damage(error.to_string())),
     }
 }
@@ -55,7 +71,8 @@ pub(super) fn hash_object(store: &dyn Store, info: &ObjectInfo) -> Result<[u8; 3
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(info.len).unwrap_or(READ_BYTES))];
     let mut offset = 0;
     while offset < info.len {
-        let len = usize::try_from(info.len - offset).map_or(READ_BYTES, |rest| rest.min(READ_BYTES));
+        let len =
+            usize::try_from(info.len - offset).map_or(READ_BYTES, |rest| rest.min(READ_BYTES));
         store.read_at(&info.name, offset, &mut buffer[..len])?;
         hasher.update(&buffer[..len]);
         offset += len as u64;

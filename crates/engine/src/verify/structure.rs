@@ -7,10 +7,10 @@ use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository};
 use crate::store::Area;
 use crate::used::xattrs_chunk;
-use bale_format::pieces::{PieceList, PieceNode};
+use bale_format::chunk::ChunkKind;
+use bale_format::pieces::{Piece, PieceList, SubList};
 use bale_format::segment::Segment;
 use bale_format::snapshot::SegmentRef;
-use bale_format::chunk::ChunkKind;
 use bale_format::{ChunkId, Content, Entry, ObjectId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,10 @@ use std::sync::Arc;
 const PIECES_DEPTH_MAX: usize = 4;
 
 /// Reads every index object; one that is damaged is named, and the others make the index that the check goes on with.
-pub(super) fn check_index(repository: &Repository, findings: &mut Findings) -> Result<Arc<ChunkIndex>> {
+pub(super) fn check_index(
+    repository: &Repository,
+    findings: &mut Findings,
+) -> Result<Arc<ChunkIndex>> {
     for info in repository.list(Area::Index)? {
         if let Err(error) = repository.read_index_object(&info.name) {
             findings.damage(info.name.to_string(), error.to_string());
@@ -32,7 +35,11 @@ pub(super) fn check_index(repository: &Repository, findings: &mut Findings) -> R
 }
 
 /// Compares the packs that the index names with those that are there.
-pub(super) fn check_packs(repository: &Repository, index: &ChunkIndex, findings: &mut Findings) -> Result<()> {
+pub(super) fn check_packs(
+    repository: &Repository,
+    index: &ChunkIndex,
+    findings: &mut Findings,
+) -> Result<()> {
     let mut there: HashMap<ObjectId, u64> = HashMap::new();
     repository.store().list(Area::Packs, &mut |info| {
         if let Some(id) = info.name.id() {
@@ -43,7 +50,10 @@ pub(super) fn check_packs(repository: &Repository, index: &ChunkIndex, findings:
     for (number, pack) in index.packs().iter().enumerate() {
         match there.remove(&pack.id) {
             Some(len) if len == pack.len => continue,
-            Some(len) => findings.damage(format!("pack {}", pack.id), format!("{len} bytes, should be {}", pack.len)),
+            Some(len) => findings.damage(
+                format!("pack {}", pack.id),
+                format!("{len} bytes, should be {}", pack.len),
+            ),
             None if pack.condemned => {}
             None => findings.damage(format!("pack {}", pack.id), "missing"),
         }
@@ -55,18 +65,24 @@ pub(super) fn check_packs(repository: &Repository, index: &ChunkIndex, findings:
     }
     let mut position = 0;
     while position < index.entries().len() {
-        let id = index.entries()[position].0;
+        let id = index.entries()[position].chunk.id;
         let copies: Vec<_> = index.copies(&id).collect();
         position += copies.len();
         if copies.iter().all(|place| broken.contains(&place.pack.0)) {
-            findings.bad_chunk(id, "every pack that holds it is missing or has the wrong length");
+            findings.bad_chunk(
+                id,
+                "every pack that holds it is missing or has the wrong length",
+            );
         }
     }
     Ok(())
 }
 
 /// Reads every snapshot and run; those that can be read are returned.
-pub(super) fn check_records(repository: &Repository, findings: &mut Findings) -> Result<Vec<Named>> {
+pub(super) fn check_records(
+    repository: &Repository,
+    findings: &mut Findings,
+) -> Result<Vec<Named>> {
     let (mut records, damaged) = repository.snapshots_readable()?;
     let (runs, damaged_runs) = repository.runs_readable()?;
     records.extend(runs);
@@ -85,10 +101,24 @@ pub(super) fn check_catalogs(
     findings: &mut Findings,
     monitor: &dyn Monitor,
 ) -> Result<()> {
-    let mut checker = Checker { repository, index, seen: HashSet::new(), lists: HashMap::new(), findings };
-    let total: u64 = records.iter().flat_map(|(_, snapshot)| &snapshot.layers).map(|layer| layer.rows).sum();
+    let mut checker = Checker {
+        repository,
+        index,
+        seen: HashSet::new(),
+        lists: HashMap::new(),
+        findings,
+    };
+    let total: u64 = records
+        .iter()
+        .flat_map(|(_, snapshot)| &snapshot.layers)
+        .map(|layer| layer.rows)
+        .sum();
     let mut done = 0;
-    for segment in records.iter().flat_map(|(_, snapshot)| &snapshot.layers).flat_map(|layer| &layer.segments) {
+    for segment in records
+        .iter()
+        .flat_map(|(_, snapshot)| &snapshot.layers)
+        .flat_map(|layer| &layer.segments)
+    {
         if monitor.interrupted() {
             return Err(Error::Interrupted);
         }
@@ -96,7 +126,14 @@ pub(super) fn check_catalogs(
             checker.check_segment(segment);
         }
         done += u64::from(segment.rows);
-        monitor.progress(Phase::Structure, Progress { done, total: total.max(done), ..Progress::default() });
+        monitor.progress(
+            Phase::Structure,
+            Progress {
+                done,
+                total: total.max(done),
+                ..Progress::default()
+            },
+        );
     }
     Ok(())
 }
@@ -119,20 +156,24 @@ impl Checker<'_> {
             Err(text) => return self.findings.bad_chunk(reference.id, text),
         };
         if segment.rows() != reference.rows as usize {
-            let text = format!("{} rows, the snapshot says {}", segment.rows(), reference.rows);
+            let text = format!(
+                "{} rows, the snapshot says {}",
+                segment.rows(),
+                reference.rows
+            );
             return self.findings.bad_chunk(reference.id, text);
         }
-        for entry in segment.entries() {
-            match entry {
-                Ok(entry) => self.check_entry(&entry),
-                Err(error) => return self.findings.bad_chunk(reference.id, error.to_string()),
-            }
+        for entry in segment.entries(0..segment.rows()) {
+            self.check_entry(&entry);
         }
     }
 
     fn read_segment(&self, id: &ChunkId) -> std::result::Result<Segment, String> {
-        let bytes = self.repository.read_chunk_uncached(id, ChunkKind::Segment).map_err(|error| error.to_string())?;
-        Segment::decode(bytes).map_err(|error| error.to_string())
+        let bytes = self
+            .repository
+            .read_chunk_uncached(id, ChunkKind::Segment)
+            .map_err(|error| error.to_string())?;
+        Segment::decode(&bytes).map_err(|error| error.to_string())
     }
 
     fn check_entry(&mut self, entry: &Entry) {
@@ -149,8 +190,12 @@ impl Checker<'_> {
                 }
             }
             Content::Pieces { list } => {
-                if self.list_bytes(list, 0).is_some_and(|bytes| bytes != entry.size) {
-                    self.findings.bad_chunk(list, "describes another length than its file has");
+                if self
+                    .list_bytes(list, 0)
+                    .is_some_and(|bytes| bytes != entry.size)
+                {
+                    self.findings
+                        .bad_chunk(list, "describes another length than its file has");
                 }
             }
         }
@@ -159,7 +204,8 @@ impl Checker<'_> {
     fn plain_len(&mut self, id: &ChunkId) -> Option<u64> {
         let place = self.index.any(id);
         if place.is_none() {
-            self.findings.bad_chunk(*id, "in no pack that the index names");
+            self.findings
+                .bad_chunk(*id, "in no pack that the index names");
         }
         place.map(|place| u64::from(place.chunk.plain_bytes))
     }
@@ -174,8 +220,12 @@ impl Checker<'_> {
             return None;
         }
         self.plain_len(&id)?;
-        let decoded = self.repository.read_chunk_uncached(&id, ChunkKind::Pieces).map_err(|error| error.to_string());
-        let decoded = decoded.and_then(|bytes| PieceList::decode(&bytes).map_err(|error| error.to_string()));
+        let decoded = self
+            .repository
+            .read_chunk_uncached(&id, ChunkKind::Pieces)
+            .map_err(|error| error.to_string());
+        let decoded =
+            decoded.and_then(|bytes| PieceList::decode(&bytes).map_err(|error| error.to_string()));
         let list = match decoded {
             Ok(list) => list,
             Err(text) => {
@@ -184,28 +234,37 @@ impl Checker<'_> {
             }
         };
         let mut total = 0u64;
-        for node in list.nodes() {
-            total = total.saturating_add(self.node_bytes(id, node, depth)?);
+        match list {
+            PieceList::Leaf(pieces) => {
+                for piece in &pieces {
+                    total = total.saturating_add(self.piece_bytes(id, piece)?);
+                }
+            }
+            PieceList::Inner { lists, .. } => {
+                for below in &lists {
+                    total = total.saturating_add(self.below_bytes(id, below, depth)?);
+                }
+            }
         }
         self.lists.insert(id, total);
         Some(total)
     }
 
-    fn node_bytes(&mut self, list: ChunkId, node: &PieceNode, depth: usize) -> Option<u64> {
-        match node {
-            PieceNode::Hole { len } | PieceNode::Lost { len } => Some(*len),
-            PieceNode::Data { len, chunk } => {
-                if self.plain_len(chunk)? != *len {
-                    self.findings.bad_chunk(list, "names a chunk of another length");
-                }
-                Some(*len)
-            }
-            PieceNode::List { len, list: below } => {
-                if self.list_bytes(*below, depth + 1)? != *len {
-                    self.findings.bad_chunk(list, "names a list of another length");
-                }
-                Some(*len)
+    fn piece_bytes(&mut self, list: ChunkId, piece: &Piece) -> Option<u64> {
+        if let Piece::Data { bytes, chunk } = piece {
+            if self.plain_len(chunk)? != *bytes {
+                self.findings
+                    .bad_chunk(list, "names a chunk of another length");
             }
         }
+        Some(piece.bytes())
+    }
+
+    fn below_bytes(&mut self, list: ChunkId, below: &SubList, depth: usize) -> Option<u64> {
+        if self.list_bytes(below.list, depth + 1)? != below.bytes {
+            self.findings
+                .bad_chunk(list, "names a list of another length");
+        }
+        Some(below.bytes)
     }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use super::direct::{DirectFile, Pieces};
 use super::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
 
 /// Bytes of directory entries fetched by one system call; about 300 names of 64 digits.
@@ -27,20 +28,20 @@ const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
 /// A directory of the operating system.
-#[derive(Debug)]
 pub struct OsDisk {
     root: OwnedFd,
     path: PathBuf,
+    pieces: Arc<Pieces>,
 }
 
 impl OsDisk {
     /// Opens a directory that exists.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        let root = open_dir(path)?;
         Ok(Self {
             root,
             path: path.to_owned(),
+            pieces: Arc::default(),
         })
     }
 
@@ -76,13 +77,15 @@ impl OsDisk {
 }
 
 impl Disk for OsDisk {
-    fn create(&self, path: &str, _expect: Expect) -> io::Result<Box<dyn NewFile>> {
+    fn create(&self, path: &str, expect: Expect) -> io::Result<Box<dyn NewFile>> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(FILE_MODE))?;
-        Ok(Box::new(BufferedFile {
-            file: File::from(file),
-        }))
+        let file = File::from(file);
+        Ok(match expect {
+            Expect::Small => Box::new(BufferedFile { file }),
+            Expect::Bulk => Box::new(DirectFile::new(file, &self.pieces)),
+        })
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn OpenFile>> {
@@ -157,6 +160,11 @@ impl Disk for OsDisk {
     }
 }
 
+fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
 /// Makes a directory and its missing parents; each new name is durable before the next.
 fn make_dirs(path: &Path) -> io::Result<()> {
     if path.is_dir() {
@@ -168,7 +176,7 @@ fn make_dirs(path: &Path) -> io::Result<()> {
     };
     make_dirs(parent)?;
     match rustix::fs::mkdir(path, Mode::from_raw_mode(DIR_MODE)) {
-        Ok(()) => sync_dir_fd(&OsDisk::open(parent)?.root),
+        Ok(()) => sync_dir_fd(&open_dir(parent)?),
         Err(Errno::EXIST) => Ok(()), // Somebody else was faster, or it is no directory, which opening it will say.
         Err(errno) => Err(errno.into()),
     }
@@ -245,5 +253,57 @@ impl OpenFile for ReadFile {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buf, offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Naming = fn(&OsDisk, &str, &str) -> io::Result<()>;
+
+    /// File systems without the better ways are rare; the ways round them work everywhere.
+    #[test]
+    fn every_way_of_naming_a_file_keeps_what_is_there() {
+        let ways: [Naming; 3] = [
+            OsDisk::rename_new,
+            OsDisk::link_then_unlink,
+            OsDisk::look_then_rename,
+        ];
+        for way in ways {
+            let scratch = tempfile::tempdir().unwrap();
+            let disk = OsDisk::create(&scratch.path().join("new/root")).unwrap();
+            for (name, bytes) in [("a", b"first"), ("b", b"other")] {
+                let mut file = disk.create(name, Expect::Small).unwrap();
+                file.append(bytes).unwrap();
+                file.sync().unwrap();
+            }
+            way(&disk, "a", "named").unwrap();
+            assert_eq!(
+                way(&disk, "b", "named").unwrap_err().kind(),
+                io::ErrorKind::AlreadyExists
+            );
+            assert_eq!(
+                way(&disk, "gone", "x").unwrap_err().kind(),
+                io::ErrorKind::NotFound
+            );
+            assert_eq!(
+                way(&disk, "b", "gone/x").unwrap_err().kind(),
+                io::ErrorKind::NotFound
+            );
+            assert_eq!(disk.stat("a").unwrap(), None);
+            let mut bytes = [0; 5];
+            disk.open("named").unwrap().read_at(0, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"first");
+        }
+    }
+
+    #[test]
+    fn moments_before_1970_are_told() {
+        assert_eq!(
+            moment(-1, 500_000_000),
+            UNIX_EPOCH.checked_sub(Duration::from_millis(500))
+        );
+        assert_eq!(moment(2, 1), Some(UNIX_EPOCH + Duration::new(2, 1)));
     }
 }
