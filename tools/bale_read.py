@@ -275,9 +275,8 @@ class Repository:
     def snapshots(self):
         """(id, snapshot), oldest first."""
         found = [(name, json.loads(plain)) for name, plain in self.open_objects("snapshots", 2)]
-        for name, snapshot in found:
-            if snapshot["version"] > 1:
-                self.report(f"snapshots/{name} is newer")
+        for name in (name for name, snapshot in found if snapshot["version"] > 1):
+            self.report(f"snapshots/{name} is newer")
         known = [item for item in found if item[1]["version"] == 1]
         return sorted(known, key=lambda item: item[1]["time"])
 
@@ -433,8 +432,7 @@ class Restore:
             if chunk_id is not None:
                 content = self.repository.chunk("data", chunk_id)
                 require(len(content) == length, "chunk is not as long as its piece")
-                file.seek(offset)
-                file.write(content)
+                require(os.pwrite(file.fileno(), content, offset) == length, "short write")
             elif not readable:
                 self.problem(path, f"bytes {offset} to {offset + length} could not be read by the backup")
             offset += length

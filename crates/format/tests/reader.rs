@@ -121,6 +121,7 @@ fn snapshot(layers: Vec<Layer>) -> Snapshot {
         version: 1,
         run: "00".repeat(16),
         partial: false,
+        until: None,
         time,
         finished: time,
         host: "somehost".to_owned(),

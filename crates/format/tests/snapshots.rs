@@ -27,6 +27,7 @@ fn snapshot(segments: Vec<SegmentRef>) -> Snapshot {
         version: 1,
         run: "0123456789abcdef0123456789abcdef".to_owned(),
         partial: false,
+        until: None,
         time: time(-5),
         finished: time(5),
         host: "host".to_owned(),
