@@ -80,7 +80,8 @@ pub trait Store: Send + Sync {
     /// Length and time of one object; `None` if it is not there.
     fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>>;
 
-    /// Calls `found` for every object of an area, in no order, streaming. Foreign names are skipped.
+    /// Calls `found` for every object of an area, in no order, streaming. Foreign names are skipped. An object that comes
+    /// or goes meanwhile may be listed or not.
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()>;
 
     /// Removes an object, durably on return; one that is not there is no error.

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bale_engine::clock::{Clock, ManualClock, SystemClock};
 use bale_engine::random::SeededRandom;
+use bale_engine::store::local::TEMPORARY_AGE_MAX;
 use bale_engine::store::{Area, LocalStore, MemoryStore, ObjectName, Store, conformance};
 use bale_format::ObjectId;
 use bale_testkit::{FaultyStore, RecordingStore, SimulatedDisk};
@@ -123,4 +125,29 @@ fn a_repository_is_for_its_owner_only() {
     assert_eq!(mode(&root), 0o700);
     assert_eq!(mode(&root.join("packs/01")), 0o700);
     assert_eq!(mode(&root.join(name.path())), 0o600);
+}
+
+#[test]
+fn opening_to_write_sweeps_what_dead_processes_left_and_nothing_else() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(scratch.path()).unwrap();
+    let name = ObjectName::pack(ObjectId([1; 32]));
+    store.put(&name, b"bytes").unwrap();
+    std::mem::forget(store.begin().unwrap());
+    let foreign = scratch.path().join("tmp/notes");
+    std::fs::write(&foreign, b"not ours").unwrap();
+    let files_after = |clock: &ManualClock| {
+        LocalStore::open_to_write(scratch.path(), clock).unwrap();
+        std::fs::read_dir(scratch.path().join("tmp"))
+            .unwrap()
+            .count()
+    };
+    let now = SystemClock.now();
+    assert_eq!(files_after(&ManualClock::at(now)), 2);
+    assert_eq!(
+        files_after(&ManualClock::at(now + 2 * TEMPORARY_AGE_MAX)),
+        1
+    );
+    assert!(foreign.exists());
+    assert_eq!(store.get(&name, 10).unwrap(), b"bytes");
 }

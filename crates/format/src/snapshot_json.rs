@@ -166,6 +166,7 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), FormatError> {
             return Err(FormatError::over(WHAT, field, found, max));
         }
     }
+    snapshot.until.iter().try_for_each(check_key)?;
     snapshot.layers.iter().try_for_each(check_layer)
 }
 

@@ -4,11 +4,12 @@ use bale_format::entry::Time;
 use bale_format::snapshot::{Filesystem, PathText};
 use bale_sys::inode::filesystem_uuid;
 use bale_sys::open::open_beneath;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
@@ -65,15 +66,18 @@ fn describe(
     barrier: Time,
 ) -> Filesystem {
     let mounted = find_mount(device, mount).unwrap_or_default();
-    // Opening a directory wakes no device and no FIFO; anything else is on the file system of its directory, or a
-    // mount of a single file, which stays without a UUID of its own.
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
-    let own = open_beneath(directory, name, flags, Mode::empty()).ok();
-    let fd = match &own {
-        Some(own) => Some(own.as_fd()),
-        None => device_of(directory)
-            .filter(|own| *own == device)
-            .map(|_| directory),
+    // Opening a directory wakes no device and no FIFO. A mount of a single file is asked about where the rest of its
+    // file system is mounted.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut fd = open_beneath(directory, name, flags, Mode::empty()).ok();
+    if fd.is_none() {
+        let point = std::ffi::OsStr::from_bytes(&mounted.point);
+        let opened = rustix::fs::openat(CWD, point, flags, Mode::empty()).ok();
+        fd = opened.filter(|fd| device_of(fd.as_fd()) == Some(device));
+    }
+    let fd = match &fd {
+        Some(fd) => Some(fd.as_fd()),
+        None => Some(directory).filter(|fd| device_of(*fd) == Some(device)),
     };
     Filesystem {
         uuid: fd.map_or_else(String::new, |fd| uuid_of(fd, device, &mounted.kind)),
@@ -131,26 +135,42 @@ struct Mounted {
     point: Vec<u8>,
 }
 
-/// The line of `mountinfo` of a mount; where its id is not known, the first of its device.
+/// The line of `mountinfo` that tells most: the first where all of the file system is mounted, else that of the mount
+/// itself, else the first of its device.
 fn find_mount(device: u64, mount: u64) -> Option<Mounted> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let number = format!("{}:{}", device >> 32, device as u32);
     let lines = || table.split(|byte| *byte == b'\n').filter_map(parse_mount);
-    let by_id = lines().find(|(id, _, _)| *id == mount);
-    by_id
-        .or_else(|| lines().find(|(_, line_device, _)| *line_device == number.as_bytes()))
-        .map(|(_, _, mounted)| mounted)
+    let of_device = || lines().filter(|line| line.device == number.as_bytes());
+    of_device()
+        .find(|line| line.root == b"/")
+        .or_else(|| lines().find(|line| line.id == mount))
+        .or_else(|| of_device().next())
+        .map(|line| line.mounted)
+}
+
+struct MountLine<'a> {
+    id: u64,
+    device: &'a [u8],
+    root: &'a [u8],
+    mounted: Mounted,
 }
 
 /// `id parent major:minor root point options [fields] - kind source options`
-fn parse_mount(line: &[u8]) -> Option<(u64, &[u8], Mounted)> {
+fn parse_mount(line: &[u8]) -> Option<MountLine<'_>> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let device = fields.nth(1)?;
-    let point = unescape(fields.nth(1)?);
+    let root = fields.next()?;
+    let point = unescape(fields.next()?);
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
-    Some((id, device, Mounted { kind, point }))
+    Some(MountLine {
+        id,
+        device,
+        root,
+        mounted: Mounted { kind, point },
+    })
 }
 
 /// Undoes `\040` and the like.
@@ -166,4 +186,30 @@ fn unescape(text: &[u8]) -> Vec<u8> {
         at += if value.is_some() { 4 } else { 1 };
     }
     plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_lines_are_parsed_with_escapes_and_optional_fields() {
+        let line =
+            b"36 35 98:0 /mnt1 /a\\040b\\134 rw,noatime master:1 shared:2 - ext3 /dev/root rw";
+        let parsed = parse_mount(line).unwrap();
+        assert_eq!(
+            (parsed.id, parsed.device, parsed.root),
+            (36, &b"98:0"[..], &b"/mnt1"[..])
+        );
+        assert_eq!(parsed.mounted.point, b"/a b\\");
+        assert_eq!(parsed.mounted.kind, "ext3");
+        assert!(parse_mount(b"").is_none());
+        assert!(parse_mount(b"36 35 98:0 / / rw").is_none());
+    }
+
+    #[test]
+    fn uuids_are_written_as_everybody_does() {
+        let uuid = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
+        assert_eq!(uuid_text(&uuid), "00010203-0405-0607-0809-0a0b0c0d0eff");
+    }
 }

@@ -13,6 +13,7 @@ use std::time::SystemTime;
 mod direct;
 mod os;
 
+pub use direct::{WRITER_BYTES_KEPT_MAX, WRITER_BYTES_MAX};
 pub use os::OsDisk;
 
 /// What a new file is for.

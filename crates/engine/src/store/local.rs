@@ -2,7 +2,8 @@
 //!
 //! An object is written under a temporary name in `tmp/`, synced, given its name, and the directory is synced; only then
 //! does the call return. Whatever the moment of a crash, a name in an area therefore stands for a whole object, and what
-//! was acknowledged is still there. Left-over temporary files are swept when they are a day old.
+//! was acknowledged is still there. So the whole directory must be one file system. Temporary files that a dead process
+//! left are swept when they are a day old.
 //!
 //! After a failed write or sync the file is given up and never synced again: the kernel may have dropped the bytes and
 //! would report success. After a failed sync of a directory the whole store refuses to write.
@@ -12,29 +13,24 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
 use bale_format::id::{from_hex, hex};
 
-use super::disk::{Disk, Expect, FileStat, Kind, NewFile, OpenFile, OsDisk};
+use super::disk::{Disk, Expect, FileStat, Kind, OpenFile, OsDisk};
 use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError};
 use crate::clock::Clock;
-use crate::random::{OsRandom, Random, draw};
+use crate::random::{OsRandom, Random};
+
+mod temporary;
+
+pub use temporary::TEMPORARY_AGE_MAX;
+use temporary::{LocalWriter, TEMPORARY_DIR};
 
 /// Files kept open for `read_at`; small against the 64 descriptors of the tightest limit we run under.
 const OPEN_FILES_MAX: usize = 16;
 
 /// How often a name is tried again after its directory was missing: another process may remove it once more.
 const NAMING_ATTEMPTS_MAX: u32 = 3;
-
-/// Age at which a temporary file counts as left over by a dead process.
-pub const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Directory of the files that have no name yet.
-const TEMPORARY_DIR: &str = "tmp";
-
-/// Start of their names; 32 random hex digits follow.
-const TEMPORARY_PREFIX: &str = ".tmp-";
 
 /// A repository in a directory.
 #[derive(Clone)]
@@ -93,45 +89,6 @@ impl LocalStore {
             core: Arc::new(core),
         }
     }
-
-    /// Removes temporary files that were last written more than a day before `now`; says how many.
-    pub fn sweep(&self, now: SystemTime) -> Result<u64> {
-        let core = &self.core;
-        let mut old = Vec::new();
-        let mut failed = None;
-        let listed = core.disk.list(TEMPORARY_DIR, &mut |name, _| {
-            let Some(path) = temporary_path(name) else {
-                return;
-            };
-            match core.disk.stat(&path) {
-                Ok(Some(stat)) if is_left_over(&stat, now) => old.push(path),
-                Ok(_) => {}
-                Err(error) => failed = Some(error),
-            }
-        });
-        ignore_missing(listed).map_err(|error| core.error("list", TEMPORARY_DIR, error))?;
-        if let Some(error) = failed {
-            return Err(core.error("list", TEMPORARY_DIR, error));
-        }
-        for path in &old {
-            ignore_missing(core.disk.unlink(path))
-                .map_err(|error| core.error("delete", path, error))?;
-        }
-        Ok(old.len() as u64)
-    }
-
-    fn new_writer(&self, expect: Expect) -> Result<LocalWriter> {
-        self.core.check_not_refusing("write")?;
-        let (path, file) = self.core.create_temporary(expect)?;
-        Ok(LocalWriter {
-            core: self.core.clone(),
-            temporary: Temporary {
-                path,
-                core: self.core.clone(),
-            },
-            file: Some(file),
-        })
-    }
 }
 
 impl Store for LocalStore {
@@ -140,13 +97,13 @@ impl Store for LocalStore {
         if self.core.stat("write", name)?.is_some() {
             return self.core.make_name_last(name);
         }
-        let mut writer = self.new_writer(Expect::Small)?;
+        let mut writer = LocalWriter::new(&self.core, Expect::Small)?;
         writer.append(bytes)?;
         Box::new(writer).publish(name)
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
-        Ok(Box::new(self.new_writer(Expect::Bulk)?))
+        Ok(Box::new(LocalWriter::new(&self.core, Expect::Bulk)?))
     }
 
     fn get(&self, name: &ObjectName, len_max: u64) -> Result<Vec<u8>> {
@@ -232,26 +189,6 @@ impl Core {
                 .map_err(|error| self.error("create", dir, error))?;
         }
         Ok(())
-    }
-
-    fn create_temporary(&self, expect: Expect) -> Result<(String, Box<dyn NewFile>)> {
-        let create = || {
-            let path = format!(
-                "{TEMPORARY_DIR}/{TEMPORARY_PREFIX}{}",
-                hex(&draw::<16>(&*self.random)?)
-            );
-            match self.disk.create(&path, expect) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    ignore_present(self.disk.make_dir(TEMPORARY_DIR))?;
-                    Ok((self.disk.create(&path, expect)?, path))
-                }
-                created => Ok((created?, path)),
-            }
-        };
-        match create() {
-            Ok((file, path)) => Ok((path, file)),
-            Err(error) => Err(self.error("write", "temporary file", error)),
-        }
     }
 
     /// Gives a synced file its name, durably. If the name is taken, that object is as good and stays.
@@ -438,19 +375,6 @@ fn pack_dirs() -> impl Iterator<Item = String> {
     (0..=u8::MAX).map(|first| format!("{}/{}", Area::Packs.text(), hex(&[first])))
 }
 
-fn temporary_path(name: &[u8]) -> Option<String> {
-    let name = str::from_utf8(name).ok()?;
-    from_hex::<16>(name.strip_prefix(TEMPORARY_PREFIX)?).ok()?;
-    Some(format!("{TEMPORARY_DIR}/{name}"))
-}
-
-fn is_left_over(stat: &FileStat, now: SystemTime) -> bool {
-    let age = stat
-        .modified
-        .and_then(|modified| now.duration_since(modified).ok());
-    stat.kind == Kind::File && age.is_some_and(|age| age > TEMPORARY_AGE_MAX)
-}
-
 fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     ignore(io::ErrorKind::NotFound, result)
 }
@@ -472,53 +396,4 @@ fn at_path(action: &'static str, path: &Path, source: io::Error) -> StoreError {
         object: path.display().to_string(),
         source,
     }
-}
-
-/// The name in `tmp/`; removed with the value, whatever became of the file.
-struct Temporary {
-    path: String,
-    core: Arc<Core>,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // After a rename there is nothing of that name. What cannot be removed is swept another day.
-        let _ = self.core.disk.unlink(&self.path);
-    }
-}
-
-struct LocalWriter {
-    core: Arc<Core>,
-    temporary: Temporary,
-    /// `None` after an error.
-    file: Option<Box<dyn NewFile>>,
-}
-
-impl ObjectWriter for LocalWriter {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = match &mut self.file {
-            Some(file) => file.append(bytes),
-            None => Err(refused()),
-        };
-        written.map_err(|error| {
-            self.file = None;
-            self.core.error("write", &self.temporary.path, error)
-        })
-    }
-
-    fn publish(self: Box<Self>, name: &ObjectName) -> Result<()> {
-        let Self {
-            core,
-            temporary,
-            file,
-        } = *self;
-        core.check_not_refusing("write")?;
-        let synced = file.map_or_else(|| Err(refused()), |file| file.sync());
-        synced.map_err(|error| core.error("write", name, error))?;
-        core.give_name(&temporary.path, name)
-    }
-}
-
-fn refused() -> io::Error {
-    io::Error::other("refused after an earlier error")
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use bale_engine::scan::{Directory, Note, Problem, ScanItem, ScanOptions, Scanner, Sources};
-use bale_format::entry::{Entry, EntryFlags, Key, Kind};
+use bale_format::entry::{Entry, EntryFlags, Key};
 use bale_format::snapshot::Filesystem;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -20,21 +20,20 @@ pub struct Walked {
     pub notes: Vec<Note>,
     pub amends: Vec<(Key, EntryFlags)>,
     pub filesystems: Vec<Filesystem>,
-    log: Vec<(bool, String)>,
+    /// Paths of the less deep entries, and text.
+    log: Vec<(Vec<u8>, String)>,
 }
 
 impl Walked {
     pub fn push(&mut self, item: ScanItem) {
         match &item {
             ScanItem::Entries(batch) => {
-                let mut line = |entry: &Entry| {
-                    self.log
-                        .push((entry.kind == Kind::Directory, format!("{entry:?}")));
-                };
-                batch.entries.iter().for_each(&mut line);
-                self.log.push((false, "end of batch".to_string()));
+                self.log.extend(batch.entries.iter().map(line));
+                self.log.push((Vec::new(), "end of batch".to_string()));
             }
-            other => self.log.push((false, format!("{other:?}"))),
+            // Its barrier is another each time.
+            ScanItem::Filesystem(_) => {}
+            other => self.log.push((Vec::new(), format!("{other:?}"))),
         }
         match item {
             ScanItem::Filesystem(filesystem) => self.filesystems.push(filesystem),
@@ -53,26 +52,14 @@ impl Walked {
 
     /// Everything as text. What is above the sources is left out: others work there.
     pub fn log(&self, sources: &[&Path]) -> Vec<&str> {
-        let above = |line: &str| {
-            let at = |source: &&Path| {
-                source.ancestors().skip(1).any(|path| {
-                    let path = without_slash(path);
-                    let (parent, name) = bale_format::entry::split(&path);
-                    let start = format!(
-                        "Entry {{ parent: {:?}, name: {:?},",
-                        bytes::Bytes::copy_from_slice(parent),
-                        bytes::Bytes::copy_from_slice(name)
-                    );
-                    line.starts_with(&start)
-                })
-            };
-            sources.iter().any(at)
-        };
+        let above: Vec<Vec<u8>> = sources
+            .iter()
+            .flat_map(|source| source.ancestors().skip(1).map(without_slash))
+            .collect();
         let lines = self.log.iter();
         lines
-            .filter(|(directory, line)| !directory || !above(line))
-            .filter(|(_, line)| !line.contains("barrier: Some"))
-            .map(|(_, line)| line.as_str())
+            .filter(|(path, text)| text.starts_with("end") || !above.contains(path))
+            .map(|(_, text)| text.as_str())
             .collect()
     }
 
@@ -197,6 +184,14 @@ pub struct LoopMount {
 impl LoopMount {
     /// `None`: it cannot be had here, and that was said.
     pub fn new(place: &Place, name: &str, megabytes: u64) -> Option<LoopMount> {
+        LoopMount::of_kind(place, name, megabytes, &["mkfs.ext4", "-q", "-F"])
+    }
+
+    pub fn xfs(place: &Place, name: &str) -> Option<LoopMount> {
+        LoopMount::of_kind(place, name, 320, &["mkfs.xfs", "-q", "-f"])
+    }
+
+    fn of_kind(place: &Place, name: &str, megabytes: u64, mkfs: &[&str]) -> Option<LoopMount> {
         if !is_root() {
             return None;
         }
@@ -204,10 +199,7 @@ impl LoopMount {
         let file = std::fs::File::create(&image).unwrap();
         file.set_len(megabytes << 20).unwrap();
         let image_text = image.to_str().unwrap();
-        if !run(
-            "mkfs.ext4",
-            &["-q", "-F", "-O", "project,quota", image_text],
-        ) {
+        if !run(mkfs[0], &[&mkfs[1..], &[image_text]].concat()) {
             return None;
         }
         let output = Command::new("losetup")
@@ -264,4 +256,18 @@ impl Drop for BindMount {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
+}
+
+/// An entry as text, without the whole of a path that is very long.
+fn line(entry: &Entry) -> (Vec<u8>, String) {
+    let path = entry.path();
+    let mut short = entry.clone();
+    if entry.parent.len() > 4096 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        path.hash(&mut hasher);
+        short.parent = bytes::Bytes::from(hasher.finish().to_string());
+        return (Vec::new(), format!("{short:?}"));
+    }
+    (path, format!("{short:?}"))
 }

@@ -26,6 +26,12 @@ const PIECES_PER_FILE: usize = 2;
 /// Pieces kept for the next file when a file is done: memory that is mapped already.
 const PIECES_KEPT_MAX: usize = 2 * PIECES_PER_FILE;
 
+/// Memory of one pack being written, until it is published.
+pub const WRITER_BYTES_MAX: usize = PIECES_PER_FILE * (PIECE_BYTES + ALIGN_BYTES);
+
+/// Memory kept between packs, for all writers of a store together.
+pub const WRITER_BYTES_KEPT_MAX: usize = PIECES_KEPT_MAX * (PIECE_BYTES + ALIGN_BYTES);
+
 /// Direct writes start, end and lie in memory at multiples of this. No common device has larger sectors.
 const ALIGN_BYTES: usize = 4096;
 

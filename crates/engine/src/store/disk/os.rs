@@ -255,3 +255,55 @@ impl OpenFile for ReadFile {
         self.file.read_exact_at(buf, offset)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Naming = fn(&OsDisk, &str, &str) -> io::Result<()>;
+
+    /// File systems without the better ways are rare; the ways round them work everywhere.
+    #[test]
+    fn every_way_of_naming_a_file_keeps_what_is_there() {
+        let ways: [Naming; 3] = [
+            OsDisk::rename_new,
+            OsDisk::link_then_unlink,
+            OsDisk::look_then_rename,
+        ];
+        for way in ways {
+            let scratch = tempfile::tempdir().unwrap();
+            let disk = OsDisk::create(&scratch.path().join("new/root")).unwrap();
+            for (name, bytes) in [("a", b"first"), ("b", b"other")] {
+                let mut file = disk.create(name, Expect::Small).unwrap();
+                file.append(bytes).unwrap();
+                file.sync().unwrap();
+            }
+            way(&disk, "a", "named").unwrap();
+            assert_eq!(
+                way(&disk, "b", "named").unwrap_err().kind(),
+                io::ErrorKind::AlreadyExists
+            );
+            assert_eq!(
+                way(&disk, "gone", "x").unwrap_err().kind(),
+                io::ErrorKind::NotFound
+            );
+            assert_eq!(
+                way(&disk, "b", "gone/x").unwrap_err().kind(),
+                io::ErrorKind::NotFound
+            );
+            assert_eq!(disk.stat("a").unwrap(), None);
+            let mut bytes = [0; 5];
+            disk.open("named").unwrap().read_at(0, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"first");
+        }
+    }
+
+    #[test]
+    fn moments_before_1970_are_told() {
+        assert_eq!(
+            moment(-1, 500_000_000),
+            UNIX_EPOCH.checked_sub(Duration::from_millis(500))
+        );
+        assert_eq!(moment(2, 1), Some(UNIX_EPOCH + Duration::new(2, 1)));
+    }
+}

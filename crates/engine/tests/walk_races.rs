@@ -1,0 +1,163 @@
+//! Trees that change, or are broken, while they are walked.
+
+mod walk_support;
+
+use bale_engine::scan::{NoteKind, ScanItem, ScanOptions, Scanner, Sources};
+use bale_format::entry::{EntryFlags, Kind};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+use walk_support::{LoopMount, Place, Walked, threads, walk, without_slash};
+
+/// A directory on the way is exchanged with a link to a secret, over and over. Whatever the walk sees, it never
+/// leaves the tree.
+#[test]
+fn nothing_outside_is_reached_when_a_directory_is_swapped_for_a_link() {
+    let place = Place::new();
+    let outside = Place::new();
+    outside.write("deep/secret", b"s");
+    place.write("tree/victim/deep/public", b"p");
+    let victim = place.join("tree/victim");
+    let evil = place.join("evil");
+    symlink(&outside.path, &evil).unwrap();
+    let stop = AtomicBool::new(false);
+    let mut entered = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                renameat_with(CWD, &victim, CWD, &evil, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        for round in 0..500 {
+            let walked = walk(&[&place.join("tree")], threads(1 + round % 4));
+            for entry in &walked.entries {
+                assert_ne!(&entry.name[..], b"secret");
+            }
+            entered += usize::from(walked.has(&victim.join("deep/public")));
+            for problem in &walked.problems {
+                let text = problem.error.to_string();
+                let refused = problem.error.raw_os_error().is_some_and(|code| {
+                    code == rustix::io::Errno::LOOP.raw_os_error()
+                        || code == rustix::io::Errno::NOTDIR.raw_os_error()
+                });
+                assert!(refused || text.contains("replaced"), "{text}");
+                assert!(!walked.amends.is_empty());
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(entered > 0, "the directory was never seen as itself");
+}
+
+#[test]
+fn names_that_vanish_while_the_walk_is_under_way_are_notes_and_no_problems() {
+    let place = Place::new();
+    for number in 0..200 {
+        place.write(&format!("d{number}/e/file"), b"x");
+    }
+    let (sources, _) = Sources::resolve(&[&place.path]).unwrap();
+    for count in [0, 8] {
+        let mut walked = Walked::default();
+        for (number, item) in Scanner::start(&sources, threads(count))
+            .unwrap()
+            .enumerate()
+        {
+            if number == 8 {
+                for gone in (0..200).skip(count * 5).step_by(3) {
+                    let _ = std::fs::remove_dir_all(place.join(&format!("d{gone}")));
+                }
+            }
+            walked.push(item);
+        }
+        assert!(walked.problems.is_empty(), "{:?}", walked.problems);
+        assert!(
+            walked
+                .notes
+                .iter()
+                .all(|note| note.kind == NoteKind::Vanished)
+        );
+        if count == 0 {
+            assert!(!walked.notes.is_empty());
+        }
+    }
+}
+
+#[test]
+fn directory_replaced_by_another_one_after_it_was_seen_is_refused() {
+    let place = Place::new();
+    place.write("a/file", b"x");
+    place.write("b/other", b"x");
+    let (sources, _) = Sources::resolve(&[&place.path]).unwrap();
+    let mut walked = Walked::default();
+    // Without workers nothing is looked at before it is asked for.
+    for item in Scanner::start(&sources, threads(0)).unwrap() {
+        if let ScanItem::Entries(batch) = &item
+            && batch.entries.iter().any(|entry| &entry.name[..] == b"a")
+        {
+            let (a, b) = (place.join("a"), place.join("b"));
+            renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+        }
+        walked.push(item);
+    }
+    assert_eq!(walked.below(&place.path), [b"a", b"b"]);
+    assert_eq!((walked.problems.len(), walked.amends.len()), (2, 2));
+    let (key, flags) = &walked.amends[0];
+    assert_eq!((&key.name[..], *flags), (&b"a"[..], EntryFlags::UNREADABLE));
+}
+
+#[test]
+fn directory_that_the_device_cannot_give_is_unreadable_and_the_rest_is_walked() {
+    let place = Place::new();
+    let Some(mount) = LoopMount::new(&place, "broken", 32) else {
+        return;
+    };
+    // Both need blocks of their own; the first names come back only from the device after a remount.
+    for directory in ["bad", "good"] {
+        std::fs::create_dir(mount.point.join(directory)).unwrap();
+        for number in 0..200 {
+            let name = format!("{directory}/{number:0100}");
+            std::fs::File::create(mount.point.join(name)).unwrap();
+        }
+    }
+    let block = first_block(&mount.point.join("bad"));
+    walk_support::run("umount", &[mount.point.to_str().unwrap()]);
+    spoil(&mount, block);
+    walk_support::run("mount", &[&mount.device, mount.point.to_str().unwrap()]);
+    let walked = walk(&[&mount.point], ScanOptions::default());
+    let bad = mount.point.join("bad");
+    let about: Vec<_> = walked
+        .problems
+        .iter()
+        .map(|problem| &problem.path)
+        .collect();
+    assert_eq!(about, [&without_slash(&bad)], "{:?}", walked.problems);
+    let (key, flags) = &walked.amends[0];
+    assert_eq!(
+        (&key.name[..], *flags),
+        (&b"bad"[..], EntryFlags::UNREADABLE)
+    );
+    let good = walked.below(&mount.point.join("good"));
+    assert_eq!(good.len(), 200);
+    assert_eq!(walked.find(&bad).unwrap().kind, Kind::Directory);
+}
+
+/// Number of the first block (1 KiB, ext4 of this size) of a directory, by debugfs's older sibling: FIEMAP.
+fn first_block(path: &std::path::Path) -> u64 {
+    use std::os::fd::AsFd;
+    let directory = std::fs::File::open(path).unwrap();
+    rustix::fs::syncfs(&directory).unwrap();
+    let mut extents = Vec::new();
+    bale_sys::extents::extents(directory.as_fd(), 0, u64::MAX, 0, &mut extents).unwrap();
+    extents[0].physical
+}
+
+/// Overwrites the directory block: its checksum fails, and the kernel says EBADMSG or EUCLEAN.
+fn spoil(mount: &LoopMount, offset: u64) {
+    use std::os::unix::fs::FileExt;
+    let device = std::fs::File::options()
+        .write(true)
+        .open(&mount.device)
+        .unwrap();
+    device.write_all_at(&[0x5a; 1024], offset).unwrap();
+    device.sync_all().unwrap();
+}
