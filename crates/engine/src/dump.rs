@@ -5,6 +5,7 @@
 //! a problem: a small file is left out, a missing stretch of a large one is zeros, for its length has been written already.
 
 mod content;
+pub mod snapshot;
 mod tar;
 mod tree;
 

@@ -152,6 +152,8 @@ pub struct RestoreOptions<'a> {
     pub specials: bool,
     /// Restore immutable, append-only and the like, and project ids.
     pub inode_flags: bool,
+    /// Wait at the end until everything is on the device.
+    pub sync: bool,
     /// Threads; 0 for two a core.
     pub threads: usize,
 }
@@ -168,6 +170,7 @@ impl<'a> RestoreOptions<'a> {
             force_space: false,
             specials: true,
             inode_flags: false,
+            sync: true,
             threads: 0,
         }
     }

@@ -103,17 +103,24 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// Stretches of data of a file with holes; `None` if there are too many, or its list is damaged.
+    /// Stretches of data of a file with holes; `None` if there are too many, or its list is damaged. They begin and end at
+    /// whole blocks, for readers differ in whether a stretch that does not is filled up.
     pub fn ranges(&mut self, list: &ChunkId, size: u64) -> Option<Vec<(u64, u64)>> {
+        const BLOCK: u64 = super::tar::BLOCK_BYTES as u64;
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         pieces::walk(list, size, self.chunks, &mut |offset, length, piece| {
             if !matches!(piece, Piece::Data(_)) {
                 return Ok(());
             }
+            let from = offset - offset % BLOCK;
+            let to = (offset + length)
+                .checked_next_multiple_of(BLOCK)
+                .map_or(size, |to| to.min(size));
+            let count = ranges.len();
             match ranges.last_mut() {
-                Some((from, len)) if *from + *len == offset => *len += length,
-                _ if ranges.len() == RANGES_MAX => return Err("too many".to_owned()),
-                _ => ranges.push((offset, length)),
+                Some((last, len)) if *last + *len >= from => *len = to - *last,
+                _ if count == RANGES_MAX => return Err("too many".to_owned()),
+                _ => ranges.push((from, to - from)),
             }
             Ok(())
         })
@@ -136,26 +143,23 @@ impl<'a> Contents<'a> {
         let mut at = 0;
         let chunks = self.chunks;
         let walked = pieces::walk(list, size, chunks, &mut |offset, length, piece| {
-            while wanted.next_if(|(from, len)| from + len <= offset).is_some() {}
-            let inside = wanted.peek().is_some_and(|(from, _)| *from <= offset);
-            let done = match piece {
-                _ if !inside => Ok(()),
-                Piece::Data(id) => self.write_piece(&id, offset, length, path, out),
-                Piece::Hole => self.put_zeros(length, out),
-                Piece::Unreadable => {
-                    let text = format!(
-                        "bytes {offset} to {} could not be read by the backup",
-                        offset + length
-                    );
-                    self.problem(path, &text);
-                    self.put_zeros(length, out)
+            let end = offset + length;
+            while let Some((from, len)) = wanted.peek().copied() {
+                let (start, stop) = (from.max(offset), (from + len).min(end));
+                if start < stop
+                    && let Err(error) =
+                        self.write_piece(piece, (offset, length), (start, stop), path, out)
+                {
+                    failure = Some(error);
+                    return Err(String::new());
                 }
-            };
-            at = offset + length;
-            done.map_err(|error| {
-                failure = Some(error);
-                String::new()
-            })
+                if from + len > end {
+                    break;
+                }
+                wanted.next();
+            }
+            at = end;
+            Ok(())
         });
         if let Some(failure) = failure {
             return Err(failure);
@@ -171,24 +175,29 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
+    /// Writes a part of a piece.
     fn write_piece(
         &mut self,
-        id: &ChunkId,
-        offset: u64,
-        length: u64,
+        piece: Piece,
+        (offset, length): (u64, u64),
+        (start, stop): (u64, u64),
         path: &[u8],
         out: &mut dyn Write,
     ) -> Result<(), DumpError> {
-        let text = match self.chunk(id) {
-            Ok(bytes) if bytes.len() as u64 == length => return self.put(&bytes, out),
-            Ok(_) => "damaged piece list: its chunk has another length".to_owned(),
-            Err(text) => text,
+        let text = match piece {
+            Piece::Hole => return self.put_zeros(stop - start, out),
+            Piece::Unreadable => "could not be read by the backup".to_owned(),
+            Piece::Data(id) => match self.chunk(&id) {
+                Ok(bytes) if bytes.len() as u64 == length => {
+                    let part = (start - offset) as usize..(stop - offset) as usize;
+                    return self.put(&bytes[part], out);
+                }
+                Ok(_) => "damaged piece list: its chunk has another length".to_owned(),
+                Err(text) => text,
+            },
         };
-        self.problem(
-            path,
-            &format!("bytes {offset} to {}: {text}", offset + length),
-        );
-        self.put_zeros(length, out)
+        self.problem(path, &format!("bytes {start} to {stop}: {text}"));
+        self.put_zeros(stop - start, out)
     }
 
     pub fn put(&mut self, bytes: &[u8], out: &mut dyn Write) -> Result<(), DumpError> {

@@ -6,7 +6,7 @@ use super::{CatalogSource, DumpError, Scratch};
 use crate::restore::names::{check_name, check_path};
 use crate::restore::sort::{Sorted, Sorter};
 use crate::restore::{Rows, xattrs};
-use bale_format::entry::{is_below, join};
+use bale_format::entry::is_below;
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use std::io::Write;
 

@@ -367,7 +367,7 @@ fn set_one(worker: &Worker, inode: Inode, entry: &Entry, xattr: &Xattr) -> Resul
         Ok(()) => return Ok(()),
         Err(error) => error,
     };
-    let name = String::from_utf8_lossy(&xattr.name);
+    let name = xattr.name.escape_ascii();
     match error {
         Errno::PERM | Errno::NOTSUP | Errno::ACCESS => {
             let kind = match &xattr.name[..] {
@@ -432,10 +432,7 @@ pub fn compare(
     let set = worker.xattrs_of(entry)?;
     for xattr in set.iter() {
         if inode.xattr(&xattr.name).ok().as_deref() != Some(&xattr.value[..]) {
-            words.push(format!(
-                "attribute {} differs",
-                String::from_utf8_lossy(&xattr.name)
-            ));
+            words.push(format!("attribute {} differs", xattr.name.escape_ascii()));
         }
     }
     for name in inode
@@ -444,10 +441,7 @@ pub fn compare(
     {
         let label = name.starts_with(b"security.") && name != CAPABILITY;
         if !label && !set.iter().any(|xattr| xattr.name == name) {
-            words.push(format!(
-                "attribute {} is new",
-                String::from_utf8_lossy(&name)
-            ));
+            words.push(format!("attribute {} is new", name.escape_ascii()));
         }
     }
     Ok(words.join(", "))

@@ -100,10 +100,10 @@ impl Target {
         Ok(())
     }
 
-    /// Everything written is on the device when this returns.
+    /// Everything written is on the device when this returns, unless that is not wanted.
     pub fn sync(&self, options: &RestoreOptions) -> Result<(), RestoreError> {
         match &self.root {
-            Some(root) if !options.dry_run => rustix::fs::syncfs(root)
+            Some(root) if options.sync && !options.dry_run => rustix::fs::syncfs(root)
                 .map_err(|error| self.trouble("flush the file system of", error.into())),
             _ => Ok(()),
         }

@@ -25,6 +25,9 @@ const DIRECTORIES_OPEN_MAX: usize = 12;
 const LARGE_OPEN_MIN: usize = 2;
 const LARGE_OPEN_MAX: usize = 64;
 
+/// Entries counted before they are told.
+const TALLY_ENTRIES_MAX: u64 = 256;
+
 /// Why one entry failed.
 #[derive(Debug)]
 pub struct Failure {
@@ -66,6 +69,18 @@ pub enum Done {
     Skipped,
     Linked,
     Different,
+}
+
+/// What one thread did since it last told: threads that count each file together slow each other down.
+#[derive(Default)]
+struct Tally {
+    entries: u64,
+    bytes_done: u64,
+    files_written: u64,
+    bytes: u64,
+    others: u64,
+    kept: u64,
+    links: u64,
 }
 
 /// Counters of a run, by all threads.
@@ -256,6 +271,7 @@ pub struct Worker<'r> {
     pub run: &'r Run<'r>,
     pub directories: Directories<'r>,
     xattrs: Option<(Bytes, Arc<Vec<Xattr>>)>,
+    tally: Tally,
 }
 
 impl<'r> Worker<'r> {
@@ -264,6 +280,7 @@ impl<'r> Worker<'r> {
             run,
             directories: Directories::new(run.target, run.directories_open_max),
             xattrs: None,
+            tally: Tally::default(),
         }
     }
 
@@ -303,28 +320,53 @@ impl<'r> Worker<'r> {
         self.run.losses.add(kind, &entry.path(), text);
     }
 
-    /// Counts what became of an entry.
-    pub fn done(&self, entry: &Entry, result: Result<Done, Failure>) {
+    /// Counts what became of an entry; `tell` makes it known.
+    pub fn done(&mut self, entry: &Entry, result: Result<Done, Failure>) {
+        let tally = &mut self.tally;
         let counters = &self.run.counters;
-        let add = |counter: &AtomicU64, more| {
-            counter.fetch_add(more, Ordering::Relaxed);
-        };
-        let mut bytes_done = entry.size;
+        tally.entries += 1;
+        tally.bytes_done += entry.size;
         match result {
             Ok(Done::Written(bytes)) => {
-                add(&counters.files_written, 1);
-                add(&counters.bytes, bytes);
+                tally.files_written += 1;
+                tally.bytes += bytes;
             }
-            Ok(Done::Made) => add(&counters.others, 1),
-            Ok(Done::Kept) => add(&counters.kept, 1),
-            Ok(Done::Skipped) => add(&counters.skipped, 1),
+            Ok(Done::Made) => tally.others += 1,
+            Ok(Done::Kept) => tally.kept += 1,
             Ok(Done::Linked) => {
-                add(&counters.links, 1);
-                bytes_done = 0;
+                tally.links += 1;
+                tally.bytes_done -= entry.size;
             }
+            Ok(Done::Skipped) => add(&counters.skipped, 1),
             Ok(Done::Different) => add(&counters.differences, 1),
             Err(failure) => self.run.failed(&entry.path(), failure),
         }
-        self.run.monitor.progress(1, bytes_done);
+        if self.tally.entries == TALLY_ENTRIES_MAX {
+            self.tell();
+        }
     }
+
+    /// Adds what was counted to the run and tells the monitor.
+    pub fn tell(&mut self) {
+        let tally = std::mem::take(&mut self.tally);
+        let counters = &self.run.counters;
+        add(&counters.files_written, tally.files_written);
+        add(&counters.bytes, tally.bytes);
+        add(&counters.others, tally.others);
+        add(&counters.kept, tally.kept);
+        add(&counters.links, tally.links);
+        if tally.entries > 0 {
+            self.run.monitor.progress(tally.entries, tally.bytes_done);
+        }
+    }
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
 }

@@ -77,6 +77,23 @@ fn no_half_file_is_readable(model: &Model, target: &Path) {
 }
 
 #[test]
+fn sixty_four_descriptors_suffice() {
+    const MARK: &str = "BALE_RESTORE_FEW_DESCRIPTORS";
+    if std::env::var_os(MARK).is_some() {
+        let place = scratch();
+        run_exactly(&mut tree(), &place.path().join("t"), &options());
+        return;
+    }
+    let status = Command::new("sh")
+        .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "faults::sixty_four_descriptors_suffice"])
+        .env(MARK, "1")
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
 fn a_monitor_may_end_it_and_the_next_goes_on() {
     struct Soon(std::sync::atomic::AtomicU64, Watch);
     impl bale_engine::restore::Monitor for Soon {

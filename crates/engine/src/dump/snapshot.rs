@@ -1,0 +1,76 @@
+//! Dumping from a repository: its catalog, index and packs behind the seams of a dump.
+
+use super::{DumpError, DumpReport, dump};
+use crate::catalog::CatalogReader;
+use crate::error::{Error, Result};
+use crate::monitor::{Monitor, Phase, Problem, Progress};
+use crate::repository::{Named, Repository};
+use crate::restore::Scratch;
+use crate::restore::snapshot::{RepositoryChunks, SnapshotCatalog};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Writes the file, or the tree, at `path` (without leading slash) of a snapshot.
+pub fn dump_snapshot(
+    repository: &Arc<Repository>,
+    snapshot: &Named,
+    path: &[u8],
+    scratch: &dyn Scratch,
+    out: &mut dyn Write,
+    monitor: &dyn Monitor,
+) -> Result<DumpReport> {
+    let reader = CatalogReader::open(repository.segment_source(), snapshot.1.layers.clone())?;
+    let chunks = RepositoryChunks::new(repository.clone())?;
+    let watch = Watch {
+        monitor,
+        entries: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+    };
+    dump(
+        &SnapshotCatalog(reader),
+        &chunks,
+        scratch,
+        path,
+        out,
+        &watch,
+    )
+    .map_err(|error| match error {
+        DumpError::Stopped => Error::Interrupted,
+        DumpError::NotFound => Error::NoPath {
+            path: format!("/{}", String::from_utf8_lossy(path)),
+            snapshot: snapshot.0.short(),
+        },
+        other => Error::Other(other.to_string()),
+    })
+}
+
+/// Passes on what a dump tells.
+struct Watch<'m> {
+    monitor: &'m dyn Monitor,
+    entries: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl crate::restore::Monitor for Watch<'_> {
+    fn progress(&self, entries: u64, bytes: u64) {
+        let progress = Progress {
+            done: self.entries.fetch_add(entries, Ordering::Relaxed) + entries,
+            bytes_done: self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes,
+            ..Progress::default()
+        };
+        self.monitor.progress(Phase::Restore, progress);
+    }
+
+    fn problem(&self, path: &[u8], action: &'static str, text: &str) {
+        self.monitor.problem(&Problem {
+            path: path.to_vec(),
+            action,
+            text: text.to_owned(),
+        });
+    }
+
+    fn stop(&self) -> bool {
+        self.monitor.interrupted()
+    }
+}
