@@ -9,8 +9,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use walk_support::{LoopMount, Place, walk};
+use walk_support::{LoopMount, Place, walk, while_disturbed};
 
 fn open(reader: &LargeReader, path: &Path) -> LargeFile {
     let (entry, directory) = walk(&[path], ScanOptions::default()).get(path);
@@ -344,17 +343,14 @@ fn blocks_that_the_device_cannot_give_are_named_and_the_rest_is_read() {
 fn retries_of_a_file_that_is_always_written_come_to_an_end() {
     let place = Place::new();
     let path = place.write("file", &pattern(3 * BLOCK_BYTES));
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let writer = File::options().write(true).open(&path).unwrap();
-            let mut value = 0u8;
-            while !stop.load(Ordering::Relaxed) {
-                value = value.wrapping_add(1);
-                writer.write_all_at(&[value; 100], 0).unwrap();
-                std::thread::yield_now();
-            }
-        });
+    let writer = File::options().write(true).open(&path).unwrap();
+    let mut value = 0u8;
+    let rewrite = || {
+        value = value.wrapping_add(1);
+        writer.write_all_at(&[value; 100], 0).unwrap();
+        std::thread::yield_now();
+    };
+    while_disturbed(rewrite, || {
         let reader = LargeReader::start();
         let mut changed = 0;
         for _ in 0..10 {
@@ -362,7 +358,6 @@ fn retries_of_a_file_that_is_always_written_come_to_an_end() {
             assert_eq!(bytes.len(), 3 * BLOCK_BYTES);
             changed += u32::from(finished.changed);
         }
-        stop.store(true, Ordering::Relaxed);
         assert!(changed > 0);
     });
 }
