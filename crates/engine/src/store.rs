@@ -3,37 +3,18 @@
 //! Objects appear whole or not at all, and are durable when the call that made them returns. Every implementation
 //! passes the conformance suite in `conformance`. A store knows nothing of keys, packs or snapshots.
 
+pub mod conformance;
+pub mod disk;
+pub mod local;
+pub mod memory;
+mod name;
+
 use std::io;
 use std::time::SystemTime;
 
-/// Which directory of the repository an object lives in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Area {
-    /// The one object `config`.
-    Config,
-    /// Key slots.
-    Keys,
-    /// Packs, spread over 256 directories.
-    Packs,
-    /// Index objects.
-    Index,
-    /// Snapshots.
-    Snapshots,
-    /// Records of unfinished runs: `runs/<run>/<id>`.
-    Runs,
-    /// Lists of packs to be deleted.
-    Condemned,
-}
-
-/// Name of an object: an area and, inside it, 64 hex digits (`runs/`: 32 hex digits, a slash, 64 hex digits;
-/// `config`: empty). Never contains anything else, so it is safe as a path.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectName {
-    /// Where.
-    pub area: Area,
-    /// Which; checked by the constructors.
-    name: String,
-}
+pub use local::LocalStore;
+pub use memory::MemoryStore;
+pub use name::{Area, ObjectName};
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +39,26 @@ pub struct StoreError {
     pub source: io::Error,
 }
 
+impl StoreError {
+    /// The kind of its cause.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+
+    /// There is no such object.
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == io::ErrorKind::NotFound
+    }
+
+    /// The place is full, or the quota used up: deleting something would help, trying again would not.
+    pub fn is_storage_full(&self) -> bool {
+        matches!(
+            self.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+}
+
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
@@ -79,10 +80,11 @@ pub trait Store: Send + Sync {
     /// Length and time of one object; `None` if it is not there.
     fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>>;
 
-    /// Calls `found` for every object of an area, in no order, streaming. Foreign names are skipped.
+    /// Calls `found` for every object of an area, in no order, streaming. Foreign names are skipped. An object that comes
+    /// or goes meanwhile may be listed or not.
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()>;
 
-    /// Removes an object; one that is not there is no error.
+    /// Removes an object, durably on return; one that is not there is no error.
     fn delete(&self, name: &ObjectName) -> Result<()>;
 
     /// Where this store is, for messages.

@@ -5,10 +5,43 @@
 
 #![forbid(unsafe_code)]
 
+mod aead;
+pub mod chunk;
+pub mod config;
 pub mod entry;
+pub mod error;
+mod fields;
+pub mod gear;
 pub mod id;
+pub mod index;
+pub mod key_slot;
+pub mod keys;
+pub mod limits;
+pub mod pack;
+pub mod pieces;
+pub mod record;
+pub mod recovery;
+pub mod sealed;
+pub mod segment;
 pub mod snapshot;
+pub mod snapshot_json;
+pub mod xattrs;
 
+pub use chunk::{ChunkKind, Codec, Compressor, Decompressor};
+pub use config::{Access, ChunkSizes, Config, UnverifiedConfig};
 pub use entry::{Content, Entry, EntryFlags, Key, Kind, Time};
+pub use error::{Fault, FormatError};
+pub use gear::{Cutter, GearTable};
 pub use id::{ChunkId, ObjectId, RepositoryId};
+pub use index::{Index, IndexEntry, IndexPack, encode_index};
+pub use key_slot::{KeySlot, NewSlot, PasswordCost, Secret, SlotKind};
+pub use keys::{Keys, RootKey};
+pub use pack::{FinishedPack, PackEntry, PackFooter, PackHeader, PackLayout, Payload, SalvageScan};
+pub use pieces::{Piece, PieceList, PieceListBuilder, PieceRoot, PieceStep, PieceWalk};
+pub use record::{PackKey, RecordHead, RecordKind};
+pub use recovery::RecoveryKey;
+pub use sealed::ObjectType;
+pub use segment::{Segment, SegmentBuilder, SegmentError, SegmentKeys};
 pub use snapshot::{Layer, SegmentRef, Snapshot};
+pub use snapshot_json::Condemned;
+pub use xattrs::{Xattr, XattrsColumn};

@@ -19,9 +19,16 @@ pub struct Snapshot {
     pub version: u32,
     /// The run that made it, 32 hex digits.
     pub run: String,
-    /// Rows after the last key are missing.
+    /// Rows at or after `until` are missing.
     #[serde(default)]
     pub partial: bool,
+    /// Of a partial one: the first key that may be missing.
+    #[serde(
+        default,
+        with = "key_text_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub until: Option<Key>,
     /// When the run started.
     pub time: Time,
     /// When this record was written.

@@ -10,4 +10,5 @@ pub mod freeze;
 pub mod handle;
 pub mod inode;
 pub mod open;
+pub mod restore_calls;
 pub mod xattr;

@@ -151,6 +151,11 @@ impl SmallReader {
         }
     }
 
+    /// Ends the reading threads; whoever waits for room waits no longer. Nothing may be taken after this.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
     /// No more files will be asked for.
     pub fn close(&self) {
         self.shared.lock().closed = true;

@@ -1,0 +1,501 @@
+//! The words of the command line. Nothing here opens anything: words become options, `commands` turns them into one engine call.
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Back up file systems with very many files, at the speed of the disk.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bale",
+    version,
+    about,
+    max_term_width = 100,
+    after_help = "Exit codes: 0 complete, 1 failed, 2 usage, 3 committed but something could not be read or changed while read, \
+4 check found damage, 10 no repository, 11 locked, 12 wrong key, 130 interrupted.\n\n\
+Examples:\n  bale backup /home\n  bale restore latest:/home/me/mail --target /tmp/mail\n  bale forget --keep-daily 7 --keep-weekly 5 --prune"
+)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub struct Global {
+    /// Repository directory [default: one in the user's data directory, made when needed]
+    #[arg(short, long, global = true, env = "BALE_REPOSITORY", value_hint = ValueHint::DirPath, value_name = "DIR")]
+    pub repo: Option<PathBuf>,
+    /// Read the password from the first line of this file
+    #[arg(short = 'p', long, global = true, env = "BALE_PASSWORD_FILE", value_hint = ValueHint::FilePath, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Run this command and take the first line it prints as the password
+    #[arg(
+        long,
+        global = true,
+        env = "BALE_PASSWORD_COMMAND",
+        value_name = "COMMAND"
+    )]
+    pub password_command: Option<String>,
+    /// Open the repository with this key file (or a file with a recovery key) instead of a password
+    #[arg(long, global = true, env = "BALE_KEY_FILE", value_hint = ValueHint::FilePath, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Directory for what can be rebuilt at any time
+    #[arg(long, global = true, env = "BALE_CACHE_DIR", value_hint = ValueHint::DirPath, value_name = "DIR")]
+    pub cache_dir: Option<PathBuf>,
+    /// Print one JSON object a line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print only errors and problems
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Tell more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Never draw progress, also on a terminal
+    #[arg(long, global = true, env = "BALE_NO_PROGRESS", value_parser = clap::builder::FalseyValueParser::new())]
+    pub no_progress: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a repository
+    #[command(
+        after_help = "Examples:\n  bale init -r /srv/backup\n  BALE_PASSWORD_FILE=/etc/bale/password bale init -r /srv/backup"
+    )]
+    Init(Init),
+    /// Back up files and directories
+    #[command(
+        after_help = "Examples:\n  bale backup /home /etc --exclude '*.o' --exclude-caches\n  \
+find /data -newer stamp -print0 | bale backup --files-from0 -\n  bale backup --dry-run --json /srv"
+    )]
+    Backup(Box<Backup>),
+    /// List snapshots
+    #[command(after_help = "Examples:\n  bale snapshots\n  bale snapshots --host web1 --json")]
+    Snapshots(Snapshots),
+    /// List what is in a snapshot
+    #[command(
+        after_help = "Examples:\n  bale ls latest\n  bale ls -l latest:/home/me\n  bale ls --recursive 3fa9c1d2:/etc"
+    )]
+    Ls(Ls),
+    /// Find paths in snapshots by name
+    #[command(
+        after_help = "Examples:\n  bale find '*.mbox'\n  bale find --snapshot latest --iname 'invoice*' --path /home"
+    )]
+    Find(Find),
+    /// Compare two snapshots
+    #[command(
+        after_help = "Examples:\n  bale diff latest~1 latest\n  bale diff latest~1:/etc latest:/etc --json"
+    )]
+    Diff(Diff),
+    /// Count what the repository and its snapshots hold
+    #[command(after_help = "Examples:\n  bale stats\n  bale stats latest --json")]
+    Stats(Stats),
+    /// Bring files back
+    #[command(
+        after_help = "Examples:\n  bale restore latest --target /mnt/new\n  bale restore latest:/home/me/mail --target /tmp/mail\n  \
+bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run"
+    )]
+    Restore(Box<Restore>),
+    /// Print a file, or a directory as a tar archive
+    #[command(
+        after_help = "Examples:\n  bale dump latest:/etc/fstab\n  bale dump latest:/home/me | tar tvf -"
+    )]
+    Dump(Dump),
+    /// Look for damage
+    #[command(
+        after_help = "Examples:\n  bale check\n  bale check --read-data-subset 1/12\n  bale check --scrub   # needs no key"
+    )]
+    Check(Check),
+    /// Remove snapshots by rules
+    #[command(
+        after_help = "Examples:\n  bale forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n  bale forget 3fa9c1d2 --prune"
+    )]
+    Forget(Box<Forget>),
+    /// Give back the space of what no snapshot uses
+    #[command(after_help = "Examples:\n  bale prune --dry-run\n  bale prune --grace 2h")]
+    Prune(Prune),
+    /// Manage keys and passwords
+    #[command(subcommand)]
+    Key(Key),
+    /// Work with catalogs
+    #[command(subcommand)]
+    Catalog(Catalog),
+    /// Put right what can be put right by adding
+    #[command(subcommand)]
+    Repair(Repair),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  bale completions bash > /etc/bash_completion.d/bale")]
+    Completions(Completions),
+    /// Write the manual pages to a directory
+    #[command(after_help = "Example:\n  bale man /usr/local/share/man/man1")]
+    Man(Man),
+}
+
+/// `init`
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Also write a new key file that opens the repository without a password
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub new_key_file: Option<PathBuf>,
+}
+
+/// `backup`
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// Files and directories
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Leave out what matches (a pattern with a slash in front or inside is matched against the whole path)
+    #[arg(short, long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// The same without regard to case
+    #[arg(long, value_name = "PATTERN")]
+    pub iexclude: Vec<String>,
+    /// Read patterns from a file, one a line; # starts a comment
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub exclude_file: Vec<PathBuf>,
+    /// Leave out the content of directories that hold FILE (FILE:TEXT: and it begins with TEXT)
+    #[arg(long, value_name = "FILE[:TEXT]")]
+    pub exclude_if_present: Vec<String>,
+    /// Leave out the content of directories with a valid CACHEDIR.TAG
+    #[arg(long)]
+    pub exclude_caches: bool,
+    /// Leave out files larger than this (512K, 10M, 2G)
+    #[arg(long, value_name = "SIZE")]
+    pub exclude_larger_than: Option<String>,
+    /// Read paths from a file, one a line; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files_from: Vec<PathBuf>,
+    /// Read paths from a file, each ended by a zero byte; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files_from0: Vec<PathBuf>,
+    /// Stay on the file systems of the given paths
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    /// Tag the snapshot (repeat, or separate by commas)
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// Record this host name instead of the machine's
+    #[arg(short = 'H', long, env = "BALE_HOST", value_name = "NAME")]
+    pub host: Option<String>,
+    /// Compare with this snapshot instead of the latest of the same host and paths
+    #[arg(long, value_name = "SNAP")]
+    pub parent: Option<String>,
+    /// Compare with nothing: read every file
+    #[arg(short, long)]
+    pub force: bool,
+    /// Make no snapshot when nothing changed
+    #[arg(long)]
+    pub skip_if_unchanged: bool,
+    /// Tell what would be done; store nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+/// Which snapshots.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Select {
+    /// Only snapshots of this host
+    #[arg(short = 'H', long = "host", value_name = "NAME")]
+    pub hosts: Vec<String>,
+    /// Only snapshots of this source path
+    #[arg(long = "path", value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Only snapshots with all of these tags (separated by commas)
+    #[arg(long = "tag", value_name = "TAGS")]
+    pub tags: Vec<String>,
+}
+
+/// `snapshots`
+#[derive(Debug, Args)]
+pub struct Snapshots {
+    /// Only these
+    pub ids: Vec<String>,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+    /// Only the newest N of each group
+    #[arg(long, value_name = "N")]
+    pub latest: Option<usize>,
+    /// Group by host, paths, tags
+    #[arg(short, long, value_name = "WORDS", default_value = "")]
+    pub group_by: String,
+}
+
+/// `ls`
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Snapshot, or snapshot:/path
+    pub address: OsString,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+    /// Mode, owner, size and time as well
+    #[arg(short, long)]
+    pub long: bool,
+    /// Everything below
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+}
+
+/// `find`
+#[derive(Debug, Args)]
+pub struct Find {
+    /// Patterns for the last component (with a slash: for the whole path)
+    #[arg(required = true)]
+    pub patterns: Vec<String>,
+    /// Only in this snapshot [default: all]
+    #[arg(short, long, value_name = "SNAP")]
+    pub snapshot: Vec<String>,
+    /// Without regard to case
+    #[arg(short, long)]
+    pub iname: bool,
+    /// Only below this path
+    #[arg(long, value_name = "PATH")]
+    pub below: Option<PathBuf>,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+    /// Mode, owner, size and time as well
+    #[arg(short, long)]
+    pub long: bool,
+}
+
+/// `diff`
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// Older snapshot, or snapshot:/path
+    pub old: OsString,
+    /// Newer snapshot, or snapshot:/path
+    pub new: OsString,
+    /// Also tell where only metadata changed
+    #[arg(long)]
+    pub metadata: bool,
+}
+
+/// `stats`
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// Only this snapshot, or snapshot:/path
+    pub address: Option<OsString>,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+}
+
+/// `restore`
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Snapshot, or snapshot:/path
+    pub address: OsString,
+    /// Where to: an existing or new directory
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub target: PathBuf,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+    /// Only what matches
+    #[arg(short, long, value_name = "PATTERN")]
+    pub include: Vec<String>,
+    /// Leave out what matches
+    #[arg(short, long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// What to do with files that exist: if-changed compares kind, size and mtime
+    #[arg(long, value_name = "WHEN", default_value = "if-changed", value_parser = ["always", "if-changed", "never"])]
+    pub overwrite: String,
+    /// Remove what is in the target and not in the snapshot
+    #[arg(long)]
+    pub delete: bool,
+    /// Restore immutable, append-only and other inode flags
+    #[arg(long)]
+    pub inode_flags: bool,
+    /// Tell what would be done; write nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Read back everything that was written and compare
+    #[arg(long)]
+    pub verify: bool,
+    /// Start even if the target seems too small
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `dump`
+#[derive(Debug, Args)]
+pub struct Dump {
+    /// snapshot:/path
+    pub address: OsString,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+}
+
+/// `check`
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Read, decrypt and verify every chunk
+    #[arg(long, conflicts_with = "read_data_subset")]
+    pub read_data: bool,
+    /// The same for a part: n/t (part n of t), x% (chosen at random), or a size (500M)
+    #[arg(long, value_name = "PART")]
+    pub read_data_subset: Option<String>,
+    /// Compare every object with its name; needs no key
+    #[arg(long)]
+    pub scrub: bool,
+}
+
+/// `forget`
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// Exactly these snapshots, whatever the rules say
+    pub ids: Vec<String>,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+    /// Keep the newest N ("unlimited": all)
+    #[arg(short = 'l', long, value_name = "N")]
+    pub keep_last: Option<String>,
+    /// Keep one for each of N hours
+    #[arg(long, value_name = "N")]
+    pub keep_hourly: Option<String>,
+    /// Keep one for each of N days
+    #[arg(short = 'd', long, value_name = "N")]
+    pub keep_daily: Option<String>,
+    /// Keep one for each of N weeks
+    #[arg(short = 'w', long, value_name = "N")]
+    pub keep_weekly: Option<String>,
+    /// Keep one for each of N months
+    #[arg(short = 'm', long, value_name = "N")]
+    pub keep_monthly: Option<String>,
+    /// Keep one for each of N years
+    #[arg(short = 'y', long, value_name = "N")]
+    pub keep_yearly: Option<String>,
+    /// Keep what is at most this much older than the newest (2y5m7d3h)
+    #[arg(long, value_name = "DURATION")]
+    pub keep_within: Option<String>,
+    /// Keep what has all of these tags (separated by commas)
+    #[arg(long, value_name = "TAGS")]
+    pub keep_tag: Vec<String>,
+    /// Group by host, paths, tags
+    #[arg(short, long, value_name = "WORDS", default_value = "host,paths")]
+    pub group_by: String,
+    /// Prune afterwards
+    #[arg(long)]
+    pub prune: bool,
+    /// Tell what would be done; remove nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Options of prune.
+    #[command(flatten)]
+    pub prune_options: PruneOptions,
+}
+
+/// How to prune.
+#[derive(Clone, Debug, Args)]
+pub struct PruneOptions {
+    /// Delete only packs that were condemned at least this long ago (0: at once; only when no backup runs)
+    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    pub grace: String,
+    /// Copy what is used out of packs that are less used than this
+    #[arg(long, value_name = "PERCENT", default_value = "70")]
+    pub repack_below: u8,
+}
+
+/// `prune`
+#[derive(Debug, Args)]
+pub struct Prune {
+    /// Options of prune.
+    #[command(flatten)]
+    pub options: PruneOptions,
+    /// Tell what would be done; change nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+/// `key`
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Add a password, a key file or a recovery key
+    #[command(
+        after_help = "Examples:\n  bale key add --new-password-file /root/second\n  bale key add --recovery"
+    )]
+    Add(KeyAdd),
+    /// Remove a key; the last one stays
+    #[command(after_help = "Example:\n  bale key remove 3fa9c1d2")]
+    Remove {
+        /// Beginning of the key's id
+        id: String,
+    },
+    /// List the keys
+    #[command(after_help = "Example:\n  bale key list --json")]
+    List,
+    /// Change the password: adds the new key, then removes the one that was used
+    #[command(after_help = "Example:\n  bale key passwd --new-password-file /root/new")]
+    Passwd(KeyAdd),
+}
+
+/// `key add` and `key passwd`
+#[derive(Debug, Args)]
+pub struct KeyAdd {
+    /// Read the new password from the first line of this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub new_password_file: Option<PathBuf>,
+    /// Write a new key file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "new_password_file")]
+    pub new_key_file: Option<PathBuf>,
+    /// Make and print a recovery key
+    #[arg(long, conflicts_with_all = ["new_password_file", "new_key_file"])]
+    pub recovery: bool,
+    /// Words to know it by
+    #[arg(long, default_value = "")]
+    pub label: String,
+}
+
+/// `catalog`
+#[derive(Debug, Subcommand)]
+pub enum Catalog {
+    /// Write a snapshot's catalog as Parquet files
+    #[command(
+        after_help = "Example:\n  bale catalog export latest /tmp/c && duckdb -c \"select count(*), sum(size) from '/tmp/c/*.parquet'\""
+    )]
+    Export {
+        /// Snapshot, or snapshot:/path
+        address: OsString,
+        /// Directory to make
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
+}
+
+/// `repair`
+#[derive(Debug, Subcommand)]
+pub enum Repair {
+    /// List packs that no index names, from their trailers
+    #[command(after_help = "Example:\n  bale repair index --dry-run")]
+    Index {
+        /// Tell what would be done; write nothing
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+    },
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Which shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Directory for the pages
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+}

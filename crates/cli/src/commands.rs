@@ -1,0 +1,62 @@
+//! One file for each command: options in, one engine call, lines out.
+
+mod backup;
+mod catalog;
+mod check;
+mod diff;
+mod dump;
+mod find;
+mod forget;
+mod init;
+mod key;
+mod listing;
+mod ls;
+mod prune;
+mod repair;
+mod restore;
+mod select;
+mod snapshots;
+mod stats;
+
+use crate::args::{Cli, Command};
+use crate::exit;
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+
+/// Runs the command; returns its exit code.
+pub fn run(cli: Cli) -> Result<i32> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Init(options) => init::run(global, &options),
+        Command::Backup(options) => backup::run(global, &options),
+        Command::Snapshots(options) => snapshots::run(global, &options),
+        Command::Ls(options) => ls::run(global, &options),
+        Command::Find(options) => find::run(global, &options),
+        Command::Diff(options) => diff::run(global, &options),
+        Command::Stats(options) => stats::run(global, &options),
+        Command::Restore(options) => restore::run(global, &options),
+        Command::Dump(options) => dump::run(global, &options),
+        Command::Check(options) => check::run(global, &options),
+        Command::Forget(options) => forget::run(global, &options),
+        Command::Prune(options) => prune::run(global, &options),
+        Command::Key(command) => key::run(global, &command),
+        Command::Catalog(command) => catalog::run(global, &command),
+        Command::Repair(command) => repair::run(global, &command),
+        Command::Completions(options) => {
+            clap_complete::generate(
+                options.shell,
+                &mut Cli::command(),
+                "bale",
+                &mut std::io::stdout(),
+            );
+            Ok(exit::COMPLETE)
+        }
+        Command::Man(options) => {
+            std::fs::create_dir_all(&options.dir)
+                .with_context(|| format!("create {}", options.dir.display()))?;
+            clap_mangen::generate_to(Cli::command(), &options.dir)
+                .with_context(|| format!("write manual pages to {}", options.dir.display()))?;
+            Ok(exit::COMPLETE)
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! `bale backup`
+
+use super::select;
+use crate::args::{Backup, Global};
+use crate::exit::{self, Usage};
+use crate::progress::Console;
+use crate::{output, place, sizes};
+use anyhow::{Context, Result};
+use bale_engine::backup::{self as engine, BackupOptions, Outcome};
+use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use bale_engine::scan::{ScanOptions, Sources, parse_list};
+use serde_json::{Value, json};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Backs up; exit 3 if something could not be read or changed while it was read.
+pub fn run(global: &Global, options: &Backup) -> Result<i32> {
+    let began = Instant::now();
+    let paths = paths(options)?;
+    let filter =
+        Filter::new(&filter_options(options)?).map_err(|error| Usage(error.to_string()))?;
+    let repository = place::open_or_make_own(global)?;
+    let console = Console::new(global);
+    let (sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
+    let not_found: u64 = missing.len() as u64;
+    for problem in &missing {
+        bale_engine::monitor::Monitor::problem(&console, &missing_problem(problem));
+    }
+    if sources.paths().is_empty() {
+        return Err(anyhow::anyhow!("none of the paths can be backed up"));
+    }
+    let scan = ScanOptions {
+        one_file_system: options.one_file_system,
+        filter,
+        spill_directory: repository.spill_dir()?,
+        ..ScanOptions::default()
+    };
+    let parent = match &options.parent {
+        Some(text) => Some(
+            bale_engine::snapshots::find(&repository.snapshots()?, text, &Default::default())?.0,
+        ),
+        None => None,
+    };
+    let engine_options = BackupOptions {
+        host: options.host.clone().unwrap_or_else(host_name),
+        user: user_name(),
+        program: concat!("bale ", env!("CARGO_PKG_VERSION")).to_owned(),
+        tags: options
+            .tag
+            .iter()
+            .flat_map(|tags| select::split_tags(tags))
+            .collect(),
+        excludes: excludes_as_given(options),
+        parent,
+        force: options.force,
+        skip_if_unchanged: options.skip_if_unchanged,
+        dry_run: options.dry_run,
+        ..BackupOptions::default()
+    };
+    let outcome = engine::backup(&repository, &sources, scan, &engine_options, &console);
+    console.finish();
+    let outcome = outcome?;
+    let problems = outcome.snapshot.counts.problems + not_found;
+    summary(
+        global,
+        options,
+        &outcome,
+        problems,
+        began.elapsed().as_secs_f64(),
+    );
+    Ok(if problems > 0 {
+        exit::INCOMPLETE
+    } else {
+        exit::COMPLETE
+    })
+}
+
+fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
+    let (totals, counts) = (&outcome.snapshot.totals, &outcome.snapshot.counts);
+    if global.json {
+        let id = outcome
+            .id
+            .map_or(Value::Null, |id| Value::String(id.to_string()));
+        return output::object(&json!({
+            "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs, "others": totals.others,
+            "bytes": totals.bytes, "hard_links": totals.hard_links, "files_new": counts.files_new,
+            "files_changed": counts.files_changed, "files_unmodified": counts.files_unmodified,
+            "bytes_read": counts.bytes_read, "bytes_stored": counts.bytes_stored, "problems": problems,
+            "seconds": seconds, "dry_run": options.dry_run,
+        }));
+    }
+    if global.quiet {
+        return;
+    }
+    eprintln!(
+        "{} files ({} new, {} changed, {} unmodified), {} directories, {}",
+        sizes::count(totals.files),
+        sizes::count(counts.files_new),
+        sizes::count(counts.files_changed),
+        sizes::count(counts.files_unmodified),
+        sizes::count(totals.dirs),
+        sizes::bytes(totals.bytes),
+    );
+    let (read, stored) = (
+        sizes::bytes(counts.bytes_read),
+        sizes::bytes(counts.bytes_stored),
+    );
+    eprintln!(
+        "read {read}, stored {stored}, in {}",
+        sizes::duration(seconds)
+    );
+    match outcome.id {
+        Some(id) => eprintln!("snapshot {} saved", id.short()),
+        None if options.dry_run => eprintln!("dry run: nothing was stored"),
+        None => eprintln!("nothing changed: no snapshot was made"),
+    }
+    if problems > 0 {
+        eprintln!(
+            "{} problems, named above and kept in the snapshot: what they concern is missing or not certain",
+            sizes::count(problems)
+        );
+    }
+}
+
+fn paths(options: &Backup) -> Result<Vec<PathBuf>> {
+    let mut paths = options.paths.clone();
+    for (files, zeros) in [(&options.files_from, false), (&options.files_from0, true)] {
+        for file in files {
+            paths.extend(parse_list(&read_list(file)?, zeros));
+        }
+    }
+    if paths.is_empty() {
+        return Err(Usage(
+            "nothing to back up: name a file or directory, or use --files-from".to_owned(),
+        )
+        .into());
+    }
+    Ok(paths)
+}
+
+fn read_list(file: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if file.as_os_str() == "-" {
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut bytes)
+            .context("read the list of paths from standard input")?;
+    } else {
+        bytes = std::fs::read(file)
+            .with_context(|| format!("read the list of paths {}", file.display()))?;
+    }
+    Ok(bytes)
+}
+
+fn filter_options(options: &Backup) -> Result<FilterOptions> {
+    let pattern = |text: &String, ignore_case| Pattern {
+        text: text.clone(),
+        ignore_case,
+    };
+    let mut patterns: Vec<Pattern> = Vec::new();
+    for file in &options.exclude_file {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("read exclude file {}", file.display()))?;
+        patterns.extend(parse_exclude_file(&text, false));
+    }
+    patterns.extend(options.exclude.iter().map(|text| pattern(text, false)));
+    patterns.extend(options.iexclude.iter().map(|text| pattern(text, true)));
+    let mut marks: Vec<Mark> = Vec::new();
+    for text in &options.exclude_if_present {
+        marks.push(
+            Mark::parse(text.as_bytes())
+                .ok_or_else(|| Usage(format!("{text:?} is no file name")))?,
+        );
+    }
+    if options.exclude_caches {
+        marks.push(Mark::cachedir());
+    }
+    let larger_than_bytes = options
+        .exclude_larger_than
+        .as_deref()
+        .map(sizes::parse_bytes)
+        .transpose()?;
+    Ok(FilterOptions {
+        patterns,
+        marks,
+        larger_than_bytes,
+    })
+}
+
+fn excludes_as_given(options: &Backup) -> Vec<String> {
+    let mut given = options.exclude.clone();
+    given.extend(
+        options
+            .iexclude
+            .iter()
+            .map(|text| format!("iexclude:{text}")),
+    );
+    given.extend(
+        options
+            .exclude_file
+            .iter()
+            .map(|file| format!("file:{}", file.display())),
+    );
+    given.extend(
+        options
+            .exclude_if_present
+            .iter()
+            .map(|text| format!("if-present:{text}")),
+    );
+    given.extend(options.exclude_caches.then(|| "caches".to_owned()));
+    given.extend(
+        options
+            .exclude_larger_than
+            .iter()
+            .map(|text| format!("larger-than:{text}")),
+    );
+    given.extend(
+        options
+            .one_file_system
+            .then(|| "other-file-systems".to_owned()),
+    );
+    given
+}
+
+fn missing_problem(problem: &bale_engine::scan::Problem) -> bale_engine::monitor::Problem {
+    bale_engine::monitor::Problem {
+        path: problem.path.clone(),
+        action: problem.action,
+        text: problem.error.to_string(),
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn user_name() -> String {
+    std::env::var("USER")
+        .or_else(|_| std::env::var("LOGNAME"))
+        .unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string())
+}

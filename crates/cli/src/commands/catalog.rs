@@ -1,0 +1,34 @@
+//! `bale catalog`
+
+use super::select;
+use crate::args::{Catalog, Global};
+use crate::{exit, output, place, sizes};
+use anyhow::{Context, Result};
+use bale_engine::catalog::{CatalogReader, KeyRange, export};
+use serde_json::json;
+
+/// Writes a snapshot's catalog as Parquet files that any tool of that kind can query.
+pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
+    let Catalog::Export { address, dir } = command;
+    let repository = place::open(global)?;
+    let chosen = select::choose(&repository, address, &Default::default())?;
+    let catalog = CatalogReader::open(repository.segment_source(), chosen.named.1.layers.clone())?;
+    std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    let range = match chosen.path.is_empty() {
+        true => KeyRange::all(),
+        false => KeyRange::below(&chosen.path),
+    };
+    let exported = export(&catalog, range, dir)?;
+    if global.json {
+        output::object(&json!({
+            "type": "summary", "files": exported.files, "rows": exported.rows, "bytes": exported.bytes,
+        }));
+    } else if !global.quiet {
+        let (files, rows) = (exported.files, sizes::count(exported.rows));
+        eprintln!(
+            "wrote {files} files with {rows} rows, {}",
+            sizes::bytes(exported.bytes)
+        );
+    }
+    Ok(exit::COMPLETE)
+}

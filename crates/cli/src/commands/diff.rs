@@ -1,0 +1,129 @@
+//! `bale diff`
+
+use super::{listing, select};
+use crate::args::{Diff, Global};
+use crate::{exit, interrupt, output, place, sizes};
+use anyhow::Result;
+use bale_engine::catalog::{CatalogReader, Difference, diff};
+use bale_engine::error::Error;
+use bale_format::entry::is_below;
+use bale_format::{Entry, Kind};
+use serde_json::json;
+
+/// Counts of a comparison.
+#[derive(Default)]
+struct Tally {
+    added: u64,
+    removed: u64,
+    changed: u64,
+    metadata: u64,
+    bytes_added: u64,
+    bytes_removed: u64,
+}
+
+/// Compares two catalogs; what they share is not read.
+pub fn run(global: &Global, options: &Diff) -> Result<i32> {
+    let repository = place::open(global)?;
+    let old = select::choose(&repository, &options.old, &Default::default())?;
+    let new = select::choose(&repository, &options.new, &Default::default())?;
+    if old.path != new.path {
+        return Err(crate::exit::Usage("both sides must name the same path".to_owned()).into());
+    }
+    let open = |chosen: &select::Chosen| {
+        CatalogReader::open(repository.segment_source(), chosen.named.1.layers.clone())
+    };
+    let (old_catalog, new_catalog) = (open(&old)?, open(&new)?);
+    let mut tally = Tally::default();
+    for difference in diff(&old_catalog, &new_catalog) {
+        if interrupt::asked() {
+            return Err(Error::Interrupted.into());
+        }
+        let difference = difference?;
+        if is_below(&difference.entry().path(), &new.path) {
+            tell(global, options, &difference, &mut tally);
+        }
+    }
+    summary(global, &tally);
+    Ok(exit::COMPLETE)
+}
+
+fn tell(global: &Global, options: &Diff, difference: &Difference, tally: &mut Tally) {
+    let size = |entry: &Entry| {
+        if entry.kind == Kind::File {
+            entry.size
+        } else {
+            0
+        }
+    };
+    let mark = match difference {
+        Difference::Added(entry) => {
+            tally.added += 1;
+            tally.bytes_added += size(entry);
+            "+"
+        }
+        Difference::Removed(entry) => {
+            tally.removed += 1;
+            tally.bytes_removed += size(entry);
+            "-"
+        }
+        Difference::Changed { old, new } if is_content(old, new) => {
+            tally.changed += 1;
+            tally.bytes_removed += size(old);
+            tally.bytes_added += size(new);
+            if old.kind == new.kind { "M" } else { "T" }
+        }
+        Difference::Changed { .. } => {
+            tally.metadata += 1;
+            if !options.metadata {
+                return;
+            }
+            "U"
+        }
+    };
+    print(global, mark, difference.entry());
+}
+
+/// Is it more than times, owners, modes?
+fn is_content(old: &Entry, new: &Entry) -> bool {
+    old.kind != new.kind
+        || old.target != new.target
+        || old.rdev != new.rdev
+        || (new.kind == Kind::File
+            && (old.size != new.size || old.content_hash != new.content_hash))
+}
+
+fn print(global: &Global, mark: &str, entry: &Entry) {
+    let path = listing::absolute(entry);
+    if global.json {
+        let mut value = json!({"type": "change", "change": mark, "kind": listing::kind_name(entry.kind), "size": entry.size});
+        output::put_path(&mut value, "path", &path);
+        output::object(&value);
+    } else {
+        let slash = if entry.kind == Kind::Directory && path != b"/" {
+            "/"
+        } else {
+            ""
+        };
+        output::line(&format!("{mark}  {}{slash}", output::escape(&path)));
+    }
+}
+
+fn summary(global: &Global, tally: &Tally) {
+    if global.json {
+        return output::object(&json!({
+            "type": "summary", "added": tally.added, "removed": tally.removed, "changed": tally.changed,
+            "metadata": tally.metadata, "bytes_added": tally.bytes_added, "bytes_removed": tally.bytes_removed,
+        }));
+    }
+    if !global.quiet {
+        eprintln!(
+            "{} added, {} removed, {} changed, {} only in metadata; {} came, {} went",
+            sizes::count(tally.added),
+            sizes::count(tally.removed),
+            sizes::count(tally.changed),
+            sizes::count(tally.metadata),
+            sizes::bytes(tally.bytes_added),
+            sizes::bytes(tally.bytes_removed),
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! `bale find`
+
+use super::{listing, select};
+use crate::args::{Find, Global};
+use crate::exit::{self, Usage};
+use crate::{interrupt, output, place};
+use anyhow::Result;
+use bale_engine::catalog::CatalogReader;
+use bale_engine::error::Error;
+use bale_engine::repository::Named;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde_json::json;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Looks through catalogs, newest snapshot first; exit 1 if nothing matches.
+pub fn run(global: &Global, options: &Find) -> Result<i32> {
+    let matcher = Matcher::new(options)?;
+    let repository = place::open(global)?;
+    let mut snapshots = snapshots(&repository, options)?;
+    snapshots.reverse();
+    let below = options
+        .below
+        .as_ref()
+        .map(|path| bale_engine::snapshots::clean_path(path.as_os_str().as_bytes()));
+    let mut found = false;
+    for (id, snapshot) in &snapshots {
+        let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
+        let mut told = false;
+        for entry in catalog.subtree(below.as_deref().unwrap_or_default())? {
+            if interrupt::asked() {
+                return Err(Error::Interrupted.into());
+            }
+            let entry = entry?;
+            if !matcher.matches(&entry.name, &entry.path()) {
+                continue;
+            }
+            if !std::mem::replace(&mut told, true) && !global.json {
+                output::line(&format!(
+                    "snapshot {}  {}",
+                    id.short(),
+                    listing::time_text(snapshot.time)
+                ));
+            }
+            found = true;
+            if global.json {
+                let mut value = listing::object(&entry);
+                value["snapshot"] = json!(id.to_string());
+                output::object(&value);
+            } else {
+                listing::print(&entry, options.long, false);
+            }
+        }
+    }
+    Ok(if found { exit::COMPLETE } else { exit::FAILED })
+}
+
+fn snapshots(
+    repository: &bale_engine::repository::Repository,
+    options: &Find,
+) -> Result<Vec<Named>> {
+    let filter = select::filter(&options.select);
+    let all = select::with_runs(repository)?;
+    if options.snapshot.is_empty() {
+        return Ok(all
+            .into_iter()
+            .filter(|(_, snapshot)| filter.passes(snapshot))
+            .collect());
+    }
+    options
+        .snapshot
+        .iter()
+        .map(|text| Ok(bale_engine::snapshots::find(&all, text, &filter)?.clone()))
+        .collect()
+}
+
+struct Matcher {
+    names: GlobSet,
+    paths: GlobSet,
+}
+
+impl Matcher {
+    fn new(options: &Find) -> Result<Matcher> {
+        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        for text in &options.patterns {
+            let whole = text.contains('/');
+            let pattern = text.strip_prefix('/').unwrap_or(text);
+            let glob = GlobBuilder::new(pattern)
+                .case_insensitive(options.iname)
+                .literal_separator(true)
+                .build();
+            let glob = glob.map_err(|error| Usage(format!("pattern {text:?}: {error}")))?;
+            if whole { &mut paths } else { &mut names }.add(glob);
+        }
+        let build =
+            |builder: GlobSetBuilder| builder.build().map_err(|error| Usage(error.to_string()));
+        Ok(Matcher {
+            names: build(names)?,
+            paths: build(paths)?,
+        })
+    }
+
+    fn matches(&self, name: &[u8], path: &[u8]) -> bool {
+        let as_path = |bytes| Path::new(OsStr::from_bytes(bytes)).to_owned();
+        self.names.is_match(as_path(name))
+            || (!self.paths.is_empty() && self.paths.is_match(as_path(path)))
+    }
+}

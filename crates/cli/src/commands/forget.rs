@@ -1,0 +1,247 @@
+//! `bale forget`
+
+use super::{prune, select};
+use crate::args::{Forget, Global};
+use crate::exit::{self, Usage};
+use crate::{output, place};
+use anyhow::{Context, Result};
+use bale_engine::forget::{Decision, ForgetPlan, GroupBy, Keep, Policy};
+use bale_engine::repository::{Named, Repository};
+use jiff::Span;
+use jiff::tz::TimeZone;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Prints the plan, removes exactly what it says, and prunes if asked to.
+pub fn run(global: &Global, options: &Forget) -> Result<i32> {
+    let policy = policy(options)?;
+    let by = GroupBy::parse(&options.group_by).map_err(Usage)?;
+    if options.ids.is_empty() && policy.is_empty() {
+        let text = "nothing says what to forget: give snapshot ids or at least one --keep rule";
+        return Err(Usage(text.to_owned()).into());
+    }
+    let repository = place::open(global)?;
+    let removed = if options.ids.is_empty() {
+        by_policy(global, options, &repository, &policy, by)?
+    } else {
+        by_id(global, options, &repository)?
+    };
+    apply(global, options, &repository, &removed)?;
+    if options.prune {
+        return prune::prune(global, &repository, &options.prune_options, options.dry_run);
+    }
+    if !removed.is_empty() && !options.dry_run && !global.quiet && !global.json {
+        eprintln!("Their space comes back with: bale prune");
+    }
+    Ok(exit::COMPLETE)
+}
+
+fn by_id(
+    global: &Global,
+    options: &Forget,
+    repository: &Arc<Repository>,
+) -> Result<Vec<bale_format::ObjectId>> {
+    let all = repository.snapshots()?;
+    let filter = select::filter(&options.select);
+    let mut removed = Vec::new();
+    for text in &options.ids {
+        let (id, _) = bale_engine::snapshots::find(&all, text, &filter)?;
+        if !removed.contains(id) {
+            removed.push(*id);
+            say(global, "remove", &id.short(), "asked for by id");
+        }
+    }
+    Ok(removed)
+}
+
+fn by_policy(
+    global: &Global,
+    options: &Forget,
+    repository: &Arc<Repository>,
+    policy: &Policy,
+    by: GroupBy,
+) -> Result<Vec<bale_format::ObjectId>> {
+    let filter = select::filter(&options.select);
+    let passing: Vec<Named> = repository
+        .snapshots()?
+        .into_iter()
+        .filter(|(_, snapshot)| filter.passes(snapshot))
+        .collect();
+    let plan = bale_engine::forget::plan(&passing, policy, by, &TimeZone::system());
+    print_plan(global, &plan);
+    refuse_to_empty(&plan)?;
+    Ok(plan.removed().map(|decision| decision.id).collect())
+}
+
+/// A slip in a rule (a tag that nothing has) must not remove all there is of a source.
+fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
+    for group in &plan.groups {
+        if group
+            .decisions
+            .iter()
+            .all(|decision| decision.reasons.is_empty())
+        {
+            let first = &group.decisions[0];
+            let text = format!(
+                "these rules would remove all {} snapshots of {} on {}: name them by id if that is meant",
+                group.decisions.len(),
+                paths_text(first),
+                output::escape(first.host.as_bytes()),
+            );
+            return Err(anyhow::anyhow!(text));
+        }
+    }
+    Ok(())
+}
+
+fn print_plan(global: &Global, plan: &ForgetPlan) {
+    for group in &plan.groups {
+        if !global.json && !global.quiet {
+            let paths = group
+                .paths
+                .iter()
+                .flatten()
+                .map(|path| output::escape(path))
+                .collect::<Vec<_>>()
+                .join(" ");
+            let host = group.host.as_deref().unwrap_or("all hosts");
+            output::line(&format!("{} {paths}", output::escape(host.as_bytes())));
+        }
+        for decision in &group.decisions {
+            print_decision(global, decision);
+        }
+    }
+}
+
+fn print_decision(global: &Global, decision: &Decision) {
+    let keep = !decision.reasons.is_empty();
+    if global.json {
+        output::object(&json!({
+            "type": "decision", "id": decision.id.to_string(), "time": decision.time.to_string(), "host": decision.host,
+            "keep": keep, "reasons": decision.reasons,
+        }));
+    } else if !global.quiet {
+        let time = decision
+            .time
+            .to_zoned(TimeZone::system())
+            .strftime("%Y-%m-%d %H:%M:%S");
+        let word = if keep { "keep  " } else { "remove" };
+        output::line(&format!(
+            "  {word} {}  {time}  {}",
+            decision.id.short(),
+            decision.reasons.join(", ")
+        ));
+    }
+}
+
+fn apply(
+    global: &Global,
+    options: &Forget,
+    repository: &Arc<Repository>,
+    removed: &[bale_format::ObjectId],
+) -> Result<()> {
+    for id in removed.iter().filter(|_| !options.dry_run) {
+        repository.forget_snapshot(*id)?;
+    }
+    if global.json {
+        output::object(
+            &json!({"type": "summary", "removed": removed.len(), "dry_run": options.dry_run}),
+        );
+    } else if !global.quiet {
+        let word = if options.dry_run {
+            "would remove"
+        } else {
+            "removed"
+        };
+        eprintln!("{word} {} snapshots", removed.len());
+    }
+    Ok(())
+}
+
+fn policy(options: &Forget) -> Result<Policy> {
+    Ok(Policy {
+        last: count(&options.keep_last)?,
+        hourly: count(&options.keep_hourly)?,
+        daily: count(&options.keep_daily)?,
+        weekly: count(&options.keep_weekly)?,
+        monthly: count(&options.keep_monthly)?,
+        yearly: count(&options.keep_yearly)?,
+        within: options.keep_within.as_deref().map(within).transpose()?,
+        tags: options
+            .keep_tag
+            .iter()
+            .map(|tags| select::split_tags(tags))
+            .filter(|tags| !tags.is_empty())
+            .collect(),
+    })
+}
+
+fn count(text: &Option<String>) -> Result<u32> {
+    match text.as_deref() {
+        None => Ok(0),
+        Some("unlimited") => Ok(Keep::UNLIMITED),
+        Some(text) => text
+            .parse()
+            .map_err(|_| Usage(format!("{text:?} is not a number, nor \"unlimited\"")).into()),
+    }
+}
+
+/// `2y5m7d3h`: years, months, days, hours.
+fn within(text: &str) -> Result<Span> {
+    let wrong = || {
+        Usage(format!(
+            "{text:?} is not a duration: write for example 2y5m7d3h"
+        ))
+    };
+    let mut span = Span::new();
+    let mut digits = String::new();
+    for letter in text.chars() {
+        if letter.is_ascii_digit() {
+            digits.push(letter);
+            continue;
+        }
+        let number: i64 = digits.parse().map_err(|_| wrong())?;
+        digits.clear();
+        let longer = match letter {
+            'y' => span.try_years(number),
+            'm' => span.try_months(number),
+            'd' => span.try_days(number),
+            'h' => span.try_hours(number),
+            _ => return Err(wrong().into()),
+        };
+        span = longer.with_context(|| format!("{text:?} is too long a duration"))?;
+    }
+    if digits.is_empty() && !text.is_empty() {
+        Ok(span)
+    } else {
+        Err(wrong().into())
+    }
+}
+
+fn paths_text(decision: &Decision) -> String {
+    decision
+        .paths
+        .iter()
+        .map(|path| output::escape(path))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn say(global: &Global, word: &str, id: &str, reason: &str) {
+    if !global.json && !global.quiet {
+        output::line(&format!("  {word} {id}  {reason}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_keep_within_are_read_as_restic_users_write_them() {
+        assert_eq!(within("2y5m7d3h").unwrap().get_months(), 5);
+        for wrong in ["", "5", "d", "1w"] {
+            assert!(within(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `bale init`
+
+use crate::args::{Global, Init};
+use crate::exit::{self, Usage};
+use crate::{place, secrets};
+use anyhow::Result;
+use bale_engine::repository::{NewSlot, Secret};
+
+/// Makes a repository; without `--repo`, the user's own.
+pub fn run(global: &Global, options: &Init) -> Result<i32> {
+    let Some(path) = &global.repo else {
+        if options.new_key_file.is_some() {
+            return Err(Usage(
+                "--new-key-file needs --repo: your own repository makes its key itself".to_owned(),
+            )
+            .into());
+        }
+        place::make_own_explicitly(global)?;
+        return Ok(exit::COMPLETE);
+    };
+    let mut slots = Vec::new();
+    if let Some(file) = &options.new_key_file {
+        let secret = Secret::key_file(place::write_key_file(file)?);
+        slots.push(NewSlot {
+            secret,
+            label: file.display().to_string(),
+        });
+    }
+    match secrets::told(global)? {
+        Some(secret) => slots.push(NewSlot {
+            secret,
+            label: String::new(),
+        }),
+        None if slots.is_empty() => {
+            let secret = Secret::Password(secrets::new_password(None)?);
+            slots.push(NewSlot {
+                secret,
+                label: String::new(),
+            });
+        }
+        None => {}
+    }
+    place::make(global, path, slots)?;
+    Ok(exit::COMPLETE)
+}

@@ -1,0 +1,93 @@
+//! `bale key`
+
+use crate::args::{Global, Key, KeyAdd};
+use crate::exit;
+use crate::{output, place, secrets};
+use anyhow::Result;
+use bale_engine::repository::{NewSlot, Repository, Secret};
+use bale_format::ObjectId;
+use serde_json::json;
+
+/// Adds, removes, lists and replaces key slots.
+pub fn run(global: &Global, command: &Key) -> Result<i32> {
+    let (repository, secret) = place::open_with_secret(global)?;
+    match command {
+        Key::Add(options) => {
+            let id = add(global, &repository, &secret, options)?;
+            said(global, "added", id);
+        }
+        Key::Remove { id } => said(global, "removed", repository.remove_key(id)?),
+        Key::List => list(global, &repository)?,
+        Key::Passwd(options) => {
+            let id = add(global, &repository, &secret, options)?;
+            said(global, "added", id);
+            // Only now: a crash in between leaves both.
+            let old = repository.slot();
+            said(global, "removed", repository.remove_key(&old.to_string())?);
+            if !global.quiet && !global.json {
+                eprintln!("The root key is the same: who knew it can still read this repository.");
+            }
+        }
+    }
+    Ok(exit::COMPLETE)
+}
+
+fn add(
+    global: &Global,
+    repository: &Repository,
+    secret: &Secret,
+    options: &KeyAdd,
+) -> Result<ObjectId> {
+    if options.recovery {
+        let (id, text) = repository.add_recovery_key(secret, &options.label)?;
+        if global.json {
+            output::object(
+                &json!({"type": "recovery_key", "id": id.to_string(), "recovery_key": text}),
+            );
+        } else {
+            eprintln!("Recovery key, shown only now:");
+            output::line(&text);
+        }
+        return Ok(id);
+    }
+    let new = match &options.new_key_file {
+        Some(file) => Secret::key_file(place::write_key_file(file)?),
+        None => Secret::Password(secrets::new_password(options.new_password_file.as_deref())?),
+    };
+    Ok(repository.add_key(
+        secret,
+        &NewSlot {
+            secret: new,
+            label: options.label.clone(),
+        },
+    )?)
+}
+
+fn list(global: &Global, repository: &Repository) -> Result<()> {
+    for slot in repository.list_keys()? {
+        let created = super::listing::time_text((slot.created, 0).into());
+        if global.json {
+            output::object(&json!({
+                "type": "key", "id": slot.id.to_string(), "kind": slot.kind, "label": slot.label, "created": created,
+                "current": slot.current,
+            }));
+        } else {
+            let current = if slot.current { "*" } else { " " };
+            let label = output::escape(slot.label.as_bytes());
+            output::line(&format!(
+                "{current} {}  {:<8}  {created}  {label}",
+                slot.id.short(),
+                slot.kind
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn said(global: &Global, what: &str, id: ObjectId) {
+    if global.json {
+        output::object(&json!({"type": "key", "action": what, "id": id.to_string()}));
+    } else if !global.quiet {
+        eprintln!("{what} key {}", id.short());
+    }
+}

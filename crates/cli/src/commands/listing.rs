@@ -1,0 +1,135 @@
+//! An entry as a line, short or long, or as a JSON object.
+
+use crate::output;
+use bale_format::{Content, Entry, EntryFlags, Kind, Time};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// Prints an entry.
+pub fn print(entry: &Entry, long: bool, json: bool) {
+    if json {
+        return output::object(&object(entry));
+    }
+    let path = output::escape(&absolute(entry));
+    if !long {
+        return output::line(&path);
+    }
+    let target = if entry.kind == Kind::Symlink {
+        format!(" -> {}", output::escape(&entry.target))
+    } else {
+        String::new()
+    };
+    output::line(&format!(
+        "{} {:>4} {:>6} {:>6} {:>12} {} {path}{target}{}",
+        mode_text(entry),
+        entry.nlink,
+        entry.uid,
+        entry.gid,
+        entry.size,
+        time_text(entry.mtime),
+        flags_text(entry.flags),
+    ));
+}
+
+/// All of an entry, for scripts. Fields: docs/SCRIPTING.md.
+pub fn object(entry: &Entry) -> Value {
+    let mut value = json!({
+        "type": "entry", "kind": kind_name(entry.kind), "mode": format!("{:04o}", entry.mode), "uid": entry.uid, "gid": entry.gid,
+        "size": entry.size, "mtime": time_text(entry.mtime), "ctime": time_text(entry.ctime), "inode": entry.inode,
+        "nlink": entry.nlink,
+    });
+    output::put_path(&mut value, "path", &absolute(entry));
+    if entry.kind == Kind::Symlink {
+        output::put_path(&mut value, "target", &entry.target);
+    }
+    if matches!(entry.kind, Kind::BlockDevice | Kind::CharDevice) {
+        value["major"] = json!(entry.rdev >> 32);
+        value["minor"] = json!(entry.rdev & 0xffff_ffff);
+    }
+    let flags = flag_names(entry.flags);
+    if !flags.is_empty() {
+        value["flags"] = json!(flags);
+    }
+    if entry.content != Content::None {
+        value["content_hash"] = json!(entry.content_hash.map(|hash| bale_format::id::hex(&hash)));
+    }
+    value
+}
+
+/// With a leading slash.
+pub fn absolute(entry: &Entry) -> Vec<u8> {
+    [b"/".as_slice(), &entry.path()].concat()
+}
+
+/// RFC 3339 in UTC; seconds alone where no calendar reaches.
+pub fn time_text(time: Time) -> String {
+    match Timestamp::new(time.seconds, time.nanos as i32) {
+        Ok(timestamp) => timestamp.to_string(),
+        Err(_) => format!("@{}.{:09}", time.seconds, time.nanos),
+    }
+}
+
+/// `file`, `dir`, `symlink` ...
+pub fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::File => "file",
+        Kind::Directory => "dir",
+        Kind::Symlink => "symlink",
+        Kind::BlockDevice => "blockdev",
+        Kind::CharDevice => "chardev",
+        Kind::Fifo => "fifo",
+        Kind::Socket => "socket",
+    }
+}
+
+fn flag_names(flags: EntryFlags) -> Vec<&'static str> {
+    let names = [
+        (EntryFlags::SPARSE, "sparse"),
+        (EntryFlags::CHANGED, "changed"),
+        (EntryFlags::UNREADABLE, "unreadable"),
+        (EntryFlags::RACY, "racy"),
+        (EntryFlags::INCOMPLETE, "incomplete"),
+        (EntryFlags::XATTRS_UNREADABLE, "xattrs-unreadable"),
+        (EntryFlags::NOT_CROSSED, "not-crossed"),
+    ];
+    names
+        .iter()
+        .filter(|(flag, _)| flags.has(*flag))
+        .map(|(_, name)| *name)
+        .collect()
+}
+
+fn flags_text(flags: EntryFlags) -> String {
+    let loud = EntryFlags(flags.0 & !(EntryFlags::SPARSE.0 | EntryFlags::RACY.0));
+    let names = flag_names(loud);
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("  [{}]", names.join(", "))
+    }
+}
+
+fn mode_text(entry: &Entry) -> String {
+    let kind = match entry.kind {
+        Kind::File => '-',
+        Kind::Directory => 'd',
+        Kind::Symlink => 'l',
+        Kind::BlockDevice => 'b',
+        Kind::CharDevice => 'c',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = entry.mode >> shift & 7;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, entry.mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}

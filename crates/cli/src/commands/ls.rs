@@ -1,0 +1,41 @@
+//! `bale ls`
+
+use super::{listing, select};
+use crate::args::{Global, Ls};
+use crate::{exit, place};
+use anyhow::Result;
+use bale_engine::catalog::CatalogReader;
+use bale_engine::error::Error;
+use bale_format::Kind;
+
+/// Lists a directory of a snapshot, or everything below it, as it is read: a directory of any size fits.
+pub fn run(global: &Global, options: &Ls) -> Result<i32> {
+    let repository = place::open(global)?;
+    let chosen = select::choose(&repository, &options.address, &options.select)?;
+    let (id, snapshot) = &chosen.named;
+    let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
+    let found = catalog.lookup(&chosen.path)?;
+    let found = match found {
+        Some(entry) => entry,
+        None => {
+            let path = format!("/{}", String::from_utf8_lossy(&chosen.path));
+            return Err(Error::NoPath {
+                path,
+                snapshot: id.short(),
+            }
+            .into());
+        }
+    };
+    let rows = match (options.recursive, found.kind) {
+        (true, _) => catalog.subtree(&chosen.path)?,
+        (false, Kind::Directory) => catalog.list(&chosen.path),
+        (false, _) => {
+            listing::print(&found, options.long, global.json);
+            return Ok(exit::COMPLETE);
+        }
+    };
+    for entry in rows {
+        listing::print(&entry?, options.long, global.json);
+    }
+    Ok(exit::COMPLETE)
+}

@@ -1,0 +1,37 @@
+//! `bale repair`
+
+use crate::args::{Global, Repair};
+use crate::progress::Console;
+use crate::{exit, output, place, sizes};
+use anyhow::Result;
+use serde_json::json;
+
+/// Lists again what no index names. Only adds.
+pub fn run(global: &Global, command: &Repair) -> Result<i32> {
+    let Repair::Index { dry_run } = command;
+    let repository = place::open(global)?;
+    let console = Console::new(global);
+    let report = bale_engine::repair::repair_index(&repository, *dry_run, &console)?;
+    console.finish();
+    for (pack, text) in &report.unreadable {
+        eprintln!("bale: pack {pack}: {text}: left alone");
+    }
+    if global.json {
+        output::object(&json!({
+            "type": "summary", "packs_listed": report.packs_listed, "chunks_listed": report.chunks_listed,
+            "packs_unreadable": report.unreadable.len(), "dry_run": dry_run,
+        }));
+    } else if !global.quiet {
+        let word = if *dry_run { "would list" } else { "listed" };
+        eprintln!(
+            "{word} {} packs with {} chunks again",
+            report.packs_listed,
+            sizes::count(report.chunks_listed)
+        );
+    }
+    Ok(if report.unreadable.is_empty() {
+        exit::COMPLETE
+    } else {
+        exit::DAMAGE
+    })
+}

@@ -1,0 +1,102 @@
+//! `bale restore`
+
+use super::select;
+use crate::args::{Global, Restore};
+use crate::exit::{self, Usage};
+use crate::progress::Console;
+use crate::{output, place, sizes};
+use anyhow::Result;
+use bale_engine::restore::snapshot::{Patterns, SnapshotRestore};
+use bale_engine::restore::{Overwrite, RestoreOptions, RestoreReport};
+use serde_json::json;
+use std::time::Instant;
+
+/// Restores; exit 3 if something did not come back as it was.
+pub fn run(global: &Global, options: &Restore) -> Result<i32> {
+    let began = Instant::now();
+    let repository = place::open(global)?;
+    let chosen = select::choose(&repository, &options.address, &options.select)?;
+    let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
+        .map_err(|error| Usage(error.to_string()))?;
+    let restore_options = RestoreOptions {
+        below: chosen.path.clone().into(),
+        overwrite: match options.overwrite.as_str() {
+            "always" => Overwrite::Always,
+            "never" => Overwrite::Never,
+            _ => Overwrite::IfChanged,
+        },
+        delete: options.delete,
+        dry_run: options.dry_run,
+        force_space: options.force,
+        inode_flags: options.inode_flags,
+        ..RestoreOptions::new(&patterns)
+    };
+    let work = SnapshotRestore {
+        repository: &repository,
+        snapshot: &chosen.named,
+        target: &options.target,
+        options: restore_options,
+    };
+    let scratch = place::scratch(&repository)?;
+    let console = Console::new(global);
+    let mut report = work.restore(&scratch, &console)?;
+    if options.verify && !options.dry_run {
+        let verified = work.verify(&scratch, &console)?;
+        report.differences = verified.differences;
+        report.problems += verified.problems;
+    }
+    console.finish();
+    summary(global, options, &report, began.elapsed().as_secs_f64());
+    Ok(if report.problems > 0 || !report.losses.is_empty() {
+        exit::INCOMPLETE
+    } else {
+        exit::COMPLETE
+    })
+}
+
+fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: f64) {
+    if global.json {
+        let losses: Vec<_> =
+            report.losses.iter().map(|loss| json!({"kind": loss.kind.text(), "count": loss.entries, "first": String::from_utf8_lossy(&loss.first), "message": loss.text})).collect();
+        return output::object(&json!({
+            "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
+            "dirs": report.directories, "others": report.others, "links": report.links, "deleted": report.deleted,
+            "bytes": report.bytes, "differences": report.differences, "problems": report.problems, "losses": losses,
+            "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
+        }));
+    }
+    for loss in &report.losses {
+        eprintln!(
+            "not restored for {} entries: {}",
+            sizes::count(loss.entries),
+            loss.kind.text()
+        );
+    }
+    if global.quiet {
+        return;
+    }
+    let word = if options.dry_run {
+        "would restore"
+    } else {
+        "restored"
+    };
+    eprintln!(
+        "{word} {} files ({} were there), {} directories, {} links, {} others, {} in {}",
+        sizes::count(report.files_written),
+        sizes::count(report.kept + report.skipped),
+        sizes::count(report.directories),
+        sizes::count(report.links),
+        sizes::count(report.others),
+        sizes::bytes(report.bytes),
+        sizes::duration(seconds),
+    );
+    if options.verify && !options.dry_run {
+        eprintln!("verified: {} differences", sizes::count(report.differences));
+    }
+    if report.problems > 0 {
+        eprintln!(
+            "{} problems, named above. The same command tries again what is missing.",
+            sizes::count(report.problems)
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! `bale snapshots`
+
+use super::select;
+use crate::args::{Global, Snapshots};
+use crate::exit::{self, Usage};
+use crate::{output, place, sizes};
+use anyhow::Result;
+use bale_engine::forget::{self, GroupBy, Policy};
+use bale_engine::repository::Named;
+use jiff::tz::TimeZone;
+use serde_json::json;
+
+/// Lists snapshots, oldest first, and unfinished runs.
+pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
+    let by = GroupBy::parse(&options.group_by).map_err(Usage)?;
+    let repository = place::open(global)?;
+    let filter = select::filter(&options.select);
+    let mut all = select::with_runs(&repository)?;
+    all.retain(|(id, snapshot)| {
+        let named = options.ids.is_empty()
+            || options
+                .ids
+                .iter()
+                .any(|prefix| id.to_string().starts_with(prefix.as_str()));
+        named && filter.passes(snapshot)
+    });
+    if !options.ids.is_empty() && options.ids.iter().any(|id| id.starts_with("latest")) {
+        all = options
+            .ids
+            .iter()
+            .map(|id| find_in(&repository, id, &filter))
+            .collect::<Result<_>>()?;
+    }
+    if let Some(count) = options.latest {
+        all = newest(all, count, by);
+    }
+    for (id, snapshot) in &all {
+        print(id, snapshot, global.json);
+    }
+    if !global.json && !global.quiet {
+        eprintln!("{} snapshots", all.len());
+    }
+    Ok(exit::COMPLETE)
+}
+
+fn find_in(
+    repository: &bale_engine::repository::Repository,
+    id: &str,
+    filter: &bale_engine::snapshots::SnapshotFilter,
+) -> Result<Named> {
+    Ok(bale_engine::snapshots::find(&repository.snapshots()?, id, filter)?.clone())
+}
+
+fn newest(all: Vec<Named>, count: usize, by: GroupBy) -> Vec<Named> {
+    let policy = Policy {
+        last: u32::try_from(count).unwrap_or(u32::MAX),
+        ..Policy::default()
+    };
+    let plan = forget::plan(&all, &policy, by, &TimeZone::UTC);
+    let kept: std::collections::HashSet<_> = plan.kept().map(|decision| decision.id).collect();
+    all.into_iter()
+        .filter(|(id, _)| kept.contains(id))
+        .collect()
+}
+
+fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: bool) {
+    if json {
+        return output::object(&super::snapshots::object(id, snapshot));
+    }
+    let paths: Vec<_> = snapshot
+        .paths
+        .iter()
+        .map(|path| output::escape(&path.0))
+        .collect();
+    let mut marks = String::new();
+    if snapshot.partial {
+        marks.push_str("  [unfinished]");
+    }
+    if snapshot.counts.problems > 0 {
+        marks.push_str(&format!("  [{} problems]", snapshot.counts.problems));
+    }
+    let tags = if snapshot.tags.is_empty() {
+        String::new()
+    } else {
+        format!("  ({})", output::escape(snapshot.tags.join(",").as_bytes()))
+    };
+    output::line(&format!(
+        "{}  {}  {}  {:>12} files  {:>10}  {}{tags}{marks}",
+        id.short(),
+        local_time(snapshot.time),
+        output::escape(snapshot.host.as_bytes()),
+        sizes::count(snapshot.totals.files),
+        sizes::bytes(snapshot.totals.bytes),
+        paths.join(" "),
+    ));
+}
+
+/// A snapshot for scripts. Fields: docs/SCRIPTING.md.
+pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> serde_json::Value {
+    let totals = &snapshot.totals;
+    let paths: Vec<_> = snapshot
+        .paths
+        .iter()
+        .map(|path| String::from_utf8_lossy(&path.0).into_owned())
+        .collect();
+    let paths_b64: Vec<_> = snapshot
+        .paths
+        .iter()
+        .map(|path| serde_json::to_value(path).unwrap_or_default())
+        .collect();
+    json!({
+        "type": "snapshot", "id": id.to_string(), "short_id": id.short(), "time": super::listing::time_text(snapshot.time),
+        "finished": super::listing::time_text(snapshot.finished), "host": snapshot.host, "user": snapshot.user,
+        "program": snapshot.program, "tags": snapshot.tags, "paths": paths, "paths_b64": paths_b64,
+        "partial": snapshot.partial, "parent": snapshot.parent.map(|id| id.to_string()),
+        "files": totals.files, "dirs": totals.dirs, "others": totals.others, "bytes": totals.bytes,
+        "hard_links": totals.hard_links, "problems": snapshot.counts.problems, "bytes_stored": snapshot.counts.bytes_stored,
+    })
+}
+
+fn local_time(time: bale_format::Time) -> String {
+    match jiff::Timestamp::new(time.seconds, 0) {
+        Ok(timestamp) => timestamp
+            .to_zoned(TimeZone::system())
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string(),
+        Err(_) => super::listing::time_text(time),
+    }
+}

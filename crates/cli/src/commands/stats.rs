@@ -1,0 +1,123 @@
+//! `bale stats`
+
+use super::select;
+use crate::args::{Global, Stats};
+use crate::{exit, output, place, sizes};
+use anyhow::Result;
+use bale_engine::catalog::CatalogReader;
+use bale_engine::repository::Repository;
+use bale_engine::store::Area;
+use bale_format::snapshot::Totals;
+use bale_format::{Entry, Kind};
+use serde_json::json;
+
+/// Counts what the repository holds, or one snapshot, or one subtree of it.
+pub fn run(global: &Global, options: &Stats) -> Result<i32> {
+    let repository = place::open(global)?;
+    match &options.address {
+        None => whole(global, &repository)?,
+        Some(address) => {
+            let chosen = select::choose(&repository, address, &options.select)?;
+            let (id, snapshot) = &chosen.named;
+            let mut totals = snapshot.totals;
+            if !chosen.path.is_empty() {
+                let catalog =
+                    CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
+                totals = Totals::default();
+                for entry in catalog.subtree(&chosen.path)? {
+                    add(&mut totals, &entry?);
+                }
+            }
+            print(global, &id.short(), &totals);
+        }
+    }
+    Ok(exit::COMPLETE)
+}
+
+fn add(totals: &mut Totals, entry: &Entry) {
+    match entry.kind {
+        Kind::File => totals.files += 1,
+        Kind::Directory => totals.dirs += 1,
+        _ => totals.others += 1,
+    }
+    if entry.kind == Kind::File {
+        totals.bytes += entry.size;
+    }
+    if entry.is_hard_link() {
+        totals.hard_links += 1;
+    }
+}
+
+fn print(global: &Global, id: &str, totals: &Totals) {
+    if global.json {
+        output::object(&json!({
+            "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs, "others": totals.others,
+            "bytes": totals.bytes, "hard_links": totals.hard_links,
+        }));
+    } else {
+        output::line(&format!("files        {}", sizes::count(totals.files)));
+        output::line(&format!("directories  {}", sizes::count(totals.dirs)));
+        output::line(&format!("others       {}", sizes::count(totals.others)));
+        output::line(&format!("hard links   {}", sizes::count(totals.hard_links)));
+        output::line(&format!(
+            "bytes        {} ({})",
+            sizes::count(totals.bytes),
+            sizes::bytes(totals.bytes)
+        ));
+    }
+}
+
+fn whole(global: &Global, repository: &Repository) -> Result<()> {
+    let index = repository.index()?;
+    let (mut plain, mut sealed) = (0u64, 0u64);
+    for place in index.entries() {
+        plain += u64::from(place.chunk.plain_bytes);
+        sealed += u64::from(place.chunk.sealed_bytes);
+    }
+    let mut stored = 0u64;
+    let areas = [
+        Area::Config,
+        Area::Keys,
+        Area::Packs,
+        Area::Index,
+        Area::Snapshots,
+        Area::Runs,
+        Area::Condemned,
+    ];
+    for area in areas {
+        repository
+            .store()
+            .list(area, &mut |info| stored += info.len)?;
+    }
+    let snapshots = select::with_runs(repository)?;
+    let ratio = if sealed > 0 {
+        plain as f64 / sealed as f64
+    } else {
+        1.0
+    };
+    if global.json {
+        output::object(&json!({
+            "type": "summary", "snapshots": snapshots.len(), "packs": index.packs().len(), "chunks": index.entries().len(),
+            "bytes_plain": plain, "bytes_sealed": sealed, "bytes_stored": stored, "compression": ratio,
+        }));
+        return Ok(());
+    }
+    output::line(&format!(
+        "snapshots    {}",
+        sizes::count(snapshots.len() as u64)
+    ));
+    output::line(&format!(
+        "packs        {}",
+        sizes::count(index.packs().len() as u64)
+    ));
+    output::line(&format!(
+        "chunks       {}",
+        sizes::count(index.entries().len() as u64)
+    ));
+    output::line(&format!(
+        "stored       {} (compressed to 1/{ratio:.2} of {})",
+        sizes::bytes(stored),
+        sizes::bytes(plain)
+    ));
+    Ok(())
+}

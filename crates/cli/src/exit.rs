@@ -1,0 +1,41 @@
+//! Exit codes, and which error ends with which. Scripts rely on them: docs/SCRIPTING.md.
+
+use bale_engine::error::Error;
+
+/// Everything was done.
+pub const COMPLETE: i32 = 0;
+/// Nothing was committed.
+pub const FAILED: i32 = 1;
+/// The words make no sense.
+pub const USAGE: i32 = 2;
+/// Committed, but something could not be read or changed while it was read.
+pub const INCOMPLETE: i32 = 3;
+/// Check found damage.
+pub const DAMAGE: i32 = 4;
+/// There is no repository.
+pub const NO_REPOSITORY: i32 = 10;
+/// No key slot opens.
+pub const WRONG_KEY: i32 = 12;
+/// Ctrl-C.
+pub const INTERRUPTED: i32 = 130;
+
+/// The words were well-formed but cannot be meant: ends with [`USAGE`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// Code for an error that ended a command.
+pub fn code_of(error: &anyhow::Error) -> i32 {
+    if error.downcast_ref::<Usage>().is_some() {
+        return USAGE;
+    }
+    match error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<Error>())
+    {
+        Some(Error::NoRepository(_)) => NO_REPOSITORY,
+        Some(Error::WrongKey) => WRONG_KEY,
+        Some(Error::Interrupted) => INTERRUPTED,
+        _ => FAILED,
+    }
+}

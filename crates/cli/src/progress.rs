@@ -1,0 +1,207 @@
+//! Progress on a terminal, quiet in a pipe, and the place where problems are printed while a command runs.
+
+use crate::args::Global;
+use crate::{interrupt, output, sizes};
+use bale_engine::monitor::{Monitor, Phase, Problem, Progress};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Drawings a second, and JSON status lines a second when a terminal watches.
+const DRAWINGS_PER_SECOND: u8 = 5;
+/// Between two JSON status lines.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+
+/// Prints what the engine tells.
+pub struct Console {
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    bar: Option<ProgressBar>,
+    problems: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    phase: Option<Phase>,
+    phase_began: Instant,
+    last_status: Option<Instant>,
+    last: Progress,
+}
+
+impl Console {
+    /// A console as the global options ask for.
+    pub fn new(global: &Global) -> Console {
+        let draw =
+            !global.json && !global.quiet && !global.no_progress && std::io::stderr().is_terminal();
+        Console {
+            json: global.json,
+            quiet: global.quiet,
+            verbose: global.verbose > 0,
+            bar: draw.then(new_bar),
+            problems: AtomicU64::new(0),
+            state: Mutex::new(State {
+                phase: None,
+                phase_began: Instant::now(),
+                last_status: None,
+                last: Progress::default(),
+            }),
+        }
+    }
+
+
+    /// Removes the progress line before the last words are printed.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// A line of talk, unless the user wants quiet.
+    pub fn say(&self, text: &str) {
+        if self.quiet || self.json {
+            return;
+        }
+        self.above(|| eprintln!("{text}"));
+    }
+
+    fn above(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    fn draw(&self, phase: Phase, progress: Progress, began: Instant) {
+        let Some(bar) = &self.bar else { return };
+        let (done, total) = if progress.bytes_total > 0 {
+            (progress.bytes_done, progress.bytes_total)
+        } else {
+            (progress.done, progress.total)
+        };
+        bar.set_length(total.max(done));
+        bar.set_position(done);
+        bar.set_message(describe(phase, progress, began.elapsed()));
+    }
+
+    fn status(&self, phase: Phase, progress: Progress, began: Instant) {
+        let seconds = began.elapsed().as_secs_f64();
+        output::object(&json!({
+            "type": "status", "phase": phase_name(phase), "done": progress.done, "total": progress.total,
+            "bytes_done": progress.bytes_done, "bytes_total": progress.bytes_total,
+            "seconds": seconds, "seconds_left": seconds_left(progress, began.elapsed()),
+        }));
+    }
+}
+
+impl Monitor for Console {
+    fn progress(&self, phase: Phase, progress: Progress) {
+        let mut state = self.state.lock().expect("holders do not panic");
+        if state.phase != Some(phase) {
+            state.phase = Some(phase);
+            state.phase_began = Instant::now();
+            state.last_status = None;
+        }
+        state.last = progress;
+        if self.json
+            && !self.quiet
+            && state
+                .last_status
+                .is_none_or(|at| at.elapsed() >= STATUS_EVERY)
+        {
+            state.last_status = Some(Instant::now());
+            self.status(phase, progress, state.phase_began);
+        }
+        self.draw(phase, progress, state.phase_began);
+    }
+
+    fn current(&self, path: &[u8]) {
+        if self.verbose && !self.json {
+            self.above(|| eprintln!("{}", output::escape(path)));
+        }
+    }
+
+    fn problem(&self, problem: &Problem) {
+        self.problems.fetch_add(1, Ordering::Relaxed);
+        self.above(|| output::problem(problem, self.json));
+    }
+
+    fn note(&self, text: &str) {
+        if self.json {
+            output::object(&json!({"type": "note", "message": text}));
+        } else {
+            self.say(&output::escape(text.as_bytes()));
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        interrupt::asked()
+    }
+}
+
+fn new_bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(
+        Some(0),
+        ProgressDrawTarget::stderr_with_hz(DRAWINGS_PER_SECOND),
+    );
+    let style = ProgressStyle::with_template("{spinner} [{bar:30}] {percent:>3}% {wide_msg}")
+        .expect("a fixed template");
+    bar.set_style(style.progress_chars("=> "));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn describe(phase: Phase, progress: Progress, elapsed: Duration) -> String {
+    let mut text = format!("{}: {}", phase_name(phase), sizes::count(progress.done));
+    if progress.total > 0 {
+        text.push_str(&format!(" of {}", sizes::count(progress.total)));
+    }
+    if progress.bytes_done > 0 {
+        text.push_str(&format!(", {}", sizes::bytes(progress.bytes_done)));
+    }
+    if progress.bytes_total > 0 {
+        text.push_str(&format!(" of {}", sizes::bytes(progress.bytes_total)));
+    }
+    let seconds = elapsed.as_secs_f64();
+    if seconds > 1.0 && progress.bytes_done > 0 {
+        text.push_str(&format!(
+            ", {}/s",
+            sizes::bytes((progress.bytes_done as f64 / seconds) as u64)
+        ));
+    }
+    if let Some(left) = seconds_left(progress, elapsed) {
+        text.push_str(&format!(", {} left", sizes::duration(left)));
+    }
+    text
+}
+
+/// From the rate so far; only once a hundredth is done and a second has passed.
+fn seconds_left(progress: Progress, elapsed: Duration) -> Option<f64> {
+    let part = if progress.bytes_total > 0 {
+        progress.bytes_done as f64 / progress.bytes_total as f64
+    } else if progress.total > 0 {
+        progress.done as f64 / progress.total as f64
+    } else {
+        return None;
+    };
+    let seconds = elapsed.as_secs_f64();
+    (part >= 0.01 && part <= 1.0 && seconds > 1.0).then(|| seconds / part - seconds)
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Backup => "backup",
+        Phase::Commit => "commit",
+        Phase::Plan => "plan",
+        Phase::Restore => "restore",
+        Phase::Finish => "finish",
+        Phase::Structure => "structure",
+        Phase::ReadData => "read-data",
+        Phase::FindUsed => "find-used",
+        Phase::Repack => "repack",
+        Phase::Delete => "delete",
+    }
+}

@@ -1,0 +1,97 @@
+//! A backup: scan, compare, read, pack, store, commit.
+//!
+//! ```text
+//! scan ──▶ compare ─────▶ read ──────▶ pack ─────────▶ store
+//! walk     merge with     small files  bundles and     encode, seal,
+//!          the parent     in order     pieces; rows    publish
+//! ```
+//!
+//! Scanning and comparing run in one thread, packing in another; between them is one bounded queue of items, and the
+//! readers' window. Encoding runs in threads of its own. The last write is the snapshot: before it, this run is invisible.
+
+mod bundle;
+mod checkpoint;
+mod commit;
+mod compare;
+mod content;
+mod expect;
+mod large;
+mod parent;
+mod rows;
+mod run;
+mod seen;
+mod tally;
+
+pub use run::{BackupOptions, Outcome};
+
+use crate::catalog::CatalogWriter;
+use crate::error::{Error, Result};
+use crate::limits::ITEMS_QUEUED_MAX;
+use crate::monitor::Monitor;
+use crate::pack::ChunkWriter;
+use crate::read::SmallReader;
+use crate::repository::Repository;
+use crate::scan::{ScanOptions, Scanner, Sources};
+use bale_format::Access;
+use checkpoint::Checkpoints;
+use compare::Comparer;
+use crossbeam_channel::bounded;
+use parent::Parent;
+use rows::{RowWriter, Segments};
+use run::Run;
+use std::sync::Arc;
+use tally::Tally;
+
+/// Backs up the sources and commits a snapshot.
+pub fn backup(
+    repository: &Arc<Repository>,
+    sources: &Sources,
+    scan: ScanOptions,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+) -> Result<Outcome> {
+    repository.check_access(Access::Write)?;
+    let run = Run::begin(repository, sources, options)?;
+    let parent = Parent::find(repository, &run, options, monitor)?;
+    let tally = Tally::new(monitor, &parent, expect::totals(&parent, sources));
+    let store = Arc::new(ChunkWriter::start(
+        repository.clone(),
+        parent.thin.clone(),
+        options.dry_run,
+    )?);
+    let scanner = Scanner::start(sources, scan).map_err(Error::local("scan", "/"))?;
+    let reader = SmallReader::start(None);
+    let (items, queue) = bounded(ITEMS_QUEUED_MAX);
+    let comparer = Comparer::new(&parent, &store, &reader, &tally);
+    let catalog = CatalogWriter::new(parent.catalog.clone(), Segments(store.clone()));
+    let mut rows = RowWriter::new(&store, catalog, &reader, &tally);
+    let mut checkpoints = Checkpoints::new(&run, &store, &tally, options.checkpoint_every);
+
+    let (compared, written) = std::thread::scope(|scope| {
+        let comparing = scope.spawn(|| comparer.compare(scanner, items));
+        let written = rows.write_all(queue, |rows| checkpoints.when_due(rows));
+        reader.stop();
+        let compared = comparing
+            .join()
+            .map_err(|_| Error::Other("comparing ended by a defect".to_owned()));
+        (compared.and_then(|compared| compared), written)
+    });
+    written?;
+    if let Err(Error::Interrupted) = &compared {
+        // What is finished is kept, so that the next run need not begin anew.
+        checkpoints.write(&mut rows)?;
+    }
+    let scanned = compared?;
+    let changes = rows.changes();
+    let layers = rows.finish()?;
+    commit::commit(
+        &run,
+        &parent,
+        scanned,
+        layers,
+        changes,
+        store.clone(),
+        &tally,
+        options,
+    )
+}

@@ -1,0 +1,143 @@
+//! Bundles: many small files as one chunk, closed at places that content chooses.
+//!
+//! Two bundles are open at a time, one for files that compress and one for files that do not: mixed, the random bytes of
+//! one file spoil the statistics of the next, and every byte would go through the compressor.
+
+use super::seen::{ChunkNumber, Chunks};
+use crate::error::Result;
+use crate::limits::{
+    BUNDLE_BYTES_EXTRA_MEAN, BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN, BUNDLE_FILES_MAX,
+};
+use crate::pack::ChunkWriter;
+use bale_format::chunk::ChunkKind;
+
+/// Bytes of a file that decide whether it compresses.
+const SAMPLE_BYTES: usize = 1024;
+/// A sample below this says nothing; such files go with those that compress.
+const SAMPLE_BYTES_MIN: usize = 64;
+
+/// The open bundles.
+pub struct Bundles {
+    lanes: [Bundle; 2],
+}
+
+struct Bundle {
+    bytes: Vec<u8>,
+    files: usize,
+    number: Option<ChunkNumber>,
+}
+
+impl Bundles {
+    /// Nothing open.
+    pub fn new() -> Bundles {
+        let empty = || Bundle {
+            bytes: Vec::new(),
+            files: 0,
+            number: None,
+        };
+        Bundles {
+            lanes: [empty(), empty()],
+        }
+    }
+
+    /// Appends a file; tells the bundle's number and the file's offset in it.
+    pub fn push(
+        &mut self,
+        content: &[u8],
+        hash: &[u8; 16],
+        chunks: &mut Chunks,
+        writer: &ChunkWriter,
+    ) -> Result<(ChunkNumber, u32)> {
+        let lane = usize::from(!compresses(content));
+        if self.lanes[lane].bytes.len() + content.len() > BUNDLE_BYTES_MAX {
+            self.lanes[lane].close(chunks, writer)?;
+        }
+        let bundle = &mut self.lanes[lane];
+        if bundle.number.is_none() {
+            bundle.bytes = writer.buffer(BUNDLE_BYTES_MAX);
+        }
+        let number = *bundle.number.get_or_insert_with(|| chunks.open());
+        let offset = u32::try_from(bundle.bytes.len()).expect("bundles end at BUNDLE_BYTES_MAX");
+        bundle.bytes.extend_from_slice(content);
+        bundle.files += 1;
+        if bundle.ends_after(content.len(), hash) {
+            bundle.close(chunks, writer)?;
+        }
+        Ok((number, offset))
+    }
+
+    /// Closes both.
+    pub fn close(&mut self, chunks: &mut Chunks, writer: &ChunkWriter) -> Result<()> {
+        self.lanes
+            .iter_mut()
+            .try_for_each(|bundle| bundle.close(chunks, writer))
+    }
+}
+
+impl Bundle {
+    /// A file ends a bundle with a chance in proportion to its size, decided by its content: so equal runs of files end at
+    /// equal places, and the places are as dense per byte for tiny files as for middling ones.
+    fn ends_after(&self, file_bytes: usize, hash: &[u8; 16]) -> bool {
+        if self.files >= BUNDLE_FILES_MAX {
+            return true;
+        }
+        if self.bytes.len() < BUNDLE_BYTES_MIN {
+            return false;
+        }
+        let lot = u64::from_le_bytes(hash[..8].try_into().expect("8 of 16 bytes"));
+        let chance = (file_bytes as u128) << 64 >> BUNDLE_BYTES_EXTRA_MEAN.trailing_zeros();
+        u128::from(lot) < chance
+    }
+
+    fn close(&mut self, chunks: &mut Chunks, writer: &ChunkWriter) -> Result<()> {
+        let Some(number) = self.number.take() else {
+            return Ok(());
+        };
+        self.files = 0;
+        let id = writer.store(ChunkKind::Data, std::mem::take(&mut self.bytes))?;
+        chunks.close(number, id);
+        Ok(())
+    }
+}
+
+/// Does a file's beginning look as if it compressed? Counts how often two bytes of the sample are equal: 1 in 256 for
+/// random bytes, more than 1 in 30 for text.
+fn compresses(content: &[u8]) -> bool {
+    let sample = &content[..content.len().min(SAMPLE_BYTES)];
+    if sample.len() < SAMPLE_BYTES_MIN {
+        return true;
+    }
+    let mut counts = [0u32; 256];
+    for byte in sample {
+        counts[usize::from(*byte)] += 1;
+    }
+    let pairs: u64 = counts
+        .iter()
+        .map(|count| u64::from(*count) * u64::from(count.saturating_sub(1)))
+        .sum();
+    let pairs_of_random = (sample.len() * (sample.len() - 1) / 256) as u64;
+    pairs * 2 > pairs_of_random * 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_bytes_are_told_from_text() {
+        let mut state = 1u64;
+        let random: Vec<u8> = (0..1500)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                (state >> 56) as u8
+            })
+            .collect();
+        assert!(!compresses(&random));
+        assert!(compresses(
+            &b"a line of a log file, like many others\n".repeat(40)
+        ));
+        assert!(compresses(b"tiny"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Records of an unfinished run: what is stored so far can be listed, restored, and gone on from.
+
+use super::rows::RowWriter;
+use super::run::Run;
+use super::tally::Tally;
+use crate::error::Result;
+use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS};
+use crate::pack::ChunkWriter;
+use crate::store::ObjectName;
+use bale_format::{ObjectId, Snapshot};
+use std::time::{Duration, Instant};
+
+/// Decides when a record is due, and replaces the last one.
+pub(super) struct Checkpoints<'a> {
+    run: &'a Run,
+    store: &'a ChunkWriter,
+    tally: &'a Tally<'a>,
+    every: Duration,
+    last_time: Instant,
+    last_bytes: u64,
+    written: Option<ObjectId>,
+    looked: u32,
+}
+
+impl<'a> Checkpoints<'a> {
+    pub(super) fn new(
+        run: &'a Run,
+        store: &'a ChunkWriter,
+        tally: &'a Tally<'a>,
+        every: Option<Duration>,
+    ) -> Checkpoints<'a> {
+        let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
+        Checkpoints {
+            run,
+            store,
+            tally,
+            every,
+            last_time: Instant::now(),
+            last_bytes: 0,
+            written: None,
+            looked: 0,
+        }
+    }
+
+    pub(super) fn when_due(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+        self.looked = self.looked.wrapping_add(1);
+        let often = self.every < Duration::from_secs(CHECKPOINT_SECONDS);
+        if !often && self.looked % 1024 != 0 {
+            return Ok(());
+        }
+        let bytes = self.store.written().bytes_stored;
+        if self.last_time.elapsed() < self.every && bytes - self.last_bytes < CHECKPOINT_BYTES {
+            return Ok(());
+        }
+        self.write(rows)
+    }
+
+    /// Writes a record now, also as the last act of an interrupted run.
+    pub(super) fn write(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+        let Some(partial) = rows.checkpoint()? else {
+            return Ok(());
+        };
+        self.store.flush()?;
+        let written = self.store.written();
+        let snapshot = Snapshot {
+            partial: true,
+            until: Some(partial.until),
+            finished: self.run.repository.clock().time(),
+            filesystems: self.tally.filesystems(),
+            totals: self.tally.totals(),
+            counts: self.tally.counts(written.bytes_stored),
+            problems: self.tally.problems_listed(),
+            layers: partial.layers,
+            ..self.run.draft.clone()
+        };
+        let id = self.run.repository.write_run(self.run.id, &snapshot)?;
+        if let Some(before) = self.written.replace(id).filter(|before| *before != id) {
+            self.run
+                .repository
+                .store()
+                .delete(&ObjectName::run(self.run.id, before))?;
+        }
+        self.last_time = Instant::now();
+        self.last_bytes = written.bytes_stored;
+        Ok(())
+    }
+}

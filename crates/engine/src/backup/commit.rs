@@ -1,0 +1,189 @@
+//! The end of a backup: everything it relies on is made sure of, then the snapshot is written.
+
+use super::compare::Scanned;
+use super::parent::Parent;
+use super::rows::Segments;
+use super::run::{BackupOptions, Outcome, Run};
+use super::tally::Tally;
+use crate::catalog::{CatalogReader, CatalogWriter};
+use crate::error::{Error, Result};
+use crate::limits::THIN_CHUNKS_MAX;
+use crate::monitor::Phase;
+use crate::pack::ChunkWriter;
+use crate::repository::Repository;
+use crate::store::{Area, ObjectName};
+use crate::used::UsedChunks;
+use bale_format::{ChunkId, Key, Layer, ObjectId, Snapshot};
+use std::sync::Arc;
+
+/// Looks again after storing afresh what a prune took away, at most so often.
+const MENDING_ROUNDS_MAX: usize = 3;
+/// A chunk of which the snapshot uses less than one part in so many is thin.
+const THIN_SHARE: u64 = 4;
+
+pub(super) fn commit(
+    run: &Run,
+    parent: &Parent,
+    scanned: Scanned,
+    layers: Vec<Layer>,
+    changes: u64,
+    store: Arc<ChunkWriter>,
+    tally: &Tally<'_>,
+    options: &BackupOptions,
+) -> Result<Outcome> {
+    tally.phase(Phase::Commit);
+    let repository = &run.repository;
+    store.flush()?;
+    let layers = amend(repository, layers, &scanned, &store, options)?;
+    mend(repository, parent, &layers, &store)?;
+    let snapshot = Snapshot {
+        finished: repository.clock().time(),
+        parent: parent.id,
+        filesystems: tally.filesystems(),
+        totals: tally.totals(),
+        counts: tally.counts(store.written().bytes_stored),
+        problems: tally.problems_listed(),
+        thin: thin_chunks(repository, &scanned)?,
+        layers,
+        ..run.draft.clone()
+    };
+    let nothing_new = options.skip_if_unchanged
+        && changes == 0
+        && parent.id.is_some()
+        && scanned.amendments.is_empty();
+    if options.dry_run || nothing_new {
+        return Ok(Outcome { id: None, snapshot });
+    }
+    let id = repository.write_snapshot(&snapshot)?;
+    remove_replaced_runs(repository, &snapshot)?;
+    Ok(Outcome {
+        id: Some(id),
+        snapshot,
+    })
+}
+
+/// Sets flags in rows that were written before the trouble showed.
+fn amend(
+    repository: &Arc<Repository>,
+    layers: Vec<Layer>,
+    scanned: &Scanned,
+    store: &Arc<ChunkWriter>,
+    options: &BackupOptions,
+) -> Result<Vec<Layer>> {
+    if scanned.amendments.is_empty() || options.dry_run {
+        return Ok(layers);
+    }
+    repository.reload_index()?;
+    let catalog = CatalogReader::open(repository.segment_source(), layers)?;
+    let mut amendments = scanned.amendments.clone();
+    amendments.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut writer = CatalogWriter::new(catalog.clone(), Segments(store.clone()));
+    for same_key in amendments.chunk_by(|a, b| a.0 == b.0) {
+        let Key { parent, name } = &same_key[0].0;
+        let Some(mut entry) = catalog.lookup(&bale_format::entry::join(parent, name))? else {
+            continue;
+        };
+        let before = entry.flags;
+        same_key
+            .iter()
+            .for_each(|(_, flags)| entry.flags.set(*flags));
+        if entry.flags != before {
+            writer.put(&entry)?;
+        }
+    }
+    let layers = writer.finish()?.layers;
+    store.flush()?;
+    Ok(layers)
+}
+
+/// A prune may have condemned, or even deleted, what this run relies on. Such chunks are stored again while they can still
+/// be read; if they cannot, nothing is committed.
+fn mend(
+    repository: &Arc<Repository>,
+    parent: &Parent,
+    layers: &[Layer],
+    store: &Arc<ChunkWriter>,
+) -> Result<()> {
+    for _ in 0..MENDING_ROUNDS_MAX {
+        let lost = store.lost_since_start()?;
+        if lost.is_empty() {
+            return parent_is_still_there(repository, parent, layers);
+        }
+        for place in &lost {
+            let chunk = &place.chunk;
+            let bytes = repository.read_chunk_uncached(&chunk.id, chunk.kind).map_err(|error| {
+                Error::Other(format!("a prune has removed what this backup relies on ({error}): run the backup again"))
+            })?;
+            store.store_again(chunk.kind, chunk.id, bytes.into())?;
+        }
+        store.flush()?;
+        store.forget_reliance(&lost);
+    }
+    Err(Error::Other(
+        "prunes keep condemning what this backup relies on: run it again".to_owned(),
+    ))
+}
+
+/// Pieces of unchanged large files are relied on through their list. As long as the parent exists it protects them; if it
+/// was forgotten meanwhile, every chunk of the new catalog is looked up.
+fn parent_is_still_there(
+    repository: &Arc<Repository>,
+    parent: &Parent,
+    layers: &[Layer],
+) -> Result<()> {
+    let Some(id) = parent.id else { return Ok(()) };
+    if repository
+        .store()
+        .stat(&ObjectName::snapshot(id))?
+        .is_some()
+    {
+        return Ok(());
+    }
+    let index = repository.reload_index()?;
+    let used = UsedChunks::find_in_layers(repository, index.clone(), layers)?;
+    let lasting = repository.packs_lasting_now()?;
+    for (position, place) in index.entries().iter().enumerate() {
+        if used.is_used(position) && !lasting.contains(&index.pack(place.pack).id) {
+            let text = "the snapshot compared with was forgotten and pruned meanwhile: run the backup again";
+            return Err(Error::Other(text.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Bundles that kept rows use little of: their files are stored afresh by the next backup, so that old chunks die.
+fn thin_chunks(repository: &Repository, scanned: &Scanned) -> Result<Vec<ChunkId>> {
+    let index = repository.index()?;
+    let is_thin = |id: &ChunkId, live: u64| {
+        index.any(id).is_some_and(|place| {
+            live.saturating_mul(THIN_SHARE) < u64::from(place.chunk.plain_bytes)
+        })
+    };
+    let mut thin: Vec<ChunkId> = scanned
+        .live
+        .iter()
+        .filter(|(id, live)| is_thin(id, **live))
+        .map(|(id, _)| *id)
+        .collect();
+    thin.sort();
+    thin.truncate(THIN_CHUNKS_MAX);
+    Ok(thin)
+}
+
+/// Unfinished runs of the same host and sources have served.
+fn remove_replaced_runs(repository: &Repository, snapshot: &Snapshot) -> Result<()> {
+    let (runs, _) = repository.runs_readable()?;
+    let replaced: Vec<ObjectId> = runs
+        .iter()
+        .filter(|(_, run)| {
+            run.host == snapshot.host && run.paths == snapshot.paths && run.time <= snapshot.time
+        })
+        .map(|(id, _)| *id)
+        .collect();
+    for info in repository.list(Area::Runs)? {
+        if info.name.id().is_some_and(|id| replaced.contains(&id)) {
+            repository.store().delete(&info.name)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! Compares the scan with the parent's catalog: what is unchanged costs a comparison, the rest becomes items.
+//!
+//! Unchanged means: everything that `stat` tells is equal, the row's ctime is older than the barrier of the run that made
+//! it, nothing went wrong with it then, and its content is still in the repository.
+
+use super::parent::Parent;
+use super::tally::Tally;
+use crate::catalog::{KeyRange, ParentCursor};
+use crate::error::{Error, Result};
+use crate::pack::ChunkWriter;
+use crate::read::{SMALL_BYTES_MAX, SmallReader};
+use crate::scan::{Batch, Directory, NoteKind, ScanItem, Scanner};
+use bale_format::pieces::{Piece, PieceStep, PieceWalk};
+use bale_format::snapshot::Filesystem;
+use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind};
+use crossbeam_channel::Sender;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Amendments kept; of further ones only the problem remains.
+const AMENDMENTS_MAX: usize = 64 << 10;
+
+/// Something for the packing thread, in the order of keys.
+pub(super) enum Item {
+    /// The reader's next file.
+    Small {
+        directory: Arc<Directory>,
+        old: Option<Box<Entry>>,
+    },
+    /// To be read in pieces.
+    Large {
+        directory: Arc<Directory>,
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
+    /// One of several names of an inode; read before, if it is still remembered.
+    Linked {
+        directory: Arc<Directory>,
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
+    /// Nothing to read.
+    Row {
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
+    /// In the parent, and not here any more.
+    Gone(Key),
+}
+
+/// What the scan found besides rows.
+pub(super) struct Scanned {
+    /// Flags to be set in rows that were emitted before the trouble showed.
+    pub(super) amendments: Vec<(Key, EntryFlags)>,
+    /// Bytes in use of each chunk that kept rows point at: 48 bytes for each chunk.
+    pub(super) live: HashMap<ChunkId, u64>,
+}
+
+pub(super) struct Comparer<'a> {
+    parent: &'a Parent,
+    store: &'a ChunkWriter,
+    reader: &'a SmallReader,
+    tally: &'a Tally<'a>,
+    /// Position in the snapshot's list by position in the scan's.
+    filesystems: Vec<u32>,
+    scanned: Scanned,
+    last_chunk: Option<(ChunkId, bool)>,
+}
+
+impl<'a> Comparer<'a> {
+    pub(super) fn new(
+        parent: &'a Parent,
+        store: &'a ChunkWriter,
+        reader: &'a SmallReader,
+        tally: &'a Tally<'a>,
+    ) -> Comparer<'a> {
+        let scanned = Scanned {
+            amendments: Vec::new(),
+            live: HashMap::new(),
+        };
+        Comparer {
+            parent,
+            store,
+            reader,
+            tally,
+            filesystems: Vec::new(),
+            scanned,
+            last_chunk: None,
+        }
+    }
+
+    /// Runs to the end of the scan. Stops early, without an error of its own, when the packing thread has gone.
+    pub(super) fn compare(mut self, scanner: Scanner, items: Sender<Item>) -> Result<Scanned> {
+        let done = self.compare_all(scanner, &items);
+        self.reader.close();
+        drop(items);
+        match done {
+            Err(Stop::Failed(error)) => Err(error),
+            Err(Stop::Gone) | Ok(()) => Ok(self.scanned),
+        }
+    }
+
+    fn compare_all(
+        &mut self,
+        scanner: Scanner,
+        items: &Sender<Item>,
+    ) -> std::result::Result<(), Stop> {
+        let mut cursor = ParentCursor::open(&self.parent.catalog, KeyRange::all());
+        for item in scanner {
+            if self.tally.interrupted() {
+                return Err(Stop::Failed(Error::Interrupted));
+            }
+            match item {
+                ScanItem::Filesystem(found) => self.add_filesystem(found),
+                ScanItem::Entries(batch) => self.compare_batch(batch, &mut cursor, items)?,
+                ScanItem::Amend { key, flags } => self.amend(key, flags),
+                ScanItem::Problem(problem) => self.tally.problem(&problem),
+                ScanItem::Note(note) if note.kind == NoteKind::Vanished => {
+                    self.note_vanished(&note.path)
+                }
+                ScanItem::Note(_) => {}
+            }
+        }
+        let mut result = Ok(());
+        cursor
+            .finish(|row| {
+                if result.is_ok() {
+                    result = send(items, Item::Gone(row.key()));
+                }
+                Ok(())
+            })
+            .map_err(catalog_error)?;
+        result
+    }
+
+    fn compare_batch(
+        &mut self,
+        batch: Batch,
+        cursor: &mut ParentCursor,
+        items: &Sender<Item>,
+    ) -> std::result::Result<(), Stop> {
+        for mut entry in batch.entries {
+            entry.filesystem = self
+                .filesystems
+                .get(entry.filesystem as usize)
+                .copied()
+                .unwrap_or(entry.filesystem);
+            let mut sent = Ok(());
+            let old = cursor.advance_to(&entry.key(), |row| {
+                if sent.is_ok() {
+                    sent = send(items, Item::Gone(row.key()));
+                }
+                Ok(())
+            });
+            let old = old.map_err(catalog_error)?;
+            sent?;
+            match old {
+                Some(old) if self.is_unchanged(&entry, &old) => self.keep(&old),
+                old => self.change(&batch.directory, entry, old.map(Box::new), items)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_unchanged(&mut self, new: &Entry, old: &Entry) -> bool {
+        let doubtful = EntryFlags::RACY.0
+            | EntryFlags::CHANGED.0
+            | EntryFlags::UNREADABLE.0
+            | EntryFlags::INCOMPLETE.0
+            | EntryFlags::XATTRS_UNREADABLE.0;
+        let mark = EntryFlags::NOT_CROSSED.0;
+        old.flags.0 & doubtful == 0
+            && old.flags.0 & mark == new.flags.0 & mark
+            && new.flags.0 & doubtful == 0
+            && stat_is_equal(new, old)
+            && self.parent.is_settled(old)
+            && self.content_is_there(old)
+    }
+
+    /// Is what the row points at in the repository, and not to be stored afresh?
+    fn content_is_there(&mut self, row: &Entry) -> bool {
+        if let Some(id) = crate::used::xattrs_chunk(&row.xattrs) {
+            if !self.store.rely_on(&id) {
+                return false;
+            }
+        }
+        match row.content {
+            Content::None => true,
+            Content::Bundled { chunk, .. } => self.chunk_is_there(chunk),
+            Content::Pieces { list } => {
+                self.store.rely_on(&list)
+                    && (!self.parent.thorough || self.pieces_are_there(list, row.size))
+            }
+        }
+    }
+
+    /// Neighbouring rows mostly share a chunk: one look-up for all of them.
+    fn chunk_is_there(&mut self, chunk: ChunkId) -> bool {
+        if let Some((last, there)) = self.last_chunk {
+            if last == chunk {
+                return there;
+            }
+        }
+        let there = !self.parent.thin.contains(&chunk) && self.store.rely_on(&chunk);
+        self.last_chunk = Some((chunk, there));
+        there
+    }
+
+    fn pieces_are_there(&self, list: ChunkId, size: u64) -> bool {
+        let mut walk = PieceWalk::new(list, size);
+        loop {
+            match walk.step() {
+                PieceStep::End => return true,
+                PieceStep::Fetch(id) => {
+                    let list = self.store.repository().read_chunk(&id, ChunkKind::Pieces);
+                    if !self.store.rely_on(&id)
+                        || !list.is_ok_and(|plain| walk.supply(&plain).is_ok())
+                    {
+                        return false;
+                    }
+                }
+                PieceStep::Piece {
+                    piece: Piece::Data { chunk, .. },
+                    ..
+                } if !self.store.rely_on(&chunk) => return false,
+                PieceStep::Piece { .. } => {}
+            }
+        }
+    }
+
+    fn keep(&mut self, row: &Entry) {
+        self.tally.kept(row);
+        if let Content::Bundled { chunk, .. } = row.content {
+            *self.scanned.live.entry(chunk).or_default() += row.size;
+        }
+    }
+
+    fn change(
+        &mut self,
+        directory: &Arc<Directory>,
+        mut entry: Entry,
+        old: Option<Box<Entry>>,
+        items: &Sender<Item>,
+    ) -> std::result::Result<(), Stop> {
+        let directory = directory.clone();
+        if entry.kind != Kind::File || entry.size == 0 {
+            if let Err(problem) = directory.complete(&mut entry) {
+                if problem.error.kind() == std::io::ErrorKind::NotFound {
+                    self.note_vanished(&problem.path);
+                } else {
+                    self.tally.problem(&problem);
+                }
+            }
+            return send(
+                items,
+                Item::Row {
+                    entry: Box::new(entry),
+                    old,
+                },
+            );
+        }
+        let item = if entry.nlink > 1 {
+            Item::Linked {
+                directory,
+                entry: Box::new(entry),
+                old,
+            }
+        } else if entry.size > SMALL_BYTES_MAX {
+            Item::Large {
+                directory,
+                entry: Box::new(entry),
+                old,
+            }
+        } else {
+            self.reader.push(&directory, entry);
+            Item::Small { directory, old }
+        };
+        send(items, item)
+    }
+
+    fn add_filesystem(&mut self, found: Filesystem) {
+        let position = self.tally.filesystem(found, &self.filesystems);
+        self.filesystems.push(position);
+    }
+
+    fn amend(&mut self, key: Key, flags: EntryFlags) {
+        if self.scanned.amendments.len() < AMENDMENTS_MAX {
+            self.scanned.amendments.push((key, flags));
+        }
+    }
+
+    fn note_vanished(&self, path: &[u8]) {
+        let text = String::from_utf8_lossy(path).into_owned();
+        self.tally
+            .note(&format!("vanished before it was read: /{text}"));
+    }
+}
+
+/// Why comparing stops.
+enum Stop {
+    Failed(Error),
+    /// The packing thread has ended and knows why.
+    Gone,
+}
+
+fn send(items: &Sender<Item>, item: Item) -> std::result::Result<(), Stop> {
+    items.send(item).map_err(|_| Stop::Gone)
+}
+
+fn catalog_error(error: crate::catalog::CatalogError) -> Stop {
+    Stop::Failed(Error::from(error))
+}
+
+/// Is everything equal that `stat` tells?
+fn stat_is_equal(new: &Entry, old: &Entry) -> bool {
+    new.kind == old.kind
+        && new.ctime == old.ctime
+        && new.mtime == old.mtime
+        && new.size == old.size
+        && new.inode == old.inode
+        && new.filesystem == old.filesystem
+        && new.mode == old.mode
+        && new.uid == old.uid
+        && new.gid == old.gid
+        && new.nlink == old.nlink
+        && new.rdev == old.rdev
+}

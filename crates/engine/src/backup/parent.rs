@@ -1,0 +1,202 @@
+//! What a backup compares with: the latest snapshot of the same host and sources, and whatever an unfinished run of the
+//! same sources has finished since.
+
+use super::run::{BackupOptions, Run};
+use crate::catalog::{CatalogReader, KeyRange};
+use crate::error::{Error, Result};
+use crate::monitor::Monitor;
+use crate::repository::{Named, Repository};
+use crate::store::Area;
+use bale_format::snapshot::{Filesystem, Totals};
+use bale_format::{ChunkId, Entry, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The snapshot to compare with.
+pub(super) struct Parent {
+    /// Recorded in the new snapshot.
+    pub(super) id: Option<ObjectId>,
+    pub(super) totals: Totals,
+    pub(super) filesystems: Vec<Filesystem>,
+    /// Chunks whose files are to be stored afresh.
+    pub(super) thin: HashSet<ChunkId>,
+    /// Piece lists are followed to their chunks: the index and the packs do not agree, so chunks may be missing.
+    pub(super) thorough: bool,
+    pub(super) catalog: CatalogReader,
+    /// Barrier of each file system, of the finished parent.
+    barriers: Vec<Option<Time>>,
+    /// Rows before this key are of an unfinished run, with barriers of their own.
+    resumed: Option<(Key, Vec<Option<Time>>)>,
+}
+
+impl Parent {
+    pub(super) fn find(
+        repository: &Arc<Repository>,
+        run: &Run,
+        options: &BackupOptions,
+        monitor: &dyn Monitor,
+    ) -> Result<Parent> {
+        let thorough = !index_is_whole(repository)?;
+        if options.force {
+            return Ok(Parent {
+                thorough,
+                ..Parent::none()
+            });
+        }
+        let snapshots = repository.snapshots_readable()?.0;
+        let finished = match options.parent {
+            Some(id) => Some(by_id(snapshots, id)?),
+            None => latest(snapshots, &run.draft),
+        };
+        let newer = |named: &Named| {
+            finished
+                .as_ref()
+                .is_none_or(|(_, snapshot)| named.1.time > snapshot.time)
+        };
+        let unfinished = latest(repository.runs_readable()?.0, &run.draft).filter(newer);
+        let unfinished =
+            unfinished.filter(|(_, run)| run.until.is_some() && options.parent.is_none());
+        if let Some((_, snapshot)) = &unfinished {
+            monitor.note(&format!(
+                "going on from an unfinished run: {} files are stored already",
+                snapshot.totals.files
+            ));
+        }
+        let (mut parent, layers) = Parent::combine(finished, unfinished);
+        parent.thorough = thorough;
+        let open = CatalogReader::open(repository.segment_source(), layers);
+        parent.catalog =
+            open.map_err(|error| Error::Other(format!("open the parent's catalog: {error}")))?;
+        Ok(parent)
+    }
+
+    fn none() -> Parent {
+        Parent {
+            id: None,
+            totals: Totals::default(),
+            filesystems: Vec::new(),
+            thin: HashSet::new(),
+            thorough: false,
+            catalog: CatalogReader::empty(),
+            barriers: Vec::new(),
+            resumed: None,
+        }
+    }
+
+    fn combine(finished: Option<Named>, unfinished: Option<Named>) -> (Parent, Vec<Layer>) {
+        let mut parent = Parent::none();
+        let mut layers = Vec::new();
+        if let Some((id, snapshot)) = finished {
+            parent.id = Some(id);
+            parent.totals = snapshot.totals;
+            parent.thin = snapshot.thin.into_iter().collect();
+            parent.barriers = barriers(&snapshot.filesystems);
+            parent.filesystems = snapshot.filesystems;
+            layers = snapshot.layers;
+        }
+        if let Some((_, run)) = unfinished {
+            let until = run
+                .until
+                .expect("only runs that say how far they came are gone on from");
+            layers = splice(run.layers, layers, &until);
+            parent.resumed = Some((until, barriers(&run.filesystems)));
+            parent.totals.files = parent.totals.files.max(run.totals.files);
+            parent.filesystems = run.filesystems;
+        }
+        (parent, layers)
+    }
+
+    /// Could the entry have changed after its row was made without any trace in its times?
+    pub(super) fn is_settled(&self, old: &Entry) -> bool {
+        let barriers = match &self.resumed {
+            Some((until, barriers)) if old.key() < *until => barriers,
+            _ => &self.barriers,
+        };
+        let barrier = barriers.get(old.filesystem as usize).copied().flatten();
+        barrier.is_some_and(|barrier| old.ctime < barrier)
+    }
+}
+
+fn barriers(filesystems: &[Filesystem]) -> Vec<Option<Time>> {
+    filesystems
+        .iter()
+        .map(|filesystem| filesystem.barrier)
+        .collect()
+}
+
+fn by_id(snapshots: Vec<Named>, id: ObjectId) -> Result<Named> {
+    let found = snapshots.into_iter().find(|(other, _)| *other == id);
+    found.ok_or_else(|| Error::NoSnapshot(id.short()))
+}
+
+/// The latest of the same host and sources.
+fn latest(named: Vec<Named>, draft: &Snapshot) -> Option<Named> {
+    let same = |snapshot: &Snapshot| snapshot.host == draft.host && snapshot.paths == draft.paths;
+    named
+        .into_iter()
+        .filter(|(_, snapshot)| same(snapshot))
+        .max_by_key(|(id, snapshot)| (snapshot.time, *id))
+}
+
+/// Layers that are the run's before a key and the finished snapshot's from it on. Within either range the order of layers
+/// is kept, so merging them is what it was.
+fn splice(run: Vec<Layer>, finished: Vec<Layer>, until: &Key) -> Vec<Layer> {
+    let before = KeyRange {
+        start: None,
+        end: Some(until.clone()),
+    };
+    let after = KeyRange {
+        start: Some(until.clone()),
+        end: None,
+    };
+    let count = run.len().max(finished.len());
+    let mut layers: Vec<Layer> = (0..count).map(|_| Layer::default()).collect();
+    for (layers_from, range) in [(run, before), (finished, after)] {
+        for (layer, from) in layers.iter_mut().zip(layers_from) {
+            layer.rows += from.rows;
+            layer.segments.extend(
+                from.segments
+                    .into_iter()
+                    .filter_map(|segment| clip(segment, &range)),
+            );
+        }
+    }
+    layers
+}
+
+/// A reference that counts only what is in the range; `None` if that is nothing.
+fn clip(mut segment: SegmentRef, range: &KeyRange) -> Option<SegmentRef> {
+    if let Some(start) = &range.start {
+        if segment.last < *start || segment.to.as_ref().is_some_and(|to| to <= start) {
+            return None;
+        }
+        if segment.first < *start && segment.from.as_ref().is_none_or(|from| from < start) {
+            segment.from = Some(start.clone());
+        }
+    }
+    if let Some(end) = &range.end {
+        if segment.first >= *end || segment.from.as_ref().is_some_and(|from| from >= end) {
+            return None;
+        }
+        if segment.last >= *end && segment.to.as_ref().is_none_or(|to| to > end) {
+            segment.to = Some(end.clone());
+        }
+    }
+    Some(segment)
+}
+
+/// Are exactly the packs that the index names in the store, whole, and none of them condemned? If so, a chunk that a row
+/// points at is there together with all that were stored before it.
+fn index_is_whole(repository: &Repository) -> Result<bool> {
+    let index = repository.index()?;
+    let mut found = 0;
+    let mut strangers = 0;
+    repository.store().list(Area::Packs, &mut |info| {
+        let number = info.name.id().and_then(|id| index.pack_number(&id));
+        match number.map(|number| index.pack(number)) {
+            Some(pack) if pack.len == info.len && !pack.condemned => found += 1,
+            _ => strangers += 1,
+        }
+    })?;
+    Ok(strangers == 0 && found == index.packs().len())
+}

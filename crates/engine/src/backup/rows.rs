@@ -1,0 +1,332 @@
+//! The packing thread: content goes into bundles and pieces, and rows into the catalog once they know where it is.
+//!
+//! Items come in the order of keys and leave in it. A row whose bundle is still open waits; when too many wait, all bundles
+//! are closed.
+
+use super::bundle::Bundles;
+use super::compare::Item;
+use super::content;
+use super::large::LargeStore;
+use super::seen::{Chunks, ContentTable, LinkKey, LinkTable, Spot};
+use super::tally::Tally;
+use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink};
+use crate::error::Result;
+use crate::limits::{ROWS_WAITING_MAX, XATTRS_ROW_BYTES_MAX};
+use crate::pack::ChunkWriter;
+use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
+use crate::scan::Directory;
+use bale_format::xattrs::XattrsColumn;
+use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Layer};
+use crossbeam_channel::Receiver;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Stores catalog segments as chunks.
+pub(super) struct Segments(pub(super) Arc<ChunkWriter>);
+
+impl SegmentSink for Segments {
+    fn store_segment(&mut self, segment: Vec<u8>) -> std::result::Result<ChunkId, BoxError> {
+        Ok(self.0.store(ChunkKind::Segment, segment)?)
+    }
+}
+
+/// A row on its way into the catalog.
+enum Row {
+    Put {
+        entry: Box<Entry>,
+        spot: Option<Spot>,
+        old: Option<Box<Entry>>,
+    },
+    Gone(Key),
+}
+
+pub(super) struct RowWriter<'a> {
+    store: &'a Arc<ChunkWriter>,
+    reader: &'a SmallReader,
+    tally: &'a Tally<'a>,
+    large: LargeStore<'a>,
+    catalog: CatalogWriter<Segments>,
+    bundles: Bundles,
+    chunks: Chunks,
+    contents: ContentTable,
+    links: LinkTable,
+    waiting: VecDeque<Row>,
+    last_key: Option<Key>,
+    changes: u64,
+}
+
+impl<'a> RowWriter<'a> {
+    pub(super) fn new(
+        store: &'a Arc<ChunkWriter>,
+        catalog: CatalogWriter<Segments>,
+        reader: &'a SmallReader,
+        tally: &'a Tally<'a>,
+    ) -> RowWriter<'a> {
+        RowWriter {
+            store,
+            reader,
+            tally,
+            large: LargeStore::new(store, tally),
+            catalog,
+            bundles: Bundles::new(),
+            chunks: Chunks::default(),
+            contents: ContentTable::new(),
+            links: LinkTable::new(),
+            waiting: VecDeque::new(),
+            last_key: None,
+            changes: 0,
+        }
+    }
+
+    /// Takes items until there are no more. `after_item` may make a checkpoint.
+    pub(super) fn write_all(
+        &mut self,
+        items: Receiver<Item>,
+        mut after_item: impl FnMut(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        for item in items {
+            self.take(item)?;
+            self.drain()?;
+            if self.waiting.len() >= ROWS_WAITING_MAX {
+                self.close_bundles()?;
+            }
+            after_item(self)?;
+        }
+        Ok(())
+    }
+
+    /// Rows that were put or removed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Closes all bundles, so that no row waits, and tells what a run that stops now could go on from.
+    pub(super) fn checkpoint(&mut self) -> Result<Option<Partial>> {
+        self.close_bundles()?;
+        Ok(self
+            .last_key
+            .as_ref()
+            .map(|last| self.catalog.checkpoint(last)))
+    }
+
+    /// The layers of the finished catalog.
+    pub(super) fn finish(mut self) -> Result<Vec<Layer>> {
+        self.close_bundles()?;
+        Ok(self.catalog.finish()?.layers)
+    }
+
+    fn take(&mut self, item: Item) -> Result<()> {
+        match item {
+            Item::Gone(key) => self.waiting.push_back(Row::Gone(key)),
+            Item::Row { entry, old } => self.wait(entry, None, old)?,
+            Item::Small { directory, old } => {
+                let file = self.reader.pop().expect("every small item was asked for");
+                self.take_small(&directory, file, old)?;
+            }
+            Item::Large {
+                directory,
+                entry,
+                old,
+            } => self.take_large(&directory, *entry, old)?,
+            Item::Linked {
+                directory,
+                entry,
+                old,
+            } => self.take_linked(&directory, entry, old)?,
+        }
+        Ok(())
+    }
+
+    /// A further name of an inode takes over what was read for an earlier one.
+    fn take_linked(
+        &mut self,
+        directory: &Arc<Directory>,
+        mut entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
+        let key = link_key(&entry);
+        if let Some((spot, hash)) = self.links.find(&key) {
+            if directory.complete(&mut entry).is_ok() {
+                entry.content_hash = Some(hash);
+                return self.wait(entry, Some(spot), old);
+            }
+        }
+        if entry.size > SMALL_BYTES_MAX {
+            return self.take_large(directory, *entry, old);
+        }
+        let file = read_small(directory, *entry);
+        self.take_small(directory, file, old)
+    }
+
+    fn take_small(
+        &mut self,
+        directory: &Arc<Directory>,
+        file: SmallFile,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
+        file.problems
+            .iter()
+            .for_each(|problem| self.tally.problem(problem));
+        let mut entry = Box::new(file.entry);
+        match file.state {
+            SmallState::Vanished => return self.vanished(&entry, old),
+            SmallState::Grown => return self.take_large(directory, *entry, old),
+            SmallState::Unreadable => {
+                entry.flags.set(EntryFlags::UNREADABLE);
+                return self.wait(entry, None, old);
+            }
+            SmallState::Read => {}
+        }
+        self.tally.read(entry.size);
+        if file.bytes.is_empty() {
+            return self.wait(entry, None, old);
+        }
+        if !file.holes.is_empty() || !file.bad.is_empty() {
+            let list = self
+                .large
+                .store_read(&mut entry, &file.bytes, &file.holes, &file.bad)?;
+            let chunk = self.chunks.known(list);
+            return self.placed(entry, Spot::Pieces { chunk }, old);
+        }
+        let hash = self.store.keys().content_hash(&file.bytes);
+        entry.content_hash = Some(hash);
+        let spot = match content::known(
+            self.store,
+            &mut self.chunks,
+            &self.contents,
+            &entry,
+            old.as_deref(),
+        ) {
+            Some(spot) => spot,
+            None => self.bundle(&file.bytes, &hash)?,
+        };
+        self.placed(entry, spot, old)
+    }
+
+    fn bundle(&mut self, bytes: &[u8], hash: &[u8; 16]) -> Result<Spot> {
+        let (chunk, offset) = self
+            .bundles
+            .push(bytes, hash, &mut self.chunks, self.store)?;
+        let size = u32::try_from(bytes.len()).expect("small files are small");
+        self.contents.remember(hash, size, chunk, offset);
+        Ok(Spot::Bundled { chunk, offset })
+    }
+
+    fn take_large(
+        &mut self,
+        directory: &Arc<Directory>,
+        entry: Entry,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
+        let path_entry = entry.clone();
+        match self.large.store_file(directory, entry)? {
+            Some(stored) => {
+                let entry = Box::new(stored.entry);
+                match stored.list {
+                    Some(list) => {
+                        let chunk = self.chunks.known(list);
+                        self.placed(entry, Spot::Pieces { chunk }, old)
+                    }
+                    None => self.wait(entry, None, old),
+                }
+            }
+            None => self.vanished(&path_entry, old),
+        }
+    }
+
+    fn vanished(&mut self, entry: &Entry, old: Option<Box<Entry>>) -> Result<()> {
+        let path = entry.path();
+        self.tally.note(&format!(
+            "vanished before it was read: /{}",
+            String::from_utf8_lossy(&path)
+        ));
+        if old.is_some() {
+            self.waiting.push_back(Row::Gone(entry.key()));
+        }
+        Ok(())
+    }
+
+    /// A row with content.
+    fn placed(&mut self, entry: Box<Entry>, spot: Spot, old: Option<Box<Entry>>) -> Result<()> {
+        if entry.flags.has(EntryFlags::CHANGED) {
+            let text = "it changed while it was read; what was read is stored".to_owned();
+            self.tally.tell_problem(&entry.path(), "read", text);
+        }
+        if entry.is_hard_link() && !entry.flags.has(EntryFlags::CHANGED) {
+            if let Some(hash) = entry.content_hash {
+                self.links.remember(link_key(&entry), spot, hash);
+            }
+        }
+        self.wait(entry, Some(spot), old)
+    }
+
+    fn wait(
+        &mut self,
+        mut entry: Box<Entry>,
+        spot: Option<Spot>,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
+        if let Some((1, set)) = entry.xattrs.split_first().map(|(kind, set)| (*kind, set)) {
+            if set.len() > XATTRS_ROW_BYTES_MAX {
+                let id = self.store.store(ChunkKind::Xattrs, set.to_vec())?;
+                entry.xattrs = XattrsColumn::chunk(id);
+            }
+        }
+        self.waiting.push_back(Row::Put { entry, spot, old });
+        Ok(())
+    }
+
+    fn close_bundles(&mut self) -> Result<()> {
+        self.bundles.close(&mut self.chunks, self.store)?;
+        self.drain()
+    }
+
+    /// Writes the rows at the front that wait for nothing.
+    fn drain(&mut self) -> Result<()> {
+        while let Some(row) = self.waiting.pop_front() {
+            match row {
+                Row::Gone(key) => {
+                    self.catalog.remove(&key)?;
+                    self.changes += 1;
+                    self.last_key = Some(key);
+                }
+                Row::Put {
+                    mut entry,
+                    spot,
+                    old,
+                } => {
+                    match spot.map(|spot| self.chunks.content(spot)) {
+                        None => entry.content = Content::None,
+                        Some(Some(content)) => entry.content = content,
+                        Some(None) => {
+                            self.waiting.push_front(Row::Put { entry, spot, old });
+                            return Ok(());
+                        }
+                    }
+                    self.put(*entry, old.as_deref())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
+        let is_same = old.is_some_and(|old| *old == entry);
+        self.tally.stored(&entry, old, is_same);
+        if !is_same {
+            self.catalog.put(&entry)?;
+            self.changes += 1;
+        }
+        self.last_key = Some(entry.key());
+        Ok(())
+    }
+}
+
+fn link_key(entry: &Entry) -> LinkKey {
+    LinkKey {
+        filesystem: entry.filesystem,
+        inode: entry.inode,
+        ctime: entry.ctime.into(),
+        size: entry.size,
+    }
+}

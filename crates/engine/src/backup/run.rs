@@ -1,0 +1,94 @@
+//! One run of a backup: its identity, what was asked for, and what came of it.
+
+use crate::error::{Error, Result};
+use crate::repository::Repository;
+use crate::scan::Sources;
+use bale_format::id::hex;
+use bale_format::snapshot::PathText;
+use bale_format::{ObjectId, Snapshot, Time};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// What is asked of a backup besides what to scan.
+#[derive(Clone, Debug, Default)]
+pub struct BackupOptions {
+    /// Recorded host name.
+    pub host: String,
+    /// Recorded user name.
+    pub user: String,
+    /// Recorded program and version.
+    pub program: String,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// Recorded excludes, as given.
+    pub excludes: Vec<String>,
+    /// Compare with this snapshot instead of the latest of the same host and sources.
+    pub parent: Option<ObjectId>,
+    /// Compare with nothing.
+    pub force: bool,
+    /// Commit nothing if nothing changed.
+    pub skip_if_unchanged: bool,
+    /// Store nothing.
+    pub dry_run: bool,
+    /// Between two records of the unfinished run; for tests.
+    pub checkpoint_every: Option<std::time::Duration>,
+}
+
+/// What came of a backup.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The snapshot's id; `None` if nothing was committed on purpose.
+    pub id: Option<ObjectId>,
+    /// What was, or would have been, committed.
+    pub snapshot: Snapshot,
+}
+
+/// A run under way.
+pub(super) struct Run {
+    pub(super) repository: Arc<Repository>,
+    pub(super) id: [u8; 16],
+    /// Everything that is known before scanning.
+    pub(super) draft: Snapshot,
+}
+
+impl Run {
+    pub(super) fn begin(
+        repository: &Arc<Repository>,
+        sources: &Sources,
+        options: &BackupOptions,
+    ) -> Result<Run> {
+        let id: [u8; 16] = crate::random::draw(repository.random())
+            .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
+        let paths = sources
+            .paths()
+            .iter()
+            .map(|path| PathText(path.as_os_str().as_bytes().to_vec()))
+            .collect();
+        let draft = Snapshot {
+            version: bale_format::snapshot_json::SNAPSHOT_VERSION,
+            run: hex(&id),
+            partial: false,
+            until: None,
+            time: repository.clock().time(),
+            finished: Time::default(),
+            host: options.host.clone(),
+            user: options.user.clone(),
+            program: options.program.clone(),
+            tags: options.tags.clone(),
+            paths,
+            excludes: options.excludes.clone(),
+            parent: None,
+            filesystems: Vec::new(),
+            totals: Default::default(),
+            counts: Default::default(),
+            problems: Vec::new(),
+            layers: Vec::new(),
+            thin: Vec::new(),
+        };
+        Ok(Run {
+            repository: repository.clone(),
+            id,
+            draft,
+        })
+    }
+}

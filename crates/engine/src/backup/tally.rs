@@ -1,0 +1,207 @@
+//! What is counted during a backup, and what the monitor is told of it. Shared by all stages.
+
+use super::parent::Parent;
+use crate::limits::PROGRESS_EVERY;
+use crate::monitor::{Monitor, Phase, Problem, Progress};
+use crate::scan;
+use bale_format::snapshot::{
+    Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
+};
+use bale_format::{Entry, Kind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) struct Tally<'a> {
+    monitor: &'a dyn Monitor,
+    expected: Totals,
+    files: AtomicU64,
+    dirs: AtomicU64,
+    others: AtomicU64,
+    bytes: AtomicU64,
+    hard_links: AtomicU64,
+    files_new: AtomicU64,
+    files_changed: AtomicU64,
+    files_unmodified: AtomicU64,
+    bytes_read: AtomicU64,
+    problems: AtomicU64,
+    listed: Mutex<Vec<ProblemRecord>>,
+    filesystems: Mutex<Vec<Filesystem>>,
+}
+
+impl<'a> Tally<'a> {
+    /// `expected` is what progress is measured against; zeros where nothing is known.
+    pub(super) fn new(monitor: &'a dyn Monitor, parent: &Parent, expected: Totals) -> Tally<'a> {
+        Tally {
+            monitor,
+            expected,
+            files: AtomicU64::new(0),
+            dirs: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            hard_links: AtomicU64::new(0),
+            files_new: AtomicU64::new(0),
+            files_changed: AtomicU64::new(0),
+            files_unmodified: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            problems: AtomicU64::new(0),
+            listed: Mutex::default(),
+            filesystems: Mutex::new(parent.filesystems.clone()),
+        }
+    }
+
+    pub(super) fn interrupted(&self) -> bool {
+        self.monitor.interrupted()
+    }
+
+    pub(super) fn note(&self, text: &str) {
+        self.monitor.note(text);
+    }
+
+    /// A row of the new snapshot that is as in the parent.
+    pub(super) fn kept(&self, entry: &Entry) {
+        if entry.kind == Kind::File {
+            self.files_unmodified.fetch_add(1, Ordering::Relaxed);
+        }
+        self.count(entry);
+    }
+
+    /// A row of the new snapshot that is not in the parent or was looked at again.
+    pub(super) fn stored(&self, entry: &Entry, old: Option<&Entry>, is_same: bool) {
+        if entry.kind == Kind::File {
+            let counter = match (old, is_same) {
+                (None, _) => &self.files_new,
+                (Some(_), true) => &self.files_unmodified,
+                (Some(_), false) => &self.files_changed,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            if old.is_none() {
+                self.monitor.current(&absolute(&entry.path()));
+            }
+        }
+        self.count(entry);
+    }
+
+    pub(super) fn read(&self, bytes: u64) {
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn count(&self, entry: &Entry) {
+        let counter = match entry.kind {
+            Kind::File => &self.files,
+            Kind::Directory => &self.dirs,
+            _ => &self.others,
+        };
+        let before = counter.fetch_add(1, Ordering::Relaxed);
+        if entry.is_hard_link() {
+            self.hard_links.fetch_add(1, Ordering::Relaxed);
+        }
+        if entry.kind == Kind::File {
+            self.bytes.fetch_add(entry.size, Ordering::Relaxed);
+            if before % PROGRESS_EVERY == 0 {
+                self.tell();
+            }
+        }
+    }
+
+    /// Tells the monitor how far it is. Also called while one large file is read.
+    pub(super) fn tell(&self) {
+        let (done, bytes_done) = (
+            self.files.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        );
+        let known = |expected: u64, done: u64| if expected >= done { expected } else { 0 };
+        self.monitor.progress(
+            Phase::Backup,
+            Progress {
+                done,
+                total: known(self.expected.files, done),
+                bytes_done,
+                bytes_total: known(self.expected.bytes, bytes_done),
+            },
+        );
+    }
+
+    pub(super) fn phase(&self, phase: Phase) {
+        self.monitor.progress(phase, Progress::default());
+    }
+
+    /// Trouble with one entry.
+    pub(super) fn problem(&self, problem: &scan::Problem) {
+        self.tell_problem(&problem.path, problem.action, problem.error.to_string());
+    }
+
+    pub(super) fn tell_problem(&self, path: &[u8], action: &'static str, text: String) {
+        self.problems.fetch_add(1, Ordering::Relaxed);
+        let problem = Problem {
+            path: absolute(path),
+            action,
+            text,
+        };
+        self.monitor.problem(&problem);
+        let mut listed = self.listed.lock().expect("holders do not panic");
+        if listed.len() < PROBLEMS_LISTED_MAX {
+            let Problem { path, action, text } = problem;
+            listed.push(ProblemRecord {
+                path: PathText(path),
+                action: action.to_owned(),
+                text,
+            });
+        }
+    }
+
+    /// Position in the snapshot's list for a file system of this scan: that of the parent, if it was there.
+    pub(super) fn filesystem(&self, found: Filesystem, taken: &[u32]) -> u32 {
+        let mut list = self.filesystems.lock().expect("holders do not panic");
+        let free = |position: usize| !taken.contains(&(position as u32));
+        let same = |other: &Filesystem| other.kind == found.kind && other.uuid == found.uuid;
+        let exact = |other: &Filesystem| same(other) && other.mount == found.mount;
+        let position = (0..list.len())
+            .find(|at| free(*at) && exact(&list[*at]))
+            .or_else(|| {
+                (0..list.len()).find(|at| free(*at) && !found.uuid.is_empty() && same(&list[*at]))
+            });
+        let position = position.unwrap_or_else(|| {
+            list.push(Filesystem::default());
+            list.len() - 1
+        });
+        list[position] = found;
+        position as u32
+    }
+
+    pub(super) fn filesystems(&self) -> Vec<Filesystem> {
+        self.filesystems
+            .lock()
+            .expect("holders do not panic")
+            .clone()
+    }
+
+    pub(super) fn problems_listed(&self) -> Vec<ProblemRecord> {
+        self.listed.lock().expect("holders do not panic").clone()
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        Totals {
+            files: self.files.load(Ordering::Relaxed),
+            dirs: self.dirs.load(Ordering::Relaxed),
+            others: self.others.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            hard_links: self.hard_links.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn counts(&self, bytes_stored: u64) -> Counts {
+        Counts {
+            files_new: self.files_new.load(Ordering::Relaxed),
+            files_changed: self.files_changed.load(Ordering::Relaxed),
+            files_unmodified: self.files_unmodified.load(Ordering::Relaxed),
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
+            bytes_stored,
+            problems: self.problems.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// With a leading slash.
+pub(super) fn absolute(path: &[u8]) -> Vec<u8> {
+    [b"/".as_slice(), path].concat()
+}

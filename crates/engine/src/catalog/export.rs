@@ -1,0 +1,54 @@
+//! Writes a catalog as Parquet files for other programs: its merged rows, in order.
+//!
+//! The columns are those of segments. `read_parquet('DIR/*.parquet')` in DuckDB is the whole table; names are BLOBs.
+
+use super::{CatalogReader, KeyRange, SegmentWriter};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+/// A catalog could not be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The catalog could not be read, or a row not encoded.
+    #[error("export the catalog")]
+    Catalog(#[from] super::CatalogError),
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Files.
+    pub files: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Writes the rows of a range to `catalog-000000.parquet` and so on in a directory, which must exist. No file of that
+/// name may exist yet.
+pub fn export(
+    reader: &CatalogReader,
+    range: KeyRange,
+    directory: &Path,
+) -> Result<Exported, ExportError> {
+    let mut exported = Exported::default();
+    let mut writer = SegmentWriter::new();
+    let mut sink = |segment: Vec<u8>| {
+        let path = directory.join(format!("catalog-{:06}.parquet", exported.files));
+        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        file.write_all(&segment)?;
+        exported.files += 1;
+        exported.bytes += segment.len() as u64;
+        Ok(bale_format::ChunkId::default())
+    };
+    let mut rows = 0;
+    for entry in reader.rows(range) {
+        writer.push(&entry?, &mut sink)?;
+        rows += 1;
+    }
+    writer.close(&mut sink)?;
+    exported.rows = rows;
+    Ok(exported)
+}

@@ -1,0 +1,68 @@
+//! Compares a scan with the parent's catalog: both are sorted, so it is a merge.
+
+use super::{CatalogError, CatalogReader, KeyRange, Result, Rows};
+use bale_format::{Entry, Key};
+use std::iter::Peekable;
+
+/// A place in the parent's catalog. It moves only by being asked for keys in order, and every row it passes is either
+/// the answer or reported as vanished: none is lost silently.
+pub struct ParentCursor {
+    rows: Peekable<Rows>,
+    last: Option<Key>,
+}
+
+impl ParentCursor {
+    /// Before the first row of a range.
+    pub fn open(parent: &CatalogReader, range: KeyRange) -> ParentCursor {
+        ParentCursor {
+            rows: parent.rows(range).peekable(),
+            last: None,
+        }
+    }
+
+    /// The parent's row of this key, if it has one. Calls `vanished` for every row before it that was not asked for.
+    /// Keys must come in strictly increasing order.
+    pub fn advance_to(
+        &mut self,
+        key: &Key,
+        vanished: impl FnMut(Entry) -> Result<()>,
+    ) -> Result<Option<Entry>> {
+        if self.last.as_ref().is_some_and(|last| last >= key) {
+            return Err(CatalogError::Order {
+                path: bale_format::entry::join(&key.parent, &key.name),
+            });
+        }
+        self.last = Some(key.clone());
+        self.pass(Some(key), vanished)?;
+        let is_here = |row: &Result<Entry>| {
+            row.as_ref().map_or(true, |entry| {
+                entry.parent == key.parent && entry.name == key.name
+            })
+        };
+        self.rows.next_if(is_here).transpose()
+    }
+
+    /// Calls `vanished` for all rows that are left.
+    pub fn finish(mut self, vanished: impl FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.pass(None, vanished)
+    }
+
+    fn pass(
+        &mut self,
+        end: Option<&Key>,
+        mut vanished: impl FnMut(Entry) -> Result<()>,
+    ) -> Result<()> {
+        let is_before = |row: &Result<Entry>| match (row, end) {
+            (Ok(entry), Some(end)) => is_before(entry, end),
+            _ => true,
+        };
+        while let Some(row) = self.rows.next_if(is_before) {
+            vanished(row?)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_before(entry: &Entry, key: &Key) -> bool {
+    bale_format::entry::compare_keys(&entry.parent, &entry.name, &key.parent, &key.name).is_lt()
+}

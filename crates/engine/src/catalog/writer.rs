@@ -1,0 +1,559 @@
+//! Writes the catalog of a new snapshot from its parent's and what has changed.
+//!
+//! Every row of the parent stays unless it is replaced or removed, so no row can be lost by not being mentioned. The
+//! base is seen as *stretches*: stretch i begins at the first key of base segment i (the first one at the beginning) and
+//! ends where the next begins. Changes of a stretch are held back until it ends or until overlays have more than an
+//! eighth of its rows; then it is folded: read, merged and written anew. Otherwise they go into the new overlay.
+//!
+//! ```text
+//! base      [ segment 0 ][ segment 1 ][ segment 2 ]     untouched stretches keep their segments
+//! overlays  .. .  .        ..........    .   .          those of a folded stretch are clipped out
+//! ```
+//!
+//! Overlays are merged as in a binary counter: those that are not at least twice as large as all after them together
+//! go into the new one. So a row is rewritten a number of times logarithmic in the number of backups.
+
+use super::cursor::LayerMerge;
+use super::cut::{CutRule, SegmentWriter};
+use super::{
+    CatalogError, CatalogReader, FOLD_SHARE, KeyRange, LAYERS_MAX, Result, SegmentSink, after,
+};
+use bale_format::{Entry, EntryFlags, Key, Kind, Layer, SegmentRef};
+use std::cmp::Ordering;
+
+/// Takes changes in order of keys and stores them as segments.
+///
+/// Holds the rows of two unfinished segments, the changes of one stretch (at most an eighth of a segment), and one
+/// decoded segment of each layer.
+pub struct CatalogWriter<S> {
+    parent: CatalogReader,
+    sink: S,
+    rule: CutRule,
+    base: SegmentWriter,
+    overlay: SegmentWriter,
+    new_base: Vec<SegmentRef>,
+    base_rows_written: u64,
+    new_overlay: Vec<SegmentRef>,
+    /// Overlays of the parent that stay, and those that go into the new one.
+    kept: LayerMerge,
+    kept_layers: usize,
+    merging: LayerMerge,
+    /// Keys that were folded, in order, adjacent ones joined.
+    folded: Vec<KeyRange>,
+    /// Rows that folding has taken out of each layer of the parent that stays; the base is first.
+    folded_rows: Vec<u64>,
+    stretch: Stretch,
+    last: Option<Key>,
+    started: bool,
+    failed: bool,
+}
+
+/// The stretch of the base that changes are at.
+#[derive(Default)]
+struct Stretch {
+    /// Its number: that of its base segment.
+    index: usize,
+    state: State,
+}
+
+#[derive(Default)]
+enum State {
+    /// Nothing of it has changed so far.
+    #[default]
+    Untouched,
+    /// Changes are held back.
+    Waiting {
+        changes: Vec<Entry>,
+        /// Rows of kept overlays in this stretch.
+        kept_rows: u64,
+        /// The kept overlays at the beginning of the stretch.
+        kept: LayerMerge,
+    },
+    /// Being rewritten: what is left of the old rows.
+    Folding { old: LayerMerge },
+}
+
+/// A finished catalog.
+pub struct Finished<S> {
+    /// For the snapshot, oldest first.
+    pub layers: Vec<Layer>,
+    /// The sink, back.
+    pub sink: S,
+}
+
+/// As much of a catalog as is stored already.
+pub struct Partial {
+    /// For the record of the run. Their numbers of rows are upper bounds.
+    pub layers: Vec<Layer>,
+    /// The first key that may be missing.
+    pub until: Key,
+}
+
+impl<S: SegmentSink> CatalogWriter<S> {
+    /// Begins a catalog that equals the parent's until something changes.
+    pub fn new(parent: CatalogReader, sink: S) -> CatalogWriter<S> {
+        CatalogWriter::with_rule(parent, sink, CutRule::FORMAT)
+    }
+
+    /// Cuts by another rule than the format's: for tests.
+    pub fn with_rule(parent: CatalogReader, sink: S, rule: CutRule) -> CatalogWriter<S> {
+        CatalogWriter {
+            parent,
+            sink,
+            base: SegmentWriter::with_rule(rule),
+            overlay: SegmentWriter::with_rule(rule),
+            rule,
+            new_base: Vec::new(),
+            base_rows_written: 0,
+            new_overlay: Vec::new(),
+            kept: LayerMerge::default(),
+            kept_layers: 0,
+            merging: LayerMerge::default(),
+            folded: Vec::new(),
+            folded_rows: Vec::new(),
+            stretch: Stretch::default(),
+            last: None,
+            started: false,
+            failed: false,
+        }
+    }
+
+    /// Adds a row or replaces the parent's row of that key. Keys of `put` and `remove` must strictly increase.
+    pub fn put(&mut self, entry: &Entry) -> Result<()> {
+        if entry.flags.has(EntryFlags::REMOVED) {
+            return Err(CatalogError::Layers {
+                what: "a row that exists is marked as removed",
+            });
+        }
+        self.guarded(|writer| writer.take(entry.clone()))
+    }
+
+    /// Removes the parent's row of a key.
+    pub fn remove(&mut self, key: &Key) -> Result<()> {
+        let mut gone = Entry::new(key.parent.clone(), key.name.clone(), Kind::File);
+        gone.flags.set(EntryFlags::REMOVED);
+        self.guarded(|writer| writer.take(gone))
+    }
+
+    /// Stores what is left and tells the layers of the new catalog. Without changes they are the parent's.
+    pub fn finish(mut self) -> Result<Finished<S>> {
+        let layers = match self.started {
+            true => self.guarded(Self::finish_layers)?,
+            false => self.parent.layers().to_vec(),
+        };
+        Ok(Finished {
+            layers,
+            sink: self.sink,
+        })
+    }
+
+    /// What a run that stops now could go on from, given that all changes up to `through` have been made.
+    pub fn checkpoint(&self, through: &Key) -> Partial {
+        let changes = match &self.stretch.state {
+            State::Waiting { changes, .. } => changes.first().map(Entry::key),
+            _ => None,
+        };
+        let pending = [changes, self.base.pending_key(), self.overlay.pending_key()];
+        let until = pending.into_iter().flatten().chain([after(through)]).min();
+        let until = until.expect("one key at least is in the list");
+        let rest = KeyRange {
+            start: Some(until.clone()),
+            end: None,
+        };
+        let mut base = self.new_base.clone();
+        if !matches!(self.stretch.state, State::Folding { .. }) {
+            base.extend_from_slice(
+                self.old_base()
+                    .get(self.stretch.index..)
+                    .unwrap_or_default(),
+            );
+        }
+        let mut gone = self.folded.clone();
+        gone.push(rest.clone());
+        let mut layers = vec![clip(&base, std::slice::from_ref(&rest))];
+        let kept = self
+            .parent
+            .layers()
+            .iter()
+            .skip(1)
+            .take(match self.started {
+                true => self.kept_layers,
+                false => usize::MAX,
+            });
+        layers.extend(kept.map(|layer| clip(&layer.segments, &gone)));
+        layers.push(clip(&self.new_overlay, &[rest]));
+        let layers = layers.into_iter().map(|segments| Layer {
+            rows: segments.iter().map(|segment| u64::from(segment.rows)).sum(),
+            segments,
+        });
+        Partial {
+            layers: layers.collect(),
+            until,
+        }
+    }
+
+    /// After a failure everything else fails: a catalog with a hole must never be finished.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.failed {
+            return Err(CatalogError::Poisoned);
+        }
+        let done = work(self);
+        self.failed = done.is_err();
+        done
+    }
+
+    fn old_base(&self) -> &[SegmentRef] {
+        self.parent
+            .layers()
+            .first()
+            .map_or(&[], |layer| &layer.segments)
+    }
+
+    /// One change: first everything of the overlays to be merged that is before it.
+    fn take(&mut self, change: Entry) -> Result<()> {
+        let key = change.key();
+        if self.last.as_ref().is_some_and(|last| *last >= key) {
+            return Err(CatalogError::Order {
+                path: change.path(),
+            });
+        }
+        if !self.started {
+            self.start();
+        }
+        while self.merging.head()?.is_some() {
+            match self.merging.compare(&key) {
+                Ordering::Less => self.take_merging()?,
+                Ordering::Equal => self.merging.advance(),
+                Ordering::Greater => break,
+            }
+        }
+        self.last = Some(key);
+        self.place(change)
+    }
+
+    fn take_merging(&mut self) -> Result<()> {
+        let old = self.merging.entry();
+        self.merging.advance();
+        self.place(old)
+    }
+
+    /// Decides which overlays are merged, when there is a reason to write at all.
+    fn start(&mut self) {
+        self.started = true;
+        let layers = self.parent.layers();
+        self.kept_layers = overlays_kept(layers);
+        let cursors = |layers: std::ops::Range<usize>| {
+            let cursors = layers.map(|layer| self.parent.cursor(layer, KeyRange::all()));
+            LayerMerge::new(cursors.collect())
+        };
+        let first_merged = (1 + self.kept_layers).min(layers.len());
+        self.kept = cursors(1.min(layers.len())..first_merged);
+        self.merging = cursors(first_merged..layers.len());
+        self.folded_rows = vec![0; first_merged];
+    }
+
+    /// A changed row, new or of a merged overlay, into its stretch.
+    fn place(&mut self, change: Entry) -> Result<()> {
+        let key = change.key();
+        while self.stretch_end().is_some_and(|end| *end <= key) {
+            self.leave_stretch()?;
+        }
+        if matches!(self.stretch.state, State::Untouched) {
+            self.enter_stretch()?;
+        }
+        match &mut self.stretch.state {
+            State::Folding { .. } => self.fold_in(&change),
+            State::Waiting {
+                changes, kept_rows, ..
+            } => {
+                changes.push(change);
+                let overlay_rows = changes.len() as u64 + *kept_rows;
+                let base_rows = self.stretch_rows();
+                if overlay_rows * FOLD_SHARE > base_rows {
+                    self.fold()?;
+                }
+                Ok(())
+            }
+            State::Untouched => unreachable!("entered above"),
+        }
+    }
+
+    /// First key of the next stretch.
+    fn stretch_end(&self) -> Option<&Key> {
+        Some(&self.old_base().get(self.stretch.index + 1)?.first)
+    }
+
+    fn stretch_rows(&self) -> u64 {
+        self.old_base()
+            .get(self.stretch.index)
+            .map_or(0, |segment| u64::from(segment.rows))
+    }
+
+    fn stretch_range(&self) -> KeyRange {
+        let start = match self.stretch.index {
+            0 => None,
+            index => Some(self.old_base()[index].first.clone()),
+        };
+        KeyRange {
+            start,
+            end: self.stretch_end().cloned(),
+        }
+    }
+
+    /// Counts what the kept overlays have in this stretch.
+    fn enter_stretch(&mut self) -> Result<()> {
+        let range = self.stretch_range();
+        if let Some(start) = &range.start {
+            self.kept.seek(start);
+        }
+        let at_start = self.kept.clone();
+        let passed_before: u64 = self.kept.passed().sum();
+        while self.kept.head()?.is_some() {
+            if range
+                .end
+                .as_ref()
+                .is_some_and(|end| self.kept.compare(end).is_ge())
+            {
+                break;
+            }
+            self.kept.advance();
+        }
+        self.stretch.state = State::Waiting {
+            changes: Vec::new(),
+            kept_rows: self.kept.passed().sum::<u64>() - passed_before,
+            kept: at_start,
+        };
+        Ok(())
+    }
+
+    /// Rewrites this stretch, from its beginning.
+    fn fold(&mut self) -> Result<()> {
+        let State::Waiting { changes, kept, .. } = std::mem::take(&mut self.stretch.state) else {
+            unreachable!("only a stretch with changes held back is folded");
+        };
+        let segments = self.old_base().get(self.stretch.index..=self.stretch.index);
+        let segment = segments.unwrap_or_default().into();
+        let base = self.parent.cursor_of(segment, KeyRange::all());
+        let mut old = kept.with_oldest(base);
+        if let Some(end) = self.stretch_end() {
+            old.limit(end);
+        }
+        old.forget_passed();
+        self.stretch.state = State::Folding { old };
+        for change in changes {
+            self.fold_in(&change)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the old rows before a changed row, and then that row.
+    fn fold_in(&mut self, change: &Entry) -> Result<()> {
+        let key = change.key();
+        self.fold_old(Some(&key))?;
+        match change.flags.has(EntryFlags::REMOVED) {
+            true => Ok(()),
+            false => self.base.push(change, &mut self.sink),
+        }
+    }
+
+    /// Writes the old rows before `key`, or all that are left, and drops the one of that key.
+    fn fold_old(&mut self, key: Option<&Key>) -> Result<()> {
+        let State::Folding { old } = &mut self.stretch.state else {
+            unreachable!("only called while folding");
+        };
+        while old.head()?.is_some() {
+            match key.map_or(Ordering::Less, |key| old.compare(key)) {
+                Ordering::Less if old.is_removed() => {}
+                Ordering::Less => self.base.push(&old.entry(), &mut self.sink)?,
+                Ordering::Equal => {}
+                Ordering::Greater => break,
+            }
+            old.advance();
+        }
+        Ok(())
+    }
+
+    /// Ends this stretch and goes to the next, which may have to be folded for the sake of this one.
+    fn leave_stretch(&mut self) -> Result<()> {
+        let mut take_next_too = false;
+        match &self.stretch.state {
+            State::Untouched => {
+                let segment = self.old_base().get(self.stretch.index).cloned();
+                self.new_base.extend(segment);
+            }
+            State::Waiting { .. } => self.leave_waiting()?,
+            State::Folding { .. } => {
+                self.leave_folding()?;
+                let rest = self.base.pending_weight();
+                let has_next = self.stretch.index + 1 < self.old_base().len();
+                // A segment of a few rows would stay for long: segments must not dwindle.
+                take_next_too = has_next && rest > 0 && rest < self.rule.weight_min / 2;
+                if !take_next_too {
+                    self.base.close(&mut self.sink)?;
+                }
+                let finished = self.base.take_finished();
+                self.base_rows_written += sum_rows(&finished);
+                self.new_base.extend(finished);
+            }
+        }
+        self.stretch = Stretch {
+            index: self.stretch.index + 1,
+            state: State::Untouched,
+        };
+        if take_next_too {
+            self.enter_stretch()?;
+            self.fold()?;
+        }
+        Ok(())
+    }
+
+    fn leave_waiting(&mut self) -> Result<()> {
+        let State::Waiting { changes, .. } = std::mem::take(&mut self.stretch.state) else {
+            unreachable!("matched by the caller");
+        };
+        for change in &changes {
+            self.overlay.push(change, &mut self.sink)?;
+        }
+        self.new_overlay.extend(self.overlay.take_finished());
+        let segment = self.old_base().get(self.stretch.index).cloned();
+        self.new_base.extend(segment);
+        Ok(())
+    }
+
+    fn leave_folding(&mut self) -> Result<()> {
+        self.fold_old(None)?;
+        let State::Folding { old } = &self.stretch.state else {
+            unreachable!("matched by the caller");
+        };
+        for (sum, rows) in self.folded_rows.iter_mut().zip(old.passed()) {
+            *sum += rows;
+        }
+        let range = self.stretch_range();
+        match self.folded.last_mut() {
+            Some(before) if before.end == range.start && range.start.is_some() => {
+                before.end = range.end
+            }
+            _ => self.folded.push(range),
+        }
+        Ok(())
+    }
+
+    fn finish_layers(&mut self) -> Result<Vec<Layer>> {
+        while self.merging.head()?.is_some() {
+            self.take_merging()?;
+        }
+        // Leaving the last stretch closes the base; leaving one that is folded may fold the next.
+        let stretches = self.old_base().len().max(1);
+        while self.stretch.index < stretches {
+            self.leave_stretch()?;
+        }
+        self.overlay.close(&mut self.sink)?;
+        self.new_overlay.extend(self.overlay.take_finished());
+        let old_rows = |layer: usize| {
+            self.parent
+                .layers()
+                .get(layer)
+                .map_or(0, |layer| layer.rows)
+        };
+        let folded_rows = |layer: usize| self.folded_rows.get(layer).copied().unwrap_or(0);
+        let old_base_rows = old_rows(0).saturating_sub(folded_rows(0));
+        let mut layers = vec![Layer {
+            rows: old_base_rows + self.base_rows_written,
+            segments: std::mem::take(&mut self.new_base),
+        }];
+        for layer in 1..=self.kept_layers {
+            layers.push(Layer {
+                rows: old_rows(layer).saturating_sub(folded_rows(layer)),
+                segments: clip(&self.parent.layers()[layer].segments, &self.folded),
+            });
+        }
+        layers.push(Layer {
+            rows: sum_rows(&self.new_overlay),
+            segments: std::mem::take(&mut self.new_overlay),
+        });
+        let mut is_base = true;
+        layers.retain(|layer| std::mem::take(&mut is_base) || layer.rows > 0);
+        if layers.len() == 1 && layers[0].segments.is_empty() {
+            layers.clear();
+        }
+        Ok(layers)
+    }
+}
+
+fn sum_rows(segments: &[SegmentRef]) -> u64 {
+    segments.iter().map(|segment| u64::from(segment.rows)).sum()
+}
+
+/// How many overlays stay as they are: the longest run of oldest ones each at least twice as large as all after it.
+fn overlays_kept(layers: &[Layer]) -> usize {
+    let overlays = layers.get(1..).unwrap_or_default();
+    let mut after: u64 = overlays
+        .iter()
+        .fold(0, |sum, layer| sum.saturating_add(layer.rows));
+    let is_large = |layer: &&Layer| {
+        after = after.saturating_sub(layer.rows);
+        layer.rows / 2 >= after
+    };
+    let large = overlays.iter().take_while(is_large).count();
+    // One place for the base and one for the new overlay.
+    large.min(LAYERS_MAX - 2)
+}
+
+/// The parts of segments that are in none of the ranges, which are in order.
+fn clip(segments: &[SegmentRef], gone: &[KeyRange]) -> Vec<SegmentRef> {
+    let mut left = Vec::with_capacity(segments.len());
+    for segment in segments {
+        let mut rest = Some(segment.clone());
+        let first_at = gone
+            .partition_point(|range| range.end.as_ref().is_some_and(|end| *end <= segment.first));
+        for range in &gone[first_at..] {
+            let is_behind = range
+                .start
+                .as_ref()
+                .is_some_and(|start| *start > segment.last);
+            let Some(part) = rest.take_if(|_| !is_behind) else {
+                break;
+            };
+            let (before, behind) = split(part, range);
+            left.extend(before);
+            rest = behind;
+        }
+        left.extend(rest);
+    }
+    left
+}
+
+/// What of a segment is before and behind a range.
+fn split(segment: SegmentRef, range: &KeyRange) -> (Option<SegmentRef>, Option<SegmentRef>) {
+    let lower = segment
+        .from
+        .clone()
+        .max(Some(segment.first.clone()))
+        .expect("first is a key");
+    let is_before = |end: &Key, key: &Key| end <= key;
+    if range.end.as_ref().is_some_and(|end| is_before(end, &lower)) {
+        return (None, Some(segment));
+    }
+    let before = range
+        .start
+        .as_ref()
+        .filter(|start| lower < **start)
+        .map(|start| SegmentRef {
+            to: Some(
+                segment
+                    .to
+                    .clone()
+                    .map_or(start.clone(), |to| to.min(start.clone())),
+            ),
+            ..segment.clone()
+        });
+    let behind = range
+        .end
+        .as_ref()
+        .filter(|end| **end <= segment.last && segment.to.as_ref().is_none_or(|to| *end < to));
+    let behind = behind.map(|end| SegmentRef {
+        from: Some(end.clone()),
+        ..segment.clone()
+    });
+    (before, behind)
+}

@@ -1,0 +1,212 @@
+//! Bytes of files, in order, from chunks of which the last few are kept.
+
+use super::DumpError;
+use crate::restore::pieces::{self, Piece};
+use crate::restore::{ChunkSource, ChunkUse, Monitor};
+use bale_format::{ChunkId, Content, Entry, EntryFlags};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io::Write;
+
+/// Chunks kept: neighbours in the catalog are mostly neighbours in a chunk, but those of several backups alternate.
+const CHUNKS_KEPT_MAX: usize = 8;
+
+/// Stretches of a file with holes that its map in the archive may have; a file with more is written with its zeros.
+const RANGES_MAX: usize = 1 << 20;
+
+/// Zeros written at a time.
+static ZEROS: [u8; 65536] = [0; 65536];
+
+/// Reads contents, counts, and tells what cannot be read.
+pub struct Contents<'a> {
+    pub chunks: &'a dyn ChunkSource,
+    pub monitor: &'a dyn Monitor,
+    pub bytes: u64,
+    pub problems: u64,
+    kept: VecDeque<(ChunkId, Bytes)>,
+}
+
+impl<'a> Contents<'a> {
+    pub fn new(chunks: &'a dyn ChunkSource, monitor: &'a dyn Monitor) -> Contents<'a> {
+        Contents {
+            chunks,
+            monitor,
+            bytes: 0,
+            problems: 0,
+            kept: VecDeque::new(),
+        }
+    }
+
+    pub fn problem(&mut self, path: &[u8], text: &str) {
+        self.problems += 1;
+        self.monitor.problem(path, "dump", text);
+    }
+
+    fn chunk(&mut self, id: &ChunkId) -> Result<Bytes, String> {
+        if let Some(at) = self.kept.iter().position(|(kept, _)| kept == id) {
+            let found = self.kept.remove(at).expect("the position was just found");
+            self.kept.push_back(found.clone());
+            return Ok(found.1);
+        }
+        let bytes = self
+            .chunks
+            .read(id, ChunkUse::Data)
+            .map_err(|trouble| trouble.to_string())?;
+        if self.kept.len() == CHUNKS_KEPT_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((*id, bytes.clone()));
+        Ok(bytes)
+    }
+
+    /// The bytes of a file inside a chunk, all of them or the reason why not.
+    pub fn bundled(&mut self, chunk: &ChunkId, offset: u32, size: u64) -> Result<Bytes, String> {
+        let bytes = self.chunk(chunk)?;
+        let from = offset as usize;
+        let to = usize::try_from(size)
+            .ok()
+            .and_then(|size| from.checked_add(size));
+        match to.filter(|to| *to <= bytes.len()) {
+            Some(to) => Ok(bytes.slice(from..to)),
+            None => Err("damaged row: it points outside its chunk".to_owned()),
+        }
+    }
+
+    /// Writes a whole file.
+    pub fn write(
+        &mut self,
+        entry: &Entry,
+        path: &[u8],
+        out: &mut dyn Write,
+    ) -> Result<(), DumpError> {
+        if entry.flags.has(EntryFlags::UNREADABLE) {
+            self.problem(path, "its content could not be read by the backup");
+            return Ok(());
+        }
+        match &entry.content {
+            _ if entry.size == 0 => Ok(()),
+            Content::None => {
+                self.problem(path, "damaged row: no content");
+                Ok(())
+            }
+            Content::Bundled { chunk, offset } => match self.bundled(chunk, *offset, entry.size) {
+                Ok(bytes) => self.put(&bytes, out),
+                Err(text) => {
+                    self.problem(path, &text);
+                    Ok(())
+                }
+            },
+            Content::Pieces { list } => {
+                let whole = [(0, entry.size)];
+                self.write_ranges(list, entry.size, &whole, path, out)
+            }
+        }
+    }
+
+    /// Stretches of data of a file with holes; `None` if there are too many, or its list is damaged.
+    pub fn ranges(&mut self, list: &ChunkId, size: u64) -> Option<Vec<(u64, u64)>> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        pieces::walk(list, size, self.chunks, &mut |offset, length, piece| {
+            if !matches!(piece, Piece::Data(_)) {
+                return Ok(());
+            }
+            match ranges.last_mut() {
+                Some((from, len)) if *from + *len == offset => *len += length,
+                _ if ranges.len() == RANGES_MAX => return Err("too many".to_owned()),
+                _ => ranges.push((offset, length)),
+            }
+            Ok(())
+        })
+        .ok()?;
+        Some(ranges)
+    }
+
+    /// Writes exactly these stretches of a file of pieces. What cannot be read is zeros and a problem.
+    pub fn write_ranges(
+        &mut self,
+        list: &ChunkId,
+        size: u64,
+        ranges: &[(u64, u64)],
+        path: &[u8],
+        out: &mut dyn Write,
+    ) -> Result<(), DumpError> {
+        let mut wanted = ranges.iter().copied().peekable();
+        let mut failure = None;
+        // How far the output has come in the file.
+        let mut at = 0;
+        let chunks = self.chunks;
+        let walked = pieces::walk(list, size, chunks, &mut |offset, length, piece| {
+            while wanted.next_if(|(from, len)| from + len <= offset).is_some() {}
+            let inside = wanted.peek().is_some_and(|(from, _)| *from <= offset);
+            let done = match piece {
+                _ if !inside => Ok(()),
+                Piece::Data(id) => self.write_piece(&id, offset, length, path, out),
+                Piece::Hole => self.put_zeros(length, out),
+                Piece::Unreadable => {
+                    let text = format!(
+                        "bytes {offset} to {} could not be read by the backup",
+                        offset + length
+                    );
+                    self.problem(path, &text);
+                    self.put_zeros(length, out)
+                }
+            };
+            at = offset + length;
+            done.map_err(|error| {
+                failure = Some(error);
+                String::new()
+            })
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if let Err(text) = walked {
+            self.problem(path, &text);
+            let missing = ranges
+                .iter()
+                .map(|(from, len)| (from + len).saturating_sub(at.max(*from)))
+                .sum();
+            return self.put_zeros(missing, out);
+        }
+        Ok(())
+    }
+
+    fn write_piece(
+        &mut self,
+        id: &ChunkId,
+        offset: u64,
+        length: u64,
+        path: &[u8],
+        out: &mut dyn Write,
+    ) -> Result<(), DumpError> {
+        let text = match self.chunk(id) {
+            Ok(bytes) if bytes.len() as u64 == length => return self.put(&bytes, out),
+            Ok(_) => "damaged piece list: its chunk has another length".to_owned(),
+            Err(text) => text,
+        };
+        self.problem(
+            path,
+            &format!("bytes {offset} to {}: {text}", offset + length),
+        );
+        self.put_zeros(length, out)
+    }
+
+    pub fn put(&mut self, bytes: &[u8], out: &mut dyn Write) -> Result<(), DumpError> {
+        if self.monitor.stop() {
+            return Err(DumpError::Stopped);
+        }
+        self.bytes += bytes.len() as u64;
+        self.monitor.progress(0, bytes.len() as u64);
+        out.write_all(bytes).map_err(DumpError::Output)
+    }
+
+    fn put_zeros(&mut self, length: u64, out: &mut dyn Write) -> Result<(), DumpError> {
+        let mut left = length;
+        while left > 0 {
+            let now = left.min(ZEROS.len() as u64);
+            self.put(&ZEROS[..now as usize], out)?;
+            left -= now;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,10 @@
+//! Which snapshots stay: the keep rules, and the reason for each decision.
+//!
+//! A plan is data: it can be printed and only what it says is applied. Rules work on groups of snapshots (host, paths, tags),
+//! newest first. A snapshot without any rule that keeps it goes. If no rule is given at all, nothing goes.
+
+mod plan;
+mod policy;
+
+pub use plan::{Decision, ForgetPlan, Group, GroupBy, plan};
+pub use policy::{Keep, Policy};

@@ -1,0 +1,169 @@
+//! Keep rules and their application to one group of snapshots.
+
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp, Zoned};
+
+/// What to keep. Counts of 0 are off; [`Keep::UNLIMITED`] keeps one for every period there is.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// The newest so many.
+    pub last: u32,
+    /// One for each of the newest so many hours that have one.
+    pub hourly: u32,
+    /// One for each of so many days.
+    pub daily: u32,
+    /// One for each of so many ISO weeks.
+    pub weekly: u32,
+    /// One for each of so many months.
+    pub monthly: u32,
+    /// One for each of so many years.
+    pub yearly: u32,
+    /// All that are at most so much older than the newest.
+    pub within: Option<Span>,
+    /// All that have all tags of one of these lists.
+    pub tags: Vec<Vec<String>>,
+}
+
+/// Names the counts of a policy.
+pub struct Keep;
+
+impl Keep {
+    /// As a count: no limit.
+    pub const UNLIMITED: u32 = u32::MAX;
+}
+
+/// What the rules need to know of a snapshot.
+pub struct Candidate<'a> {
+    /// When it was made.
+    pub time: Timestamp,
+    /// Its tags.
+    pub tags: &'a [String],
+}
+
+impl Policy {
+    /// Is there any rule?
+    pub fn is_empty(&self) -> bool {
+        let counts = [
+            self.last,
+            self.hourly,
+            self.daily,
+            self.weekly,
+            self.monthly,
+            self.yearly,
+        ];
+        counts.iter().all(|count| *count == 0) && self.within.is_none() && self.tags.is_empty()
+    }
+
+    /// For each candidate (newest first) the reasons that keep it; none means it goes.
+    pub fn reasons(&self, candidates: &[Candidate<'_>], zone: &TimeZone) -> Vec<Vec<String>> {
+        let mut reasons: Vec<Vec<String>> = candidates.iter().map(|_| Vec::new()).collect();
+        for (number, reason) in reasons.iter_mut().enumerate().take(self.last as usize) {
+            reason.push(format!("last snapshot {}", number + 1));
+        }
+        for bucket in self.buckets() {
+            bucket.apply(candidates, zone, &mut reasons);
+        }
+        self.apply_within(candidates, zone, &mut reasons);
+        self.apply_tags(candidates, &mut reasons);
+        reasons
+    }
+
+    fn buckets(&self) -> [Bucket; 5] {
+        [
+            Bucket {
+                name: "hourly",
+                count: self.hourly,
+                period: |t| (t.year().into(), t.day_of_year().into(), t.hour().into()),
+            },
+            Bucket {
+                name: "daily",
+                count: self.daily,
+                period: |t| (t.year().into(), t.day_of_year().into(), 0),
+            },
+            Bucket {
+                name: "weekly",
+                count: self.weekly,
+                period: |t| iso_week(t),
+            },
+            Bucket {
+                name: "monthly",
+                count: self.monthly,
+                period: |t| (t.year().into(), t.month().into(), 0),
+            },
+            Bucket {
+                name: "yearly",
+                count: self.yearly,
+                period: |t| (t.year().into(), 0, 0),
+            },
+        ]
+    }
+
+    fn apply_within(
+        &self,
+        candidates: &[Candidate<'_>],
+        zone: &TimeZone,
+        reasons: &mut [Vec<String>],
+    ) {
+        let (Some(within), Some(newest)) = (&self.within, candidates.first()) else {
+            return;
+        };
+        let newest = newest.time.to_zoned(zone.clone());
+        let Ok(oldest) = newest.checked_sub(*within) else {
+            return;
+        };
+        for (candidate, reason) in candidates.iter().zip(reasons) {
+            if candidate.time >= oldest.timestamp() {
+                reason.push(format!("within {within:#}"));
+            }
+        }
+    }
+
+    fn apply_tags(&self, candidates: &[Candidate<'_>], reasons: &mut [Vec<String>]) {
+        for (candidate, reason) in candidates.iter().zip(reasons) {
+            for wanted in &self.tags {
+                if wanted.iter().all(|tag| candidate.tags.contains(tag)) {
+                    reason.push(format!("tag {}", wanted.join(",")));
+                }
+            }
+        }
+    }
+}
+
+type Period = (i32, i32, i32);
+
+struct Bucket {
+    name: &'static str,
+    count: u32,
+    period: fn(&Zoned) -> Period,
+}
+
+impl Bucket {
+    /// Keeps the newest snapshot of each period, and the oldest of all while periods are still owed,
+    /// so that a young series is not thinned to nothing.
+    fn apply(&self, candidates: &[Candidate<'_>], zone: &TimeZone, reasons: &mut [Vec<String>]) {
+        let mut left = self.count;
+        let mut seen = None;
+        for (number, candidate) in candidates.iter().enumerate() {
+            if left == 0 {
+                return;
+            }
+            let period = (self.period)(&candidate.time.to_zoned(zone.clone()));
+            if seen == Some(period) {
+                if number + 1 == candidates.len() && self.count != Keep::UNLIMITED {
+                    reasons[number].push(format!("oldest {} snapshot", self.name));
+                }
+                continue;
+            }
+            seen = Some(period);
+            reasons[number].push(format!("{} snapshot", self.name));
+            if left != Keep::UNLIMITED {
+                left -= 1;
+            }
+        }
+    }
+}
+
+fn iso_week(time: &Zoned) -> Period {
+    let week = time.date().iso_week_date();
+    (week.year().into(), week.week().into(), 0)
+}

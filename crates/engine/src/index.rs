@@ -1,0 +1,154 @@
+//! The chunk index: which pack holds a chunk, and where in it.
+//!
+//! Loaded from all `index/` objects when a repository is opened. It grows with bytes stored, not with files: 64 bytes for
+//! each chunk of 1-4 MiB, so about 30 MB for a terabyte. Chunks in condemned packs count as absent for writers and are
+//! still found by readers.
+
+use bale_format::pack::PackEntry;
+use bale_format::{ChunkId, ObjectId};
+use std::collections::HashMap;
+
+/// Position of a pack in an index's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PackNumber(pub u32);
+
+/// A pack as the index knows it.
+#[derive(Clone, Debug)]
+pub struct PackInfo {
+    /// Name.
+    pub id: ObjectId,
+    /// Length in bytes.
+    pub len: u64,
+    /// Named by a `condemned/` object: writers do without it.
+    pub condemned: bool,
+}
+
+/// Where a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Pack.
+    pub pack: PackNumber,
+    /// The chunk, and where in the pack it is.
+    pub chunk: PackEntry,
+}
+
+/// All chunks that the repository's index objects name.
+#[derive(Default)]
+pub struct ChunkIndex {
+    packs: Vec<PackInfo>,
+    pack_numbers: HashMap<ObjectId, PackNumber>,
+    entries: Vec<Place>,
+    sorted: bool,
+}
+
+impl ChunkIndex {
+    /// Number of a pack, listing it if it is new.
+    pub fn add_pack(&mut self, id: ObjectId, len: u64) -> PackNumber {
+        if let Some(number) = self.pack_numbers.get(&id) {
+            return *number;
+        }
+        let number = PackNumber(
+            u32::try_from(self.packs.len())
+                .expect("2^32 packs of at least one chunk exceed any store"),
+        );
+        self.packs.push(PackInfo {
+            id,
+            len,
+            condemned: false,
+        });
+        self.pack_numbers.insert(id, number);
+        number
+    }
+
+    /// Adds a chunk; call `sort` before looking anything up.
+    pub fn add(&mut self, place: Place) {
+        self.entries.push(place);
+        self.sorted = false;
+    }
+
+    /// Makes everything that was added findable, and drops repetitions.
+    pub fn sort(&mut self) {
+        if !self.sorted {
+            self.entries
+                .sort_unstable_by_key(|place| (place.chunk.id, place.pack, place.chunk.offset));
+            self.entries.dedup();
+            self.entries.shrink_to_fit();
+            self.sorted = true;
+        }
+    }
+
+    /// Marks a pack as condemned.
+    pub fn condemn(&mut self, id: &ObjectId) {
+        if let Some(number) = self.pack_numbers.get(id) {
+            self.packs[number.0 as usize].condemned = true;
+        }
+    }
+
+    /// A copy of the chunk that a writer may rely on.
+    pub fn lasting(&self, id: &ChunkId) -> Option<Place> {
+        self.copies(id)
+            .find(|place| !self.pack(place.pack).condemned)
+    }
+
+    /// Position in `entries` of a copy that a writer may rely on.
+    pub fn lasting_position(&self, id: &ChunkId) -> Option<usize> {
+        let start = self.start_of(id);
+        let mut copies = self.entries[start..]
+            .iter()
+            .take_while(|place| place.chunk.id == *id);
+        let found = copies.position(|place| !self.pack(place.pack).condemned)?;
+        Some(start + found)
+    }
+
+    /// Position in `entries` of the first copy.
+    pub fn first_position(&self, id: &ChunkId) -> Option<usize> {
+        let start = self.start_of(id);
+        self.entries
+            .get(start)
+            .filter(|place| place.chunk.id == *id)
+            .map(|_| start)
+    }
+
+    /// A copy of the chunk, the lasting ones first.
+    pub fn any(&self, id: &ChunkId) -> Option<Place> {
+        self.lasting(id).or_else(|| self.copies(id).next())
+    }
+
+    /// Every copy of the chunk.
+    pub fn copies(&self, id: &ChunkId) -> impl Iterator<Item = Place> + '_ {
+        let start = self.start_of(id);
+        let id = *id;
+        self.entries[start..]
+            .iter()
+            .take_while(move |place| place.chunk.id == id)
+            .copied()
+    }
+
+    fn start_of(&self, id: &ChunkId) -> usize {
+        debug_assert!(
+            self.sorted || self.entries.is_empty(),
+            "sort before looking up"
+        );
+        self.entries.partition_point(|place| place.chunk.id < *id)
+    }
+
+    /// The pack of that number.
+    pub fn pack(&self, number: PackNumber) -> &PackInfo {
+        &self.packs[number.0 as usize]
+    }
+
+    /// Number of a pack by its name.
+    pub fn pack_number(&self, id: &ObjectId) -> Option<PackNumber> {
+        self.pack_numbers.get(id).copied()
+    }
+
+    /// All packs, in the order of their numbers.
+    pub fn packs(&self) -> &[PackInfo] {
+        &self.packs
+    }
+
+    /// All chunks in id order, copies next to each other.
+    pub fn entries(&self) -> &[Place] {
+        &self.entries
+    }
+}

@@ -1,0 +1,183 @@
+//! Storing chunks: threads that hash, compress, seal, read back and append them to packs.
+//!
+//! A chunk that the repository has already, in a pack that lasts, is not stored again. Packs are published once they are
+//! full, and named by an index object only after that. Which pack a chunk goes to depends on threads; its id does not, and
+//! is known at once: hashing is thirty times faster than compressing, so it is done by whoever submits the chunk.
+
+mod encode;
+mod open_pack;
+
+pub use open_pack::Published;
+
+use crate::error::{Error, Result};
+use crate::index::Place;
+use crate::limits::{ENCODE_QUEUE_PER_WORKER, ENCODE_WORKERS_MAX};
+use crate::repository::Repository;
+use bale_format::ChunkId;
+use bale_format::chunk::ChunkKind;
+use bale_format::keys::Keys;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use encode::Shared;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// What a writer has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Chunks that were new.
+    pub chunks_new: u64,
+    /// Chunks that the repository had.
+    pub chunks_known: u64,
+    /// Bytes added to the repository, packs and index objects.
+    pub bytes_stored: u64,
+}
+
+/// A chunk on its way to an encoding thread.
+struct Job {
+    kind: ChunkKind,
+    id: ChunkId,
+    bytes: Vec<u8>,
+}
+
+/// Stores chunks through a bounded queue and a few threads.
+pub struct ChunkWriter {
+    shared: Arc<Shared>,
+    jobs: Option<Sender<Job>>,
+    spent: Receiver<Vec<u8>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl ChunkWriter {
+    /// Starts as many threads as there are processors, up to [`ENCODE_WORKERS_MAX`]. `thin`: bundles not to be relied on,
+    /// because their files are being stored afresh. A dry run computes ids and stores nothing.
+    pub fn start(
+        repository: Arc<Repository>,
+        thin: HashSet<ChunkId>,
+        dry_run: bool,
+    ) -> Result<ChunkWriter> {
+        let count = std::thread::available_parallelism()
+            .map_or(2, |n| n.get())
+            .clamp(2, ENCODE_WORKERS_MAX);
+        let (jobs, queue) = bounded::<Job>(count * ENCODE_QUEUE_PER_WORKER);
+        let (give_back, spent) = bounded(count * 2);
+        let shared = Arc::new(Shared::new(repository, thin, dry_run)?);
+        let workers = (0..count)
+            .map(|number| {
+                let (shared, queue, give_back) = (shared.clone(), queue.clone(), give_back.clone());
+                std::thread::Builder::new()
+                    .name(format!("encode-{number}"))
+                    .spawn(move || encode::work(&shared, &queue, &give_back))
+                    .expect("a handful of threads can be started")
+            })
+            .collect();
+        Ok(ChunkWriter {
+            shared,
+            jobs: Some(jobs),
+            spent,
+            workers,
+        })
+    }
+
+    /// Takes a chunk and tells its id. It is stored and indexed after `flush`. Blocks while all threads are busy.
+    pub fn store(&self, kind: ChunkKind, bytes: Vec<u8>) -> Result<ChunkId> {
+        self.shared.check()?;
+        let id = self.shared.repository.keys().chunk_id(kind, &bytes);
+        if !self.shared.is_new(&id) || self.shared.dry_run {
+            return Ok(id);
+        }
+        self.shared.job_begins();
+        let jobs = self.jobs.as_ref().expect("present until finish");
+        jobs.send(Job { kind, id, bytes }).map_err(|_| ended())?;
+        Ok(id)
+    }
+
+    /// The repository that is written to.
+    pub fn repository(&self) -> &Arc<Repository> {
+        &self.shared.repository
+    }
+
+    /// Its keys.
+    pub fn keys(&self) -> &Keys {
+        self.shared.repository.keys()
+    }
+
+    /// Is this a bundle whose files are being stored afresh?
+    pub fn is_thin(&self, id: &ChunkId) -> bool {
+        self.shared.thin.contains(id)
+    }
+
+    /// These were stored again and need not be where they were.
+    pub fn forget_reliance(&self, places: &[Place]) {
+        self.shared.forget_reliance(places);
+    }
+
+    /// An empty buffer, if possible one that has been used before.
+    pub fn buffer(&self, capacity: usize) -> Vec<u8> {
+        let mut buffer = self.spent.try_recv().unwrap_or_default();
+        buffer.clear();
+        buffer.reserve(capacity);
+        buffer
+    }
+
+    /// Does the repository have this chunk, in a pack that lasts, or has it been submitted? If so, remembers that the
+    /// snapshot being made relies on it.
+    pub fn rely_on(&self, id: &ChunkId) -> bool {
+        self.shared.rely_on(id)
+    }
+
+    /// Waits for everything submitted, publishes all open packs, and names them in the index.
+    pub fn flush(&self) -> Result<Written> {
+        self.shared.wait_for_jobs();
+        self.shared.check()?;
+        self.shared.publish_all()?;
+        Ok(self.shared.written())
+    }
+
+    /// Chunks relied on whose packs have been condemned or have vanished since the index was loaded.
+    pub fn lost_since_start(&self) -> Result<Vec<Place>> {
+        self.shared.lost_since_start()
+    }
+
+    /// Stores a chunk again although the index names it: its pack is condemned or gone.
+    pub fn store_again(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<()> {
+        self.shared.job_begins();
+        self.jobs
+            .as_ref()
+            .expect("present until finish")
+            .send(Job { kind, id, bytes })
+            .map_err(|_| ended())
+    }
+
+    /// What has been done so far.
+    pub fn written(&self) -> Written {
+        self.shared.written()
+    }
+
+    /// Ends the threads after everything submitted is stored and indexed.
+    pub fn finish(mut self) -> Result<Written> {
+        self.join();
+        self.flush()
+    }
+
+    fn join(&mut self) {
+        self.jobs = None;
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                self.shared.fail(Error::Other(
+                    "storing chunks: an encoding thread ended by a defect".to_owned(),
+                ));
+            }
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::Other("storing chunks: all encoding threads ended".to_owned())
+}
+
+impl Drop for ChunkWriter {
+    fn drop(&mut self) {
+        self.join();
+    }
+}

@@ -1,0 +1,257 @@
+//! The encoding threads and what they share: which chunks are known, the open packs, and what awaits an index object.
+
+use super::open_pack::{OpenPack, Published};
+use super::{Job, Written};
+use crate::error::{Error, Result};
+use crate::index::{ChunkIndex, Place};
+use crate::limits::{INDEX_ENTRIES_TARGET, PACK_BYTES_TARGET};
+use crate::repository::Repository;
+use bale_format::ChunkId;
+use bale_format::chunk::{Compressor, Decompressor, LEVEL_DEFAULT};
+use bale_format::pack::Payload;
+use crossbeam_channel::{Receiver, Sender};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// Shared by the threads of one `ChunkWriter`.
+pub(super) struct Shared {
+    pub(super) repository: Arc<Repository>,
+    index: Arc<ChunkIndex>,
+    pub(super) thin: HashSet<ChunkId>,
+    pub(super) dry_run: bool,
+    /// A bit for each entry of `index`: the snapshot being made relies on it.
+    relied: Vec<AtomicU64>,
+    /// Chunks stored by this run: 32 bytes for each chunk, freed with the run.
+    stored: Mutex<HashSet<ChunkId>>,
+    open: Mutex<Vec<OpenPack>>,
+    published: Mutex<Vec<Published>>,
+    running: Mutex<u64>,
+    idle: Condvar,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+    chunks_new: AtomicU64,
+    chunks_known: AtomicU64,
+    bytes_stored: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(
+        repository: Arc<Repository>,
+        thin: HashSet<ChunkId>,
+        dry_run: bool,
+    ) -> Result<Shared> {
+        let index = repository.index()?;
+        let words = index.entries().len().div_ceil(64);
+        Ok(Shared {
+            repository,
+            relied: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            index,
+            thin,
+            dry_run,
+            stored: Mutex::default(),
+            open: Mutex::default(),
+            published: Mutex::default(),
+            running: Mutex::default(),
+            idle: Condvar::new(),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            chunks_new: AtomicU64::new(0),
+            chunks_known: AtomicU64::new(0),
+            bytes_stored: AtomicU64::new(0),
+        })
+    }
+
+    /// The first failure, once; after that a word that there was one.
+    pub(super) fn check(&self) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let told = || Error::Other("storing chunks failed earlier".to_owned());
+        Err(lock(&self.failure).take().unwrap_or_else(told))
+    }
+
+    pub(super) fn fail(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Must this chunk be stored? If not, it is relied on.
+    pub(super) fn is_new(&self, id: &ChunkId) -> bool {
+        if self.rely_on_indexed(id) || !lock(&self.stored).insert(*id) {
+            self.chunks_known.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn rely_on(&self, id: &ChunkId) -> bool {
+        self.rely_on_indexed(id) || lock(&self.stored).contains(id)
+    }
+
+    fn rely_on_indexed(&self, id: &ChunkId) -> bool {
+        let Some(position) = self.index.lasting_position(id) else {
+            return false;
+        };
+        self.relied[position / 64].fetch_or(1 << (position % 64), Ordering::Relaxed);
+        true
+    }
+
+    /// Chunks relied on whose pack a prune has condemned, or deleted, since the index was loaded.
+    pub(super) fn lost_since_start(&self) -> Result<Vec<Place>> {
+        let lasting = self.repository.packs_lasting_now()?;
+        let mut lost = Vec::new();
+        for (position, place) in self.index.entries().iter().enumerate() {
+            let relied =
+                self.relied[position / 64].load(Ordering::Relaxed) >> (position % 64) & 1 == 1;
+            if relied && !lasting.contains(&self.index.pack(place.pack).id) {
+                lost.push(*place);
+            }
+        }
+        Ok(lost)
+    }
+
+    pub(super) fn forget_reliance(&self, places: &[Place]) {
+        for place in places {
+            if let Some(position) = self.index.entries().iter().position(|other| other == place) {
+                self.relied[position / 64].fetch_and(!(1 << (position % 64)), Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(super) fn job_begins(&self) {
+        *lock(&self.running) += 1;
+    }
+
+    fn job_ends(&self) {
+        *lock(&self.running) -= 1;
+        self.idle.notify_all();
+    }
+
+    pub(super) fn wait_for_jobs(&self) {
+        let mut running = lock(&self.running);
+        while *running > 0 {
+            running = self.idle.wait(running).expect("holders do not panic");
+        }
+    }
+
+    pub(super) fn written(&self) -> Written {
+        Written {
+            chunks_new: self.chunks_new.load(Ordering::Relaxed),
+            chunks_known: self.chunks_known.load(Ordering::Relaxed),
+            bytes_stored: self.bytes_stored.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Publishes every open pack, then names everything published in index objects.
+    pub(super) fn publish_all(&self) -> Result<()> {
+        loop {
+            let Some(pack) = lock(&self.open).pop() else {
+                break;
+            };
+            self.publish(pack)?;
+        }
+        self.write_index(1)
+    }
+
+    fn publish(&self, pack: OpenPack) -> Result<()> {
+        let published = pack.publish()?;
+        self.bytes_stored
+            .fetch_add(published.bytes, Ordering::Relaxed);
+        lock(&self.published).push(published);
+        self.write_index(INDEX_ENTRIES_TARGET)
+    }
+
+    fn write_index(&self, entries_min: usize) -> Result<()> {
+        let mut published = lock(&self.published);
+        if published
+            .iter()
+            .map(|pack| pack.entries.len())
+            .sum::<usize>()
+            < entries_min
+        {
+            return Ok(());
+        }
+        let packs = std::mem::take(&mut *published);
+        drop(published);
+        let len = self.repository.write_index(&packs)?;
+        self.bytes_stored.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The pack that most recently took a chunk, or a new one: with one busy thread there is one open pack.
+    fn take_pack(&self) -> Result<OpenPack> {
+        if let Some(pack) = lock(&self.open).pop() {
+            return Ok(pack);
+        }
+        OpenPack::begin(&self.repository)
+    }
+
+    fn give_back(&self, pack: OpenPack) -> Result<()> {
+        if pack.bytes() >= PACK_BYTES_TARGET {
+            return self.publish(pack);
+        }
+        lock(&self.open).push(pack);
+        Ok(())
+    }
+}
+
+/// The contexts of one thread.
+struct Contexts {
+    compressor: Compressor,
+    decompressor: Decompressor,
+}
+
+/// Encodes jobs until there are no more. After a failure it only takes them, so that nobody waits for ever.
+pub(super) fn work(shared: &Shared, queue: &Receiver<Job>, spent: &Sender<Vec<u8>>) {
+    let mut contexts = Contexts {
+        compressor: Compressor::new(LEVEL_DEFAULT),
+        decompressor: Decompressor::new(),
+    };
+    for job in queue {
+        let end = EndOfJob(shared);
+        if !shared.failed.load(Ordering::Acquire) {
+            if let Err(error) = encode(shared, &mut contexts, &job) {
+                shared.fail(error);
+            }
+        }
+        let _ = spent.try_send(job.bytes);
+        drop(end);
+    }
+}
+
+/// Counts a job as ended also when encoding it panics.
+struct EndOfJob<'a>(&'a Shared);
+
+impl Drop for EndOfJob<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(Error::Other(
+                "storing chunks: an encoding thread ended by a defect".to_owned(),
+            ));
+        }
+        self.0.job_ends();
+    }
+}
+
+fn encode(shared: &Shared, contexts: &mut Contexts, job: &Job) -> Result<()> {
+    let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
+    let payload = Payload {
+        codec,
+        bytes: &bytes,
+        plain_bytes: job.bytes.len(),
+    };
+    let mut pack = shared.take_pack()?;
+    pack.append(
+        &shared.repository,
+        job,
+        &payload,
+        &mut contexts.decompressor,
+    )?;
+    shared.chunks_new.fetch_add(1, Ordering::Relaxed);
+    shared.give_back(pack)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("holders do not panic")
+}

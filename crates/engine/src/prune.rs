@@ -1,0 +1,59 @@
+//! Giving back space, in two phases that never block a backup.
+//!
+//! First packs that hold little or nothing in use are condemned, after what is in use has been copied. Later - once they
+//! have been condemned for longer than the grace period, and after looking again at all snapshots - they are deleted. A
+//! writer treats condemned packs as absent and looks again before it commits, so whatever a snapshot uses is either not
+//! condemned or seen by the second look. docs/FORMAT.md, section 9; docs/decisions/0003-two-phase-deletion.md.
+
+mod delete;
+mod plan;
+mod repack;
+
+pub use plan::{PackFate, PrunePlan, plan};
+
+use crate::error::Result;
+use crate::monitor::Monitor;
+use crate::repository::Repository;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to prune.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneOptions {
+    /// Packs must have been condemned, and unused packs must have existed, for so long.
+    pub grace: Duration,
+    /// Packs with a smaller share of used bytes are repacked, in per cent.
+    pub repack_below_percent: u8,
+}
+
+/// What a prune did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Packs deleted, and their bytes.
+    pub packs_deleted: u64,
+    /// Bytes given back.
+    pub bytes_deleted: u64,
+    /// Packs condemned, to be deleted by a later prune.
+    pub packs_condemned: u64,
+    /// Bytes that a later prune gives back.
+    pub bytes_condemned: u64,
+    /// Bytes copied into new packs.
+    pub bytes_repacked: u64,
+    /// Condemned packs that turned out to be used and stay.
+    pub packs_reprieved: u64,
+}
+
+/// Applies a plan: copies, condemns, and deletes what was condemned long enough ago. Can be interrupted at any point and
+/// run again.
+pub fn apply(
+    repository: &Arc<Repository>,
+    plan: &PrunePlan,
+    options: &PruneOptions,
+    monitor: &dyn Monitor,
+) -> Result<Pruned> {
+    let mut pruned = Pruned::default();
+    repack::repack(repository, plan, monitor, &mut pruned)?;
+    delete::condemn(repository, plan, &mut pruned)?;
+    delete::delete(repository, options, monitor, &mut pruned)?;
+    Ok(pruned)
+}

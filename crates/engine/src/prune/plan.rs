@@ -1,0 +1,192 @@
+//! The plan of a prune: the fate of every pack, and the bytes that follow from it.
+
+use super::PruneOptions;
+use crate::error::{Error, Result};
+use crate::index::{ChunkIndex, PackNumber};
+use crate::monitor::Monitor;
+use crate::repository::{Named, Repository};
+use crate::store::Area;
+use crate::used::UsedChunks;
+use bale_format::ObjectId;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// What happens to a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackFate {
+    /// Used enough.
+    Stay,
+    /// Unused: to be condemned.
+    Condemn,
+    /// What is used is copied, then it is condemned.
+    Repack,
+    /// Condemned already.
+    Condemned,
+    /// Unused, but so young that a running backup may be about to use it.
+    Young,
+}
+
+/// A pack and its fate.
+#[derive(Clone, Debug)]
+pub struct PlannedPack {
+    /// Name.
+    pub id: ObjectId,
+    /// Number in the index; `None` for a pack that no index names.
+    pub number: Option<PackNumber>,
+    /// Bytes of the object.
+    pub len: u64,
+    /// Sealed bytes of chunks in use.
+    pub used: u64,
+    /// What happens.
+    pub fate: PackFate,
+}
+
+/// Everything a prune would do.
+pub struct PrunePlan {
+    /// All packs.
+    pub packs: Vec<PlannedPack>,
+    /// Snapshots looked at.
+    pub snapshots: usize,
+    /// Unfinished runs looked at.
+    pub runs: usize,
+    pub(super) index: Arc<ChunkIndex>,
+    pub(super) used: UsedChunks,
+}
+
+impl PrunePlan {
+    /// Packs of one fate and their bytes.
+    pub fn sum(&self, fate: PackFate) -> (u64, u64) {
+        let packs = self.packs.iter().filter(|pack| pack.fate == fate);
+        packs.fold((0, 0), |(count, bytes), pack| (count + 1, bytes + pack.len))
+    }
+
+    /// Bytes that would be copied.
+    pub fn bytes_to_repack(&self) -> u64 {
+        self.packs
+            .iter()
+            .filter(|pack| pack.fate == PackFate::Repack)
+            .map(|pack| pack.used)
+            .sum()
+    }
+}
+
+/// Looks at all snapshots and packs. A snapshot or index that cannot be read ends it: what cannot be understood must not
+/// be taken for unused.
+pub fn plan(
+    repository: &Repository,
+    options: &PruneOptions,
+    monitor: &dyn Monitor,
+) -> Result<PrunePlan> {
+    let (records, snapshots, runs) = all_records(repository)?;
+    let index = repository.reload_index()?;
+    let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
+    let used_bytes = used_bytes_by_pack(&index, &used);
+    let mut packs = list_packs(repository, &index)?;
+    let now = repository.clock().now();
+    for (pack, modified) in &mut packs {
+        pack.used = pack
+            .number
+            .map_or(0, |number| used_bytes[number.0 as usize]);
+        pack.fate = fate(pack, *modified, now, &index, options);
+    }
+    let packs = packs.into_iter().map(|(pack, _)| pack).collect();
+    Ok(PrunePlan {
+        packs,
+        snapshots,
+        runs,
+        index,
+        used,
+    })
+}
+
+fn used_bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<u64> {
+    let mut bytes = vec![0; index.packs().len()];
+    for (position, place) in index.entries().iter().enumerate() {
+        if used.is_used(position) {
+            bytes[place.pack.0 as usize] += u64::from(place.chunk.sealed_bytes);
+        }
+    }
+    bytes
+}
+
+fn list_packs(
+    repository: &Repository,
+    index: &ChunkIndex,
+) -> Result<Vec<(PlannedPack, Option<SystemTime>)>> {
+    let mut packs = Vec::new();
+    repository.store().list(Area::Packs, &mut |info| {
+        let Some(id) = info.name.id() else { return };
+        let number = index.pack_number(&id);
+        packs.push((
+            PlannedPack {
+                id,
+                number,
+                len: info.len,
+                used: 0,
+                fate: PackFate::Stay,
+            },
+            info.modified,
+        ));
+    })?;
+    packs.sort_by_key(|(pack, _)| pack.id);
+    packs.dedup_by_key(|(pack, _)| pack.id);
+    Ok(packs)
+}
+
+fn fate(
+    pack: &PlannedPack,
+    modified: Option<SystemTime>,
+    now: SystemTime,
+    index: &ChunkIndex,
+    options: &PruneOptions,
+) -> PackFate {
+    if pack
+        .number
+        .is_some_and(|number| index.pack(number).condemned)
+    {
+        return PackFate::Condemned;
+    }
+    if pack.used.saturating_mul(100)
+        >= pack
+            .len
+            .saturating_mul(u64::from(options.repack_below_percent))
+        && pack.used > 0
+    {
+        return PackFate::Stay;
+    }
+    // A clock that jumped back makes packs look older than now: they count as young.
+    let age = modified.map_or(Duration::MAX, |modified| {
+        now.duration_since(modified).unwrap_or(Duration::ZERO)
+    });
+    match pack.used {
+        0 if age < options.grace => PackFate::Young,
+        0 => PackFate::Condemn,
+        _ => PackFate::Repack,
+    }
+}
+
+/// Snapshots and unfinished runs; refuses if one cannot be read, or if two listings differ.
+pub(super) fn all_records(repository: &Repository) -> Result<(Vec<Named>, usize, usize)> {
+    let (snapshots, mut damaged) = repository.snapshots_readable()?;
+    let (runs, damaged_runs) = repository.runs_readable()?;
+    damaged.extend(damaged_runs);
+    if let Some((name, error)) = damaged.pop() {
+        return Err(Error::Other(format!(
+            "prune refuses while {name} cannot be read ({error}): run bale check"
+        )));
+    }
+    let again = repository.list(Area::Snapshots)?.len();
+    if again < snapshots.len() {
+        let text = format!(
+            "prune refuses: the store listed {} snapshots, then {again}",
+            snapshots.len()
+        );
+        return Err(Error::Other(text));
+    }
+    let counts = (snapshots.len(), runs.len());
+    Ok((
+        snapshots.into_iter().chain(runs).collect(),
+        counts.0,
+        counts.1,
+    ))
+}

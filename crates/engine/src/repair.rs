@@ -1,0 +1,124 @@
+//! Repair: only adds, and refuses when in doubt.
+//!
+//! `repair_index` reads the trailers of packs that no index names, checks a chunk of each, and names them in new index
+//! objects. It deletes nothing: damaged index objects stay where they are, for somebody to look at.
+
+use crate::error::Result;
+use crate::monitor::{Monitor, Phase, Progress};
+use crate::pack::Published;
+use crate::repository::Repository;
+use crate::store::{Area, ObjectInfo, ObjectName};
+use bale_format::ObjectId;
+use bale_format::chunk::Decompressor;
+use bale_format::error::FormatError;
+use bale_format::pack::{PACK_FOOTER_BYTES, PackEntry, PackFooter, open_trailer};
+
+/// What a repair of the index did.
+#[derive(Debug, Default)]
+pub struct IndexRepair {
+    /// Packs listed again.
+    pub packs_listed: u64,
+    /// Chunks in them.
+    pub chunks_listed: u64,
+    /// Packs whose trailer cannot be read, and why.
+    pub unreadable: Vec<(ObjectId, String)>,
+}
+
+/// Packs named by one new index object.
+const PACKS_PER_INDEX: usize = 256;
+
+/// Names packs that no readable index object names.
+pub fn repair_index(
+    repository: &Repository,
+    dry_run: bool,
+    monitor: &dyn Monitor,
+) -> Result<IndexRepair> {
+    let index = repository.reload_index_readable()?;
+    let mut orphans: Vec<ObjectInfo> = Vec::new();
+    repository.store().list(Area::Packs, &mut |info| {
+        if info
+            .name
+            .id()
+            .is_some_and(|id| index.pack_number(&id).is_none())
+        {
+            orphans.push(info);
+        }
+    })?;
+    let mut repair = IndexRepair::default();
+    let mut listed = Vec::new();
+    for (number, info) in orphans.iter().enumerate() {
+        let Some(id) = info.name.id() else { continue };
+        match read_trailer(repository, info, id) {
+            Ok(entries) => {
+                repair.packs_listed += 1;
+                repair.chunks_listed += entries.len() as u64;
+                listed.push(Published {
+                    id,
+                    bytes: info.len,
+                    entries,
+                });
+            }
+            Err(text) => repair.unreadable.push((id, text)),
+        }
+        if listed.len() >= PACKS_PER_INDEX {
+            write(repository, &mut listed, dry_run)?;
+        }
+        let progress = Progress {
+            done: number as u64 + 1,
+            total: orphans.len() as u64,
+            ..Progress::default()
+        };
+        monitor.progress(Phase::Structure, progress);
+    }
+    write(repository, &mut listed, dry_run)?;
+    repository.reload_index_readable()?;
+    Ok(repair)
+}
+
+fn write(repository: &Repository, listed: &mut Vec<Published>, dry_run: bool) -> Result<()> {
+    if !dry_run {
+        repository.write_index(listed)?;
+    }
+    listed.clear();
+    Ok(())
+}
+
+/// Entries of a pack by its own trailer; every record of it must open, or the pack is left alone.
+fn read_trailer(
+    repository: &Repository,
+    info: &ObjectInfo,
+    id: ObjectId,
+) -> std::result::Result<Vec<PackEntry>, String> {
+    let text = |error: FormatError| error.to_string();
+    let store = repository.store();
+    let name = ObjectName::pack(id);
+    let footer_at = info
+        .len
+        .checked_sub(PACK_FOOTER_BYTES as u64)
+        .ok_or("too short for a pack")?;
+    let mut footer = [0; PACK_FOOTER_BYTES];
+    store
+        .read_at(&name, footer_at, &mut footer)
+        .map_err(|error| error.to_string())?;
+    let range = PackFooter::decode(&footer, info.len)
+        .map_err(text)?
+        .trailer_range();
+    let mut trailer =
+        vec![0; usize::try_from(range.end - range.start).map_err(|_| "trailer too long")?];
+    store
+        .read_at(&name, range.start, &mut trailer)
+        .map_err(|error| error.to_string())?;
+    let key = repository.pack_key(id).map_err(|error| error.to_string())?;
+    let entries = open_trailer(&key, &trailer, info.len).map_err(text)?;
+    let mut contexts = Decompressor::new();
+    for entry in &entries {
+        let range = entry.range();
+        let mut record = vec![0; (range.end - range.start) as usize];
+        store
+            .read_at(&name, range.start, &mut record)
+            .map_err(|error| error.to_string())?;
+        key.open_chunk(repository.keys(), entry, &record, &mut contexts)
+            .map_err(text)?;
+    }
+    Ok(entries)
+}

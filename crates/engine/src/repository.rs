@@ -1,0 +1,134 @@
+//! A repository: a store, the keys that open it, and the index of its chunks.
+//!
+//! Objects are sealed and named here, and nowhere else. Opening reads `config` and a key slot; the index is read when it
+//! is first needed. Nothing here decides what is stored or deleted.
+
+mod cache;
+mod chunks;
+mod objects;
+mod opening;
+
+pub use objects::{CondemnedList, is_missing};
+pub use opening::{Made, NewSlot, Secret, SlotInfo};
+
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::index::ChunkIndex;
+use crate::random::Random;
+use crate::store::Store;
+use bale_format::config::Config;
+use bale_format::keys::Keys;
+use bale_format::record::PackKey;
+use bale_format::{ObjectId, RepositoryId, Snapshot};
+use cache::ChunkCache;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// What an engine needs from outside besides a store.
+#[derive(Clone)]
+pub struct Environment {
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Salts and ids.
+    pub random: Arc<dyn Random>,
+    /// For spilled runs and what can be rebuilt; made when needed.
+    pub cache_dir: PathBuf,
+}
+
+/// An open repository.
+pub struct Repository {
+    store: Arc<dyn Store>,
+    keys: Keys,
+    config: Config,
+    environment: Environment,
+    slot: ObjectId,
+    index: RwLock<Option<Arc<ChunkIndex>>>,
+    cache: Mutex<ChunkCache>,
+    pack_keys: Mutex<HashMap<ObjectId, PackKey>>,
+}
+
+/// A snapshot or unfinished run by name.
+pub type Named = (ObjectId, Snapshot);
+
+impl Repository {
+    /// Its identity.
+    pub fn id(&self) -> RepositoryId {
+        self.keys.repository()
+    }
+
+    /// Keys derived from the root key.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Format and parameters.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where its objects are.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.environment.clock
+    }
+
+    /// The source of salts.
+    pub fn random(&self) -> &dyn Random {
+        &*self.environment.random
+    }
+
+    /// The key slot that opened it.
+    pub fn slot(&self) -> ObjectId {
+        self.slot
+    }
+
+    /// A directory of this repository's own for what can be rebuilt at any time.
+    pub fn cache_dir(&self) -> Result<PathBuf> {
+        let dir = self.environment.cache_dir.join(self.id().to_string());
+        make_private_dir(&dir)?;
+        Ok(dir)
+    }
+
+    /// 32 fresh random bytes.
+    pub fn salt(&self) -> Result<[u8; 32]> {
+        draw(&*self.environment.random)
+    }
+
+    /// All snapshots, oldest first. One that cannot be read is an error: use [`Repository::snapshots_readable`] to go on.
+    pub fn snapshots(&self) -> Result<Vec<Named>> {
+        let (snapshots, mut damaged) = self.snapshots_readable()?;
+        match damaged.pop() {
+            None => Ok(snapshots),
+            Some((_, error)) => Err(error),
+        }
+    }
+}
+
+/// Random bytes; without them nothing may be sealed.
+fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {
+    crate::random::draw(random).map_err(|error| Error::Other(format!("draw random bytes: {error}")))
+}
+
+fn make_private_dir(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(Error::local("create", dir))?;
+    let tag = dir.join("CACHEDIR.TAG");
+    if !tag.exists() {
+        std::fs::write(&tag, CACHEDIR_TAG).map_err(Error::local("write", tag))?;
+    }
+    Ok(())
+}
+
+/// So that backups of the machine leave the cache out.
+const CACHEDIR_TAG: &str =
+    "Signature: 8a477f597d28d172789f06886806bc55\n# Cache of bale: can be removed at any time.\n";

@@ -1,0 +1,220 @@
+//! The index of a repository, and reading chunks through it.
+
+use super::Repository;
+use super::opening::object_error;
+use crate::catalog::{BoxError, SegmentSource};
+use crate::error::{Error, Result};
+use crate::index::{ChunkIndex, Place};
+use crate::pack::Published;
+use crate::store::{Area, ObjectName};
+use bale_format::chunk::{ChunkKind, Decompressor};
+use bale_format::index::{Index, IndexEntry, IndexPack, encode_index};
+use bale_format::pack::{PACK_HEADER_BYTES, PackHeader};
+use bale_format::record::PackKey;
+use bale_format::sealed::ObjectType;
+use bale_format::{ChunkId, ObjectId};
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+impl Repository {
+    /// The index, read on first use.
+    pub fn index(&self) -> Result<Arc<ChunkIndex>> {
+        if let Some(index) = &*self.index.read().expect("holders do not panic") {
+            return Ok(index.clone());
+        }
+        self.reload_index()
+    }
+
+    /// Reads the index afresh: other writers may have added to it, a prune may have condemned packs.
+    pub fn reload_index(&self) -> Result<Arc<ChunkIndex>> {
+        let mut index = ChunkIndex::default();
+        for info in self.list(Area::Index)? {
+            match self.read_index_object(&info.name) {
+                Ok(object) => add_all(&mut index, &object),
+                Err(error) if super::objects::is_missing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for list in self.condemned()? {
+            list.record
+                .packs
+                .iter()
+                .for_each(|pack| index.condemn(pack));
+        }
+        Ok(self.keep_index(index))
+    }
+
+    /// The index of what can be read, leaving damaged index objects out: for check and repair.
+    pub fn reload_index_readable(&self) -> Result<Arc<ChunkIndex>> {
+        let mut index = ChunkIndex::default();
+        for info in self.list(Area::Index)? {
+            if let Ok(object) = self.read_index_object(&info.name) {
+                add_all(&mut index, &object);
+            }
+        }
+        for list in self.condemned().unwrap_or_default() {
+            list.record
+                .packs
+                .iter()
+                .for_each(|pack| index.condemn(pack));
+        }
+        Ok(self.keep_index(index))
+    }
+
+    fn keep_index(&self, mut index: ChunkIndex) -> Arc<ChunkIndex> {
+        index.sort();
+        let index = Arc::new(index);
+        *self.index.write().expect("holders do not panic") = Some(index.clone());
+        index
+    }
+
+    /// Reads one index object.
+    pub fn read_index_object(&self, name: &ObjectName) -> Result<Index> {
+        let bytes = self.read_sealed(name, ObjectType::Index)?;
+        Index::decode(bytes).map_err(object_error(name.to_string()))
+    }
+
+    /// Names the chunks of published packs in a new index object; tells its length.
+    pub fn write_index(&self, published: &[Published]) -> Result<u64> {
+        let mut packs = Vec::new();
+        let mut entries = Vec::new();
+        for pack in published {
+            let number = u32::try_from(packs.len()).expect("few packs an index object");
+            packs.push(IndexPack {
+                id: pack.id,
+                bytes: pack.bytes,
+            });
+            entries.extend(pack.entries.iter().map(|chunk| IndexEntry {
+                pack: number,
+                chunk: *chunk,
+            }));
+        }
+        self.write_index_object(&packs, entries)
+    }
+
+    /// Seals and stores an index object; tells its length before sealing. Nothing is written for no chunks.
+    pub fn write_index_object(
+        &self,
+        packs: &[IndexPack],
+        mut entries: Vec<IndexEntry>,
+    ) -> Result<u64> {
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        let plain = encode_index(packs, &mut entries).map_err(object_error("new index"))?;
+        self.write_sealed(ObjectType::Index, &plain, ObjectName::index)?;
+        Ok(plain.len() as u64)
+    }
+
+    /// Reads and checks a chunk, trying every copy that the index names.
+    pub fn read_chunk(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
+        if let Some(bytes) = self.cache.lock().expect("holders do not panic").get(id) {
+            return Ok(bytes);
+        }
+        let bytes = self.read_chunk_uncached(id, kind)?;
+        self.cache
+            .lock()
+            .expect("holders do not panic")
+            .put(*id, bytes.clone());
+        Ok(bytes)
+    }
+
+    /// The same without remembering it: for callers that use each chunk once.
+    pub fn read_chunk_uncached(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
+        let index = self.index()?;
+        let mut trouble = None;
+        let lasting_first = index.lasting(id).into_iter().chain(index.copies(id));
+        for place in lasting_first {
+            match self.read_place(&index, kind, &place) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => {
+                    trouble.get_or_insert(error);
+                }
+            }
+        }
+        Err(trouble.unwrap_or(Error::MissingChunk(*id)))
+    }
+
+    /// Reads and checks one copy of a chunk.
+    pub fn read_place(&self, index: &ChunkIndex, kind: ChunkKind, place: &Place) -> Result<Bytes> {
+        let pack = index.pack(place.pack).id;
+        let name = ObjectName::pack(pack);
+        let what = || format!("chunk {} in {name}", place.chunk.id.short());
+        if place.chunk.kind != kind {
+            return Err(Error::Other(format!(
+                "{}: of kind {:?}, not {kind:?}",
+                what(),
+                place.chunk.kind
+            )));
+        }
+        let key = self.pack_key(pack)?;
+        let range = place.chunk.range();
+        let mut record = vec![0; (range.end - range.start) as usize];
+        self.store.read_at(&name, range.start, &mut record)?;
+        let plain = DECOMPRESSOR.with_borrow_mut(|contexts| {
+            key.open_chunk(&self.keys, &place.chunk, &record, contexts)
+        });
+        plain.map(Bytes::from).map_err(object_error(what()))
+    }
+
+    /// The key of a pack, from the salt in its header.
+    pub fn pack_key(&self, pack: ObjectId) -> Result<PackKey> {
+        if let Some(key) = self
+            .pack_keys
+            .lock()
+            .expect("holders do not panic")
+            .get(&pack)
+        {
+            return Ok(key.clone());
+        }
+        let name = ObjectName::pack(pack);
+        let mut header = [0; PACK_HEADER_BYTES];
+        self.store.read_at(&name, 0, &mut header)?;
+        let header = PackHeader::decode(&header).map_err(object_error(name.to_string()))?;
+        let key = self.keys.pack_key(&header.salt);
+        let mut keys = self.pack_keys.lock().expect("holders do not panic");
+        if keys.len() >= PACK_KEYS_MAX {
+            keys.clear();
+        }
+        keys.insert(pack, key.clone());
+        Ok(key)
+    }
+}
+
+/// Hands catalog segments to readers.
+struct Segments(Arc<Repository>);
+
+impl SegmentSource for Segments {
+    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
+        Ok(self.0.read_chunk_uncached(id, ChunkKind::Segment)?)
+    }
+}
+
+impl Repository {
+    /// Where catalogs read their segments.
+    pub fn segment_source(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
+        Arc::new(Segments(self.clone()))
+    }
+}
+
+/// Pack keys kept, about 1 KB each.
+const PACK_KEYS_MAX: usize = 4096;
+
+thread_local! {
+    /// Decompression contexts are made once for each thread that reads chunks.
+    static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+}
+
+fn add_all(index: &mut ChunkIndex, object: &Index) {
+    let numbers: Vec<_> = object
+        .packs()
+        .map(|pack| index.add_pack(pack.id, pack.bytes))
+        .collect();
+    for entry in object.iter() {
+        index.add(Place {
+            pack: numbers[entry.pack as usize],
+            chunk: entry.chunk,
+        });
+    }
+}

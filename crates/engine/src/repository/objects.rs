@@ -1,0 +1,167 @@
+//! Sealed objects of a repository: snapshots, runs, condemned lists, index objects.
+
+use super::opening::object_error;
+use super::{Named, Repository};
+use crate::error::{Error, Result};
+use crate::store::{Area, ObjectInfo, ObjectName};
+use bale_format::Condemned;
+use bale_format::limits::OBJECT_PLAIN_BYTES_MAX;
+use bale_format::sealed::{OBJECT_BYTES_MAX, ObjectType};
+use bale_format::{ObjectId, Snapshot};
+use std::collections::HashSet;
+use std::time::SystemTime;
+
+/// Snapshots that can be read, and what is wrong with the others.
+pub type Readable = (Vec<Named>, Vec<(ObjectName, Error)>);
+
+/// A list of packs that a prune intends to delete.
+#[derive(Clone, Debug)]
+pub struct CondemnedList {
+    /// Name of the object.
+    pub name: ObjectName,
+    /// What it says.
+    pub record: Condemned,
+    /// When the store made it, where it knows.
+    pub modified: Option<SystemTime>,
+}
+
+impl Repository {
+    /// All snapshots that can be read, oldest first, and the trouble with the others.
+    pub fn snapshots_readable(&self) -> Result<Readable> {
+        self.read_records(Area::Snapshots)
+    }
+
+    /// Records of unfinished runs that can be read, oldest first.
+    pub fn runs_readable(&self) -> Result<Readable> {
+        self.read_records(Area::Runs)
+    }
+
+    fn read_records(&self, area: Area) -> Result<Readable> {
+        let mut readable = Vec::new();
+        let mut damaged = Vec::new();
+        for info in self.list(area)? {
+            let Some(id) = info.name.id() else { continue };
+            match self.read_record(&info.name) {
+                Ok(snapshot) => readable.push((id, snapshot)),
+                // Removed since it was listed, by a forget or by the end of its run.
+                Err(error) if is_missing(&error) => {}
+                Err(error) => damaged.push((info.name, error)),
+            }
+        }
+        readable.sort_by_key(|(id, snapshot)| (snapshot.time, *id));
+        Ok((readable, damaged))
+    }
+
+    fn read_record(&self, name: &ObjectName) -> Result<Snapshot> {
+        let object_type = if name.area == Area::Runs {
+            ObjectType::Run
+        } else {
+            ObjectType::Snapshot
+        };
+        let json = self.read_sealed(name, object_type)?;
+        Snapshot::from_json(&json).map_err(object_error(name.to_string()))
+    }
+
+    /// Writes a snapshot: the step that makes a backup visible.
+    pub fn write_snapshot(&self, snapshot: &Snapshot) -> Result<ObjectId> {
+        self.write_sealed(
+            ObjectType::Snapshot,
+            &snapshot.to_json()?,
+            ObjectName::snapshot,
+        )
+    }
+
+    /// Writes what an unfinished run has finished so far.
+    pub fn write_run(&self, run: [u8; 16], snapshot: &Snapshot) -> Result<ObjectId> {
+        self.write_sealed(ObjectType::Run, &snapshot.to_json()?, |id| {
+            ObjectName::run(run, id)
+        })
+    }
+
+    /// Removes a snapshot. Its chunks stay until a prune.
+    pub fn forget_snapshot(&self, id: ObjectId) -> Result<()> {
+        Ok(self.store.delete(&ObjectName::snapshot(id))?)
+    }
+
+    /// All lists of condemned packs.
+    pub fn condemned(&self) -> Result<Vec<CondemnedList>> {
+        let mut lists = Vec::new();
+        for info in self.list(Area::Condemned)? {
+            match self.read_sealed(&info.name, ObjectType::Condemned) {
+                Ok(json) => {
+                    let record =
+                        Condemned::from_json(&json).map_err(object_error(info.name.to_string()))?;
+                    lists.push(CondemnedList {
+                        name: info.name,
+                        record,
+                        modified: info.modified,
+                    });
+                }
+                Err(error) if is_missing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(lists)
+    }
+
+    /// Condemns packs.
+    pub fn condemn(&self, packs: Vec<ObjectId>) -> Result<ObjectId> {
+        let record = Condemned::new(self.clock().time(), packs);
+        self.write_sealed(
+            ObjectType::Condemned,
+            &record.to_json()?,
+            ObjectName::condemned,
+        )
+    }
+
+    /// Packs that are in the store now and not condemned.
+    pub fn packs_lasting_now(&self) -> Result<HashSet<ObjectId>> {
+        let mut packs: HashSet<ObjectId> = HashSet::new();
+        self.store
+            .list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
+        for list in self.condemned()? {
+            list.record.packs.iter().for_each(|pack| {
+                packs.remove(pack);
+            });
+        }
+        Ok(packs)
+    }
+
+    /// Lists an area. The list is in memory: meant for areas whose objects are few (everything but packs).
+    pub fn list(&self, area: Area) -> Result<Vec<ObjectInfo>> {
+        let mut infos = Vec::new();
+        self.store.list(area, &mut |info| infos.push(info))?;
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        infos.dedup_by(|a, b| a.name == b.name);
+        Ok(infos)
+    }
+
+    /// Reads, opens and checks a sealed object.
+    pub fn read_sealed(&self, name: &ObjectName, object_type: ObjectType) -> Result<Vec<u8>> {
+        let bytes = self.store.get(name, OBJECT_BYTES_MAX as u64)?;
+        self.keys
+            .open_object(object_type, &bytes, OBJECT_PLAIN_BYTES_MAX)
+            .map_err(object_error(name.to_string()))
+    }
+
+    /// Seals and stores an object under the hash of its bytes; tells its id.
+    pub fn write_sealed(
+        &self,
+        object_type: ObjectType,
+        plain: &[u8],
+        name: impl FnOnce(ObjectId) -> ObjectName,
+    ) -> Result<ObjectId> {
+        let sealed = self
+            .keys
+            .seal_object(object_type, plain, self.salt()?)
+            .map_err(object_error("new object"))?;
+        let id = ObjectId(*blake3::hash(&sealed).as_bytes());
+        self.store.put(&name(id), &sealed)?;
+        Ok(id)
+    }
+}
+
+/// Is the object not there?
+pub fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.source.kind() == std::io::ErrorKind::NotFound)
+}

@@ -1,0 +1,578 @@
+//! Large files: pieces written in the order of their chunks into temporary files, renamed when the last piece is there.
+//!
+//! Files are taken in groups; in a group every chunk is fetched once, however many files or places need it. A file is
+//! open from its first to its last piece, so the number open is bounded, and a kill loses the files of a group or two.
+//! The same walk, reading instead of writing, verifies.
+
+use super::pieces::{self, Piece};
+use super::queue::Feeder;
+use super::sort::{Scratch, Sorted, Sorter};
+use super::target::Directory;
+use super::worker::{Cause, Done, Failure, Run, Slot, Worker};
+use super::{Act, RestoreError, compare, make, metadata, row};
+use bale_format::{ChunkId, Entry};
+use bytes::Bytes;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Pieces of a group that are sorted in memory, at 80 bytes each; more go to a sorter.
+const PIECES_IN_MEMORY_MAX: usize = 1 << 17;
+
+/// Bytes of a group: further files wait for the next one.
+const GROUP_BYTES_MAX: u64 = 64 << 30;
+
+/// Writes of one task.
+const TASK_WRITES_MAX: usize = 256;
+
+/// Memory of the sorter of one group.
+const SORTER_BYTES: usize = 16 << 20;
+
+/// What the pieces are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To make the file.
+    Write,
+    /// To compare the file with them.
+    Compare,
+}
+
+/// Counts files that may be open.
+pub struct Permits {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Permits {
+    pub fn new(count: usize) -> Arc<Permits> {
+        Arc::new(Permits {
+            free: Mutex::new(count),
+            freed: Condvar::new(),
+        })
+    }
+
+    fn take(self: &Arc<Permits>) -> Permit {
+        let mut free = self.free.lock().expect("no holder of this lock panics");
+        while *free == 0 {
+            free = self
+                .freed
+                .wait(free)
+                .expect("no holder of this lock panics");
+        }
+        *free -= 1;
+        Permit(self.clone())
+    }
+}
+
+struct Permit(Arc<Permits>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *self.0.free.lock().expect("no holder of this lock panics") += 1;
+        self.0.freed.notify_one();
+    }
+}
+
+/// A large file between its first and its last piece.
+pub struct LargeFile {
+    entry: Entry,
+    directory: Arc<Directory>,
+    fd: OwnedFd,
+    /// Temporary name, until it is renamed; of a file that is compared, empty.
+    part: Vec<u8>,
+    standing: make::Standing,
+    /// Pieces to come, and one for the gatherer.
+    pending: AtomicU64,
+    bytes: AtomicU64,
+    /// A piece is missing, or differs.
+    failed: AtomicBool,
+    /// Its list is damaged: it never gets its name.
+    abandoned: AtomicBool,
+    published: AtomicBool,
+    _permit: Permit,
+}
+
+impl Drop for LargeFile {
+    fn drop(&mut self) {
+        if !self.published.load(Ordering::Relaxed) && !self.part.is_empty() {
+            make::remove_quietly(&self.directory, &self.part);
+        }
+    }
+}
+
+/// One chunk and where its bytes go.
+pub struct PieceTask {
+    id: ChunkId,
+    slot: Arc<Slot>,
+    purpose: Purpose,
+    writes: Vec<(Arc<LargeFile>, u64, u64)>,
+}
+
+/// Collects large files into groups.
+pub struct Gatherer<'r> {
+    worker: Worker<'r>,
+    scratch: &'r dyn Scratch,
+    purpose: Purpose,
+    permits: Arc<Permits>,
+    files: Vec<Arc<LargeFile>>,
+    bytes: u64,
+    pieces: Pieces,
+}
+
+impl<'r> Gatherer<'r> {
+    pub fn new(run: &'r Run<'r>, scratch: &'r dyn Scratch, purpose: Purpose) -> Gatherer<'r> {
+        Gatherer {
+            worker: Worker::new(run),
+            scratch,
+            purpose,
+            permits: Permits::new(run.large_open_max),
+            files: Vec::new(),
+            bytes: 0,
+            pieces: Pieces::default(),
+        }
+    }
+
+    /// Takes one row; `false`: the run has ended.
+    pub fn push<T>(
+        &mut self,
+        row: Vec<u8>,
+        feeder: &Feeder<T>,
+        task: fn(PieceTask) -> T,
+    ) -> Result<bool, RestoreError> {
+        let entry = row::decode(row).map_err(RestoreError::Scratch)?;
+        if self.worker.run.options.dry_run {
+            let result = make::would(&mut self.worker, &entry);
+            self.worker.done(&entry, result);
+            return Ok(!self.worker.run.has_ended());
+        }
+        match self.open(&entry) {
+            Ok(Opened::Settled(done)) => self.worker.done(&entry, Ok(done)),
+            Ok(Opened::File(file)) => self.take_pieces(file)?,
+            Err(failure) => self.worker.done(&entry, Err(failure)),
+        }
+        // Half of the permits, so that one group can be filled while the one before is written.
+        if self.files.len() * 2 >= self.worker.run.large_open_max || self.bytes >= GROUP_BYTES_MAX {
+            return self.flush(feeder, task);
+        }
+        Ok(!self.worker.run.has_ended())
+    }
+
+    /// Sends what is left.
+    pub fn finish<T>(
+        mut self,
+        feeder: &Feeder<T>,
+        task: fn(PieceTask) -> T,
+    ) -> Result<(), RestoreError> {
+        self.flush(feeder, task).map(|_| ())
+    }
+
+    fn open(&mut self, entry: &Entry) -> Result<Opened, Failure> {
+        let directory = self.worker.directory(entry)?;
+        let (part, fd, standing) = match self.purpose {
+            Purpose::Write => {
+                let standing = make::standing(&self.worker, &directory, entry)?;
+                if let Some(done) = make::settle(&mut self.worker, &directory, entry, &standing)? {
+                    return Ok(Opened::Settled(done));
+                }
+                let (part, fd) = make::create_part(&directory, &entry.name)?;
+                (part, fd, standing)
+            }
+            Purpose::Compare => {
+                let Some(fd) = compare::open_file(&mut self.worker, &directory, entry)? else {
+                    return Ok(Opened::Settled(Done::Different));
+                };
+                let standing = make::Standing {
+                    act: Act::Keep,
+                    stat: None,
+                };
+                (Vec::new(), fd, standing)
+            }
+        };
+        Ok(Opened::File(Arc::new(LargeFile {
+            entry: entry.clone(),
+            directory,
+            fd,
+            part,
+            standing,
+            pending: AtomicU64::new(1),
+            bytes: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            published: AtomicBool::new(false),
+            _permit: self.permits.take(),
+        })))
+    }
+
+    fn take_pieces(&mut self, file: Arc<LargeFile>) -> Result<(), RestoreError> {
+        let run = self.worker.run;
+        let bale_format::Content::Pieces { list } = file.entry.content else {
+            run.failed(
+                &file.entry.path(),
+                Failure::text("restore", "damaged row: no piece list"),
+            );
+            return Ok(());
+        };
+        let number = self.files.len() as u32;
+        let mut sorting = Ok(());
+        let walked = pieces::walk(
+            &list,
+            file.entry.size,
+            run.chunks,
+            &mut |offset, length, piece| {
+                let id = match piece {
+                    Piece::Data(id) => id,
+                    Piece::Hole | Piece::Unreadable => {
+                        return self.hole(&file, offset, length, piece);
+                    }
+                };
+                let Some(place) = run.chunks.place(&id) else {
+                    file.failed.store(true, Ordering::Relaxed);
+                    let text = format!(
+                        "bytes {offset} to {}: chunk {} is in no index",
+                        offset + length,
+                        id.short()
+                    );
+                    run.problem(&file.entry.path(), "restore", &text);
+                    return Ok(());
+                };
+                let mut key = [0; 24];
+                key[..4].copy_from_slice(&place.pack.to_be_bytes());
+                key[4..12].copy_from_slice(&place.offset.to_be_bytes());
+                key[12..16].copy_from_slice(&number.to_be_bytes());
+                key[16..].copy_from_slice(&offset.to_be_bytes());
+                sorting = self.pieces.push(self.scratch, PieceRow { key, id, length });
+                sorting.as_ref().copied().map_err(ToString::to_string)
+            },
+        );
+        sorting.map_err(RestoreError::Scratch)?;
+        if let Err(text) = walked {
+            run.failed(&file.entry.path(), Failure::text("restore", text));
+            file.abandoned.store(true, Ordering::Relaxed);
+        }
+        self.bytes = self.bytes.saturating_add(file.entry.size);
+        self.files.push(file);
+        Ok(())
+    }
+
+    fn hole(&self, file: &LargeFile, offset: u64, length: u64, piece: Piece) -> Result<(), String> {
+        let run = self.worker.run;
+        if piece == Piece::Unreadable {
+            let text = format!(
+                "bytes {offset} to {} could not be read by the backup",
+                offset + length
+            );
+            run.problem(&file.entry.path(), "restore", &text);
+        }
+        if self.purpose == Purpose::Compare && !compare::is_zero(&file.fd, offset, length) {
+            file.failed.store(true, Ordering::Relaxed);
+            run.problem(
+                &file.entry.path(),
+                "verify",
+                &format!("content differs at {offset}"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Sends the group's pieces in the order of their chunks.
+    fn flush<T>(
+        &mut self,
+        feeder: &Feeder<T>,
+        task: fn(PieceTask) -> T,
+    ) -> Result<bool, RestoreError> {
+        let files = std::mem::take(&mut self.files);
+        let pieces = std::mem::take(&mut self.pieces);
+        self.bytes = 0;
+        let mut next: Option<(Place12, PieceTask)> = None;
+        for piece in pieces.sorted().map_err(RestoreError::Scratch)? {
+            let piece = piece.map_err(RestoreError::Scratch)?;
+            let (file, offset) = piece.goes_to(&files).map_err(RestoreError::Scratch)?;
+            file.pending.fetch_add(1, Ordering::Relaxed);
+            let write = (file, offset, piece.length);
+            let place = piece.place();
+            let slot = match &mut next {
+                Some((at, task)) if *at == place && task.id == piece.id => {
+                    if task.writes.len() < TASK_WRITES_MAX {
+                        task.writes.push(write);
+                        continue;
+                    }
+                    task.slot.clone()
+                }
+                _ => Arc::new(Slot::default()),
+            };
+            let full = next.replace((
+                place,
+                PieceTask {
+                    id: piece.id,
+                    slot,
+                    purpose: self.purpose,
+                    writes: vec![write],
+                },
+            ));
+            if let Some((_, full)) = full
+                && !feeder.send(task(full))
+            {
+                return Ok(false);
+            }
+        }
+        if let Some((_, last)) = next
+            && !feeder.send(task(last))
+        {
+            return Ok(false);
+        }
+        for file in files {
+            piece_done(&mut self.worker, self.purpose, &file);
+        }
+        Ok(!self.worker.run.has_ended())
+    }
+}
+
+enum Opened {
+    Settled(Done),
+    File(Arc<LargeFile>),
+}
+
+/// Writes or compares one chunk's bytes wherever they belong.
+pub fn write_piece(worker: &mut Worker, task: PieceTask) {
+    let bytes = task
+        .slot
+        .get(&task.id, worker.run.chunks)
+        .map_err(|failure| match failure.cause {
+            Cause::Text(text) => text,
+            Cause::Os(error) => error.to_string(),
+        });
+    for (file, offset, length) in task.writes {
+        let result = match &bytes {
+            _ if file.abandoned.load(Ordering::Relaxed) => Ok(()),
+            Err(text) => Err(Failure::text(
+                "read",
+                format!("bytes {offset} to {}: {text}", offset + length),
+            )),
+            Ok(bytes) if bytes.len() as u64 != length => Err(Failure::text(
+                "read",
+                format!("damaged piece list: chunk at {offset} has another length"),
+            )),
+            Ok(bytes) => match task.purpose {
+                Purpose::Write => write_at(&file.fd, offset, bytes),
+                Purpose::Compare => compare::same_at(&file.fd, offset, bytes),
+            },
+        };
+        match result {
+            Ok(()) => {
+                file.bytes.fetch_add(length, Ordering::Relaxed);
+                worker.run.monitor.progress(0, length);
+            }
+            Err(failure) => {
+                file.failed.store(true, Ordering::Relaxed);
+                worker.run.failed(&file.entry.path(), failure);
+            }
+        }
+        piece_done(worker, task.purpose, &file);
+    }
+}
+
+/// One file, piece by piece, outside any group: a name that could not be linked.
+pub fn restore_alone(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
+    let directory = worker.directory(entry)?;
+    let standing = make::standing(worker, &directory, entry)?;
+    if let Some(done) = make::settle(worker, &directory, entry, &standing)? {
+        return Ok(done);
+    }
+    let bale_format::Content::Pieces { list } = entry.content else {
+        return Err(Failure::text("restore", "damaged row: no piece list"));
+    };
+    let (part, fd) = make::create_part(&directory, &entry.name)?;
+    let done = fill_alone(worker, &directory, &fd, entry, &list)
+        .and_then(|bytes| {
+            make::publish(worker, &directory, &part, entry, &standing)?;
+            Ok(Done::Written(bytes))
+        })
+        .inspect_err(|_| make::remove_quietly(&directory, &part))?;
+    make::seal(worker, fd.as_fd(), entry)?;
+    Ok(done)
+}
+
+fn fill_alone(
+    worker: &mut Worker,
+    directory: &Directory,
+    fd: &OwnedFd,
+    entry: &Entry,
+    list: &ChunkId,
+) -> Result<u64, Failure> {
+    let mut bytes_written = 0;
+    let mut failure = None;
+    let chunks = worker.run.chunks;
+    let walked = pieces::walk(list, entry.size, chunks, &mut |offset, length, piece| {
+        let Piece::Data(id) = piece else {
+            return Ok(());
+        };
+        let bytes = Slot::default().get(&id, chunks).and_then(|bytes| {
+            if bytes.len() as u64 != length {
+                return Err(Failure::text("read", "damaged piece list: wrong length"));
+            }
+            write_at(fd, offset, &bytes)
+        });
+        bytes_written += length;
+        bytes.map_err(|error| {
+            failure = Some(error);
+            String::new()
+        })
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    walked.map_err(|text| Failure::text("restore", text))?;
+    rustix::fs::ftruncate(fd, entry.size).map_err(Failure::os("set the length of"))?;
+    metadata::finish_file(worker, directory, fd.as_fd(), entry)?;
+    Ok(bytes_written)
+}
+
+fn write_at(fd: &OwnedFd, mut offset: u64, bytes: &Bytes) -> Result<(), Failure> {
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        match rustix::io::pwrite(fd, rest, offset) {
+            Ok(0) => return Err(Failure::text("write", "nothing was taken")),
+            Ok(len) => {
+                rest = &rest[len..];
+                offset += len as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Failure::os("write")(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Whoever does the last piece ends the file.
+fn piece_done(worker: &mut Worker, purpose: Purpose, file: &LargeFile) {
+    if file.pending.fetch_sub(1, Ordering::AcqRel) != 1 {
+        return;
+    }
+    let abandoned = file.abandoned.load(Ordering::Relaxed);
+    if abandoned || worker.run.ended.load(Ordering::Relaxed) {
+        return;
+    }
+    let result = match purpose {
+        Purpose::Write => finish(worker, file),
+        Purpose::Compare => finish_compare(worker, file),
+    };
+    let counters = &worker.run.counters;
+    match result {
+        Ok(()) => {
+            counters
+                .bytes
+                .fetch_add(file.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+            counters.files_written.fetch_add(1, Ordering::Relaxed);
+        }
+        Err(failure) => worker.run.failed(&file.entry.path(), failure),
+    }
+    worker.run.monitor.progress(1, 0);
+}
+
+/// Length, metadata, name. A file with bytes missing gets its name as well, for the sake of the others, but not its
+/// mtime: the next restore takes it for changed.
+fn finish(worker: &mut Worker, file: &LargeFile) -> Result<(), Failure> {
+    rustix::fs::ftruncate(&file.fd, file.entry.size).map_err(Failure::os("set the length of"))?;
+    metadata::finish_file(worker, &file.directory, file.fd.as_fd(), &file.entry)?;
+    if file.failed.load(Ordering::Relaxed) {
+        metadata::touch(file.fd.as_fd()).map_err(Failure::os("set the times of"))?;
+    }
+    make::publish(
+        worker,
+        &file.directory,
+        &file.part,
+        &file.entry,
+        &file.standing,
+    )?;
+    file.published.store(true, Ordering::Relaxed);
+    make::seal(worker, file.fd.as_fd(), &file.entry)
+}
+
+fn finish_compare(worker: &mut Worker, file: &LargeFile) -> Result<(), Failure> {
+    if file.failed.load(Ordering::Relaxed) {
+        worker
+            .run
+            .counters
+            .differences
+            .fetch_add(1, Ordering::Relaxed);
+    }
+    compare::metadata_of(worker, &file.fd, &file.entry).map(|_| ())
+}
+
+/// Pack and offset of a chunk, as bytes that sort.
+type Place12 = [u8; 12];
+
+#[derive(Clone, Copy)]
+struct PieceRow {
+    /// Place of the chunk, number of the file, offset in the file.
+    key: [u8; 24],
+    id: ChunkId,
+    length: u64,
+}
+
+impl PieceRow {
+    fn place(&self) -> Place12 {
+        self.key[..12].try_into().expect("12 of 24 bytes")
+    }
+
+    fn goes_to(&self, files: &[Arc<LargeFile>]) -> std::io::Result<(Arc<LargeFile>, u64)> {
+        let number = u32::from_be_bytes(self.key[12..16].try_into().expect("4 bytes"));
+        let offset = u64::from_be_bytes(self.key[16..].try_into().expect("8 bytes"));
+        let file = files
+            .get(number as usize)
+            .ok_or(std::io::ErrorKind::InvalidData)?;
+        Ok((file.clone(), offset))
+    }
+}
+
+/// Pieces of one group: in memory while they are few.
+#[derive(Default)]
+struct Pieces {
+    rows: Vec<PieceRow>,
+    sorter: Option<Box<dyn Sorter>>,
+}
+
+impl Pieces {
+    fn push(&mut self, scratch: &dyn Scratch, row: PieceRow) -> std::io::Result<()> {
+        if self.rows.len() < PIECES_IN_MEMORY_MAX {
+            self.rows.push(row);
+            return Ok(());
+        }
+        let sorter = match &mut self.sorter {
+            Some(sorter) => sorter,
+            none => none.insert(scratch.sorter(SORTER_BYTES)?),
+        };
+        for row in self.rows.drain(..).chain([row]) {
+            let mut value = [0; 40];
+            value[..32].copy_from_slice(&row.id.0);
+            value[32..].copy_from_slice(&row.length.to_le_bytes());
+            sorter.push(&row.key, &value)?;
+        }
+        Ok(())
+    }
+
+    fn sorted(mut self) -> std::io::Result<Box<dyn Iterator<Item = std::io::Result<PieceRow>>>> {
+        let Some(mut sorter) = self.sorter.take() else {
+            self.rows.sort_unstable_by_key(|row| row.key);
+            return Ok(Box::new(self.rows.into_iter().map(Ok)));
+        };
+        for row in self.rows.drain(..) {
+            let mut value = [0; 40];
+            value[..32].copy_from_slice(&row.id.0);
+            value[32..].copy_from_slice(&row.length.to_le_bytes());
+            sorter.push(&row.key, &value)?;
+        }
+        let sorted: Sorted = sorter.finish()?;
+        Ok(Box::new(sorted.map(|pair| {
+            let (key, value) = pair?;
+            let damaged = || std::io::Error::from(std::io::ErrorKind::InvalidData);
+            let (id, length) = value.split_at_checked(32).ok_or_else(damaged)?;
+            Ok(PieceRow {
+                key: key.try_into().map_err(|_| damaged())?,
+                id: ChunkId::from_slice(id).map_err(|_| damaged())?,
+                length: u64::from_le_bytes(length.try_into().map_err(|_| damaged())?),
+            })
+        })))
+    }
+}

@@ -1,0 +1,497 @@
+//! The plan: one reading of the catalog, sorted three ways, before anything is written.
+//!
+//! Directories by path, contents by the place of their chunk, further names of inodes by their first name. All of it is in
+//! sorters, so memory does not grow with the number of files. Rows that must not be restored end here.
+
+use super::names::{check_name, check_path, is_part_name};
+use super::pieces::{self, Piece};
+use super::select::{Above, above, chosen};
+use super::sort::{Scratch, Sorted, Sorter};
+use super::{CatalogSource, ChunkSource, ChunkTrouble, Monitor, RestoreError, RestoreOptions, row};
+use bale_format::entry::{is_below, join, split};
+use bale_format::{ChunkId, Content, Entry, EntryFlags, Key, Kind};
+use bytes::Bytes;
+
+/// Memory of each sorter while the plan is made.
+const SORTER_BYTES: usize = 16 << 20;
+
+/// Unreadable stretches of one catalog after which reading ends.
+const CATALOG_TROUBLES_MAX: u64 = 100_000;
+
+/// What a restore will write at most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Regular files, each inode once.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links, devices, pipes.
+    pub others: u64,
+    /// Further names of inodes.
+    pub links: u64,
+    /// Content bytes, holes not counted.
+    pub bytes: u64,
+}
+
+impl Plan {
+    /// Entries of all kinds.
+    pub fn entries(&self) -> u64 {
+        self.files + self.directories + self.others + self.links
+    }
+
+    /// Inodes that will be made.
+    pub fn inodes(&self) -> u64 {
+        self.files + self.directories + self.others
+    }
+
+    /// At least this is taken from the device: content, and a block for each directory. The last block of a file may be
+    /// shared or inlined by a clever file system, so it is counted as it is.
+    pub fn bytes_on_device(&self, block_bytes: u64) -> u64 {
+        self.bytes
+            .saturating_add(self.directories.saturating_mul(block_bytes))
+    }
+}
+
+/// The plan and its rows.
+pub struct Planned {
+    pub plan: Plan,
+    /// By path of the directory: the ones above come first.
+    pub directories: Sorted,
+    /// By phase and place; see [`Phase`].
+    pub content: Sorted,
+    /// By group; first the row that was sent to `content`, then the other names.
+    pub links: Sorted,
+    /// Problems met while planning.
+    pub problems: u64,
+    /// Was every row read? Else nothing may be deleted for want of a row.
+    pub complete: bool,
+}
+
+/// Order of work on contents; the first byte of a key. The second half is the same again for entries whose names look
+/// like our temporary ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Entries that need no chunk.
+    Bare = 0,
+    /// Files inside a chunk.
+    Bundled = 1,
+    /// Files made of pieces.
+    Pieces = 2,
+}
+
+/// Added to the phase of late entries.
+pub const LATE: u8 = 8;
+
+/// Phase, pack and offset: rows whose keys begin alike are in one chunk.
+pub const CHUNK_KEY_BYTES: usize = 13;
+
+/// Reads the catalog and sorts what is wanted of it.
+pub fn plan(
+    catalog: &dyn CatalogSource,
+    chunks: &dyn ChunkSource,
+    scratch: &dyn Scratch,
+    options: &RestoreOptions,
+    monitor: &dyn Monitor,
+) -> Result<Planned, RestoreError> {
+    let root = options.below.clone();
+    check_path(&root).map_err(|bad| RestoreError::Catalog(bad.into()))?;
+    let strip = strip_of(catalog, &root)?;
+    let sorter = || scratch.sorter(SORTER_BYTES).map_err(RestoreError::Scratch);
+    let mut planner = Planner {
+        catalog,
+        chunks,
+        options,
+        monitor,
+        strip,
+        plan: Plan::default(),
+        problems: 0,
+        parent: None,
+        above: Above::Open,
+        parent_bad: false,
+        above_pushed: false,
+        bare: 0,
+        directories: sorter()?,
+        content: sorter()?,
+        groups: sorter()?,
+        buffer: Vec::new(),
+    };
+    let mut troubles = 0;
+    for (number, item) in catalog
+        .rows(&root)
+        .map_err(RestoreError::Catalog)?
+        .enumerate()
+    {
+        if number % 65536 == 0 && monitor.stop() {
+            return Err(RestoreError::Stopped);
+        }
+        match item {
+            Ok(entry) => planner.take(entry)?,
+            Err(trouble) => {
+                troubles += 1;
+                planner.problem(&[], "read the catalog", &trouble.to_string());
+                if troubles == CATALOG_TROUBLES_MAX {
+                    return Err(RestoreError::Catalog(trouble));
+                }
+            }
+        }
+    }
+    planner.finish(scratch, troubles == 0)
+}
+
+/// What is cut off paths: the directory asked for, or the directory of the file asked for.
+fn strip_of(catalog: &dyn CatalogSource, root: &Bytes) -> Result<Bytes, RestoreError> {
+    if root.is_empty() {
+        return Ok(root.clone());
+    }
+    match catalog.lookup(root).map_err(RestoreError::Catalog)? {
+        None => Err(RestoreError::NotFound),
+        Some(entry) if entry.kind == Kind::Directory => Ok(root.clone()),
+        Some(_) => Ok(Key::of_path(root).parent),
+    }
+}
+
+struct Planner<'a> {
+    catalog: &'a dyn CatalogSource,
+    chunks: &'a dyn ChunkSource,
+    options: &'a RestoreOptions<'a>,
+    monitor: &'a dyn Monitor,
+    strip: Bytes,
+    plan: Plan,
+    problems: u64,
+    /// Parent of the last row, as in the snapshot; its verdict; and the same parent relative to the target.
+    parent: Option<(Bytes, Bytes)>,
+    above: Above,
+    parent_bad: bool,
+    above_pushed: bool,
+    bare: u64,
+    directories: Box<dyn Sorter>,
+    content: Box<dyn Sorter>,
+    groups: Box<dyn Sorter>,
+    buffer: Vec<u8>,
+}
+
+impl Planner<'_> {
+    fn problem(&mut self, path: &[u8], action: &'static str, text: &str) {
+        self.problems += 1;
+        self.monitor.problem(path, action, text);
+    }
+
+    fn take(&mut self, mut entry: Entry) -> Result<(), RestoreError> {
+        if entry.name.is_empty() || entry.path() == self.strip[..] {
+            return self.take_root(entry);
+        }
+        self.enter(&entry.parent)?;
+        let path = entry.path();
+        if self.parent_bad {
+            return Ok(());
+        }
+        if let Err(bad) = check_name(&entry.name) {
+            self.problem(&path, "restore", &format!("refused: {bad}"));
+            return Ok(());
+        }
+        let select = self.options.select;
+        let wanted = select.is_everything()
+            || chosen(select, self.above, &path, entry.kind == Kind::Directory);
+        if !wanted {
+            return Ok(());
+        }
+        if self.above == Above::Open && !select.is_everything() && !self.above_pushed {
+            self.above_pushed = true;
+            self.directories_above(&entry.parent)?;
+        }
+        let (_, relative) = self.parent.as_ref().expect("a row's parent was entered");
+        entry.parent = relative.clone();
+        match entry.kind {
+            Kind::Directory => self.push_directory(&entry),
+            _ if entry.is_hard_link() => self.push_group(&entry),
+            _ => self.push_content(&entry),
+        }
+    }
+
+    /// The row that is the target itself.
+    fn take_root(&mut self, mut entry: Entry) -> Result<(), RestoreError> {
+        let path = entry.path();
+        let select = self.options.select;
+        let wanted = select.is_everything() || chosen(select, above(select, &path), &path, true);
+        if entry.kind != Kind::Directory || path != self.strip[..] || !wanted {
+            return Ok(());
+        }
+        entry.parent = Bytes::new();
+        entry.name = Bytes::new();
+        self.push_directory(&entry)
+    }
+
+    /// Looks at a run of rows of one parent.
+    fn enter(&mut self, parent: &Bytes) -> Result<(), RestoreError> {
+        if self.parent.as_ref().is_some_and(|(last, _)| last == parent) {
+            return Ok(());
+        }
+        self.parent_bad = false;
+        self.above_pushed = false;
+        let relative = if !is_below(parent, &self.strip) {
+            self.problem(parent, "restore", "refused: outside the path asked for");
+            self.parent_bad = true;
+            Bytes::new()
+        } else if let Err(bad) = check_path(parent) {
+            self.problem(
+                parent,
+                "restore",
+                &format!("refused with all below it: {bad}"),
+            );
+            self.parent_bad = true;
+            Bytes::new()
+        } else {
+            let cut = match self.strip.len() {
+                0 => 0,
+                len => (len + 1).min(parent.len()),
+            };
+            parent.slice(cut..)
+        };
+        if !self.options.select.is_everything() {
+            self.above = above(self.options.select, parent);
+        }
+        self.parent = Some((parent.clone(), relative));
+        Ok(())
+    }
+
+    /// Directories that are not wanted themselves, but something in them is.
+    fn directories_above(&mut self, parent: &Bytes) -> Result<(), RestoreError> {
+        let mut path = &parent[..];
+        while path.len() > self.strip.len() {
+            let row = match self.catalog.lookup(path) {
+                Ok(row) => row,
+                Err(trouble) => {
+                    self.problem(path, "read the catalog", &trouble.to_string());
+                    None
+                }
+            };
+            if let Some(mut entry) = row.filter(|entry| entry.kind == Kind::Directory) {
+                let cut = match self.strip.len() {
+                    0 => 0,
+                    len => len + 1,
+                };
+                let key = Key::of_path(&path[cut.min(path.len())..]);
+                (entry.parent, entry.name) = (key.parent, key.name);
+                self.push_directory(&entry)?;
+            }
+            path = split(path).0;
+        }
+        Ok(())
+    }
+
+    fn push_directory(&mut self, entry: &Entry) -> Result<(), RestoreError> {
+        if entry.flags.has(EntryFlags::UNREADABLE) {
+            self.problem(
+                &entry.path(),
+                "restore",
+                "its children could not be read by the backup",
+            );
+        }
+        let mut key = join(&entry.parent, &entry.name);
+        key.iter_mut()
+            .filter(|byte| **byte == b'/')
+            .for_each(|byte| *byte = 0);
+        self.plan.directories += 1;
+        self.encode(entry);
+        self.directories
+            .push(&key, &self.buffer)
+            .map_err(RestoreError::Scratch)
+    }
+
+    fn push_group(&mut self, entry: &Entry) -> Result<(), RestoreError> {
+        self.encode(entry);
+        self.groups
+            .push(&group_key(entry), &self.buffer)
+            .map_err(RestoreError::Scratch)
+    }
+
+    fn push_content(&mut self, entry: &Entry) -> Result<(), RestoreError> {
+        let Some(key) = self.content_key(entry)? else {
+            return Ok(());
+        };
+        self.encode(entry);
+        self.content
+            .push(&key, &self.buffer)
+            .map_err(RestoreError::Scratch)
+    }
+
+    /// Where in the work this entry comes; `None` if its content cannot be had, which is then a problem.
+    fn content_key(&mut self, entry: &Entry) -> Result<Option<Vec<u8>>, RestoreError> {
+        let late = if is_part_name(&entry.name) { LATE } else { 0 };
+        if entry.kind != Kind::File || (entry.size == 0 && !entry.flags.has(EntryFlags::UNREADABLE))
+        {
+            self.count(entry, 0);
+            self.bare += 1;
+            let mut key = vec![Phase::Bare as u8 + late];
+            key.extend_from_slice(&self.bare.to_be_bytes());
+            return Ok(Some(key));
+        }
+        let (phase, chunk, inside) = match &entry.content {
+            Content::None => {
+                self.problem(
+                    &entry.path(),
+                    "restore",
+                    "its content could not be read by the backup",
+                );
+                return Ok(None);
+            }
+            Content::Bundled { chunk, offset } => (Phase::Bundled, chunk, *offset),
+            Content::Pieces { list } => (Phase::Pieces, list, 0),
+        };
+        let Some(place) = self.chunks.place(chunk) else {
+            self.problem(
+                &entry.path(),
+                "restore",
+                &format!("chunk {} is in no index", chunk.short()),
+            );
+            return Ok(None);
+        };
+        let bytes = match phase {
+            Phase::Pieces if entry.flags.has(EntryFlags::SPARSE) => self.bytes_of(chunk, entry),
+            _ => entry.size,
+        };
+        self.count(entry, bytes);
+        let mut key = Vec::with_capacity(CHUNK_KEY_BYTES + 4);
+        key.push(phase as u8 + late);
+        key.extend_from_slice(&place.pack.to_be_bytes());
+        key.extend_from_slice(&place.offset.to_be_bytes());
+        key.extend_from_slice(&inside.to_be_bytes());
+        Ok(Some(key))
+    }
+
+    /// Content bytes of a file with holes; what cannot be read is found again, and told, when the file's turn comes.
+    fn bytes_of(&mut self, list: &ChunkId, entry: &Entry) -> u64 {
+        let mut bytes = 0u64;
+        let walked = pieces::walk(list, entry.size, self.chunks, &mut |_, length, piece| {
+            if matches!(piece, Piece::Data(_)) {
+                bytes = bytes.saturating_add(length);
+            }
+            Ok(())
+        });
+        walked.map_or(0, |()| bytes)
+    }
+
+    fn count(&mut self, entry: &Entry, bytes: u64) {
+        match entry.kind {
+            Kind::File => self.plan.files += 1,
+            _ => self.plan.others += 1,
+        }
+        self.plan.bytes = self.plan.bytes.saturating_add(bytes);
+    }
+
+    fn encode(&mut self, entry: &Entry) {
+        self.buffer.clear();
+        row::encode(entry, &mut self.buffer);
+    }
+
+    /// A file whose other names were not selected is a file with one name.
+    fn push_first(&mut self, group: &Group) -> Result<(), RestoreError> {
+        if group.number == 0 {
+            return Ok(());
+        }
+        let mut entry = row::decode(group.first.clone()).map_err(RestoreError::Scratch)?;
+        if group.members == 0 {
+            entry.nlink = 1;
+        }
+        self.push_content(&entry)
+    }
+
+    /// Sends the first name of each inode to the contents and the others to the links, then closes the sorters.
+    fn finish(mut self, scratch: &dyn Scratch, complete: bool) -> Result<Planned, RestoreError> {
+        let empty = Box::new(super::sort::SorterInMemory::default());
+        let groups = std::mem::replace(&mut self.groups, empty);
+        let mut links = scratch
+            .sorter(SORTER_BYTES)
+            .map_err(RestoreError::Scratch)?;
+        let mut group = Group::default();
+        for pair in groups.finish().map_err(RestoreError::Scratch)? {
+            let (key, row) = pair.map_err(RestoreError::Scratch)?;
+            if key == group.key {
+                if group.members == 0 {
+                    links
+                        .push(&group.link_key(), &group.first)
+                        .map_err(RestoreError::Scratch)?;
+                }
+                group.members += 1;
+                links
+                    .push(&group.link_key(), &row)
+                    .map_err(RestoreError::Scratch)?;
+                self.plan.links += 1;
+            } else {
+                self.push_first(&group)?;
+                group = Group {
+                    key,
+                    number: group.number + 1,
+                    members: 0,
+                    first: row,
+                };
+            }
+        }
+        self.push_first(&group)?;
+        let directories = self.directories.finish().map_err(RestoreError::Scratch)?;
+        let content = self.content.finish().map_err(RestoreError::Scratch)?;
+        Ok(Planned {
+            plan: self.plan,
+            directories,
+            content,
+            links: links.finish().map_err(RestoreError::Scratch)?,
+            problems: self.problems,
+            complete,
+        })
+    }
+}
+
+/// Bytes of a group's key.
+pub const GROUP_KEY_BYTES: usize = 28;
+
+/// What the names of one inode have in common. Rows that disagree on the content are not names of one inode, even if the
+/// number says so: a number used twice during the backup.
+pub fn group_key(entry: &Entry) -> Vec<u8> {
+    let mut identity = blake3::Hasher::new();
+    identity.update(&[entry.kind as u8]);
+    identity.update(&entry.generation.to_le_bytes());
+    identity.update(&entry.size.to_le_bytes());
+    identity.update(&entry.rdev.to_le_bytes());
+    identity.update(&entry.target);
+    match &entry.content {
+        Content::None => identity.update(b"none"),
+        Content::Bundled { chunk, offset } => {
+            identity.update(&chunk.0).update(&offset.to_le_bytes())
+        }
+        Content::Pieces { list } => identity.update(&list.0),
+    };
+    let mut key = Vec::with_capacity(GROUP_KEY_BYTES);
+    key.extend_from_slice(&entry.filesystem.to_be_bytes());
+    key.extend_from_slice(&entry.inode.to_be_bytes());
+    key.extend_from_slice(&identity.finalize().as_bytes()[..16]);
+    key
+}
+
+#[derive(Default)]
+struct Group {
+    key: Vec<u8>,
+    number: u64,
+    members: u64,
+    first: Vec<u8>,
+}
+
+impl Group {
+    fn link_key(&self) -> [u8; 16] {
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&self.number.to_be_bytes());
+        key[8..].copy_from_slice(&self.members.to_be_bytes());
+        key
+    }
+}
+
+/// Trouble as text for a problem.
+pub fn text_of(trouble: &ChunkTrouble) -> String {
+    let mut text = trouble.to_string();
+    let mut source = trouble.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,55 @@
+//! Threads of a restore: tasks go through one bounded queue, and the first fatal trouble ends all.
+
+use super::RestoreError;
+use super::worker::{Run, Worker};
+use crossbeam_channel::Sender;
+
+/// Tasks that wait, for each thread.
+const TASKS_WAITING_MAX: usize = 2;
+
+/// The giving end of the queue.
+pub struct Feeder<'r, T> {
+    run: &'r Run<'r>,
+    sender: Sender<T>,
+}
+
+impl<T> Feeder<'_, T> {
+    /// Waits until there is room. `false`: the run has ended, feed no more.
+    pub fn send(&self, task: T) -> bool {
+        !self.run.has_ended() && self.sender.send(task).is_ok()
+    }
+}
+
+/// Runs `each` on `threads` threads for every task that `feed` sends, and returns when all are done.
+pub fn work<'r, T: Send>(
+    run: &'r Run<'r>,
+    threads: usize,
+    each: impl Fn(&mut Worker<'r>, T) + Sync,
+    feed: impl FnOnce(&Feeder<'r, T>) -> Result<(), RestoreError>,
+) -> Result<(), RestoreError> {
+    let (sender, receiver) = crossbeam_channel::bounded::<T>(threads.max(1) * TASKS_WAITING_MAX);
+    let fed = std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            let receiver = receiver.clone();
+            let each = &each;
+            scope.spawn(move || {
+                let mut worker = Worker::new(run);
+                for task in receiver {
+                    // An ended run still empties the queue, so that the feeder never waits for ever.
+                    if !run.has_ended() {
+                        each(&mut worker, task);
+                    }
+                }
+            });
+        }
+        drop(receiver);
+        let feeder = Feeder { run, sender };
+        let fed = feed(&feeder);
+        if fed.is_err() {
+            run.ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        fed
+    });
+    fed?;
+    run.outcome()
+}

@@ -1,0 +1,275 @@
+//! Restoring from a repository: its catalog, index and packs behind the seams of a restore.
+
+use super::select::Selection;
+use super::sort::{Scratch, Sorted, Sorter};
+use super::{
+    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Place, RestoreError, RestoreOptions,
+    RestoreReport, Rows,
+};
+use crate::catalog::CatalogReader;
+use crate::error::{Error, Result};
+use crate::filter::{Filter, FilterOptions, Pattern, PatternError};
+use crate::index::ChunkIndex;
+use crate::monitor::{Monitor, Phase, Problem, Progress};
+use crate::repository::{Named, Repository};
+use crate::spill;
+use bale_format::{ChunkId, ChunkKind, Entry};
+use bytes::Bytes;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Chunks of an open repository.
+pub struct RepositoryChunks {
+    repository: Arc<Repository>,
+    index: Arc<ChunkIndex>,
+}
+
+impl RepositoryChunks {
+    /// Of the repository as its index is now.
+    pub fn new(repository: Arc<Repository>) -> Result<RepositoryChunks> {
+        let index = repository.index()?;
+        Ok(RepositoryChunks { repository, index })
+    }
+}
+
+impl ChunkSource for RepositoryChunks {
+    fn place(&self, id: &ChunkId) -> Option<Place> {
+        let place = self.index.any(id)?;
+        Some(Place {
+            pack: place.pack.0,
+            offset: place.chunk.offset,
+        })
+    }
+
+    fn read(&self, id: &ChunkId, wanted: ChunkUse) -> std::result::Result<Bytes, ChunkTrouble> {
+        Ok(match wanted {
+            ChunkUse::Data => self.repository.read_chunk_uncached(id, ChunkKind::Data)?,
+            ChunkUse::Pieces => self.repository.read_chunk(id, ChunkKind::Pieces)?,
+            ChunkUse::Xattrs => self.repository.read_chunk(id, ChunkKind::Xattrs)?,
+        })
+    }
+}
+
+/// A snapshot's catalog.
+pub struct SnapshotCatalog(pub CatalogReader);
+
+impl CatalogSource for SnapshotCatalog {
+    fn rows(&self, path: &[u8]) -> std::result::Result<Rows<'_>, ChunkTrouble> {
+        let rows = self.0.subtree(path)?;
+        Ok(Box::new(rows.map(|row| {
+            row.map_err(|error| Box::new(error) as ChunkTrouble)
+        })))
+    }
+
+    fn lookup(&self, path: &[u8]) -> std::result::Result<Option<Entry>, ChunkTrouble> {
+        Ok(self.0.lookup(path)?)
+    }
+}
+
+/// Patterns of `--include` and `--exclude`, matched against paths below the restored one.
+pub struct Patterns {
+    below: Vec<u8>,
+    include: Filter,
+    exclude: Filter,
+}
+
+impl Patterns {
+    /// Compiles the patterns. `below` is the restored path, without leading slash.
+    pub fn new(
+        below: &[u8],
+        include: &[String],
+        exclude: &[String],
+    ) -> std::result::Result<Patterns, PatternError> {
+        let filter = |patterns: &[String]| {
+            let patterns = patterns
+                .iter()
+                .map(|text| Pattern {
+                    text: text.clone(),
+                    ignore_case: false,
+                })
+                .collect();
+            Filter::new(&FilterOptions {
+                patterns,
+                ..FilterOptions::default()
+            })
+        };
+        Ok(Patterns {
+            below: below.to_vec(),
+            include: filter(include)?,
+            exclude: filter(exclude)?,
+        })
+    }
+
+    fn relative<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        let rest = path.strip_prefix(self.below.as_slice()).unwrap_or(path);
+        rest.strip_prefix(b"/").unwrap_or(rest)
+    }
+}
+
+impl Selection for Patterns {
+    fn includes(&self, path: &[u8], _is_directory: bool) -> bool {
+        !self.include.has_patterns() || self.include.excludes(self.relative(path))
+    }
+
+    fn excludes(&self, path: &[u8], _is_directory: bool) -> bool {
+        self.exclude.has_patterns() && self.exclude.excludes(self.relative(path))
+    }
+
+    fn is_everything(&self) -> bool {
+        !self.include.has_patterns() && !self.exclude.has_patterns()
+    }
+}
+
+/// Sorts in files of a directory.
+pub struct SpillScratch(pub PathBuf);
+
+impl Scratch for SpillScratch {
+    fn sorter(&self, memory_bytes: usize) -> io::Result<Box<dyn Sorter>> {
+        Ok(Box::new(Spilling(spill::Sorter::new(
+            &self.0,
+            memory_bytes,
+        ))))
+    }
+}
+
+struct Spilling(spill::Sorter);
+
+impl Sorter for Spilling {
+    fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.0.push(key, value).map_err(io::Error::other)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Sorted> {
+        let mut sorted = self.0.finish().map_err(io::Error::other)?;
+        Ok(Box::new(std::iter::from_fn(move || {
+            match sorted.next_record() {
+                Ok(record) => record.map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
+                Err(error) => Some(Err(io::Error::other(error))),
+            }
+        })))
+    }
+}
+
+/// Restores a snapshot, or compares a target with it.
+pub struct SnapshotRestore<'a> {
+    /// Where from.
+    pub repository: &'a Arc<Repository>,
+    /// Which.
+    pub snapshot: &'a Named,
+    /// Where to.
+    pub target: &'a Path,
+    /// How.
+    pub options: RestoreOptions<'a>,
+}
+
+impl SnapshotRestore<'_> {
+    /// Brings it back.
+    pub fn restore(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
+        let (catalog, chunks, watch) = self.seams(monitor, Phase::Restore)?;
+        super::restore(
+            &catalog,
+            &chunks,
+            scratch,
+            self.target,
+            &self.options,
+            &watch,
+        )
+        .map_err(|error| self.told(error))
+    }
+
+    /// Compares what is in the target with the snapshot.
+    pub fn verify(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
+        let (catalog, chunks, watch) = self.seams(monitor, Phase::ReadData)?;
+        super::verify(
+            &catalog,
+            &chunks,
+            scratch,
+            self.target,
+            &self.options,
+            &watch,
+        )
+        .map_err(|error| self.told(error))
+    }
+
+    fn seams<'m>(
+        &self,
+        monitor: &'m dyn Monitor,
+        phase: Phase,
+    ) -> Result<(SnapshotCatalog, RepositoryChunks, Watch<'m>)> {
+        let reader = CatalogReader::open(
+            self.repository.segment_source(),
+            self.snapshot.1.layers.clone(),
+        )?;
+        let watch = Watch {
+            monitor,
+            phase,
+            entries: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            entries_total: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+        };
+        monitor.progress(Phase::Plan, Progress::default());
+        Ok((
+            SnapshotCatalog(reader),
+            RepositoryChunks::new(self.repository.clone())?,
+            watch,
+        ))
+    }
+
+    fn told(&self, error: RestoreError) -> Error {
+        match error {
+            RestoreError::Stopped => Error::Interrupted,
+            RestoreError::NotFound => Error::NoPath {
+                path: format!("/{}", String::from_utf8_lossy(&self.options.below)),
+                snapshot: self.snapshot.0.short(),
+            },
+            other => Error::Other(other.to_string()),
+        }
+    }
+}
+
+/// Passes on what a restore tells, with totals.
+struct Watch<'m> {
+    monitor: &'m dyn Monitor,
+    phase: Phase,
+    entries: AtomicU64,
+    bytes: AtomicU64,
+    entries_total: AtomicU64,
+    bytes_total: AtomicU64,
+}
+
+impl super::Monitor for Watch<'_> {
+    fn planned(&self, plan: &super::Plan) {
+        self.entries_total.store(plan.entries(), Ordering::Relaxed);
+        self.bytes_total.store(plan.bytes, Ordering::Relaxed);
+        self.progress(0, 0);
+    }
+
+    fn progress(&self, entries: u64, bytes: u64) {
+        let progress = Progress {
+            done: self.entries.fetch_add(entries, Ordering::Relaxed) + entries,
+            total: self.entries_total.load(Ordering::Relaxed),
+            bytes_done: self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes,
+            bytes_total: self.bytes_total.load(Ordering::Relaxed),
+        };
+        self.monitor.progress(self.phase, progress);
+    }
+
+    fn problem(&self, path: &[u8], action: &'static str, text: &str) {
+        self.monitor.problem(&Problem {
+            path: path.to_vec(),
+            action,
+            text: text.to_owned(),
+        });
+    }
+
+    fn would(&self, path: &[u8], act: super::Act) {
+        self.monitor.would(path, act);
+    }
+
+    fn stop(&self) -> bool {
+        self.monitor.interrupted()
+    }
+}

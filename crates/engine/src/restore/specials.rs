@@ -1,0 +1,112 @@
+//! Symbolic links, devices and pipes: no content, so only their metadata needs care.
+//!
+//! They cannot be opened, so the new inode is held as a place (`O_PATH`) and checked before its owner is changed.
+
+use super::losses::LossKind;
+use super::make::{checked_stat, device, publish, remove_quietly, settle, standing};
+use super::metadata::{self, Inode};
+use super::target::Directory;
+use super::worker::{Done, Failure, Worker};
+use super::{Act, names};
+use bale_format::{Entry, Kind};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+
+/// Makes one.
+pub fn make(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
+    match entry.kind {
+        Kind::Socket => {
+            worker.lose(
+                LossKind::Socket,
+                entry,
+                "sockets are made by the program that listens",
+            );
+            return Ok(Done::Skipped);
+        }
+        Kind::Symlink => {}
+        _ if !worker.run.options.specials => {
+            worker.lose(LossKind::Special, entry, "not asked for");
+            return Ok(Done::Skipped);
+        }
+        _ => {}
+    }
+    let directory = worker.directory(entry)?;
+    let standing = standing(worker, &directory, entry)?;
+    if let Some(done) = settle(worker, &directory, entry, &standing)? {
+        return Ok(done);
+    }
+    let part = names::part_name(&entry.name);
+    let name = match standing.act {
+        Act::Create => &entry.name[..],
+        _ => &part[..],
+    };
+    match create(&directory, name, entry) {
+        Ok(()) => {}
+        Err(Errno::EXIST) if standing.act != Act::Create => {
+            remove_quietly(&directory, name);
+            create(&directory, name, entry).map_err(Failure::os("create"))?;
+        }
+        Err(Errno::PERM) if entry.kind != Kind::Symlink => {
+            worker.lose(LossKind::Special, entry, "only root makes device nodes");
+            return Ok(Done::Skipped);
+        }
+        Err(error) => return Err(Failure::os("create")(error)),
+    }
+    finish(worker, &directory, name, entry).inspect_err(|_| remove_quietly(&directory, name))?;
+    if standing.act != Act::Create {
+        publish(worker, &directory, &part, entry, &standing)
+            .inspect_err(|_| remove_quietly(&directory, name))?;
+    }
+    Ok(Done::Made)
+}
+
+fn create(directory: &Directory, name: &[u8], entry: &Entry) -> Result<(), Errno> {
+    let kind = match entry.kind {
+        Kind::Symlink => return rustix::fs::symlinkat(&entry.target[..], &directory.fd, name),
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::CharDevice => FileType::CharacterDevice,
+        _ => FileType::Fifo,
+    };
+    let number = match kind {
+        FileType::Fifo => 0,
+        _ => device(entry),
+    };
+    rustix::fs::mknodat(&directory.fd, name, kind, Mode::empty(), number)
+}
+
+fn finish(
+    worker: &mut Worker,
+    directory: &Directory,
+    name: &[u8],
+    entry: &Entry,
+) -> Result<(), Failure> {
+    let place = worker
+        .directories
+        .open_child(directory, name, OFlags::PATH)
+        .map_err(Failure::os("open"))?;
+    let stat = checked_new(&place, entry)?;
+    metadata::adjust(worker, Inode::Place(place.as_fd()), entry, &stat)
+}
+
+/// The inode just made has one name and is what was made: nobody put another in its place.
+fn checked_new(place: &std::os::fd::OwnedFd, entry: &Entry) -> Result<rustix::fs::Stat, Failure> {
+    let one_name = Entry {
+        nlink: 1,
+        ..entry.clone()
+    };
+    let stat = checked_stat(place, &one_name)?;
+    let same = match entry.kind {
+        Kind::Symlink => rustix::fs::readlinkat(place, "", Vec::new())
+            .is_ok_and(|target| target.as_bytes() == &entry.target[..]),
+        Kind::Fifo => true,
+        _ => stat.st_rdev == device(entry),
+    };
+    match same {
+        true => Ok(stat),
+        false => Err(Failure::text(
+            "restore",
+            "somebody else changed it meanwhile",
+        )),
+    }
+}

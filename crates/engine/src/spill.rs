@@ -1,0 +1,274 @@
+//! Sorts more records than fit in memory.
+//!
+//! Records are collected in one buffer, sorted by an index of (first eight bytes of the key, place), and written to
+//! temporary files when the buffer is full; at the end those are merged. Records of equal keys stay in the order in
+//! which they came. Memory is bounded by what the caller allows, disk by the records themselves. The files have no
+//! name, so nothing is left behind, whatever happens.
+
+mod merge;
+mod run;
+
+use merge::Merge;
+use run::{Run, RunWriter};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Runs merged at once; more are merged in several passes.
+pub const FAN_IN_MAX: usize = 64;
+/// Less memory than this is not worth the trouble.
+pub const MEMORY_BYTES_MIN: usize = 1 << 20;
+/// Places in the buffer are 32 bits wide.
+pub const MEMORY_BYTES_MAX: usize = 4 << 30;
+/// Key and value of one record together.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
+/// Sorting failed: a temporary file could not be made, written or read.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} a temporary file in {}", directory.display())]
+pub struct SpillError {
+    /// `create`, `write`, `read`.
+    pub action: &'static str,
+    /// Where.
+    pub directory: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Result of sorting.
+pub type Result<T> = std::result::Result<T, SpillError>;
+
+/// Collects records to be sorted by key, as bytes.
+pub struct Sorter {
+    directory: PathBuf,
+    /// Bytes of the buffer and its index; the rest of the memory is for merging.
+    buffer_bytes_max: usize,
+    /// Bytes of the buffers of one merge.
+    merge_bytes: usize,
+    buffer: Buffer,
+    /// Runs by how often they were merged, each in the order of what was pushed; older records are on higher levels.
+    levels: Vec<Vec<Run>>,
+    records: u64,
+}
+
+impl Sorter {
+    /// Keeps about `memory_bytes` in memory and the rest in unnamed files in `directory`.
+    pub fn new(directory: &Path, memory_bytes: usize) -> Sorter {
+        let memory_bytes = memory_bytes.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
+        Sorter {
+            directory: directory.to_path_buf(),
+            buffer_bytes_max: memory_bytes / 4 * 3,
+            merge_bytes: memory_bytes / 4,
+            buffer: Buffer::default(),
+            levels: Vec::new(),
+            records: 0,
+        }
+    }
+
+    /// Adds a record.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if key.len().saturating_add(value.len()) > RECORD_BYTES_MAX {
+            return Err(self.error("write")(io::ErrorKind::InvalidInput.into()));
+        }
+        let bytes = key.len() + value.len() + size_of::<Slot>();
+        if self.buffer.bytes() + bytes > self.buffer_bytes_max && !self.buffer.slots.is_empty() {
+            self.spill()?;
+        }
+        self.buffer.push(key, value);
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Records so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Sorts what is left and begins to hand out all records.
+    pub fn finish(mut self) -> Result<Sorted> {
+        if self.levels.is_empty() {
+            self.buffer.sort();
+            return Ok(Sorted {
+                records: self.records,
+                directory: self.directory,
+                from: From::Memory {
+                    buffer: self.buffer,
+                    next: 0,
+                },
+            });
+        }
+        self.spill()?;
+        self.buffer = Buffer::default();
+        // The youngest runs are the smallest: those are merged until few enough are left.
+        let mut runs: Vec<Run> = self.levels.drain(..).rev().flatten().collect();
+        while runs.len() > FAN_IN_MAX {
+            let excess = (runs.len() - FAN_IN_MAX + 1).clamp(2, FAN_IN_MAX);
+            let youngest = runs.split_off(runs.len() - excess);
+            runs.push(self.merge(youngest)?);
+        }
+        let merge = Merge::new(runs, self.merge_bytes).map_err(self.error("read"))?;
+        Ok(Sorted {
+            records: self.records,
+            directory: self.directory,
+            from: From::Runs(merge),
+        })
+    }
+
+    /// Writes the buffer as a run; too many runs of one level become one of the next.
+    fn spill(&mut self) -> Result<()> {
+        if self.buffer.slots.is_empty() {
+            return Ok(());
+        }
+        self.buffer.sort();
+        let mut writer = RunWriter::create(&self.directory).map_err(self.error("create"))?;
+        for slot in &self.buffer.slots {
+            let (key, value) = self.buffer.record(slot);
+            writer.push(key, value).map_err(self.error("write"))?;
+        }
+        let mut run = writer.finish().map_err(self.error("write"))?;
+        self.buffer.clear();
+        for level in 0.. {
+            if self.levels.len() == level {
+                self.levels.push(Vec::new());
+            }
+            self.levels[level].push(run);
+            if self.levels[level].len() < FAN_IN_MAX {
+                break;
+            }
+            let full = std::mem::take(&mut self.levels[level]);
+            run = self.merge(full)?;
+        }
+        Ok(())
+    }
+
+    fn merge(&self, runs: Vec<Run>) -> Result<Run> {
+        let mut merge = Merge::new(runs, self.merge_bytes).map_err(self.error("read"))?;
+        let mut writer = RunWriter::create(&self.directory).map_err(self.error("create"))?;
+        while let Some((key, value)) = merge.next_record().map_err(self.error("read"))? {
+            writer.push(key, value).map_err(self.error("write"))?;
+        }
+        writer.finish().map_err(self.error("write"))
+    }
+
+    fn error(&self, action: &'static str) -> impl Fn(io::Error) -> SpillError + use<> {
+        error(action, &self.directory)
+    }
+}
+
+fn error(action: &'static str, directory: &Path) -> impl Fn(io::Error) -> SpillError + use<> {
+    let directory = directory.to_path_buf();
+    move |source| SpillError {
+        action,
+        directory: directory.clone(),
+        source,
+    }
+}
+
+/// Sorted records, to be taken one by one.
+pub struct Sorted {
+    records: u64,
+    directory: PathBuf,
+    from: From,
+}
+
+enum From {
+    Memory { buffer: Buffer, next: usize },
+    Runs(Merge),
+}
+
+impl Sorted {
+    /// Number of all records.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The next record, key and value; valid until the next call.
+    #[allow(
+        clippy::type_complexity,
+        reason = "a name would say less than the two slices"
+    )]
+    pub fn next_record(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        match &mut self.from {
+            From::Memory { buffer, next } => {
+                *next += 1;
+                let slot = buffer.slots.get(*next - 1);
+                Ok(slot.map(|slot| buffer.record(slot)))
+            }
+            From::Runs(merge) => merge.next_record().map_err(error("read", &self.directory)),
+        }
+    }
+}
+
+impl Iterator for Sorted {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let record = self.next_record().transpose()?;
+        Some(record.map(|(key, value)| (key.to_vec(), value.to_vec())))
+    }
+}
+
+/// Records one after the other, and where each is.
+#[derive(Default)]
+struct Buffer {
+    data: Vec<u8>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    /// First bytes of the key as a big-endian number: decides most comparisons without touching the record.
+    prefix: u64,
+    at: u32,
+    key_len: u32,
+    value_len: u32,
+}
+
+impl Buffer {
+    fn bytes(&self) -> usize {
+        self.data.len() + self.slots.len() * size_of::<Slot>()
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.slots.push(Slot {
+            prefix: prefix(key),
+            at: self.data.len() as u32,
+            key_len: key.len() as u32,
+            value_len: value.len() as u32,
+        });
+        self.data.extend_from_slice(key);
+        self.data.extend_from_slice(value);
+    }
+
+    fn key(&self, slot: &Slot) -> &[u8] {
+        &self.data[slot.at as usize..][..slot.key_len as usize]
+    }
+
+    fn record(&self, slot: &Slot) -> (&[u8], &[u8]) {
+        self.data[slot.at as usize..][..(slot.key_len + slot.value_len) as usize]
+            .split_at(slot.key_len as usize)
+    }
+
+    fn sort(&mut self) {
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.sort_unstable_by(|a, b| {
+            a.prefix
+                .cmp(&b.prefix)
+                .then_with(|| self.key(a).cmp(self.key(b)))
+                .then(a.at.cmp(&b.at))
+        });
+        self.slots = slots;
+    }
+
+    fn clear(&mut self) {
+        self.data.clear();
+        self.slots.clear();
+    }
+}
+
+/// Equal prefixes say nothing; a lesser prefix is a lesser key.
+fn prefix(key: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let len = key.len().min(8);
+    first[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(first)
+}

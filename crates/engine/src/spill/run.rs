@@ -1,0 +1,156 @@
+//! A sorted run of records in a file without a name.
+//!
+//! Lengths of key and value (4 bytes each), key, value; and so on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const WRITE_BUFFER_BYTES: usize = 256 << 10;
+const HEAD_BYTES: usize = 8;
+
+/// A finished run.
+pub(super) struct Run {
+    file: File,
+    len: u64,
+}
+
+/// A run being written.
+pub(super) struct RunWriter {
+    file: BufWriter<File>,
+    len: u64,
+}
+
+impl RunWriter {
+    pub(super) fn create(directory: &Path) -> io::Result<RunWriter> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = directory.join(format!(".bale-spill-{}-{number}", std::process::id()));
+            let mut options = OpenOptions::new();
+            // What is sorted are paths and metadata of somebody's files.
+            options.read(true).write(true).create_new(true).mode(0o600);
+            match options.open(&path) {
+                Ok(file) => {
+                    std::fs::remove_file(&path)?;
+                    return Ok(RunWriter {
+                        file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file),
+                        len: 0,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let mut head = [0; HEAD_BYTES];
+        head[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
+        head[4..].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        self.file.write_all(&head)?;
+        self.file.write_all(key)?;
+        self.file.write_all(value)?;
+        self.len += (HEAD_BYTES + key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> io::Result<Run> {
+        let file = self.file.into_inner().map_err(|error| error.into_error())?;
+        Ok(Run {
+            file,
+            len: self.len,
+        })
+    }
+}
+
+/// A place in a run: at a record, or at the end.
+pub(super) struct RunReader {
+    run: Run,
+    /// Bytes of the file before the end of the buffer.
+    read: u64,
+    buffer: Vec<u8>,
+    /// Where the record here begins in the buffer, and its lengths.
+    at: usize,
+    key_len: usize,
+    value_len: usize,
+    at_end: bool,
+    read_bytes: usize,
+}
+
+impl RunReader {
+    /// At the first record.
+    pub(super) fn new(run: Run, read_bytes: usize) -> io::Result<RunReader> {
+        let mut reader = RunReader {
+            run,
+            read: 0,
+            buffer: Vec::new(),
+            at: 0,
+            key_len: 0,
+            value_len: 0,
+            at_end: false,
+            read_bytes,
+        };
+        reader.settle()?;
+        Ok(reader)
+    }
+
+    /// Key of the record here; `None` at the end.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        let start = self.at + HEAD_BYTES;
+        (!self.at_end).then(|| &self.buffer[start..start + self.key_len])
+    }
+
+    /// The record here. Not at the end.
+    pub(super) fn record(&self) -> (&[u8], &[u8]) {
+        let start = self.at + HEAD_BYTES;
+        self.buffer[start..start + self.key_len + self.value_len].split_at(self.key_len)
+    }
+
+    pub(super) fn advance(&mut self) -> io::Result<()> {
+        self.at += HEAD_BYTES + self.key_len + self.value_len;
+        self.settle()
+    }
+
+    /// Makes the record that begins at `at` whole in the buffer.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.at == self.buffer.len() && self.read == self.run.len {
+            self.at_end = true;
+            return Ok(());
+        }
+        self.need(HEAD_BYTES)?;
+        let number = |at: usize| {
+            let bytes = self.buffer[at..at + 4].try_into().expect("four bytes");
+            u32::from_le_bytes(bytes) as usize
+        };
+        let (key_len, value_len) = (number(self.at), number(self.at + 4));
+        (self.key_len, self.value_len) = (key_len, value_len);
+        self.need(HEAD_BYTES + key_len + value_len)
+    }
+
+    /// Reads until `len` bytes are in the buffer from `at` on.
+    fn need(&mut self, len: usize) -> io::Result<()> {
+        let have = self.buffer.len() - self.at;
+        if have >= len {
+            return Ok(());
+        }
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        let left = self.run.len - self.read;
+        let wanted = (len - have) as u64;
+        if wanted > left {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let more = wanted
+            .max(self.read_bytes.saturating_sub(have) as u64)
+            .min(left) as usize;
+        self.buffer.resize(have + more, 0);
+        self.run
+            .file
+            .read_exact_at(&mut self.buffer[have..], self.read)?;
+        self.read += more as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Comparing every object with its name: finds every flipped bit, and needs no key.
+
+use super::damage::Damage;
+use crate::error::{Error, Result};
+use crate::monitor::{Monitor, Phase, Progress};
+use crate::store::{Area, ObjectInfo, Store};
+
+/// Bytes read at a time.
+const READ_BYTES: usize = 4 << 20;
+
+/// What a scrub found.
+#[derive(Debug, Default)]
+pub struct ScrubReport {
+    /// Objects read.
+    pub objects: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Objects that are not what their name says, or cannot be read.
+    pub damage: Vec<Damage>,
+}
+
+/// Reads every object whose name is a hash and compares.
+pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
+    let mut report = ScrubReport::default();
+    let areas = [
+        Area::Keys,
+        Area::Packs,
+        Area::Index,
+        Area::Snapshots,
+        Area::Runs,
+        Area::Condemned,
+    ];
+    for area in areas {
+        let mut infos: Vec<ObjectInfo> = Vec::new();
+        store.list(area, &mut |info| infos.push(info))?;
+        for info in infos {
+            if monitor.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            scrub_object(store, &info, &mut report);
+            let progress = Progress {
+                done: report.objects,
+                bytes_done: report.bytes,
+                ..Progress::default()
+            };
+            monitor.progress(Phase::ReadData, progress);
+        }
+    }
+    Ok(report)
+}
+
+fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) {
+    let Some(id) = info.name.id() else { return };
+    report.objects += 1;
+    let damage = |text: String| Damage {
+        what: info.name.to_string(),
+        text,
+    };
+    match hash_object(store, info) {
+        Ok(hash) if hash == id.0 => report.bytes += info.len,
+        Ok(_) => report.damage.push(damage(
+            "its bytes are not those it was stored with".to_owned(),
+        )),
+        Err(error) => report.damage.push(damage(error.to_string())),
+    }
+}
+
+/// BLAKE3 of an object, read piece by piece.
+pub(super) fn hash_object(store: &dyn Store, info: &ObjectInfo) -> Result<[u8; 32]> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; READ_BYTES.min(usize::try_from(info.len).unwrap_or(READ_BYTES))];
+    let mut offset = 0;
+    while offset < info.len {
+        let len =
+            usize::try_from(info.len - offset).map_or(READ_BYTES, |rest| rest.min(READ_BYTES));
+        store.read_at(&info.name, offset, &mut buffer[..len])?;
+        hasher.update(&buffer[..len]);
+        offset += len as u64;
+    }
+    Ok(*hasher.finalize().as_bytes())
+}

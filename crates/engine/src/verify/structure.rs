@@ -1,0 +1,270 @@
+//! The structure: every index object, pack, snapshot and catalog segment can be read and points at what is there.
+
+use super::damage::Findings;
+use crate::error::{Error, Result};
+use crate::index::ChunkIndex;
+use crate::monitor::{Monitor, Phase, Progress};
+use crate::repository::{Named, Repository};
+use crate::store::Area;
+use crate::used::xattrs_chunk;
+use bale_format::chunk::ChunkKind;
+use bale_format::pieces::{Piece, PieceList, SubList};
+use bale_format::segment::Segment;
+use bale_format::snapshot::SegmentRef;
+use bale_format::{ChunkId, Content, Entry, ObjectId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Piece lists nest this deep at most.
+const PIECES_DEPTH_MAX: usize = 4;
+
+/// Reads every index object; one that is damaged is named, and the others make the index that the check goes on with.
+pub(super) fn check_index(
+    repository: &Repository,
+    findings: &mut Findings,
+) -> Result<Arc<ChunkIndex>> {
+    for info in repository.list(Area::Index)? {
+        if let Err(error) = repository.read_index_object(&info.name) {
+            findings.damage(info.name.to_string(), error.to_string());
+        }
+    }
+    let index = repository.reload_index_readable()?;
+    findings.report.packs = index.packs().len() as u64;
+    findings.report.chunks = index.entries().len() as u64;
+    Ok(index)
+}
+
+/// Compares the packs that the index names with those that are there.
+pub(super) fn check_packs(
+    repository: &Repository,
+    index: &ChunkIndex,
+    findings: &mut Findings,
+) -> Result<()> {
+    let mut there: HashMap<ObjectId, u64> = HashMap::new();
+    repository.store().list(Area::Packs, &mut |info| {
+        if let Some(id) = info.name.id() {
+            there.insert(id, info.len);
+        }
+    })?;
+    let mut broken = HashSet::new();
+    for (number, pack) in index.packs().iter().enumerate() {
+        match there.remove(&pack.id) {
+            Some(len) if len == pack.len => continue,
+            Some(len) => findings.damage(
+                format!("pack {}", pack.id),
+                format!("{len} bytes, should be {}", pack.len),
+            ),
+            None if pack.condemned => {}
+            None => findings.damage(format!("pack {}", pack.id), "missing"),
+        }
+        broken.insert(number as u32);
+    }
+    findings.report.packs_unindexed = there.len() as u64;
+    if broken.is_empty() {
+        return Ok(());
+    }
+    let mut position = 0;
+    while position < index.entries().len() {
+        let id = index.entries()[position].chunk.id;
+        let copies: Vec<_> = index.copies(&id).collect();
+        position += copies.len();
+        if copies.iter().all(|place| broken.contains(&place.pack.0)) {
+            findings.bad_chunk(
+                id,
+                "every pack that holds it is missing or has the wrong length",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Reads every snapshot and run; those that can be read are returned.
+pub(super) fn check_records(
+    repository: &Repository,
+    findings: &mut Findings,
+) -> Result<Vec<Named>> {
+    let (mut records, damaged) = repository.snapshots_readable()?;
+    let (runs, damaged_runs) = repository.runs_readable()?;
+    records.extend(runs);
+    for (name, error) in damaged.into_iter().chain(damaged_runs) {
+        findings.damage(name.to_string(), error.to_string());
+    }
+    findings.report.snapshots = records.len() as u64;
+    Ok(records)
+}
+
+/// Reads every distinct segment, and follows every row to its chunks.
+pub(super) fn check_catalogs(
+    repository: &Repository,
+    index: &ChunkIndex,
+    records: &[Named],
+    findings: &mut Findings,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    let mut checker = Checker {
+        repository,
+        index,
+        seen: HashSet::new(),
+        lists: HashMap::new(),
+        findings,
+    };
+    let total: u64 = records
+        .iter()
+        .flat_map(|(_, snapshot)| &snapshot.layers)
+        .map(|layer| layer.rows)
+        .sum();
+    let mut done = 0;
+    for segment in records
+        .iter()
+        .flat_map(|(_, snapshot)| &snapshot.layers)
+        .flat_map(|layer| &layer.segments)
+    {
+        if monitor.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        if checker.seen.insert(segment.id) {
+            checker.check_segment(segment);
+        }
+        done += u64::from(segment.rows);
+        monitor.progress(
+            Phase::Structure,
+            Progress {
+                done,
+                total: total.max(done),
+                ..Progress::default()
+            },
+        );
+    }
+    Ok(())
+}
+
+struct Checker<'a> {
+    repository: &'a Repository,
+    index: &'a ChunkIndex,
+    /// Segments: 32 bytes for each distinct one.
+    seen: HashSet<ChunkId>,
+    /// Piece lists and the bytes they describe: 40 bytes for each large file.
+    lists: HashMap<ChunkId, u64>,
+    findings: &'a mut Findings,
+}
+
+impl Checker<'_> {
+    fn check_segment(&mut self, reference: &SegmentRef) {
+        self.findings.report.segments += 1;
+        let segment = match self.read_segment(&reference.id) {
+            Ok(segment) => segment,
+            Err(text) => return self.findings.bad_chunk(reference.id, text),
+        };
+        if segment.rows() != reference.rows as usize {
+            let text = format!(
+                "{} rows, the snapshot says {}",
+                segment.rows(),
+                reference.rows
+            );
+            return self.findings.bad_chunk(reference.id, text);
+        }
+        for entry in segment.entries(0..segment.rows()) {
+            self.check_entry(&entry);
+        }
+    }
+
+    fn read_segment(&self, id: &ChunkId) -> std::result::Result<Segment, String> {
+        let bytes = self
+            .repository
+            .read_chunk_uncached(id, ChunkKind::Segment)
+            .map_err(|error| error.to_string())?;
+        Segment::decode(&bytes).map_err(|error| error.to_string())
+    }
+
+    fn check_entry(&mut self, entry: &Entry) {
+        if let Some(set) = xattrs_chunk(&entry.xattrs) {
+            self.plain_len(&set);
+        }
+        match entry.content {
+            Content::None => {}
+            Content::Bundled { chunk, offset } => {
+                if let Some(len) = self.plain_len(&chunk) {
+                    if u64::from(offset).saturating_add(entry.size) > len {
+                        self.findings.bad_chunk(chunk, "shorter than a file in it");
+                    }
+                }
+            }
+            Content::Pieces { list } => {
+                if self
+                    .list_bytes(list, 0)
+                    .is_some_and(|bytes| bytes != entry.size)
+                {
+                    self.findings
+                        .bad_chunk(list, "describes another length than its file has");
+                }
+            }
+        }
+    }
+
+    fn plain_len(&mut self, id: &ChunkId) -> Option<u64> {
+        let place = self.index.any(id);
+        if place.is_none() {
+            self.findings
+                .bad_chunk(*id, "in no pack that the index names");
+        }
+        place.map(|place| u64::from(place.chunk.plain_bytes))
+    }
+
+    /// Bytes that a piece list describes; `None` if it is damaged, which has been told.
+    fn list_bytes(&mut self, id: ChunkId, depth: usize) -> Option<u64> {
+        if let Some(bytes) = self.lists.get(&id) {
+            return Some(*bytes);
+        }
+        if depth >= PIECES_DEPTH_MAX {
+            self.findings.bad_chunk(id, "piece lists nested too deep");
+            return None;
+        }
+        self.plain_len(&id)?;
+        let decoded = self
+            .repository
+            .read_chunk_uncached(&id, ChunkKind::Pieces)
+            .map_err(|error| error.to_string());
+        let decoded =
+            decoded.and_then(|bytes| PieceList::decode(&bytes).map_err(|error| error.to_string()));
+        let list = match decoded {
+            Ok(list) => list,
+            Err(text) => {
+                self.findings.bad_chunk(id, text);
+                return None;
+            }
+        };
+        let mut total = 0u64;
+        match list {
+            PieceList::Leaf(pieces) => {
+                for piece in &pieces {
+                    total = total.saturating_add(self.piece_bytes(id, piece)?);
+                }
+            }
+            PieceList::Inner { lists, .. } => {
+                for below in &lists {
+                    total = total.saturating_add(self.below_bytes(id, below, depth)?);
+                }
+            }
+        }
+        self.lists.insert(id, total);
+        Some(total)
+    }
+
+    fn piece_bytes(&mut self, list: ChunkId, piece: &Piece) -> Option<u64> {
+        if let Piece::Data { bytes, chunk } = piece {
+            if self.plain_len(chunk)? != *bytes {
+                self.findings
+                    .bad_chunk(list, "names a chunk of another length");
+            }
+        }
+        Some(piece.bytes())
+    }
+
+    fn below_bytes(&mut self, list: ChunkId, below: &SubList, depth: usize) -> Option<u64> {
+        if self.list_bytes(below.list, depth + 1)? != below.bytes {
+            self.findings
+                .bad_chunk(list, "names a list of another length");
+        }
+        Some(below.bytes)
+    }
+}

@@ -1,0 +1,105 @@
+//! A catalog behaves as a sorted map through any number of generations, and costs what has changed.
+
+mod catalog_seam;
+
+use bale_engine::catalog::{KeyRange, LAYERS_MAX};
+use bale_format::{Entry, Key, Layer};
+use catalog_seam::{Memory, SMALL, all, change, file, key, open};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Keys near each other, with all the bytes that make orders go wrong.
+fn any_key() -> impl Strategy<Value = Key> {
+    let component = prop_oneof![
+        8 => (0..40u32).prop_map(|number| format!("n{number}").into_bytes()),
+        2 => prop::sample::select(vec![
+            b"a".to_vec(), b"a.b".to_vec(), b"a-b".to_vec(), b"a b".to_vec(), b"\x01".to_vec(), b"a\x01".to_vec(),
+            b"\xff\xfe".to_vec(), "\u{e9}".as_bytes().to_vec(),
+        ]),
+    ];
+    let parent = prop::collection::vec(component.clone(), 0..3).prop_map(|parts| parts.join(&b'/'));
+    prop_oneof![
+        60 => (parent, component).prop_map(|(parent, name)| key(&parent, &name)),
+        1 => Just(key(b"", b"")),
+    ]
+}
+
+/// One generation: some keys anywhere, and a range that is removed or rewritten as a whole.
+fn any_generation() -> impl Strategy<Value = Generation> {
+    let single = prop::collection::vec((any_key(), prop::option::weighted(0.7, 1..1000u64)), 0..60);
+    let stretch = prop::option::weighted(0.3, (any_key(), any_key(), prop::option::of(1..1000u64)));
+    (single, stretch).prop_map(|(single, stretch)| Generation { single, stretch })
+}
+
+#[derive(Debug, Clone)]
+struct Generation {
+    single: Vec<(Key, Option<u64>)>,
+    stretch: Option<(Key, Key, Option<u64>)>,
+}
+
+impl Generation {
+    fn changes(&self, model: &BTreeMap<Key, Entry>) -> BTreeMap<Key, Option<Entry>> {
+        let mut changes = BTreeMap::new();
+        if let Some((one, other, size)) = &self.stretch {
+            let (start, end) = (one.min(other), one.max(other));
+            for (key, _) in model.range(start.clone()..end.clone()) {
+                changes.insert(key.clone(), size.map(|size| file(key, size)));
+            }
+        }
+        for (key, size) in &self.single {
+            changes.insert(key.clone(), size.map(|size| file(key, size)));
+        }
+        changes
+    }
+}
+
+fn apply(model: &mut BTreeMap<Key, Entry>, changes: &BTreeMap<Key, Option<Entry>>) {
+    for (key, entry) in changes {
+        match entry {
+            Some(entry) => drop(model.insert(key.clone(), entry.clone())),
+            None => drop(model.remove(key)),
+        }
+    }
+}
+
+fn check_layers(layers: &[Layer], memory: &Arc<Memory>) {
+    assert!(layers.len() <= LAYERS_MAX, "{} layers", layers.len());
+    for layer in layers {
+        let rows =
+            bale_engine::catalog::counted_rows(&open(memory, std::slice::from_ref(layer))).unwrap();
+        assert_eq!(rows, layer.rows, "rows that count");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn merged_rows_equal_a_sorted_map_after_every_generation(
+        first in prop::collection::btree_set(any_key(), 0..1500),
+        generations in prop::collection::vec(any_generation(), 1..25),
+        probes in prop::collection::vec((any_key(), any_key()), 8),
+    ) {
+        let memory = Arc::new(Memory::default());
+        let mut model: BTreeMap<Key, Entry> = first.iter().map(|key| (key.clone(), file(key, 1))).collect();
+        let start = model.iter().map(|(key, entry)| (key.clone(), Some(entry.clone()))).collect();
+        let mut layers = change(&memory, &[], SMALL, &start);
+        for generation in &generations {
+            let changes = generation.changes(&model);
+            layers = change(&memory, &layers, SMALL, &changes);
+            apply(&mut model, &changes);
+            prop_assert!(all(&memory, &layers).iter().eq(model.values()));
+            check_layers(&layers, &memory);
+        }
+        let reader = open(&memory, &layers);
+        for (one, other) in probes {
+            let found = reader.lookup(&bale_format::entry::join(&one.parent, &one.name)).unwrap();
+            prop_assert_eq!(found.as_ref(), model.get(&one));
+            let (start, end) = (one.clone().min(other.clone()), one.max(other));
+            let range = KeyRange { start: Some(start.clone()), end: Some(end.clone()) };
+            let rows: Vec<Entry> = reader.rows(range).map(|row| row.unwrap()).collect();
+            prop_assert!(rows.iter().eq(model.range(start..end).map(|(_, entry)| entry)));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! AES-256-GCM with an explicit nonce. Each key here seals one object, or one pack whose slots are the nonces.
+
+use crate::error::{Fault, FormatError};
+use crate::limits::TAG_BYTES;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+/// A key that must never see one nonce twice with different plaintexts.
+pub(crate) struct SealKey(LessSafeKey);
+
+impl SealKey {
+    pub(crate) fn new(key: &[u8; 32]) -> SealKey {
+        let key = UnboundKey::new(&AES_256_GCM, key).expect("32 bytes are a key of AES-256");
+        SealKey(LessSafeKey::new(key))
+    }
+
+    /// Appends ciphertext and tag to `out`.
+    pub(crate) fn seal(&self, nonce: [u8; NONCE_LEN], aad: &[u8], plain: &[u8], out: &mut Vec<u8>) {
+        out.reserve(plain.len() + TAG_BYTES);
+        let start = out.len();
+        out.extend_from_slice(plain);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(nonce, Aad::from(aad), &mut out[start..])
+            .expect("lengths here are far below the limit of GCM");
+        out.extend_from_slice(tag.as_ref());
+    }
+
+    /// Puts the plaintext in `out`, replacing what was there. Nothing is left in `out` if the seal is broken.
+    pub(crate) fn open(
+        &self,
+        what: &'static str,
+        nonce: [u8; NONCE_LEN],
+        aad: &[u8],
+        sealed: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), FormatError> {
+        out.clear();
+        let Some(plain_bytes) = sealed.len().checked_sub(TAG_BYTES) else {
+            return Err(FormatError::damaged(
+                what,
+                Fault::Short {
+                    found: sealed.len() as u64,
+                    need: TAG_BYTES as u64,
+                },
+            ));
+        };
+        let (ciphertext, tag) = sealed.split_at(plain_bytes);
+        out.resize(plain_bytes, 0);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        self.0
+            .open_separate_gather(nonce, Aad::from(aad), ciphertext, tag, out)
+            .map_err(|_| {
+                out.clear();
+                FormatError::damaged(what, Fault::Seal)
+            })
+    }
+}

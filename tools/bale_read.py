@@ -1,0 +1,499 @@
+#!/usr/bin/env python3
+"""Lists and restores Bale snapshots, written from docs/FORMAT.md alone and sharing no code with Bale.
+
+    bale_read.py REPO --password-file F | --key-file F  list
+    bale_read.py REPO --password-file F | --key-file F  restore SNAPSHOT TARGET
+
+The password is the first line of its file; a key file may hold a recovery key. SNAPSHOT is an id, the beginning of one, or "latest". Needs: cryptography, blake3, zstandard, argon2-cffi, pyarrow.
+Restores files, directories, links, fifos and (as root) devices, with modes, times, owners and extended attributes.
+Inode flags and project ids are left out. Exit: 0 good, 3 some entries incomplete, 1 nothing works.
+"""
+
+import argparse
+import base64
+import heapq
+import io
+import json
+import os
+import re
+import struct
+import sys
+import time
+from collections import OrderedDict, namedtuple
+
+import argon2.low_level
+import pyarrow.parquet
+import zstandard
+from blake3 import blake3
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+CHUNK_MAX = 16777216
+OBJECT_MAX = 268435456
+KINDS = {"data": 1, "segment": 2, "pieces": 3, "xattrs": 4}
+HEX64 = re.compile(r"^[0-9a-f]{64}$")
+CACHE_BYTES_MAX = 64 << 20
+
+
+class Damaged(Exception):
+    """Bytes are not what a writer wrote."""
+
+
+class Newer(Exception):
+    """Written by a later version."""
+
+
+def require(condition, what):
+    if not condition:
+        raise Damaged(what)
+
+
+def read(path, bytes_max):
+    with open(path, "rb") as file:
+        content = file.read(bytes_max + 1)
+    require(len(content) <= bytes_max, f"{path}: longer than {bytes_max}")
+    return content
+
+
+def derive(context, material):
+    return blake3(material, derive_key_context=context).digest()
+
+
+def keyed(key, data):
+    return blake3(data, key=key).digest()
+
+
+def unbase64(text):
+    return base64.b64decode(text, validate=True)
+
+
+def open_aead(key, nonce, sealed, aad, what):
+    try:
+        return AESGCM(key).decrypt(nonce, sealed, aad)
+    except InvalidTag:
+        raise Damaged(f"{what}: seal broken") from None
+
+
+def decompress(codec, payload, plain_length, what):
+    if codec == 1:
+        try:
+            context = zstandard.ZstdDecompressor(max_window_size=CHUNK_MAX)
+            payload = context.decompress(payload, max_output_size=plain_length)
+        except zstandard.ZstdError as error:
+            raise Damaged(f"{what}: {error}") from None
+    require(len(payload) == plain_length, f"{what}: {len(payload)} bytes instead of {plain_length}")
+    return payload
+
+
+# Section 3: keys
+
+
+def read_secrets(arguments):
+    """Kinds of slots that may open, and the bytes for each."""
+    content = read(arguments.password_file or arguments.key_file, 4096)
+    if arguments.password_file:
+        return {"password": content.split(b"\n")[0].removesuffix(b"\r")}
+    try:
+        return {"keyfile": content, "recovery": recovery_bytes(content.decode("ascii"))}
+    except (Damaged, UnicodeDecodeError):
+        return {"keyfile": content}
+
+
+def recovery_bytes(text):
+    letters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+    typed = re.sub(r"[\s-]", "", text).upper().replace("O", "0").replace("I", "1").replace("L", "1")
+    require(len(typed) == 56 and all(c in letters for c in typed), "recovery key: not 56 letters")
+    number = 0
+    for letter in typed:
+        number = number << 5 | letters.index(letter)
+    both = number.to_bytes(35, "big")
+    require(blake3(both[:32]).digest()[:3] == both[32:], "recovery key: a letter is wrong")
+    return both[:32]
+
+
+def open_slot(slot, secrets, repository):
+    """The root key, or None if the slot is another secret's."""
+    if slot["slot"] > 1:
+        raise Newer(f"key slot version {slot['slot']}")
+    if slot["kind"] not in secrets:
+        return None
+    secret = secrets[slot["kind"]]
+    if slot["kind"] == "password":
+        kdf = slot["kdf"]["argon2id"]
+        m_kib, passes, lanes = kdf["m_kib"], kdf["t"], kdf["p"]
+        small = m_kib <= 2097152 and passes <= 16 and lanes <= 16 and m_kib * passes <= 8388608
+        require(small, "key slot: asks for too much work")
+        salt = unbase64(kdf["salt"])
+        kek = argon2.low_level.hash_secret_raw(
+            secret, salt, passes, m_kib, lanes, 32, argon2.low_level.Type.ID, version=0x13
+        )
+        kdf_json = {"argon2id": {"m_kib": m_kib, "t": passes, "p": lanes, "salt": kdf["salt"]}}
+    else:
+        kdf = slot["kdf"]["blake3"]
+        kek = derive("bale 1 key file", unbase64(kdf["salt"]) + secret)
+        kdf_json = {"blake3": {"salt": kdf["salt"]}}
+    if derive("bale 1 key commitment", kek) != unbase64(slot["commitment"]):
+        return None
+    aad = repository + json.dumps(kdf_json, separators=(",", ":")).encode()
+    return open_aead(derive("bale 1 key wrap", kek), bytes(12), unbase64(slot["wrapped"]), aad, "key slot")
+
+
+Place = namedtuple("Place", "pack offset sealed plain slot kind codec")
+
+
+class Repository:
+    """A directory that holds a repository, opened for reading."""
+
+    def __init__(self, path, secrets):
+        self.path = path
+        line, mac = self.read_config()
+        config = json.loads(line)
+        if config["format"] > 1:
+            raise Newer(f"format {config['format']}")
+        if config.get("features_read"):
+            raise Newer(f"features {config['features_read']}")
+        self.id = bytes.fromhex(config["repository"])
+        require(len(self.id) == 16, "config: repository id")
+        root = self.find_root(secrets)
+        require(keyed(derive("bale 1 config", root), line).hex() == mac, "config: second line")
+        self.object_key = derive("bale 1 object", root)
+        self.pack_key = derive("bale 1 pack", root)
+        self.id_keys = {number: derive(f"bale 1 chunk id {name}", root) for name, number in KINDS.items()}
+        self.content_key = derive("bale 1 content hash", root)
+        self.places = {}
+        self.salts = {}
+        self.cache = OrderedDict()
+        self.cache_bytes = 0
+        self.damage = 0
+
+    def read_config(self):
+        lines = read(os.path.join(self.path, "config"), 65536)
+        require(b"\n" in lines, "config: not two lines")
+        line, mac = lines.split(b"\n", 1)
+        return line, mac.decode("ascii").rstrip("\n")
+
+    def find_root(self, secrets):
+        for name in self.names("keys"):
+            slot = json.loads(read(os.path.join(self.path, "keys", name), 16384))
+            root = open_slot(slot, secrets, self.id)
+            if root is not None:
+                return root
+        raise SystemExit("bale_read: wrong key")
+
+    def names(self, directory):
+        path = os.path.join(self.path, directory)
+        return sorted(n for n in os.listdir(path) if HEX64.match(n)) if os.path.isdir(path) else []
+
+    # Section 4: sealed objects
+
+    def open_object(self, directory, name, object_type):
+        what = f"{directory}/{name}"
+        content = read(os.path.join(self.path, directory, name), OBJECT_MAX + 64)
+        require(blake3(content).hexdigest() == name, f"{what}: name is not the hash of its bytes")
+        require(len(content) >= 64 and content[:8] == b"BALEOBJ1", f"{what}: wrong magic")
+        version, found_type, codec, plain = struct.unpack_from("<HBBI", content, 8)
+        if version > 1:
+            raise Newer(f"{what}: version {version}")
+        require(found_type == object_type and codec <= 1 and plain <= OBJECT_MAX, f"{what}: header")
+        key = derive("bale 1 object seal", self.object_key + content[16:48])
+        payload = open_aead(key, bytes(12), content[48:], content[:48] + self.id, what)
+        return decompress(codec, payload, plain, what)
+
+    def open_objects(self, directory, object_type):
+        """All of a directory; damaged ones are named and left out."""
+        for name in self.names(directory):
+            try:
+                yield name, self.open_object(directory, name, object_type)
+            except (Damaged, OSError) as error:
+                self.report(error)
+
+    def report(self, error):
+        self.damage += 1
+        print(f"bale_read: {error}", file=sys.stderr)
+
+    # Sections 5 and 6: index, packs, chunks
+
+    def load_index(self):
+        for name, plain in self.open_objects("index", 1):
+            packs, chunks = struct.unpack_from("<II", plain)
+            good = packs <= 65536 and chunks <= 1048576 and len(plain) == 8 + 40 * packs + 60 * chunks
+            if not good:
+                self.report(f"index/{name}: counts")
+                continue
+            ids = [plain[8 + 40 * n :][:32].hex() for n in range(packs)]
+            for at in range(8 + 40 * packs, len(plain), 60):
+                pack, *fields = struct.unpack_from("<IQIIIBB", plain, at + 32)
+                if pack < packs:
+                    place = Place(ids[pack], *fields)
+                    self.places.setdefault(plain[at : at + 32], []).append(place)
+
+    def chunk(self, kind, chunk_id):
+        """The bytes of a chunk from any good copy."""
+        number = KINDS[kind]
+        if chunk_id in self.cache:
+            self.cache.move_to_end(chunk_id)
+            return self.cache[chunk_id]
+        problem = Damaged(f"chunk {chunk_id.hex()}: in no index")
+        for place in self.places.get(chunk_id, []):
+            try:
+                plain = self.read_record(place)
+                good = place.kind == number and keyed(self.id_keys[number], plain) == chunk_id
+                require(good, f"chunk {chunk_id.hex()}: wrong id in pack {place.pack}")
+                self.remember(chunk_id, plain)
+                return plain
+            except (Damaged, OSError) as error:
+                problem = Damaged(str(error))
+        raise problem
+
+    def remember(self, chunk_id, plain):
+        self.cache[chunk_id] = plain
+        self.cache_bytes += len(plain)
+        while self.cache_bytes > CACHE_BYTES_MAX:
+            self.cache_bytes -= len(self.cache.popitem(last=False)[1])
+
+    def read_record(self, place):
+        what = f"pack {place.pack} at {place.offset}"
+        require(1 <= place.plain <= CHUNK_MAX and place.sealed <= CHUNK_MAX + 16, f"{what}: lengths")
+        with open(os.path.join(self.path, "packs", place.pack[:2], place.pack), "rb") as file:
+            if place.pack not in self.salts:
+                header = file.read(48)
+                require(len(header) == 48 and header[:8] == b"BALEPACK", f"{what}: wrong magic")
+                if struct.unpack_from("<H", header, 8)[0] > 1:
+                    raise Newer(f"pack {place.pack}")
+                self.salts[place.pack] = header[16:48]
+            file.seek(place.offset)
+            record = file.read(16 + place.sealed)
+        head = struct.pack("<IIBBHI", place.sealed, place.slot, place.kind, place.codec, 0, place.plain)
+        require(record[:16] == head, f"{what}: head differs from the index")
+        key = derive("bale 1 pack seal", self.pack_key + self.salts[place.pack])
+        nonce = struct.pack("<QI", place.slot, 0)
+        payload = open_aead(key, nonce, record[16:], b"bale pack record" + self.id + head, what)
+        return decompress(place.codec, payload, place.plain, what)
+
+    # Section 8: snapshots and catalogs
+
+    def snapshots(self):
+        """(id, snapshot), oldest first."""
+        found = [(name, json.loads(plain)) for name, plain in self.open_objects("snapshots", 2)]
+        for name in (name for name, snapshot in found if snapshot["version"] > 1):
+            self.report(f"snapshots/{name} is newer")
+        known = [item for item in found if item[1]["version"] == 1]
+        return sorted(known, key=lambda item: item[1]["time"])
+
+    def catalog(self, snapshot):
+        """Rows in key order; of rows with one key the newest layer's, unless it says removed."""
+        newest_first = list(reversed(snapshot["layers"]))
+        layers = [self.layer_rows(layer, age) for age, layer in enumerate(newest_first)]
+        last = None
+        for key, _, row in heapq.merge(*layers, key=lambda item: item[:2]):
+            if key != last:
+                last = key
+                if not row["flags"] & 1 << 5:
+                    yield row
+
+    def layer_rows(self, layer, age):
+        for segment in layer["segments"]:
+            try:
+                file = self.chunk("segment", bytes.fromhex(segment["id"]))
+            except Damaged as error:
+                self.report(f"catalog incomplete: {error}")
+                continue
+            start, end = json_key(segment.get("from")), json_key(segment.get("to"))
+            table = pyarrow.parquet.ParquetFile(io.BytesIO(file))
+            for row in (row for batch in table.iter_batches(4096) for row in batch.to_pylist()):
+                key = order(row["parent"], row["name"])
+                if (start is None or key >= start) and (end is None or key < end):
+                    yield key, age, row
+
+    # Section 7: content of files
+
+    def pieces(self, list_id, size, depth=None):
+        """(length, chunk or None, readable) in order; lengths add up to size."""
+        plain = self.chunk("pieces", list_id)
+        what = f"piece list {list_id.hex()}"
+        require(len(plain) >= 8, what)
+        found, count = plain[0], struct.unpack_from("<I", plain, 4)[0]
+        require(found <= 3 and depth in (None, found) and 1 <= count <= 16384, f"{what}: header")
+        at, total = 8, 0
+        for _ in range(count):
+            if found:
+                (length,) = struct.unpack_from("<Q", plain, at)
+                yield from self.pieces(plain[at + 8 : at + 40], length, found - 1)
+                at += 40
+            else:
+                tag, length = struct.unpack_from("<BQ", plain, at)
+                require(tag <= 2, f"{what}: tag {tag}")
+                yield length, plain[at + 9 : at + 41] if tag == 0 else None, tag != 2
+                at += 41 if tag == 0 else 9
+            total += length
+        require(total == size and at == len(plain), f"{what}: lengths do not add up")
+
+
+def order(parent, name):
+    return parent.replace(b"/", b"\0"), name
+
+
+def json_key(pair):
+    return order(unbase64(pair[0]), unbase64(pair[1])) if pair else None
+
+
+def xattr_set(repository, column):
+    if not column:
+        return
+    plain = column[1:] if column[0] == 1 else repository.chunk("xattrs", column[1:])
+    at = 0
+    while at < len(plain):
+        name_length, value_length = struct.unpack_from("<HI", plain, at)
+        at += 6
+        yield plain[at : at + name_length], plain[at + name_length : at + name_length + value_length]
+        at += name_length + value_length
+
+
+class Restore:
+    """Writes the rows of one catalog below a directory."""
+
+    def __init__(self, repository, target):
+        self.repository = repository
+        self.target = os.fsencode(target)
+        self.links = {}
+        self.directories = []
+        self.problems = 0
+
+    def run(self, rows):
+        os.makedirs(self.target, exist_ok=True)
+        for row in rows:
+            self.attempt(self.place, row, self.path(row))
+        # Last, and the deepest first: writing into a directory changes its times.
+        for row, path in sorted(self.directories, key=lambda item: item[1], reverse=True):
+            self.attempt(self.finish, row, path)
+
+    def attempt(self, action, row, path):
+        try:
+            action(row, path)
+        except (Damaged, OSError) as error:
+            self.problem(path, error)
+
+    def problem(self, path, text):
+        self.problems += 1
+        print(f"bale_read: {os.fsdecode(path)}: {text}", file=sys.stderr)
+
+    def path(self, row):
+        components = [c for c in (row["parent"] + b"/" + row["name"]).split(b"/") if c]
+        require(not {b".", b".."} & set(components), "catalog: a name is . or ..")
+        return os.path.join(self.target, *components)
+
+    def place(self, row, path):
+        if row["flags"] & (1 << 2 | 1 << 4):
+            self.problem(path, "could not be read completely by the backup")
+        if path != self.target:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            require(not os.path.islink(os.path.dirname(path)), "parent is a symlink")
+        kind = row["kind"]
+        if kind == 2:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            self.directories.append((row, path))
+            return
+        link = (row["filesystem"], row["inode"])
+        if row["nlink"] > 1 and link in self.links:
+            os.link(self.links[link], path, follow_symlinks=False)
+            return
+        if kind == 1:
+            self.write_file(row, path)
+        elif kind == 3:
+            os.symlink(row["target"], path)
+        elif kind == 6:
+            os.mkfifo(path)
+        elif kind in (4, 5):
+            node = (0o060000 if kind == 4 else 0o020000) | 0o600
+            os.mknod(path, node, os.makedev(row["rdev"] >> 32, row["rdev"] & 0xFFFFFFFF))
+        else:  # A socket means nothing without its process.
+            return
+        if row["nlink"] > 1:
+            self.links[link] = path
+        self.finish(row, path)
+
+    def write_file(self, row, path):
+        size, layout, content = row["size"], row["layout"], b""
+        require(layout <= 2, f"layout {layout}")
+        if layout == 1:
+            content = self.repository.chunk("data", row["chunk"])[row["offset"] :][:size]
+            require(len(content) == size, "chunk is shorter than the file")
+            content_hash = keyed(self.repository.content_key, content)[:16]
+            require(row["content_hash"] in (b"", content_hash), "content hash differs")
+        with open(path, "xb") as file:
+            file.write(content)
+            if layout == 2:
+                self.write_pieces(row, path, file)
+            file.truncate(size)
+
+    def write_pieces(self, row, path, file):
+        offset = 0
+        for length, chunk_id, readable in self.repository.pieces(row["chunk"], row["size"]):
+            if chunk_id is not None:
+                content = self.repository.chunk("data", chunk_id)
+                require(len(content) == length, "chunk is not as long as its piece")
+                require(os.pwrite(file.fileno(), content, offset) == length, "short write")
+            elif not readable:
+                self.problem(path, f"bytes {offset} to {offset + length} could not be read by the backup")
+            offset += length
+
+    def finish(self, row, path):
+        """Metadata: owners before modes, which they clear; times last."""
+        try:
+            if os.geteuid() == 0:
+                os.chown(path, row["uid"] & 0xFFFFFFFF, row["gid"] & 0xFFFFFFFF, follow_symlinks=False)
+            for name, value in xattr_set(self.repository, row["xattrs"]):
+                os.setxattr(path, name, value, follow_symlinks=False)
+        except (Damaged, OSError) as error:
+            self.problem(path, f"owner or extended attributes: {error}")
+        if row["kind"] != 3:
+            os.chmod(path, row["mode"])
+        mtime = row["mtime_s"] * 1_000_000_000 + row["mtime_ns"]
+        os.utime(path, ns=(mtime, mtime), follow_symlinks=False)
+
+
+def list_snapshots(repository):
+    for name, snapshot in repository.snapshots():
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(snapshot["time"][0]))
+        paths = " ".join(os.fsdecode(unbase64(path)) for path in snapshot["paths"])
+        totals = snapshot.get("totals", {})
+        print(name, when, snapshot["host"], f"{totals.get('files', 0)} files", f"{totals.get('bytes', 0)} bytes", paths)
+
+
+def find_snapshot(repository, wanted):
+    found = repository.snapshots()
+    matching = found[-1:] if wanted == "latest" else [s for s in found if s[0].startswith(wanted)]
+    if len(matching) != 1:
+        raise SystemExit(f"bale_read: {len(matching)} snapshots match {wanted}")
+    return matching[0][1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Read a Bale repository without Bale.")
+    parser.add_argument("repository")
+    secret = parser.add_mutually_exclusive_group(required=True)
+    secret.add_argument("--password-file")
+    secret.add_argument("--key-file")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list")
+    restore = commands.add_parser("restore")
+    restore.add_argument("snapshot")
+    restore.add_argument("target")
+    arguments = parser.parse_args()
+    try:
+        repository = Repository(arguments.repository, read_secrets(arguments))
+        if arguments.command == "list":
+            list_snapshots(repository)
+            return 3 if repository.damage else 0
+        snapshot = find_snapshot(repository, arguments.snapshot)
+        repository.load_index()
+        run = Restore(repository, arguments.target)
+        run.run(repository.catalog(snapshot))
+        return 3 if run.problems or repository.damage else 0
+    except (Damaged, Newer, OSError) as error:
+        print(f"bale_read: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
