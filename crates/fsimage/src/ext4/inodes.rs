@@ -222,7 +222,11 @@ impl<'a> RawInode<'a> {
             return Ok(Layout::Kernel(KERNEL_ENCRYPTED));
         }
         if self.is_inline() {
-            return self.inline_content(sb, size).map(Layout::Inline);
+            return match self.inline_content(sb, size)? {
+                Some(content) => Ok(Layout::Inline(content)),
+                None if kind == FileKind::Regular => Ok(Layout::Mapped),
+                None => Err(Damage::InlineData),
+            };
         }
         match kind {
             FileKind::Symlink if self.is_fast_symlink(sb, size) => {
@@ -306,21 +310,25 @@ impl<'a> RawInode<'a> {
         }
     }
 
-    /// First 60 bytes from the block map, the rest from the xattr `system.data`.
-    fn inline_content(&self, sb: &Superblock, size: u64) -> Result<Vec<u8>, Damage> {
+    /// First 60 bytes from the block map, the rest from the xattr `system.data`. `None` for a file that is longer than
+    /// its all-zero inline data: mke2fs makes a file that is one large hole like this, and it is mapped to nothing.
+    fn inline_content(&self, sb: &Superblock, size: u64) -> Result<Option<Vec<u8>>, Damage> {
         if !sb.incompat(INCOMPAT_INLINE_DATA) {
             return Err(Damage::InlineData);
         }
         let mut content = self.block_map().to_vec();
         if size > BLOCK_MAP_BYTES as u64 {
-            content.extend_from_slice(xattr::inline_data(self)?.ok_or(Damage::InlineData)?);
+            content.extend_from_slice(xattr::inline_data(self)?.unwrap_or(&[]));
         }
-        let size = usize::try_from(size)
+        match usize::try_from(size)
             .ok()
             .filter(|size| *size <= content.len())
-            .ok_or(Damage::InlineData)?;
-        content.truncate(size);
-        Ok(content)
+        {
+            Some(size) => content.truncate(size),
+            None if content.iter().all(|byte| *byte == 0) => return Ok(None),
+            None => return Err(Damage::InlineData),
+        }
+        Ok(Some(content))
     }
 
     fn device_numbers(&self) -> (u32, u32) {
