@@ -7,7 +7,7 @@ use std::path::Path;
 use bale_fsimage::ext4::{Ext4, Ext4Error, JournalDamage};
 use rustix::fs::{XattrFlags, lsetxattr};
 
-use crate::compare::{Fields, assert_same};
+use crate::compare::assert_same;
 use crate::fixture::pattern;
 use crate::image::{Image, can_run, run};
 use crate::scan::scan;
@@ -87,7 +87,7 @@ fn same_after_replay(image: &Image) {
     let for_kernel = image.copy();
     let fs = Ext4::open_replayed(image.source()).unwrap();
     assert!(!fs.needs_recovery().unwrap());
-    assert_same(&scan(fs), &for_kernel.mount("noatime").path, Fields::All);
+    assert_same(&scan(fs), &for_kernel.mount("noatime").path);
 }
 
 macro_rules! replays_as_the_kernel_does {
@@ -162,7 +162,8 @@ fn crafted_transactions_of_every_version_replay_as_the_kernel_does() {
     }
 }
 
-/// Whatever single byte of the log is wrong: we refuse, or show exactly what the kernel shows.
+/// Whatever single byte of the log is wrong: we refuse, or show exactly what the kernel shows; where only the kernel
+/// refuses, the damage lies in a block that a later transaction replaced, and we show what an intact log shows.
 #[test]
 fn damaged_journals_are_never_silently_stale() {
     if !can_run("damaged_journals_are_never_silently_stale", &PROGRAMS) {
@@ -185,6 +186,7 @@ fn damaged_journals_are_never_silently_stale() {
     }
     run("mv", &[&format!("{}.dirty", image.name()), image.name()]);
     let (mut refused, mut replayed) = (0, 0);
+    let intact = scan(Ext4::open_replayed(image.source()).unwrap());
     let whole = fs::read(&image.path).unwrap();
     let magics = (0..whole.len())
         .step_by(1024)
@@ -203,8 +205,12 @@ fn damaged_journals_are_never_silently_stale() {
             Ok(fs) => {
                 replayed += 1;
                 let ours = scan(fs);
-                if let Ok(mount) = copy.copy().try_mount("noatime") {
-                    assert_same(&ours, &mount.path, Fields::All);
+                match copy.copy().try_mount("noatime") {
+                    Ok(mount) => assert_same(&ours, &mount.path),
+                    Err(_) => assert!(
+                        ours.paths == intact.paths && ours.problems.is_empty(),
+                        "byte {at}"
+                    ),
                 }
             }
         }

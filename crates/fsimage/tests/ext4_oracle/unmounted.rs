@@ -5,7 +5,7 @@ use std::path::Path;
 use bale_fsimage::FileKind;
 use bale_fsimage::ext4::{Ext4, Ext4Error};
 
-use crate::compare::{Fields, assert_same};
+use crate::compare::assert_same;
 use crate::fixture::{Scale, populate};
 use crate::image::{Image, can_run, run};
 use crate::scan::{Scan, scan};
@@ -136,7 +136,7 @@ fn inline_file_that_is_one_hole_reads_as_the_kernel_reads_it() {
         &format!("-t ext4 -O inline_data -d {}", tree.path().display()),
     );
     let seen = scan(Ext4::open(image.source()).unwrap());
-    assert_same(&seen, &image.mount("ro,noload").path, Fields::All);
+    assert_same(&seen, &image.mount("ro,noload").path);
 }
 
 /// The kernel writes quota files only if it knows their format; mounting read-only needs no such thing.
@@ -144,7 +144,7 @@ fn inline_file_that_is_one_hole_reads_as_the_kernel_reads_it() {
 fn quota_inodes_are_no_files() {
     let mke2fs = "-t ext4 -O quota,project -E quotatype=usrquota:grpquota:prjquota";
     copied_tree_reads_back("quota_inodes_are_no_files", mke2fs, |image, seen| {
-        assert_same(seen, &image.mount("ro,noload").path, Fields::All);
+        assert_same(seen, &image.mount("ro,noload").path);
         run(
             "debugfs",
             &[
