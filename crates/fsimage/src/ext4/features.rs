@@ -13,6 +13,7 @@ pub struct Features {
 
 pub(super) const COMPAT_HAS_JOURNAL: u32 = 0x4;
 pub(super) const COMPAT_SPARSE_SUPER2: u32 = 0x200;
+pub(super) const COMPAT_ORPHAN_FILE: u32 = 0x1000;
 
 pub(super) const INCOMPAT_FILETYPE: u32 = 0x2;
 pub(super) const INCOMPAT_RECOVER: u32 = 0x4;
@@ -46,6 +47,8 @@ const INCOMPAT_SUPPORTED: u32 = INCOMPAT_FILETYPE
 pub(super) const RO_SPARSE_SUPER: u32 = 0x1;
 pub(super) const RO_HUGE_FILE: u32 = 0x8;
 pub(super) const RO_GDT_CSUM: u32 = 0x10;
+pub(super) const RO_HAS_SNAPSHOT: u32 = 0x80;
+pub(super) const RO_QUOTA: u32 = 0x100;
 pub(super) const RO_BIGALLOC: u32 = 0x200;
 pub(super) const RO_METADATA_CSUM: u32 = 0x400;
 pub(super) const RO_PROJECT: u32 = 0x2000;

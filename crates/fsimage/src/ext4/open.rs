@@ -41,13 +41,35 @@ impl Ext4 {
 
     /// Opens a file system as the kernel would after replaying its journal. Nothing is written.
     pub fn open_replayed(source: Arc<dyn ByteSource>) -> Result<Ext4, Ext4Error> {
-        match replay(source.clone())? {
+        match Ext4::replay(source.clone())? {
             None => Ext4::open(source),
             Some(replayed) => Ok(Ext4 {
                 replayed: true,
                 ..Ext4::open(Arc::new(replayed))?
             }),
         }
+    }
+
+    /// The device as it would be after replaying the journal; `None` if there is nothing to replay.
+    pub fn replay(source: Arc<dyn ByteSource>) -> Result<Option<Replayed>, Ext4Error> {
+        let fs = Ext4::open(source.clone())?;
+        if !fs.needs_recovery()? {
+            return Ok(None);
+        }
+        let (superblock, extents) = journal_of(&fs)?;
+        let block_bytes = fs.superblock.block_bytes;
+        if superblock.start == 0 {
+            return Ok(Some(Replayed::new(source, block_bytes, Vec::new())));
+        }
+        let log = Log {
+            source: source.as_ref(),
+            superblock,
+            block_bytes,
+            blocks_count: fs.superblock.blocks_count,
+            extents: &extents,
+        };
+        let patches = log.replay()?;
+        Ok(Some(Replayed::new(source, block_bytes, patches)))
     }
 
     /// Whether committed changes are still in the journal only.
@@ -66,28 +88,6 @@ impl Ext4 {
     fn has_journal(&self) -> bool {
         self.superblock.features.compat & COMPAT_HAS_JOURNAL != 0
     }
-}
-
-/// The view after replay; `None` if there is nothing to replay.
-fn replay(source: Arc<dyn ByteSource>) -> Result<Option<Replayed>, Ext4Error> {
-    let fs = Ext4::open(source.clone())?;
-    if !fs.needs_recovery()? {
-        return Ok(None);
-    }
-    let (superblock, extents) = journal_of(&fs)?;
-    let block_bytes = fs.superblock.block_bytes;
-    if superblock.start == 0 {
-        return Ok(Some(Replayed::new(source, block_bytes, Vec::new())));
-    }
-    let log = Log {
-        source: source.as_ref(),
-        superblock,
-        block_bytes,
-        blocks_count: fs.superblock.blocks_count,
-        extents: &extents,
-    };
-    let patches = log.replay()?;
-    Ok(Some(Replayed::new(source, block_bytes, patches)))
 }
 
 /// The journal's superblock and where the journal lies.

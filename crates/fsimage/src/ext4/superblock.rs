@@ -260,8 +260,7 @@ fn decode(bytes: &[u8; SUPERBLOCK_BYTES], features: Features) -> Result<Superblo
         cluster_ratio_log: cluster_ratio_log(bytes, features)?,
         first_meta_bg: u32_at(bytes, 260),
         backup_groups: [u32_at(bytes, 588), u32_at(bytes, 592)],
-        // Two quota files, project quota, the snapshot file of a feature long gone, the orphan file; 0 where there is none.
-        special_inodes: [576, 580, 620, 384, 640].map(|offset| u32_at(bytes, offset)),
+        special_inodes: special_inodes(bytes, features),
     })
 }
 
@@ -273,6 +272,30 @@ fn block_bytes(log: u32) -> Result<u32, Ext4Error> {
         });
     }
     Ok(1024 << log)
+}
+
+/// Two quota files, project quota, the snapshot file of a feature long gone, the orphan file; 0 where there is none.
+/// Numbers without their feature mean nothing and must not hide a file.
+fn special_inodes(bytes: &[u8], features: Features) -> [u32; 5] {
+    let with = |bit: u32, offset: usize| {
+        if features.ro_compat & bit != 0 {
+            u32_at(bytes, offset)
+        } else {
+            0
+        }
+    };
+    let orphan_file = if features.compat & COMPAT_ORPHAN_FILE != 0 {
+        u32_at(bytes, 640)
+    } else {
+        0
+    };
+    [
+        with(RO_QUOTA, 576),
+        with(RO_QUOTA, 580),
+        with(RO_QUOTA, 620),
+        with(RO_HAS_SNAPSHOT, 384),
+        orphan_file,
+    ]
 }
 
 fn cluster_ratio_log(bytes: &[u8], features: Features) -> Result<u32, Ext4Error> {

@@ -118,6 +118,20 @@ impl Image {
         Image { dir, path }
     }
 
+    /// A copy at a moment when nothing was being written to the image: two copies in a row are equal.
+    pub fn still_copy(&self) -> Image {
+        for _ in 0..50 {
+            let (first, second) = (self.copy(), self.copy());
+            if try_run("cmp", &["-s", first.name(), second.name()])
+                .status
+                .success()
+            {
+                return first;
+            }
+        }
+        panic!("the image never came to rest");
+    }
+
     pub fn source(&self) -> Arc<dyn ByteSource> {
         Arc::new(std::fs::File::open(&self.path).unwrap())
     }
