@@ -269,3 +269,113 @@ fn check_index_block(dir: &DirContext, count_at: usize, bytes: &[u8]) -> Result<
         Err(Damage::Checksum(Structure::DirIndex))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::superblock::tests::valid_bytes;
+    use super::*;
+
+    const CONTEXT: DirContext = DirContext {
+        seed: 0,
+        indexed: false,
+        encrypted: false,
+    };
+
+    fn entry(inode: u32, len: u16, kind: u8, name: &[u8]) -> Vec<u8> {
+        let mut bytes = [
+            &inode.to_le_bytes()[..],
+            &len.to_le_bytes(),
+            &[name.len() as u8, kind],
+            name,
+        ]
+        .concat();
+        bytes.resize(len.into(), 0);
+        bytes
+    }
+
+    fn names(block: &[u8]) -> (Vec<(u64, Vec<u8>)>, Result<DirBlock, Damage>) {
+        let sb = Superblock::parse(&valid_bytes()).unwrap();
+        let mut names = Vec::new();
+        let parsed = parse_block(&sb, &CONTEXT, 0, block, &mut |entry| {
+            names.push((entry.inode, entry.name.to_vec()))
+        });
+        (names, parsed)
+    }
+
+    #[test]
+    fn names_come_out_and_dots_do_not() {
+        let rest = entry(14, 1024 - 12 - 12 - 16 - 12, 2, b"last");
+        let entries = [
+            entry(12, 12, 2, b"."),
+            entry(2, 12, 2, b".."),
+            entry(0, 16, 1, b"deleted"),
+            entry(13, 12, 1, b"a"),
+        ];
+        let (found, parsed) = names(&[entries.concat(), rest].concat());
+        assert_eq!(found, [(13, b"a".to_vec()), (14, b"last".to_vec())]);
+        assert_eq!(
+            parsed,
+            Ok(DirBlock {
+                names_count: 2,
+                parent: Some(2)
+            })
+        );
+    }
+
+    #[test]
+    fn malformed_entries_end_the_block_with_their_place() {
+        let good = entry(13, 12, 1, b"a");
+        for bad in [
+            entry(14, 1016, 1, b"b"),
+            entry(14, 13, 1, b"b"),
+            vec![1; 1012],
+            vec![0; 1012],
+        ] {
+            let mut block = [good.clone(), bad].concat();
+            block.resize(1024, 0);
+            let (found, parsed) = names(&block);
+            assert_eq!((found.len(), parsed), (1, Err(Damage::DirEntry(12))));
+        }
+    }
+
+    #[test]
+    fn impossible_names_and_inodes_are_damage() {
+        for name in [&b""[..], b"a/b", b"a\0b", b"/"] {
+            assert_eq!(
+                names(&entry(13, 1024, 1, name)).1,
+                Err(Damage::DirName(0)),
+                "{name:?}"
+            );
+        }
+        assert_eq!(
+            names(&entry(65, 1024, 1, b"a")).1,
+            Err(Damage::InodeOutside(65))
+        );
+    }
+
+    #[test]
+    fn encrypted_blocks_and_blocks_of_wrong_length_are_refused() {
+        let sb = Superblock::parse(&valid_bytes()).unwrap();
+        let encrypted = DirContext {
+            encrypted: true,
+            ..CONTEXT
+        };
+        assert_eq!(
+            parse_block(&sb, &encrypted, 0, &[0; 1024], &mut |_| {}),
+            Err(Damage::Encrypted)
+        );
+        assert_eq!(
+            parse_block(&sb, &CONTEXT, 0, &[0; 512], &mut |_| {}),
+            Err(Damage::Size(512))
+        );
+    }
+
+    #[test]
+    fn entries_of_64_kib_blocks_have_lengths_of_18_bits() {
+        assert_eq!(
+            [0, 65535, 65532, 8].map(|stored| entry_len(stored, 65536)),
+            [65536, 65536, 65532, 8]
+        );
+        assert_eq!(entry_len(65532, 4096), 65532);
+    }
+}

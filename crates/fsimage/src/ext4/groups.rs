@@ -394,3 +394,30 @@ pub(super) fn inode_bitmap_bit(
     }
     Ok(bitmap[bit as usize / 8] & (1 << (bit % 8)) != 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_a_range_exactly_and_stay_under_the_limit() {
+        let range = ItableRange {
+            device_offset: 4096,
+            first_inode: 33,
+            inodes_count: 1000,
+            inode_bytes: 256,
+        };
+        for piece_bytes_max in [1, 256, 4096, 100_000, 256_000, 1 << 30] {
+            let mut next = (range.device_offset, range.first_inode);
+            for piece in range.pieces(piece_bytes_max) {
+                assert_eq!((piece.device_offset, piece.first_inode), next);
+                assert!(piece.len_bytes() <= piece_bytes_max.max(256) && piece.inodes_count > 0);
+                next = (
+                    piece.device_offset + piece.len_bytes(),
+                    piece.first_inode + piece.inodes_count,
+                );
+            }
+            assert_eq!(next, (4096 + range.len_bytes(), 1033));
+        }
+    }
+}

@@ -287,3 +287,116 @@ fn check_extent_header(node: &[u8], expected_depth: Option<u16>) -> Result<(usiz
     }
     Ok((entries.into(), depth))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::superblock::tests::valid_bytes;
+    use super::*;
+
+    /// A file of `size` bytes whose extent tree lies in the inode.
+    fn file(size: u32, extents: &[(u32, u16, u32)]) -> Vec<u8> {
+        let mut bytes = vec![0; 256];
+        bytes[..2].copy_from_slice(&0o100644_u16.to_le_bytes());
+        bytes[4..8].copy_from_slice(&size.to_le_bytes());
+        bytes[32..36].copy_from_slice(&FLAG_EXTENTS.to_le_bytes());
+        bytes[40..48].copy_from_slice(&[0x0A, 0xF3, extents.len() as u8, 0, 4, 0, 0, 0]);
+        for (i, (first, blocks, device)) in extents.iter().enumerate() {
+            let entry = &mut bytes[52 + 12 * i..64 + 12 * i];
+            entry[..4].copy_from_slice(&first.to_le_bytes());
+            entry[4..6].copy_from_slice(&blocks.to_le_bytes());
+            entry[8..12].copy_from_slice(&device.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn extents(inode: &[u8]) -> Result<Vec<(u64, u64, u64, bool)>, Damage> {
+        let sb = Superblock::parse(&valid_bytes()).unwrap();
+        let mut found = Vec::new();
+        walk(
+            &vec![0; 1 << 20],
+            &sb,
+            &RawInode::new(12, inode).unwrap(),
+            &mut |mapping| {
+                if let Mapping::Extent(e) = mapping {
+                    found.push((e.file_offset, e.device_offset, e.len, e.unwritten));
+                }
+                ControlFlow::Continue(())
+            },
+        )?;
+        Ok(found)
+    }
+
+    #[test]
+    fn touching_extents_are_joined_and_the_last_is_cut_at_the_end_of_the_file() {
+        let inode = file(5000, &[(0, 2, 100), (2, 1, 102), (4, 3, 200)]);
+        assert_eq!(
+            extents(&inode),
+            Ok(vec![(0, 102_400, 3072, false), (4096, 204_800, 904, false)])
+        );
+    }
+
+    #[test]
+    fn unwritten_extents_say_so_and_are_not_joined_with_written_ones() {
+        let inode = file(4096, &[(0, 2, 100), (2, 0x8002, 102)]);
+        assert_eq!(
+            extents(&inode),
+            Ok(vec![(0, 102_400, 2048, false), (2048, 104_448, 2048, true)])
+        );
+        let longest = file(u32::MAX, &[(0, 0x8000, 100)]);
+        assert_eq!(extents(&longest), Err(Damage::BlockOutside(100)));
+    }
+
+    #[test]
+    fn extents_beyond_the_end_of_the_file_are_not_content() {
+        assert_eq!(
+            extents(&file(1000, &[(0, 1, 100), (1, 5, 101)])),
+            Ok(vec![(0, 102_400, 1000, false)])
+        );
+        assert_eq!(extents(&file(0, &[(0, 5, 100)])), Ok(vec![]));
+    }
+
+    #[test]
+    fn disorder_overlap_emptiness_and_foreign_blocks_are_damage() {
+        assert_eq!(
+            extents(&file(9000, &[(4, 1, 100), (0, 1, 101)])),
+            Err(Damage::ExtentOrder(0))
+        );
+        assert_eq!(
+            extents(&file(9000, &[(0, 3, 100), (2, 1, 110)])),
+            Err(Damage::ExtentOrder(2))
+        );
+        assert_eq!(
+            extents(&file(9000, &[(0, 0, 100)])),
+            Err(Damage::ExtentOrder(0))
+        );
+        assert_eq!(
+            extents(&file(9000, &[(0, 1, 1024)])),
+            Err(Damage::BlockOutside(1024))
+        );
+        assert_eq!(
+            extents(&file(9000, &[(0, 2, 1023)])),
+            Err(Damage::BlockOutside(1023))
+        );
+        assert_eq!(
+            extents(&file(9000, &[(0, 1, 0)])),
+            Err(Damage::BlockOutside(0))
+        );
+    }
+
+    #[test]
+    fn a_visitor_can_end_the_walk() {
+        let sb = Superblock::parse(&valid_bytes()).unwrap();
+        let inode = file(9000, &[(0, 1, 100), (2, 1, 110), (4, 1, 120)]);
+        let mut seen = 0;
+        let walked = walk(
+            &vec![0; 1 << 20],
+            &sb,
+            &RawInode::new(12, &inode).unwrap(),
+            &mut |_| {
+                seen += 1;
+                ControlFlow::Break(())
+            },
+        );
+        assert_eq!((walked, seen), (Ok(()), 1));
+    }
+}

@@ -159,3 +159,66 @@ pub(super) fn check_len(len_bytes: u64) -> Result<(), Damage> {
         Err(Damage::XattrSize(len_bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One entry named `user.a` with `value_len` bytes at `value_offset`, in a region of 64 bytes.
+    fn region(value_offset: u16, value_len: u32) -> Vec<u8> {
+        let mut bytes = vec![1, 1];
+        bytes.extend_from_slice(&value_offset.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&value_len.to_le_bytes());
+        bytes.extend_from_slice(&[0, 0, 0, 0, b'a']);
+        bytes.resize(60, 0);
+        bytes.extend_from_slice(b"tail");
+        bytes
+    }
+
+    fn entries(region: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Damage> {
+        let mut found = Vec::new();
+        parse(region, 0, &mut |entry| {
+            if let Value::Here(value) = entry.value {
+                found.push((full_name(&entry).unwrap(), value.to_vec()));
+            }
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn values_inside_the_region_are_found() {
+        assert_eq!(
+            entries(&region(60, 4)),
+            Ok(vec![(b"user.a".to_vec(), b"tail".to_vec())])
+        );
+        assert_eq!(
+            entries(&region(0, 0)),
+            Ok(vec![(b"user.a".to_vec(), vec![])])
+        );
+    }
+
+    #[test]
+    fn values_outside_the_region_or_over_entries_are_damage() {
+        for (offset, len) in [
+            (60, 5),
+            (64, 1),
+            (0, 4),
+            (19, 4),
+            (u16::MAX, 4),
+            (60, u32::MAX),
+        ] {
+            assert_eq!(
+                entries(&region(offset, len)),
+                Err(Damage::XattrEntry),
+                "{offset} {len}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_list_without_end_is_damage() {
+        assert_eq!(entries(&region(60, 4)[..20]), Err(Damage::XattrEntry));
+        assert_eq!(entries(&[]), Err(Damage::XattrEntry));
+    }
+}

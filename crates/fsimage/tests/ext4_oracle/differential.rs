@@ -1,6 +1,6 @@
 //! One test per feature set: make, fill, unmount, read with both, compare everything.
 
-use bale_fsimage::ext4::Ext4;
+use bale_fsimage::ext4::{Ext4, RawInode};
 
 use crate::compare::assert_same;
 use crate::fixture::{FULL, Scale, USUAL, populate};
@@ -119,4 +119,32 @@ fn directory_with_too_many_subdirectories_has_link_count_one() {
     let seen = scan(Ext4::open(image.source()).unwrap());
     assert_eq!(seen.at("").inode.nlink, 1);
     assert_same(&seen, &image.mount("ro,noload").path);
+}
+
+/// What the verification of a live backup rests on: reading moves only the access time, everything else shows.
+#[test]
+fn raw_inodes_tell_reading_from_changing() {
+    if !can_run("raw_inodes_tell_reading_from_changing", &PROGRAMS) {
+        return;
+    }
+    let image = Image::make(32, "-t ext4");
+    let mount = image.mount("strictatime");
+    let path = mount.path.join("file");
+    std::fs::write(&path, "before").unwrap();
+    mount.barrier();
+    let fs = Ext4::open(image.source()).unwrap();
+    let number = scan(fs.clone()).at("file").inode.number;
+    let bytes = || {
+        mount.barrier();
+        fs.read_inode_bytes(number).unwrap()
+    };
+    let raw = |bytes| RawInode::new(number, bytes).unwrap();
+    let before = bytes();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::fs::read(&path).unwrap();
+    let read = bytes();
+    assert_ne!(before, read);
+    assert!(raw(&before).same_except_atime(&raw(&read)));
+    std::fs::write(&path, "behind").unwrap();
+    assert!(!raw(&read).same_except_atime(&raw(&bytes())));
 }

@@ -87,6 +87,11 @@ fn replays_as_the_kernel_does(test: &str, mke2fs: &str, options: &str) {
             Ext4::open(copy.source()).unwrap().needs_recovery().unwrap(),
             "it was mounted"
         );
+        replaced_blocks += Ext4::replay(copy.source())
+            .unwrap()
+            .unwrap()
+            .replaced()
+            .count();
         same_after_replay(&copy);
     }
     assert!(
@@ -122,6 +127,40 @@ replays_as_the_kernel_does! {
     with_data_in_the_journal_without_checksums: "-t ext4 -J size=16 -O ^metadata_csum", "noatime,data=journal";
     ext3: "-t ext3 -b 1024", "noatime";
     with_an_orphan_file: "-t ext4 -O orphan_file", "noatime";
+}
+
+/// A log of 1024 blocks and 50 copies of it: in some of them the log begins near its end and goes on at its start.
+#[test]
+fn logs_that_go_round_their_end_replay_as_the_kernel_does() {
+    if !can_run(
+        "logs_that_go_round_their_end_replay_as_the_kernel_does",
+        &PROGRAMS,
+    ) {
+        return;
+    }
+    let image = Image::make(16, "-t ext4 -b 1024 -J size=1");
+    let mut copies = Vec::new();
+    {
+        let mount = image.mount("noatime");
+        for round in 0..50 {
+            for i in 0..20 {
+                let dir = mount.path.join(format!("{round}-{i}"));
+                fs::create_dir(&dir).unwrap();
+                fs::write(dir.join("file"), pattern(round, 300)).unwrap();
+            }
+            if round > 3 {
+                (0..20).for_each(|i| {
+                    fs::remove_dir_all(mount.path.join(format!("{}-{i}", round - 3))).unwrap()
+                });
+            }
+            fs::File::open(mount.path.join(format!("{round}-0/file")))
+                .unwrap()
+                .sync_all()
+                .unwrap();
+            copies.push(image.still_copy());
+        }
+    }
+    copies.iter().for_each(same_after_replay);
 }
 
 /// Transactions written by debugfs, which can also write the checksums of version 2 that no current kernel writes.

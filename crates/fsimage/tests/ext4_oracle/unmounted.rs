@@ -289,6 +289,77 @@ fn damaged_superblock_is_replaced_by_a_backup() {
 }
 
 #[test]
+fn verity_files_are_left_to_the_kernel() {
+    if !can_run(
+        "verity_files_are_left_to_the_kernel",
+        &["mke2fs", "debugfs"],
+    ) {
+        return;
+    }
+    let tree = tempfile::tempdir().unwrap();
+    std::fs::write(tree.path().join("file"), "content").unwrap();
+    let image = Image::make(
+        16,
+        &format!("-t ext4 -O verity -d {}", tree.path().display()),
+    );
+    run(
+        "debugfs",
+        &[
+            "-w",
+            "-R",
+            "set_inode_field /file flags 0x180000",
+            image.name(),
+        ],
+    );
+    let seen = scan(Ext4::open(image.source()).unwrap());
+    assert!(matches!(
+        seen.at("file").inode.layout,
+        bale_fsimage::Layout::Kernel(_)
+    ));
+}
+
+#[test]
+fn inode_bitmap_tells_files_from_leftovers() {
+    if !can_run(
+        "inode_bitmap_tells_files_from_leftovers",
+        &["mke2fs", "mount"],
+    ) {
+        return;
+    }
+    for mke2fs in [
+        "-t ext4",
+        "-t ext4 -O ^64bit",
+        "-t ext2",
+        "-t ext4 -b 1024 -O meta_bg,^resize_inode",
+    ] {
+        let image = Image::make(32, mke2fs);
+        {
+            let mount = image.mount("noatime");
+            (0..50).for_each(|i| std::fs::write(mount.path.join(i.to_string()), "x").unwrap());
+            (0..50)
+                .step_by(2)
+                .for_each(|i| std::fs::remove_file(mount.path.join(i.to_string())).unwrap());
+        }
+        let seen = scan(Ext4::open(image.source()).unwrap());
+        let last = seen.inodes.keys().max().copied().unwrap();
+        for number in 11..=last {
+            let used = seen.inodes.contains_key(&number);
+            assert_eq!(
+                seen.fs.inode_is_allocated(number).unwrap(),
+                used,
+                "{mke2fs} {number}"
+            );
+        }
+        let count = u64::from(seen.fs.superblock().inodes_count);
+        assert!(!seen.fs.inode_is_allocated(count).unwrap());
+        assert!(
+            seen.fs.inode_is_allocated(count + 1).is_err()
+                && seen.fs.inode_is_allocated(0).is_err()
+        );
+    }
+}
+
+#[test]
 fn truncated_image_is_refused() {
     if !can_run("truncated_image_is_refused", &["mke2fs"]) {
         return;
