@@ -129,16 +129,18 @@ impl Ext4 {
     pub fn read_content(&self, raw: &RawInode<'_>, bytes_max: u64) -> Result<Vec<u8>, Ext4Error> {
         let at_inode = Ext4Error::inode(raw.number());
         let inode = self.decode_inode(raw)?;
-        if let Layout::Inline(content) = inode.layout {
-            return Ok(content);
-        }
         if raw.is_encrypted() {
             return Err(at_inode(Damage::Encrypted));
         }
         let len = usize::try_from(inode.size)
             .ok()
             .filter(|_| inode.size <= bytes_max);
-        let mut content = vec![0; len.ok_or_else(|| at_inode(Damage::TooLong(inode.size)))?];
+        let len = len.ok_or_else(|| at_inode(Damage::TooLong(inode.size)))?;
+        if let Layout::Inline(mut content) = inode.layout {
+            content.resize(len, 0);
+            return Ok(content);
+        }
+        let mut content = vec![0; len];
         for extent in self
             .extents(raw)?
             .into_iter()

@@ -293,7 +293,9 @@ mod tests {
         bytes
     }
 
-    fn names(block: &[u8]) -> (Vec<(u64, Vec<u8>)>, Result<DirBlock, Damage>) {
+    type Names = Vec<(u64, Vec<u8>)>;
+
+    fn names(block: &[u8]) -> (Names, Result<DirBlock, Damage>) {
         let sb = Superblock::parse(&valid_bytes()).unwrap();
         let mut names = Vec::new();
         let parsed = parse_block(&sb, &CONTEXT, 0, block, &mut |entry| {

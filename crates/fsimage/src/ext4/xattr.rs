@@ -176,7 +176,9 @@ mod tests {
         bytes
     }
 
-    fn entries(region: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Damage> {
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn entries(region: &[u8]) -> Result<Pairs, Damage> {
         let mut found = Vec::new();
         parse(region, 0, &mut |entry| {
             if let Value::Here(value) = entry.value {

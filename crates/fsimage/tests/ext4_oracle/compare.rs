@@ -182,7 +182,8 @@ fn assert_same_content(scan: &Scan, seen: &Seen, full: &Path, metadata: &Metadat
         .collect();
     let mut at = 0;
     while let Ok(start) = seek(&file, SeekFrom::Data(at)) {
-        let end = seek(&file, SeekFrom::Hole(start)).unwrap();
+        // The kernel finds no hole behind inline data, not even the one at the end.
+        let end = seek(&file, SeekFrom::Hole(start)).unwrap_or(metadata.size());
         ranges.push((start, end.min(metadata.size()) - start));
         at = end;
     }

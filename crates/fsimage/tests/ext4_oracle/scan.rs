@@ -226,7 +226,9 @@ impl Seen {
     pub fn content(&self, fs: &Ext4, extents: &[MappedExtent], offset: u64, len: usize) -> Vec<u8> {
         let mut content = vec![0; len];
         if let Layout::Inline(inline) = &self.inode.layout {
-            content.copy_from_slice(&inline[offset as usize..offset as usize + len]);
+            let stored = inline.get(offset as usize..).unwrap_or(&[]);
+            let stored = &stored[..stored.len().min(len)];
+            content[..stored.len()].copy_from_slice(stored);
             return content;
         }
         let end = offset + len as u64;
