@@ -15,7 +15,7 @@ fn kernel_and_reader_agree(mkfs_arguments: &str, can: Abilities) {
     if !can_run(&TOOLS) {
         return;
     }
-    let image = Image::make(512, mkfs_arguments);
+    let image = Image::make(2048, mkfs_arguments);
     let mounted = image.mount();
     populate(&mounted.path(), can);
     mounted.barrier();
@@ -60,5 +60,5 @@ agree! {
     large_extent_counts: "-i nrext64=1";
     no_sparse_inodes: "-i sparse=0";
     sectors_of_4_kib: "-s size=4096";
-    striped: "-d su=64k,sw=4 -l su=64k";
+    striped: "-d su=64k,sw=4 -l su=256k,size=80m";
 }
