@@ -5,10 +5,12 @@
 mod xfs_image;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags,
+};
 use xfs_image::seen::{assert_same, by_kernel, by_reader};
 use xfs_image::{Image, Random, can_run, join};
 
@@ -24,14 +26,21 @@ fn operate(root: &Path, random: &mut Random) -> std::io::Result<()> {
     match random.below(22) {
         0 => fs::create_dir(&path)?,
         1 => fs::create_dir_all(path.join("inner").join("most"))?,
-        2..=4 => fs::write(&path, random_bytes(random, 20_000))?,
+        2..=4 => writable(true)
+            .truncate(true)
+            .open(&path)?
+            .write_all_at(&random_bytes(random, 20_000), 0)?,
         5..=7 => {
-            let file = File::options().write(true).create(true).truncate(false).open(&path)?;
+            let file = writable(true).open(&path)?;
             for _ in 0..1 + random.below(30) {
-                file.write_all_at(&random_bytes(random, 3000), random.below(1 << (8 + random.below(20))))?;
+                let magnitude = 8 + random.below(20);
+                let offset = random.below(1 << magnitude);
+                file.write_all_at(&random_bytes(random, 3000), offset)?;
             }
         }
-        8 => File::options().write(true).open(&path)?.set_len(random.below(200_000))?,
+        8 => writable(false)
+            .open(&path)?
+            .set_len(random.below(200_000))?,
         9 => allocate(&path, random)?,
         10 => fs::remove_file(&path)?,
         11 => fs::remove_dir_all(&path)?,
@@ -39,38 +48,79 @@ fn operate(root: &Path, random: &mut Random) -> std::io::Result<()> {
         13 => fs::hard_link(&path, any_path(root, random))?,
         14 => symlink("s".repeat(1 + random.below(1000) as usize), &path)?,
         15 | 16 => {
-            let name = format!("user.{}{}", random.below(30), "n".repeat(random.below(3) as usize * 60));
-            let value = random_bytes(random, 1 << (1 + random.below(15)));
+            let name = format!(
+                "user.{}{}",
+                random.below(30),
+                "n".repeat(random.below(3) as usize * 60)
+            );
+            let magnitude = 1 + random.below(15);
+            let value = random_bytes(random, 1 << magnitude);
             rustix::fs::lsetxattr(&path, name, &value, XattrFlags::empty())?;
         }
         17 => rustix::fs::lremovexattr(&path, format!("user.{}", random.below(30)))?,
         18 => {
-            fs::set_permissions(&path, fs::Permissions::from_mode(random.below(0o10000) as u32))?;
-            std::os::unix::fs::lchown(&path, Some(random.next() as u32 / 2), Some(random.next() as u32 / 2))?;
+            fs::set_permissions(
+                &path,
+                fs::Permissions::from_mode(random.below(0o10000) as u32),
+            )?;
+            std::os::unix::fs::lchown(
+                &path,
+                Some(random.next() as u32 / 2),
+                Some(random.next() as u32 / 2),
+            )?;
         }
         19 => {
-            let time = Timespec { tv_sec: random.below(1 << 34) as i64 - (1 << 31), tv_nsec: random.below(1_000_000_000) as i64 };
-            let times = Timestamps { last_access: time, last_modification: time };
+            let time = Timespec {
+                tv_sec: random.below(1 << 34) as i64 - (1 << 31),
+                tv_nsec: random.below(1_000_000_000) as i64,
+            };
+            let times = Timestamps {
+                last_access: time,
+                last_modification: time,
+            };
             rustix::fs::utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         20 => many_names(&path, random)?,
         _ => {
-            let kind = [FileType::Fifo, FileType::CharacterDevice, FileType::Socket][random.below(3) as usize];
+            let kind = [FileType::Fifo, FileType::CharacterDevice, FileType::Socket]
+                [random.below(3) as usize];
             rustix::fs::mknodat(CWD, &path, kind, Mode::RUSR, random.below(1 << 20))?;
         }
     }
     Ok(())
 }
 
+/// Opens for writing, but does not wait for a reader where the path is a pipe.
+fn writable(create: bool) -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options
+        .write(true)
+        .create(create)
+        .truncate(false)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32);
+    options
+}
+
+/// A path whose parent exists; the path itself may.
 fn any_path(root: &Path, random: &mut Random) -> PathBuf {
     let mut path = root.to_path_buf();
-    for _ in 0..=random.below(3) {
-        let number = random.below(NAMES);
-        // Some names are long and no UTF-8, so that directories leave their inodes early.
-        let name = [&[b'a' + number as u8; 1][..], &[0xf0 + number as u8; 120]][usize::from(number >= 8)];
-        path = join(&path, name);
+    for _ in 0..3 {
+        let child = join(&path, &any_name(random));
+        let goes_on =
+            fs::symlink_metadata(&child).is_ok_and(|child| child.is_dir()) && random.below(4) > 0;
+        if !goes_on {
+            return child;
+        }
+        path = child;
     }
-    path
+    join(&path, &any_name(random))
+}
+
+/// Some names are long and no UTF-8, so that directories leave their inodes early.
+fn any_name(random: &mut Random) -> Vec<u8> {
+    let number = random.below(NAMES) as u8;
+    let (byte, len) = if number < 8 { (b'a', 1) } else { (0xf0, 120) };
+    vec![byte + number; len]
 }
 
 fn random_bytes(random: &mut Random, len_max: u64) -> Vec<u8> {
@@ -79,7 +129,7 @@ fn random_bytes(random: &mut Random, len_max: u64) -> Vec<u8> {
 }
 
 fn allocate(path: &Path, random: &mut Random) -> std::io::Result<()> {
-    let file = File::options().write(true).open(path)?;
+    let file = writable(false).open(path)?;
     let modes = [
         FallocateFlags::empty(),
         FallocateFlags::KEEP_SIZE,
@@ -91,9 +141,14 @@ fn allocate(path: &Path, random: &mut Random) -> std::io::Result<()> {
     ];
     for _ in 0..1 + random.below(10) {
         let mode = modes[random.below(modes.len() as u64) as usize];
-        rustix::fs::fallocate(&file, mode, random.below(50) * 4096, (1 + random.below(20)) * 4096)?;
+        rustix::fs::fallocate(
+            &file,
+            mode,
+            random.below(50) * 4096,
+            (1 + random.below(20)) * 4096,
+        )?;
     }
-    let copy = File::options().write(true).create(true).truncate(false).open(path.with_extension("copy"))?;
+    let copy = writable(true).open(path.with_extension("copy"))?;
     rustix::fs::ioctl_ficlone(&copy, &file)?;
     Ok(())
 }
@@ -136,10 +191,17 @@ fn histories_agree(mkfs_arguments: &str, seed: u64) {
         let context = format!("history {history} of seed {seed}, {mkfs_arguments}");
         assert_same(&by_kernel(&mounted.path()), &by_reader(&source), &context);
     }
-    assert!(done > HISTORIES * OPERATIONS / 4, "too few of the operations succeeded: {done}");
+    assert!(
+        done > HISTORIES * OPERATIONS / 4,
+        "too few of the operations succeeded: {done}"
+    );
     let last = by_kernel(&mounted.path());
     mounted.unmount();
-    assert_same(&last, &by_reader(&image.open()), &format!("unmounted, {mkfs_arguments}"));
+    assert_same(
+        &last,
+        &by_reader(&image.open()),
+        &format!("unmounted, {mkfs_arguments}"),
+    );
 }
 
 #[test]

@@ -7,8 +7,14 @@ use xfs_image::fixture::{Abilities, populate};
 use xfs_image::seen::{assert_same, by_kernel, by_reader};
 use xfs_image::{Image, can_run};
 
-const TOOLS: [&str; 7] = ["mkfs.xfs", "mount", "fsfreeze", "setfacl", "cp", "xfs_io", "xfs_db"];
-const ORDINARY: Abilities = Abilities { reflink: true, bigtime: true, names: 3000 };
+const TOOLS: [&str; 7] = [
+    "mkfs.xfs", "mount", "fsfreeze", "setfacl", "cp", "xfs_io", "xfs_db",
+];
+const ORDINARY: Abilities = Abilities {
+    reflink: true,
+    bigtime: true,
+    names: 3000,
+};
 
 /// Fills a file system, compares it while mounted behind a barrier, and again after unmounting.
 fn kernel_and_reader_agree(mkfs_arguments: &str, can: Abilities) {
@@ -21,16 +27,34 @@ fn kernel_and_reader_agree(mkfs_arguments: &str, can: Abilities) {
     mounted.barrier();
     let kernel = by_kernel(&mounted.path());
     let source = image.open();
-    assert_same(&kernel, &by_reader(&source), &format!("mounted, {mkfs_arguments}"));
-    assert!(Xfs::open(&source).unwrap().needs_recovery(&source).unwrap(), "a mounted file system passed for clean");
+    assert_same(
+        &kernel,
+        &by_reader(&source),
+        &format!("mounted, {mkfs_arguments}"),
+    );
+    assert!(
+        Xfs::open(&source).unwrap().needs_recovery(&source).unwrap(),
+        "a mounted file system passed for clean"
+    );
     mounted.unmount();
     let source = image.open();
     let xfs = Xfs::open(&source).unwrap();
-    assert_eq!(xfs.log_state(&source).unwrap(), LogState::Clean, "{mkfs_arguments}");
+    assert_eq!(
+        xfs.log_state(&source).unwrap(),
+        LogState::Clean,
+        "{mkfs_arguments}"
+    );
     assert!(!xfs.no_checksums());
-    assert_same(&kernel, &by_reader(&source), &format!("unmounted, {mkfs_arguments}"));
+    assert_same(
+        &kernel,
+        &by_reader(&source),
+        &format!("unmounted, {mkfs_arguments}"),
+    );
     let superblock = xfs.superblock();
-    assert_eq!(xfs.inode_totals(&source).unwrap(), (superblock.inode_count, superblock.inode_free_count));
+    assert_eq!(
+        xfs.inode_totals(&source).unwrap(),
+        (superblock.inode_count, superblock.inode_free_count)
+    );
 }
 
 /// One test for each way to make a file system.

@@ -5,8 +5,8 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, Timespec, Timestamps, XattrFlags, fallocate, lsetxattr, makedev, mknodat,
-    utimensat,
+    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, Timespec, Timestamps, XattrFlags,
+    fallocate, lsetxattr, makedev, mknodat, utimensat,
 };
 
 use super::{Random, join, run};
@@ -52,7 +52,16 @@ fn directories(root: &Path, names: u32) {
     }
     let odd = root.join("odd names");
     fs::create_dir(&odd).unwrap();
-    for name in [&b"\xff\xfe not utf-8"[..], b"new\nline", b" ", b"...", b"-", b"\x01", &[b'L'; 255], &[0xe9; 254]] {
+    for name in [
+        &b"\xff\xfe not utf-8"[..],
+        b"new\nline",
+        b" ",
+        b"...",
+        b"-",
+        b"\x01",
+        &[b'L'; 255],
+        &[0xe9; 254],
+    ] {
         File::create(join(&odd, name)).unwrap();
     }
     let mut deep = root.to_path_buf();
@@ -83,7 +92,9 @@ fn contents(root: &Path, reflink: bool) {
     sparse.write_all_at(b"far away", (1 << 39) + 12345).unwrap();
     let unwritten = File::create(contents.join("unwritten")).unwrap();
     fallocate(&unwritten, FallocateFlags::empty(), 0, 1 << 20).unwrap();
-    unwritten.write_all_at(&random.bytes(10_000), 300_000).unwrap();
+    unwritten
+        .write_all_at(&random.bytes(10_000), 300_000)
+        .unwrap();
     let beyond = File::create(contents.join("allocated beyond its end")).unwrap();
     fallocate(&beyond, FallocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
     beyond.write_all_at(b"little", 0).unwrap();
@@ -91,13 +102,21 @@ fn contents(root: &Path, reflink: bool) {
     for (name, extents) in [("some extents", 40), ("many extents", 6000)] {
         let file = File::create(contents.join(name)).unwrap();
         for index in 0..extents {
-            file.write_all_at(format!("extent {index}").as_bytes(), index * 2 * 4096).unwrap();
+            file.write_all_at(format!("extent {index}").as_bytes(), index * 2 * 4096)
+                .unwrap();
         }
     }
     if reflink {
         let original = contents.join("1000003 bytes");
         let copy = contents.join("reflinked");
-        run("cp", &["--reflink=always", original.to_str().unwrap(), copy.to_str().unwrap()]);
+        run(
+            "cp",
+            &[
+                "--reflink=always",
+                original.to_str().unwrap(),
+                copy.to_str().unwrap(),
+            ],
+        );
         let copy = File::options().write(true).open(copy).unwrap();
         copy.write_all_at(&random.bytes(5000), 500_000).unwrap();
     }
@@ -106,7 +125,9 @@ fn contents(root: &Path, reflink: bool) {
 fn links(root: &Path) {
     let links = root.join("links");
     fs::create_dir(&links).unwrap();
-    for len in [1, 20, 59, 60, 100, 335, 336, 337, 400, 848, 900, 967, 968, 1000, 1023] {
+    for len in [
+        1, 20, 59, 60, 100, 335, 336, 337, 400, 848, 900, 967, 968, 1000, 1023,
+    ] {
         let target: String = ('a'..='z').cycle().take(len).collect();
         symlink(target, links.join(len.to_string())).unwrap();
     }
@@ -134,10 +155,17 @@ fn attributes(root: &Path) {
     let mut random = Random(2);
     let attributes = root.join("attributes");
     fs::create_dir(&attributes).unwrap();
-    let set = |path: &Path, name: &str, value: &[u8]| lsetxattr(path, name, value, XattrFlags::empty()).unwrap();
+    let set = |path: &Path, name: &str, value: &[u8]| {
+        lsetxattr(path, name, value, XattrFlags::empty()).unwrap()
+    };
     let few = attributes.join("few");
     File::create(&few).unwrap();
-    for (name, len) in [("user.a", 0), ("user.b", 10), ("trusted.c", 30), ("security.d", 20)] {
+    for (name, len) in [
+        ("user.a", 0),
+        ("user.b", 10),
+        ("trusted.c", 30),
+        ("security.d", 20),
+    ] {
         set(&few, name, &random.bytes(len));
     }
     // One block of names, then a tree of blocks; values beside the names, in one block, in many.
@@ -151,7 +179,12 @@ fn attributes(root: &Path) {
     }
     let large = attributes.join("large");
     fs::create_dir(&large).unwrap();
-    for (index, len) in [255, 256, 1000, 3000, 4040, 4041, 8000, 20_000, 65_535, 65_536].into_iter().enumerate() {
+    for (index, len) in [
+        255, 256, 1000, 3000, 4040, 4041, 8000, 20_000, 65_535, 65_536,
+    ]
+    .into_iter()
+    .enumerate()
+    {
         set(&large, &format!("user.large{index}"), &random.bytes(len));
     }
     // Removed again, so that the fork has holes.
@@ -164,8 +197,20 @@ fn attributes(root: &Path) {
     File::create(&acl).unwrap();
     let default = attributes.join("default acl");
     fs::create_dir(&default).unwrap();
-    run("setfacl", &["-m", "u:1:r,u:70000:rwx,g:5:-,m:rw", acl.to_str().unwrap()]);
-    run("setfacl", &["-m", "u:1:r", "-m", "d:u:2:rw,d:g:3:x", default.to_str().unwrap()]);
+    run(
+        "setfacl",
+        &["-m", "u:1:r,u:70000:rwx,g:5:-,m:rw", acl.to_str().unwrap()],
+    );
+    run(
+        "setfacl",
+        &[
+            "-m",
+            "u:1:r",
+            "-m",
+            "d:u:2:rw,d:g:3:x",
+            default.to_str().unwrap(),
+        ],
+    );
     File::create(default.join("inherits")).unwrap();
     fs::create_dir(default.join("inherits too")).unwrap();
 }
@@ -173,19 +218,40 @@ fn attributes(root: &Path) {
 fn owners_and_times(root: &Path, bigtime: bool) {
     let directory = root.join("owners");
     fs::create_dir(&directory).unwrap();
-    for (name, uid, gid) in [("65536", 65536, 65537), ("high", 4_000_000_000, 3_999_999_999)] {
+    for (name, uid, gid) in [
+        ("65536", 65536, 65537),
+        ("high", 4_000_000_000, 3_999_999_999),
+    ] {
         let path = directory.join(name);
         File::create(&path).unwrap();
         std::os::unix::fs::chown(&path, Some(uid), Some(gid)).unwrap();
     }
     let directory = root.join("times");
     fs::create_dir(&directory).unwrap();
-    let latest: i64 = if bigtime { 16_299_260_424 } else { i64::from(i32::MAX) };
-    for seconds in [0, -1, i64::from(i32::MIN), i64::from(i32::MAX), 4_294_967_296, 5_000_000_000, latest] {
+    let latest: i64 = if bigtime {
+        16_299_260_424
+    } else {
+        i64::from(i32::MAX)
+    };
+    for seconds in [
+        0,
+        -1,
+        i64::from(i32::MIN),
+        i64::from(i32::MAX),
+        4_294_967_296,
+        5_000_000_000,
+        latest,
+    ] {
         let path = directory.join(seconds.to_string());
         File::create(&path).unwrap();
-        let time = Timespec { tv_sec: seconds, tv_nsec: 999_999_999 };
-        let times = Timestamps { last_access: time, last_modification: time };
+        let time = Timespec {
+            tv_sec: seconds,
+            tv_nsec: 999_999_999,
+        };
+        let times = Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
         utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
     }
 }
@@ -205,7 +271,16 @@ fn flags(root: &Path) {
     }
     let project = directory.join("project");
     fs::create_dir(&project).unwrap();
-    run("xfs_io", &["-c", "chproj 123456", "-c", "chattr +P", project.to_str().unwrap()]);
+    run(
+        "xfs_io",
+        &[
+            "-c",
+            "chproj 123456",
+            "-c",
+            "chattr +P",
+            project.to_str().unwrap(),
+        ],
+    );
     File::create(project.join("inherits")).unwrap();
     let hinted = directory.join("hinted");
     File::create(&hinted).unwrap();

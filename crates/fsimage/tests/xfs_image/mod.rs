@@ -27,7 +27,10 @@ pub fn can_run(tools: &[&str]) -> bool {
         return true;
     }
     let reason = format!("SKIPPED: needs root ({is_root}) and the tools {missing:?}");
-    assert!(std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_none_or(|value| value != "1"), "{reason}");
+    assert!(
+        std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_none_or(|value| value != "1"),
+        "{reason}"
+    );
     eprintln!("{reason}");
     false
 }
@@ -39,12 +42,20 @@ fn process_is_root() -> bool {
 }
 
 fn tool_exists(tool: &str) -> bool {
-    Command::new("sh").args(["-c", &format!("command -v {tool}")]).stdout(Stdio::null()).status().unwrap().success()
+    Command::new("sh")
+        .args(["-c", &format!("command -v {tool}")])
+        .stdout(Stdio::null())
+        .status()
+        .unwrap()
+        .success()
 }
 
 /// Runs a program that must succeed.
 pub fn run(program: &str, arguments: &[&str]) -> Output {
-    let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(
         output.status.success(),
         "{program} {arguments:?}: {}{}",
@@ -57,8 +68,13 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
 impl Image {
     /// Makes a file system of `size_mib` with further arguments for mkfs.xfs.
     pub fn make(size_mib: u64, mkfs_arguments: &str) -> Image {
-        let image = Image { directory: tempfile::tempdir().unwrap() };
-        File::create_new(image.path()).unwrap().set_len(size_mib << 20).unwrap();
+        let image = Image {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        File::create_new(image.path())
+            .unwrap()
+            .set_len(size_mib << 20)
+            .unwrap();
         let path = image.path();
         let mut arguments: Vec<&str> = mkfs_arguments.split_whitespace().collect();
         arguments.extend(["-q", "-f", path.to_str().unwrap()]);
@@ -84,8 +100,19 @@ impl Image {
     pub fn mount(&self) -> Mounted<'_> {
         let at = self.beside("mnt");
         std::fs::create_dir_all(&at).unwrap();
-        run("mount", &["-o", "loop,noatime,nouuid", self.path().to_str().unwrap(), at.to_str().unwrap()]);
-        Mounted { image: self, mounted: true }
+        run(
+            "mount",
+            &[
+                "-o",
+                "loop,noatime,nouuid",
+                self.path().to_str().unwrap(),
+                at.to_str().unwrap(),
+            ],
+        );
+        Mounted {
+            image: self,
+            mounted: true,
+        }
     }
 
     /// Output of xfs_db commands on the unmounted image.
@@ -110,7 +137,14 @@ impl Mounted<'_> {
         let path = self.path();
         let path = path.to_str().unwrap();
         run("sync", &["-f", path]);
-        run("sh", &["-c", "fsfreeze -f \"$0\"; frozen=$?; fsfreeze -u \"$0\" && exit $frozen", path]);
+        run(
+            "sh",
+            &[
+                "-c",
+                "fsfreeze -f \"$0\"; frozen=$?; fsfreeze -u \"$0\" && exit $frozen",
+                path,
+            ],
+        );
     }
 
     pub fn unmount(mut self) {

@@ -39,13 +39,31 @@ pub struct Seen {
 
 impl std::fmt::Debug for Seen {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let xattrs: Vec<_> = self.xattrs.iter().map(|(name, value)| (name, value.len(), crc32c::crc32c(value))).collect();
+        let xattrs: Vec<_> = self
+            .xattrs
+            .iter()
+            .map(|(name, value)| (name, value.len(), crc32c::crc32c(value)))
+            .collect();
         write!(
             out,
             "inode {} mode {:o} nlink {} owner {}:{} size {} times {:?} {:?} {:?} {:?} rdev {:?} flags {:x?} generation {} \
              project {} target {:?} content {:x} xattrs {xattrs:?}",
-            self.number, self.mode, self.nlink, self.uid, self.gid, self.size, self.atime, self.mtime, self.ctime,
-            self.crtime, self.rdev, self.flags, self.generation, self.project, self.target, self.content
+            self.number,
+            self.mode,
+            self.nlink,
+            self.uid,
+            self.gid,
+            self.size,
+            self.atime,
+            self.mtime,
+            self.ctime,
+            self.crtime,
+            self.rdev,
+            self.flags,
+            self.generation,
+            self.project,
+            self.target,
+            self.content
         )
     }
 }
@@ -55,7 +73,10 @@ pub type Tree = BTreeMap<Vec<u8>, Seen>;
 /// Fails with the first few differences.
 pub fn assert_same(kernel: &Tree, reader: &Tree, context: &str) {
     let mut differences = Vec::new();
-    for path in kernel.keys().chain(reader.keys().filter(|path| !kernel.contains_key(*path))) {
+    for path in kernel
+        .keys()
+        .chain(reader.keys().filter(|path| !kernel.contains_key(*path)))
+    {
         let (by_kernel, by_reader) = (kernel.get(path), reader.get(path));
         if by_kernel != by_reader {
             differences.push(format!(
@@ -66,7 +87,11 @@ pub fn assert_same(kernel: &Tree, reader: &Tree, context: &str) {
     }
     let count = differences.len();
     differences.truncate(5);
-    assert!(count == 0, "{context}: {count} differences\n{}", differences.join("\n"));
+    assert!(
+        count == 0,
+        "{context}: {count} differences\n{}",
+        differences.join("\n")
+    );
 }
 
 /// What the kernel shows of a mounted tree.
@@ -106,7 +131,10 @@ fn see_path(path: &Path, numbers: &HashMap<u64, (u32, u32)>) -> Seen {
             let since = time.duration_since(UNIX_EPOCH).unwrap();
             timestamp(since.as_secs() as i64, i64::from(since.subsec_nanos()))
         }),
-        rdev: (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())),
+        rdev: (
+            rustix::fs::major(meta.rdev()),
+            rustix::fs::minor(meta.rdev()),
+        ),
         flags: None,
         generation: numbers[&meta.ino()].0,
         project: numbers[&meta.ino()].1,
@@ -121,17 +149,29 @@ fn see_path(path: &Path, numbers: &HashMap<u64, (u32, u32)>) -> Seen {
             seen.content = kernel_content(&file, meta.size());
         }
         FileKind::Directory => {
-            let directory = rustix::fs::open(path, OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+            let directory =
+                rustix::fs::open(path, OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
             seen.flags = Some(rustix::fs::ioctl_getflags(&directory).unwrap().bits());
         }
-        FileKind::Symlink => seen.target = Some(std::fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec()),
+        FileKind::Symlink => {
+            seen.target = Some(
+                std::fs::read_link(path)
+                    .unwrap()
+                    .as_os_str()
+                    .as_bytes()
+                    .to_vec(),
+            )
+        }
         _ => (),
     }
     seen
 }
 
 fn timestamp(seconds: i64, nanos: i64) -> Timestamp {
-    Timestamp { seconds, nanos: nanos as u32 }
+    Timestamp {
+        seconds,
+        nanos: nanos as u32,
+    }
 }
 
 /// Generation and project id of every inode.
@@ -140,14 +180,17 @@ fn bulkstat(root: &Path) -> HashMap<u64, (u32, u32)> {
     let mut found = HashMap::new();
     let mut number = 0;
     for line in String::from_utf8(output.stdout).unwrap().lines() {
-        let Some((field, value)) = line.trim().split_once(" = ") else { continue };
+        let Some((field, value)) = line.trim().split_once(" = ") else {
+            continue;
+        };
         match field {
             "bs_ino" => {
                 number = value.parse().unwrap();
                 found.insert(number, (0, 0));
             }
             "bs_gen" => {
-                found.get_mut(&number).unwrap().0 = u32::from_str_radix(value.trim_start_matches("0x"), 16).unwrap();
+                found.get_mut(&number).unwrap().0 =
+                    u32::from_str_radix(value.trim_start_matches("0x"), 16).unwrap();
             }
             "bs_projectid" => found.get_mut(&number).unwrap().1 = value.parse().unwrap(),
             _ => (),
@@ -161,7 +204,10 @@ fn kernel_xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut names = vec![0u8; 64 << 10];
     let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
     let mut found = BTreeMap::new();
-    for name in names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+    for name in names[..len]
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+    {
         let name = std::str::from_utf8(name).unwrap();
         if name.starts_with("trusted.SGI_ACL_") {
             continue; // The kernel shows ACLs a second time, raw.
@@ -178,9 +224,13 @@ fn kernel_content(file: &File, size: u64) -> u32 {
     let mut content = Content::default();
     let mut at = 0;
     while at < size {
-        let Ok(start) = rustix::fs::seek(file, SeekFrom::Data(at)) else { break };
+        let Ok(start) = rustix::fs::seek(file, SeekFrom::Data(at)) else {
+            break;
+        };
         let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap();
-        content.add(start, end.min(size), &mut |offset, buffer| file.read_exact_at(offset, buffer).unwrap());
+        content.add(start, end.min(size), &mut |offset, buffer| {
+            file.read_exact_at(offset, buffer).unwrap()
+        });
         at = end;
     }
     content.sum
@@ -224,7 +274,9 @@ pub fn by_reader(source: &dyn ByteSource) -> Tree {
     for ag in 0..xfs.superblock().ag_count {
         for chunk in xfs.inode_chunks(source, ag).unwrap() {
             let chunk = chunk.unwrap();
-            let Some((offset, len)) = chunk.device_range(xfs.superblock().inode_bytes) else { continue };
+            let Some((offset, len)) = chunk.device_range(xfs.superblock().inode_bytes) else {
+                continue;
+            };
             bytes.resize(len, 0);
             source.read_exact_at(offset, &mut bytes).unwrap();
             for (number, inode) in xfs.chunk_inodes(&chunk, &bytes) {
@@ -232,7 +284,10 @@ pub fn by_reader(source: &dyn ByteSource) -> Tree {
                 assert_eq!(inode.number, number);
                 if inode.kind == FileKind::Directory {
                     let found = names.entry(number).or_default();
-                    xfs.read_dir(source, &inode, &mut |name| found.push((name.name.to_vec(), name.inode))).unwrap();
+                    xfs.read_dir(source, &inode, &mut |name| {
+                        found.push((name.name.to_vec(), name.inode))
+                    })
+                    .unwrap();
                 }
                 inodes.insert(number, see_inode(&xfs, source, &inode));
             }
@@ -253,7 +308,11 @@ pub fn by_reader(source: &dyn ByteSource) -> Tree {
 }
 
 /// One inode as the reader sees it.
-pub fn see_inode(xfs: &Xfs, source: &dyn ByteSource, disk: &bale_fsimage::xfs::DiskInode<'_>) -> Seen {
+pub fn see_inode(
+    xfs: &Xfs,
+    source: &dyn ByteSource,
+    disk: &bale_fsimage::xfs::DiskInode<'_>,
+) -> Seen {
     let inode = disk.to_inode();
     let mut seen = Seen {
         number: inode.number,
@@ -276,7 +335,10 @@ pub fn see_inode(xfs: &Xfs, source: &dyn ByteSource, disk: &bale_fsimage::xfs::D
     };
     xfs.xattrs(source, disk, &mut |name, value| {
         let name = String::from_utf8(name.to_vec()).unwrap();
-        assert!(seen.xattrs.insert(name, value.to_vec()).is_none(), "an attribute twice");
+        assert!(
+            seen.xattrs.insert(name, value.to_vec()).is_none(),
+            "an attribute twice"
+        );
     })
     .unwrap();
     match disk.kind {
@@ -293,7 +355,10 @@ pub fn see_inode(xfs: &Xfs, source: &dyn ByteSource, disk: &bale_fsimage::xfs::D
                     let end = (extent.file_offset + extent.len).min(inode.size);
                     content.add(extent.file_offset, end, &mut |offset, buffer| {
                         source
-                            .read_exact_at(extent.device_offset + (offset - extent.file_offset), buffer)
+                            .read_exact_at(
+                                extent.device_offset + (offset - extent.file_offset),
+                                buffer,
+                            )
                             .unwrap();
                     });
                 }
