@@ -30,6 +30,7 @@ pub mod fuzz;
 mod inobt;
 mod inode;
 mod log;
+mod log_record;
 mod superblock;
 mod symlink;
 
@@ -69,10 +70,13 @@ impl Xfs {
         !self.superblock.has_checksums
     }
 
-    /// Whether the log holds work that a mount would do first. A frozen or mounted file system always says yes;
-    /// [`Xfs::log_state`] knows more.
+    /// Whether the device lacks changes that the log holds, or may: not after an unmount, and not on a snapshot that was
+    /// taken of a frozen file system. [`Xfs::log_state`] tells which.
     pub fn needs_recovery(&self, source: &dyn ByteSource) -> Result<bool> {
-        Ok(self.log_state(source)? != LogState::Clean)
+        Ok(matches!(
+            self.log_state(source)?,
+            LogState::Dirty | LogState::External
+        ))
     }
 
     /// What a mount would find in the log.

@@ -5,7 +5,7 @@ mod xfs_image;
 use bale_fsimage::xfs::{LogState, Xfs};
 use xfs_image::fixture::{Abilities, populate};
 use xfs_image::seen::{assert_same, by_kernel, by_reader};
-use xfs_image::{Image, can_run};
+use xfs_image::{Image, can_run, run};
 
 const TOOLS: [&str; 7] = [
     "mkfs.xfs", "mount", "fsfreeze", "setfacl", "cp", "xfs_io", "xfs_db",
@@ -24,17 +24,25 @@ fn kernel_and_reader_agree(mkfs_arguments: &str, can: Abilities) {
     let image = Image::make(2048, mkfs_arguments);
     let mounted = image.mount();
     populate(&mounted.path(), can);
+    run("sync", &["-f", mounted.path().to_str().unwrap()]);
+    let source = image.open();
+    assert_eq!(
+        Xfs::open(&source).unwrap().log_state(&source).unwrap(),
+        LogState::Dirty,
+        "mounted, {mkfs_arguments}"
+    );
     mounted.barrier();
+    assert_eq!(
+        Xfs::open(&source).unwrap().log_state(&source).unwrap(),
+        LogState::Covered,
+        "frozen, {mkfs_arguments}"
+    );
     let kernel = by_kernel(&mounted.path());
     let source = image.open();
     assert_same(
         &kernel,
         &by_reader(&source),
         &format!("mounted, {mkfs_arguments}"),
-    );
-    assert!(
-        Xfs::open(&source).unwrap().needs_recovery(&source).unwrap(),
-        "a mounted file system passed for clean"
     );
     mounted.unmount();
     let source = image.open();

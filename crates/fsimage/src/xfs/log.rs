@@ -1,11 +1,13 @@
 //! Whether the log holds work that a mount would do first.
 //!
 //! Only certainty counts as clean: the newest record is complete, the last thing before the log's head, and says
-//! "unmounted". Everything else is work to do, or too strange to say.
+//! "unmounted"; or everything from the log's tail to its head is copies of the superblock, as a freeze leaves it.
+//! Everything else is work to do, or too strange to say.
 
 use super::Xfs;
-use super::bytes::{BASIC_BLOCK_BYTES, be32, read_into};
+use super::bytes::{BASIC_BLOCK_BYTES, be32, be64, read_into};
 use super::error::Result;
+use super::log_record::{self, Operations};
 use crate::ByteSource;
 
 const HEADER_MAGIC: u32 = 0xfeed_babe;
@@ -13,13 +15,20 @@ const HEADER_MAGIC: u32 = 0xfeed_babe;
 const BYTES_PER_HEADER: u32 = 32 << 10;
 /// The largest record with its headers, in basic blocks: 256 KiB and a header for every 32 KiB.
 const RECORD_BLOCKS_MAX: u64 = 512 + 8;
-const OPERATION_UNMOUNT: u8 = 0x20;
+/// A freeze leaves two records to replay; with more than these blocks nobody looks what they are.
+const COVERED_BLOCKS_MAX: u64 = 4 * RECORD_BLOCKS_MAX;
 
-/// What a mount would find in the log.
+const BLOCK_BYTES: usize = BASIC_BLOCK_BYTES as usize;
+type Block = [u8; BLOCK_BYTES];
+
+/// What a mount would find in the log. Of a mounted file system this says nothing of the changes still in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogState {
     /// Nothing to do: the file system was unmounted.
     Clean,
+    /// Nothing but copies of the superblock: the file system was frozen and nothing happened since. Inodes and names
+    /// on the device are complete.
+    Covered,
     /// There may be changes that are nowhere but in the log.
     Dirty,
     /// The log is on another device.
@@ -46,11 +55,11 @@ pub(super) fn read_state(xfs: &Xfs, source: &dyn ByteSource) -> Result<LogState>
         is_v2: superblock.log_is_v2,
         uuid: superblock.uuid,
     };
-    Ok(match log.find_head()? {
-        Head::Empty => LogState::Clean,
-        Head::At(head) if log.ends_with_unmount(head)? => LogState::Clean,
-        Head::At(_) | Head::Unknown => LogState::Dirty,
-    })
+    match log.find_head()? {
+        Head::Empty => Ok(LogState::Clean),
+        Head::At(head) => log.judge(head),
+        Head::Unknown => Ok(LogState::Dirty),
+    }
 }
 
 /// The log as a ring of basic blocks, each beginning with the number of the lap that wrote it.
@@ -102,38 +111,80 @@ impl Log<'_> {
         Ok(Head::At(behind))
     }
 
-    /// Whether the last record before `head` is complete and says that the file system was unmounted.
-    fn ends_with_unmount(&self, head: u64) -> Result<bool> {
+    /// Judges what lies before `head`.
+    fn judge(&self, head: u64) -> Result<LogState> {
         let window_blocks = RECORD_BLOCKS_MAX.min(self.len_blocks);
         let window = self.read_ring(head + self.len_blocks - window_blocks, window_blocks)?;
-        let blocks = window.as_chunks::<{ BASIC_BLOCK_BYTES as usize }>().0;
+        let blocks = window.as_chunks::<BLOCK_BYTES>().0;
         let Some(index) = blocks
             .iter()
             .rposition(|block| be32(block, 0) == HEADER_MAGIC)
         else {
-            return Ok(false);
+            return Ok(LogState::Dirty);
         };
-        let (header, lap) = (&blocks[index], be32(&blocks[index], 4));
-        let len_bytes = be32(header, 12);
+        let Some((record, [])) = self.split_record(&blocks[index..]) else {
+            return Ok(LogState::Dirty);
+        };
+        if log_record::is_unmount(record) {
+            return Ok(LogState::Clean);
+        }
+        let (tail_lap, tail) = (
+            be32(&blocks[index], 24),
+            u64::from(be32(&blocks[index], 28)),
+        );
+        if tail >= self.len_blocks || !self.is_covered(tail_lap, tail, head)? {
+            return Ok(LogState::Dirty);
+        }
+        Ok(LogState::Covered)
+    }
+
+    /// Whether all records from `tail` to `head` are copies of the superblock.
+    fn is_covered(&self, tail_lap: u32, tail: u64, head: u64) -> Result<bool> {
+        let count = (head + self.len_blocks - tail) % self.len_blocks;
+        if count == 0 || count > COVERED_BLOCKS_MAX {
+            return Ok(false);
+        }
+        let ring = self.read_ring(tail, count)?;
+        let mut blocks = ring.as_chunks::<BLOCK_BYTES>().0;
+        let mut place = (tail_lap, tail);
+        while !blocks.is_empty() {
+            let Some((record, rest)) = self.split_record(blocks) else {
+                return Ok(false);
+            };
+            if be64(&blocks[0], 16) != u64::from(place.0) << 32 | place.1
+                || !log_record::is_superblock_only(record)
+            {
+                return Ok(false);
+            }
+            place.1 += (blocks.len() - rest.len()) as u64;
+            if place.1 >= self.len_blocks {
+                place = (place.0.wrapping_add(1), place.1 - self.len_blocks);
+            }
+            blocks = rest;
+        }
+        Ok(true)
+    }
+
+    /// Splits the record at the start of `blocks` from those behind it, if it is complete and this file system's.
+    fn split_record<'b>(&self, blocks: &'b [Block]) -> Option<(Operations<'b>, &'b [Block])> {
+        let header = blocks.first()?;
+        if be32(header, 0) != HEADER_MAGIC || header[304..320] != self.uuid {
+            return None;
+        }
         let header_blocks = if self.is_v2 {
             be32(header, 320).div_ceil(BYTES_PER_HEADER).max(1) as usize
         } else {
             1
         };
-        let record_blocks = (len_bytes as usize)
-            .div_ceil(BASIC_BLOCK_BYTES as usize)
-            .saturating_add(header_blocks);
-        let record = &blocks[index..];
-        let is_complete = record.len() == record_blocks
-            && record[header_blocks..]
-                .iter()
-                .all(|block| be32(block, 0) == lap)
-            && header[304..320] == self.uuid;
-        Ok(is_complete
-            && be32(header, 40) == 1
-            && record
-                .get(header_blocks)
-                .is_some_and(|block| block[9] & OPERATION_UNMOUNT != 0))
+        let body_blocks = (be32(header, 12) as usize).div_ceil(BLOCK_BYTES);
+        let (_, body) = blocks.split_at_checked(header_blocks)?;
+        let (body, rest) = body.split_at_checked(body_blocks)?;
+        let lap = be32(header, 4);
+        // A record across the end of the ring has blocks of two laps.
+        let is_complete = body
+            .iter()
+            .all(|block| [lap, lap.wrapping_add(1)].contains(&be32(block, 0)));
+        is_complete.then_some((Operations { header, body }, rest))
     }
 
     fn lap_at(&self, block: u64) -> Result<u32> {
