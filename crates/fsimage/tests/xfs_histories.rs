@@ -4,6 +4,7 @@
 
 mod xfs_image;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags,
 };
 use xfs_image::seen::{assert_same, by_kernel, by_reader};
-use xfs_image::{Image, Random, can_run, join};
+use xfs_image::{Image, Random, can_run, join, run};
 
 const TOOLS: [&str; 4] = ["mkfs.xfs", "mount", "fsfreeze", "xfs_io"];
 const HISTORIES: u64 = 70;
@@ -221,4 +222,63 @@ fn histories_with_small_blocks_are_seen_as_the_kernel_shows_them() {
 #[test]
 fn histories_with_large_extent_counts_are_seen_as_the_kernel_shows_them() {
     histories_agree("-i nrext64=1,size=1024 -m bigtime=0", 3);
+}
+
+/// A copy of the device at any moment, as a crash would leave it: if its log passes for done, then mounting, which
+/// replays the log, must change nothing that the reader sees.
+#[test]
+fn a_log_that_passes_for_done_holds_nothing_that_a_mount_would_change() {
+    if !can_run(&TOOLS) {
+        return;
+    }
+    let image = Image::make(320, "--unsupported -l size=1368b");
+    let mounted = image.mount();
+    let mut random = Random(4 << 32);
+    let mut states = BTreeMap::new();
+    for round in 0..30 {
+        for _ in 0..random.below(OPERATIONS) {
+            let _ = operate(&mounted.path(), &mut random);
+        }
+        match random.below(3) {
+            0 => drop(run("sync", &["-f", mounted.path().to_str().unwrap()])),
+            1 => mounted.barrier(),
+            _ => (),
+        }
+        let copy = image.copy();
+        let source = copy.open();
+        let state = Xfs::open(&source).unwrap().log_state(&source).unwrap();
+        *states.entry(format!("{state:?}")).or_insert(0) += 1;
+        let before = (state != LogState::Dirty).then(|| by_reader(&source));
+        let recovered = copy.mount();
+        let kernel = by_kernel(&recovered.path());
+        if let Some(before) = before {
+            assert_same(&kernel, &before, &format!("round {round}, {state:?}"));
+        }
+        recovered.unmount();
+        assert_same(
+            &kernel,
+            &by_reader(&copy.open()),
+            &format!("round {round}, recovered"),
+        );
+    }
+    assert!(states.len() > 1, "only {states:?}");
+    assert!(laps(&image) > 1, "the log did not come round");
+}
+
+/// How often the log has come round.
+fn laps(image: &Image) -> u32 {
+    let source = image.open();
+    let xfs = Xfs::open(&source).unwrap();
+    let superblock = xfs.superblock();
+    let offset = superblock
+        .block_offset(superblock.log_start_block, 1)
+        .unwrap();
+    let mut header = [0; 8];
+    source.read_exact_at(&mut header, offset).unwrap();
+    let words = header.as_chunks::<4>().0;
+    u32::from_be_bytes(if header[..4] == [0xfe, 0xed, 0xba, 0xbe] {
+        words[1]
+    } else {
+        words[0]
+    })
 }

@@ -346,6 +346,31 @@ fn the_fixture_holds_every_form_of_every_structure() {
 }
 
 #[test]
+fn inode_numbers_of_more_than_32_bits_are_seen_as_the_kernel_shows_them() {
+    if !can_run(&TOOLS) {
+        return;
+    }
+    let image = Image::make(10 << 20, "-l size=64m");
+    let mounted = image.mount();
+    for index in 0..20 {
+        // Directories go round the allocation groups, what is in them stays with them.
+        let directory = mounted.path().join(format!("directory {index}"));
+        fs::create_dir(&directory).unwrap();
+        for name in 0..index * index {
+            fs::write(
+                directory.join(name.to_string()),
+                directory.as_os_str().as_encoded_bytes(),
+            )
+            .unwrap();
+        }
+    }
+    mounted.barrier();
+    let reader = by_reader(&image.open());
+    assert!(reader.values().any(|seen| seen.number > 1 << 32));
+    assert_same(&by_kernel(&mounted.path()), &reader, "large inode numbers");
+}
+
+#[test]
 fn a_file_deleted_while_open_is_an_inode_without_a_name() {
     if !can_run(&TOOLS) {
         return;

@@ -8,6 +8,8 @@ use super::inode::{DiskInode, EXTENT_BYTES, ForkFormat, ForkKind};
 use crate::{ByteSource, MappedExtent};
 
 const STRUCTURE: &str = "extent of inode";
+/// No file reaches further.
+const FILE_END_MAX: u64 = 1 << 63;
 
 /// The extents of one fork in order of file offset, from [`Xfs::extents`]. Ends after the first error.
 ///
@@ -81,7 +83,7 @@ impl<'a> Extents<'a> {
         let len = extent.count * block_bytes;
         let end = file_offset
             .and_then(|offset| offset.checked_add(len))
-            .filter(|&end| i64::try_from(end - 1).is_ok());
+            .filter(|&end| end <= FILE_END_MAX);
         let fault = if extent.count == 0 {
             "is empty"
         } else if self.left == 0 {
@@ -155,6 +157,28 @@ impl DiskExtent {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_extent_at_the_start_is_damage() {
+        let xfs = super::super::fuzz::example(false);
+        let device = Vec::new();
+        let mut extents = Extents {
+            xfs: &xfs,
+            source: &device,
+            inode_offset: 0,
+            records: Records::List(&[0; RECORD_BYTES]),
+            left: 1,
+            file_offset_min: 0,
+        };
+        assert!(matches!(
+            extents.next(),
+            Some(Err(XfsError::Damaged {
+                fault: "is empty",
+                ..
+            }))
+        ));
+        assert!(extents.next().is_none(), "goes on after an error");
+    }
 
     #[test]
     fn an_extent_record_unpacks_to_its_four_fields() {

@@ -49,11 +49,12 @@ pub fn ag_inodes(bytes: &[u8]) {
 }
 
 /// An inode with everything that can be read of it; what it points to is `bytes` again, as a device.
-pub fn inode(bytes: &[u8]) {
+/// Returns whether they passed for an inode.
+pub fn inode(bytes: &[u8]) -> bool {
     let xfs = example(false);
     let device = bytes.to_vec();
     let Ok(inode) = xfs.parse_inode(DIRECTORY, bytes) else {
-        return;
+        return false;
     };
     let _ = inode.to_inode();
     for fork in [ForkKind::Data, ForkKind::Attributes] {
@@ -64,6 +65,7 @@ pub fn inode(bytes: &[u8]) {
     let _ = xfs.read_dir(&device, &inode, &mut |_| ());
     let _ = xfs.xattrs(&device, &inode, &mut |_, _| ());
     let _ = xfs.symlink_target(&device, &inode, &mut Vec::new());
+    true
 }
 
 /// A directory block, the first of its directory. Returns the number of names, so that nothing is optimised away.

@@ -115,7 +115,8 @@ pub(super) fn parse_ag_inodes(xfs: &Xfs, sector: &[u8], offset: u64, ag: u32) ->
 /// The inode chunks of one allocation group in order of address, from [`Xfs::inode_chunks`].
 ///
 /// An error stands for chunks that could not be found; the iterator goes on behind them. At the end the numbers
-/// of inodes are compared with the header's.
+/// of inodes are compared with the header's; on a device that is being written they may differ although nothing is
+/// wrong, because the header was read first.
 pub struct InodeChunks<'a> {
     xfs: &'a Xfs,
     source: &'a dyn ByteSource,

@@ -82,6 +82,22 @@ impl Image {
         image
     }
 
+    /// The image as it is now, as another image.
+    pub fn copy(&self) -> Image {
+        let copy = Image {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        run(
+            "cp",
+            &[
+                "--sparse=always",
+                self.path().to_str().unwrap(),
+                copy.path().to_str().unwrap(),
+            ],
+        );
+        copy
+    }
+
     /// The image file.
     pub fn path(&self) -> PathBuf {
         self.directory.path().join("image")
