@@ -236,6 +236,7 @@ fn a_log_that_passes_for_done_holds_nothing_that_a_mount_would_change() {
     let mut random = Random(4 << 32);
     let mut states = BTreeMap::new();
     for round in 0..30 {
+        burst(&mounted.path().join("burst"));
         for _ in 0..random.below(OPERATIONS) {
             let _ = operate(&mounted.path(), &mut random);
         }
@@ -263,6 +264,16 @@ fn a_log_that_passes_for_done_holds_nothing_that_a_mount_would_change() {
     }
     assert!(states.len() > 1, "only {states:?}");
     assert!(laps(&image) > 1, "the log did not come round");
+}
+
+/// Many small changes, so that the log comes round.
+fn burst(directory: &Path) {
+    fs::create_dir(directory).unwrap();
+    for index in 0..700 {
+        File::create(directory.join(format!("{index}{}", "b".repeat(200)))).unwrap();
+    }
+    run("sync", &["-f", directory.to_str().unwrap()]);
+    fs::remove_dir_all(directory).unwrap();
 }
 
 /// How often the log has come round.
