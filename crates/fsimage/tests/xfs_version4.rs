@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use bale_fsimage::FileKind;
 use bale_fsimage::xfs::{LogState, Xfs};
+use xfs_image::damage::{for_each_damage, scan};
 use xfs_image::seen::{Tree, by_reader};
 use xfs_image::{Image, Random, can_run};
 
@@ -141,11 +142,8 @@ fn list(content: &str, content_bytes: u64) -> List {
     list
 }
 
-/// Makes a file system from the list and compares every path.
-fn list_is_read_back(mkfs_arguments: &str) {
-    if !can_run(&TOOLS) {
-        return;
-    }
+/// Makes a file system of `size_mib` from the list.
+fn made_from_list(size_mib: u64, mkfs_arguments: &str) -> (Image, List) {
     let directory = tempfile::tempdir().unwrap();
     let (content, proto) = (
         directory.path().join("content"),
@@ -155,10 +153,21 @@ fn list_is_read_back(mkfs_arguments: &str) {
     std::fs::write(&content, &bytes).unwrap();
     let list = list(content.to_str().unwrap(), bytes.len() as u64);
     std::fs::write(&proto, &list.text).unwrap();
-    let image = Image::make(
-        320,
-        &format!("-m crc=0 {mkfs_arguments} -p {}", proto.display()),
-    );
+    (
+        Image::make(
+            size_mib,
+            &format!("-m crc=0 {mkfs_arguments} -p {}", proto.display()),
+        ),
+        list,
+    )
+}
+
+/// Makes a file system from the list and compares every path.
+fn list_is_read_back(mkfs_arguments: &str) {
+    if !can_run(&TOOLS) {
+        return;
+    }
+    let (image, list) = made_from_list(320, mkfs_arguments);
     let source = image.open();
     let xfs = Xfs::open(&source).unwrap();
     assert!(xfs.no_checksums());
@@ -270,4 +279,25 @@ fn version_4_without_file_types_is_read_back() {
 #[test]
 fn version_4_with_old_attributes_and_project_ids_is_read_back() {
     list_is_read_back("-i attr=1,projid32bit=0,size=512 -l version=1");
+}
+
+/// Without checksums damage may be believed, but it must neither panic nor make the reader loop.
+#[test]
+fn damaged_version_4_neither_panics_nor_loops() {
+    if !can_run(&TOOLS) {
+        return;
+    }
+    let (image, _) = made_from_list(32, "--unsupported -b size=512 -i size=256 -l size=4806b");
+    let mut bytes = std::fs::read(image.path()).unwrap();
+    let sound = scan(&bytes);
+    assert!(sound.errors.is_empty(), "{:?}", sound.errors);
+    let (mut noticed, mut believed) = (0, 0);
+    for_each_damage(&mut bytes, &sound, 1000, false, |damaged, _| {
+        noticed += u64::from(!damaged.errors.is_empty());
+        believed += u64::from(damaged.errors.is_empty() && damaged.facts != sound.facts);
+    });
+    assert!(
+        noticed > 300 && believed > 10,
+        "{noticed} noticed, {believed} believed"
+    );
 }

@@ -1,6 +1,7 @@
 //! XFS images made with the system's own tools, and what kernel and reader each see in them.
 #![allow(dead_code, reason = "every test program uses another part")]
 
+pub mod damage;
 pub mod fixture;
 pub mod seen;
 
@@ -163,8 +164,26 @@ impl Mounted<'_> {
         );
     }
 
+    /// Unmounts. A child of another test holds copies of our files between fork and exec, so this may take a few tries.
     pub fn unmount(mut self) {
-        run("umount", &[self.path().to_str().unwrap()]);
+        let path = self.path();
+        let unmounts = || {
+            Command::new("umount")
+                .arg(&path)
+                .stderr(Stdio::null())
+                .status()
+                .unwrap()
+                .success()
+        };
+        let wait = || std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(
+            (0..100).any(|_| unmounts() || {
+                wait();
+                false
+            }),
+            "{} stays mounted",
+            path.display()
+        );
         self.mounted = false;
     }
 }
