@@ -5,7 +5,7 @@ mod xfs_image;
 use bale_fsimage::xfs::{LogState, Xfs};
 use xfs_image::fixture::{Abilities, populate};
 use xfs_image::seen::{assert_same, by_kernel, by_reader};
-use xfs_image::{Image, can_run, run};
+use xfs_image::{Image, can_run_since, run};
 
 const TOOLS: [&str; 7] = [
     "mkfs.xfs", "mount", "fsfreeze", "setfacl", "cp", "xfs_io", "xfs_db",
@@ -14,11 +14,12 @@ const ORDINARY: Abilities = Abilities {
     reflink: true,
     bigtime: true,
     names: 3000,
+    since_kernel: (5, 10),
 };
 
 /// Fills a file system, compares it while mounted behind a barrier, and again after unmounting.
 fn kernel_and_reader_agree(mkfs_arguments: &str, can: Abilities) {
-    if !can_run(&TOOLS) {
+    if !can_run_since(can.since_kernel, &TOOLS) {
         return;
     }
     let image = Image::make(2048, mkfs_arguments);
@@ -83,13 +84,13 @@ agree! {
     blocks_of_1_kib: "-b size=1k";
     scattered_directory_blocks: "-b size=1k -n size=16k";
     blocks_of_2_kib_in_small_groups: "-b size=2k -d agcount=16";
-    blocks_of_16_kib: "-b size=16k";
-    blocks_of_64_kib: "-b size=64k";
+    blocks_of_16_kib: "-b size=16k", since_kernel = (6, 12);
+    blocks_of_64_kib: "-b size=64k", since_kernel = (6, 12);
     no_reflink: "-m reflink=0,rmapbt=0", reflink = false;
     reverse_mappings: "-m rmapbt=1";
     old_times_and_no_counts: "-m bigtime=0,inobtcount=0", bigtime = false;
     no_free_inode_btree: "-m finobt=0,inobtcount=0";
-    large_extent_counts: "-i nrext64=1";
+    large_extent_counts: "-i nrext64=1", since_kernel = (5, 19);
     no_sparse_inodes: "-i sparse=0";
     sectors_of_4_kib: "-s size=4096";
     striped: "-d su=64k,sw=4 -l su=256k,size=80m";

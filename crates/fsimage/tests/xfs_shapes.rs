@@ -10,7 +10,7 @@ use bale_fsimage::{ByteSource, FileKind};
 use rustix::fs::{FallocateFlags, fallocate};
 use xfs_image::fixture::{Abilities, populate};
 use xfs_image::seen::{assert_same, by_kernel, by_reader};
-use xfs_image::{Image, can_run, run};
+use xfs_image::{Image, can_run, can_run_since, run};
 
 const TOOLS: [&str; 6] = [
     "mkfs.xfs",
@@ -24,6 +24,7 @@ const FIXTURE: Abilities = Abilities {
     reflink: true,
     bigtime: true,
     names: 3000,
+    since_kernel: (5, 10),
 };
 
 #[test]
@@ -368,6 +369,51 @@ fn inode_numbers_of_more_than_32_bits_are_seen_as_the_kernel_shows_them() {
     let reader = by_reader(&image.open());
     assert!(reader.values().any(|seen| seen.number > 1 << 32));
     assert_same(&by_kernel(&mounted.path()), &reader, "large inode numbers");
+}
+
+#[test]
+fn parent_pointers_are_not_shown_as_attributes() {
+    if !can_run_since((6, 10), &TOOLS) {
+        return;
+    }
+    let image = Image::make(512, "");
+    // The tools need not know the feature: an empty file system has nothing that would lack it. Exchange of ranges too.
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(image.path())
+        .unwrap();
+    let mut sector = vec![0; 512];
+    FileExt::read_exact_at(&file, &mut sector, 0).unwrap();
+    sector[219] |= 0xc0;
+    sector[224..228].fill(0);
+    let checksum = crc32c::crc32c(&sector).to_le_bytes();
+    sector[224..228].copy_from_slice(&checksum);
+    file.write_all_at(&sector, 0).unwrap();
+    let mounted = image.mount();
+    populate(
+        &mounted.path(),
+        Abilities {
+            names: 1000,
+            ..FIXTURE
+        },
+    );
+    mounted.barrier();
+    let source = image.open();
+    let xfs = Xfs::open(&source).unwrap();
+    let mut with_attributes = 0;
+    for_each_inode(&xfs, &source, &mut |inode| {
+        with_attributes += u32::from(inode.has_xattrs())
+    });
+    assert!(
+        with_attributes > 1000,
+        "the kernel keeps no parent pointers: {with_attributes}"
+    );
+    assert_same(
+        &by_kernel(&mounted.path()),
+        &by_reader(&source),
+        "parent pointers",
+    );
 }
 
 #[test]

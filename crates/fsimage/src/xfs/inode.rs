@@ -3,6 +3,7 @@
 use super::Xfs;
 use super::bytes::{be16, be32, be64, crc_matches};
 use super::error::{Result, XfsError};
+use super::superblock::Superblock;
 use crate::{FileKind, Inode, Layout, Timestamp};
 
 const STRUCTURE: &str = "inode";
@@ -130,31 +131,38 @@ impl<'a> DiskInode<'a> {
             .get(..usize::from(superblock.inode_bytes))
             .ok_or_else(|| damaged("cut short"))?;
         check_identity(xfs, number, bytes).map_err(damaged)?;
-        let core_bytes = if superblock.has_checksums {
-            CORE_BYTES_V3
-        } else {
-            CORE_BYTES_V2
-        };
+        let inode = DiskInode::decode(superblock, number, device_offset, bytes).map_err(damaged)?;
+        inode
+            .check(superblock.has_bigtime, bytes[5])
+            .map_err(damaged)?;
+        Ok(inode)
+    }
+
+    /// Takes the fields out of an inode of known identity.
+    fn decode(
+        superblock: &Superblock,
+        number: u64,
+        device_offset: u64,
+        bytes: &'a [u8],
+    ) -> std::result::Result<DiskInode<'a>, &'static str> {
+        let is_v3 = superblock.has_checksums;
         let is_v1 = bytes[4] == 1;
-        let flags2 = if superblock.has_checksums {
-            be64(bytes, 120)
-        } else {
-            0
-        };
+        let flags2 = if is_v3 { be64(bytes, 120) } else { 0 };
         let mode = u32::from(be16(bytes, 2));
-        let kind = FileKind::from_mode(mode).ok_or_else(|| damaged("unknown file type"))?;
+        let kind = FileKind::from_mode(mode).ok_or("unknown file type")?;
         let times = Times {
             bytes,
             is_big: flags2 & FLAGS2_BIGTIME != 0,
         };
+        let core_bytes = if is_v3 { CORE_BYTES_V3 } else { CORE_BYTES_V2 };
         let (data, attributes) = forks(
             superblock.has_large_extent_counts,
             flags2,
             bytes,
             core_bytes,
-        )
-        .map_err(damaged)?;
-        let mut inode = DiskInode {
+        )?;
+        let project = u32::from(be16(bytes, 22)) << 16 | u32::from(be16(bytes, 20));
+        Ok(DiskInode {
             number,
             device_offset,
             kind,
@@ -169,39 +177,19 @@ impl<'a> DiskInode<'a> {
             size: be64(bytes, 56),
             blocks: be64(bytes, 64),
             generation: be32(bytes, 92),
-            project: if is_v1 {
-                0
-            } else {
-                u32::from(be16(bytes, 22)) << 16 | u32::from(be16(bytes, 20))
-            },
-            atime: times.at(32).map_err(damaged)?,
-            mtime: times.at(40).map_err(damaged)?,
-            ctime: times.at(48).map_err(damaged)?,
-            crtime: if superblock.has_checksums {
-                Some(times.at(144).map_err(damaged)?)
-            } else {
-                None
-            },
-            change_count: if superblock.has_checksums {
-                be64(bytes, 104)
-            } else {
-                0
-            },
+            project: if is_v1 { 0 } else { project },
+            atime: times.at(32)?,
+            mtime: times.at(40)?,
+            ctime: times.at(48)?,
+            crtime: if is_v3 { Some(times.at(144)?) } else { None },
+            change_count: if is_v3 { be64(bytes, 104) } else { 0 },
             disk_flags: be16(bytes, 90),
             disk_flags2: flags2,
             extent_size_hint_blocks: be32(bytes, 72),
-            rdev: (0, 0),
+            rdev: rdev(kind, data.bytes),
             data,
             attributes,
-        };
-        inode
-            .check(superblock.has_bigtime, bytes[5])
-            .map_err(damaged)?;
-        if matches!(kind, FileKind::BlockDevice | FileKind::CharDevice) {
-            let device = be32(inode.data.bytes, 0);
-            inode.rdev = (device >> 18, device & 0x3ffff);
-        }
-        Ok(inode)
+        })
     }
 
     /// The fields agree with the type and with each other.
@@ -325,6 +313,15 @@ impl<'a> DiskInode<'a> {
             ForkKind::Attributes => &self.attributes,
         }
     }
+}
+
+/// Device numbers of a device node, which lie where others have content.
+fn rdev(kind: FileKind, data: &[u8]) -> (u32, u32) {
+    if !matches!(kind, FileKind::BlockDevice | FileKind::CharDevice) || data.len() < 4 {
+        return (0, 0);
+    }
+    let device = be32(data, 0);
+    (device >> 18, device & 0x3_ffff)
 }
 
 /// Magic, version, and for version 3 checksum, number and file system.

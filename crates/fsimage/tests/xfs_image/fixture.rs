@@ -18,6 +18,8 @@ pub struct Abilities {
     pub bigtime: bool,
     /// Names in the largest directory.
     pub names: u32,
+    /// The first kernel that mounts it.
+    pub since_kernel: (u32, u32),
 }
 
 /// Fills an empty file system.

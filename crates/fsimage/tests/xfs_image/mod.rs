@@ -22,18 +22,34 @@ pub struct Mounted<'a> {
 
 /// Whether the tests may run: we are root and all tools are there. Says so loudly if not.
 pub fn can_run(tools: &[&str]) -> bool {
+    can_run_since((0, 0), tools)
+}
+
+/// The same, where the kernel must be of a certain version to mount what is made.
+pub fn can_run_since(kernel: (u32, u32), tools: &[&str]) -> bool {
     let missing: Vec<_> = tools.iter().filter(|tool| !tool_exists(tool)).collect();
     let is_root = process_is_root();
-    if missing.is_empty() && is_root {
+    let is_new = kernel_version() >= kernel;
+    if missing.is_empty() && is_root && is_new {
         return true;
     }
-    let reason = format!("SKIPPED: needs root ({is_root}) and the tools {missing:?}");
+    let reason = format!(
+        "SKIPPED: needs root ({is_root}), a kernel of {kernel:?} ({is_new}), and the tools {missing:?}"
+    );
     assert!(
         std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_none_or(|value| value != "1"),
         "{reason}"
     );
     eprintln!("{reason}");
     false
+}
+
+fn kernel_version() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release
+        .split(|byte: char| !byte.is_ascii_digit())
+        .map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// Owner of our own process is root.
