@@ -259,3 +259,41 @@ fn split_record(record: &[u8]) -> (Name<'_>, &[u8]) {
     };
     (name, &record[end..])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashed(run_bytes_max: usize, names: u32) -> Vec<(NameHash, Vec<u8>, u32)> {
+        let mut maker: ScratchMaker = Box::new(|| Ok(Box::new(tempfile::tempfile()?)));
+        let mut run = NameRun::new(NameHasher::new(&[3; 16]), run_bytes_max);
+        for inode in 0..names {
+            let name = format!("{inode:07}{}", "x".repeat(inode as usize % 249));
+            run.push(
+                Name {
+                    inode,
+                    dirent_type: 1,
+                    bytes: name.as_bytes(),
+                },
+                &mut maker,
+            )
+            .unwrap();
+        }
+        assert_eq!(run.parts.is_empty(), run_bytes_max > 1 << 24);
+        let mut out = Vec::new();
+        run.for_each_hashed(&mut |hash, name| {
+            out.push((hash, name.bytes.to_vec(), name.inode));
+            Ok(())
+        })
+        .unwrap();
+        out
+    }
+
+    #[test]
+    fn parts_merged_from_a_scratch_file_give_the_same_order_as_memory() {
+        let in_memory = hashed(1 << 30, 20_000);
+        assert!(in_memory.is_sorted_by_key(|(hash, ..)| *hash));
+        assert_eq!(in_memory.len(), 20_000);
+        assert_eq!(hashed(100_000, 20_000), in_memory);
+    }
+}

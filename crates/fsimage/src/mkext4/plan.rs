@@ -40,51 +40,40 @@ impl Plan {
         let meta_zone_blocks =
             totals.meta_blocks_max + lost_found_blocks(options.block_size) + META_BLOCKS_EXTRA;
         let content_blocks = meta_zone_blocks + totals.data_blocks;
-        let fitted = |free_percent: u32, inodes: u64| {
-            let blocks = content_blocks + content_blocks * u64::from(free_percent) / 100;
-            let journal = journal_for(&options, blocks);
-            fit(&options, blocks + journal, inodes.max(needed_inodes))
-        };
-        let needed_bytes = fitted(0, 0)?.bytes();
-        let geometry = match options.size_bytes {
+        let with_free = content_blocks + content_blocks * u64::from(options.free_percent) / 100;
+        let wanted = |blocks| wanted_inodes(&options, needed_inodes, blocks);
+        let least = fit(
+            &options,
+            &Demand::new(&options, content_blocks, content_blocks),
+            needed_inodes,
+        )?;
+        let (geometry, demand) = match options.size_bytes {
             None => {
-                let blocks =
-                    content_blocks + content_blocks * u64::from(options.free_percent) / 100;
-                fitted(
-                    options.free_percent,
-                    wanted_inodes(&options, needed_inodes, blocks),
-                )?
+                let demand = Demand::new(&options, with_free, with_free);
+                (
+                    fit(&options, &demand, wanted(with_free).max(needed_inodes))?,
+                    demand,
+                )
             }
             Some(bytes) => {
                 let blocks = bytes / u64::from(options.block_size);
-                fixed(
-                    &options,
-                    blocks,
-                    wanted_inodes(&options, needed_inodes, blocks),
-                )?
+                let geometry = fixed(&options, blocks, wanted(blocks))?;
+                (geometry, Demand::new(&options, content_blocks, blocks))
             }
         };
-        let journal_blocks = match options.size_bytes {
-            None => journal_for(
-                &options,
-                content_blocks + content_blocks * u64::from(options.free_percent) / 100,
-            ),
-            Some(_) => u64::from(options.journal.blocks(geometry.blocks)),
-        };
-        let journal_meta = extents::tree_blocks_max(options.block_size, 1, journal_blocks);
-        let meta_zone_blocks = meta_zone_blocks + journal_meta;
-        let wanted_inodes = options.inodes.unwrap_or(0).max(needed_inodes);
-        let free_for_content = geometry
-            .blocks
-            .saturating_sub(geometry.fixed_blocks() + journal_blocks + journal_meta);
-        if free_for_content < content_blocks || geometry.inodes() < wanted_inodes {
+        let least_inodes = options.inodes.unwrap_or(0).max(needed_inodes);
+        let free = geometry.blocks.saturating_sub(geometry.fixed_blocks());
+        if free < demand.blocks() || geometry.inodes() < least_inodes {
             return Err(MkError::TooSmall {
-                needed_bytes,
-                needed_inodes: wanted_inodes,
+                needed_bytes: least.bytes(),
+                needed_inodes: least_inodes,
                 bytes: geometry.bytes(),
                 inodes: geometry.inodes(),
             });
         }
+        let needed_bytes = least.bytes();
+        let meta_zone_blocks = meta_zone_blocks + demand.journal_tree;
+        let journal_blocks = demand.journal;
         Ok(Plan {
             options,
             totals,
@@ -128,8 +117,29 @@ impl Geometry {
     }
 }
 
-fn journal_for(options: &Ext4Options, blocks: u64) -> u64 {
-    u64::from(options.journal.blocks(blocks))
+/// Blocks that must be free of fixed structures.
+struct Demand {
+    content: u64,
+    journal: u64,
+    journal_tree: u64,
+}
+
+impl Demand {
+    /// For `content` blocks, with the journal that suits a file system of `blocks`.
+    fn new(options: &Ext4Options, content: u64, blocks: u64) -> Demand {
+        let journal = u64::from(options.journal.blocks(blocks));
+        // In a small file system every group may break the journal's run.
+        let journal_tree = extents::tree_blocks_max(options.block_size, 2, journal);
+        Demand {
+            content,
+            journal,
+            journal_tree,
+        }
+    }
+
+    fn blocks(&self) -> u64 {
+        self.content + self.journal + self.journal_tree
+    }
 }
 
 fn wanted_inodes(options: &Ext4Options, needed: u64, blocks: u64) -> u64 {
@@ -174,8 +184,9 @@ fn is_possible(geometry: &Geometry) -> bool {
     geometry.flex_layout(0).is_some() && geometry.flex_layout(flexes - 1).is_some()
 }
 
-/// The least geometry with `free` blocks for files and at least `inodes` inodes.
-fn fit(options: &Ext4Options, free: u64, inodes: u64) -> Result<Geometry> {
+/// The least geometry with the blocks in demand and at least `inodes` inodes.
+fn fit(options: &Ext4Options, demand: &Demand, inodes: u64) -> Result<Geometry> {
+    let free = demand.blocks();
     let group_blocks = u64::from(options.block_size) * 8;
     let first = u64::from(options.block_size == 1024);
     let mut groups = free
