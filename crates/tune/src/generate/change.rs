@@ -1,0 +1,145 @@
+//! Ageing a tree: some files change, some go, some come. The same seed and tree give the same result.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::content::{FileContent, Pool};
+use super::dice::{Dice, mixed};
+use super::error::{GenerateError, Result, at_path};
+
+const FOR_FATE: u64 = 401;
+const FOR_NEW: u64 = 402;
+const FOR_SIZE: u64 = 403;
+const FOR_WAY: u64 = 404;
+const FOR_OFFSET: u64 = 405;
+/// Bytes that a change in place overwrites.
+const CHANGED_BYTES: u64 = 512;
+const POOL_BYTES: u64 = 4 << 20;
+/// A change never writes more than this into one file.
+const WRITTEN_BYTES_MAX: u64 = 1 << 20;
+
+/// How much of a tree changes. Shares are in hundredths of a per cent of the regular files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeOptions {
+    /// Files whose content changes: a piece in place, an appended piece, or all of it.
+    pub changed_share: u32,
+    /// New files, as many as this share of the files that were there.
+    pub new_share: u32,
+    /// Files that are deleted.
+    pub deleted_share: u32,
+    /// `--seed`; another one for each round.
+    pub seed: u64,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Regular files met.
+    pub files: u64,
+    /// Files whose content changed.
+    pub changed: u64,
+    /// New files.
+    pub new: u64,
+    /// Deleted files.
+    pub deleted: u64,
+}
+
+impl ChangeOptions {
+    /// Checks the shares.
+    pub fn check(&self) -> Result<()> {
+        if self.changed_share + self.deleted_share > 10_000 || self.new_share > 10_000 {
+            return Err(GenerateError::Options("changed and deleted files are more than all, or new files are".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Changes the tree below `root`: a directory that `generate` wrote, a mounted image, or any other.
+///
+/// What happens to a file depends on its path and the seed alone, so equal trees stay equal.
+pub fn change(root: &Path, options: &ChangeOptions) -> Result<Changed> {
+    options.check()?;
+    let dice = Dice(options.seed);
+    let pool = Pool::new(dice, POOL_BYTES, false);
+    let mut done = Changed::default();
+    let mut waiting: Vec<Vec<u8>> = vec![Vec::new()];
+    while let Some(directory) = waiting.pop() {
+        let at = root.join(OsStr::from_bytes(&directory));
+        let (files, directories) = read_directory(&at)?;
+        for name in directories.into_iter().rev() {
+            if !(directory.is_empty() && name == b"lost+found") {
+                waiting.push(if directory.is_empty() { name } else { [&directory[..], b"/", &name].concat() });
+            }
+        }
+        let here = Dice(directory.iter().fold(dice.0, |hash, byte| mixed(hash ^ u64::from(*byte))));
+        for name in files {
+            let file = Dice(name.iter().fold(mixed(here.0), |hash, byte| mixed(hash ^ u64::from(*byte))));
+            let path = at.join(OsString::from_vec(name));
+            apply(&path, file, options, &pool, &mut done).map_err(at_path("change", &path))?;
+        }
+    }
+    Ok(done)
+}
+
+/// Names of regular files and of directories, each ascending.
+fn read_directory(at: &Path) -> Result<(Vec<Vec<u8>>, Vec<Vec<u8>>)> {
+    let (mut files, mut directories) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(at).map_err(at_path("read", at))? {
+        let entry = entry.map_err(at_path("read", at))?;
+        let kind = entry.file_type().map_err(at_path("stat", &entry.path()))?;
+        let name = entry.file_name().into_vec();
+        if kind.is_dir() {
+            directories.push(name);
+        } else if kind.is_file() {
+            files.push(name);
+        }
+    }
+    files.sort_unstable();
+    directories.sort_unstable();
+    Ok((files, directories))
+}
+
+fn apply(path: &Path, file: Dice, options: &ChangeOptions, pool: &Pool, done: &mut Changed) -> io::Result<()> {
+    done.files += 1;
+    let size_bytes = fs::symlink_metadata(path)?.len();
+    let fate = file.within(FOR_FATE, 0, 9_999) as u32;
+    if fate < options.deleted_share {
+        fs::remove_file(path)?;
+        done.deleted += 1;
+    } else if fate - options.deleted_share < options.changed_share {
+        rewrite(path, size_bytes, file, pool)?;
+        done.changed += 1;
+    }
+    if file.happens(FOR_NEW, options.new_share) {
+        let fresh = file.part(FOR_NEW, 1);
+        let path = path.with_file_name(format!("new-{:016x}", fresh.0));
+        let len = fresh.within(FOR_SIZE, 512, size_bytes.clamp(512, WRITTEN_BYTES_MAX) * 2 - 1).min(WRITTEN_BYTES_MAX);
+        write_piece(&File::create(path)?, 0, len, fresh, pool)?;
+        done.new += 1;
+    }
+    Ok(())
+}
+
+/// Half of the changes in place, a quarter at the end, a quarter all over.
+fn rewrite(path: &Path, size_bytes: u64, file: Dice, pool: &Pool) -> io::Result<()> {
+    let open = File::options().write(true).open(path)?;
+    let len = size_bytes.min(CHANGED_BYTES);
+    match file.within(FOR_WAY, 0, 3) {
+        0 | 1 if size_bytes > 0 => {
+            let offset = file.within(FOR_OFFSET, 0, size_bytes - len);
+            write_piece(&open, offset, len, file, pool)
+        }
+        2 if size_bytes <= WRITTEN_BYTES_MAX => write_piece(&open, 0, size_bytes.max(1), file, pool),
+        _ => write_piece(&open, size_bytes, CHANGED_BYTES, file, pool),
+    }
+}
+
+fn write_piece(file: &File, offset: u64, len: u64, dice: Dice, pool: &Pool) -> io::Result<()> {
+    let mut bytes = vec![0; len as usize];
+    FileContent { pool, dice, hole: 0..0 }.fill(0, &mut bytes);
+    file.write_all_at(&bytes, offset)
+}
