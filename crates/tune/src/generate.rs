@@ -32,8 +32,8 @@ pub use image::{ImageFile, ImageTarget, scratch_in};
 pub use manifest::{DIFFERENCES_LISTED_MAX, Verified, verify_manifest, write_manifest};
 pub use monitor::{GenerateMonitor, Progress, Unwatched};
 pub use options::{
-    DEPTH_MAX, FILE_BYTES_MIN, GenerateOptions, NAME_BYTES_MAX, NAME_BYTES_MIN, POOL_BYTES, SNAPSHOTS_MAX,
-    TIME_DEFAULT_SECONDS,
+    DEPTH_MAX, FILE_BYTES_MIN, GenerateOptions, NAME_BYTES_MAX, NAME_BYTES_MIN, POOL_BYTES,
+    SNAPSHOTS_MAX, TIME_DEFAULT_SECONDS,
 };
 
 use content::Pool;
@@ -54,7 +54,11 @@ impl Generator {
     }
 
     /// Writes the tree below a directory that exists. Names that exist are left alone.
-    pub fn write_directory(&self, root: &Path, monitor: &dyn GenerateMonitor) -> Result<Progress, GenerateError> {
+    pub fn write_directory(
+        &self,
+        root: &Path,
+        monitor: &dyn GenerateMonitor,
+    ) -> Result<Progress, GenerateError> {
         to_directory::write(&self.options, &self.pool, root, monitor)
     }
 

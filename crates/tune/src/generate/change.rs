@@ -52,7 +52,9 @@ impl ChangeOptions {
     /// Checks the shares.
     pub fn check(&self) -> Result<()> {
         if self.changed_share + self.deleted_share > 10_000 || self.new_share > 10_000 {
-            return Err(GenerateError::Options("changed and deleted files are more than all, or new files are".to_owned()));
+            return Err(GenerateError::Options(
+                "changed and deleted files are more than all, or new files are".to_owned(),
+            ));
         }
         Ok(())
     }
@@ -72,12 +74,23 @@ pub fn change(root: &Path, options: &ChangeOptions) -> Result<Changed> {
         let (files, directories) = read_directory(&at)?;
         for name in directories.into_iter().rev() {
             if !(directory.is_empty() && name == b"lost+found") {
-                waiting.push(if directory.is_empty() { name } else { [&directory[..], b"/", &name].concat() });
+                waiting.push(if directory.is_empty() {
+                    name
+                } else {
+                    [&directory[..], b"/", &name].concat()
+                });
             }
         }
-        let here = Dice(directory.iter().fold(dice.0, |hash, byte| mixed(hash ^ u64::from(*byte))));
+        let here = Dice(
+            directory
+                .iter()
+                .fold(dice.0, |hash, byte| mixed(hash ^ u64::from(*byte))),
+        );
         for name in files {
-            let file = Dice(name.iter().fold(mixed(here.0), |hash, byte| mixed(hash ^ u64::from(*byte))));
+            let file = Dice(
+                name.iter()
+                    .fold(mixed(here.0), |hash, byte| mixed(hash ^ u64::from(*byte))),
+            );
             let path = at.join(OsString::from_vec(name));
             apply(&path, file, options, &pool, &mut done).map_err(at_path("change", &path))?;
         }
@@ -103,7 +116,13 @@ fn read_directory(at: &Path) -> Result<(Vec<Vec<u8>>, Vec<Vec<u8>>)> {
     Ok((files, directories))
 }
 
-fn apply(path: &Path, file: Dice, options: &ChangeOptions, pool: &Pool, done: &mut Changed) -> io::Result<()> {
+fn apply(
+    path: &Path,
+    file: Dice,
+    options: &ChangeOptions,
+    pool: &Pool,
+    done: &mut Changed,
+) -> io::Result<()> {
     done.files += 1;
     let size_bytes = fs::symlink_metadata(path)?.len();
     let fate = file.within(FOR_FATE, 0, 9_999) as u32;
@@ -117,7 +136,13 @@ fn apply(path: &Path, file: Dice, options: &ChangeOptions, pool: &Pool, done: &m
     if file.happens(FOR_NEW, options.new_share) {
         let fresh = file.part(FOR_NEW, 1);
         let path = path.with_file_name(format!("new-{:016x}", fresh.0));
-        let len = fresh.within(FOR_SIZE, 512, size_bytes.clamp(512, WRITTEN_BYTES_MAX) * 2 - 1).min(WRITTEN_BYTES_MAX);
+        let len = fresh
+            .within(
+                FOR_SIZE,
+                512,
+                size_bytes.clamp(512, WRITTEN_BYTES_MAX) * 2 - 1,
+            )
+            .min(WRITTEN_BYTES_MAX);
         write_piece(&File::create(path)?, 0, len, fresh, pool)?;
         done.new += 1;
     }
@@ -133,13 +158,20 @@ fn rewrite(path: &Path, size_bytes: u64, file: Dice, pool: &Pool) -> io::Result<
             let offset = file.within(FOR_OFFSET, 0, size_bytes - len);
             write_piece(&open, offset, len, file, pool)
         }
-        2 if size_bytes <= WRITTEN_BYTES_MAX => write_piece(&open, 0, size_bytes.max(1), file, pool),
+        2 if size_bytes <= WRITTEN_BYTES_MAX => {
+            write_piece(&open, 0, size_bytes.max(1), file, pool)
+        }
         _ => write_piece(&open, size_bytes, CHANGED_BYTES, file, pool),
     }
 }
 
 fn write_piece(file: &File, offset: u64, len: u64, dice: Dice, pool: &Pool) -> io::Result<()> {
     let mut bytes = vec![0; len as usize];
-    FileContent { pool, dice, hole: 0..0 }.fill(0, &mut bytes);
+    FileContent {
+        pool,
+        dice,
+        hole: 0..0,
+    }
+    .fill(0, &mut bytes);
     file.write_all_at(&bytes, offset)
 }

@@ -107,7 +107,11 @@ mod tests {
     #[test]
     fn any_part_of_a_file_is_the_same_as_in_the_whole() {
         let pool = Pool::new(Dice(1), 100_000, false);
-        let content = FileContent { pool: &pool, dice: Dice(7), hole: 1500..9000 };
+        let content = FileContent {
+            pool: &pool,
+            dice: Dice(7),
+            hole: 1500..9000,
+        };
         let mut whole = vec![1; 12_000];
         content.fill(0, &mut whole);
         assert!(whole[1500..9000].iter().all(|byte| *byte == 0));

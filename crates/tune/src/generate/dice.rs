@@ -11,7 +11,9 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 impl Dice {
     /// A seed of its own for part `number` of purpose `purpose`.
     pub fn part(self, purpose: u64, number: u64) -> Dice {
-        Dice(mixed(mixed(self.0 ^ purpose.wrapping_mul(STEP)).wrapping_add(number.wrapping_mul(STEP))))
+        Dice(mixed(
+            mixed(self.0 ^ purpose.wrapping_mul(STEP)).wrapping_add(number.wrapping_mul(STEP)),
+        ))
     }
 
     /// A number for one purpose.
@@ -47,13 +49,19 @@ mod tests {
     #[test]
     fn both_ends_of_a_range_are_reached_and_nothing_beyond() {
         let draws: Vec<u64> = (0..1000).map(|seed| Dice(seed).within(1, 5, 10)).collect();
-        assert_eq!((draws.iter().min(), draws.iter().max()), (Some(&5), Some(&10)));
+        assert_eq!(
+            (draws.iter().min(), draws.iter().max()),
+            (Some(&5), Some(&10))
+        );
         assert!((0..100).all(|seed| Dice(seed).within(1, 7, 7) == 7));
     }
 
     #[test]
     fn draws_never_change_from_one_release_to_the_next() {
         assert_eq!(mixed(0), 0xe220_a839_7b1d_cdaf);
-        assert_eq!(Dice(42).within(3, 0, 999_999), Dice(42).within(3, 0, 999_999));
+        assert_eq!(
+            Dice(42).within(3, 0, 999_999),
+            Dice(42).within(3, 0, 999_999)
+        );
     }
 }

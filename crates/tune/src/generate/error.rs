@@ -44,7 +44,10 @@ pub enum GenerateError {
 pub(super) type Result<T> = std::result::Result<T, GenerateError>;
 
 /// For `map_err` on a path.
-pub(super) fn at_path(what: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> GenerateError {
+pub(super) fn at_path(
+    what: &'static str,
+    path: &std::path::Path,
+) -> impl FnOnce(io::Error) -> GenerateError {
     let path = path.to_owned();
     move |source| GenerateError::Path { what, path, source }
 }

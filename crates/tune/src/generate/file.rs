@@ -64,7 +64,11 @@ pub(crate) struct Attributes {
 impl FileShape {
     /// The file of `dice` as it was written in snapshot `version`.
     pub fn new(dice: Dice, version: u32, options: &GenerateOptions) -> FileShape {
-        let dice = if version == 0 { dice } else { dice.part(FOR_VERSION, u64::from(version)) };
+        let dice = if version == 0 {
+            dice
+        } else {
+            dice.part(FOR_VERSION, u64::from(version))
+        };
         let draw = dice.within(FOR_KIND, 0, 9_999) as u32;
         let kind = if draw < options.symlink_share {
             let mut target = b"../".to_vec();
@@ -75,34 +79,66 @@ impl FileShape {
             if draw - options.symlink_share < options.sparse_share {
                 sparse(dice, data_bytes)
             } else {
-                Kind::Regular { size_bytes: data_bytes, hole: 0..0 }
+                Kind::Regular {
+                    size_bytes: data_bytes,
+                    hole: 0..0,
+                }
             }
         };
-        let xattr = (matches!(kind, Kind::Regular { .. }) && dice.happens(FOR_XATTR, options.xattr_share)).then(|| {
+        let xattr = (matches!(kind, Kind::Regular { .. })
+            && dice.happens(FOR_XATTR, options.xattr_share))
+        .then(|| {
             let len = dice.within(FOR_XATTR_BYTES, 1, 64);
-            (0..len).map(|position| b"0123456789abcdef"[(dice.part(FOR_XATTR_BYTES, position).0 & 15) as usize]).collect()
+            (0..len)
+                .map(|position| {
+                    b"0123456789abcdef"[(dice.part(FOR_XATTR_BYTES, position).0 & 15) as usize]
+                })
+                .collect()
         });
-        FileShape { dice, kind, attributes: Attributes::new(dice, &FILE_MODES, options), xattr }
+        FileShape {
+            dice,
+            kind,
+            attributes: Attributes::new(dice, &FILE_MODES, options),
+            xattr,
+        }
     }
 
     /// Content, of a regular file.
     pub fn content<'a>(&self, pool: &'a Pool) -> FileContent<'a> {
-        let hole = if let Kind::Regular { hole, .. } = &self.kind { hole.clone() } else { 0..0 };
-        FileContent { pool, dice: self.dice, hole }
+        let hole = if let Kind::Regular { hole, .. } = &self.kind {
+            hole.clone()
+        } else {
+            0..0
+        };
+        FileContent {
+            pool,
+            dice: self.dice,
+            hole,
+        }
     }
 }
 
 /// The snapshot in which a file was written that is seen in `snapshot`.
 pub(crate) fn version_seen_in(dice: Dice, snapshot: u32, options: &GenerateOptions) -> u32 {
-    let changes = |at: &u32| dice.part(FOR_CHANGE, u64::from(*at)).happens(FOR_CHANGE, options.snapshot_change_share);
+    let changes = |at: &u32| {
+        dice.part(FOR_CHANGE, u64::from(*at))
+            .happens(FOR_CHANGE, options.snapshot_change_share)
+    };
     (1..=snapshot).rev().find(changes).unwrap_or(0)
 }
 
 /// Data at both ends and a hole between, all of odd lengths.
 fn sparse(dice: Dice, data_bytes: u64) -> Kind {
     let front = data_bytes / 2;
-    let hole_bytes = dice.within(FOR_HOLE, data_bytes, data_bytes.saturating_mul(HOLE_FACTOR_MAX));
-    Kind::Regular { size_bytes: data_bytes + hole_bytes, hole: front..front + hole_bytes }
+    let hole_bytes = dice.within(
+        FOR_HOLE,
+        data_bytes,
+        data_bytes.saturating_mul(HOLE_FACTOR_MAX),
+    );
+    Kind::Regular {
+        size_bytes: data_bytes + hole_bytes,
+        hole: front..front + hole_bytes,
+    }
 }
 
 impl Attributes {
@@ -117,7 +153,11 @@ impl Attributes {
             0 => 0,
             _ => dice.within(purpose, OWNER_FIRST, OWNER_FIRST + owners - 1) as u32,
         };
-        let mode = if owners == 0 { 0 } else { dice.within(FOR_MODE, 0, modes.len() as u64 - 1) };
+        let mode = if owners == 0 {
+            0
+        } else {
+            dice.within(FOR_MODE, 0, modes.len() as u64 - 1)
+        };
         Attributes {
             permissions: modes[mode as usize],
             uid: owner(FOR_OWNER),
@@ -129,12 +169,22 @@ impl Attributes {
 
 fn mtime(dice: Dice, options: &GenerateOptions) -> Timestamp {
     if options.age_days_max == 0 {
-        return Timestamp { seconds: options.time_seconds, nanos: 0 };
+        return Timestamp {
+            seconds: options.time_seconds,
+            nanos: 0,
+        };
     }
     let oldest = u64::from(options.age_days_max);
     let recent = RECENT_DAYS.min(oldest);
-    let (from, to) = if dice.happens(FOR_RECENT, RECENT_SHARE) { (0, recent) } else { (recent, oldest) };
+    let (from, to) = if dice.happens(FOR_RECENT, RECENT_SHARE) {
+        (0, recent)
+    } else {
+        (recent, oldest)
+    };
     let age = dice.within(FOR_AGE, from * SECONDS_PER_DAY, to * SECONDS_PER_DAY) as i64;
     let nanos = dice.part(FOR_AGE, 1).within(FOR_AGE, 0, 999_999_999) as u32;
-    Timestamp { seconds: options.time_seconds - age - 1, nanos }
+    Timestamp {
+        seconds: options.time_seconds - age - 1,
+        nanos,
+    }
 }

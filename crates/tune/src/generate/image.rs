@@ -31,8 +31,13 @@ pub struct ImageTarget {
 impl ImageTarget {
     /// Looks at a path; one that does not exist will be a file.
     pub fn look_at(path: &Path) -> io::Result<ImageTarget> {
-        let is_device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
-        let device_bytes = if is_device { Some(File::open(path)?.seek(SeekFrom::End(0))?) } else { None };
+        let is_device =
+            std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+        let device_bytes = if is_device {
+            Some(File::open(path)?.seek(SeekFrom::End(0))?)
+        } else {
+            None
+        };
         Ok(ImageTarget { device_bytes })
     }
 
@@ -57,7 +62,11 @@ impl ImageFile {
         let file = if is_device {
             File::options().write(true).open(path)?
         } else {
-            let file = File::options().write(true).create(true).truncate(true).open(path)?;
+            let file = File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)?;
             file.set_len(len_bytes)?;
             file
         };
@@ -67,7 +76,9 @@ impl ImageFile {
         let thread = std::thread::spawn(move || {
             for job in jobs_out {
                 let result = match job {
-                    Job::Write(offset, buffer) => file.write_all_at(&buffer, offset).map(|()| buffer),
+                    Job::Write(offset, buffer) => {
+                        file.write_all_at(&buffer, offset).map(|()| buffer)
+                    }
                     Job::Flush => file.sync_all().map(|()| Vec::new()),
                 };
                 if done_in.send(result).is_err() {
@@ -76,19 +87,31 @@ impl ImageFile {
             }
         });
         let thread = Some(thread);
-        Ok(ImageFile { jobs: Some(jobs), done, outstanding: 0, spare: Vec::new(), thread })
+        Ok(ImageFile {
+            jobs: Some(jobs),
+            done,
+            outstanding: 0,
+            spare: Vec::new(),
+            thread,
+        })
     }
 
     fn send(&mut self, job: Job) -> io::Result<()> {
         let gone = || io::Error::other("the writing thread ended");
-        self.jobs.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())?;
+        self.jobs
+            .as_ref()
+            .ok_or_else(gone)?
+            .send(job)
+            .map_err(|_| gone())?;
         self.outstanding += 1;
         Ok(())
     }
 
     fn answer(&mut self) -> io::Result<Vec<u8>> {
         self.outstanding -= 1;
-        self.done.recv().map_err(|_| io::Error::other("the writing thread ended"))?
+        self.done
+            .recv()
+            .map_err(|_| io::Error::other("the writing thread ended"))?
     }
 }
 

@@ -54,7 +54,11 @@ impl Verified {
 }
 
 /// The manifest of a tree that is generated, whether or not it was written.
-pub(super) fn of_options(options: &GenerateOptions, pool: &Pool, out: &mut dyn Write) -> Result<()> {
+pub(super) fn of_options(
+    options: &GenerateOptions,
+    pool: &Pool,
+    out: &mut dyn Write,
+) -> Result<()> {
     let shape = Shape::new(options);
     writeln!(out, "{HEADER}").map_err(GenerateError::Manifest)?;
     let lines = |directories: Vec<FilledDirectory>| {
@@ -64,22 +68,33 @@ pub(super) fn of_options(options: &GenerateOptions, pool: &Pool, out: &mut dyn W
                 let path = joined(&directory.plan.path, &row.name);
                 match &row.what {
                     What::Directory(..) => push_line(&mut text, 'd', None, &path),
-                    What::File(file) => push_shape(&mut text, &file.shape, pool, &path, &mut buffer),
+                    What::File(file) => {
+                        push_shape(&mut text, &file.shape, pool, &path, &mut buffer)
+                    }
                 }
             }
         }
         text
     };
-    for_each_filled(options, threads_for(options.threads), shape.plans(), lines, |text| {
-        out.write_all(text.as_bytes()).map_err(GenerateError::Manifest)
-    })?;
+    for_each_filled(
+        options,
+        threads_for(options.threads),
+        shape.plans(),
+        lines,
+        |text| {
+            out.write_all(text.as_bytes())
+                .map_err(GenerateError::Manifest)
+        },
+    )?;
     out.flush().map_err(GenerateError::Manifest)
 }
 
 /// The manifest of what is in a directory. `lost+found` at its top is left out.
 pub fn write_manifest(root: &Path, threads: u32, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{HEADER}").map_err(GenerateError::Manifest)?;
-    for_each_line(root, threads, |line| writeln!(out, "{line}").map_err(GenerateError::Manifest))?;
+    for_each_line(root, threads, |line| {
+        writeln!(out, "{line}").map_err(GenerateError::Manifest)
+    })?;
     out.flush().map_err(GenerateError::Manifest)
 }
 
@@ -124,10 +139,17 @@ struct ManifestLines<'a> {
 
 impl ManifestLines<'_> {
     fn open(source: &mut dyn BufRead) -> Result<ManifestLines<'_>> {
-        let mut lines = ManifestLines { source, next: None, line: 0 };
+        let mut lines = ManifestLines {
+            source,
+            next: None,
+            line: 0,
+        };
         let is_header = lines.peek()?.is_some_and(|line| line == HEADER);
         if !is_header {
-            return Err(GenerateError::ManifestLine { line: 1, text: "this is no manifest, or one of a newer version" });
+            return Err(GenerateError::ManifestLine {
+                line: 1,
+                text: "this is no manifest, or one of a newer version",
+            });
         }
         lines.take();
         Ok(lines)
@@ -136,10 +158,18 @@ impl ManifestLines<'_> {
     fn peek(&mut self) -> Result<Option<&String>> {
         if self.next.is_none() {
             let mut line = String::new();
-            if self.source.read_line(&mut line).map_err(GenerateError::Manifest)? > 0 {
+            if self
+                .source
+                .read_line(&mut line)
+                .map_err(GenerateError::Manifest)?
+                > 0
+            {
                 self.line += 1;
                 if !line.ends_with('\n') || (self.line > 1 && line.splitn(4, ' ').count() != 4) {
-                    return Err(GenerateError::ManifestLine { line: self.line, text: "cut short" });
+                    return Err(GenerateError::ManifestLine {
+                        line: self.line,
+                        text: "cut short",
+                    });
                 }
                 line.pop();
                 self.next = Some(line);
@@ -162,7 +192,9 @@ fn order_of(line: &str) -> (Vec<u8>, Vec<u8>) {
     let mut path = Vec::new();
     let mut rest = path_of(line).as_bytes();
     while let Some((byte, after)) = rest.split_first() {
-        let hex = after.get(1..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let hex = after
+            .get(1..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match hex.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
             Some(escaped) if *byte == b'\\' => {
                 path.push(escaped);
@@ -175,7 +207,10 @@ fn order_of(line: &str) -> (Vec<u8>, Vec<u8>) {
             }
         }
     }
-    let name = path.iter().rposition(|byte| *byte == 0).map_or(0, |at| at + 1);
+    let name = path
+        .iter()
+        .rposition(|byte| *byte == 0)
+        .map_or(0, |at| at + 1);
     let name = path.split_off(name);
     path.pop();
     (path, name)
@@ -188,9 +223,17 @@ struct Found {
 }
 
 /// Every entry below `root` in catalog order, hashed on `threads` workers.
-fn for_each_line(root: &Path, threads: u32, mut each: impl FnMut(String) -> Result<()>) -> Result<()> {
+fn for_each_line(
+    root: &Path,
+    threads: u32,
+    mut each: impl FnMut(String) -> Result<()>,
+) -> Result<()> {
     let mut failed = None;
-    let mut walk = FoundWalk { root, waiting: vec![Vec::new()], run: Vec::new().into_iter() };
+    let mut walk = FoundWalk {
+        root,
+        waiting: vec![Vec::new()],
+        run: Vec::new().into_iter(),
+    };
     let batches = std::iter::from_fn(|| {
         let mut batch = Vec::new();
         while batch.len() < BATCH_ENTRIES && failed.is_none() {
@@ -204,9 +247,14 @@ fn for_each_line(root: &Path, threads: u32, mut each: impl FnMut(String) -> Resu
     });
     let hash = |batch: Vec<Found>| {
         let mut buffer = vec![0; READ_BYTES];
-        batch.iter().map(|found| line_of(root, found, &mut buffer)).collect::<Result<Vec<String>>>()
+        batch
+            .iter()
+            .map(|found| line_of(root, found, &mut buffer))
+            .collect::<Result<Vec<String>>>()
     };
-    in_order(threads_for(threads), batches, hash, |lines| lines?.into_iter().try_for_each(&mut each))?;
+    in_order(threads_for(threads), batches, hash, |lines| {
+        lines?.into_iter().try_for_each(&mut each)
+    })?;
     failed.map_or(Ok(()), Err)
 }
 
@@ -222,9 +270,16 @@ impl FoundWalk<'_> {
             if let Some(found) = self.run.next() {
                 return Ok(Some(found));
             }
-            let Some(directory) = self.waiting.pop() else { return Ok(None) };
+            let Some(directory) = self.waiting.pop() else {
+                return Ok(None);
+            };
             let run = self.read_run(&directory)?;
-            self.waiting.extend(run.iter().rev().filter(|found| found.kind == 'd').map(|found| found.path.clone()));
+            self.waiting.extend(
+                run.iter()
+                    .rev()
+                    .filter(|found| found.kind == 'd')
+                    .map(|found| found.path.clone()),
+            );
             self.run = run.into_iter();
         }
     }
@@ -245,7 +300,10 @@ impl FoundWalk<'_> {
                 kind if kind.is_file() => 'f',
                 _ => 'o',
             };
-            run.push(Found { path: joined(directory, name.as_bytes()), kind });
+            run.push(Found {
+                path: joined(directory, name.as_bytes()),
+                kind,
+            });
         }
         run.sort_unstable_by(|left, right| left.path.cmp(&right.path));
         Ok(run)
@@ -259,7 +317,10 @@ fn line_of(root: &Path, found: &Found, buffer: &mut [u8]) -> Result<String> {
         'f' => Some(hash_file(&at, buffer).map_err(at_path("read", &at))?),
         'l' => {
             let target = fs::read_link(&at).map_err(at_path("read", &at))?;
-            Some((blake3::hash(target.as_os_str().as_bytes()), target.as_os_str().len() as u64))
+            Some((
+                blake3::hash(target.as_os_str().as_bytes()),
+                target.as_os_str().len() as u64,
+            ))
         }
         _ => None,
     };
@@ -284,7 +345,12 @@ fn hash_file(path: &Path, buffer: &mut [u8]) -> io::Result<(blake3::Hash, u64)> 
 fn push_shape(text: &mut String, shape: &FileShape, pool: &Pool, path: &[u8], buffer: &mut [u8]) {
     match &shape.kind {
         Kind::Symlink { target } => {
-            push_line(text, 'l', Some((blake3::hash(target), target.len() as u64)), path);
+            push_line(
+                text,
+                'l',
+                Some((blake3::hash(target), target.len() as u64)),
+                path,
+            );
         }
         Kind::Regular { size_bytes, .. } => {
             let content = shape.content(pool);
@@ -315,7 +381,10 @@ fn push_line(text: &mut String, kind: char, summary: Option<(blake3::Hash, u64)>
                 text.push(letter);
             }
         }
-        chunk.invalid().iter().for_each(|byte| push_escaped(text, *byte));
+        chunk
+            .invalid()
+            .iter()
+            .for_each(|byte| push_escaped(text, *byte));
     }
     text.push('\n');
 }
@@ -325,5 +394,9 @@ fn push_escaped(text: &mut String, byte: u8) {
 }
 
 fn joined(parent: &[u8], name: &[u8]) -> Vec<u8> {
-    if parent.is_empty() { name.to_vec() } else { [parent, b"/", name].concat() }
+    if parent.is_empty() {
+        name.to_vec()
+    } else {
+        [parent, b"/", name].concat()
+    }
 }

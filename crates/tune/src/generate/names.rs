@@ -6,18 +6,19 @@ use super::options::GenerateOptions;
 const LETTERS: &[u8; 66] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@=+";
 /// Five of six files have one.
 const EXTENSIONS: [&[u8]; 32] = [
-    b"txt", b"log", b"xml", b"dat", b"doc", b"htm", b"json", b"csv", b"c", b"h", b"py", b"rs", b"jpg", b"png", b"pdf",
-    b"eml", b"cfg", b"sql", b"tmp", b"bak", b"md", b"js", b"css", b"gz", b"zip", b"mp3", b"wav", b"tex", b"sh", b"bin",
-    b"idx", b"db",
+    b"txt", b"log", b"xml", b"dat", b"doc", b"htm", b"json", b"csv", b"c", b"h", b"py", b"rs",
+    b"jpg", b"png", b"pdf", b"eml", b"cfg", b"sql", b"tmp", b"bak", b"md", b"js", b"css", b"gz",
+    b"zip", b"mp3", b"wav", b"tex", b"sh", b"bin", b"idx", b"db",
 ];
 const WORDS: [&[u8]; 64] = [
-    b"annual", b"archive", b"audit", b"autumn", b"backup", b"balance", b"branch", b"budget", b"cabin", b"candle",
-    b"chapter", b"client", b"copper", b"corner", b"daily", b"delta", b"design", b"draft", b"engine", b"fabric",
-    b"figure", b"final", b"forest", b"garden", b"granite", b"harbor", b"index", b"invoice", b"island", b"journal",
-    b"kernel", b"ladder", b"ledger", b"letter", b"market", b"meadow", b"meeting", b"memo", b"mirror", b"model",
-    b"monthly", b"north", b"notes", b"office", b"orchard", b"order", b"paper", b"photo", b"plan", b"project",
-    b"quarter", b"record", b"report", b"river", b"sample", b"season", b"signal", b"silver", b"sketch", b"station",
-    b"summary", b"timber", b"travel", b"winter",
+    b"annual", b"archive", b"audit", b"autumn", b"backup", b"balance", b"branch", b"budget",
+    b"cabin", b"candle", b"chapter", b"client", b"copper", b"corner", b"daily", b"delta",
+    b"design", b"draft", b"engine", b"fabric", b"figure", b"final", b"forest", b"garden",
+    b"granite", b"harbor", b"index", b"invoice", b"island", b"journal", b"kernel", b"ladder",
+    b"ledger", b"letter", b"market", b"meadow", b"meeting", b"memo", b"mirror", b"model",
+    b"monthly", b"north", b"notes", b"office", b"orchard", b"order", b"paper", b"photo", b"plan",
+    b"project", b"quarter", b"record", b"report", b"river", b"sample", b"season", b"signal",
+    b"silver", b"sketch", b"station", b"summary", b"timber", b"travel", b"winter",
 ];
 
 const FOR_LENGTH: u64 = 101;
@@ -29,7 +30,12 @@ const FOR_ODDITY: u64 = 106;
 const FOR_ODD_KIND: u64 = 107;
 
 /// Appends the name that `dice` gives a file or directory. It may not be unique.
-pub(crate) fn push_name(out: &mut Vec<u8>, dice: Dice, is_directory: bool, options: &GenerateOptions) {
+pub(crate) fn push_name(
+    out: &mut Vec<u8>,
+    dice: Dice,
+    is_directory: bool,
+    options: &GenerateOptions,
+) {
     if dice.happens(FOR_ODDITY, options.odd_name_share) {
         push_odd(out, dice);
     } else if options.realistic_names {
@@ -70,7 +76,11 @@ fn push_words(out: &mut Vec<u8>, dice: Dice, is_directory: bool) {
         if word > 0 {
             out.push(b' ');
         }
-        out.extend_from_slice(WORDS[dice.part(FOR_WORDS, word).within(0, 0, WORDS.len() as u64 - 1) as usize]);
+        out.extend_from_slice(
+            WORDS[dice
+                .part(FOR_WORDS, word)
+                .within(0, 0, WORDS.len() as u64 - 1) as usize],
+        );
     }
     let number = dice.within(FOR_NUMBER, 0, if is_directory { 99 } else { 999 });
     out.extend_from_slice(format!("-{number:02}").as_bytes());
@@ -91,7 +101,10 @@ fn push_odd(out: &mut Vec<u8>, dice: Dice) {
         2 => [b"\xff\xfe\x80 no UTF-8 ", b"\xc3"],
         3 => [b"-rf --", b""],
         4 => [b"quote'\"`$(", b")\\"],
-        5 => ["gr\u{fc}\u{df}e \u{1f980} ".as_bytes(), "\u{301}".as_bytes()],
+        5 => [
+            "gr\u{fc}\u{df}e \u{1f980} ".as_bytes(),
+            "\u{301}".as_bytes(),
+        ],
         6 => [b"~#%&*?[]{}|;<>", b"..."],
         7 => [b"...", b"."],
         8 => [b"\x01\x1b[31m\x7f", b""],

@@ -107,11 +107,18 @@ impl GenerateOptions {
         ];
         for (letters, (low, high), least, most) in pairs {
             if low < least || high > most || low > high {
-                return refuse(format!("{letters} of {low} and {high}: both within {least}..={most}, the first not above the second"));
+                return refuse(format!(
+                    "{letters} of {low} and {high}: both within {least}..={most}, the first not above the second"
+                ));
             }
         }
         if !POOL_BYTES.contains(&self.pool_bytes) {
-            return refuse(format!("-P of {} bytes is not within {}..={}", self.pool_bytes, POOL_BYTES.start(), POOL_BYTES.end()));
+            return refuse(format!(
+                "-P of {} bytes is not within {}..={}",
+                self.pool_bytes,
+                POOL_BYTES.start(),
+                POOL_BYTES.end()
+            ));
         }
         let shares = [
             ("symlinks", self.symlink_share),
@@ -121,13 +128,18 @@ impl GenerateOptions {
             ("changes between snapshots", self.snapshot_change_share),
         ];
         if let Some((what, share)) = shares.iter().find(|(_, share)| *share > 10_000) {
-            return refuse(format!("a share of {share} hundredths of a per cent of {what} is more than all"));
+            return refuse(format!(
+                "a share of {share} hundredths of a per cent of {what} is more than all"
+            ));
         }
         if self.symlink_share + self.sparse_share > 10_000 {
             return refuse("symlinks and sparse files together are more than all files".to_owned());
         }
         if self.snapshots > SNAPSHOTS_MAX {
-            return refuse(format!("--links {} is above {SNAPSHOTS_MAX}", self.snapshots));
+            return refuse(format!(
+                "--links {} is above {SNAPSHOTS_MAX}",
+                self.snapshots
+            ));
         }
         if self.count == Some(0) || (self.count.is_some() && self.files_max > 0) {
             return refuse("--count must be above 0, and takes the place of -M".to_owned());
@@ -136,7 +148,10 @@ impl GenerateOptions {
             return refuse("at most 1000000 owners and ages of 50000 days".to_owned());
         }
         if !(0..=1 << 33).contains(&self.time_seconds) {
-            return refuse(format!("the present of {} seconds is not between 1970 and 2242", self.time_seconds));
+            return refuse(format!(
+                "the present of {} seconds is not between 1970 and 2242",
+                self.time_seconds
+            ));
         }
         Ok(())
     }

@@ -44,12 +44,22 @@ impl FilledDirectory {
                 None => What::Directory(Attributes::of_directory(child.dice, options)),
                 Some(position) => {
                     let version = version_seen_in(child.dice, plan.snapshot, options);
-                    What::File(FileRow { shape: FileShape::new(child.dice, version, options), position, version })
+                    What::File(FileRow {
+                        shape: FileShape::new(child.dice, version, options),
+                        position,
+                        version,
+                    })
                 }
             };
-            Row { name: child.name, what }
+            Row {
+                name: child.name,
+                what,
+            }
         });
-        FilledDirectory { rows: rows.collect(), plan }
+        FilledDirectory {
+            rows: rows.collect(),
+            plan,
+        }
     }
 
     /// Whether a row is a further name of a file of an earlier snapshot. Symbolic links are made anew.
@@ -59,22 +69,34 @@ impl FilledDirectory {
 
     /// Whether a later snapshot may link to a row.
     pub fn may_be_linked(&self, file: &FileRow, options: &GenerateOptions) -> bool {
-        self.plan.snapshot + 1 < options.snapshots && matches!(file.shape.kind, Kind::Regular { .. })
+        self.plan.snapshot + 1 < options.snapshots
+            && matches!(file.shape.kind, Kind::Regular { .. })
     }
 
     /// Counts all rows.
     pub fn count(&self, options: &GenerateOptions, counter: &mut TotalsCounter, pool: &Pool) {
         for row in &self.rows {
             match &row.what {
-                What::File(file) if self.is_link(file) => counter.add_link(&self.plan.path, &row.name),
+                What::File(file) if self.is_link(file) => {
+                    counter.add_link(&self.plan.path, &row.name)
+                }
                 What::File(file) => {
                     let more_links = self.may_be_linked(file, options);
-                    with_file_entry(&self.plan.path, &row.name, &file.shape, more_links, |entry| {
-                        counter.add(entry, &mut file.shape.content(pool));
-                    });
+                    with_file_entry(
+                        &self.plan.path,
+                        &row.name,
+                        &file.shape,
+                        more_links,
+                        |entry| {
+                            counter.add(entry, &mut file.shape.content(pool));
+                        },
+                    );
                 }
                 What::Directory(attributes) => {
-                    counter.add(&directory_entry(&self.plan.path, &row.name, attributes), &mut NoData);
+                    counter.add(
+                        &directory_entry(&self.plan.path, &row.name, attributes),
+                        &mut NoData,
+                    );
                 }
             }
         }
@@ -82,7 +104,11 @@ impl FilledDirectory {
 }
 
 /// A directory as the ext4 writer wants it.
-pub(super) fn directory_entry<'a>(parent: &'a [u8], name: &'a [u8], attributes: &Attributes) -> NewEntry<'a> {
+pub(super) fn directory_entry<'a>(
+    parent: &'a [u8],
+    name: &'a [u8],
+    attributes: &Attributes,
+) -> NewEntry<'a> {
     entry(parent, name, Content::Directory, attributes)
 }
 
@@ -95,7 +121,9 @@ pub(super) fn with_file_entry<T>(
     each: impl FnOnce(&NewEntry<'_>) -> T,
 ) -> T {
     let content = match &shape.kind {
-        Kind::Regular { size_bytes, .. } => Content::Regular { size_bytes: *size_bytes },
+        Kind::Regular { size_bytes, .. } => Content::Regular {
+            size_bytes: *size_bytes,
+        },
         Kind::Symlink { target } => Content::Symlink { target },
     };
     let mut entry = entry(parent, name, content, &shape.attributes);
@@ -104,12 +132,23 @@ pub(super) fn with_file_entry<T>(
     }
     entry.more_links = more_links;
     match &shape.xattr {
-        Some(value) => each(&NewEntry { xattrs: &[Xattr { name: XATTR_NAME, value }], ..entry }),
+        Some(value) => each(&NewEntry {
+            xattrs: &[Xattr {
+                name: XATTR_NAME,
+                value,
+            }],
+            ..entry
+        }),
         None => each(&entry),
     }
 }
 
-fn entry<'a>(parent: &'a [u8], name: &'a [u8], content: Content<'a>, attributes: &Attributes) -> NewEntry<'a> {
+fn entry<'a>(
+    parent: &'a [u8],
+    name: &'a [u8],
+    content: Content<'a>,
+    attributes: &Attributes,
+) -> NewEntry<'a> {
     NewEntry {
         parent,
         name,
@@ -138,12 +177,19 @@ pub(super) fn for_each_filled<R: Send>(
     each: impl FnMut(R) -> Result<()>,
 ) -> Result<()> {
     let fill = |plans: Vec<DirectoryPlan>| {
-        work(plans.into_iter().map(|plan| FilledDirectory::new(plan, options)).collect())
+        work(
+            plans
+                .into_iter()
+                .map(|plan| FilledDirectory::new(plan, options))
+                .collect(),
+        )
     };
     in_order(threads, batches(plans), fill, each)
 }
 
-fn batches(mut plans: impl Iterator<Item = DirectoryPlan>) -> impl Iterator<Item = Vec<DirectoryPlan>> {
+fn batches(
+    mut plans: impl Iterator<Item = DirectoryPlan>,
+) -> impl Iterator<Item = Vec<DirectoryPlan>> {
     std::iter::from_fn(move || {
         let (mut batch, mut names) = (Vec::new(), 0);
         while names < BATCH_NAMES {

@@ -31,23 +31,44 @@ pub(super) fn write(
     monitor: &dyn GenerateMonitor,
 ) -> Result<Progress> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    let descriptor =
-        fs::open(root, flags, Mode::empty()).map_err(|errno| at_path("open", root)(errno.into()))?;
-    let writer = Writer { options, pool, root: descriptor, root_path: root };
+    let descriptor = fs::open(root, flags, Mode::empty())
+        .map_err(|errno| at_path("open", root)(errno.into()))?;
+    let writer = Writer {
+        options,
+        pool,
+        root: descriptor,
+        root_path: root,
+    };
     let shape = Shape::new(options);
     let mut progress = Progress::default();
     let mut note = |done: Result<Progress>| {
         progress += done?;
-        if monitor.progress(&progress) { Ok(()) } else { Err(GenerateError::Stopped) }
+        if monitor.progress(&progress) {
+            Ok(())
+        } else {
+            Err(GenerateError::Stopped)
+        }
     };
     let work = |directories: Vec<FilledDirectory>| writer.write_batch(&directories);
     let threads = threads_for(options.threads);
     if options.snapshots > 0 {
-        for_each_filled(options, 1, std::iter::once(shape.farm_root()), work, &mut note)?;
+        for_each_filled(
+            options,
+            1,
+            std::iter::once(shape.farm_root()),
+            work,
+            &mut note,
+        )?;
     }
     // A snapshot must be complete before the next can link to it.
     for snapshot in 0..options.snapshots.max(1) {
-        for_each_filled(options, threads, shape.snapshot_plans(snapshot), work, &mut note)?;
+        for_each_filled(
+            options,
+            threads,
+            shape.snapshot_plans(snapshot),
+            work,
+            &mut note,
+        )?;
     }
     Ok(progress)
 }
@@ -69,18 +90,31 @@ impl Writer<'_> {
         Ok(progress)
     }
 
-    fn write_directory(&self, directory: &FilledDirectory, buffer: &mut Vec<u8>, progress: &mut Progress) -> Result<()> {
+    fn write_directory(
+        &self,
+        directory: &FilledDirectory,
+        buffer: &mut Vec<u8>,
+        progress: &mut Progress,
+    ) -> Result<()> {
         let path = &directory.plan.path;
         let descriptor = self.open_directory(path)?;
         progress.directories += 1;
         for row in &directory.rows {
             let done = match &row.what {
-                What::Directory(..) => match fs::mkdirat(&descriptor, OsStr::from_bytes(&row.name), Mode::from_raw_mode(0o755)) {
+                What::Directory(..) => match fs::mkdirat(
+                    &descriptor,
+                    OsStr::from_bytes(&row.name),
+                    Mode::from_raw_mode(0o755),
+                ) {
                     Err(Errno::EXIST) => Ok(()),
                     other => other,
                 },
-                What::File(file) if directory.is_link(file) => self.link(directory, descriptor.as_fd(), &row.name, file, progress),
-                What::File(file) => self.write_file(descriptor.as_fd(), &row.name, file, buffer, progress),
+                What::File(file) if directory.is_link(file) => {
+                    self.link(directory, descriptor.as_fd(), &row.name, file, progress)
+                }
+                What::File(file) => {
+                    self.write_file(descriptor.as_fd(), &row.name, file, buffer, progress)
+                }
             };
             done.map_err(|errno| GenerateError::Path {
                 what: "create",
@@ -91,7 +125,9 @@ impl Writer<'_> {
         if !path.is_empty() {
             let attributes = Attributes::of_directory(directory.plan.dice, self.options);
             self.set_attributes(descriptor.as_fd(), &attributes)
-                .map_err(|errno| at_path("set attributes of", &self.full_path(path))(errno.into()))?;
+                .map_err(|errno| {
+                    at_path("set attributes of", &self.full_path(path))(errno.into())
+                })?;
         }
         Ok(())
     }
@@ -103,10 +139,24 @@ impl Writer<'_> {
         let open = || fs::openat(&self.root, name, flags, Mode::empty());
         match open() {
             Err(Errno::NOENT) => {
-                for end in path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).chain([path.len()]) {
-                    match fs::mkdirat(&self.root, OsStr::from_bytes(&path[..end]), Mode::from_raw_mode(0o755)) {
+                for end in path
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, byte)| **byte == b'/')
+                    .map(|(at, _)| at)
+                    .chain([path.len()])
+                {
+                    match fs::mkdirat(
+                        &self.root,
+                        OsStr::from_bytes(&path[..end]),
+                        Mode::from_raw_mode(0o755),
+                    ) {
                         Ok(()) | Err(Errno::EXIST) => {}
-                        Err(errno) => return Err(at_path("create", &self.full_path(&path[..end]))(errno.into())),
+                        Err(errno) => {
+                            return Err(at_path("create", &self.full_path(&path[..end]))(
+                                errno.into(),
+                            ));
+                        }
                     }
                 }
                 open()
@@ -147,9 +197,19 @@ impl Writer<'_> {
             }
             other => other?,
         };
-        write_content(descriptor.as_fd(), &file.shape.content(self.pool), size_bytes, buffer)?;
+        write_content(
+            descriptor.as_fd(),
+            &file.shape.content(self.pool),
+            size_bytes,
+            buffer,
+        )?;
         if let Some(value) = &file.shape.xattr {
-            fs::fsetxattr(&descriptor, OsStr::from_bytes(XATTR_NAME), value, XattrFlags::empty())?;
+            fs::fsetxattr(
+                &descriptor,
+                OsStr::from_bytes(XATTR_NAME),
+                value,
+                XattrFlags::empty(),
+            )?;
         }
         self.set_attributes(descriptor.as_fd(), &file.shape.attributes)?;
         progress.count(&file.shape.kind);
@@ -169,7 +229,13 @@ impl Writer<'_> {
         source.extend_from_slice(&directory.plan.path[prefix..]);
         source.push(b'/');
         source.extend_from_slice(name);
-        match fs::linkat(&self.root, OsStr::from_bytes(&source), parent, OsStr::from_bytes(name), AtFlags::empty()) {
+        match fs::linkat(
+            &self.root,
+            OsStr::from_bytes(&source),
+            parent,
+            OsStr::from_bytes(name),
+            AtFlags::empty(),
+        ) {
             Err(Errno::EXIST) => progress.existing += 1,
             other => {
                 other?;
@@ -180,7 +246,11 @@ impl Writer<'_> {
     }
 
     /// Only what was asked for: each of these is a system call for every file.
-    fn set_attributes(&self, descriptor: BorrowedFd<'_>, attributes: &Attributes) -> std::result::Result<(), Errno> {
+    fn set_attributes(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        attributes: &Attributes,
+    ) -> std::result::Result<(), Errno> {
         if self.options.owners > 0 {
             let (uid, gid) = owner(attributes);
             fs::fchown(descriptor, uid, gid)?;
@@ -192,7 +262,12 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn set_symlink_attributes(&self, parent: BorrowedFd<'_>, name: &OsStr, attributes: &Attributes) -> std::result::Result<(), Errno> {
+    fn set_symlink_attributes(
+        &self,
+        parent: BorrowedFd<'_>,
+        name: &OsStr,
+        attributes: &Attributes,
+    ) -> std::result::Result<(), Errno> {
         if self.options.owners > 0 {
             let (uid, gid) = owner(attributes);
             fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -209,12 +284,21 @@ impl Writer<'_> {
 }
 
 fn owner(attributes: &Attributes) -> (Option<fs::Uid>, Option<fs::Gid>) {
-    (Some(fs::Uid::from_raw(attributes.uid)), Some(fs::Gid::from_raw(attributes.gid)))
+    (
+        Some(fs::Uid::from_raw(attributes.uid)),
+        Some(fs::Gid::from_raw(attributes.gid)),
+    )
 }
 
 fn times(attributes: &Attributes) -> Timestamps {
-    let time = Timespec { tv_sec: attributes.mtime.seconds, tv_nsec: attributes.mtime.nanos.into() };
-    Timestamps { last_access: time, last_modification: time }
+    let time = Timespec {
+        tv_sec: attributes.mtime.seconds,
+        tv_nsec: attributes.mtime.nanos.into(),
+    };
+    Timestamps {
+        last_access: time,
+        last_modification: time,
+    }
 }
 
 fn write_content(
@@ -233,7 +317,11 @@ fn write_content(
             offset = hole.end;
             continue;
         }
-        let end = if offset < hole.start { hole.start } else { size_bytes };
+        let end = if offset < hole.start {
+            hole.start
+        } else {
+            size_bytes
+        };
         let len = (end - offset).min(WRITE_BYTES as u64) as usize;
         buffer.resize(buffer.len().max(len), 0);
         content.fill(offset, &mut buffer[..len]);
@@ -249,4 +337,3 @@ fn write_content(
     }
     Ok(())
 }
-

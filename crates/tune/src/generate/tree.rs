@@ -42,14 +42,30 @@ pub(crate) struct Child {
 impl DirectoryPlan {
     /// All names, ascending and unique. Takes about 80 bytes for each while the directory is in work.
     pub fn children(&self, options: &GenerateOptions) -> Vec<Child> {
-        let mut files = unique_names(self.dice, FOR_FILE, self.files, options, &self.subdirectories);
+        let mut files = unique_names(
+            self.dice,
+            FOR_FILE,
+            self.files,
+            options,
+            &self.subdirectories,
+        );
         let directories = self.subdirectories.iter().cloned();
         let mut children: Vec<Child> = Vec::with_capacity(files.len() + self.subdirectories.len());
-        children.extend(directories.map(|(name, dice)| Child { name, dice, file: None }));
-        children.extend(files.drain(..).map(|(name, dice)| Child { name, dice, file: Some(0) }));
+        children.extend(directories.map(|(name, dice)| Child {
+            name,
+            dice,
+            file: None,
+        }));
+        children.extend(files.drain(..).map(|(name, dice)| Child {
+            name,
+            dice,
+            file: Some(0),
+        }));
         children.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         let files = children.iter_mut().filter_map(|child| child.file.as_mut());
-        files.zip(self.first_file..).for_each(|(file, position)| *file = position);
+        files
+            .zip(self.first_file..)
+            .for_each(|(file, position)| *file = position);
         children
     }
 }
@@ -71,14 +87,18 @@ fn unique_names(
             (name, dice)
         })
         .collect();
-    let order = |left: &(Vec<u8>, Dice), right: &(Vec<u8>, Dice)| (&left.0, left.1.0).cmp(&(&right.0, right.1.0));
+    let order = |left: &(Vec<u8>, Dice), right: &(Vec<u8>, Dice)| {
+        (&left.0, left.1.0).cmp(&(&right.0, right.1.0))
+    };
     let mut round = 0u32;
     loop {
         names.sort_unstable_by(order);
         let mut is_unique = true;
         let mut previous: Option<Vec<u8>> = None;
         for (name, dice) in &mut names {
-            let is_taken = taken.binary_search_by(|(have, _)| have.as_slice().cmp(name)).is_ok();
+            let is_taken = taken
+                .binary_search_by(|(have, _)| have.as_slice().cmp(name))
+                .is_ok();
             if is_taken || previous.as_deref() == Some(name) {
                 is_unique = false;
                 let suffix = format!("+{:x}", dice.part(purpose, u64::from(round)).0 >> 40);
@@ -106,10 +126,17 @@ impl<'a> Shape<'a> {
     pub fn new(options: &'a GenerateOptions) -> Shape<'a> {
         let dice = Dice(options.seed).part(FOR_TREE, 0);
         let root_directories = match options.count {
-            None => dice.within(FOR_DIRECTORIES, options.directories.0, options.directories.1),
+            None => dice.within(
+                FOR_DIRECTORIES,
+                options.directories.0,
+                options.directories.1,
+            ),
             Some(count) => directories_for(options, dice, count),
         };
-        Shape { options, root_directories }
+        Shape {
+            options,
+            root_directories,
+        }
     }
 
     /// Most files of one snapshot.
@@ -126,7 +153,8 @@ impl<'a> Shape<'a> {
         match self.options.snapshots {
             0 => Box::new(self.snapshot_plans(0)),
             snapshots => Box::new(
-                std::iter::once(self.farm_root()).chain((0..snapshots).flat_map(|snapshot| self.snapshot_plans(snapshot))),
+                std::iter::once(self.farm_root())
+                    .chain((0..snapshots).flat_map(|snapshot| self.snapshot_plans(snapshot))),
             ),
         }
     }
@@ -136,19 +164,34 @@ impl<'a> Shape<'a> {
         let dice = Dice(self.options.seed).part(FOR_TREE, 1);
         let tree = Dice(self.options.seed).part(FOR_TREE, 0);
         let names = (0..self.options.snapshots).map(|snapshot| (snapshot_name(snapshot), tree));
-        DirectoryPlan { path: Vec::new(), dice, snapshot: 0, files: 0, first_file: 0, subdirectories: names.collect() }
+        DirectoryPlan {
+            path: Vec::new(),
+            dice,
+            snapshot: 0,
+            files: 0,
+            first_file: 0,
+            subdirectories: names.collect(),
+        }
     }
 
     /// The directories of one snapshot (all, where there is no farm).
     pub fn snapshot_plans(&self, snapshot: u32) -> Walk<'_> {
-        let path = if self.options.snapshots == 0 { Vec::new() } else { snapshot_name(snapshot) };
+        let path = if self.options.snapshots == 0 {
+            Vec::new()
+        } else {
+            snapshot_name(snapshot)
+        };
         let dice = Dice(self.options.seed).part(FOR_TREE, 0);
         Walk {
             options: self.options,
             snapshot,
             files_left: self.files_max(),
             next_file: 0,
-            waiting: vec![Waiting { path, dice, place: Place::Root(self.root_directories) }],
+            waiting: vec![Waiting {
+                path,
+                dice,
+                place: Place::Root(self.root_directories),
+            }],
         }
     }
 }
@@ -190,16 +233,35 @@ impl Iterator for Walk<'_> {
         let drawn = dice.within(FOR_FILES, self.options.files.0, self.options.files.1);
         let files = drawn.min(self.files_left);
         // Once there are enough files, what is left of the tree stays empty.
-        let directories = if self.files_left == 0 { 0 } else { directories_of(self.options, dice, place) };
+        let directories = if self.files_left == 0 {
+            0
+        } else {
+            directories_of(self.options, dice, place)
+        };
         self.files_left -= files;
         let subdirectories = unique_names(dice, FOR_DIRECTORY, directories, self.options, &[]);
         for (name, child) in subdirectories.iter().rev() {
-            let path = if path.is_empty() { name.clone() } else { [&path[..], b"/", name].concat() };
-            self.waiting.push(Waiting { path, dice: *child, place: place_below(self.options, *child, place) });
+            let path = if path.is_empty() {
+                name.clone()
+            } else {
+                [&path[..], b"/", name].concat()
+            };
+            self.waiting.push(Waiting {
+                path,
+                dice: *child,
+                place: place_below(self.options, *child, place),
+            });
         }
         let first_file = self.next_file;
         self.next_file += files;
-        Some(DirectoryPlan { path, dice, snapshot: self.snapshot, files, first_file, subdirectories })
+        Some(DirectoryPlan {
+            path,
+            dice,
+            snapshot: self.snapshot,
+            files,
+            first_file,
+            subdirectories,
+        })
     }
 }
 
@@ -207,7 +269,11 @@ fn directories_of(options: &GenerateOptions, dice: Dice, place: Place) -> u64 {
     match place {
         Place::Root(count) => count,
         Place::Below(0) => 0,
-        Place::Below(_) => dice.within(FOR_DIRECTORIES, options.directories.0, options.directories.1),
+        Place::Below(_) => dice.within(
+            FOR_DIRECTORIES,
+            options.directories.0,
+            options.directories.1,
+        ),
     }
 }
 
@@ -245,19 +311,34 @@ mod tests {
     use super::*;
 
     fn dense(seed: u64) -> GenerateOptions {
-        GenerateOptions { seed, directories: (2, 4), files: (3, 9), depth: (2, 4), ..GenerateOptions::default() }
+        GenerateOptions {
+            seed,
+            directories: (2, 4),
+            files: (3, 9),
+            depth: (2, 4),
+            ..GenerateOptions::default()
+        }
     }
 
     #[test]
     fn a_count_is_met_exactly_and_a_limit_is_not_exceeded() {
         for seed in 0..50 {
             for count in [1, 5, 100, 5_000] {
-                let options = GenerateOptions { count: Some(count), ..dense(seed) };
+                let options = GenerateOptions {
+                    count: Some(count),
+                    ..dense(seed)
+                };
                 let files: u64 = Shape::new(&options).plans().map(|plan| plan.files).sum();
                 assert_eq!(files, count, "seed {seed}");
             }
-            let free: u64 = Shape::new(&dense(seed)).plans().map(|plan| plan.files).sum();
-            let options = GenerateOptions { files_max: 50, ..dense(seed) };
+            let free: u64 = Shape::new(&dense(seed))
+                .plans()
+                .map(|plan| plan.files)
+                .sum();
+            let options = GenerateOptions {
+                files_max: 50,
+                ..dense(seed)
+            };
             let files: u64 = Shape::new(&options).plans().map(|plan| plan.files).sum();
             assert_eq!(files, free.min(50));
         }
@@ -265,17 +346,35 @@ mod tests {
 
     #[test]
     fn directories_come_in_catalog_order_with_unique_ascending_names() {
-        let options = GenerateOptions { name_bytes: (2, 2), files: (100, 900), odd_name_share: 500, ..dense(3) };
+        let options = GenerateOptions {
+            name_bytes: (2, 2),
+            files: (100, 900),
+            odd_name_share: 500,
+            ..dense(3)
+        };
         let mut previous: Option<Vec<Vec<u8>>> = None;
         for plan in Shape::new(&options).plans() {
-            let parts: Vec<Vec<u8>> = plan.path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect();
-            assert!(previous.as_ref().is_none_or(|previous| *previous < parts || plan.path.is_empty() || previous[0].is_empty()));
+            let parts: Vec<Vec<u8>> = plan
+                .path
+                .split(|byte| *byte == b'/')
+                .map(<[u8]>::to_vec)
+                .collect();
+            assert!(previous.as_ref().is_none_or(|previous| *previous < parts
+                || plan.path.is_empty()
+                || previous[0].is_empty()));
             previous = Some(parts);
             let children = plan.children(&options);
-            assert_eq!(children.len() as u64, plan.files + plan.subdirectories.len() as u64);
+            assert_eq!(
+                children.len() as u64,
+                plan.files + plan.subdirectories.len() as u64
+            );
             assert!(children.windows(2).all(|pair| pair[0].name < pair[1].name));
             for child in &children {
-                assert!(child.name.len() <= 255 && !child.name.contains(&b'/') && !child.name.contains(&0));
+                assert!(
+                    child.name.len() <= 255
+                        && !child.name.contains(&b'/')
+                        && !child.name.contains(&0)
+                );
             }
         }
     }
@@ -285,9 +384,16 @@ mod tests {
         let mut depths = [false; 6];
         let mut widths = std::collections::BTreeSet::new();
         for seed in 0..40 {
-            let options = GenerateOptions { depth: (1, 4), ..dense(seed) };
+            let options = GenerateOptions {
+                depth: (1, 4),
+                ..dense(seed)
+            };
             for plan in Shape::new(&options).plans() {
-                let depth = if plan.path.is_empty() { 0 } else { 1 + plan.path.iter().filter(|byte| **byte == b'/').count() };
+                let depth = if plan.path.is_empty() {
+                    0
+                } else {
+                    1 + plan.path.iter().filter(|byte| **byte == b'/').count()
+                };
                 depths[depth] = true;
                 widths.insert(plan.subdirectories.len());
             }

@@ -38,12 +38,17 @@ pub(super) fn in_order<T: Send, R: Send>(
         while is_more || received < sent {
             if is_more && sent - received < threads * QUEUE_BATCHES {
                 // A worker that panicked takes its channel with it; the scope then panics too.
-                match batches.next().map(|batch| workers[sent % threads].0.send(batch)) {
+                match batches
+                    .next()
+                    .map(|batch| workers[sent % threads].0.send(batch))
+                {
                     Some(Ok(())) => sent += 1,
                     _ => is_more = false,
                 }
             } else {
-                let Ok(result) = workers[received % threads].1.recv() else { break };
+                let Ok(result) = workers[received % threads].1.recv() else {
+                    break;
+                };
                 received += 1;
                 each(result)?;
             }
@@ -68,10 +73,15 @@ mod tests {
     fn results_come_in_the_order_of_the_batches() {
         for threads in [1, 2, 7] {
             let mut seen = Vec::new();
-            in_order(threads, 0..1000u64, |batch| batch * 2, |result| {
-                seen.push(result);
-                Ok(())
-            })
+            in_order(
+                threads,
+                0..1000u64,
+                |batch| batch * 2,
+                |result| {
+                    seen.push(result);
+                    Ok(())
+                },
+            )
             .unwrap();
             assert_eq!(seen, (0..1000).map(|batch| batch * 2).collect::<Vec<_>>());
         }
@@ -79,9 +89,18 @@ mod tests {
 
     #[test]
     fn an_error_ends_everything() {
-        let stopped = in_order(3, 0.., |batch: u64| batch, |result| {
-            if result < 100 { Ok(()) } else { Err(super::super::error::GenerateError::Stopped) }
-        });
+        let stopped = in_order(
+            3,
+            0..,
+            |batch: u64| batch,
+            |result| {
+                if result < 100 {
+                    Ok(())
+                } else {
+                    Err(super::super::error::GenerateError::Stopped)
+                }
+            },
+        );
         assert!(stopped.is_err());
     }
 }
