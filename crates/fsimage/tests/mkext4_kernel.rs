@@ -169,3 +169,71 @@ fn large_directories_are_indexed_and_every_name_is_found() {
         );
     }
 }
+
+/// The kernel takes over: it finds free blocks and inodes, splits index blocks, uses the journal and zeroes tables.
+#[test]
+fn the_kernel_goes_on_writing_where_the_writer_stopped() {
+    if !tools_are_here(&TOOLS) {
+        return;
+    }
+    for (block_size, target_is_zeroed) in [(1024, true), (1024, false), (4096, false)] {
+        let mut tree = every_kind();
+        tree.add("many", Node::new(Kind::Directory));
+        for name in 0..5_000 {
+            tree.add(&format!("many/name-{name}"), Node::file(b""));
+        }
+        let options = Ext4Options {
+            block_size,
+            target_is_zeroed,
+            size_bytes: Some(100 << 20),
+            inodes: Some(20_000),
+            ..Ext4Options::default()
+        };
+        let dir = work_dir();
+        let image = dir.path().join("image");
+        write_image(&options, &tree, &image);
+        let mounted = Mounted::writable(&image, &dir.path().join("mnt"));
+        for name in 0..5_000 {
+            let path = mounted.path().join(format!("many/later-{name}"));
+            std::fs::write(&path, vec![7; name % 3_000]).unwrap();
+            if name % 3 == 0 {
+                std::fs::remove_file(mounted.path().join(format!("many/name-{name}"))).unwrap();
+            }
+        }
+        std::fs::create_dir_all(mounted.path().join("a/new/er/directories")).unwrap();
+        std::fs::write(mounted.path().join("sparse"), vec![1; 5 << 20]).unwrap();
+        std::fs::write(mounted.path().join("lost+found/x"), b"x").unwrap();
+        drop(mounted);
+        assert_clean(&image);
+        let mounted = Mounted::new(&image, &dir.path().join("mnt"));
+        let names = std::fs::read_dir(mounted.path().join("many"))
+            .unwrap()
+            .count();
+        assert_eq!(names, 10_000 - 5_000usize.div_ceil(3));
+        assert!(std::fs::read(mounted.path().join("many/later-2999")).unwrap() == vec![7; 2_999]);
+    }
+}
+
+/// A test of the tests: e2fsck speaks up when a byte is wrong.
+#[test]
+fn a_flipped_bit_in_a_table_is_noticed() {
+    if !tools_are_here(&TOOLS) {
+        return;
+    }
+    use std::os::unix::fs::FileExt;
+    let dir = work_dir();
+    let image = dir.path().join("image");
+    write_image(&Ext4Options::default(), &every_kind(), &image);
+    assert_clean(&image);
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&image)
+        .unwrap();
+    let mut block = vec![0; 4096];
+    FileExt::read_exact_at(&file, &mut block, 4096).unwrap();
+    let table = u32::from_le_bytes(block[8..12].try_into().unwrap());
+    let root_mode = u64::from(table) * 4096 + 256;
+    FileExt::write_all_at(&file, &[0x55], root_mode + 2).unwrap();
+    assert!(std::panic::catch_unwind(|| assert_clean(&image)).is_err());
+}

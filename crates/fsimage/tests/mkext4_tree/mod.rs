@@ -317,12 +317,25 @@ impl BlockSink for FileSink {
     }
 }
 
-/// Writes a tree to an image file.
+/// Old bytes of a target that is not zeroed, up to this many.
+const GARBAGE_BYTES_MAX: u64 = 12 << 20;
+
+/// Writes a tree to an image file, over garbage where the options do not promise zeros.
 pub fn write_image(options: &Ext4Options, tree: &Tree, path: &Path) -> Ext4Summary {
     let plan = Plan::new(options.clone(), totals(options, tree)).unwrap();
-    build(options, tree, FileSink::create(path, plan.bytes()))
-        .unwrap()
-        .1
+    let sink = FileSink::create(path, plan.bytes());
+    if !options.target_is_zeroed {
+        let garbage: Vec<u8> = (0..1 << 20)
+            .map(|byte: u32| (byte % 251) as u8 + 3)
+            .collect();
+        let mut offset = 0;
+        while offset < plan.bytes().min(GARBAGE_BYTES_MAX) {
+            let len = (plan.bytes() - offset).min(garbage.len() as u64) as usize;
+            sink.0.write_all_at(&garbage[..len], offset).unwrap();
+            offset += len as u64;
+        }
+    }
+    build(options, tree, sink).unwrap().1
 }
 
 /// A directory for images, with room.
@@ -388,9 +401,17 @@ pub struct Mounted(PathBuf);
 
 impl Mounted {
     pub fn new(image: &Path, at: &Path) -> Mounted {
+        Mounted::with(image, at, "loop,ro,noatime")
+    }
+
+    pub fn writable(image: &Path, at: &Path) -> Mounted {
+        Mounted::with(image, at, "loop")
+    }
+
+    fn with(image: &Path, at: &Path, options: &str) -> Mounted {
         fs::create_dir_all(at).unwrap();
         let output = Command::new("mount")
-            .args(["-t", "ext4", "-o", "loop,ro,noatime"])
+            .args(["-t", "ext4", "-o", options])
             .arg(image)
             .arg(at)
             .output()

@@ -98,8 +98,11 @@ pub fn change(root: &Path, options: &ChangeOptions) -> Result<Changed> {
     Ok(done)
 }
 
-/// Names of regular files and of directories, each ascending.
-fn read_directory(at: &Path) -> Result<(Vec<Vec<u8>>, Vec<Vec<u8>>)> {
+/// Names in a directory, ascending.
+type SortedNames = Vec<Vec<u8>>;
+
+/// Names of regular files and of directories.
+fn read_directory(at: &Path) -> Result<(SortedNames, SortedNames)> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(at).map_err(at_path("read", at))? {
         let entry = entry.map_err(at_path("read", at))?;

@@ -53,7 +53,7 @@ fn push_letters(out: &mut Vec<u8>, dice: Dice, (low, high): (u64, u64)) {
     let mut bits = 0u128;
     for position in 0..len {
         // Ten letters from one draw.
-        if position % 10 == 0 {
+        if position.is_multiple_of(10) {
             bits = u128::from(dice.part(FOR_LETTERS, position).0);
         }
         bits = (bits & u128::from(u64::MAX)) * LETTERS.len() as u128;
@@ -63,7 +63,7 @@ fn push_letters(out: &mut Vec<u8>, dice: Dice, (low, high): (u64, u64)) {
 
 fn push_extension(out: &mut Vec<u8>, dice: Dice) {
     let choice = dice.within(FOR_EXTENSION, 0, EXTENSIONS.len() as u64 * 6 - 1);
-    if choice % 6 != 0 {
+    if !choice.is_multiple_of(6) {
         out.push(b'.');
         out.extend_from_slice(EXTENSIONS[(choice / 6) as usize]);
     }
