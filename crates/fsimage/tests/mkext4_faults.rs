@@ -327,13 +327,38 @@ fn refused_entries_leave_the_others_complete() {
     assert_same(&tree, mounted.path(), &options);
 }
 
+/// Names alone that are too much for a block.
+const fn long_names() -> [Xattr<'static>; 16] {
+    static NAMES: [[u8; 260]; 16] = {
+        let mut names = [[b'x'; 260]; 16];
+        let mut position = 0;
+        while position < 16 {
+            let mut byte = 0;
+            while byte < 5 {
+                names[position][byte] = b"user."[byte];
+                byte += 1;
+            }
+            names[position][5] = b'a' + position as u8;
+            position += 1;
+        }
+        names
+    };
+    let mut xattrs = [Xattr {
+        name: b"",
+        value: b"",
+    }; 16];
+    let mut position = 0;
+    while position < 16 {
+        xattrs[position].name = &NAMES[position];
+        position += 1;
+    }
+    xattrs
+}
+
 /// Variants of a good entry that must be refused after it.
 fn wrong_entries<'a>(good: &NewEntry<'a>) -> Vec<(NewEntry<'a>, EntryError)> {
     static LONG: [u8; 5000] = [b'x'; 5000];
-    static XATTRS: [Xattr<'static>; 1] = [Xattr {
-        name: b"user.long",
-        value: &LONG,
-    }];
+    static XATTRS: [Xattr<'static>; 16] = long_names();
     let later = NewEntry {
         name: b"y",
         content: Content::Fifo,
@@ -430,7 +455,9 @@ fn wrong_entries<'a>(good: &NewEntry<'a>) -> Vec<(NewEntry<'a>, EntryError)> {
                 xattrs: &XATTRS,
                 ..later
             },
-            EntryError::XattrSpace { total_bytes: 5020 },
+            EntryError::XattrSpace {
+                total_bytes: 16 * 272,
+            },
         ),
         (
             NewEntry {

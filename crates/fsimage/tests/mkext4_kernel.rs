@@ -123,6 +123,16 @@ fn every_kind() -> Tree {
         ),
     ];
     tree.add("attributes", attributes);
+    let mut large = Node::new(Kind::Directory);
+    large.xattrs = vec![
+        (
+            b"user.largest".to_vec(),
+            (0..65_536u32).map(|byte| (byte * 7) as u8).collect(),
+        ),
+        (b"user.large".to_vec(), vec![9; 5_000]),
+        (b"user.small".to_vec(), b"beside them".to_vec()),
+    ];
+    tree.add("large", large);
     let mut acl = Node::new(Kind::Directory);
     acl.permissions = 0o770;
     let entries: [(u16, u16, u32); 5] = [

@@ -277,6 +277,11 @@ fn random_fields(random: &mut Random, node: &mut Node, options: &Ext4Options) {
                 } else {
                     random.below(most)
                 };
+                let len = if random.one_in(20) {
+                    random.below(65_000)
+                } else {
+                    len
+                };
                 node.xattrs
                     .push((name.to_vec(), random.bytes(len as usize)));
             }

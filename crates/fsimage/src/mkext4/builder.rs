@@ -50,6 +50,7 @@ pub struct Ext4Builder<S: BlockSink> {
     pub(super) journal: Option<Mapping>,
     pub(super) has_large_dir: bool,
     pub(super) has_projects: bool,
+    pub(super) has_large_values: bool,
     planned_deferred: u64,
     planned_inodes: u64,
     pub(super) names: NameRun,
@@ -105,6 +106,7 @@ impl<S: BlockSink> Ext4Builder<S> {
             journal: None,
             has_large_dir: false,
             has_projects: false,
+            has_large_values: false,
             pending: Pending::default(),
             run: OpenRun {
                 inode: ROOT_INODE,
@@ -184,11 +186,8 @@ impl<S: BlockSink> Ext4Builder<S> {
     ) -> std::result::Result<u32, PushError> {
         let kind = entry.content.kind();
         check_entry(entry, self.options.block_size)?;
-        let xattrs = xattr::encode(
-            entry.xattrs,
-            self.options.inode_size,
-            self.options.block_size,
-        )?;
+        let sizes = (self.options.inode_size, self.options.block_size);
+        let mut xattrs = xattr::encode(entry.xattrs, sizes, self.seed)?;
         if entry.name.is_empty() {
             if !self.run.path.is_empty()
                 || self.names.dirent_bytes() > 0
@@ -196,6 +195,7 @@ impl<S: BlockSink> Ext4Builder<S> {
             {
                 return Err(EntryError::Root.into());
             }
+            self.put_large_values(entry, &mut xattrs)?;
             self.put_inode(ROOT_INODE, entry, data, &xattrs)?;
             return Ok(ROOT_INODE);
         }
@@ -204,6 +204,7 @@ impl<S: BlockSink> Ext4Builder<S> {
         if is_lost_found && kind != FileKind::Directory {
             return Err(EntryError::LostFound.into());
         }
+        self.put_large_values(entry, &mut xattrs)?;
         let number = if is_lost_found {
             self.has_lost_found = true;
             LOST_FOUND_INODE
@@ -251,7 +252,7 @@ impl<S: BlockSink> Ext4Builder<S> {
         Ok(())
     }
 
-    fn allocate_inode(&mut self, is_deferred: bool) -> Result<u32> {
+    pub(super) fn allocate_inode(&mut self, is_deferred: bool) -> Result<u32> {
         let number = if is_deferred {
             if self.next_deferred - inode::FIRST_FREE_INODE >= self.planned_deferred {
                 let what = "directories and linked files";

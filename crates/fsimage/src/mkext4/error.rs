@@ -114,8 +114,8 @@ pub enum EntryError {
     /// A name that ext4 has no place for.
     #[error("extended attribute name {0} is not representable")]
     XattrName(String),
-    /// Too much for the inode and one block.
-    #[error("extended attributes of {total_bytes} bytes do not fit into the inode and one block")]
+    /// Too much for the inode and one block, although large values have inodes of their own.
+    #[error("extended attributes of {total_bytes} bytes are too many for the inode and one block")]
     XattrSpace {
         /// Names, values and headers.
         total_bytes: usize,

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::checksum::{crc32c, inode_seed};
+use super::entry::NewEntry;
 use super::field::{put_split_u32, put_u16, put_u32};
 use super::sink::FileData;
 use crate::inode::Timestamp;
@@ -23,6 +24,8 @@ pub(super) const BASE_INODE_BYTES: usize = 128;
 pub(super) const EXTRA_BYTES: usize = 32;
 /// Content is mapped by extents.
 pub(super) const FLAG_EXTENTS: u32 = 0x8_0000;
+/// Content is the value of an extended attribute.
+const FLAG_LARGE_VALUE: u32 = 0x20_0000;
 /// Directory has a hash index.
 pub(super) const FLAG_INDEX: u32 = 0x1000;
 /// Flags that a user may set and that change no layout: secrm, unrm, sync, immutable, append, nodump, noatime,
@@ -35,6 +38,7 @@ const SIZE_LOW: usize = 0x04;
 pub(super) const LINKS: usize = 0x1a;
 const BLOCKS_LOW: usize = 0x1c;
 const FLAGS: usize = 0x20;
+const VERSION: usize = 0x24;
 const BLOCK_MAP: usize = 0x28;
 const GENERATION: usize = 0x64;
 const XATTR_BLOCK_LOW: usize = 0x68;
@@ -68,6 +72,8 @@ pub(super) struct InodeFields {
     pub generation: u32,
     pub mapping: Mapping,
     pub xattr_block: u64,
+    /// Only inodes that hold values of attributes have one: the number of references.
+    pub version: u32,
 }
 
 /// Size, space and block map: what a directory learns only when its run is complete.
@@ -100,6 +106,7 @@ impl InodeFields {
         put_split_u32(out, 0x18, 0x7a, self.gid);
         put_u16(out, LINKS, self.links);
         put_u32(out, FLAGS, self.flags);
+        put_u32(out, VERSION, self.version);
         put_u32(out, GENERATION, self.generation);
         put_u32(out, XATTR_BLOCK_LOW, self.xattr_block as u32);
         put_u16(out, XATTR_BLOCK_HIGH, (self.xattr_block >> 32) as u16);
@@ -124,6 +131,30 @@ impl InodeFields {
             put_time(out, 0x90, Some(0x94), self.crtime);
         }
         clamped
+    }
+
+    /// An inode that holds a value: times and version are used for its hash and the number of references.
+    pub fn of_large_value(entry: &NewEntry<'_>, mapping: Mapping, hash: u32) -> InodeFields {
+        let never = Timestamp::default();
+        InodeFields {
+            mode: 0o100600,
+            uid: entry.uid,
+            gid: entry.gid,
+            atime: Timestamp {
+                seconds: i64::from(hash as i32),
+                nanos: 0,
+            },
+            mtime: never,
+            ctime: never,
+            crtime: never,
+            links: 1,
+            flags: FLAG_LARGE_VALUE | FLAG_EXTENTS,
+            project: 0,
+            generation: 0,
+            mapping,
+            xattr_block: 0,
+            version: 1,
+        }
     }
 
     /// The flags that are stored.
@@ -163,10 +194,10 @@ pub(super) fn seed_of(file_system_seed: u32, number: u32, inode: &[u8]) -> u32 {
     )
 }
 
-/// The attribute block of an encoded inode counts among its blocks.
-pub(super) fn has_xattr_block(inode: &[u8]) -> bool {
-    super::field::get_u32(inode, XATTR_BLOCK_LOW) != 0
-        || super::field::get_u16(inode, XATTR_BLOCK_HIGH) != 0
+/// The blocks that an encoded inode has so far: those of its attributes, for a directory before its run.
+pub(super) fn blocks_of(inode: &[u8], block_size: u32) -> u64 {
+    let high = u64::from(super::field::get_u16(inode, BLOCKS_HIGH)) << 32;
+    (high | u64::from(super::field::get_u32(inode, BLOCKS_LOW))) / u64::from(block_size / 512)
 }
 
 /// Stores the checksum of a complete inode.

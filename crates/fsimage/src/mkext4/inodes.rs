@@ -23,7 +23,7 @@ impl<S: BlockSink> Ext4Builder<S> {
             None => 0,
         };
         let mut mapping = self.put_content(entry, data, seed)?;
-        mapping.blocks += xattrs.blocks();
+        mapping.blocks += xattrs.blocks() + xattrs.large_blocks(self.options.block_size);
         let has_extents = match entry.content {
             Content::Directory | Content::Regular { .. } => true,
             Content::Symlink { target } => target.len() > SHORT_SYMLINK_BYTES_MAX,
@@ -45,24 +45,67 @@ impl<S: BlockSink> Ext4Builder<S> {
             generation: entry.generation,
             mapping,
             xattr_block,
+            version: 0,
         };
         self.has_projects |= fields.project != 0;
+        let clamped = self.store_inode(number, &fields, &xattrs.in_inode)?;
+        self.summary.times_clamped += u64::from(clamped);
+        Ok(())
+    }
+
+    /// Stores an inode in its table or among the deferred. Says whether a time was clamped.
+    fn store_inode(&mut self, number: u32, fields: &InodeFields, in_inode: &[u8]) -> Result<bool> {
         let block_size = self.options.block_size;
-        let clamped = if u64::from(number) <= self.deferred.len() {
+        Ok(if u64::from(number) <= self.deferred.len() {
             let record = self
                 .deferred
                 .record(u64::from(number) - 1, &mut self.maker)?;
-            fields.encode(record, block_size, &xattrs.in_inode)
+            fields.encode(record, block_size, in_inode)
         } else {
             let mut record = [0; 4096];
             let record = &mut record[..self.options.inode_size as usize];
-            let clamped = fields.encode(record, block_size, &xattrs.in_inode);
+            let clamped = fields.encode(record, block_size, in_inode);
             inode::seal(record, self.seed, number);
             self.stream
                 .push(record, &self.blocks.geometry, &mut self.blocks.out)?;
             clamped
-        };
-        self.summary.times_clamped += u64::from(clamped);
+        })
+    }
+
+    /// Gives each value that is too large for a block an inode of its own, which no directory names.
+    pub(super) fn put_large_values(
+        &mut self,
+        entry: &NewEntry<'_>,
+        xattrs: &mut EncodedXattrs,
+    ) -> Result<()> {
+        for position in 0..xattrs.large.len() {
+            let number = self.allocate_inode(false)?;
+            let seed = super::checksum::inode_seed(self.seed, number, 0);
+            let shape = (self.options.block_size, seed);
+            let large = &xattrs.large[position];
+            self.tree.clear();
+            for (logical, part) in large
+                .value
+                .chunks(self.options.block_size as usize)
+                .enumerate()
+            {
+                let mut block = part.to_vec();
+                block.resize(self.options.block_size as usize, 0);
+                let place = self.blocks.write_meta(&block)?;
+                self.tree
+                    .push((logical as u64, place, 1), shape, &mut self.blocks)?;
+            }
+            let block_map = self.tree.finish(shape, &mut self.blocks)?;
+            let mapping = Mapping {
+                size_bytes: large.value.len() as u64,
+                blocks: self.tree.blocks(),
+                block_map,
+            };
+            let fields = InodeFields::of_large_value(entry, mapping, large.hash);
+            self.store_inode(number, &fields, &[])?;
+            xattrs.set_inode_of_large(position, number);
+            self.has_large_values = true;
+        }
         Ok(())
     }
 

@@ -245,7 +245,7 @@ fn check_groups(options: &Ext4Options, groups: u64) -> Result<()> {
     let group_blocks = u64::from(options.block_size) * 8;
     let descriptor_blocks =
         (groups * super::geometry::DESCRIPTOR_BYTES).div_ceil(u64::from(options.block_size));
-    if descriptor_blocks > group_blocks / 4 {
+    if descriptor_blocks > group_blocks / 4 * 3 {
         return Err(MkError::Options(format!(
             "{groups} groups are too many for blocks of {} bytes; choose larger blocks",
             options.block_size

@@ -87,7 +87,7 @@ impl<S: BlockSink> Ext4Builder<S> {
             seed: inode::seed_of(self.seed, number, record),
             block_size: self.options.block_size,
         };
-        let mut xattr_blocks = u64::from(inode::has_xattr_block(record));
+        let xattr_blocks = inode::blocks_of(record, self.options.block_size);
         self.tree.clear();
         let mut out = MappedBlocks {
             blocks: &mut self.blocks,
@@ -109,11 +109,10 @@ impl<S: BlockSink> Ext4Builder<S> {
         };
         let shape = (self.options.block_size, identity.seed);
         let block_map = self.tree.finish(shape, &mut self.blocks)?;
-        xattr_blocks += self.tree.blocks();
         let size_bytes = written.blocks * u64::from(self.options.block_size);
         let mapping = Mapping {
             size_bytes,
-            blocks: xattr_blocks,
+            blocks: xattr_blocks + self.tree.blocks(),
             block_map,
         };
         let record = self

@@ -18,6 +18,7 @@ const INCOMPAT_FILETYPE: u32 = 0x2;
 const INCOMPAT_EXTENTS: u32 = 0x40;
 const INCOMPAT_64BIT: u32 = 0x80;
 const INCOMPAT_FLEX_BG: u32 = 0x200;
+const INCOMPAT_EA_INODE: u32 = 0x400;
 const INCOMPAT_LARGE_DIR: u32 = 0x4000;
 const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
 const RO_COMPAT_LARGE_FILE: u32 = 0x2;
@@ -48,6 +49,7 @@ pub(super) struct FinalCounts {
     pub free_inodes: u64,
     pub has_large_dir: bool,
     pub has_projects: bool,
+    pub has_large_values: bool,
     pub kbytes_written: u64,
     /// The journal's block map and size, kept in the superblock too.
     pub journal: Option<([u8; 60], u64)>,
@@ -119,7 +121,9 @@ fn put_features(out: &mut [u8], geometry: &Geometry, counts: &FinalCounts) {
     put_u32(
         out,
         0x60,
-        incompat | flag(counts.has_large_dir, INCOMPAT_LARGE_DIR),
+        incompat
+            | flag(counts.has_large_dir, INCOMPAT_LARGE_DIR)
+            | flag(counts.has_large_values, INCOMPAT_EA_INODE),
     );
     let ro_compat = RO_COMPAT_SPARSE_SUPER
         | RO_COMPAT_LARGE_FILE

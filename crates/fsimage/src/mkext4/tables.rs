@@ -187,6 +187,7 @@ fn write_groups<S: BlockSink>(
     let mut counts = FinalCounts {
         has_large_dir: builder.has_large_dir,
         has_projects: builder.has_projects,
+        has_large_values: builder.has_large_values,
         journal: builder
             .journal
             .as_ref()

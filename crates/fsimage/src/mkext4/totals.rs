@@ -133,9 +133,16 @@ impl TotalsCounter {
     }
 
     fn meta_for_xattrs(&mut self, entry: &NewEntry<'_>) {
-        if !entry.xattrs.is_empty() {
-            let encoded = xattr::encode(entry.xattrs, self.inode_size, self.block_size);
-            self.totals.meta_blocks_max += encoded.map_or(1, |encoded| encoded.blocks());
+        // The seed changes no size.
+        let Ok(encoded) = xattr::encode(entry.xattrs, (self.inode_size, self.block_size), 0) else {
+            return;
+        };
+        self.totals.meta_blocks_max += encoded.blocks();
+        for large in &encoded.large {
+            let blocks = (large.value.len() as u64).div_ceil(u64::from(self.block_size));
+            self.totals.meta_blocks_max +=
+                blocks + extents::tree_blocks_max(self.block_size, 1, blocks);
+            self.totals.streamed_inodes += 1;
         }
     }
 }

@@ -546,8 +546,13 @@ fn assert_content(node: &Node, at: &Path, meta: &fs::Metadata, options: &Ext4Opt
             // Attributes and the extent tree take blocks too, but holes do not.
             let used = meta.blocks() * 512 / block;
             let data = data_blocks.len() as u64;
+            let attributes: u64 = node
+                .xattrs
+                .iter()
+                .map(|(_, value)| (value.len() as u64).div_ceil(block))
+                .sum();
             assert!(
-                (data..=data + 2 + data / 80).contains(&used),
+                (data..=data + 2 + data / 80 + attributes).contains(&used),
                 "{text}: {used} blocks for {data} of data"
             );
         }
