@@ -580,3 +580,41 @@ fn expected_line(tree: &Tree, key: &CatalogKey) -> String {
     )
     .replace("|0o", "|0")
 }
+
+/// On a tmpfs, which takes sparse files larger than ext4 does; 300 MB of it are used.
+#[test]
+#[ignore = "takes a quarter of a minute and memory"]
+fn more_blocks_than_32_bits_count() {
+    if !tools_are_here(&TOOLS) {
+        return;
+    }
+    let dir = work_dir();
+    let tmpfs = dir.path().join("tmpfs");
+    std::fs::create_dir(&tmpfs).unwrap();
+    let status = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=2g", "none"])
+        .arg(&tmpfs)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let options = Ext4Options {
+        size_bytes: Some(20 << 40),
+        inodes: Some(1_000_000),
+        ..Ext4Options::default()
+    };
+    let attempt = std::panic::catch_unwind(|| {
+        let image = tmpfs.join("image");
+        write_image(&options, &small_tree(), &image);
+        assert_clean(&image);
+        let mounted = Mounted::new(&image, &dir.path().join("mnt"));
+        assert_same(&small_tree(), mounted.path(), &options);
+    });
+    assert!(
+        Command::new("umount")
+            .arg(&tmpfs)
+            .status()
+            .unwrap()
+            .success()
+    );
+    attempt.unwrap();
+}

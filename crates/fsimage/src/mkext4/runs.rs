@@ -67,17 +67,19 @@ impl<S: BlockSink> Ext4Builder<S> {
     pub(super) fn close_run(&mut self) -> Result<()> {
         let number = self.run.inode;
         if number == 0 {
-            return Ok(());
+            return Ok(()); // Behind the last directory: see `enter_run`.
         }
         if number == ROOT_INODE && !self.has_lost_found {
             self.run.subdirectories += 1;
+            let dirent_type = dirent_type(FileKind::Directory);
             let name = Name {
                 inode: LOST_FOUND_INODE,
-                dirent_type: dirent_type(FileKind::Directory),
+                dirent_type,
                 bytes: LOST_FOUND_NAME,
             };
             self.names.push(name, &mut self.maker)?;
         }
+        let block_size = self.options.block_size;
         let record = self
             .deferred
             .record(u64::from(number) - 1, &mut self.maker)?;
@@ -85,9 +87,38 @@ impl<S: BlockSink> Ext4Builder<S> {
             inode: number,
             parent_inode: self.run.parent_inode,
             seed: inode::seed_of(self.seed, number, record),
-            block_size: self.options.block_size,
+            block_size,
         };
-        let xattr_blocks = inode::blocks_of(record, self.options.block_size);
+        let xattr_blocks = inode::blocks_of(record, block_size);
+        let written = self.write_names(identity)?;
+        let block_map = self
+            .tree
+            .finish((block_size, identity.seed), &mut self.blocks)?;
+        let mapping = Mapping {
+            size_bytes: written.blocks * u64::from(block_size),
+            blocks: xattr_blocks + self.tree.blocks(),
+            block_map,
+        };
+        let links = 2 + self.run.subdirectories;
+        let links = if links > u64::from(LINKS_MAX) {
+            1
+        } else {
+            links as u16
+        };
+        let record = self
+            .deferred
+            .record(u64::from(number) - 1, &mut self.maker)?;
+        inode::put_mapping(record, &mapping, block_size);
+        inode::add_flags(record, if written.has_index { FLAG_INDEX } else { 0 });
+        put_u16(record, LINKS, links);
+        self.has_large_dir |= written.needs_large_dir;
+        self.names.clear();
+        self.pending.descend(number, self.run.path.len());
+        Ok(())
+    }
+
+    /// Writes the names gathered, mapping their blocks in the extent tree.
+    fn write_names(&mut self, identity: DirectoryIdentity) -> Result<WrittenDirectory> {
         self.tree.clear();
         let mut out = MappedBlocks {
             blocks: &mut self.blocks,
@@ -96,44 +127,16 @@ impl<S: BlockSink> Ext4Builder<S> {
             next: 0,
             root_place: 0,
         };
-        let written = if number == LOST_FOUND_INODE && self.names.dirent_bytes() == 0 {
-            let blocks = lost_found_blocks(self.options.block_size);
-            directory::write_empty(identity, blocks, &mut out)?;
-            WrittenDirectory {
-                blocks,
-                has_index: false,
-                needs_large_dir: false,
-            }
-        } else {
-            directory::write(identity, &mut self.names, &mut out)?
-        };
-        let shape = (self.options.block_size, identity.seed);
-        let block_map = self.tree.finish(shape, &mut self.blocks)?;
-        let size_bytes = written.blocks * u64::from(self.options.block_size);
-        let mapping = Mapping {
-            size_bytes,
-            blocks: xattr_blocks + self.tree.blocks(),
-            block_map,
-        };
-        let record = self
-            .deferred
-            .record(u64::from(number) - 1, &mut self.maker)?;
-        inode::put_mapping(record, &mapping, self.options.block_size);
-        inode::add_flags(record, if written.has_index { FLAG_INDEX } else { 0 });
-        let links = 2 + self.run.subdirectories;
-        put_u16(
-            record,
-            LINKS,
-            if links > u64::from(LINKS_MAX) {
-                1
-            } else {
-                links as u16
-            },
-        );
-        self.has_large_dir |= written.needs_large_dir;
-        self.names.clear();
-        self.pending.descend(number, self.run.path.len());
-        Ok(())
+        if identity.inode != LOST_FOUND_INODE || self.names.dirent_bytes() > 0 {
+            return directory::write(identity, &mut self.names, &mut out);
+        }
+        let blocks = lost_found_blocks(identity.block_size);
+        directory::write_empty(identity, blocks, &mut out)?;
+        Ok(WrittenDirectory {
+            blocks,
+            has_index: false,
+            needs_large_dir: false,
+        })
     }
 
     pub(super) fn add_name(&mut self, bytes: &[u8], inode: u32, kind: FileKind) -> Result<()> {

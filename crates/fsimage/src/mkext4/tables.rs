@@ -212,15 +212,15 @@ fn write_groups<S: BlockSink>(
                 ..GroupFields::default()
             };
             let bitmap = block_bitmap(builder, &layout, *group, &mut fields);
-            joined.put(
-                fields.block_bitmap * block_size as u64,
-                &bitmap,
-                &mut builder.blocks.out,
-            )?;
-            inode_bitmaps.push((
-                fields.inode_bitmap,
-                inode_bitmap(builder, *group, &mut fields),
-            ));
+            // What is marked as not initialised is never read.
+            if fields.flags & GROUP_BLOCK_UNINIT == 0 {
+                let offset = fields.block_bitmap * block_size as u64;
+                joined.put(offset, &bitmap, &mut builder.blocks.out)?;
+            }
+            let bitmap = inode_bitmap(builder, *group, &mut fields);
+            if fields.flags & GROUP_INODE_UNINIT == 0 {
+                inode_bitmaps.push((fields.inode_bitmap, bitmap));
+            }
             counts.free_blocks += u64::from(fields.free_blocks);
             counts.free_inodes += u64::from(fields.free_inodes);
             descriptors.extend_from_slice(&fields.encode(*group, builder.seed));
