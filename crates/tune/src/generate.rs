@@ -53,6 +53,24 @@ impl Generator {
         Ok(Generator { options, pool })
     }
 
+    /// What will be written, for a progress bar and for a look before: names in all snapshots, symbolic links among
+    /// the files, bytes and links not told apart. Takes about a second for a million directories.
+    pub fn expected(&self) -> Progress {
+        let shape = tree::Shape::new(&self.options);
+        let mut one = Progress::default();
+        for plan in shape.snapshot_plans(0) {
+            one.directories += 1;
+            one.files += plan.files;
+        }
+        let snapshots = u64::from(self.options.snapshots.max(1));
+        let own = u64::from(self.options.snapshots > 0);
+        Progress {
+            directories: one.directories * snapshots + own,
+            files: one.files * snapshots,
+            ..one
+        }
+    }
+
     /// Writes the tree below a directory that exists. Names that exist are left alone.
     pub fn write_directory(
         &self,

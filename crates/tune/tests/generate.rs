@@ -118,6 +118,7 @@ fn a_directory_holds_what_the_manifest_says() {
     ] {
         for threads in [1, 4] {
             let dir = tempfile::tempdir().unwrap();
+            let expected = Generator::new(options.clone()).unwrap().expected();
             let progress = write(
                 &GenerateOptions {
                     threads,
@@ -130,6 +131,11 @@ fn a_directory_holds_what_the_manifest_says() {
             write_manifest(dir.path(), 3, &mut listed).unwrap();
             assert!(listed == manifest(&options));
             let names = listed.iter().filter(|byte| **byte == b'\n').count() as u64 - 1;
+            assert_eq!(expected.directories, progress.directories);
+            assert_eq!(
+                expected.files,
+                progress.files + progress.links + progress.symlinks
+            );
             let root = 1;
             assert_eq!(
                 names,
@@ -337,6 +343,30 @@ fn changing_a_tree_is_reproducible_and_as_much_as_asked() {
         })
         .collect();
     assert!(changed[0] == changed[1]);
+}
+
+#[test]
+fn changing_one_name_of_a_link_farm_leaves_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let farm = GenerateOptions {
+        snapshots: 2,
+        snapshot_change_share: 0,
+        ..small()
+    };
+    write(&farm, dir.path());
+    let options = ChangeOptions {
+        changed_share: 2_000,
+        new_share: 0,
+        deleted_share: 0,
+        seed: 5,
+    };
+    let done = change(dir.path(), &options).unwrap();
+    assert_eq!(done.files, 600);
+    let verified = verify_manifest(dir.path(), 0, &mut &manifest(&farm)[..]).unwrap();
+    assert_eq!(
+        (verified.different, done.changed > 60),
+        (done.changed, true)
+    );
 }
 
 #[test]

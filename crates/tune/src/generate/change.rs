@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::content::{FileContent, Pool};
@@ -19,6 +19,8 @@ const FOR_OFFSET: u64 = 405;
 /// Bytes that a change in place overwrites.
 const CHANGED_BYTES: u64 = 512;
 const POOL_BYTES: u64 = 4 << 20;
+/// Least size of a new file.
+const MADE_BYTES_MIN: u64 = 512;
 /// A change never writes more than this into one file.
 const WRITTEN_BYTES_MAX: u64 = 1 << 20;
 
@@ -127,29 +129,47 @@ fn apply(
     done: &mut Changed,
 ) -> io::Result<()> {
     done.files += 1;
-    let size_bytes = fs::symlink_metadata(path)?.len();
     let fate = file.within(FOR_FATE, 0, 9_999) as u32;
-    if fate < options.deleted_share {
+    let is_deleted = fate < options.deleted_share;
+    let is_changed = !is_deleted && fate - options.deleted_share < options.changed_share;
+    let is_followed = file.happens(FOR_NEW, options.new_share);
+    if !(is_deleted || is_changed || is_followed) {
+        return Ok(()); // Most files: not even a stat.
+    }
+    let meta = fs::symlink_metadata(path)?;
+    if is_deleted {
         fs::remove_file(path)?;
         done.deleted += 1;
-    } else if fate - options.deleted_share < options.changed_share {
-        rewrite(path, size_bytes, file, pool)?;
+    } else if is_changed && meta.nlink() > 1 {
+        replace(path, &meta, file, pool)?;
+        done.changed += 1;
+    } else if is_changed {
+        rewrite(path, meta.len(), file, pool)?;
         done.changed += 1;
     }
-    if file.happens(FOR_NEW, options.new_share) {
+    if is_followed {
         let fresh = file.part(FOR_NEW, 1);
         let path = path.with_file_name(format!("new-{:016x}", fresh.0));
-        let len = fresh
-            .within(
-                FOR_SIZE,
-                512,
-                size_bytes.clamp(512, WRITTEN_BYTES_MAX) * 2 - 1,
-            )
-            .min(WRITTEN_BYTES_MAX);
+        let most = meta.len().clamp(MADE_BYTES_MIN, WRITTEN_BYTES_MAX / 2) * 2 - 1;
+        let len = fresh.within(FOR_SIZE, MADE_BYTES_MIN, most);
         write_piece(&File::create(path)?, 0, len, fresh, pool)?;
         done.new += 1;
     }
     Ok(())
+}
+
+/// A linked file is replaced, as tools that make link farms do; its other names keep what they had.
+fn replace(path: &Path, meta: &fs::Metadata, file: Dice, pool: &Pool) -> io::Result<()> {
+    fs::remove_file(path)?;
+    let fresh = File::create_new(path)?;
+    write_piece(
+        &fresh,
+        0,
+        meta.len().clamp(1, WRITTEN_BYTES_MAX),
+        file,
+        pool,
+    )?;
+    fresh.set_permissions(meta.permissions())
 }
 
 /// Half of the changes in place, a quarter at the end, a quarter all over.
