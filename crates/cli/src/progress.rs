@@ -53,6 +53,14 @@ impl Console {
     }
 
 
+    /// A console that leaves standard output alone.
+    pub fn for_data_on_stdout(global: &Global) -> Console {
+        let mut global = global.clone();
+        global.json = false;
+        global.no_progress |= std::io::stdout().is_terminal();
+        Console::new(&global)
+    }
+
     /// Removes the progress line before the last words are printed.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {

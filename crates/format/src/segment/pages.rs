@@ -96,7 +96,7 @@ impl<'a> Columns<'a> {
         found.rows = usize::try_from(rows)
             .ok()
             .filter(|rows| (1..=ROWS_MAX).contains(rows))
-            .ok_or(SegmentError::Damaged("number of rows"))?;
+            .ok_or_else(|| SegmentError::Damaged("number of rows"))?;
         if names.len() != found.columns.len() {
             return Err(SegmentError::Damaged("schema of the Parquet file"));
         }
@@ -277,7 +277,7 @@ fn next_page<'a>(pages: &mut &'a [u8]) -> Result<Option<Page<'a>>> {
             let values = usize::try_from(values)
                 .ok()
                 .filter(|values| *values <= ROWS_MAX)
-                .ok_or(SegmentError::Damaged("number of values in a page"))?;
+                .ok_or_else(|| SegmentError::Damaged("number of values in a page"))?;
             return Ok(Some(Page {
                 dictionary: page_type == PAGE_DICTIONARY,
                 values,
@@ -335,7 +335,8 @@ fn integers<T: Integer>(mut pages: &[u8], rows: usize) -> Result<Vec<T>> {
             }
             RLE_DICTIONARY | PLAIN_DICTIONARY => unpack_indices(page.body, page.values, |index| {
                 let value = dictionary.get(index as usize);
-                values.push(*value.ok_or(SegmentError::Damaged("index into a dictionary"))?);
+                values
+                    .push(*value.ok_or_else(|| SegmentError::Damaged("index into a dictionary"))?);
                 Ok(())
             })?,
             _ => return Err(SegmentError::Damaged("encoding of a column")),
@@ -350,7 +351,7 @@ fn integers<T: Integer>(mut pages: &[u8], rows: usize) -> Result<Vec<T>> {
 fn plain_integers<T: Integer>(body: &[u8], count: usize) -> Result<Vec<T>> {
     let bytes = body
         .get(..count * T::BYTES)
-        .ok_or(SegmentError::Damaged("page ends early"))?;
+        .ok_or_else(|| SegmentError::Damaged("page ends early"))?;
     Ok(bytes.chunks_exact(T::BYTES).map(T::plain).collect())
 }
 
@@ -440,7 +441,7 @@ fn byte_strings(mut pages: &[u8], rows: usize) -> Result<BytesColumn> {
                 let span = dictionary.get(index as usize);
                 arena
                     .spans
-                    .push(*span.ok_or(SegmentError::Damaged("index into a dictionary"))?);
+                    .push(*span.ok_or_else(|| SegmentError::Damaged("index into a dictionary"))?);
                 Ok(())
             })?,
             _ => return Err(SegmentError::Damaged("encoding of a column")),
@@ -460,11 +461,11 @@ fn plain_strings(
     count: usize,
     mut push: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let damaged = SegmentError::Damaged("page ends early");
+    let damaged = || SegmentError::Damaged("page ends early");
     for _ in 0..count {
-        let (len, rest) = body.split_first_chunk::<4>().ok_or(damaged.clone())?;
+        let (len, rest) = body.split_first_chunk::<4>().ok_or_else(damaged)?;
         let len = u32::from_le_bytes(*len) as usize;
-        push(rest.get(..len).ok_or(damaged.clone())?)?;
+        push(rest.get(..len).ok_or_else(damaged)?)?;
         body = &rest[len..];
     }
     Ok(())
@@ -500,7 +501,7 @@ fn delta_strings(body: &[u8], count: usize, arena: &mut Arena) -> Result<()> {
         let prefix = u32::try_from(prefix)
             .ok()
             .filter(|prefix| *prefix <= before_len)
-            .ok_or(SegmentError::Damaged("shared length of a byte string"))?;
+            .ok_or_else(|| SegmentError::Damaged("shared length of a byte string"))?;
         if prefix != before_len || !suffix.is_empty() {
             before.end = before.start + prefix;
             before = arena.span_of(before, suffix)?;
@@ -512,7 +513,7 @@ fn delta_strings(body: &[u8], count: usize, arena: &mut Arena) -> Result<()> {
 
 fn take_len<'a>(rest: &mut &'a [u8], len: i64) -> Result<&'a [u8]> {
     let taken = usize::try_from(len).ok().and_then(|len| rest.get(..len));
-    let taken = taken.ok_or(SegmentError::Damaged("length of a byte string"))?;
+    let taken = taken.ok_or_else(|| SegmentError::Damaged("length of a byte string"))?;
     *rest = &rest[taken.len()..];
     Ok(taken)
 }
