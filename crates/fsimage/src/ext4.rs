@@ -6,6 +6,10 @@
 //! the same goes for directories ([`Ext4::dir_extents`], [`Ext4::parse_dir_block`]). Single objects (`read_inode`,
 //! `xattrs`, `read_dir`) are read through the source. Layout of the structures: the kernel's documentation of ext4.
 //!
+//! Checksums cannot tell a directory block that was replaced by another block of the same directory. Whoever joins names
+//! and inodes therefore counts: a name without inode, an inode with fewer names than links, a directory with two names
+//! are problems to report, and a set of entered directories keeps entries that lead upwards from being followed.
+//!
 //! On a mounted device the answers are hints until they are verified: keep [`RawInode::bytes`] and the
 //! [`Mapping::Node`]s of a file, read them again after a barrier and compare.
 

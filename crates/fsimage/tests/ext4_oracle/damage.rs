@@ -17,7 +17,7 @@ use crate::scan::{Scan, scan};
 const IMAGE_MIB: u64 = 8;
 const BLOCK_BYTES: usize = 1024;
 /// Mutations per feature set; `BALE_MUTATIONS` overrides.
-const MUTATIONS: u64 = 400;
+const MUTATIONS: u64 = 200;
 /// Bytes a scan may read of an image, as a multiple of its length. A healthy one needs less than its length.
 const READ_FACTOR_MAX: u64 = 40;
 
@@ -185,7 +185,9 @@ fn survives_damage(test: &str, mke2fs: &str, detects: bool) {
         };
         let damaged = scan(fs);
         let found = facts(&damaged);
-        if !damaged.problems.is_empty() {
+        // A directory block copied over another of the same directory has a good checksum. What tells is that some inode
+        // has fewer names than links, so whoever joins names and inodes must count.
+        if !damaged.problems.is_empty() || !damaged.nameless().is_empty() {
             noticed += 1;
         } else if detects && found != expected {
             // Errors of single files (their extents, their xattrs) are told where they are asked for.
@@ -347,7 +349,7 @@ fn a_directory_entry_that_leads_to_an_ancestor_does_not_trap_the_reader() {
     assert!(
         seen.problems
             .iter()
-            .any(|problem| problem.starts_with("directory loop")),
+            .any(|problem| problem.ends_with("has two names")),
         "{:?}",
         seen.problems
     );

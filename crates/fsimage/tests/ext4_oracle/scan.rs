@@ -1,6 +1,6 @@
 //! What the reader sees of a whole image, joined to paths the way a scan does it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bale_fsimage::ext4::{Ext4, InodeResult, ROOT_INODE_NUMBER, RawInode};
 use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
@@ -170,27 +170,30 @@ impl Scan {
 
     fn join(&mut self, names: &Names) {
         self.paths.insert(Vec::new(), ROOT_INODE_NUMBER);
-        let mut todo = vec![(Vec::new(), ROOT_INODE_NUMBER, 0)];
-        while let Some((path, number, depth)) = todo.pop() {
+        let mut entered = HashSet::from([ROOT_INODE_NUMBER]);
+        let mut todo = vec![(Vec::new(), ROOT_INODE_NUMBER)];
+        while let Some((path, number)) = todo.pop() {
             for (name, child) in names.get(&number).into_iter().flatten() {
                 let child_path = if path.is_empty() {
                     name.clone()
                 } else {
                     [&path[..], b"/", name].concat()
                 };
-                match self.inodes.get(child) {
+                let kind = self
+                    .inodes
+                    .get(child)
+                    .map(|seen| FileKind::from_mode(seen.inode.mode));
+                match kind {
                     None => self
                         .problems
                         .push(format!("name without inode: {}", child_path.escape_ascii())),
-                    Some(seen)
-                        if FileKind::from_mode(seen.inode.mode) == Some(FileKind::Directory) =>
-                    {
-                        if depth < 64 {
-                            todo.push((child_path.clone(), *child, depth + 1));
-                        } else {
-                            self.problems.push(format!("directory loop at {child}"));
-                        }
+                    // Without this, two entries that lead upwards would make 2^depth paths.
+                    Some(Some(FileKind::Directory)) if entered.insert(*child) => {
+                        todo.push((child_path.clone(), *child))
                     }
+                    Some(Some(FileKind::Directory)) => self
+                        .problems
+                        .push(format!("directory {child} has two names")),
                     Some(_) => {}
                 }
                 self.paths.insert(child_path, *child);
@@ -200,7 +203,7 @@ impl Scan {
 
     /// Inodes that no path leads to.
     pub fn nameless(&self) -> Vec<u64> {
-        let named: std::collections::HashSet<_> = self.paths.values().collect();
+        let named: HashSet<_> = self.paths.values().collect();
         self.inodes
             .keys()
             .copied()
