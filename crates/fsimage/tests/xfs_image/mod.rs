@@ -27,21 +27,27 @@ pub fn can_run(tools: &[&str]) -> bool {
 
 /// The same, where the kernel must be of a certain version to mount what is made.
 pub fn can_run_since(kernel: (u32, u32), tools: &[&str]) -> bool {
+    let (is_root, is_new) = (
+        rustix::process::geteuid().is_root(),
+        kernel_version() >= kernel,
+    );
+    let reason = format!("needs root ({is_root}) and a kernel of {kernel:?} ({is_new})");
+    is_given(is_root && is_new, &reason) && has_tools(tools)
+}
+
+/// Whether all tools are there, for tests that need no root. Says so loudly if not.
+pub fn has_tools(tools: &[&str]) -> bool {
     let missing: Vec<_> = tools.iter().filter(|tool| !tool_exists(tool)).collect();
-    let is_root = process_is_root();
-    let is_new = kernel_version() >= kernel;
-    if missing.is_empty() && is_root && is_new {
-        return true;
+    is_given(missing.is_empty(), &format!("needs the tools {missing:?}"))
+}
+
+fn is_given(is_given: bool, reason: &str) -> bool {
+    if !is_given {
+        let demanded = std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_some_and(|value| value == "1");
+        assert!(!demanded, "SKIPPED: {reason}");
+        eprintln!("SKIPPED: {reason}");
     }
-    let reason = format!(
-        "SKIPPED: needs root ({is_root}), a kernel of {kernel:?} ({is_new}), and the tools {missing:?}"
-    );
-    assert!(
-        std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_none_or(|value| value != "1"),
-        "{reason}"
-    );
-    eprintln!("{reason}");
-    false
+    is_given
 }
 
 fn kernel_version() -> (u32, u32) {
@@ -50,12 +56,6 @@ fn kernel_version() -> (u32, u32) {
         .split(|byte: char| !byte.is_ascii_digit())
         .map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
-/// Owner of our own process is root.
-fn process_is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
 fn tool_exists(tool: &str) -> bool {

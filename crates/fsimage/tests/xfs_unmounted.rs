@@ -1,4 +1,5 @@
-//! Version 4 file systems, which kernels no longer mount: made by mkfs.xfs from a list, read back, and asked of xfs_db.
+//! File systems that are never mounted: made by mkfs.xfs from a list, read back, and asked of xfs_db. This needs no root,
+//! and no kernel that still knows version 4.
 
 mod xfs_image;
 
@@ -9,7 +10,7 @@ use bale_fsimage::FileKind;
 use bale_fsimage::xfs::{LogState, Xfs};
 use xfs_image::damage::{for_each_damage, scan};
 use xfs_image::seen::{Tree, by_reader};
-use xfs_image::{Image, Random, can_run};
+use xfs_image::{Image, Random, has_tools};
 
 const TOOLS: [&str; 2] = ["mkfs.xfs", "xfs_db"];
 
@@ -81,7 +82,7 @@ fn wanted(kind: FileKind) -> Wanted {
     }
 }
 
-fn list(content: &str, content_bytes: u64) -> List {
+fn list(content: &str, content_bytes: u64, target_bytes_max: usize) -> List {
     let mut list = List {
         text: "/dev/null\n0 0\nd--755 0 0\n".to_owned(),
         wanted: BTreeMap::new(),
@@ -99,7 +100,7 @@ fn list(content: &str, content_bytes: u64) -> List {
             if index % 3 == 0 {
                 list.add(&name, '-', content, file());
             } else {
-                let target = "t".repeat(1 + index % 1000);
+                let target = "t".repeat(1 + index % target_bytes_max);
                 let link = Wanted {
                     target: Some(target.clone().into_bytes()),
                     ..wanted(FileKind::Symlink)
@@ -151,12 +152,22 @@ fn made_from_list(size_mib: u64, mkfs_arguments: &str) -> (Image, List) {
     );
     let bytes = Random(4).bytes(1700);
     std::fs::write(&content, &bytes).unwrap();
-    let list = list(content.to_str().unwrap(), bytes.len() as u64);
+    // Some versions of mkfs.xfs forget the header of long links that version 5 demands.
+    let target_bytes_max = if mkfs_arguments.contains("crc=0") {
+        1000
+    } else {
+        300
+    };
+    let list = list(
+        content.to_str().unwrap(),
+        bytes.len() as u64,
+        target_bytes_max,
+    );
     std::fs::write(&proto, &list.text).unwrap();
     (
         Image::make(
             size_mib,
-            &format!("-m crc=0 {mkfs_arguments} -p {}", proto.display()),
+            &format!("{mkfs_arguments} -p {}", proto.display()),
         ),
         list,
     )
@@ -164,13 +175,13 @@ fn made_from_list(size_mib: u64, mkfs_arguments: &str) -> (Image, List) {
 
 /// Makes a file system from the list and compares every path.
 fn list_is_read_back(mkfs_arguments: &str) {
-    if !can_run(&TOOLS) {
+    if !has_tools(&TOOLS) {
         return;
     }
     let (image, list) = made_from_list(320, mkfs_arguments);
     let source = image.open();
     let xfs = Xfs::open(&source).unwrap();
-    assert!(xfs.no_checksums());
+    assert_eq!(xfs.no_checksums(), mkfs_arguments.contains("crc=0"));
     assert_eq!(xfs.log_state(&source).unwrap(), LogState::Clean);
     let tree = by_reader(&source);
     let content_sum = tree[&b"/short/0"[..]].content;
@@ -262,32 +273,45 @@ fn attributes_are_read_back(image: &Image, tree: &Tree) {
 }
 
 #[test]
+fn version_5_is_read_back() {
+    list_is_read_back("-m crc=1");
+}
+
+#[test]
+fn version_5_with_small_blocks_is_read_back() {
+    list_is_read_back("-m crc=1 -b size=1k");
+}
+
+#[test]
 fn version_4_is_read_back() {
-    list_is_read_back("");
+    list_is_read_back("-m crc=0");
 }
 
 #[test]
 fn version_4_with_blocks_and_inodes_of_the_least_size_is_read_back() {
-    list_is_read_back("-b size=512 -i size=256");
+    list_is_read_back("-m crc=0 -b size=512 -i size=256");
 }
 
 #[test]
 fn version_4_without_file_types_is_read_back() {
-    list_is_read_back("-n ftype=0 -i size=256 -b size=1k -n size=8k");
+    list_is_read_back("-m crc=0 -n ftype=0 -i size=256 -b size=1k -n size=8k");
 }
 
 #[test]
 fn version_4_with_old_attributes_and_project_ids_is_read_back() {
-    list_is_read_back("-i attr=1,projid32bit=0,size=512 -l version=1");
+    list_is_read_back("-m crc=0 -i attr=1,projid32bit=0,size=512 -l version=1");
 }
 
 /// Without checksums damage may be believed, but it must neither panic nor make the reader loop.
 #[test]
 fn damaged_version_4_neither_panics_nor_loops() {
-    if !can_run(&TOOLS) {
+    if !has_tools(&TOOLS) {
         return;
     }
-    let (image, _) = made_from_list(32, "--unsupported -b size=512 -i size=256 -l size=4806b");
+    let (image, _) = made_from_list(
+        32,
+        "--unsupported -m crc=0 -b size=512 -i size=256 -l size=4806b",
+    );
     let mut bytes = std::fs::read(image.path()).unwrap();
     let sound = scan(&bytes);
     assert!(sound.errors.is_empty(), "{:?}", sound.errors);
