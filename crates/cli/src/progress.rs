@@ -52,7 +52,6 @@ impl Console {
         }
     }
 
-
     /// A console that leaves standard output alone.
     pub fn for_data_on_stdout(global: &Global) -> Console {
         let mut global = global.clone();

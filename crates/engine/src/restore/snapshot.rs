@@ -245,10 +245,7 @@ pub fn dump(
             path: format!("/{}", String::from_utf8_lossy(path)),
             snapshot: snapshot.0.short(),
         },
-        other => Error::Other(format!(
-            "dump /{}: {other}",
-            String::from_utf8_lossy(path)
-        )),
+        other => Error::Other(format!("dump /{}: {other}", String::from_utf8_lossy(path))),
     })
 }
 
