@@ -195,7 +195,7 @@ fn seconds_left(progress: Progress, elapsed: Duration) -> Option<f64> {
         return None;
     };
     let seconds = elapsed.as_secs_f64();
-    (part >= 0.01 && part <= 1.0 && seconds > 1.0).then(|| seconds / part - seconds)
+    ((0.01..=1.0).contains(&part) && seconds > 1.0).then(|| seconds / part - seconds)
 }
 
 fn phase_name(phase: Phase) -> &'static str {

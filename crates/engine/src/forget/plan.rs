@@ -187,7 +187,6 @@ fn sorted<T: Ord + Clone>(items: &[T]) -> Vec<T> {
 mod tests {
     use super::*;
     use crate::forget::policy::Keep;
-    use bale_format::Time;
     use jiff::ToSpan;
 
     fn snapshot(number: u8, time: &str, tags: &[&str]) -> (ObjectId, Snapshot) {
