@@ -189,6 +189,8 @@ impl GroupTable {
                     } else {
                         Err(Damage::Unreadable)
                     };
+                    // On a mounted device the kernel may just have been writing it: look again before the backups.
+                    let parsed = parsed.or_else(|_| read_descriptor(source, sb, group));
                     table.add(source, sb, group, parsed)?;
                 }
             }

@@ -52,9 +52,14 @@ pub fn skip(test: &str, why: &str) {
 }
 
 fn in_path(program: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/sbin:/usr/sbin";
-    path.split(':')
+    path()
+        .split(':')
         .any(|dir| Path::new(dir).join(program).exists())
+}
+
+/// The caller's path and where system programs are, which not every root has in its path.
+fn path() -> String {
+    std::env::var("PATH").unwrap_or_default() + ":/sbin:/usr/sbin"
 }
 
 /// Runs a command that must succeed.
@@ -71,10 +76,11 @@ pub fn run(program: &str, args: &[&str]) -> Output {
 
 /// Runs a command that may fail.
 pub fn try_run(program: &str, args: &[&str]) -> Output {
-    Command::new(program)
+    let output = Command::new(program)
         .args(args)
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}"))
+        .env("PATH", path())
+        .output();
+    output.unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
 impl Image {

@@ -359,6 +359,49 @@ fn inode_bitmap_tells_files_from_leftovers() {
     }
 }
 
+/// Meta groups keep two backups of their descriptors; with all three copies gone the group is named, and nothing else lost.
+#[test]
+fn group_without_any_descriptor_is_a_problem_and_not_a_gap() {
+    if !can_run(
+        "group_without_any_descriptor_is_a_problem_and_not_a_gap",
+        &["mke2fs", "debugfs"],
+    ) {
+        return;
+    }
+    use std::os::unix::fs::FileExt;
+    let image = Image::make(
+        64,
+        "-t ext4 -b 1024 -O meta_bg,^resize_inode,^flex_bg -N 2048",
+    );
+    let intact = Ext4::open(image.source()).unwrap();
+    assert_eq!(intact.group_problems(), []);
+    let bytes = std::fs::read(&image.path).unwrap();
+    // All copies of the first group's descriptor: 64 bytes that occur only there.
+    let descriptor = bytes[2048..2048 + 64].to_vec();
+    let copies: Vec<usize> = (0..bytes.len())
+        .step_by(1024)
+        .filter(|at| bytes[*at..].starts_with(&descriptor))
+        .collect();
+    assert!(copies.len() >= 2, "{copies:?}");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&image.path)
+        .unwrap();
+    for (i, at) in copies.iter().enumerate() {
+        let fs = Ext4::open(image.source()).unwrap();
+        assert_eq!(fs.group_problems(), [], "{i} copies gone");
+        assert!(scan(fs).paths.contains_key(&b"lost+found"[..]));
+        file.write_all_at(&[0x77; 64], *at as u64).unwrap();
+    }
+    let fs = Ext4::open(image.source()).unwrap();
+    let [problem] = fs.group_problems() else {
+        panic!("{:?}", fs.group_problems())
+    };
+    assert_eq!((problem.group, problem.first_inode), (0, 1));
+    assert_eq!(problem.inodes_count, fs.superblock().inodes_per_group);
+    assert!(fs.read_inode(2).is_err() && fs.inode_offset(2).is_none());
+}
+
 #[test]
 fn truncated_image_is_refused() {
     if !can_run("truncated_image_is_refused", &["mke2fs"]) {
