@@ -70,17 +70,22 @@ fn an_incremental_backup_killed_anywhere_keeps_all_snapshots() {
     );
 }
 
-/// Two snapshots of which the first is forgotten, so that a prune has packs to delete and packs to repack.
+/// Three snapshots of which the first two are forgotten: of the first one's packs little is used, of the second's nothing.
 fn half_forgotten() -> Scene {
     let mut scene = Scene::new();
     scene.write_tree();
-    scene.write("gone", &noise(6, 20_000));
+    scene.write("gone", &noise(6, 900_000));
     let first = scene.keep();
     std::fs::remove_file(scene.source().join("gone")).unwrap();
+    scene.write("gone too", &noise(8, 30_000));
+    let second = scene.keep();
+    std::fs::remove_file(scene.source().join("gone too")).unwrap();
     scene.write("new", &noise(7, 500));
     scene.keep();
-    scene.repository().forget_snapshot(first).unwrap();
-    scene.kept.remove(0);
+    for id in [first, second] {
+        scene.repository().forget_snapshot(id).unwrap();
+    }
+    scene.kept.drain(..2);
     scene
 }
 
@@ -96,7 +101,10 @@ fn forget_and_prune_without_grace_killed_anywhere_keep_what_is_used() {
     );
     // The prune has work to do, or this shows nothing.
     let pruned = scene.prune(&scene.repository(), Duration::ZERO).unwrap();
-    assert!(pruned.packs_deleted > 0 && pruned.bytes_repacked > 0, "{pruned:?}");
+    assert!(
+        pruned.packs_deleted > 0 && pruned.bytes_repacked > 0,
+        "{pruned:?}"
+    );
     assert!(scene.store.names(Area::Packs).len() <= packs);
 }
 
@@ -146,7 +154,10 @@ fn changing_keys_killed_anywhere_never_locks_everybody_out() {
             secret: other.clone(),
             label: "other".to_owned(),
         };
-        scene.open(store)?.add_key(&Scene::secret(), &slot).map(|_| ())
+        scene
+            .open(store)?
+            .add_key(&Scene::secret(), &slot)
+            .map(|_| ())
     };
     let look = |store: &DatedStore, story: &str| scene.assert_restorable(store, story);
     at_every_call(&scene, "key add", add, look);

@@ -259,7 +259,10 @@ impl Scene {
         assert!(pruned.is_ok(), "{story}: next prune: {pruned:?}");
         self.assert_restorable(store, &format!("{story}, backed up and pruned"));
         let report = self.check(store).expect(story);
-        assert!(report.is_clean(), "{story}, backed up and pruned: {report:?}");
+        assert!(
+            report.is_clean(),
+            "{story}, backed up and pruned: {report:?}"
+        );
     }
 }
 
