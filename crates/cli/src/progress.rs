@@ -52,6 +52,13 @@ impl Console {
         }
     }
 
+    /// A console that leaves standard output alone.
+    pub fn for_data_on_stdout(global: &Global) -> Console {
+        let mut global = global.clone();
+        global.json = false;
+        global.no_progress |= std::io::stdout().is_terminal();
+        Console::new(&global)
+    }
 
     /// Removes the progress line before the last words are printed.
     pub fn finish(&self) {
@@ -188,7 +195,7 @@ fn seconds_left(progress: Progress, elapsed: Duration) -> Option<f64> {
         return None;
     };
     let seconds = elapsed.as_secs_f64();
-    (part >= 0.01 && part <= 1.0 && seconds > 1.0).then(|| seconds / part - seconds)
+    ((0.01..=1.0).contains(&part) && seconds > 1.0).then(|| seconds / part - seconds)
 }
 
 fn phase_name(phase: Phase) -> &'static str {

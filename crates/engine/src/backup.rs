@@ -84,14 +84,10 @@ pub fn backup(
     let scanned = compared?;
     let changes = rows.changes();
     let layers = rows.finish()?;
-    commit::commit(
-        &run,
-        &parent,
+    let written = commit::Written {
         scanned,
         layers,
         changes,
-        store.clone(),
-        &tally,
-        options,
-    )
+    };
+    commit::commit(&run, &parent, written, &store, &tally, options)
 }

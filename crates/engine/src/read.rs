@@ -42,6 +42,8 @@ pub const LARGE_THREADS_MAX: usize = 4;
 pub const BLOCKS_SPARE_MAX: usize = 8;
 /// Further attempts at a file that changed while it was read.
 pub const READ_RETRIES_MAX: u32 = 2;
+/// A single write is expected to take no longer than this.
+pub const WRITE_SECONDS_MAX: i64 = 3600;
 /// Step in which the surroundings of an unreadable place are read.
 pub const SALVAGE_BYTES: usize = 4096;
 
@@ -66,6 +68,19 @@ fn is_unchanged(entry: &Entry, stat: &Statx) -> bool {
         && <(i64, u32)>::from(entry.mtime) == time(stat.stx_mtime)
         && <(i64, u32)>::from(entry.ctime) == time(stat.stx_ctime)
         && u32::from(stat.stx_mode) & 0o170000 == Kind::File.mode_bits()
+}
+
+/// Waits until a write that is under way is over, if the file was written to of late.
+///
+/// A `write(2)` stamps the ctime when it begins, so a `stat` in the middle of it looks like one after it, and on file
+/// systems whose buffered reads take no lock (ext4) what is read is torn and nothing shows it. Asking for a hole takes
+/// the lock that a write holds: whatever is written after that has a newer ctime than the `stat` before.
+fn wait_for_writers(fd: BorrowedFd<'_>, entry: &Entry) {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    if entry.ctime.seconds >= now.tv_sec.saturating_sub(WRITE_SECONDS_MAX) {
+        // Only the lock matters.
+        let _ = rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(0));
+    }
 }
 
 /// Makes an entry what a later `stat` says. An error if it is no regular file any more.

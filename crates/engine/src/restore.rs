@@ -18,6 +18,7 @@ mod losses;
 mod make;
 mod metadata;
 pub mod names;
+mod piece_rows;
 pub mod pieces;
 mod plan;
 mod queue;

@@ -36,15 +36,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Entries of one batch at most.
-pub const BATCH_ENTRIES_MAX: usize = 4096;
+pub const BATCH_ENTRIES_MAX: usize = 2048;
 /// Entries and names that wait for their turn.
-pub const WINDOW_BYTES_MAX: usize = 32 << 20;
+pub const WINDOW_BYTES_MAX: usize = 20 << 20;
 /// Directories (or parts of one) listed ahead.
 pub const WINDOW_TASKS_MAX: usize = 256;
 /// Names of one directory held by a worker before it calls the directory large.
 pub const LIST_NAMES_BYTES_MAX: usize = 512 << 10;
 /// Names of a large directory sorted at a time; one large directory is listed at a time.
-pub const SORT_BYTES_MAX: usize = 8 << 20;
+pub const SORT_BYTES_MAX: usize = 4 << 20;
 /// Subdirectories that wait to be entered, before they wait in a file.
 pub const PENDING_BYTES_MAX: usize = 8 << 20;
 /// Workers: enough to keep a device busy with waiting stats; two processors suffice to run them.
@@ -56,13 +56,17 @@ pub const PARENT_BYTES_MAX: usize = 4 << 20;
 /// Open directories kept for later use, if the limit of open files allows.
 pub const DIRECTORY_FDS_MAX: usize = 256;
 
+/// What a worker holds of the entries it makes: the entry and its `statx`.
+const WORKER_ENTRIES_BYTES: usize =
+    BATCH_ENTRIES_MAX * (size_of::<Entry>() + size_of::<rustix::fs::Statx>());
+
 /// Memory of a scan, all together.
 pub const SCAN_BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(
     WINDOW_BYTES_MAX
         + 2 * SORT_BYTES_MAX
         + PENDING_BYTES_MAX
-        + SCAN_THREADS_MAX * (GETDENTS_BYTES + LIST_NAMES_BYTES_MAX / 2)
+        + SCAN_THREADS_MAX * (GETDENTS_BYTES + LIST_NAMES_BYTES_MAX / 2 + WORKER_ENTRIES_BYTES)
         <= SCAN_BYTES_MAX
 );
 

@@ -73,7 +73,7 @@ fn check_layers(layers: &[Layer], memory: &Arc<Memory>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn merged_rows_equal_a_sorted_map_after_every_generation(

@@ -84,7 +84,8 @@ pub struct Inode {
 pub enum Layout {
     /// No content (device nodes, empty files).
     None,
-    /// The content itself, stored in the inode (inline data, short symlink, short-form directory).
+    /// The content itself, stored in the inode (inline data, short symlink, short-form directory). A regular file may
+    /// be longer than this, up to any size: the rest is a hole and reads as zeros.
     Inline(Vec<u8>),
     /// In extents; ask the reader for them, they may need further reads.
     Mapped,

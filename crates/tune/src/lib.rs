@@ -1,1 +1,5 @@
-//! tune
+//! Measuring from outside: the generator of dense trees, and the comparison with peers.
+
+#![forbid(unsafe_code)]
+
+pub mod generate;

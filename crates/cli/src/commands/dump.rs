@@ -1,9 +1,35 @@
 //! `bale dump`
 
+use super::select;
 use crate::args::{Dump, Global};
+use crate::progress::Console;
+use crate::{exit, place};
 use anyhow::Result;
+use bale_engine::restore::snapshot;
+use std::io::BufWriter;
 
-/// Prints a file, or a directory as a tar archive.
-pub fn run(_global: &Global, _options: &Dump) -> Result<i32> {
-    Err(anyhow::anyhow!("dump is not wired yet"))
+/// Bytes collected before they are written to standard output.
+const OUTPUT_BYTES: usize = 1 << 20;
+
+/// Prints a file, or a directory as a pax tar archive; exit 3 if part of it could not be had.
+pub fn run(global: &Global, options: &Dump) -> Result<i32> {
+    let repository = place::open(global)?;
+    let chosen = select::choose(&repository, &options.address, &options.select)?;
+    let console = Console::for_data_on_stdout(global);
+    let mut out = BufWriter::with_capacity(OUTPUT_BYTES, std::io::stdout().lock());
+    let scratch = place::scratch(&repository)?;
+    let report = snapshot::dump(
+        &repository,
+        &chosen.named,
+        &chosen.path,
+        &scratch,
+        &mut out,
+        &console,
+    )?;
+    console.finish();
+    Ok(if report.problems > 0 {
+        exit::INCOMPLETE
+    } else {
+        exit::COMPLETE
+    })
 }

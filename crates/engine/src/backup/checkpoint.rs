@@ -45,7 +45,7 @@ impl<'a> Checkpoints<'a> {
     pub(super) fn when_due(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
         self.looked = self.looked.wrapping_add(1);
         let often = self.every < Duration::from_secs(CHECKPOINT_SECONDS);
-        if !often && self.looked % 1024 != 0 {
+        if !often && !self.looked.is_multiple_of(1024) {
             return Ok(());
         }
         let bytes = self.store.written().bytes_stored;

@@ -21,21 +21,32 @@ const MENDING_ROUNDS_MAX: usize = 3;
 /// A chunk of which the snapshot uses less than one part in so many is thin.
 const THIN_SHARE: u64 = 4;
 
+/// What the stages have left behind.
+pub(super) struct Written {
+    pub(super) scanned: Scanned,
+    pub(super) layers: Vec<Layer>,
+    /// Rows put or removed.
+    pub(super) changes: u64,
+}
+
 pub(super) fn commit(
     run: &Run,
     parent: &Parent,
-    scanned: Scanned,
-    layers: Vec<Layer>,
-    changes: u64,
-    store: Arc<ChunkWriter>,
+    written: Written,
+    store: &Arc<ChunkWriter>,
     tally: &Tally<'_>,
     options: &BackupOptions,
 ) -> Result<Outcome> {
+    let Written {
+        scanned,
+        layers,
+        changes,
+    } = written;
     tally.phase(Phase::Commit);
     let repository = &run.repository;
     store.flush()?;
-    let layers = amend(repository, layers, &scanned, &store, options)?;
-    mend(repository, parent, &layers, &store)?;
+    let layers = amend(repository, layers, &scanned, store, options)?;
+    mend(repository, parent, &layers, store)?;
     let snapshot = Snapshot {
         finished: repository.clock().time(),
         parent: parent.id,

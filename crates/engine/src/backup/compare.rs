@@ -179,10 +179,10 @@ impl<'a> Comparer<'a> {
 
     /// Is what the row points at in the repository, and not to be stored afresh?
     fn content_is_there(&mut self, row: &Entry) -> bool {
-        if let Some(id) = crate::used::xattrs_chunk(&row.xattrs) {
-            if !self.store.rely_on(&id) {
-                return false;
-            }
+        if let Some(id) = crate::used::xattrs_chunk(&row.xattrs)
+            && !self.store.rely_on(&id)
+        {
+            return false;
         }
         match row.content {
             Content::None => true,
@@ -196,10 +196,10 @@ impl<'a> Comparer<'a> {
 
     /// Neighbouring rows mostly share a chunk: one look-up for all of them.
     fn chunk_is_there(&mut self, chunk: ChunkId) -> bool {
-        if let Some((last, there)) = self.last_chunk {
-            if last == chunk {
-                return there;
-            }
+        if let Some((last, there)) = self.last_chunk
+            && last == chunk
+        {
+            return there;
         }
         let there = !self.parent.thin.contains(&chunk) && self.store.rely_on(&chunk);
         self.last_chunk = Some((chunk, there));

@@ -14,15 +14,15 @@ pub(super) fn known(
     old: Option<&Entry>,
 ) -> Option<Spot> {
     let hash = entry.content_hash?;
-    if let Some(old) = old.filter(|old| old.content_hash == Some(hash) && old.size == entry.size) {
-        if let Content::Bundled { chunk, offset } = old.content {
-            if store.rely_on(&chunk) && !store.is_thin(&chunk) {
-                return Some(Spot::Bundled {
-                    chunk: chunks.known(chunk),
-                    offset,
-                });
-            }
-        }
+    if let Some(old) = old.filter(|old| old.content_hash == Some(hash) && old.size == entry.size)
+        && let Content::Bundled { chunk, offset } = old.content
+        && store.rely_on(&chunk)
+        && !store.is_thin(&chunk)
+    {
+        return Some(Spot::Bundled {
+            chunk: chunks.known(chunk),
+            offset,
+        });
     }
     contents.find(&hash, u32::try_from(entry.size).ok()?)
 }

@@ -145,11 +145,11 @@ impl<'a> RowWriter<'a> {
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         let key = link_key(&entry);
-        if let Some((spot, hash)) = self.links.find(&key) {
-            if directory.complete(&mut entry).is_ok() {
-                entry.content_hash = Some(hash);
-                return self.wait(entry, Some(spot), old);
-            }
+        if let Some((spot, hash)) = self.links.find(&key)
+            && directory.complete(&mut entry).is_ok()
+        {
+            entry.content_hash = Some(hash);
+            return self.wait(entry, Some(spot), old);
         }
         if entry.size > SMALL_BYTES_MAX {
             return self.take_large(directory, *entry, old);
@@ -252,10 +252,11 @@ impl<'a> RowWriter<'a> {
             let text = "it changed while it was read; what was read is stored".to_owned();
             self.tally.tell_problem(&entry.path(), "read", text);
         }
-        if entry.is_hard_link() && !entry.flags.has(EntryFlags::CHANGED) {
-            if let Some(hash) = entry.content_hash {
-                self.links.remember(link_key(&entry), spot, hash);
-            }
+        if entry.is_hard_link()
+            && !entry.flags.has(EntryFlags::CHANGED)
+            && let Some(hash) = entry.content_hash
+        {
+            self.links.remember(link_key(&entry), spot, hash);
         }
         self.wait(entry, Some(spot), old)
     }
@@ -266,11 +267,11 @@ impl<'a> RowWriter<'a> {
         spot: Option<Spot>,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
-        if let Some((1, set)) = entry.xattrs.split_first().map(|(kind, set)| (*kind, set)) {
-            if set.len() > XATTRS_ROW_BYTES_MAX {
-                let id = self.store.store(ChunkKind::Xattrs, set.to_vec())?;
-                entry.xattrs = XattrsColumn::chunk(id);
-            }
+        if let Some((1, set)) = entry.xattrs.split_first().map(|(kind, set)| (*kind, set))
+            && set.len() > XATTRS_ROW_BYTES_MAX
+        {
+            let id = self.store.store(ChunkKind::Xattrs, set.to_vec())?;
+            entry.xattrs = XattrsColumn::chunk(id);
         }
         self.waiting.push_back(Row::Put { entry, spot, old });
         Ok(())

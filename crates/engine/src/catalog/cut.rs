@@ -139,6 +139,11 @@ impl SegmentWriter {
         (self.builder.rows() > 0).then(|| self.builder.key(0))
     }
 
+    /// Segments finished since `take_finished`.
+    pub fn finished(&self) -> &[SegmentRef] {
+        &self.finished
+    }
+
     /// Segments finished since the last call.
     pub fn take_finished(&mut self) -> Vec<SegmentRef> {
         std::mem::take(&mut self.finished)

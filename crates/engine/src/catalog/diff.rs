@@ -11,6 +11,10 @@ use std::collections::HashSet;
 
 /// A difference between an old and a new catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one lives for one step of an iterator"
+)]
 pub enum Difference {
     /// Only in the new one.
     Added(Entry),

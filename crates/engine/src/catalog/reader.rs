@@ -5,6 +5,9 @@ use super::{CatalogError, KeyRange, Result, SegmentSource};
 use bale_format::{Entry, Key, Layer, SegmentRef};
 use std::sync::Arc;
 
+/// Layers that a snapshot may have; writers stay below.
+const LAYERS_READ_MAX: usize = 16;
+
 /// The catalog of one snapshot. Cloning shares it.
 #[derive(Clone)]
 pub struct CatalogReader {
@@ -16,6 +19,11 @@ pub struct CatalogReader {
 impl CatalogReader {
     /// Opens the layers of a snapshot, oldest first. Reads no segment.
     pub fn open(source: Arc<dyn SegmentSource>, layers: Vec<Layer>) -> Result<CatalogReader> {
+        if layers.len() > LAYERS_READ_MAX {
+            return Err(CatalogError::Layers {
+                what: "too many layers",
+            });
+        }
         for layer in &layers {
             check_layer(layer)?;
         }

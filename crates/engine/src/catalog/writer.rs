@@ -149,41 +149,46 @@ impl<S: SegmentSink> CatalogWriter<S> {
 
     /// What a run that stops now could go on from, given that all changes up to `through` have been made.
     pub fn checkpoint(&self, through: &Key) -> Partial {
-        let changes = match &self.stretch.state {
+        // Rows of the parent after the last change may still wait to be folded or merged.
+        let made = self.last.as_ref().unwrap_or(through);
+        let waiting = match &self.stretch.state {
             State::Waiting { changes, .. } => changes.first().map(Entry::key),
             _ => None,
         };
-        let pending = [changes, self.base.pending_key(), self.overlay.pending_key()];
-        let until = pending.into_iter().flatten().chain([after(through)]).min();
-        let until = until.expect("one key at least is in the list");
+        let pending = [waiting, self.base.pending_key(), self.overlay.pending_key()];
+        let until = pending.into_iter().flatten().fold(after(made), Key::min);
         let rest = KeyRange {
             start: Some(until.clone()),
             end: None,
         };
-        let mut base = self.new_base.clone();
-        if !matches!(self.stretch.state, State::Folding { .. }) {
+        let mut base = [&self.new_base[..], self.base.finished()].concat();
+        let mut gone = self.folded.clone();
+        if matches!(self.stretch.state, State::Folding { .. }) {
+            gone.push(KeyRange {
+                start: self.stretch_range().start,
+                end: None,
+            });
+        } else {
             base.extend_from_slice(
                 self.old_base()
                     .get(self.stretch.index..)
                     .unwrap_or_default(),
             );
+            gone.push(rest.clone());
         }
-        let mut gone = self.folded.clone();
-        gone.push(rest.clone());
-        let mut layers = vec![clip(&base, std::slice::from_ref(&rest))];
-        let kept = self
-            .parent
-            .layers()
-            .iter()
-            .skip(1)
-            .take(match self.started {
-                true => self.kept_layers,
-                false => usize::MAX,
-            });
+        let kept_layers = if self.started {
+            self.kept_layers
+        } else {
+            LAYERS_MAX
+        };
+        let kept = self.parent.layers().iter().skip(1).take(kept_layers);
+        let overlay = [&self.new_overlay[..], self.overlay.finished()].concat();
+        let rest = [rest];
+        let mut layers = vec![clip(&base, &rest)];
         layers.extend(kept.map(|layer| clip(&layer.segments, &gone)));
-        layers.push(clip(&self.new_overlay, &[rest]));
+        layers.push(clip(&overlay, &rest));
         let layers = layers.into_iter().map(|segments| Layer {
-            rows: segments.iter().map(|segment| u64::from(segment.rows)).sum(),
+            rows: sum_rows(&segments),
             segments,
         });
         Partial {

@@ -106,6 +106,9 @@ impl ForgetPlan {
     }
 }
 
+/// Host, paths and tags, as far as groups are made by them.
+type GroupKey = (Option<String>, Option<Vec<Vec<u8>>>, Option<Vec<String>>);
+
 /// Applies a policy to snapshots, group by group. A policy without rules keeps everything.
 pub fn plan(
     snapshots: &[(ObjectId, Snapshot)],
@@ -113,10 +116,7 @@ pub fn plan(
     by: GroupBy,
     zone: &TimeZone,
 ) -> ForgetPlan {
-    let mut groups: BTreeMap<
-        (Option<String>, Option<Vec<Vec<u8>>>, Option<Vec<String>>),
-        Vec<Decision>,
-    > = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, Vec<Decision>> = BTreeMap::new();
     for (id, snapshot) in snapshots {
         let decision = decision(*id, snapshot);
         let key = (
@@ -187,7 +187,6 @@ fn sorted<T: Ord + Clone>(items: &[T]) -> Vec<T> {
 mod tests {
     use super::*;
     use crate::forget::policy::Keep;
-    use bale_format::Time;
     use jiff::ToSpan;
 
     fn snapshot(number: u8, time: &str, tags: &[&str]) -> (ObjectId, Snapshot) {

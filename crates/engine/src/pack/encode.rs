@@ -210,10 +210,10 @@ pub(super) fn work(shared: &Shared, queue: &Receiver<Job>, spent: &Sender<Vec<u8
     };
     for job in queue {
         let end = EndOfJob(shared);
-        if !shared.failed.load(Ordering::Acquire) {
-            if let Err(error) = encode(shared, &mut contexts, &job) {
-                shared.fail(error);
-            }
+        if !shared.failed.load(Ordering::Acquire)
+            && let Err(error) = encode(shared, &mut contexts, &job)
+        {
+            shared.fail(error);
         }
         let _ = spent.try_send(job.bytes);
         drop(end);

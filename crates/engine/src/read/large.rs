@@ -3,7 +3,7 @@
 use super::blocks::{Block, Pool, Request, Slot};
 use super::ranges::next_data;
 use super::{BLOCK_BYTES, BLOCKS_AHEAD_MAX, LARGE_THREADS_MAX};
-use super::{is_unchanged, may_have_holes, problem, refresh, stat_of};
+use super::{is_unchanged, may_have_holes, problem, refresh, stat_of, wait_for_writers};
 use crate::scan::{Directory, Problem, complete_opened};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_sys::buffer::ALIGNMENT;
@@ -159,6 +159,7 @@ fn open_file(directory: &Arc<Directory>, entry: &mut Entry) -> io::Result<(Owned
     let file = open_for_reading(directory.as_fd(), &name, OFlags::empty())?;
     let stat = stat_of(file.as_fd())?;
     refresh(entry, &stat)?;
+    wait_for_writers(file.as_fd(), entry);
     let direct = wants_direct(&file, &stat) && set_direct(&file).is_ok();
     Ok((file, stat, direct))
 }

@@ -144,7 +144,13 @@ mod tests {
         let filled =
             read_range_with(4096, &mut buffer, 64 << 10, device(1 << 20, 20000..20001)).unwrap();
         assert_eq!(filled.len, buffer.len());
-        assert_eq!(filled.bad, [12288..16384]);
+        assert_eq!(
+            filled.bad,
+            [Range {
+                start: 12288,
+                end: 16384
+            }]
+        );
         assert_eq!(filled.error, Some(Errno::IO));
         assert!(buffer[12288..16384].iter().all(|byte| *byte == 0));
         assert!(
@@ -161,14 +167,26 @@ mod tests {
         let filled =
             read_range_with(0, &mut buffer, 10_000, device(10_000, 9_000..10_000)).unwrap();
         assert_eq!(filled.len, 10_000);
-        assert_eq!(filled.bad, [8192..10_000]);
+        assert_eq!(
+            filled.bad,
+            [Range {
+                start: 8192,
+                end: 10_000
+            }]
+        );
     }
 
     #[test]
     fn a_file_shorter_than_asked_for_gives_what_it_has() {
         let mut buffer = vec![1; 10_000];
         let filled = read_range_with(0, &mut buffer, 10_000, device(6_000, 4096..4097)).unwrap();
-        assert_eq!(filled.bad, [4096..8192]);
+        assert_eq!(
+            filled.bad,
+            [Range {
+                start: 4096,
+                end: 8192
+            }]
+        );
         assert!(filled.len >= 6_000);
         let filled = read_range_with(0, &mut buffer, 10_000, device(6_000, 0..0)).unwrap();
         assert_eq!(filled.len, 6_000);

@@ -3,7 +3,7 @@
 use super::ranges::{next_data, read_range};
 use super::{READ_RETRIES_MAX, SMALL_BYTES_MAX, SMALL_THREADS_MAX};
 use super::{SMALL_WINDOW_BYTES_MAX, SMALL_WINDOW_FILES_MAX};
-use super::{is_unchanged, may_have_holes, problem, refresh, stat_of};
+use super::{is_unchanged, may_have_holes, problem, refresh, stat_of, wait_for_writers};
 use crate::scan::{Directory, Problem, complete_opened};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_sys::open::open_for_reading;
@@ -321,7 +321,8 @@ pub fn read_small(directory: &Arc<Directory>, entry: Entry) -> SmallFile {
 }
 
 impl SmallFile {
-    /// Four system calls if nothing happened: open, read to the end, stat, close; and two for what the scan left out.
+    /// Four system calls if nothing happened: open, read to the end, stat, close; two for what the scan left out; and
+    /// one for a file written to of late. The `stat` before is the scan's.
     fn read(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         for attempt in 0..=READ_RETRIES_MAX + 1 {
             if self.entry.size > SMALL_BYTES_MAX {
@@ -331,6 +332,7 @@ impl SmallFile {
             }
             let size = self.entry.size as usize;
             // One byte more than there should be tells in the same call that the file ends there.
+            wait_for_writers(fd, &self.entry);
             self.bytes.clear();
             self.bytes.resize(size + 1, 0);
             let filled = read_range(fd, 0, &mut self.bytes, size + 1)?;

@@ -131,7 +131,7 @@ impl Repository {
     pub fn list(&self, area: Area) -> Result<Vec<ObjectInfo>> {
         let mut infos = Vec::new();
         self.store.list(area, &mut |info| infos.push(info))?;
-        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        infos.sort_by_key(|a| a.name);
         infos.dedup_by(|a, b| a.name == b.name);
         Ok(infos)
     }

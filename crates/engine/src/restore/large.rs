@@ -4,9 +4,10 @@
 //! open from its first to its last piece, so the number open is bounded, and a kill loses the files of a group or two.
 //! The same walk, reading instead of writing, verifies.
 
+use super::piece_rows::{PieceRow, Pieces, PlaceBytes};
 use super::pieces::{self, Piece};
 use super::queue::Feeder;
-use super::sort::{Scratch, Sorted, Sorter};
+use super::sort::Scratch;
 use super::target::Directory;
 use super::worker::{Cause, Done, Failure, Run, Slot, Worker};
 use super::{Act, RestoreError, compare, make, metadata, row};
@@ -17,17 +18,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// Pieces of a group that are sorted in memory, at 80 bytes each; more go to a sorter.
-const PIECES_IN_MEMORY_MAX: usize = 1 << 17;
-
 /// Bytes of a group: further files wait for the next one.
 const GROUP_BYTES_MAX: u64 = 64 << 30;
 
 /// Writes of one task.
 const TASK_WRITES_MAX: usize = 256;
-
-/// Memory of the sorter of one group.
-const SORTER_BYTES: usize = 16 << 20;
 
 /// What the pieces are wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,10 +279,12 @@ impl<'r> Gatherer<'r> {
         let files = std::mem::take(&mut self.files);
         let pieces = std::mem::take(&mut self.pieces);
         self.bytes = 0;
-        let mut next: Option<(Place12, PieceTask)> = None;
+        let mut next: Option<(PlaceBytes, PieceTask)> = None;
         for piece in pieces.sorted().map_err(RestoreError::Scratch)? {
             let piece = piece.map_err(RestoreError::Scratch)?;
-            let (file, offset) = piece.goes_to(&files).map_err(RestoreError::Scratch)?;
+            let (number, offset) = piece.goes_to();
+            let damaged = || RestoreError::Scratch(std::io::ErrorKind::InvalidData.into());
+            let file = files.get(number).cloned().ok_or_else(damaged)?;
             file.pending.fetch_add(1, Ordering::Relaxed);
             let write = (file, offset, piece.length);
             let place = piece.place();
@@ -498,81 +495,4 @@ fn finish_compare(worker: &mut Worker, file: &LargeFile) -> Result<(), Failure> 
             .fetch_add(1, Ordering::Relaxed);
     }
     compare::metadata_of(worker, &file.fd, &file.entry).map(|_| ())
-}
-
-/// Pack and offset of a chunk, as bytes that sort.
-type Place12 = [u8; 12];
-
-#[derive(Clone, Copy)]
-struct PieceRow {
-    /// Place of the chunk, number of the file, offset in the file.
-    key: [u8; 24],
-    id: ChunkId,
-    length: u64,
-}
-
-impl PieceRow {
-    fn place(&self) -> Place12 {
-        self.key[..12].try_into().expect("12 of 24 bytes")
-    }
-
-    fn goes_to(&self, files: &[Arc<LargeFile>]) -> std::io::Result<(Arc<LargeFile>, u64)> {
-        let number = u32::from_be_bytes(self.key[12..16].try_into().expect("4 bytes"));
-        let offset = u64::from_be_bytes(self.key[16..].try_into().expect("8 bytes"));
-        let file = files
-            .get(number as usize)
-            .ok_or(std::io::ErrorKind::InvalidData)?;
-        Ok((file.clone(), offset))
-    }
-}
-
-/// Pieces of one group: in memory while they are few.
-#[derive(Default)]
-struct Pieces {
-    rows: Vec<PieceRow>,
-    sorter: Option<Box<dyn Sorter>>,
-}
-
-impl Pieces {
-    fn push(&mut self, scratch: &dyn Scratch, row: PieceRow) -> std::io::Result<()> {
-        if self.rows.len() < PIECES_IN_MEMORY_MAX {
-            self.rows.push(row);
-            return Ok(());
-        }
-        let sorter = match &mut self.sorter {
-            Some(sorter) => sorter,
-            none => none.insert(scratch.sorter(SORTER_BYTES)?),
-        };
-        for row in self.rows.drain(..).chain([row]) {
-            let mut value = [0; 40];
-            value[..32].copy_from_slice(&row.id.0);
-            value[32..].copy_from_slice(&row.length.to_le_bytes());
-            sorter.push(&row.key, &value)?;
-        }
-        Ok(())
-    }
-
-    fn sorted(mut self) -> std::io::Result<Box<dyn Iterator<Item = std::io::Result<PieceRow>>>> {
-        let Some(mut sorter) = self.sorter.take() else {
-            self.rows.sort_unstable_by_key(|row| row.key);
-            return Ok(Box::new(self.rows.into_iter().map(Ok)));
-        };
-        for row in self.rows.drain(..) {
-            let mut value = [0; 40];
-            value[..32].copy_from_slice(&row.id.0);
-            value[32..].copy_from_slice(&row.length.to_le_bytes());
-            sorter.push(&row.key, &value)?;
-        }
-        let sorted: Sorted = sorter.finish()?;
-        Ok(Box::new(sorted.map(|pair| {
-            let (key, value) = pair?;
-            let damaged = || std::io::Error::from(std::io::ErrorKind::InvalidData);
-            let (id, length) = value.split_at_checked(32).ok_or_else(damaged)?;
-            Ok(PieceRow {
-                key: key.try_into().map_err(|_| damaged())?,
-                id: ChunkId::from_slice(id).map_err(|_| damaged())?,
-                length: u64::from_le_bytes(length.try_into().map_err(|_| damaged())?),
-            })
-        })))
-    }
 }

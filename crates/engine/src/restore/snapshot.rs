@@ -7,6 +7,7 @@ use super::{
     RestoreReport, Rows,
 };
 use crate::catalog::CatalogReader;
+use crate::dump::{DumpError, DumpReport};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, FilterOptions, Pattern, PatternError};
 use crate::index::ChunkIndex;
@@ -202,14 +203,7 @@ impl SnapshotRestore<'_> {
             self.repository.segment_source(),
             self.snapshot.1.layers.clone(),
         )?;
-        let watch = Watch {
-            monitor,
-            phase,
-            entries: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            entries_total: AtomicU64::new(0),
-            bytes_total: AtomicU64::new(0),
-        };
+        let watch = Watch::new(monitor, phase);
         monitor.progress(Phase::Plan, Progress::default());
         Ok((
             SnapshotCatalog(reader),
@@ -230,6 +224,31 @@ impl SnapshotRestore<'_> {
     }
 }
 
+/// Writes a file of a snapshot, or a directory as a tar archive, to `out`.
+pub fn dump(
+    repository: &Arc<Repository>,
+    snapshot: &Named,
+    path: &[u8],
+    scratch: &dyn Scratch,
+    out: &mut dyn io::Write,
+    monitor: &dyn Monitor,
+) -> Result<DumpReport> {
+    let reader = CatalogReader::open(repository.segment_source(), snapshot.1.layers.clone())?;
+    let (catalog, chunks) = (
+        SnapshotCatalog(reader),
+        RepositoryChunks::new(repository.clone())?,
+    );
+    let watch = Watch::new(monitor, Phase::Restore);
+    crate::dump::dump(&catalog, &chunks, scratch, path, out, &watch).map_err(|error| match error {
+        DumpError::Stopped => Error::Interrupted,
+        DumpError::NotFound => Error::NoPath {
+            path: format!("/{}", String::from_utf8_lossy(path)),
+            snapshot: snapshot.0.short(),
+        },
+        other => Error::Other(format!("dump /{}: {other}", String::from_utf8_lossy(path))),
+    })
+}
+
 /// Passes on what a restore tells, with totals.
 struct Watch<'m> {
     monitor: &'m dyn Monitor,
@@ -238,6 +257,19 @@ struct Watch<'m> {
     bytes: AtomicU64,
     entries_total: AtomicU64,
     bytes_total: AtomicU64,
+}
+
+impl<'m> Watch<'m> {
+    fn new(monitor: &'m dyn Monitor, phase: Phase) -> Watch<'m> {
+        Watch {
+            monitor,
+            phase,
+            entries: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            entries_total: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+        }
+    }
 }
 
 impl super::Monitor for Watch<'_> {

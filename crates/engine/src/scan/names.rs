@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 /// Bytes of a name's record in a run: length (2), inode (8), then the name.
 const RECORD_HEAD_BYTES: usize = 10;
 /// Buffer of one run while runs are merged.
-const RUN_BUFFER_BYTES: usize = 16 << 10;
-/// Runs of one directory: together their buffers are `SORT_BYTES_MAX`, and they hold 4 GiB of names.
+const RUN_BUFFER_BYTES: usize = 8 << 10;
+/// Runs of one directory: together their buffers are `SORT_BYTES_MAX`, and they hold 2 GiB of names.
 const RUNS_MAX: usize = super::SORT_BYTES_MAX / RUN_BUFFER_BYTES;
 
 /// Names with their inode numbers; each name is followed by a NUL.

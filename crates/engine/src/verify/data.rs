@@ -84,7 +84,7 @@ fn check_pack(
     let pack = index.pack(places[0].pack);
     let name = ObjectName::pack(pack.id);
     let info = ObjectInfo {
-        name: name.clone(),
+        name,
         len: pack.len,
         modified: None,
     };

@@ -183,10 +183,10 @@ impl Checker<'_> {
         match entry.content {
             Content::None => {}
             Content::Bundled { chunk, offset } => {
-                if let Some(len) = self.plain_len(&chunk) {
-                    if u64::from(offset).saturating_add(entry.size) > len {
-                        self.findings.bad_chunk(chunk, "shorter than a file in it");
-                    }
+                if let Some(len) = self.plain_len(&chunk)
+                    && u64::from(offset).saturating_add(entry.size) > len
+                {
+                    self.findings.bad_chunk(chunk, "shorter than a file in it");
                 }
             }
             Content::Pieces { list } => {
@@ -251,11 +251,11 @@ impl Checker<'_> {
     }
 
     fn piece_bytes(&mut self, list: ChunkId, piece: &Piece) -> Option<u64> {
-        if let Piece::Data { bytes, chunk } = piece {
-            if self.plain_len(chunk)? != *bytes {
-                self.findings
-                    .bad_chunk(list, "names a chunk of another length");
-            }
+        if let Piece::Data { bytes, chunk } = piece
+            && self.plain_len(chunk)? != *bytes
+        {
+            self.findings
+                .bad_chunk(list, "names a chunk of another length");
         }
         Some(piece.bytes())
     }

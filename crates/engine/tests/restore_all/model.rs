@@ -39,6 +39,16 @@ impl Model {
         model
     }
 
+    /// A model whose inode numbers and times are not those of another.
+    pub fn numbered(number: u64) -> Model {
+        let mut model = Model {
+            inode: number * 1000,
+            ..Model::default()
+        };
+        model.dir("");
+        model
+    }
+
     fn add(&mut self, path: &[u8], kind: Kind, mode: u32) -> &mut Entry {
         let key = Key::of_path(path);
         let mut entry = Entry::new(key.parent.clone(), key.name.clone(), kind);

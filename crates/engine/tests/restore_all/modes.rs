@@ -299,6 +299,72 @@ fn what_cannot_be_read_costs_only_its_own_files() {
     run_exactly(&mut model, &target, &options());
 }
 
+/// A tree of few names and all kinds, so that two of them collide in every way.
+fn random_tree(seed: u64) -> Model {
+    let mut model = Model::numbered(seed + 1);
+    let dice = noise(seed, 4096);
+    let mut dice = dice.iter().map(|byte| usize::from(*byte));
+    let mut roll = |sides: usize| dice.next().unwrap() % sides;
+    let mut directories = vec![String::new()];
+    let mut files: Vec<String> = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for name in ["a", "b", "c", "d"] {
+            let path = format!("{directory}{name}");
+            let bytes = noise(seed * 77 + files.len() as u64, roll(200));
+            match roll(9) {
+                0 | 1 if directory.len() < 8 => {
+                    model.dir(&path).mode = [0o755, 0o700, 0o555, 0][roll(4)];
+                    directories.push(format!("{path}/"));
+                }
+                2 => {
+                    model.symlink(&path, [&b"a"[..], b"../b", b"/"][roll(3)]);
+                }
+                3 => {
+                    model.special(&path, Kind::Fifo, 0);
+                }
+                4 => {
+                    model.large(&path, &[(3, Some(b"abc")), (9000, None)]);
+                    files.push(path);
+                }
+                5 if !files.is_empty() => {
+                    let first = files[roll(files.len())].clone();
+                    model.link(&path, &first);
+                }
+                6 | 7 => {
+                    model.file(&path, &bytes).mode = [0o644, 0o600, 0o400, 0][roll(4)];
+                    if roll(3) == 0 {
+                        model.row(&path).xattrs = column(&[(b"user.x", name.as_bytes())]);
+                    }
+                    files.push(path);
+                }
+                _ => {}
+            }
+        }
+    }
+    model
+}
+
+#[test]
+fn with_delete_any_tree_becomes_any_other() {
+    let place = scratch();
+    let target = place.path().join("t");
+    for seed in 0..60 {
+        let mut model = random_tree(seed);
+        let mut options = options();
+        options.delete = true;
+        options.overwrite = [Overwrite::IfChanged, Overwrite::Always][seed as usize % 2];
+        run_exactly(&mut model, &target, &options);
+        // And what it has become needs nothing more.
+        options.overwrite = Overwrite::IfChanged;
+        let report = run_exactly(&mut model, &target, &options);
+        assert_eq!(
+            (report.files_written, report.links, report.deleted),
+            (0, 0, 0),
+            "{seed}"
+        );
+    }
+}
+
 /// Runs the named test of this binary as another user, in a directory of his.
 fn as_nobody(test: &str) -> Option<()> {
     const MARK: &str = "BALE_RESTORE_AS_NOBODY";

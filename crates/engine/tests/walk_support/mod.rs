@@ -271,3 +271,24 @@ fn line(entry: &Entry) -> (Vec<u8>, String) {
     }
     (path, format!("{short:?}"))
 }
+
+/// Runs `disturb` over and over in another thread while `work` runs; ends also when `work` panics.
+pub fn while_disturbed(mut disturb: impl FnMut() + Send, work: impl FnOnce()) {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                disturb();
+            }
+        });
+        let _stop = Stop(&stop);
+        work();
+    });
+}

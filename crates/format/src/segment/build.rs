@@ -2,7 +2,7 @@
 //!
 //! Rows are collected by column, about 150 bytes a row, and encoded in one go. The bytes depend on the rows alone.
 
-use super::{ROWS_MAX, SEGMENT_BYTES_MAX, SegmentError, check_entry};
+use super::{ParentStep, ROWS_MAX, SEGMENT_BYTES_MAX, SegmentError, check_entry};
 use crate::entry::{Content, Entry, EntryFlags, Key, Kind};
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, Repetition, Type as PhysicalType};
@@ -164,11 +164,17 @@ impl SegmentBuilder {
                 bytes: 0,
             });
         }
-        check_entry(self.last(), entry).map_err(|reason| SegmentError::Refused {
+        let step = ParentStep::of(self.last(), entry);
+        check_entry(step, entry).map_err(|reason| SegmentError::Refused {
             path: entry.path(),
             reason,
         })?;
-        if self.parents.last() != Some(&entry.parent[..]) {
+        self.push_columns(entry, step);
+        Ok(())
+    }
+
+    fn push_columns(&mut self, entry: &Entry, step: ParentStep) {
+        if matches!(step, ParentStep::Other { .. }) {
             self.parents.push(&entry.parent);
         }
         self.parent_of.push(self.parents.len() as u32 - 1);
@@ -193,7 +199,12 @@ impl SegmentBuilder {
         self.project.push(entry.project as i32);
         self.flags.push(entry.flags.0 as i32);
         self.push_content(entry);
-        Ok(())
+    }
+
+    /// Adds a row that no reader may accept.
+    #[cfg(test)]
+    pub(super) fn push_unchecked(&mut self, entry: &Entry) {
+        self.push_columns(entry, ParentStep::of(self.last(), entry));
     }
 
     fn push_content(&mut self, entry: &Entry) {
@@ -398,7 +409,11 @@ impl Strings {
         let data = Bytes::copy_from_slice(&self.data[base..self.ends[rows.end - 1]]);
         rows.map(|at| {
             let range = self.range(at);
-            ByteArray::from(data.slice(range.start - base..range.end - base))
+            // Empty values, the most of some columns, need not count references.
+            ByteArray::from(match range.is_empty() {
+                true => Bytes::new(),
+                false => data.slice(range.start - base..range.end - base),
+            })
         })
         .collect()
     }

@@ -11,6 +11,12 @@ use bytes::Bytes;
 
 type Result<T> = std::result::Result<T, SegmentError>;
 
+/// Made only when needed: an error that is made and dropped for every value costs more than the value.
+#[cold]
+fn damage(what: &'static str) -> SegmentError {
+    SegmentError::Damaged(what)
+}
+
 /// Columns that a file may have: ours and a few of a later version.
 const COLUMNS_MAX: usize = 256;
 /// Values of one delta block; writers use 128.
@@ -96,9 +102,9 @@ impl<'a> Columns<'a> {
         found.rows = usize::try_from(rows)
             .ok()
             .filter(|rows| (1..=ROWS_MAX).contains(rows))
-            .ok_or(SegmentError::Damaged("number of rows"))?;
+            .ok_or_else(|| damage("number of rows"))?;
         if names.len() != found.columns.len() {
-            return Err(SegmentError::Damaged("schema of the Parquet file"));
+            return Err(damage("schema of the Parquet file"));
         }
         for (column, name) in found.columns.iter_mut().zip(names) {
             column.name = name;
@@ -113,9 +119,7 @@ impl<'a> Columns<'a> {
             .find(|column| column.name == name.as_bytes());
         match column {
             Some(column) if column.physical == physical.number() => Ok(column.pages),
-            _ => Err(SegmentError::Damaged(
-                "a column is missing or has the wrong type",
-            )),
+            _ => Err(damage("a column is missing or has the wrong type")),
         }
     }
 
@@ -154,7 +158,7 @@ fn read_schema<'a>(
     // The root is the one element with children; a nested or optional column is not a segment's.
     let is_root = children > 0;
     if is_root != names.is_empty() && (is_root || children != 0) || names.len() >= COLUMNS_MAX {
-        return Err(SegmentError::Damaged("schema of the Parquet file"));
+        return Err(damage("schema of the Parquet file"));
     }
     if !is_root {
         // A later version's optional column is not read, so its levels do not matter: spoil its name only.
@@ -171,7 +175,7 @@ fn read_row_group<'a>(
 ) -> Result<()> {
     thrift.expect_struct(kind)?;
     if !columns.is_empty() {
-        return Err(SegmentError::Damaged("more than one row group"));
+        return Err(damage("more than one row group"));
     }
     thrift.read_struct(|thrift, id, kind| {
         if id != 1 {
@@ -180,7 +184,7 @@ fn read_row_group<'a>(
         thrift.read_list(kind, |thrift, kind| {
             thrift.expect_struct(kind)?;
             if columns.len() >= COLUMNS_MAX {
-                return Err(SegmentError::Damaged("too many columns"));
+                return Err(damage("too many columns"));
             }
             let mut column = Column::default();
             thrift.read_struct(|thrift, id, kind| {
@@ -224,7 +228,7 @@ fn read_column<'a>(thrift: &mut Thrift<'a>, body: &'a [u8]) -> Result<Column<'a>
             physical,
             pages,
         }),
-        _ => Err(SegmentError::Damaged("place or codec of a column")),
+        _ => Err(damage("place or codec of a column")),
     }
 }
 
@@ -270,14 +274,14 @@ fn next_page<'a>(pages: &mut &'a [u8]) -> Result<Option<Page<'a>>> {
             .ok()
             .and_then(|len| rest.get(..len));
         let (Some(body), true, 0) = (body, len == packed_len, levels) else {
-            return Err(SegmentError::Damaged("length of a page"));
+            return Err(damage("length of a page"));
         };
         *pages = &rest[body.len()..];
         if matches!(page_type, PAGE_DATA | PAGE_DICTIONARY | PAGE_DATA_V2) {
             let values = usize::try_from(values)
                 .ok()
                 .filter(|values| *values <= ROWS_MAX)
-                .ok_or(SegmentError::Damaged("number of values in a page"))?;
+                .ok_or_else(|| damage("number of values in a page"))?;
             return Ok(Some(Page {
                 dictionary: page_type == PAGE_DICTIONARY,
                 values,
@@ -326,7 +330,7 @@ fn integers<T: Integer>(mut pages: &[u8], rows: usize) -> Result<Vec<T>> {
             continue;
         }
         if page.values > rows - values.len() {
-            return Err(SegmentError::Damaged("more values than rows"));
+            return Err(damage("more values than rows"));
         }
         match page.encoding {
             PLAIN => values.extend(plain_integers::<T>(page.body, page.values)?),
@@ -335,22 +339,22 @@ fn integers<T: Integer>(mut pages: &[u8], rows: usize) -> Result<Vec<T>> {
             }
             RLE_DICTIONARY | PLAIN_DICTIONARY => unpack_indices(page.body, page.values, |index| {
                 let value = dictionary.get(index as usize);
-                values.push(*value.ok_or(SegmentError::Damaged("index into a dictionary"))?);
+                values.push(*value.ok_or_else(|| damage("index into a dictionary"))?);
                 Ok(())
             })?,
-            _ => return Err(SegmentError::Damaged("encoding of a column")),
+            _ => return Err(damage("encoding of a column")),
         }
     }
     match values.len() == rows {
         true => Ok(values),
-        false => Err(SegmentError::Damaged("fewer values than rows")),
+        false => Err(damage("fewer values than rows")),
     }
 }
 
 fn plain_integers<T: Integer>(body: &[u8], count: usize) -> Result<Vec<T>> {
     let bytes = body
         .get(..count * T::BYTES)
-        .ok_or(SegmentError::Damaged("page ends early"))?;
+        .ok_or_else(|| damage("page ends early"))?;
     Ok(bytes.chunks_exact(T::BYTES).map(T::plain).collect())
 }
 
@@ -395,7 +399,7 @@ impl Arena {
         let prefix_range = prefix.start as usize..prefix.end as usize;
         let start = self.data.len();
         if start + prefix_range.len() + suffix.len() > DECODED_BYTES_MAX {
-            return Err(SegmentError::Damaged("byte strings are too long"));
+            return Err(damage("byte strings are too long"));
         }
         self.data.extend_from_within(prefix_range);
         self.data.extend_from_slice(suffix);
@@ -428,7 +432,7 @@ fn byte_strings(mut pages: &[u8], rows: usize) -> Result<BytesColumn> {
             continue;
         }
         if page.values > rows - arena.spans.len() {
-            return Err(SegmentError::Damaged("more values than rows"));
+            return Err(damage("more values than rows"));
         }
         match page.encoding {
             PLAIN => plain_strings(page.body, page.values, |value| arena.push(value))?,
@@ -440,10 +444,10 @@ fn byte_strings(mut pages: &[u8], rows: usize) -> Result<BytesColumn> {
                 let span = dictionary.get(index as usize);
                 arena
                     .spans
-                    .push(*span.ok_or(SegmentError::Damaged("index into a dictionary"))?);
+                    .push(*span.ok_or_else(|| damage("index into a dictionary"))?);
                 Ok(())
             })?,
-            _ => return Err(SegmentError::Damaged("encoding of a column")),
+            _ => return Err(damage("encoding of a column")),
         }
     }
     match arena.spans.len() == rows {
@@ -451,7 +455,7 @@ fn byte_strings(mut pages: &[u8], rows: usize) -> Result<BytesColumn> {
             data: Bytes::from(arena.data),
             spans: arena.spans,
         }),
-        false => Err(SegmentError::Damaged("fewer values than rows")),
+        false => Err(damage("fewer values than rows")),
     }
 }
 
@@ -460,11 +464,11 @@ fn plain_strings(
     count: usize,
     mut push: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let damaged = SegmentError::Damaged("page ends early");
+    let damaged = || damage("page ends early");
     for _ in 0..count {
-        let (len, rest) = body.split_first_chunk::<4>().ok_or(damaged.clone())?;
+        let (len, rest) = body.split_first_chunk::<4>().ok_or_else(damaged)?;
         let len = u32::from_le_bytes(*len) as usize;
-        push(rest.get(..len).ok_or(damaged.clone())?)?;
+        push(rest.get(..len).ok_or_else(damaged)?)?;
         body = &rest[len..];
     }
     Ok(())
@@ -500,7 +504,7 @@ fn delta_strings(body: &[u8], count: usize, arena: &mut Arena) -> Result<()> {
         let prefix = u32::try_from(prefix)
             .ok()
             .filter(|prefix| *prefix <= before_len)
-            .ok_or(SegmentError::Damaged("shared length of a byte string"))?;
+            .ok_or_else(|| damage("shared length of a byte string"))?;
         if prefix != before_len || !suffix.is_empty() {
             before.end = before.start + prefix;
             before = arena.span_of(before, suffix)?;
@@ -512,14 +516,14 @@ fn delta_strings(body: &[u8], count: usize, arena: &mut Arena) -> Result<()> {
 
 fn take_len<'a>(rest: &mut &'a [u8], len: i64) -> Result<&'a [u8]> {
     let taken = usize::try_from(len).ok().and_then(|len| rest.get(..len));
-    let taken = taken.ok_or(SegmentError::Damaged("length of a byte string"))?;
+    let taken = taken.ok_or_else(|| damage("length of a byte string"))?;
     *rest = &rest[taken.len()..];
     Ok(taken)
 }
 
 /// DELTA_BINARY_PACKED: calls `push` exactly `count` times and returns the bytes used.
 fn unpack_deltas(body: &[u8], count: usize, mut push: impl FnMut(i64)) -> Result<usize> {
-    let damaged = || SegmentError::Damaged("page of deltas");
+    let damaged = || damage("page of deltas");
     let mut at = 0;
     let varint = |at: &mut usize| -> Result<u64> {
         let (value, len) = read_varint(&body[*at..])?;
@@ -561,7 +565,11 @@ fn unpack_deltas(body: &[u8], count: usize, mut push: impl FnMut(i64)) -> Result
             at += len;
             let here = left.min(miniblock_values);
             for index in 0..here {
-                let delta = unpack(packed, index, width) as i64;
+                let delta = if width == 0 {
+                    0
+                } else {
+                    unpack(packed, index, width) as i64
+                };
                 value = value.wrapping_add(delta_min).wrapping_add(delta);
                 push(value);
             }
@@ -577,7 +585,7 @@ fn unpack_indices(
     count: usize,
     mut push: impl FnMut(u32) -> Result<()>,
 ) -> Result<()> {
-    let damaged = || SegmentError::Damaged("page of dictionary indices");
+    let damaged = || damage("page of dictionary indices");
     let (width, mut rest) = body.split_first().ok_or_else(damaged)?;
     let width = u32::from(*width);
     if width > 32 {

@@ -1,0 +1,126 @@
+//! Entrances for fuzzing: each parser over bare bytes, in a made-up file system. Not for other use.
+
+use super::btree::RECORD_BYTES;
+use super::{DevicePiece, DirBlock, ForkKind, Superblock, Xfs};
+
+/// Directory that made-up blocks belong to.
+const DIRECTORY: u64 = 128;
+
+/// A file system of 4 KiB blocks and 512-byte inodes, 1 GiB in 4 groups, with or without checksums.
+pub fn example(has_checksums: bool) -> Xfs {
+    Xfs {
+        superblock: Superblock {
+            uuid: [0; 16],
+            metadata_uuid: [0; 16],
+            label: Vec::new(),
+            has_checksums,
+            block_bytes: 4096,
+            sector_bytes: 512,
+            inode_bytes: 512,
+            dir_block_bytes: 4096,
+            blocks: 4 * 65536,
+            ag_count: 4,
+            ag_blocks: 65536,
+            root_inode: DIRECTORY,
+            inode_count: 0,
+            inode_free_count: 0,
+            log_start_block: 0,
+            log_blocks: 0,
+            internal_inodes: [0; 5],
+            has_file_types: true,
+            has_sparse_inodes: has_checksums,
+            log_is_v2: true,
+            ag_blocks_log: 16,
+            inodes_per_block_log: 3,
+            has_bigtime: has_checksums,
+            has_large_extent_counts: has_checksums,
+        },
+    }
+}
+
+/// A superblock's sector.
+pub fn superblock(bytes: &[u8]) {
+    let _ = Superblock::parse(bytes, 1 << 40);
+}
+
+/// Header of an allocation group's inodes.
+pub fn ag_inodes(bytes: &[u8]) {
+    let _ = super::inobt::parse_ag_inodes(&example(false), bytes, 1024, 0);
+}
+
+/// An inode with everything that can be read of it; what it points to is `bytes` again, as a device.
+/// Returns whether they passed for an inode.
+pub fn inode(bytes: &[u8]) -> bool {
+    let xfs = example(false);
+    let device = bytes.to_vec();
+    let Ok(inode) = xfs.parse_inode(DIRECTORY, bytes) else {
+        return false;
+    };
+    let _ = inode.to_inode();
+    for fork in [ForkKind::Data, ForkKind::Attributes] {
+        if let Ok(extents) = xfs.extents(&device, &inode, fork) {
+            extents.for_each(drop);
+        }
+    }
+    let _ = xfs.read_dir(&device, &inode, &mut |_| ());
+    let _ = xfs.xattrs(&device, &inode, &mut |_, _| ());
+    let _ = xfs.symlink_target(&device, &inode, &mut Vec::new());
+    true
+}
+
+/// A directory block, the first of its directory. Returns the number of names, so that nothing is optimised away.
+pub fn dir_block(bytes: &[u8]) -> usize {
+    let first = DevicePiece {
+        device_offset: 1 << 20,
+        len_bytes: 4096,
+    };
+    let block = DirBlock {
+        directory: DIRECTORY,
+        file_offset: 0,
+        first,
+        others: Vec::new(),
+    };
+    let mut bytes = bytes.to_vec();
+    bytes.resize(4096, 0);
+    let mut names = 0;
+    let _ = example(false).parse_dir_block(&block, &bytes, &mut |_| names += 1);
+    names
+}
+
+/// A block of an attribute fork. Returns the number of attributes.
+pub fn attr_block(bytes: &[u8]) -> usize {
+    use super::attr_block::{AttrBlock, parse};
+    let mut bytes = bytes.to_vec();
+    bytes.resize(4096, 0);
+    match parse(&example(false), &bytes, 1 << 20, DIRECTORY) {
+        Ok(AttrBlock::Leaf(leaf)) => leaf.attrs().count(),
+        Ok(AttrBlock::Node(node)) => node.children().count(),
+        Err(_) => 0,
+    }
+}
+
+/// An ACL as an attribute stores it.
+pub fn acl(bytes: &[u8]) {
+    let _ = super::acl::convert(bytes, &mut Vec::new());
+}
+
+/// A log of as many whole blocks as `bytes` has.
+pub fn log(bytes: &[u8]) {
+    let mut xfs = example(true);
+    let blocks = bytes.len() / xfs.superblock.block_bytes as usize;
+    if blocks == 0 {
+        return;
+    }
+    xfs.superblock.log_start_block = 1;
+    xfs.superblock.log_blocks = blocks.min(60_000) as u32;
+    let mut device = vec![0; xfs.superblock.block_bytes as usize];
+    device.extend_from_slice(bytes);
+    let _ = xfs.log_state(&device);
+}
+
+/// Records of an inode btree.
+pub fn inode_chunk_records(bytes: &[u8]) {
+    for record in bytes.as_chunks::<RECORD_BYTES>().0 {
+        super::inobt::check_record(&example(true), record);
+    }
+}

@@ -1,0 +1,404 @@
+//! The shape of a tree: its directories in catalog order, each made from its own seed.
+//!
+//! A directory's numbers follow from the seed it has from its parent, so the walk keeps only the directories that
+//! wait on the way down, and the names of files can be made elsewhere, in parallel.
+
+use super::dice::Dice;
+use super::names::push_name;
+use super::options::GenerateOptions;
+
+const FOR_TREE: u64 = 1;
+const FOR_DIRECTORY: u64 = 2;
+const FOR_FILE: u64 = 3;
+const FOR_DIRECTORIES: u64 = 4;
+const FOR_FILES: u64 = 5;
+const FOR_DEPTH: u64 = 6;
+
+/// One directory of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DirectoryPlan {
+    /// Path below the root, components joined by `/`; empty for the root.
+    pub path: Vec<u8>,
+    pub dice: Dice,
+    /// Which snapshot of a link farm; 0 without a farm.
+    pub snapshot: u32,
+    /// Number of files, the limit on all files applied.
+    pub files: u64,
+    /// Files before these in the catalog of the snapshot.
+    pub first_file: u64,
+    /// Ascending and unique, each with the seed of the directory.
+    pub subdirectories: Vec<(Vec<u8>, Dice)>,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Child {
+    pub name: Vec<u8>,
+    pub dice: Dice,
+    /// Position among the files of its snapshot; `None` for a directory.
+    pub file: Option<u64>,
+}
+
+impl DirectoryPlan {
+    /// All names, ascending and unique. Takes about 80 bytes for each while the directory is in work.
+    pub fn children(&self, options: &GenerateOptions) -> Vec<Child> {
+        let mut files = unique_names(
+            self.dice,
+            FOR_FILE,
+            self.files,
+            options,
+            &self.subdirectories,
+        );
+        let directories = self.subdirectories.iter().cloned();
+        let mut children: Vec<Child> = Vec::with_capacity(files.len() + self.subdirectories.len());
+        children.extend(directories.map(|(name, dice)| Child {
+            name,
+            dice,
+            file: None,
+        }));
+        children.extend(files.drain(..).map(|(name, dice)| Child {
+            name,
+            dice,
+            file: Some(0),
+        }));
+        children.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        let files = children.iter_mut().filter_map(|child| child.file.as_mut());
+        files
+            .zip(self.first_file..)
+            .for_each(|(file, position)| *file = position);
+        children
+    }
+}
+
+/// Draws names until none is there twice or taken; the result ascends.
+fn unique_names(
+    dice: Dice,
+    purpose: u64,
+    count: u64,
+    options: &GenerateOptions,
+    taken: &[(Vec<u8>, Dice)],
+) -> Vec<(Vec<u8>, Dice)> {
+    let is_directory = purpose == FOR_DIRECTORY;
+    let mut names: Vec<(Vec<u8>, Dice)> = (0..count)
+        .map(|number| {
+            let dice = dice.part(purpose, number);
+            let mut name = Vec::with_capacity(24);
+            push_name(&mut name, dice, is_directory, options);
+            (name, dice)
+        })
+        .collect();
+    let order = |left: &(Vec<u8>, Dice), right: &(Vec<u8>, Dice)| {
+        (&left.0, left.1.0).cmp(&(&right.0, right.1.0))
+    };
+    let mut round = 0u32;
+    loop {
+        names.sort_unstable_by(order);
+        let mut is_unique = true;
+        let mut previous: Option<Vec<u8>> = None;
+        for (name, dice) in &mut names {
+            let is_taken = taken
+                .binary_search_by(|(have, _)| have.as_slice().cmp(name))
+                .is_ok();
+            if is_taken || previous.as_deref() == Some(name) {
+                is_unique = false;
+                let suffix = format!("+{:x}", dice.part(purpose, u64::from(round)).0 >> 40);
+                let kept = name.len().min(255 - suffix.len());
+                name.truncate(kept);
+                name.extend_from_slice(suffix.as_bytes());
+            } else {
+                previous = Some(name.clone());
+            }
+        }
+        if is_unique {
+            return names;
+        }
+        round += 1;
+    }
+}
+
+/// The whole tree, or all trees of a link farm.
+pub(crate) struct Shape<'a> {
+    options: &'a GenerateOptions,
+    root_directories: u64,
+}
+
+impl<'a> Shape<'a> {
+    pub fn new(options: &'a GenerateOptions) -> Shape<'a> {
+        let dice = Dice(options.seed).part(FOR_TREE, 0);
+        let root_directories = match options.count {
+            None => dice.within(
+                FOR_DIRECTORIES,
+                options.directories.0,
+                options.directories.1,
+            ),
+            Some(count) => directories_for(options, dice, count),
+        };
+        Shape {
+            options,
+            root_directories,
+        }
+    }
+
+    /// Most files of one snapshot.
+    fn files_max(&self) -> u64 {
+        match (self.options.count, self.options.files_max) {
+            (Some(count), _) => count,
+            (None, 0) => u64::MAX,
+            (None, most) => most,
+        }
+    }
+
+    /// Every directory in catalog order.
+    pub fn plans(&self) -> Box<dyn Iterator<Item = DirectoryPlan> + Send + '_> {
+        match self.options.snapshots {
+            0 => Box::new(self.snapshot_plans(0)),
+            snapshots => Box::new(
+                std::iter::once(self.farm_root())
+                    .chain((0..snapshots).flat_map(|snapshot| self.snapshot_plans(snapshot))),
+            ),
+        }
+    }
+
+    /// The directory that holds the snapshots of a farm.
+    pub fn farm_root(&self) -> DirectoryPlan {
+        let dice = Dice(self.options.seed).part(FOR_TREE, 1);
+        let tree = Dice(self.options.seed).part(FOR_TREE, 0);
+        let names = (0..self.options.snapshots).map(|snapshot| (snapshot_name(snapshot), tree));
+        DirectoryPlan {
+            path: Vec::new(),
+            dice,
+            snapshot: 0,
+            files: 0,
+            first_file: 0,
+            subdirectories: names.collect(),
+        }
+    }
+
+    /// The directories of one snapshot (all, where there is no farm).
+    pub fn snapshot_plans(&self, snapshot: u32) -> Walk<'_> {
+        let path = if self.options.snapshots == 0 {
+            Vec::new()
+        } else {
+            snapshot_name(snapshot)
+        };
+        let dice = Dice(self.options.seed).part(FOR_TREE, 0);
+        Walk {
+            options: self.options,
+            snapshot,
+            files_left: self.files_max(),
+            next_file: 0,
+            waiting: vec![Waiting {
+                path,
+                dice,
+                place: Place::Root(self.root_directories),
+            }],
+        }
+    }
+}
+
+/// Names sort like numbers, so the first snapshot holds the first names.
+pub(crate) fn snapshot_name(snapshot: u32) -> Vec<u8> {
+    format!("daily.{snapshot:05}").into_bytes()
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    /// With this many directories.
+    Root(u64),
+    /// With this much recursion left.
+    Below(u64),
+}
+
+struct Waiting {
+    path: Vec<u8>,
+    dice: Dice,
+    place: Place,
+}
+
+/// Directories of one tree, depth first, children ascending.
+pub(crate) struct Walk<'a> {
+    options: &'a GenerateOptions,
+    snapshot: u32,
+    files_left: u64,
+    next_file: u64,
+    /// Last first. At most one directory's children for each level.
+    waiting: Vec<Waiting>,
+}
+
+impl Iterator for Walk<'_> {
+    type Item = DirectoryPlan;
+
+    fn next(&mut self) -> Option<DirectoryPlan> {
+        let Waiting { path, dice, place } = self.waiting.pop()?;
+        let drawn = dice.within(FOR_FILES, self.options.files.0, self.options.files.1);
+        let files = drawn.min(self.files_left);
+        // Once there are enough files, what is left of the tree stays empty.
+        let directories = if self.files_left == 0 {
+            0
+        } else {
+            directories_of(self.options, dice, place)
+        };
+        self.files_left -= files;
+        let subdirectories = unique_names(dice, FOR_DIRECTORY, directories, self.options, &[]);
+        for (name, child) in subdirectories.iter().rev() {
+            let path = if path.is_empty() {
+                name.clone()
+            } else {
+                [&path[..], b"/", name].concat()
+            };
+            self.waiting.push(Waiting {
+                path,
+                dice: *child,
+                place: place_below(self.options, *child, place),
+            });
+        }
+        let first_file = self.next_file;
+        self.next_file += files;
+        Some(DirectoryPlan {
+            path,
+            dice,
+            snapshot: self.snapshot,
+            files,
+            first_file,
+            subdirectories,
+        })
+    }
+}
+
+fn directories_of(options: &GenerateOptions, dice: Dice, place: Place) -> u64 {
+    match place {
+        Place::Root(count) => count,
+        Place::Below(0) => 0,
+        Place::Below(_) => dice.within(
+            FOR_DIRECTORIES,
+            options.directories.0,
+            options.directories.1,
+        ),
+    }
+}
+
+fn place_below(options: &GenerateOptions, child: Dice, place: Place) -> Place {
+    Place::Below(match place {
+        Place::Root(_) => child.within(FOR_DEPTH, options.depth.0, options.depth.1),
+        Place::Below(depth) => child.within(FOR_DEPTH, 0, depth.saturating_sub(1)),
+    })
+}
+
+/// Directories that the root needs to hold `count` files: counted without names, a few ns for each directory.
+fn directories_for(options: &GenerateOptions, root: Dice, count: u64) -> u64 {
+    let mut files = root.within(FOR_FILES, options.files.0, options.files.1);
+    let mut directories = 0;
+    while files < count {
+        let base = root.part(FOR_DIRECTORY, directories);
+        let mut waiting = vec![(base, place_below(options, base, Place::Root(0)))];
+        while let Some((dice, place)) = waiting.pop() {
+            files += dice.within(FOR_FILES, options.files.0, options.files.1);
+            if files >= count {
+                break;
+            }
+            for number in 0..directories_of(options, dice, place) {
+                let child = dice.part(FOR_DIRECTORY, number);
+                waiting.push((child, place_below(options, child, place)));
+            }
+        }
+        directories += 1;
+    }
+    directories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dense(seed: u64) -> GenerateOptions {
+        GenerateOptions {
+            seed,
+            directories: (2, 4),
+            files: (3, 9),
+            depth: (2, 4),
+            ..GenerateOptions::default()
+        }
+    }
+
+    #[test]
+    fn a_count_is_met_exactly_and_a_limit_is_not_exceeded() {
+        for seed in 0..50 {
+            for count in [1, 5, 100, 5_000] {
+                let options = GenerateOptions {
+                    count: Some(count),
+                    ..dense(seed)
+                };
+                let files: u64 = Shape::new(&options).plans().map(|plan| plan.files).sum();
+                assert_eq!(files, count, "seed {seed}");
+            }
+            let free: u64 = Shape::new(&dense(seed))
+                .plans()
+                .map(|plan| plan.files)
+                .sum();
+            let options = GenerateOptions {
+                files_max: 50,
+                ..dense(seed)
+            };
+            let files: u64 = Shape::new(&options).plans().map(|plan| plan.files).sum();
+            assert_eq!(files, free.min(50));
+        }
+    }
+
+    #[test]
+    fn directories_come_in_catalog_order_with_unique_ascending_names() {
+        let options = GenerateOptions {
+            name_bytes: (2, 2),
+            files: (100, 900),
+            odd_name_share: 500,
+            ..dense(3)
+        };
+        let mut previous: Option<Vec<Vec<u8>>> = None;
+        for plan in Shape::new(&options).plans() {
+            let parts: Vec<Vec<u8>> = plan
+                .path
+                .split(|byte| *byte == b'/')
+                .map(<[u8]>::to_vec)
+                .collect();
+            assert!(previous.as_ref().is_none_or(|previous| *previous < parts
+                || plan.path.is_empty()
+                || previous[0].is_empty()));
+            previous = Some(parts);
+            let children = plan.children(&options);
+            assert_eq!(
+                children.len() as u64,
+                plan.files + plan.subdirectories.len() as u64
+            );
+            assert!(children.windows(2).all(|pair| pair[0].name < pair[1].name));
+            for child in &children {
+                assert!(
+                    child.name.len() <= 255
+                        && !child.name.contains(&b'/')
+                        && !child.name.contains(&0)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_of_directories_and_every_depth_is_reached() {
+        let mut depths = [false; 6];
+        let mut widths = std::collections::BTreeSet::new();
+        for seed in 0..40 {
+            let options = GenerateOptions {
+                depth: (1, 4),
+                ..dense(seed)
+            };
+            for plan in Shape::new(&options).plans() {
+                let depth = if plan.path.is_empty() {
+                    0
+                } else {
+                    1 + plan.path.iter().filter(|byte| **byte == b'/').count()
+                };
+                depths[depth] = true;
+                widths.insert(plan.subdirectories.len());
+            }
+        }
+        assert_eq!(widths.into_iter().collect::<Vec<_>>(), [0, 2, 3, 4]);
+        assert_eq!(depths, [true, true, true, true, true, true]);
+    }
+}
