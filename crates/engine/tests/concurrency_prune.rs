@@ -284,17 +284,15 @@ fn interleave(seed: u64) -> (usize, u64) {
         let (checked, restored) = (stores.next().unwrap(), stores.next().unwrap());
         let checker = scope.spawn(move || {
             let repository = scene.open(checked).unwrap();
-            // What it finds while packs go away is a matter of moments; that it ends well is not.
-            check(&repository, Some(Subset::All), &Recorder::default()).unwrap();
+            // What it finds while packs go away is a matter of moments; that it comes to an end is not.
+            let _ = check(&repository, Some(Subset::All), &Recorder::default());
         });
         let restorer = scope.spawn(move || {
             let repository = scene.open(restored).unwrap();
             let snapshots = repository.snapshots().unwrap();
-            let kept = snapshots
-                .iter()
-                .find(|(id, _)| *id == scene.kept[0].0)
-                .unwrap();
-            (repository, kept.clone())
+            let (id, tree) = &scene.kept[0];
+            let kept = snapshots.iter().find(|(other, _)| other == id).unwrap();
+            scene.assert_restores(&repository, kept, tree, "restored while pruned");
         });
         let committed: Vec<_> = writers
             .into_iter()
@@ -305,7 +303,7 @@ fn interleave(seed: u64) -> (usize, u64) {
             .map(|pruner| pruner.join().unwrap())
             .sum();
         checker.join().unwrap();
-        drop(restorer.join().unwrap());
+        restorer.join().unwrap();
         committed
     });
     let story = format!("seed {seed}");
