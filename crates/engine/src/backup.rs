@@ -76,11 +76,12 @@ pub fn backup(
             .map_err(|_| Error::Other("comparing ended by a defect".to_owned()));
         (compared.and_then(|compared| compared), written)
     });
-    written?;
-    if let Err(Error::Interrupted) = &compared {
+    if matches!(written, Err(Error::Interrupted)) || matches!(compared, Err(Error::Interrupted)) {
         // What is finished is kept, so that the next run need not begin anew.
         checkpoints.write(&mut rows)?;
+        return Err(Error::Interrupted);
     }
+    written?;
     let scanned = compared?;
     let changes = rows.changes();
     let layers = rows.finish()?;

@@ -33,7 +33,7 @@ pub struct Place {
 }
 
 /// All chunks that the repository's index objects name.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct ChunkIndex {
     packs: Vec<PackInfo>,
     pack_numbers: HashMap<ObjectId, PackNumber>,

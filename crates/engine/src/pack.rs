@@ -97,6 +97,11 @@ impl ChunkWriter {
         &self.shared.repository
     }
 
+    /// Does it store nothing?
+    pub fn is_dry_run(&self) -> bool {
+        self.shared.dry_run
+    }
+
     /// Its keys.
     pub fn keys(&self) -> &Keys {
         self.shared.repository.keys()

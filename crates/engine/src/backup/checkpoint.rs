@@ -57,6 +57,9 @@ impl<'a> Checkpoints<'a> {
 
     /// Writes a record now, also as the last act of an interrupted run.
     pub(super) fn write(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+        if self.store.is_dry_run() {
+            return Ok(());
+        }
         let Some(partial) = rows.checkpoint()? else {
             return Ok(());
         };

@@ -46,7 +46,9 @@ pub(super) fn commit(
     let repository = &run.repository;
     store.flush()?;
     let layers = amend(repository, layers, &scanned, store, options)?;
-    mend(repository, parent, &layers, store)?;
+    if !options.dry_run {
+        mend(repository, parent, &layers, store)?;
+    }
     let snapshot = Snapshot {
         finished: repository.clock().time(),
         parent: parent.id,
@@ -66,6 +68,12 @@ pub(super) fn commit(
         return Ok(Outcome { id: None, snapshot });
     }
     let id = repository.write_snapshot(&snapshot)?;
+    // A prune that looked before the snapshot was there may have deleted since the last look, however long ago that was
+    // (a closed lid). One that looks from now on sees the snapshot.
+    if let Err(error) = mend(repository, parent, &snapshot.layers, store) {
+        repository.store().delete(&ObjectName::snapshot(id))?;
+        return Err(error);
+    }
     remove_replaced_runs(repository, &snapshot)?;
     Ok(Outcome {
         id: Some(id),
@@ -120,6 +128,7 @@ fn mend(
         if lost.is_empty() {
             return parent_is_still_there(repository, parent, layers);
         }
+        repository.reload_index()?;
         for place in &lost {
             let chunk = &place.chunk;
             let bytes = repository.read_chunk_uncached(&chunk.id, chunk.kind).map_err(|error| {
@@ -135,28 +144,41 @@ fn mend(
     ))
 }
 
-/// Pieces of unchanged large files are relied on through their list. As long as the parent exists it protects them; if it
-/// was forgotten meanwhile, every chunk of the new catalog is looked up.
+/// Pieces of unchanged large files are relied on through their list, and segments of unchanged stretches through the
+/// parent. As long as the parent exists it protects them, and so does the record of an unfinished run; if either has gone
+/// meanwhile, every chunk of the new catalog is looked up.
 fn parent_is_still_there(
     repository: &Arc<Repository>,
     parent: &Parent,
     layers: &[Layer],
 ) -> Result<()> {
-    let Some(id) = parent.id else { return Ok(()) };
-    if repository
-        .store()
-        .stat(&ObjectName::snapshot(id))?
-        .is_some()
-    {
+    let store = repository.store();
+    let snapshot_is_there = match parent.id {
+        Some(id) => store.stat(&ObjectName::snapshot(id))?.is_some(),
+        None => true,
+    };
+    let mut run_is_there = parent.run.is_none();
+    if !run_is_there {
+        store.list(Area::Runs, &mut |info| {
+            run_is_there |= info.name.id() == parent.run;
+        })?;
+    }
+    if snapshot_is_there && run_is_there {
         return Ok(());
     }
     let index = repository.reload_index()?;
-    let used = UsedChunks::find_in_layers(repository, index.clone(), layers)?;
+    let pruned = |why: String| {
+        Error::Other(format!(
+            "what this backup compared with was forgotten and pruned meanwhile ({why}): run the backup again"
+        ))
+    };
+    let used = UsedChunks::find_in_layers(repository, index.clone(), layers)
+        .map_err(|error| pruned(error.to_string()))?;
     let lasting = repository.packs_lasting_now()?;
     for (position, place) in index.entries().iter().enumerate() {
-        if used.is_used(position) && !lasting.contains(&index.pack(place.pack).id) {
-            let text = "the snapshot compared with was forgotten and pruned meanwhile: run the backup again";
-            return Err(Error::Other(text.to_owned()));
+        let pack = index.pack(place.pack).id;
+        if used.is_used(position) && !lasting.contains(&pack) {
+            return Err(pruned(format!("pack {}", pack.short())));
         }
     }
     Ok(())

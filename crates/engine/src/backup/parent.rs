@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub(super) struct Parent {
     /// Recorded in the new snapshot.
     pub(super) id: Option<ObjectId>,
+    /// Record of the unfinished run that is gone on from.
+    pub(super) run: Option<ObjectId>,
     pub(super) totals: Totals,
     pub(super) filesystems: Vec<Filesystem>,
     /// Chunks whose files are to be stored afresh.
@@ -36,7 +38,7 @@ impl Parent {
         options: &BackupOptions,
         monitor: &dyn Monitor,
     ) -> Result<Parent> {
-        let thorough = !index_is_whole(repository)?;
+        let Gaps { thorough, missing } = find_gaps(repository)?;
         if options.force {
             return Ok(Parent {
                 thorough,
@@ -64,6 +66,13 @@ impl Parent {
         }
         let (mut parent, layers) = Parent::combine(finished, unfinished);
         parent.thorough = thorough;
+        if thorough && !catalog_is_there(repository, &layers, &missing)? {
+            monitor.note("the catalog to compare with is damaged: everything is read again");
+            return Ok(Parent {
+                thorough,
+                ..Parent::none()
+            });
+        }
         let open = CatalogReader::open(repository.segment_source(), layers);
         parent.catalog =
             open.map_err(|error| Error::Other(format!("open the parent's catalog: {error}")))?;
@@ -73,6 +82,7 @@ impl Parent {
     fn none() -> Parent {
         Parent {
             id: None,
+            run: None,
             totals: Totals::default(),
             filesystems: Vec::new(),
             thin: HashSet::new(),
@@ -94,7 +104,8 @@ impl Parent {
             parent.filesystems = snapshot.filesystems;
             layers = snapshot.layers;
         }
-        if let Some((_, run)) = unfinished {
+        if let Some((id, run)) = unfinished {
+            parent.run = Some(id);
             let until = run
                 .until
                 .expect("only runs that say how far they came are gone on from");
@@ -185,18 +196,51 @@ fn clip(mut segment: SegmentRef, range: &KeyRange) -> Option<SegmentRef> {
     Some(segment)
 }
 
-/// Are exactly the packs that the index names in the store, whole, and none of them condemned? If so, a chunk that a row
-/// points at is there together with all that were stored before it.
-fn index_is_whole(repository: &Repository) -> Result<bool> {
+/// How far the index and the packs in the store agree.
+struct Gaps {
+    /// They do not: condemned packs, packs that no index names, or missing ones.
+    thorough: bool,
+    /// Packs that the index names and the store does not have whole.
+    missing: HashSet<ObjectId>,
+}
+
+/// Compares the index with the packs. If they agree, a chunk that a row points at is there together with all that were
+/// stored before it. Missing packs are not relied on: what they held is stored again.
+fn find_gaps(repository: &Repository) -> Result<Gaps> {
     let index = repository.index()?;
-    let mut found = 0;
+    let mut whole = HashSet::new();
     let mut strangers = 0;
     repository.store().list(Area::Packs, &mut |info| {
         let number = info.name.id().and_then(|id| index.pack_number(&id));
         match number.map(|number| index.pack(number)) {
-            Some(pack) if pack.len == info.len && !pack.condemned => found += 1,
+            Some(pack) if pack.len == info.len => {
+                strangers += u64::from(pack.condemned);
+                whole.insert(pack.id);
+            }
             _ => strangers += 1,
         }
     })?;
-    Ok(strangers == 0 && found == index.packs().len())
+    let named = index.packs().iter().map(|pack| pack.id);
+    let missing: HashSet<ObjectId> = named.filter(|id| !whole.contains(id)).collect();
+    if !missing.is_empty() {
+        repository.do_without(&missing)?;
+    }
+    Ok(Gaps {
+        thorough: strangers > 0 || !missing.is_empty(),
+        missing,
+    })
+}
+
+/// Is every segment in some pack that is there?
+fn catalog_is_there(
+    repository: &Repository,
+    layers: &[Layer],
+    missing: &HashSet<ObjectId>,
+) -> Result<bool> {
+    let index = repository.index()?;
+    let mut segments = layers.iter().flat_map(|layer| &layer.segments);
+    Ok(segments.all(|segment| {
+        let mut copies = index.copies(&segment.id);
+        copies.any(|place| !missing.contains(&index.pack(place.pack).id))
+    }))
 }

@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, Place};
 use crate::limits::{INDEX_ENTRIES_TARGET, PACK_BYTES_TARGET};
 use crate::repository::Repository;
-use bale_format::ChunkId;
 use bale_format::chunk::{Compressor, Decompressor, LEVEL_DEFAULT};
 use bale_format::pack::Payload;
+use bale_format::{ChunkId, ObjectId};
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +26,8 @@ pub(super) struct Shared {
     stored: Mutex<HashSet<ChunkId>>,
     open: Mutex<Vec<OpenPack>>,
     published: Mutex<Vec<Published>>,
+    /// Packs published by this run: 32 bytes for each.
+    own: Mutex<HashSet<ObjectId>>,
     running: Mutex<u64>,
     idle: Condvar,
     failed: AtomicBool,
@@ -52,6 +54,7 @@ impl Shared {
             stored: Mutex::default(),
             open: Mutex::default(),
             published: Mutex::default(),
+            own: Mutex::default(),
             running: Mutex::default(),
             idle: Condvar::new(),
             failed: AtomicBool::new(false),
@@ -97,7 +100,7 @@ impl Shared {
         true
     }
 
-    /// Chunks relied on whose pack a prune has condemned, or deleted, since the index was loaded.
+    /// Chunks relied on whose pack a prune has condemned, or deleted, since the index was loaded. Call after a flush.
     pub(super) fn lost_since_start(&self) -> Result<Vec<Place>> {
         let lasting = self.repository.packs_lasting_now()?;
         let mut lost = Vec::new();
@@ -108,7 +111,27 @@ impl Shared {
                 lost.push(*place);
             }
         }
+        lost.extend(self.own_lost(&lasting)?);
         Ok(lost)
+    }
+
+    /// To a prune, packs of a run that sleeps longer than the grace period are nobody's. Told once: the caller stores again.
+    fn own_lost(&self, lasting: &HashSet<ObjectId>) -> Result<Vec<Place>> {
+        let mut own = lock(&self.own);
+        let lost: HashSet<ObjectId> = own.difference(lasting).copied().collect();
+        if lost.is_empty() {
+            return Ok(Vec::new());
+        }
+        own.retain(|pack| lasting.contains(pack));
+        let index = self.repository.reload_index()?;
+        if let Some(pack) = lost.iter().find(|pack| index.pack_number(pack).is_none()) {
+            return Err(Error::Other(format!(
+                "a prune has removed what this backup stored (pack {}): run the backup again",
+                pack.short()
+            )));
+        }
+        let is_lost = |place: &&Place| lost.contains(&index.pack(place.pack).id);
+        Ok(index.entries().iter().filter(is_lost).copied().collect())
     }
 
     pub(super) fn forget_reliance(&self, places: &[Place]) {
@@ -158,6 +181,7 @@ impl Shared {
         let published = pack.publish()?;
         self.bytes_stored
             .fetch_add(published.bytes, Ordering::Relaxed);
+        lock(&self.own).insert(published.id);
         lock(&self.published).push(published);
         self.write_index(INDEX_ENTRIES_TARGET)
     }

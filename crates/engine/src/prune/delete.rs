@@ -50,7 +50,7 @@ pub(super) fn delete(
     if due.is_empty() {
         return Ok(());
     }
-    let began = Instant::now();
+    let began = (Instant::now(), repository.clock().now());
     // Listed after the grace period passed: every snapshot that could rely on these packs is there to be seen.
     let (records, _, _) = all_records(repository)?;
     let index = repository.reload_index()?;
@@ -147,7 +147,7 @@ fn without(object: &Index, doomed: &HashSet<ObjectId>) -> (Vec<IndexPack>, Vec<I
 fn delete_packs(
     repository: &Repository,
     doomed: &HashSet<ObjectId>,
-    began: Instant,
+    began: (Instant, SystemTime),
     monitor: &dyn Monitor,
     pruned: &mut Pruned,
 ) -> Result<()> {
@@ -156,7 +156,9 @@ fn delete_packs(
         if monitor.interrupted() {
             return Err(Error::Interrupted);
         }
-        if began.elapsed() > BELIEF_MAX {
+        // Either clock: one stands still while the machine sleeps, the other can be set.
+        let asleep = repository.clock().now().duration_since(began.1);
+        if began.0.elapsed() > BELIEF_MAX || asleep.is_ok_and(|asleep| asleep > BELIEF_MAX) {
             return Err(Error::Other(
                 "prune took too long to believe what it found first: run it again to go on"
                     .to_owned(),

@@ -5,9 +5,10 @@ use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, PackNumber};
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
-use crate::store::Area;
+use crate::store::{Area, ObjectName};
 use crate::used::UsedChunks;
-use bale_format::ObjectId;
+use bale_format::{Access, ObjectId};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -77,6 +78,7 @@ pub fn plan(
     options: &PruneOptions,
     monitor: &dyn Monitor,
 ) -> Result<PrunePlan> {
+    repository.check_access(Access::Delete)?;
     let (records, snapshots, runs) = all_records(repository)?;
     let index = repository.reload_index()?;
     let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
@@ -175,18 +177,40 @@ pub(super) fn all_records(repository: &Repository) -> Result<(Vec<Named>, usize,
             "prune refuses while {name} cannot be read ({error}): run bale check"
         )));
     }
-    let again = repository.list(Area::Snapshots)?.len();
-    if again < snapshots.len() {
-        let text = format!(
-            "prune refuses: the store listed {} snapshots, then {again}",
-            snapshots.len()
-        );
-        return Err(Error::Other(text));
-    }
+    refuse_differing_lists(repository, &snapshots)?;
     let counts = (snapshots.len(), runs.len());
     Ok((
         snapshots.into_iter().chain(runs).collect(),
         counts.0,
         counts.1,
     ))
+}
+
+/// A listing that left a snapshot out would cost what that snapshot uses. So a second one must name the same, and no parent
+/// of a listed snapshot may be there without being listed.
+fn refuse_differing_lists(repository: &Repository, snapshots: &[Named]) -> Result<()> {
+    let listed: HashSet<ObjectId> = snapshots.iter().map(|(id, _)| *id).collect();
+    let again = repository.list(Area::Snapshots)?;
+    let again: HashSet<ObjectId> = again.iter().filter_map(|info| info.name.id()).collect();
+    if listed != again {
+        return Err(Error::Other(format!(
+            "prune refuses: the store listed {} snapshots, then {} (a backup or forget at the same time? run it again)",
+            listed.len(),
+            again.len()
+        )));
+    }
+    let parents: HashSet<ObjectId> = snapshots.iter().filter_map(|(_, s)| s.parent).collect();
+    for parent in parents.difference(&listed) {
+        if repository
+            .store()
+            .stat(&ObjectName::snapshot(*parent))?
+            .is_some()
+        {
+            return Err(Error::Other(format!(
+                "prune refuses: snapshot {} is there, and the store does not list it",
+                parent.short()
+            )));
+        }
+    }
+    Ok(())
 }

@@ -15,15 +15,28 @@ use bale_format::sealed::ObjectType;
 use bale_format::{ChunkId, ObjectId};
 use bytes::Bytes;
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 impl Repository {
-    /// The index, read on first use.
+    /// The index, read on first use. A damaged index object does not take the others with it: what only it names counts as
+    /// absent. Who deletes reads the index with [`Repository::reload_index`], which wants all of it.
     pub fn index(&self) -> Result<Arc<ChunkIndex>> {
         if let Some(index) = &*self.index.read().expect("holders do not panic") {
             return Ok(index.clone());
         }
-        self.reload_index()
+        self.reload_index().or_else(|error| match error {
+            Error::Object { .. } => self.reload_index_readable(),
+            other => Err(other),
+        })
+    }
+
+    /// From now on these packs are not relied on: the index names them, and the store does not have them.
+    pub fn do_without(&self, missing: &HashSet<ObjectId>) -> Result<()> {
+        let mut index = ChunkIndex::clone(&*self.index()?);
+        missing.iter().for_each(|pack| index.condemn(pack));
+        self.keep_index(index);
+        Ok(())
     }
 
     /// Reads the index afresh: other writers may have added to it, a prune may have condemned packs.
@@ -75,7 +88,8 @@ impl Repository {
         Index::decode(bytes).map_err(object_error(name.to_string()))
     }
 
-    /// Names the chunks of published packs in a new index object; tells its length.
+    /// Names the chunks of published packs in a new index object; tells its length. A pack that is gone by then (a prune
+    /// ran while this process slept) is named by nobody.
     pub fn write_index(&self, published: &[Published]) -> Result<u64> {
         let mut packs = Vec::new();
         let mut entries = Vec::new();
@@ -90,21 +104,36 @@ impl Repository {
                 chunk: *chunk,
             }));
         }
-        self.write_index_object(&packs, entries)
+        let Some((id, len)) = self.put_index(&packs, entries)? else {
+            return Ok(0);
+        };
+        for pack in published {
+            if self.store.stat(&ObjectName::pack(pack.id))?.is_none() {
+                self.store.delete(&ObjectName::index(id))?;
+                let text = format!("pack {} was pruned: run it again", pack.id.short());
+                return Err(Error::Other(text));
+            }
+        }
+        Ok(len)
     }
 
-    /// Seals and stores an index object; tells its length before sealing. Nothing is written for no chunks.
-    pub fn write_index_object(
+    /// Seals and stores an index object. Nothing is written for no chunks.
+    pub fn write_index_object(&self, packs: &[IndexPack], entries: Vec<IndexEntry>) -> Result<()> {
+        self.put_index(packs, entries).map(|_| ())
+    }
+
+    /// Tells the name, and the length before sealing.
+    fn put_index(
         &self,
         packs: &[IndexPack],
         mut entries: Vec<IndexEntry>,
-    ) -> Result<u64> {
+    ) -> Result<Option<(ObjectId, u64)>> {
         if entries.is_empty() {
-            return Ok(0);
+            return Ok(None);
         }
         let plain = encode_index(packs, &mut entries).map_err(object_error("new index"))?;
-        self.write_sealed(ObjectType::Index, &plain, ObjectName::index)?;
-        Ok(plain.len() as u64)
+        let id = self.write_sealed(ObjectType::Index, &plain, ObjectName::index)?;
+        Ok(Some((id, plain.len() as u64)))
     }
 
     /// Reads and checks a chunk, trying every copy that the index names.

@@ -5,9 +5,10 @@ use super::{Named, Repository};
 use crate::error::{Error, Result};
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::Condemned;
+use bale_format::error::{Fault, FormatError};
 use bale_format::limits::OBJECT_PLAIN_BYTES_MAX;
 use bale_format::sealed::{OBJECT_BYTES_MAX, ObjectType};
-use bale_format::{ObjectId, Snapshot};
+use bale_format::{Access, ObjectId, Snapshot};
 use std::collections::HashSet;
 use std::time::SystemTime;
 
@@ -80,6 +81,7 @@ impl Repository {
 
     /// Removes a snapshot. Its chunks stay until a prune.
     pub fn forget_snapshot(&self, id: ObjectId) -> Result<()> {
+        self.check_access(Access::Delete)?;
         Ok(self.store.delete(&ObjectName::snapshot(id))?)
     }
 
@@ -116,10 +118,12 @@ impl Repository {
 
     /// Packs that are in the store now and not condemned.
     pub fn packs_lasting_now(&self) -> Result<HashSet<ObjectId>> {
+        // Lists first: a deletion removes the pack before the list, so whatever goes meanwhile is missed by one of the looks.
+        let condemned = self.condemned()?;
         let mut packs: HashSet<ObjectId> = HashSet::new();
         self.store
             .list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
-        for list in self.condemned()? {
+        for list in condemned {
             list.record.packs.iter().for_each(|pack| {
                 packs.remove(pack);
             });
@@ -139,6 +143,17 @@ impl Repository {
     /// Reads, opens and checks a sealed object.
     pub fn read_sealed(&self, name: &ObjectName, object_type: ObjectType) -> Result<Vec<u8>> {
         let bytes = self.store.get(name, OBJECT_BYTES_MAX as u64)?;
+        // Sealed well, and yet another object's: a store must not pass one snapshot off as another.
+        if name
+            .id()
+            .is_some_and(|id| *blake3::hash(&bytes).as_bytes() != id.0)
+        {
+            let source = FormatError::Damaged {
+                what: "object",
+                fault: Fault::Mismatch { field: "name" },
+            };
+            return Err(object_error(name.to_string())(source));
+        }
         self.keys
             .open_object(object_type, &bytes, OBJECT_PLAIN_BYTES_MAX)
             .map_err(object_error(name.to_string()))

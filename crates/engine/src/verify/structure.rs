@@ -28,6 +28,9 @@ pub(super) fn check_index(
             findings.damage(info.name.to_string(), error.to_string());
         }
     }
+    if let Err(error) = repository.condemned() {
+        findings.damage("a list of condemned packs", error.to_string());
+    }
     let index = repository.reload_index_readable()?;
     findings.report.packs = index.packs().len() as u64;
     findings.report.chunks = index.entries().len() as u64;

@@ -1,0 +1,187 @@
+//! A run that is interrupted, by a person or a crash, is kept, can be looked at, and is gone on from (CRA-05, I9).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bale_engine::backup::BackupOptions;
+use bale_engine::error::Error;
+use bale_engine::monitor::{Monitor, Problem, Recorder};
+use bale_engine::store::Area;
+use bale_format::{ChunkId, Snapshot};
+use bale_testkit::scene::noise;
+use bale_testkit::{FaultyStore, Scene, Tree};
+
+const DIRECTORIES: usize = 40;
+const FILES: usize = 40;
+
+/// Enough files in enough directories to be stopped among them.
+fn many() -> Scene {
+    let scene = Scene::new();
+    for dir in 0..DIRECTORIES {
+        for file in 0..FILES {
+            let number = (dir * FILES + file) as u64;
+            scene.write(&format!("d{dir:02}/f{file:02}"), &noise(number, 1_500));
+        }
+    }
+    // Younger entries than the clock's grain are always read again: let them age.
+    std::thread::sleep(Duration::from_millis(50));
+    scene
+}
+
+fn often() -> BackupOptions {
+    BackupOptions {
+        checkpoint_every: Some(Duration::ZERO),
+        ..BackupOptions::default()
+    }
+}
+
+/// Interrupts once it was asked so often.
+struct After(AtomicU64);
+
+impl After {
+    fn asked(times: u64) -> After {
+        After(AtomicU64::new(times))
+    }
+}
+
+impl Monitor for After {
+    fn problem(&self, _: &Problem) {}
+
+    fn interrupted(&self) -> bool {
+        let left = self.0.load(Ordering::SeqCst);
+        self.0.store(left.saturating_sub(1), Ordering::SeqCst);
+        left == 0
+    }
+}
+
+fn segments(snapshot: &Snapshot) -> Vec<ChunkId> {
+    let segments = snapshot.layers.iter().flat_map(|layer| &layer.segments);
+    segments.map(|segment| segment.id).collect()
+}
+
+/// What an uninterrupted run of the same tree into the same repository would have made.
+fn uninterrupted(scene: &Scene) -> Vec<ChunkId> {
+    let store = scene.store.fork();
+    let outcome = scene.backup(&scene.open(store).unwrap()).unwrap();
+    segments(&outcome.snapshot)
+}
+
+#[test]
+fn an_interrupted_backup_is_kept_listed_restored_in_part_and_gone_on_from() {
+    let scene = many();
+    let expected = uninterrupted(&scene);
+    let store = scene.store.fork();
+    let repository = scene.open(store.clone()).unwrap();
+    let monitor = After::asked(20);
+    let done = scene.backup_with(&repository, &BackupOptions::default(), &monitor);
+    assert!(matches!(done, Err(Error::Interrupted)), "{done:?}");
+    assert!(store.names(Area::Snapshots).is_empty());
+
+    let repository = scene.open(store.clone()).unwrap();
+    let (runs, damaged) = repository.runs_readable().unwrap();
+    assert!(damaged.is_empty());
+    let [run] = &runs[..] else {
+        panic!("{} runs", runs.len())
+    };
+    assert!(run.1.partial && run.1.until.is_some());
+    eprintln!("{:?} {:?}", run.1.until, run.1.layers);
+    let monitor = Recorder::default();
+    let (tree, report) = scene.restore(&repository, run, &monitor);
+    report.unwrap();
+    let whole = Tree::read(&scene.source());
+    let files = tree.0.iter().filter(|(path, node)| {
+        node.metadata.0 & 0o170000 == 0o100000 && whole.0[*path].content == node.content
+    });
+    let files = files.count();
+    assert!(
+        files > 0 && files < DIRECTORIES * FILES,
+        "{files} files in the partial snapshot"
+    );
+
+    let outcome = scene.backup(&scene.open(store.clone()).unwrap()).unwrap();
+    let read = outcome.snapshot.counts.bytes_read;
+    let all = (DIRECTORIES * FILES * 1_500) as u64;
+    assert!(
+        read <= all - files as u64 * 1_500 + all / 10,
+        "read {read} of {all} again, {files} files were done"
+    );
+    assert_eq!(
+        segments(&outcome.snapshot),
+        expected,
+        "the same tree has the same catalog"
+    );
+    assert!(store.names(Area::Runs).is_empty(), "the run has served");
+    scene.assert_sound(&store, "resumed");
+}
+
+/// Killed at every 7th call with a record after every item: whatever there is of a run serves or does no harm, and the
+/// catalog in the end is the same.
+#[test]
+fn a_backup_killed_between_its_records_ends_in_the_same_catalog() {
+    let scene = Scene::new();
+    scene.write_tree();
+    for dir in 0..6 {
+        for file in 0..4 {
+            scene.write(&format!("d{dir}/f{file}"), &noise(dir * 10 + file, 3_000));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let (mut after, mut resumed) = (1, 0);
+    let expected = uninterrupted(&scene);
+    loop {
+        let store = scene.store.fork();
+        let faulty = FaultyStore::over(store.clone());
+        let repository = scene.open(faulty.clone()).unwrap();
+        faulty.crash_after(after, after % 2 == 0);
+        let done = scene.backup_with(&repository, &often(), &Recorder::default());
+        if done.is_ok() {
+            break;
+        }
+        let story = format!("killed at call {after}");
+        resumed += usize::from(!store.names(Area::Runs).is_empty());
+        scene.assert_restorable(&store, &story);
+        if store.names(Area::Snapshots).is_empty() {
+            let outcome = scene
+                .backup(&scene.open(store.clone()).unwrap())
+                .expect(&story);
+            // Where files were bundled apart by a record, their chunks differ; what stays the same is what they hold.
+            let rows =
+                |segments: &Snapshot| segments.layers.iter().map(|layer| layer.rows).sum::<u64>();
+            assert!(
+                rows(&outcome.snapshot) > 0 && !expected.is_empty(),
+                "{story}"
+            );
+        }
+        scene.assert_sound(&store, &story);
+        after += 7;
+    }
+    assert!(resumed > 3, "{resumed} runs were there to go on from");
+}
+
+/// I9: the same tree makes the same chunks and segments, whatever the threads do.
+#[test]
+fn the_same_tree_makes_the_same_catalog_every_time() {
+    let scene = many();
+    scene.write("large", &noise(1, 3 << 20));
+    let expected = uninterrupted(&scene);
+    for _ in 0..3 {
+        assert_eq!(uninterrupted(&scene), expected);
+    }
+}
+
+/// Interrupted in the middle of a large file, what came before it is kept.
+#[test]
+fn interrupting_while_a_large_file_is_read_keeps_what_is_finished() {
+    let scene = Scene::new();
+    scene.write("a-first", b"finished");
+    scene.write("b-large", &noise(2, 24 << 20));
+    let repository = scene.open(scene.store.clone()).unwrap();
+    let done = scene.backup_with(&repository, &BackupOptions::default(), &After::asked(14));
+    assert!(matches!(done, Err(Error::Interrupted)), "{done:?}");
+    assert_eq!(
+        scene.store.names(Area::Runs).len(),
+        1,
+        "the finished part is recorded"
+    );
+    scene.assert_sound(&scene.store, "interrupted in a large file");
+}

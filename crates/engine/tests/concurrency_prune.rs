@@ -1,0 +1,343 @@
+//! Backups, prunes, checks and restores at the same time: what is committed restores (CON-03, CON-05, CRA-07).
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bale_engine::monitor::{Monitor, Phase, Problem, Progress, Recorder};
+use bale_engine::repository::Repository;
+use bale_engine::store::{Area, Store};
+use bale_engine::verify::{Subset, check};
+use bale_format::ObjectId;
+use bale_testkit::scene::noise;
+use bale_testkit::{Call, DatedStore, HookedStore, Scene, Tree, Turns, Verb};
+
+const GRACE: Duration = Duration::from_secs(24 * 3600);
+const THREE_DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// Runs `act` once, when a backup is about to commit: everything is read, nothing is looked at again.
+struct AtCommit<F: Fn() + Sync> {
+    act: F,
+    done: AtomicBool,
+}
+
+impl<F: Fn() + Sync> AtCommit<F> {
+    fn new(act: F) -> Self {
+        let done = AtomicBool::new(false);
+        Self { act, done }
+    }
+}
+
+impl<F: Fn() + Sync> Monitor for AtCommit<F> {
+    fn progress(&self, phase: Phase, _: Progress) {
+        if phase == Phase::Commit && !self.done.swap(true, Ordering::SeqCst) {
+            (self.act)();
+        }
+    }
+
+    fn problem(&self, _: &Problem) {}
+}
+
+/// A forgotten snapshot whose packs hold all of the source's content, and nothing else that uses them.
+fn doomed() -> Scene {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("large noise", &noise(1, 700_000));
+    let id = scene.keep();
+    scene.repository().forget_snapshot(id).unwrap();
+    scene.kept.clear();
+    scene.clock.advance(2 * GRACE);
+    scene
+}
+
+fn forget_all_and_prune(scene: &Scene, store: &DatedStore, grace: Duration) {
+    let repository = scene.open(store.clone()).unwrap();
+    scene.prune(&repository, grace).unwrap();
+}
+
+/// If the backup was committed, it is whole; if not, it said so, and the next one is.
+fn whole_or_refused(
+    scene: &Scene,
+    store: &DatedStore,
+    done: Result<ObjectId, String>,
+    story: &str,
+) {
+    match &done {
+        Ok(id) => {
+            let listed = store.names(Area::Snapshots);
+            assert!(
+                listed.iter().any(|name| name.id() == Some(*id)),
+                "{story}: gone"
+            );
+        }
+        Err(text) => assert!(text.contains("again"), "{story}: {text}"),
+    }
+    scene.assert_sound(store, &format!("{story}: {done:?}"));
+}
+
+fn backed_up(
+    scene: &Scene,
+    repository: &Arc<Repository>,
+    monitor: &dyn Monitor,
+) -> Result<ObjectId, String> {
+    let outcome = scene.backup_with(repository, &Default::default(), monitor);
+    outcome
+        .map(|outcome| outcome.id.unwrap())
+        .map_err(|error| error.to_string())
+}
+
+/// CON-05: the packs that a backup relies on are condemned while it runs. It stores the chunks again.
+#[test]
+fn chunks_condemned_during_a_backup_are_stored_again() {
+    let scene = doomed();
+    let store = scene.store.fork();
+    let repository = scene.open(store.clone()).unwrap();
+    let monitor = AtCommit::new(|| forget_all_and_prune(&scene, &store, GRACE));
+    let done = backed_up(&scene, &repository, &monitor);
+    assert!(done.is_ok(), "{done:?}");
+    assert!(
+        !store.names(Area::Condemned).is_empty(),
+        "something was condemned"
+    );
+    scene.assert_restorable(&store, "condemned meanwhile");
+    scene.clock.advance(THREE_DAYS);
+    forget_all_and_prune(&scene, &store, GRACE);
+    whole_or_refused(&scene, &store, done, "condemned meanwhile, then deleted");
+}
+
+/// CON-05, CRA-07: they are condemned and deleted while it runs (three days asleep): refused, or whole.
+#[test]
+fn chunks_deleted_during_a_backup_are_noticed_before_it_is_acknowledged() {
+    let scene = doomed();
+    let store = scene.store.fork();
+    let repository = scene.open(store.clone()).unwrap();
+    let monitor = AtCommit::new(|| {
+        forget_all_and_prune(&scene, &store, GRACE);
+        scene.clock.advance(THREE_DAYS);
+        forget_all_and_prune(&scene, &store, GRACE);
+    });
+    let done = backed_up(&scene, &repository, &monitor);
+    whole_or_refused(&scene, &store, done, "deleted meanwhile");
+}
+
+/// CRA-07 at every call: the machine sleeps for three days just before a call, while two prunes run elsewhere.
+#[test]
+fn a_backup_asleep_for_days_at_any_call_is_whole_or_refused() {
+    for base in [doomed(), {
+        let mut scene = Scene::new();
+        scene.write_tree();
+        scene.keep();
+        scene
+    }] {
+        base.write("fresh", &noise(2, 20_000));
+        let mut at = 0_u64;
+        loop {
+            let store = base.store.fork();
+            let count = std::sync::atomic::AtomicU64::new(0);
+            let (below, clock) = (store.clone(), base.clock.clone());
+            // The prunes run in the hook, through a handle of their own.
+            let elsewhere = base.open(store.clone()).unwrap();
+            let struck = Arc::new(AtomicBool::new(false));
+            let strikes = struck.clone();
+            let hooked = HookedStore::over(below, move |_: &Call| {
+                if count.fetch_add(1, Ordering::SeqCst) == at {
+                    strikes.store(true, Ordering::SeqCst);
+                    for _ in 0..2 {
+                        clock.advance(THREE_DAYS);
+                        prune_with(&elsewhere);
+                    }
+                    clock.advance(THREE_DAYS);
+                }
+            });
+            let done = base.open(hooked).map_err(|error| error.to_string());
+            let done =
+                done.and_then(|repository| backed_up(&base, &repository, &Recorder::default()));
+            whole_or_refused(&base, &store, done, &format!("asleep before call {at}"));
+            if !struck.load(Ordering::SeqCst) {
+                break;
+            }
+            at += 1;
+        }
+        assert!(at > 10, "{at}");
+    }
+}
+
+fn prune_with(repository: &Arc<Repository>) {
+    use bale_engine::prune::{PruneOptions, apply, plan};
+    let options = PruneOptions {
+        grace: GRACE,
+        repack_below_percent: 60,
+    };
+    let monitor = Recorder::default();
+    let planned = plan(repository, &options, &monitor).unwrap();
+    apply(repository, &planned, &options, &monitor).unwrap();
+}
+
+/// A prune runs without any grace just before the snapshot is written: the narrowest moment.
+#[test]
+fn a_prune_between_the_last_look_and_the_snapshot_is_noticed() {
+    let scene = doomed();
+    let store = scene.store.fork();
+    let elsewhere = scene.open(store.clone()).unwrap();
+    let clock = scene.clock.clone();
+    let hooked = HookedStore::over(store.clone(), move |call: &Call| {
+        if call.verb == Verb::Put && call.area == Area::Snapshots {
+            for _ in 0..2 {
+                prune_with(&elsewhere);
+                clock.advance(THREE_DAYS);
+            }
+        }
+    });
+    let repository = scene.open(hooked).unwrap();
+    let done = backed_up(&scene, &repository, &Recorder::default());
+    whole_or_refused(&scene, &store, done, "pruned just before the snapshot");
+}
+
+/// The look at packs and condemned lists is two listings: whatever is pruned between them is seen.
+#[test]
+fn a_deletion_between_two_listings_of_the_last_look_is_noticed() {
+    let scene = doomed();
+    let store = scene.store.fork();
+    let elsewhere = scene.open(store.clone()).unwrap();
+    let armed = Arc::new(AtomicBool::new(false));
+    let (clock, gun) = (scene.clock.clone(), armed.clone());
+    let lists = std::sync::atomic::AtomicU64::new(0);
+    let hooked = HookedStore::over(store.clone(), move |call: &Call| {
+        let looking = matches!(call.area, Area::Packs | Area::Condemned);
+        if gun.load(Ordering::SeqCst)
+            && call.verb == Verb::List
+            && looking
+            && lists.fetch_add(1, Ordering::SeqCst) == 1
+        {
+            clock.advance(THREE_DAYS);
+            prune_with(&elsewhere);
+        }
+    });
+    let repository = scene.open(hooked).unwrap();
+    let monitor = AtCommit::new(|| {
+        forget_all_and_prune(&scene, &store, GRACE);
+        armed.store(true, Ordering::SeqCst);
+    });
+    let done = backed_up(&scene, &repository, &monitor);
+    whole_or_refused(&scene, &store, done, "deleted between two listings");
+}
+
+/// CON-03: two writers, two pruners, a checker and a restorer, call by call in an order drawn from a seed, while time passes
+/// in leaps. Whatever was committed restores, then and at the end.
+#[test]
+fn whatever_the_order_of_calls_every_committed_snapshot_restores() {
+    let (mut committed, mut deleted) = (0, 0);
+    for seed in 0..24 {
+        let (done, gone) = interleave(seed);
+        committed += done;
+        deleted += gone;
+    }
+    assert!(
+        committed > 24 && deleted > 24,
+        "{committed} committed, {deleted} packs deleted"
+    );
+}
+
+fn interleave(seed: u64) -> (usize, u64) {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("large noise", &noise(seed, 600_000));
+    let first = scene.keep();
+    fs::remove_file(scene.source().join("large noise")).unwrap();
+    scene.write("other", &noise(seed + 100, 40_000));
+    scene.keep();
+    // Content that only a forgotten snapshot uses, and that a writer will meet again.
+    scene.write("large noise", &noise(seed, 600_000));
+    scene.repository().forget_snapshot(first).unwrap();
+    scene.kept.remove(0);
+    scene.clock.advance(2 * GRACE);
+    if seed % 2 == 1 {
+        scene.prune(&scene.repository(), GRACE).unwrap();
+        scene.clock.advance(GRACE);
+    }
+    let clock = scene.clock.clone();
+    let turns = Turns::new(seed, move |drawn| {
+        if drawn % 32 == 0 {
+            clock.advance(GRACE / 8 * (drawn / 128 + 1) as u32);
+        }
+    });
+    let store = scene.store.clone();
+    let now = Tree::read(&scene.source());
+    let stores: Vec<_> = (0..6).map(|_| turns.actor(store.clone())).collect();
+    let mut stores = stores.into_iter();
+    let scene = &scene;
+    let mut deleted = 0;
+    let committed = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                let store = stores.next().unwrap();
+                scope.spawn(move || write_twice(scene, store))
+            })
+            .collect();
+        let pruners: Vec<_> = (0..2)
+            .map(|_| {
+                let store = stores.next().unwrap();
+                scope.spawn(move || prune_thrice(scene, store))
+            })
+            .collect();
+        let (checked, restored) = (stores.next().unwrap(), stores.next().unwrap());
+        let checker = scope.spawn(move || {
+            let repository = scene.open(checked).unwrap();
+            // What it finds while packs go away is a matter of moments; that it comes to an end is not.
+            let _ = check(&repository, Some(Subset::All), &Recorder::default());
+        });
+        let restorer = scope.spawn(move || {
+            let repository = scene.open(restored).unwrap();
+            let snapshots = repository.snapshots().unwrap();
+            let (id, tree) = &scene.kept[0];
+            let kept = snapshots.iter().find(|(other, _)| other == id).unwrap();
+            scene.assert_restores(&repository, kept, tree, "restored while pruned");
+        });
+        let committed: Vec<_> = writers
+            .into_iter()
+            .flat_map(|writer| writer.join().unwrap())
+            .collect();
+        deleted = pruners
+            .into_iter()
+            .map(|pruner| pruner.join().unwrap())
+            .sum();
+        checker.join().unwrap();
+        restorer.join().unwrap();
+        committed
+    });
+    let story = format!("seed {seed}");
+    let repository = scene.open(store.clone()).unwrap();
+    let snapshots = repository.snapshots().unwrap();
+    for id in &committed {
+        let named = snapshots.iter().find(|(other, _)| other == id);
+        let named = named.unwrap_or_else(|| panic!("{story}: {} is gone", id.short()));
+        scene.assert_restores(&repository, named, &now, &story);
+    }
+    scene.assert_sound(&store, &story);
+    (committed.len(), deleted)
+}
+
+fn write_twice(scene: &Scene, store: impl Store + Clone + 'static) -> Vec<ObjectId> {
+    let mut committed = Vec::new();
+    for _ in 0..2 {
+        let done = scene.open(store.clone()).map_err(|error| error.to_string());
+        match done.and_then(|repository| backed_up(scene, &repository, &Recorder::default())) {
+            Ok(id) => committed.push(id),
+            Err(text) => assert!(text.contains("again"), "{text}"),
+        }
+    }
+    committed
+}
+
+fn prune_thrice(scene: &Scene, store: impl Store + Clone + 'static) -> u64 {
+    let mut deleted = 0;
+    for _ in 0..3 {
+        // Another prune may take away what this one is reading: it says so, and deletes nothing it does not know.
+        let repository = scene.open(store.clone()).unwrap();
+        if let Ok(pruned) = scene.prune(&repository, GRACE) {
+            deleted += pruned.packs_deleted;
+        }
+    }
+    deleted
+}

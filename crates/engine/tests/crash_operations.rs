@@ -1,0 +1,192 @@
+//! Killed at any call to the store, an operation costs its own work and nothing else (CRA-01).
+//!
+//! For each operation: it runs over a store that stops answering at call 0, 1, 2 ... until it gets through; each time once
+//! with and once without the effect of the call that the crash struck. After each: every acknowledged snapshot restores bit
+//! for bit, a check that reads all finds nothing, and the next backup and the next prune work.
+
+use std::time::Duration;
+
+use bale_engine::error::Error;
+use bale_engine::repository::{NewSlot, Secret};
+use bale_engine::store::Area;
+use bale_testkit::scene::noise;
+use bale_testkit::{DatedStore, FaultyStore, Scene};
+
+const GRACE: Duration = Duration::from_secs(24 * 3600);
+/// More calls than any operation here makes.
+const CALLS_MAX: u64 = 2_000;
+
+/// Runs `act` with a crash at each call, and looks at what is left.
+fn at_every_call(
+    scene: &Scene,
+    name: &str,
+    act: impl Fn(FaultyStore) -> Result<(), Error>,
+    look: impl Fn(&DatedStore, &str),
+) -> u64 {
+    for after in 0..CALLS_MAX {
+        let mut crashed = false;
+        for last_is_done in [false, true] {
+            let store = scene.store.fork();
+            let faulty = FaultyStore::over(store.clone());
+            faulty.crash_after(after, last_is_done);
+            let done = act(faulty.clone());
+            crashed |= faulty.crashed();
+            let story = format!("{name}, killed at call {after}, done: {last_is_done}");
+            assert!(done.is_ok() || faulty.crashed(), "{story}: {done:?}");
+            look(&store, &story);
+        }
+        if !crashed {
+            return after;
+        }
+    }
+    panic!("{name} makes more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn a_first_backup_killed_anywhere_leaves_nothing_behind_that_hinders_the_next() {
+    let scene = Scene::new();
+    scene.write_tree();
+    let calls = at_every_call(
+        &scene,
+        "first backup",
+        |store| scene.backup(&scene.open(store)?).map(|_| ()),
+        |store, story| scene.assert_sound(store, story),
+    );
+    assert!(calls > 10, "{calls}");
+}
+
+#[test]
+fn an_incremental_backup_killed_anywhere_keeps_all_snapshots() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    scene.write("dir/deep/c.bin", &noise(4, 2_000));
+    scene.write("new/d", &noise(5, 700));
+    at_every_call(
+        &scene,
+        "incremental backup",
+        |store| scene.backup(&scene.open(store)?).map(|_| ()),
+        |store, story| scene.assert_sound(store, story),
+    );
+}
+
+/// Three snapshots of which the first two are forgotten: of the first one's packs little is used, of the second's nothing.
+fn half_forgotten() -> Scene {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("gone", &noise(6, 900_000));
+    let first = scene.keep();
+    std::fs::remove_file(scene.source().join("gone")).unwrap();
+    scene.write("gone too", &noise(8, 30_000));
+    let second = scene.keep();
+    std::fs::remove_file(scene.source().join("gone too")).unwrap();
+    scene.write("new", &noise(7, 500));
+    scene.keep();
+    for id in [first, second] {
+        scene.repository().forget_snapshot(id).unwrap();
+    }
+    scene.kept.drain(..2);
+    scene
+}
+
+#[test]
+fn forget_and_prune_without_grace_killed_anywhere_keep_what_is_used() {
+    let scene = half_forgotten();
+    let packs = scene.store.names(Area::Packs).len();
+    at_every_call(
+        &scene,
+        "prune",
+        |store| scene.prune(&scene.open(store)?, Duration::ZERO).map(|_| ()),
+        |store, story| scene.assert_sound(store, story),
+    );
+    // The prune has work to do, or this shows nothing.
+    let pruned = scene.prune(&scene.repository(), Duration::ZERO).unwrap();
+    assert!(
+        pruned.packs_deleted > 0 && pruned.bytes_repacked > 0,
+        "{pruned:?}"
+    );
+    assert!(scene.store.names(Area::Packs).len() <= packs);
+}
+
+#[test]
+fn a_prune_with_grace_killed_anywhere_in_either_phase_keeps_what_is_used() {
+    let scene = half_forgotten();
+    scene.clock.advance(2 * GRACE);
+    let prune = |store| scene.prune(&scene.open(store)?, GRACE).map(|_| ());
+    let look = |store: &DatedStore, story: &str| scene.assert_sound(store, story);
+    at_every_call(&scene, "prune condemns", prune, look);
+    let condemned = scene.prune(&scene.repository(), GRACE).unwrap();
+    assert!(condemned.packs_condemned > 0, "{condemned:?}");
+    assert_eq!(condemned.packs_deleted, 0, "{condemned:?}");
+    scene.clock.advance(2 * GRACE);
+    at_every_call(&scene, "prune deletes", prune, look);
+    let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
+    assert!(pruned.packs_deleted > 0, "{pruned:?}");
+}
+
+#[test]
+fn init_killed_anywhere_can_be_run_again_or_has_made_a_whole_repository() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.store = DatedStore::new(scene.clock.clone());
+    at_every_call(
+        &scene,
+        "init",
+        |store| scene.init(store).map(|_| ()),
+        |store, story| {
+            match scene.init(store.clone()) {
+                Ok(_) | Err(Error::RepositoryExists(_)) => {}
+                Err(error) => panic!("{story}: {error}"),
+            }
+            scene.assert_sound(store, story);
+        },
+    );
+}
+
+#[test]
+fn changing_keys_killed_anywhere_never_locks_everybody_out() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    let other = Secret::KeyFile(b"another key file, as long as the first one is".to_vec());
+    let add = |store| {
+        let slot = NewSlot {
+            secret: other.clone(),
+            label: "other".to_owned(),
+        };
+        scene
+            .open(store)?
+            .add_key(&Scene::secret(), &slot)
+            .map(|_| ())
+    };
+    let look = |store: &DatedStore, story: &str| scene.assert_restorable(store, story);
+    at_every_call(&scene, "key add", add, look);
+    add(FaultyStore::over(scene.store.clone())).unwrap();
+    let slots = scene.repository().list_keys().unwrap();
+    let removed = slots.iter().find(|slot| slot.label == "other").unwrap();
+    let prefix = removed.id.to_string();
+    at_every_call(
+        &scene,
+        "key remove",
+        |store| scene.open(store)?.remove_key(&prefix).map(|_| ()),
+        look,
+    );
+}
+
+#[test]
+fn repairing_the_index_killed_anywhere_can_be_run_again() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    for name in scene.store.names(Area::Index) {
+        bale_engine::store::Store::delete(&scene.store, &name).unwrap();
+    }
+    let repair = |store| {
+        let monitor = bale_engine::monitor::Recorder::default();
+        bale_engine::repair::repair_index(&*scene.open(store)?, false, &monitor).map(|_| ())
+    };
+    at_every_call(&scene, "repair index", repair, |store, story| {
+        repair(FaultyStore::over(store.clone())).expect(story);
+        scene.assert_sound(store, story);
+    });
+}

@@ -1,0 +1,455 @@
+//! A repository that is damaged, cut, shuffled, full, or lied about: found out, and never taken for good (REP-01 .. 10).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use bale_engine::error::Error;
+use bale_engine::monitor::Recorder;
+use bale_engine::repair::repair_index;
+use bale_engine::repository::Repository;
+use bale_engine::store::{Area, ObjectName, Store};
+use bale_engine::verify::scrub;
+use bale_format::error::FormatError;
+use bale_testkit::scene::{noise, periodic};
+use bale_testkit::{DatedStore, Effect, Fault, FaultyStore, ListFault, Scene, Tree, Verb};
+
+/// Two snapshots in a repository of some 20 KB, with every kind of object but a run.
+fn small() -> Scene {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    scene.write("dir/deep/c.bin", &noise(4, 900));
+    scene.write("new/d", b"a new file");
+    scene.keep();
+    scene
+}
+
+fn scrub_finds(store: &DatedStore) -> usize {
+    let report = scrub(store, &Recorder::default()).unwrap();
+    report.damage.len()
+}
+
+/// Restores all kept snapshots as far as they can be had: what differs must be named, and nothing else may differ.
+/// Returns whether anything was lost.
+fn restore_tells_the_truth(scene: &Scene, store: &DatedStore, story: &str) -> bool {
+    let Ok(repository) = scene.open(store.clone()) else {
+        return true;
+    };
+    let Ok((snapshots, damaged)) = repository.snapshots_readable() else {
+        return true;
+    };
+    let mut lost = !damaged.is_empty();
+    for snapshot in &snapshots {
+        let (_, expected) = (scene.kept.iter())
+            .find(|(id, _)| *id == snapshot.0)
+            .unwrap_or_else(|| panic!("{story}: {} was never made", snapshot.0));
+        let monitor = Recorder::default();
+        let (tree, report) = scene.restore(&repository, snapshot, &monitor);
+        let problems = monitor.problems.lock().unwrap();
+        let named: BTreeSet<&[u8]> = problems.iter().map(|p| p.path.as_slice()).collect();
+        lost |= report.is_err() || !named.is_empty();
+        for path in tree.differences(expected) {
+            let text = String::from_utf8_lossy(&path).into_owned();
+            assert!(
+                report.is_err() || !named.is_empty(),
+                "{story}: {text} differs and nobody says so"
+            );
+            let (is, should) = (tree.0.get(&path), expected.0.get(&path));
+            if let (Some(is), Some(should)) = (is, should)
+                && is.content != should.content
+            {
+                // A hard link of a file that was lost stands under its first name.
+                let first = should.first_name.as_slice();
+                assert!(
+                    report.is_err() || named.contains(path.as_slice()) || named.contains(first),
+                    "{story}: {text} has other bytes and is not named: {named:?}"
+                );
+            }
+        }
+    }
+    lost
+}
+
+fn with(store: &DatedStore, name: &ObjectName, bytes: Vec<u8>) -> DatedStore {
+    let damaged = store.fork();
+    damaged.memory().overwrite(name, bytes);
+    damaged
+}
+
+/// Every byte of every object is turned round, and scrubbed; every 5th of these repositories is also checked, every
+/// 31st also restored (and every byte of the first and last 16 of each object).
+#[test]
+fn every_flipped_byte_is_found_and_never_restored() {
+    let scene = small();
+    let (mut bytes_flipped, mut restores, mut losses) = (0_u64, 0, 0);
+    for (name, bytes) in scene.store.memory().objects() {
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            let damaged = with(&scene.store, &name, flipped);
+            let story = format!("{name}, byte {at} of {} flipped", bytes.len());
+            bytes_flipped += 1;
+            if name.area == Area::Config {
+                assert!(scene.open(damaged).is_err(), "{story}: opened");
+                continue;
+            }
+            assert_eq!(scrub_finds(&damaged), 1, "{story}: not found");
+            if bytes_flipped % 5 == 0 && name.area != Area::Keys {
+                let found = scene.check(&damaged).map(|report| report.is_clean());
+                assert!(!matches!(found, Ok(true)), "{story}: check finds nothing");
+            }
+            if bytes_flipped % 31 == 0 || at < 16 || at + 16 >= bytes.len() {
+                restores += 1;
+                losses += u64::from(restore_tells_the_truth(&scene, &damaged, &story));
+            }
+        }
+    }
+    assert!(bytes_flipped > 5_000 && restores > 200 && losses > 50);
+}
+
+/// Each object cut to each of some 40 lengths, 0 and all but one byte among them.
+#[test]
+fn every_cut_object_is_found_and_never_restored() {
+    let scene = small();
+    for (name, bytes) in scene.store.memory().objects() {
+        let step = (bytes.len() / 40).max(1);
+        for len in (0..bytes.len()).step_by(step).chain([bytes.len() - 1]) {
+            let damaged = with(&scene.store, &name, bytes[..len].to_vec());
+            let story = format!("{name} cut to {len} of {}", bytes.len());
+            if name.area == Area::Config {
+                // Without the line's end it says the same.
+                assert!(
+                    len + 1 == bytes.len() || scene.open(damaged).is_err(),
+                    "{story}"
+                );
+                continue;
+            }
+            assert_eq!(scrub_finds(&damaged), 1, "{story}: not found");
+            if name.area != Area::Keys {
+                let found = scene.check(&damaged).map(|report| report.is_clean());
+                assert!(!matches!(found, Ok(true)), "{story}: check finds nothing");
+            }
+            if len % (8 * step) == 0 {
+                restore_tells_the_truth(&scene, &damaged, &story);
+            }
+        }
+    }
+}
+
+/// What a check calls lost is what a restore cannot bring back, path by path.
+#[test]
+fn a_check_names_exactly_the_paths_that_are_lost() {
+    let mut scene = Scene::new();
+    scene.write("good", b"stays");
+    scene.keep();
+    let before: BTreeSet<_> = scene.store.names(Area::Packs).into_iter().collect();
+    scene.write("large", &noise(1, 600_000));
+    scene.keep();
+    // The largest new pack holds the large file's pieces; in its middle, one of them.
+    let objects = scene.store.memory().objects();
+    let new = objects
+        .iter()
+        .filter(|(name, _)| name.area == Area::Packs && !before.contains(name));
+    let (name, bytes) = new.max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 1;
+    let damaged = with(&scene.store, name, flipped);
+    let report = scene.check(&damaged).unwrap();
+    let large = scene.source().join("large");
+    let lost: Vec<_> = report
+        .lost
+        .iter()
+        .map(|lost| (lost.snapshot, &lost.path[..]))
+        .collect();
+    let second = scene.kept[1].0;
+    assert_eq!(
+        lost,
+        [(second, &large.as_os_str().as_bytes()[1..])],
+        "{report:?}"
+    );
+    assert!(restore_tells_the_truth(
+        &scene,
+        &damaged,
+        "one pack damaged"
+    ));
+}
+
+/// Somebody who keeps our objects gives us another of them under each name: found, and no file gets another's bytes.
+#[test]
+fn objects_swapped_among_each_other_are_refused() {
+    let scene = small();
+    let objects: Vec<_> = scene.store.memory().objects().into_iter().collect();
+    for (name, bytes) in &objects {
+        for (other, others_bytes) in &objects {
+            if name == other || name.area == Area::Config || name.area == Area::Keys {
+                continue;
+            }
+            let story = format!("{other} given as {name}");
+            let damaged = with(&scene.store, name, others_bytes.clone());
+            assert_ne!(bytes, others_bytes, "{story}");
+            assert_eq!(scrub_finds(&damaged), 1, "{story}");
+            let found = scene.check(&damaged).map(|report| report.is_clean());
+            assert!(!matches!(found, Ok(true)), "{story}: check finds nothing");
+            restore_tells_the_truth(&scene, &damaged, &story);
+        }
+    }
+}
+
+/// Readers go on without an index object that is damaged; who deletes, refuses.
+#[test]
+fn one_damaged_index_object_does_not_take_the_others_with_it() {
+    let scene = small();
+    let names = scene.store.names(Area::Index);
+    assert!(names.len() > 1);
+    let mut restored = 0;
+    for name in &names {
+        let damaged = with(&scene.store, name, b"not an index".to_vec());
+        let repository = scene.open(damaged.clone()).unwrap();
+        let pruned = scene.prune(&repository, Duration::ZERO);
+        assert!(pruned.is_err(), "a prune must know all: {pruned:?}");
+        let repository = scene.open(damaged.clone()).unwrap();
+        for snapshot in &repository.snapshots().unwrap() {
+            let (_, expected) = scene.kept.iter().find(|(id, _)| *id == snapshot.0).unwrap();
+            let (tree, _) = scene.restore(&repository, snapshot, &Recorder::default());
+            restored += usize::from(tree == *expected);
+        }
+        // All packs are there: listing them again heals what reads.
+        let repaired = repair_index(&repository, false, &Recorder::default()).unwrap();
+        assert!(repaired.packs_listed > 0, "{repaired:?}");
+        let repository = scene.open(damaged).unwrap();
+        for snapshot in &repository.snapshots().unwrap() {
+            let (_, expected) = scene.kept.iter().find(|(id, _)| *id == snapshot.0).unwrap();
+            scene.assert_restores(&repository, snapshot, expected, "index repaired");
+        }
+    }
+    assert!(
+        restored > 0,
+        "the first snapshot needs one index object only"
+    );
+}
+
+/// REP-04: whatever single object is lost (but for `config` and the keys), the next backup of the same tree is whole again.
+#[test]
+fn after_the_loss_of_any_object_the_next_backup_is_whole() {
+    let scene = small();
+    let areas = [Area::Packs, Area::Index, Area::Snapshots];
+    for name in areas.into_iter().flat_map(|area| scene.store.names(area)) {
+        let story = format!("{name} lost");
+        let store = scene.store.fork();
+        store.delete(&name).unwrap();
+        restore_tells_the_truth(&scene, &store, &story);
+        let outcome = scene.backup(&scene.open(store.clone()).unwrap());
+        let id = outcome
+            .unwrap_or_else(|error| panic!("{story}: {error}"))
+            .id
+            .unwrap();
+        let repository = scene.open(store.clone()).unwrap();
+        let snapshots = repository.snapshots().unwrap();
+        let snapshot = snapshots.iter().find(|(other, _)| *other == id).unwrap();
+        let now = Tree::read(&scene.source());
+        scene.assert_restores(&repository, snapshot, &now, &story);
+        if name.area == Area::Index {
+            repair_index(&repository, false, &Recorder::default()).unwrap();
+            scene.assert_restorable(&store, &format!("{story}, index repaired"));
+        }
+    }
+}
+
+/// REP-06: full after each of some 60 numbers of bytes, a backup fails, says so, commits nothing and hinders nobody.
+#[test]
+fn a_full_store_ends_a_backup_with_a_clear_word_and_nothing_committed() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    scene.write("new", &noise(9, 9_000));
+    scene.write("large new", &noise(10, 600_000));
+    let (mut bytes, mut full) = (0, 0);
+    loop {
+        let store = scene.store.fork();
+        let faulty = FaultyStore::over(store.clone());
+        faulty.full_after(bytes);
+        let outcome = scene.backup(&scene.open(faulty).unwrap());
+        let story = format!("full after {bytes}");
+        match outcome {
+            Ok(_) => break,
+            Err(error) => assert!(is_storage_full(&error), "{story}: {error}"),
+        }
+        full += 1;
+        assert_eq!(store.names(Area::Snapshots).len(), 1, "{story}: committed");
+        scene.assert_sound(&store, &story);
+        bytes += if bytes < 12_000 { 499 } else { 29_989 };
+    }
+    assert!(full > 30, "{full}");
+}
+
+/// REP-10: a listing leaves snapshots out, once or always. Packs that they use are not deleted.
+#[test]
+fn a_listing_that_lies_does_not_make_a_prune_delete_what_is_used() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    for number in 0..4 {
+        scene.write("changing", &noise(20 + number, 700_000));
+        scene.keep();
+    }
+    let areas = [Area::Snapshots, Area::Index, Area::Packs, Area::Condemned];
+    let lies = [
+        ListFault::DropEvery(2),
+        ListFault::Duplicate,
+        ListFault::Reverse,
+    ];
+    for (area, lie) in areas
+        .into_iter()
+        .flat_map(|area| lies.map(|lie| (area, lie)))
+    {
+        for after in 0..8 {
+            let store = scene.store.fork();
+            let faulty = FaultyStore::over(store.clone());
+            let repository = scene.open(faulty.clone()).unwrap();
+            let fault = Fault::new(Effect::List(lie))
+                .of(Verb::List)
+                .within(area)
+                .after(after);
+            faulty.inject(fault.clone());
+            // Refusing is as good as seeing through it.
+            let pruned = scene.prune(&repository, Duration::ZERO);
+            scene.assert_restorable(
+                &store,
+                &format!("{area} lied {lie:?} at {after}: {pruned:?}"),
+            );
+            // Who always leaves out the same snapshots, and the latest among them, deceives anybody without a memory.
+            let deceives = area == Area::Snapshots && matches!(lie, ListFault::DropEvery(_));
+            if after == 0 && !deceives {
+                let store = scene.store.fork();
+                let faulty = FaultyStore::over(store.clone());
+                let repository = scene.open(faulty.clone()).unwrap();
+                faulty.inject(fault.for_ever());
+                let pruned = scene.prune(&repository, Duration::ZERO);
+                scene.assert_restorable(&store, &format!("{area} always {lie:?}: {pruned:?}"));
+            }
+        }
+    }
+}
+
+/// A snapshot that is there and always left out is noticed by what it is the parent of.
+#[test]
+fn a_prune_refuses_when_a_parent_is_there_and_never_listed() {
+    loop {
+        let mut scene = Scene::new();
+        scene.write("first", &noise(1, 2_000));
+        let parent = scene.keep();
+        fs::remove_file(scene.source().join("first")).unwrap();
+        scene.write("second", &noise(2, 2_000));
+        scene.keep();
+        // The listing leaves out its first, and names are by chance.
+        if scene.store.names(Area::Snapshots)[0].id() != Some(parent) {
+            continue;
+        }
+        let faulty = FaultyStore::over(scene.store.clone());
+        let repository = scene.open(faulty.clone()).unwrap();
+        let lie = Fault::new(Effect::List(ListFault::DropEvery(2)));
+        faulty.inject(lie.within(Area::Snapshots).of(Verb::List).for_ever());
+        let pruned = scene.prune(&repository, Duration::ZERO);
+        assert!(pruned.is_err(), "{pruned:?}");
+        scene.assert_restorable(&scene.store, "a parent never listed");
+        return;
+    }
+}
+
+/// FMT-02, FMT-04: what this program does not know, it refuses by name, and changes nothing.
+#[test]
+fn a_repository_of_a_later_program_is_refused_and_left_alone() {
+    let scene = small();
+    let before = scene.store.memory().objects();
+    let config = ObjectName::config();
+    let text = String::from_utf8(before[&config].clone()).unwrap();
+    let newer = text.replacen("\"format\":1", "\"format\":2", 1);
+    assert_ne!(text, newer);
+    let store = with(&scene.store, &config, newer.into_bytes());
+    match scene.open(store).map(|_| ()) {
+        Err(Error::Object {
+            source: FormatError::Newer { found: 2, .. },
+            ..
+        }) => {}
+        other => panic!("{other:?}"),
+    }
+    let repository = scene.repository();
+    for (read, write, delete) in [
+        (true, false, false),
+        (false, true, false),
+        (false, false, true),
+    ] {
+        let feature = |needed| {
+            if needed {
+                vec!["later".to_owned()]
+            } else {
+                Vec::new()
+            }
+        };
+        let mut config_of_later = repository.config().clone();
+        config_of_later.features_read = feature(read);
+        config_of_later.features_write = feature(write);
+        config_of_later.features_gc = feature(delete);
+        let bytes = config_of_later.encode(repository.keys()).unwrap();
+        let store = with(&scene.store, &config, bytes);
+        let opened = scene.open(store.clone());
+        assert_eq!(opened.is_err(), read, "reading needs the feature");
+        let Ok(opened) = opened else { continue };
+        scene.assert_restorable(&store, "features for others");
+        let objects = store.memory().objects();
+        let backed_up = scene.backup(&opened);
+        assert_eq!(backed_up.is_err(), write, "{backed_up:?}");
+        if write {
+            assert_eq!(
+                store.memory().objects(),
+                objects,
+                "a refused backup writes nothing"
+            );
+        }
+        refuses_deleting(&scene, &opened, delete);
+    }
+    assert_eq!(scene.store.memory().objects(), before);
+}
+
+fn refuses_deleting(scene: &Scene, repository: &std::sync::Arc<Repository>, needed: bool) {
+    let refused = repository.check_access(bale_format::Access::Delete);
+    assert_eq!(refused.is_err(), needed);
+    if needed {
+        let pruned = scene.prune(repository, Duration::ZERO);
+        assert!(pruned.is_err(), "{pruned:?}");
+    }
+}
+
+/// RES-03: a cache that is gone, or full of somebody else's bytes, costs time only.
+#[test]
+fn a_lost_or_damaged_cache_changes_nothing() {
+    let mut scene = small();
+    std::fs::remove_dir_all(scene.cache()).ok();
+    scene.assert_sound(&scene.store.fork(), "cache removed");
+    spoil(&scene.cache());
+    scene.assert_sound(&scene.store.fork(), "cache overwritten");
+    scene.write("after", &periodic(1_000));
+    scene.keep();
+    scene.assert_sound(&scene.store.fork(), "backed up with a spoilt cache");
+}
+
+fn spoil(dir: &std::path::Path) {
+    for child in std::fs::read_dir(dir).unwrap() {
+        let path = child.unwrap().path();
+        match path.is_dir() {
+            true => spoil(&path),
+            false => std::fs::write(path, b"spoilt").unwrap(),
+        }
+    }
+}
+
+/// Is that the reason somewhere down the chain, as it is printed?
+fn is_storage_full(error: &Error) -> bool {
+    let first: &dyn std::error::Error = error;
+    let mut chain = std::iter::successors(Some(first), |error| error.source());
+    chain.any(|error| {
+        let io = error.downcast_ref::<std::io::Error>();
+        io.is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
+    })
+}
