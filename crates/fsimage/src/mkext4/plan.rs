@@ -47,6 +47,7 @@ impl Plan {
             &Demand::new(&options, content_blocks, content_blocks),
             needed_inodes,
         )?;
+        let least_inodes = options.inodes.unwrap_or(0).max(needed_inodes);
         let (geometry, demand) = match options.size_bytes {
             None => {
                 let demand = Demand::new(&options, with_free, with_free);
@@ -57,11 +58,18 @@ impl Plan {
             }
             Some(bytes) => {
                 let blocks = bytes / u64::from(options.block_size);
-                let geometry = fixed(&options, blocks, wanted(blocks))?;
+                let geometry = [wanted(blocks), least_inodes]
+                    .into_iter()
+                    .find_map(|inodes| fixed(&options, blocks, inodes).transpose())
+                    .unwrap_or(Err(MkError::TooSmall {
+                        needed_bytes: least.bytes(),
+                        needed_inodes: least_inodes,
+                        bytes,
+                        inodes: 0,
+                    }))?;
                 (geometry, Demand::new(&options, content_blocks, blocks))
             }
         };
-        let least_inodes = options.inodes.unwrap_or(0).max(needed_inodes);
         let free = geometry.blocks.saturating_sub(geometry.fixed_blocks());
         if free < demand.blocks() || geometry.inodes() < least_inodes {
             return Err(MkError::TooSmall {
@@ -216,8 +224,8 @@ fn fit(options: &Ext4Options, demand: &Demand, inodes: u64) -> Result<Geometry> 
     ))
 }
 
-/// The largest geometry within `blocks`.
-fn fixed(options: &Ext4Options, blocks: u64, inodes: u64) -> Result<Geometry> {
+/// The largest geometry within `blocks` that has room for the tables of so many inodes.
+fn fixed(options: &Ext4Options, blocks: u64, inodes: u64) -> Result<Option<Geometry>> {
     let group_blocks = u64::from(options.block_size) * 8;
     let first = u64::from(options.block_size == 1024);
     let mut blocks = blocks;
@@ -225,20 +233,15 @@ fn fixed(options: &Ext4Options, blocks: u64, inodes: u64) -> Result<Geometry> {
         let groups = (blocks - first).div_ceil(group_blocks);
         check_groups(options, groups)?;
         let most = inodes_per_group_max(options) * groups;
-        let candidate = geometry(
-            options,
-            blocks,
-            inodes_per_group(options, groups, inodes.min(most))?,
-        );
+        let per_group = inodes_per_group(options, groups, inodes.min(most))?;
+        let candidate = geometry(options, blocks, per_group);
         if is_possible(&candidate) {
-            return Ok(candidate);
+            return Ok(Some(candidate));
         }
         // The last group is too short for what must lie in it: the device's tail stays unused.
         blocks = first + (groups - 1) * group_blocks;
     }
-    Err(MkError::Options(
-        "the size is too small for any file system".to_owned(),
-    ))
+    Ok(None)
 }
 
 fn check_groups(options: &Ext4Options, groups: u64) -> Result<()> {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod random;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -317,6 +319,20 @@ impl BlockSink for FileSink {
     }
 }
 
+/// An image in memory; what is never written takes none.
+pub struct Memory(pub Vec<u8>);
+
+impl BlockSink for Memory {
+    fn write_at(&mut self, offset: u64, buffer: Vec<u8>) -> io::Result<Vec<u8>> {
+        self.0[offset as usize..][..buffer.len()].copy_from_slice(&buffer);
+        Ok(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Old bytes of a target that is not zeroed, up to this many.
 const GARBAGE_BYTES_MAX: u64 = 12 << 20;
 
@@ -514,7 +530,7 @@ fn assert_fields(node: &Node, meta: &fs::Metadata, options: &Ext4Options, text: 
 }
 
 /// The nearest time that the inode can say.
-fn stored_time(time: Timestamp, inode_size: u32) -> (i64, i64) {
+pub fn stored_time(time: Timestamp, inode_size: u32) -> (i64, i64) {
     let max = if inode_size == 128 {
         (1 << 31) - 1
     } else {

@@ -1,0 +1,183 @@
+//! A home directory, a source directory and the binary, for one test.
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// What the directories of one test are called, and the way to start `bale` in it.
+pub struct Bench {
+    directory: tempfile::TempDir,
+    pub home: PathBuf,
+    pub source: PathBuf,
+}
+
+/// How one call of the binary ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub out: Vec<u8>,
+    pub err: String,
+}
+
+impl Bench {
+    pub fn new() -> Bench {
+        let directory = tempfile::Builder::new().prefix("bale-cli-").tempdir();
+        let directory = directory.unwrap();
+        let (home, source) = (
+            directory.path().join("home"),
+            directory.path().join("source"),
+        );
+        std::fs::create_dir(&home).unwrap();
+        std::fs::create_dir(&source).unwrap();
+        Bench {
+            directory,
+            home,
+            source,
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// The binary, with nothing of the environment that could point to another repository.
+    pub fn command(&self) -> Command {
+        self.prepared(Command::new(binary()))
+    }
+
+    /// Another program in the same environment.
+    pub fn prepared(&self, mut command: Command) -> Command {
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("BALE_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env_remove("XDG_DATA_HOME")
+            .env_remove("XDG_CACHE_HOME")
+            .env("HOME", &self.home)
+            .env("TZ", "UTC")
+            .stdin(Stdio::null())
+            .current_dir(self.directory.path());
+        command
+    }
+
+    pub fn run<S: AsRef<OsStr>>(&self, words: &[S]) -> Ran {
+        Ran::from(self.command().args(words).output().unwrap())
+    }
+
+    /// The same, and it must end well.
+    pub fn ok<S: AsRef<OsStr> + std::fmt::Debug>(&self, words: &[S]) -> Ran {
+        let ran = self.run(words);
+        assert_eq!(ran.code, 0, "{words:?}: {ran}");
+        ran
+    }
+
+    /// Backs up the source into the repository of this home; the summary.
+    pub fn backup(&self) -> Value {
+        self.ok(&["backup", "source", "--json"]).summary()
+    }
+
+    /// `latest:/…/source`, and below it.
+    pub fn address(&self, below: &str) -> String {
+        self.address_in("latest", below)
+    }
+
+    pub fn address_in(&self, snapshot: &str, below: &str) -> String {
+        format!("{snapshot}:{}{below}", self.source.display())
+    }
+
+    pub fn repository(&self) -> PathBuf {
+        self.home.join(".local/share/bale/repository")
+    }
+
+    pub fn sh(&self, script: &str) {
+        let ran = self.prepared(Command::new("bash"));
+        let mut command = ran;
+        let output = command
+            .args(["-euc", script])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script}: {err}");
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            out: output.stdout,
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Ran {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let out = String::from_utf8_lossy(&self.out);
+        write!(to, "exit {}\n{out}\n{}", self.code, self.err)
+    }
+}
+
+impl Ran {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+
+    /// All objects but progress.
+    pub fn objects(&self) -> Vec<Value> {
+        let text = self.text();
+        let values = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}")));
+        values
+            .filter(|value: &Value| value["type"] != "status")
+            .collect()
+    }
+
+    pub fn of_type(&self, name: &str) -> Vec<Value> {
+        let all = self.objects().into_iter();
+        all.filter(|value| value["type"] == name).collect()
+    }
+
+    /// The last line, which must be the summary.
+    pub fn summary(&self) -> Value {
+        let last = self.objects().pop().unwrap_or_else(|| panic!("{self}"));
+        assert_eq!(last["type"], "summary", "{self}");
+        last
+    }
+}
+
+pub fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_bale"))
+}
+
+/// Says loudly that a test could not run here; where all must run, fails.
+pub fn skipped(why: &str) {
+    println!("SKIPPED: bale end to end: {why}");
+    let must = std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_some_and(|value| value == "1");
+    assert!(!must, "{why}");
+}
+
+pub fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// Can this program be started?
+pub fn have(program: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .stdout(Stdio::null())
+        .status();
+    found.is_ok_and(|status| status.success())
+}

@@ -1,0 +1,125 @@
+//! Repositories written by earlier versions stay readable, by this version and by the reader made from the format page.
+//!
+//! `testdata/golden-N/` holds `repository`, `password`, `manifest` and `snapshots`; `testdata/README.md` says how one is made.
+
+use crate::bench::{Bench, skipped};
+use crate::tree::{Tree, describe};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// All there are. One is added with every version of the format and none is ever taken away.
+const GOLDEN: [&str; 1] = ["golden-1"];
+
+fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
+}
+
+#[test]
+fn no_golden_repository_is_forgotten() {
+    let mut found: Vec<String> = std::fs::read_dir(testdata())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    found.sort();
+    assert_eq!(found, GOLDEN);
+}
+
+#[test]
+fn golden_repositories_are_read_and_checked_by_this_version() {
+    for name in GOLDEN {
+        let bench = Bench::new();
+        let words = open_words(&bench, name);
+        let run = |more: &[&str]| {
+            let mut all = words.clone();
+            all.extend(more.iter().map(|word| (*word).to_owned()));
+            bench.ok(&all)
+        };
+        let snapshots = run(&["snapshots", "--json"]).of_type("snapshot");
+        assert_eq!(snapshots.len(), 2, "{name}");
+        run(&["check", "--read-data"]);
+        for (number, snapshot) in snapshots.iter().enumerate() {
+            let id = snapshot["id"].as_str().unwrap();
+            let target = bench.path(&format!("out-{number}"));
+            run(&[
+                "restore",
+                &format!("{id}:/golden"),
+                "--target",
+                target.to_str().unwrap(),
+            ]);
+            assert_manifest(name, number, &target);
+        }
+    }
+}
+
+#[test]
+fn golden_repositories_are_restored_by_the_second_reader() {
+    let modules = "import argon2, blake3, cryptography, pyarrow, zstandard";
+    let python = Command::new("python3").args(["-c", modules]).output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        return skipped("python3 with argon2-cffi, blake3, cryptography, pyarrow, zstandard");
+    }
+    let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/bale_read.py");
+    for name in GOLDEN {
+        let bench = Bench::new();
+        let snapshots = bench.ok(&[
+            &open_words(&bench, name)[..],
+            &["snapshots".into(), "--json".into()],
+        ]
+        .concat());
+        for (number, snapshot) in snapshots.of_type("snapshot").iter().enumerate() {
+            let out = bench.path(&format!("out-{number}"));
+            let read = Command::new("python3")
+                .arg(&reader)
+                .arg(testdata().join(name).join("repository"))
+                .arg("--password-file")
+                .arg(testdata().join(name).join("password"))
+                .args(["restore", snapshot["id"].as_str().unwrap()])
+                .arg(&out)
+                .output()
+                .unwrap();
+            let err = String::from_utf8_lossy(&read.stderr);
+            assert_eq!(read.status.code(), Some(0), "{name}: {err}");
+            assert_manifest(name, number, &out.join("golden"));
+        }
+    }
+}
+
+/// A copy is opened, so that no test can change what is kept.
+fn open_words(bench: &Bench, name: &str) -> Vec<String> {
+    let from = testdata().join(name);
+    bench.sh(&format!("cp -r '{}' {name}", from.display()));
+    let place = |file: &str| bench.path(name).join(file).to_str().unwrap().to_owned();
+    vec![
+        "-r".into(),
+        place("repository"),
+        "-p".into(),
+        place("password"),
+    ]
+}
+
+/// With BALE_WRITE_MANIFEST the manifest is written instead: for a new golden repository only.
+fn assert_manifest(name: &str, number: usize, target: &Path) {
+    let file = testdata().join(name).join(format!("manifest-{number}"));
+    let got = lines(&describe(target));
+    if std::env::var_os("BALE_WRITE_MANIFEST").is_some() && !file.exists() {
+        std::fs::write(&file, &got).unwrap();
+    }
+    assert_eq!(
+        got,
+        std::fs::read_to_string(&file).unwrap(),
+        "{name}, snapshot {number}"
+    );
+}
+
+/// Owners are left out: who is not root cannot give files away.
+fn lines(tree: &Tree) -> String {
+    let mut text = String::new();
+    for (path, line) in tree {
+        let (mode, rest) = line.split_once(' ').unwrap();
+        let (_, rest) = rest.split_once(' ').unwrap();
+        text.push_str(&format!("{path:?} {mode} {rest}\n"));
+    }
+    text
+}

@@ -1,0 +1,14 @@
+//! The `bale` binary as its users meet it: what README.md and docs/SCRIPTING.md say, tried with real trees.
+//!
+//! Every test has a home directory of its own and never touches the user's.
+
+mod bench;
+mod choosing;
+mod forgetting;
+mod golden;
+mod keys;
+mod looking;
+mod restoring;
+mod source;
+mod tree;
+mod trouble;

@@ -1,0 +1,331 @@
+//! House style that a machine can check, each rule with a message that says what to do instead.
+//!
+//! Sources are read as text, in the shape rustfmt gives them: good enough to find what slips in, simple enough to
+//! trust. An exception stands in the list of its rule, with its reason.
+
+use std::path::{Path, PathBuf};
+
+const FILE_LINES_MAX: usize = 700;
+const FUNCTION_LINES_MAX: usize = 90;
+
+/// Modules that start threads; everything else is handed what it needs.
+const THREADS: [&str; 11] = [
+    "cli/src/",
+    "engine/src/backup.rs",
+    "engine/src/pack.rs",
+    "engine/src/read/large.rs",
+    "engine/src/read/small.rs",
+    "engine/src/restore/queue.rs",
+    "engine/src/scan/walk.rs",
+    "engine/src/store/disk/direct.rs",
+    // The suite that stores must pass; it uses a store from many threads at once.
+    "engine/src/store/conformance.rs",
+    "tune/src/generate/image.rs",
+    "tune/src/generate/workers.rs",
+];
+
+/// Where the terminal, the environment and the exit code are.
+const TERMINAL: [&str; 2] = [
+    "cli/src/",
+    // Says which promise a store broke before the assertion that ends the test.
+    "engine/src/store/conformance.rs",
+];
+
+const CLOCK: [&str; 1] = ["engine/src/clock.rs"];
+
+struct Source {
+    /// From `crates/` on.
+    name: String,
+    /// Without the unit tests at its end.
+    lines: Vec<String>,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Directories that are not part of the project are left out.
+fn files_below(directory: &Path, found: &mut Vec<PathBuf>) {
+    let mut entries: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let is_directory = path.symlink_metadata().unwrap().is_dir();
+        if is_directory
+            && ![".git", "target", "artifacts", "coverage", "__pycache__"].contains(&name)
+        {
+            files_below(&path, found);
+        } else if path.is_file() && name != ".git" {
+            found.push(path);
+        }
+    }
+}
+
+/// Every source file of a crate, without files that are unit tests.
+fn sources() -> Vec<Source> {
+    let root = repository().join("crates");
+    let mut files = Vec::new();
+    files_below(&root, &mut files);
+    let sources: Vec<_> = files
+        .into_iter()
+        .filter_map(|path| {
+            let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
+            let is_source = name.ends_with(".rs") && name.split('/').nth(1) == Some("src");
+            let is_test = name.ends_with("/tests.rs") || name.contains("/tests/");
+            (is_source && !is_test).then(|| source(name, &path))
+        })
+        .collect();
+    assert!(
+        sources.len() > 100,
+        "tidy sees only {} files",
+        sources.len()
+    );
+    sources
+}
+
+fn source(name: &str, path: &Path) -> Source {
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    let tests = lines
+        .windows(2)
+        .position(|pair| pair[0] == "#[cfg(test)]" && !pair[1].ends_with(';'));
+    Source {
+        name: name.to_owned(),
+        lines: lines[..tests.unwrap_or(lines.len())].to_vec(),
+    }
+}
+
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+}
+
+fn must_be_empty(findings: &[String], instead: &str) {
+    assert!(
+        findings.is_empty(),
+        "{instead}\n  {}",
+        findings.join("\n  ")
+    );
+}
+
+/// Lines of code with one of `words`, outside of the files that begin with one of `allowed`.
+fn found(words: &[&str], allowed: &[&str]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for source in sources() {
+        if allowed
+            .iter()
+            .any(|allowed| source.name.starts_with(allowed))
+        {
+            continue;
+        }
+        for (number, line) in source.lines.iter().enumerate() {
+            if !is_comment(line) && words.iter().any(|word| line.contains(word)) {
+                findings.push(format!("{}:{}: {}", source.name, number + 1, line.trim()));
+            }
+        }
+    }
+    findings
+}
+
+#[test]
+fn every_file_opens_with_its_promise() {
+    let findings: Vec<_> = sources()
+        .into_iter()
+        .filter(|source| {
+            !source
+                .lines
+                .first()
+                .is_some_and(|line| line.starts_with("//!"))
+        })
+        .map(|source| source.name)
+        .collect();
+    must_be_empty(
+        &findings,
+        "begin the file with a `//!` line that says what it promises:",
+    );
+}
+
+#[test]
+fn a_file_holds_one_noun() {
+    let findings: Vec<_> = sources()
+        .into_iter()
+        .filter(|source| source.lines.len() > FILE_LINES_MAX)
+        .map(|source| format!("{}: {} lines", source.name, source.lines.len()))
+        .collect();
+    must_be_empty(
+        &findings,
+        "split the file; 500 lines before its tests are plenty:",
+    );
+}
+
+/// Name and length of each function: from its `fn` to the brace in the same column.
+fn functions(lines: &[String]) -> Vec<(String, usize)> {
+    let mut functions = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let Some((before, after)) = code.split_once("fn ") else {
+            continue;
+        };
+        let words = ["pub", "pub(crate)", "pub(super)", "const", "unsafe"];
+        if is_comment(line) || !before.split_whitespace().all(|word| words.contains(&word)) {
+            continue;
+        }
+        let name: String = after
+            .chars()
+            .take_while(|letter| letter.is_alphanumeric() || *letter == '_')
+            .collect();
+        let end = lines[start..].iter().position(|line| {
+            line.strip_prefix(indent)
+                .is_some_and(|rest| rest == "}" || (rest.ends_with(';') && !rest.starts_with(' ')))
+        });
+        functions.push((name, end.map_or(1, |lines| lines + 1)));
+    }
+    functions
+}
+
+#[test]
+fn a_function_fits_a_screen() {
+    let mut seen = 0;
+    let mut findings = Vec::new();
+    for source in sources() {
+        for (name, lines) in functions(&source.lines) {
+            seen += 1;
+            if lines > FUNCTION_LINES_MAX {
+                findings.push(format!("{}: {name}: {lines} lines", source.name));
+            }
+        }
+    }
+    assert!(seen > 1000, "tidy sees only {seen} functions");
+    must_be_empty(&findings, "split the function; 70 lines are plenty:");
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let words = ["todo!(", "unimplemented!(", "dbg!(", "FIXME"];
+    must_be_empty(&found(&words, &[]), "finish it or open an issue:");
+}
+
+#[test]
+fn unsafe_code_has_one_crate() {
+    let words = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"];
+    must_be_empty(&found(&words, &["sys/"]), "move it to crates/sys:");
+}
+
+#[test]
+fn unwrap_is_for_tests() {
+    must_be_empty(
+        &found(&[".unwrap()"], &[]),
+        "return the error, or `expect` with why it cannot happen:",
+    );
+}
+
+#[test]
+fn the_terminal_and_the_environment_belong_to_the_command_line() {
+    let words = [
+        "std::env",
+        "env::var",
+        "process::exit",
+        "println!(",
+        "print!(",
+    ];
+    must_be_empty(
+        &found(&words, &TERMINAL),
+        "pass it in, or report it through the monitor:",
+    );
+}
+
+#[test]
+fn threads_start_in_few_places() {
+    let words = [
+        "thread::spawn",
+        "thread::scope",
+        "thread::Builder",
+        "scope.spawn",
+    ];
+    must_be_empty(
+        &found(&words, &THREADS),
+        "let a module that has threads call this one:",
+    );
+}
+
+#[test]
+fn the_time_is_told_by_the_clock() {
+    let words = ["SystemTime::now", "Timestamp::now", "Zoned::now"];
+    must_be_empty(
+        &found(&words, &CLOCK),
+        "take a time, or ask engine's clock:",
+    );
+}
+
+#[test]
+fn modules_are_named_after_what_they_hold() {
+    let hubs = [
+        "util", "utils", "misc", "common", "manager", "helper", "helpers",
+    ];
+    let findings: Vec<_> = sources()
+        .into_iter()
+        .map(|source| source.name)
+        .filter(|name| {
+            name.trim_end_matches(".rs")
+                .split('/')
+                .any(|part| hubs.contains(&part))
+        })
+        .collect();
+    must_be_empty(&findings, "name the module after its noun:");
+}
+
+#[test]
+fn no_file_names_a_place_on_somebodys_machine() {
+    let places = [concat!("/wo", "rk/"), concat!("/ro", "ot/.")];
+    let mut files = Vec::new();
+    files_below(&repository(), &mut files);
+    let findings: Vec<_> = files
+        .into_iter()
+        .filter(|path| {
+            let bytes = std::fs::read(path).unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            places.iter().any(|place| text.contains(place))
+        })
+        .map(|path| path.display().to_string())
+        .collect();
+    must_be_empty(
+        &findings,
+        "the repository is read elsewhere; say it without the place:",
+    );
+}
+
+#[test]
+fn the_architecture_tells_of_every_crate() {
+    let text = std::fs::read_to_string(repository().join("docs/ARCHITECTURE.md")).unwrap();
+    let mut findings = Vec::new();
+    for entry in std::fs::read_dir(repository().join("crates")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let spellings = [
+            format!("crates/{name}"),
+            format!("bale-{name}"),
+            format!("`{name}`"),
+        ];
+        if !spellings.iter().any(|spelling| text.contains(spelling)) {
+            findings.push(name);
+        }
+    }
+    must_be_empty(
+        &findings,
+        "say in docs/ARCHITECTURE.md what this crate is for:",
+    );
+}
+
+#[test]
+fn tidy_measures_functions_right() {
+    let lines: Vec<_> = "fn a() {\n    b();\n}\n\nimpl X {\n    pub fn c(\n        d: u8,\n    ) {\n        e();\n    }\n}"
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(
+        functions(&lines),
+        [("a".to_owned(), 3), ("c".to_owned(), 5)]
+    );
+}

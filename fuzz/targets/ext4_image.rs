@@ -1,0 +1,10 @@
+//! ext4: a whole image.
+
+#![no_main]
+
+use bale_fsimage::ext4::fuzz_entry;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    fuzz_entry::image(data);
+});

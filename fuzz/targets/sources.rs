@@ -1,0 +1,18 @@
+//! Lists of sources, marks of directories and addresses of snapshots, as users write them.
+
+#![no_main]
+
+use bale_engine::filter::Mark;
+use bale_engine::scan::parse_list;
+use bale_engine::snapshots::Address;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    for zeros in [false, true] {
+        let sources = parse_list(data, zeros);
+        assert!(sources.iter().all(|path| !path.as_os_str().is_empty()));
+    }
+    let _ = Mark::parse(data);
+    let address = Address::parse(data);
+    assert!(!address.path.starts_with(b"/") && !address.path.ends_with(b"/"));
+});

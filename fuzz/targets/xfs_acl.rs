@@ -1,0 +1,10 @@
+//! XFS: an access control list.
+
+#![no_main]
+
+use bale_fsimage::xfs::fuzz;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    fuzz::acl(data);
+});

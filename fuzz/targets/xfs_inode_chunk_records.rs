@@ -1,0 +1,10 @@
+//! XFS: records of an inode btree.
+
+#![no_main]
+
+use bale_fsimage::xfs::fuzz;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    fuzz::inode_chunk_records(data);
+});
