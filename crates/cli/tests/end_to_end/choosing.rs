@@ -1,1 +1,144 @@
-//! (to come)
+//! What a backup takes and leaves.
+
+use crate::bench::{Bench, Ran, is_root, skipped};
+use std::io::Write;
+use std::process::Stdio;
+
+/// Paths below the source in the latest snapshot.
+fn stored(bench: &Bench) -> Vec<String> {
+    let prefix = format!("{}/", bench.source.display());
+    let entries = bench.ok(&["ls", "-R", "latest", "--json"]).of_type("entry");
+    let paths = entries.iter().filter_map(|entry| {
+        entry["path"]
+            .as_str()?
+            .strip_prefix(&prefix)
+            .map(str::to_owned)
+    });
+    let mut paths: Vec<_> = paths.collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn every_kind_of_exclude_leaves_out_what_it_names() {
+    let bench = Bench::new();
+    bench.sh(
+        "cd source; mkdir -p keep cache marked objects; touch keep/a.o keep/B.TMP keep/c keep/from-file; echo big-enough-to-be-left > keep/large
+        printf 'Signature: 8a477f597d28d172789f06886806bc55' > cache/CACHEDIR.TAG; touch cache/x marked/.nobackup marked/y objects/z",
+    );
+    bench.write("patterns", "# comment\nfrom-file\n\n");
+    let objects = bench.source.join("objects");
+    bench.ok(&[
+        "backup",
+        "source",
+        "--exclude",
+        "*.o",
+        "--iexclude",
+        "*.tmp",
+        "--exclude-file",
+        "patterns",
+        "--exclude-caches",
+        "--exclude-if-present",
+        ".nobackup",
+        "--exclude-larger-than",
+        "20",
+        "--exclude",
+        objects.to_str().unwrap(),
+    ]);
+    let paths = stored(&bench);
+    for gone in [
+        "keep/a.o",
+        "keep/B.TMP",
+        "keep/from-file",
+        "keep/large",
+        "cache/x",
+        "marked/y",
+        "objects/z",
+        "objects",
+    ] {
+        assert!(!paths.contains(&gone.to_owned()), "{gone}: {paths:?}");
+    }
+    for here in ["keep/c", "cache", "marked"] {
+        assert!(paths.contains(&here.to_owned()), "{here}: {paths:?}");
+    }
+}
+
+#[test]
+fn lists_of_paths_come_from_files_and_standard_input() {
+    let bench = Bench::new();
+    bench.sh("cd source; touch one two $'odd\\nname'");
+    let base = bench.source.display();
+    for (option, list, count) in [
+        ("--files-from", format!("{base}/one\n{base}/two\n"), 2),
+        (
+            "--files-from0",
+            format!("{base}/odd\nname\0{base}/two\0"),
+            2,
+        ),
+    ] {
+        let mut child = bench
+            .command()
+            .args(["backup", option, "-", "--json"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(list.as_bytes())
+            .unwrap();
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!(ran.summary()["files"], count, "{ran}");
+    }
+    bench.write("list", format!("{base}/one\n"));
+    let ran = bench.ok(&["backup", "--files-from", "list", "--json"]);
+    assert_eq!(ran.summary()["files"], 1);
+}
+
+#[test]
+fn other_file_systems_are_crossed_only_as_asked() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    // In a mount namespace of its own, so that nothing stays mounted.
+    bench.sh(&format!(
+        "mkdir source/mounted; unshare -m bash -euc '
+        mount -t tmpfs tmpfs source/mounted; echo inside > source/mounted/inside
+        {0} backup source -x -q; {0} backup source -q'",
+        crate::bench::binary().display()
+    ));
+    let found = bench.ok(&["find", "inside", "--json"]).of_type("entry");
+    assert_eq!(found.len(), 1, "only the second crosses");
+}
+
+#[test]
+fn a_dry_run_and_an_unchanged_tree_make_no_snapshot() {
+    let bench = Bench::new();
+    bench.write("source/f", "1");
+    let dry = bench
+        .ok(&["backup", "source", "--dry-run", "--json"])
+        .summary();
+    assert!(dry["snapshot"].is_null(), "{dry}");
+    assert!(
+        bench
+            .ok(&["snapshots", "--json"])
+            .of_type("snapshot")
+            .is_empty()
+    );
+    bench.backup();
+    let same = bench
+        .ok(&["backup", "source", "--skip-if-unchanged", "--json"])
+        .summary();
+    assert!(same["snapshot"].is_null(), "{same}");
+    bench.write("source/f", "two");
+    let changed = bench.backup();
+    assert_eq!(changed["files_changed"], 1);
+    let forced = bench
+        .ok(&["backup", "source", "--force", "--json"])
+        .summary();
+    assert_eq!(forced["bytes_read"], 3, "{forced}");
+}

@@ -1,1 +1,92 @@
-//! (to come)
+//! Rules, reasons, and space that comes back.
+
+use crate::bench::Bench;
+
+fn stored_bytes(bench: &Bench) -> u64 {
+    let stats = bench.ok(&["stats", "--json"]).summary();
+    stats["bytes_stored"].as_u64().unwrap()
+}
+
+#[test]
+fn forgetting_with_prune_gives_space_back() {
+    let bench = Bench::new();
+    bench.sh("head -c 4000000 /dev/urandom > source/gone; echo stays > source/stays");
+    bench.backup();
+    bench.sh("rm source/gone; echo more > source/more");
+    bench.backup();
+    let before = stored_bytes(&bench);
+
+    let dry = bench.ok(&["forget", "--keep-last", "1", "--dry-run", "--json"]);
+    let decisions = dry.of_type("decision");
+    assert_eq!(decisions.len(), 2);
+    let kept: Vec<_> = decisions
+        .iter()
+        .filter(|decision| decision["keep"] == true)
+        .collect();
+    assert_eq!(kept.len(), 1);
+    assert!(!kept[0]["reasons"].as_array().unwrap().is_empty(), "{dry}");
+    assert_eq!(
+        bench.ok(&["snapshots", "--json"]).of_type("snapshot").len(),
+        2
+    );
+
+    bench.ok(&["forget", "--keep-last", "1", "--prune", "--grace", "0"]);
+    assert_eq!(
+        bench.ok(&["snapshots", "--json"]).of_type("snapshot").len(),
+        1
+    );
+    let after = stored_bytes(&bench);
+    assert!(after + 3_900_000 < before, "{before} to {after}");
+    bench.ok(&["check", "--read-data"]);
+    bench.ok(&["restore", &bench.address(""), "--target", "out"]);
+    crate::tree::assert_same(&bench.source, &bench.path("out"));
+}
+
+#[test]
+fn prune_waits_for_the_grace_period_and_a_dry_run_changes_nothing() {
+    let bench = Bench::new();
+    bench.sh("head -c 2000000 /dev/urandom > source/gone");
+    bench.backup();
+    bench.sh("rm source/gone; echo new > source/new");
+    bench.backup();
+    bench.ok(&["forget", "latest~1"]);
+    let before = stored_bytes(&bench);
+    let plan = bench
+        .ok(&["prune", "--dry-run", "--json", "--grace", "0"])
+        .of_type("plan");
+    assert_eq!(plan[0]["dry_run"], true);
+    assert_eq!(stored_bytes(&bench), before);
+    bench.ok(&["prune"]);
+    assert!(stored_bytes(&bench) >= before, "condemned, not deleted");
+    bench.ok(&["prune", "--grace", "0"]);
+    assert!(stored_bytes(&bench) < before);
+    bench.ok(&["check", "--read-data"]);
+}
+
+#[test]
+fn tags_keep_and_rules_that_would_remove_everything_are_refused() {
+    let bench = Bench::new();
+    bench.write("source/f", "1");
+    bench.ok(&["backup", "source", "--tag", "release,big"]);
+    bench.backup();
+    bench.backup();
+    let refused = bench.run(&["forget", "--keep-tag", "typo"]);
+    assert_eq!(refused.code, 1, "{refused}");
+    let plan = bench.ok(&[
+        "forget",
+        "--keep-tag",
+        "release",
+        "--keep-daily",
+        "1",
+        "--json",
+    ]);
+    assert_eq!(plan.summary()["removed"], 1, "{plan}");
+    assert_eq!(
+        bench
+            .ok(&["snapshots", "--json", "--tag", "release"])
+            .of_type("snapshot")
+            .len(),
+        1
+    );
+    assert_eq!(bench.run(&["forget", "--keep-last", "many"]).code, 2);
+}

@@ -1,1 +1,113 @@
-//! (to come)
+//! Listing, searching, comparing, counting; completions and manual pages.
+
+use crate::bench::Bench;
+
+fn two_backups() -> Bench {
+    let bench = Bench::new();
+    bench.sh(
+        "cd source; mkdir d; echo one > d/one; echo two > d/two; echo same > same; chmod 644 same",
+    );
+    bench.backup();
+    bench.sh(
+        "cd source; echo 'one, longer' > d/one; rm d/two; echo three > d/three; chmod 600 same",
+    );
+    bench.backup();
+    bench
+}
+
+#[test]
+fn ls_and_find_tell_what_scripting_documents() {
+    let bench = two_backups();
+    let entries = bench
+        .ok(&["ls", &bench.address(""), "--json", "-R"])
+        .of_type("entry");
+    let one = entries
+        .iter()
+        .find(|entry| entry["path"].as_str().unwrap().ends_with("/d/one"));
+    let one = one.unwrap();
+    for field in [
+        "path", "kind", "mode", "uid", "gid", "size", "mtime", "ctime", "inode", "nlink",
+    ] {
+        assert!(one.get(field).is_some(), "{field} is promised: {one}");
+    }
+    assert_eq!(one["size"], 12);
+    let found = bench.ok(&["find", "three", "--json"]).of_type("entry");
+    assert_eq!(found.len(), 1);
+    assert!(found[0]["snapshot"].is_string());
+    assert_eq!(
+        bench
+            .ok(&["find", "ONE", "--iname", "--json"])
+            .of_type("entry")
+            .len(),
+        2
+    );
+    assert_eq!(bench.run(&["find", "nothing"]).code, 1);
+    let long = bench.ok(&["ls", "-l", &bench.address("/d")]);
+    assert!(long.text().contains("-rw-r--r--"), "{long}");
+}
+
+#[test]
+fn diff_tells_added_removed_changed_and_metadata() {
+    let bench = two_backups();
+    let ran = bench.ok(&["diff", "latest~1", "latest", "--metadata", "--json"]);
+    let told = |sign: &str, name: &str| {
+        ran.of_type("change").iter().any(|change| {
+            change["change"] == sign && change["path"].as_str().unwrap().ends_with(name)
+        })
+    };
+    assert!(
+        told("+", "/d/three") && told("-", "/d/two") && told("M", "/d/one") && told("U", "/same"),
+        "{ran}"
+    );
+    let summary = ran.summary();
+    assert_eq!(
+        (&summary["added"], &summary["removed"], &summary["changed"]),
+        (&1.into(), &1.into(), &1.into())
+    );
+}
+
+#[test]
+fn stats_count_the_repository_and_a_snapshot() {
+    let bench = two_backups();
+    let whole = bench.ok(&["stats", "--json"]).summary();
+    assert_eq!(whole["snapshots"], 2);
+    let one = bench.ok(&["stats", &bench.address(""), "--json"]).summary();
+    assert_eq!(one["files"], 3, "{one}");
+    assert_eq!(
+        one["snapshot"].as_str().map(str::len),
+        Some(64),
+        "ids have 64 digits: {one}"
+    );
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = bench.ok(&["completions", shell]);
+        assert!(script.text().contains("--exclude-caches"), "{shell}");
+    }
+    bench.ok(&["man", "pages"]);
+    for page in ["bale.1", "bale-backup.1", "bale-key-add.1"] {
+        let text = std::fs::read_to_string(bench.path("pages").join(page));
+        assert!(text.is_ok_and(|text| text.contains(".TH")), "{page}");
+    }
+}
+
+#[test]
+fn duckdb_opens_an_exported_catalog() {
+    let bench = two_backups();
+    let ran = bench.ok(&["catalog", "export", "latest", "exported", "--json"]);
+    assert!(ran.summary()["rows"].as_u64().unwrap() >= 4);
+    let python = |code: &str| {
+        let mut command = bench.prepared(std::process::Command::new("python3"));
+        command.args(["-c", code]).output()
+    };
+    if !python("import duckdb").is_ok_and(|output| output.status.success()) {
+        return crate::bench::skipped("python3 with duckdb");
+    }
+    let count = python(
+        "import duckdb; print(duckdb.sql(\"select count(*) from 'exported/*.parquet' where size = 12\").fetchone()[0])",
+    );
+    assert_eq!(String::from_utf8_lossy(&count.unwrap().stdout).trim(), "1");
+}

@@ -1,1 +1,167 @@
-//! (to come)
+//! Bringing back all, parts, again, after a kill; and dumping.
+
+use crate::bench::Bench;
+use crate::tree::assert_same;
+use std::time::Duration;
+
+fn filled() -> Bench {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir -p a/b c; echo one > a/one; echo two > a/b/two.txt; echo three > c/three; ln a/one c/one-again; ln -s one a/link");
+    bench.backup();
+    bench
+}
+
+#[test]
+fn parts_of_older_snapshots_come_back() {
+    let bench = filled();
+    bench.write("source/a/one", "changed");
+    bench.backup();
+    bench.ok(&[
+        "restore",
+        &bench.address_in("latest~1", "/a"),
+        "--target",
+        "older",
+    ]);
+    assert_eq!(std::fs::read(bench.path("older/one")).unwrap(), b"one\n");
+    bench.ok(&["restore", &bench.address("/a/one"), "--target", "file"]);
+    let found = bench.path("file");
+    let found = if found.is_dir() {
+        found.join("one")
+    } else {
+        found
+    };
+    assert_eq!(std::fs::read(found).unwrap(), b"changed");
+
+    bench.ok(&[
+        "restore",
+        &bench.address(""),
+        "--target",
+        "included",
+        "--include",
+        "*.txt",
+    ]);
+    assert!(bench.path("included/a/b/two.txt").exists());
+    assert!(!bench.path("included/c/three").exists());
+    bench.ok(&[
+        "restore",
+        &bench.address(""),
+        "--target",
+        "excluded",
+        "--exclude",
+        "b",
+    ]);
+    assert!(!bench.path("excluded/a/b").exists());
+    assert!(bench.path("excluded/c/three").exists());
+    assert_ne!(
+        bench
+            .run(&["restore", &bench.address("/missing"), "--target", "no"])
+            .code,
+        0
+    );
+}
+
+#[test]
+fn what_exists_is_overwritten_as_asked() {
+    let bench = filled();
+    let address = bench.address("");
+    let dry = bench.ok(&[
+        "restore",
+        &address,
+        "--target",
+        "out",
+        "--dry-run",
+        "--json",
+    ]);
+    assert_eq!(dry.summary()["dry_run"], true);
+    assert!(!bench.path("out").exists(), "a dry run makes nothing");
+    bench.ok(&["restore", &address, "--target", "out"]);
+
+    let again = bench
+        .ok(&["restore", &address, "--target", "out", "--json"])
+        .summary();
+    assert_eq!(again["files_written"], 0, "{again}");
+    bench.sh("cd out; echo other, longer > a/one; echo extra > extra; mkdir more; echo x > more/x");
+    bench.ok(&[
+        "restore",
+        &address,
+        "--target",
+        "out",
+        "--overwrite",
+        "never",
+    ]);
+    assert_eq!(
+        std::fs::read(bench.path("out/a/one")).unwrap(),
+        b"other, longer\n"
+    );
+    let dry = bench.ok(&[
+        "restore",
+        &address,
+        "--target",
+        "out",
+        "--delete",
+        "--dry-run",
+    ]);
+    assert!(bench.path("out/extra").exists(), "{dry}");
+    bench.ok(&[
+        "restore",
+        &address,
+        "--target",
+        "out",
+        "--delete",
+        "--overwrite",
+        "if-changed",
+        "--verify",
+    ]);
+    assert_same(&bench.source, &bench.path("out"));
+
+    // Same size and time, other content: only `always` sees it.
+    bench.sh("cd out; touch -r c/three stamp; printf 'THREE\n' > c/three; touch -r stamp c/three; rm stamp");
+    bench.ok(&[
+        "restore",
+        &address,
+        "--target",
+        "out",
+        "--overwrite",
+        "always",
+    ]);
+    assert_same(&bench.source, &bench.path("out"));
+}
+
+#[test]
+fn a_killed_restore_goes_on() {
+    let bench = Bench::new();
+    bench.sh("cd source; for d in $(seq 30); do mkdir d$d; for f in $(seq 100); do echo $d $f > d$d/$f; done; head -c 400000 /dev/urandom > d$d/big; done");
+    bench.backup();
+    for wait_ms in [60, 150, 400] {
+        let mut child = bench
+            .command()
+            .args(["restore", &bench.address(""), "--target", "out", "-q"])
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        // Dropping the child would leave it running.
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    bench.ok(&[
+        "restore",
+        &bench.address(""),
+        "--target",
+        "out",
+        "--delete",
+        "--verify",
+    ]);
+    assert_same(&bench.source, &bench.path("out"));
+}
+
+#[test]
+fn dump_prints_a_file_and_tars_a_directory() {
+    let bench = filled();
+    let file = bench.ok(&["dump", &bench.address("/a/b/two.txt")]);
+    assert_eq!(file.out, b"two\n");
+    let tar = bench.ok(&["dump", &bench.address("")]);
+    std::fs::write(bench.path("tar"), &tar.out).unwrap();
+    bench
+        .sh("tar tf tar > list; grep -q a/b/two.txt list; mkdir untarred; tar xpf tar -C untarred");
+    assert_same(&bench.source, &bench.path("untarred"));
+}
