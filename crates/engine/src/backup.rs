@@ -54,6 +54,10 @@ pub fn backup(
     let run = Run::begin(repository, sources, options)?;
     let parent = Parent::find(repository, &run, options, monitor)?;
     let tally = Tally::new(monitor, &parent, expect::totals(&parent, sources));
+    for problem in &options.not_found {
+        let path = problem.path.strip_prefix(b"/").unwrap_or(&problem.path);
+        tally.tell_problem(path, problem.action, problem.text.clone());
+    }
     let store = Arc::new(ChunkWriter::start(
         repository.clone(),
         parent.thin.clone(),

@@ -11,6 +11,7 @@ use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_fi
 use bale_engine::scan::{ScanOptions, Sources, parse_list};
 use serde_json::{Value, json};
 use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -23,11 +24,11 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let repository = place::open_or_make_own(global)?;
     let console = Console::new(global);
     let (sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
-    let not_found: u64 = missing.len() as u64;
-    for problem in &missing {
-        bale_engine::monitor::Monitor::problem(&console, &missing_problem(problem));
-    }
+    let not_found: Vec<_> = missing.iter().map(missing_problem).collect();
     if sources.paths().is_empty() {
+        for problem in &not_found {
+            bale_engine::monitor::Monitor::problem(&console, problem);
+        }
         return Err(anyhow::anyhow!("none of the paths can be backed up"));
     }
     let scan = ScanOptions {
@@ -56,12 +57,13 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         force: options.force,
         skip_if_unchanged: options.skip_if_unchanged,
         dry_run: options.dry_run,
+        not_found,
         ..BackupOptions::default()
     };
     let outcome = engine::backup(&repository, &sources, scan, &engine_options, &console);
     console.finish();
     let outcome = outcome?;
-    let problems = outcome.snapshot.counts.problems + not_found;
+    let problems = outcome.snapshot.counts.problems;
     summary(
         global,
         options,
@@ -224,8 +226,10 @@ fn excludes_as_given(options: &Backup) -> Vec<String> {
 }
 
 fn missing_problem(problem: &bale_engine::scan::Problem) -> bale_engine::monitor::Problem {
+    let given = Path::new(std::ffi::OsStr::from_bytes(&problem.path));
+    let path = std::path::absolute(given).unwrap_or_else(|_| given.to_owned());
     bale_engine::monitor::Problem {
-        path: problem.path.clone(),
+        path: path.into_os_string().into_vec(),
         action: problem.action,
         text: problem.error.to_string(),
     }

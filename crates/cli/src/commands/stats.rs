@@ -28,7 +28,7 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
                     add(&mut totals, &entry?);
                 }
             }
-            print(global, &id.short(), &totals);
+            print(global, &id.to_string(), &totals);
         }
     }
     Ok(exit::COMPLETE)

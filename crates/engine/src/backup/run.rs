@@ -1,6 +1,7 @@
 //! One run of a backup: its identity, what was asked for, and what came of it.
 
 use crate::error::{Error, Result};
+use crate::monitor::Problem;
 use crate::repository::Repository;
 use crate::scan::Sources;
 use bale_format::id::hex;
@@ -30,6 +31,8 @@ pub struct BackupOptions {
     pub skip_if_unchanged: bool,
     /// Store nothing.
     pub dry_run: bool,
+    /// What was asked for and is not there: told, counted and recorded like trouble met on the way.
+    pub not_found: Vec<Problem>,
     /// Between two records of the unfinished run; for tests.
     pub checkpoint_every: Option<std::time::Duration>,
 }
