@@ -73,18 +73,26 @@ pub fn backup(
 
     let (compared, written) = std::thread::scope(|scope| {
         let comparing = scope.spawn(|| comparer.compare(scanner, items));
-        let written = rows.write_all(queue, |rows| checkpoints.when_due(rows));
+        let written = rows.write_all(queue, |rows| match options.dry_run {
+            true => Ok(()),
+            false => checkpoints.when_due(rows),
+        });
         reader.stop();
         let compared = comparing
             .join()
             .map_err(|_| Error::Other("comparing ended by a defect".to_owned()));
         (compared.and_then(|compared| compared), written)
     });
-    written?;
-    if let Err(Error::Interrupted) = &compared {
+    // The writer is the one to notice while it is in a large file; then the comparer only finds nobody listening.
+    let interrupted = [compared.as_ref().err(), written.as_ref().err()]
+        .into_iter()
+        .flatten()
+        .any(|error| matches!(error, Error::Interrupted));
+    if interrupted && !options.dry_run {
         // What is finished is kept, so that the next run need not begin anew.
         checkpoints.write(&mut rows)?;
     }
+    written?;
     let scanned = compared?;
     let changes = rows.changes();
     let layers = rows.finish()?;
