@@ -73,7 +73,10 @@ pub fn backup(
 
     let (compared, written) = std::thread::scope(|scope| {
         let comparing = scope.spawn(|| comparer.compare(scanner, items));
-        let written = rows.write_all(queue, |rows| checkpoints.when_due(rows));
+        let written = rows.write_all(queue, |rows| match options.dry_run {
+            true => Ok(()),
+            false => checkpoints.when_due(rows),
+        });
         reader.stop();
         let compared = comparing
             .join()
