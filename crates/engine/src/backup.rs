@@ -68,7 +68,7 @@ pub fn backup(
     let (items, queue) = bounded(ITEMS_QUEUED_MAX);
     let comparer = Comparer::new(&parent, &store, &reader, &tally);
     let catalog = CatalogWriter::new(parent.catalog.clone(), Segments(store.clone()));
-    let mut rows = RowWriter::new(&store, catalog, &reader, &tally);
+    let mut rows = RowWriter::new(&store, catalog, &reader, &tally, run.sources());
     let mut checkpoints = Checkpoints::new(&run, &store, &tally, options.checkpoint_every);
 
     let (compared, written) = std::thread::scope(|scope| {
@@ -85,7 +85,7 @@ pub fn backup(
     });
     if matches!(written, Err(Error::Interrupted)) || matches!(compared, Err(Error::Interrupted)) {
         // What is finished is kept, so that the next run need not begin anew.
-        checkpoints.write(&mut rows)?;
+        checkpoints.write_last(&mut rows)?;
         return Err(Error::Interrupted);
     }
     written?;

@@ -107,7 +107,7 @@ fn duckdb_opens_an_exported_catalog() {
         return crate::bench::skipped("python3 with duckdb");
     }
     let count = python(
-        "import duckdb; print(duckdb.sql(\"select count(*) from 'exported/*.parquet' where size = 12\").fetchone()[0])",
+        "import duckdb; print(duckdb.sql(\"select count(*) from 'exported/*.parquet' where size = 12\").fetchall()[0][0])",
     );
     assert_eq!(String::from_utf8_lossy(&count.unwrap().stdout).trim(), "1");
 }

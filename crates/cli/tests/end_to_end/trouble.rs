@@ -162,6 +162,7 @@ fn an_interrupted_first_backup_is_listed_and_the_next_one_completes() {
 
     let next = bench.backup();
     assert_eq!(next["files"], 6060);
+    assert!(next["files_unmodified"].as_u64() > Some(0), "{next}");
     let listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
     assert_eq!(listed.len(), 1, "the finished one only");
     bench.ok(&["restore", &bench.address(""), "--target", "out"]);

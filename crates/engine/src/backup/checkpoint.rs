@@ -52,15 +52,19 @@ impl<'a> Checkpoints<'a> {
         if self.last_time.elapsed() < self.every && bytes - self.last_bytes < CHECKPOINT_BYTES {
             return Ok(());
         }
-        self.write(rows)
+        self.write(rows, false)
     }
 
-    /// Writes a record now, also as the last act of an interrupted run.
-    pub(super) fn write(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+    /// Writes a record as the last act of an interrupted run.
+    pub(super) fn write_last(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+        self.write(rows, true)
+    }
+
+    fn write(&mut self, rows: &mut RowWriter<'_>, is_last: bool) -> Result<()> {
         if self.store.is_dry_run() {
             return Ok(());
         }
-        let Some(partial) = rows.checkpoint()? else {
+        let Some(partial) = rows.checkpoint(is_last)? else {
             return Ok(());
         };
         self.store.flush()?;

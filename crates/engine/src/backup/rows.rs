@@ -52,6 +52,8 @@ pub(super) struct RowWriter<'a> {
     links: LinkTable,
     waiting: VecDeque<Row>,
     last_key: Option<Key>,
+    /// Paths of the sources, without leading slash.
+    sources: Vec<Vec<u8>>,
     changes: u64,
 }
 
@@ -61,6 +63,7 @@ impl<'a> RowWriter<'a> {
         catalog: CatalogWriter<Segments>,
         reader: &'a SmallReader,
         tally: &'a Tally<'a>,
+        sources: Vec<Vec<u8>>,
     ) -> RowWriter<'a> {
         RowWriter {
             store,
@@ -74,6 +77,7 @@ impl<'a> RowWriter<'a> {
             links: LinkTable::new(),
             waiting: VecDeque::new(),
             last_key: None,
+            sources,
             changes: 0,
         }
     }
@@ -101,8 +105,11 @@ impl<'a> RowWriter<'a> {
     }
 
     /// Closes all bundles, so that no row waits, and tells what a run that stops now could go on from.
-    pub(super) fn checkpoint(&mut self) -> Result<Option<Partial>> {
+    pub(super) fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
         self.close_bundles()?;
+        if is_last {
+            self.catalog.close_segments()?;
+        }
         Ok(self
             .last_key
             .as_ref()
@@ -311,12 +318,19 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
+    /// The directories that lead to a source are in the catalog, too; their changes are nobody's concern.
+    fn is_in_source(&self, path: &[u8]) -> bool {
+        self.sources
+            .iter()
+            .any(|source| bale_format::entry::is_below(path, source))
+    }
+
     fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
         let is_same = old.is_some_and(|old| *old == entry);
         self.tally.stored(&entry, old, is_same);
         if !is_same {
             self.catalog.put(&entry)?;
-            self.changes += 1;
+            self.changes += u64::from(self.is_in_source(&entry.path()));
         }
         self.last_key = Some(entry.key());
         Ok(())

@@ -55,6 +55,12 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Paths of the sources, without leading slash.
+    pub(super) fn sources(&self) -> Vec<Vec<u8>> {
+        let clean = |path: &PathText| crate::snapshots::clean_path(&path.0);
+        self.draft.paths.iter().map(clean).collect()
+    }
+
     pub(super) fn begin(
         repository: &Arc<Repository>,
         sources: &Sources,

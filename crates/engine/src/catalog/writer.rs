@@ -147,6 +147,15 @@ impl<S: SegmentSink> CatalogWriter<S> {
         })
     }
 
+    /// Ends the unfinished segments here, so that a last checkpoint loses none of their rows. For a run that stops: the
+    /// segments are shorter than the rule would have them.
+    pub fn close_segments(&mut self) -> Result<()> {
+        self.guarded(|writer| {
+            writer.base.close(&mut writer.sink)?;
+            writer.overlay.close(&mut writer.sink)
+        })
+    }
+
     /// What a run that stops now could go on from, given that all changes up to `through` have been made.
     pub fn checkpoint(&self, through: &Key) -> Partial {
         // Rows of the parent after the last change may still wait to be folded or merged.
