@@ -5,7 +5,7 @@ use crate::args::{Dump, Global};
 use crate::progress::Console;
 use crate::{exit, place};
 use anyhow::Result;
-use bale_engine::restore::snapshot;
+use bale_engine::dump::snapshot::dump_snapshot;
 use std::io::BufWriter;
 
 /// Bytes collected before they are written to standard output.
@@ -18,7 +18,7 @@ pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     let console = Console::for_data_on_stdout(global);
     let mut out = BufWriter::with_capacity(OUTPUT_BYTES, std::io::stdout().lock());
     let scratch = place::scratch(&repository)?;
-    let report = snapshot::dump(
+    let report = dump_snapshot(
         &repository,
         &chosen.named,
         &chosen.path,

@@ -7,7 +7,6 @@ use super::{
     RestoreReport, Rows,
 };
 use crate::catalog::CatalogReader;
-use crate::dump::{DumpError, DumpReport};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, FilterOptions, Pattern, PatternError};
 use crate::index::ChunkIndex;
@@ -222,31 +221,6 @@ impl SnapshotRestore<'_> {
             other => Error::Other(other.to_string()),
         }
     }
-}
-
-/// Writes a file of a snapshot, or a directory as a tar archive, to `out`.
-pub fn dump(
-    repository: &Arc<Repository>,
-    snapshot: &Named,
-    path: &[u8],
-    scratch: &dyn Scratch,
-    out: &mut dyn io::Write,
-    monitor: &dyn Monitor,
-) -> Result<DumpReport> {
-    let reader = CatalogReader::open(repository.segment_source(), snapshot.1.layers.clone())?;
-    let (catalog, chunks) = (
-        SnapshotCatalog(reader),
-        RepositoryChunks::new(repository.clone())?,
-    );
-    let watch = Watch::new(monitor, Phase::Restore);
-    crate::dump::dump(&catalog, &chunks, scratch, path, out, &watch).map_err(|error| match error {
-        DumpError::Stopped => Error::Interrupted,
-        DumpError::NotFound => Error::NoPath {
-            path: format!("/{}", String::from_utf8_lossy(path)),
-            snapshot: snapshot.0.short(),
-        },
-        other => Error::Other(format!("dump /{}: {other}", String::from_utf8_lossy(path))),
-    })
 }
 
 /// Passes on what a restore tells, with totals.
