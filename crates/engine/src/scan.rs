@@ -12,6 +12,7 @@
 mod complete;
 mod directory;
 mod filesystems;
+pub mod freeze;
 mod list;
 mod names;
 mod pending;
