@@ -13,6 +13,7 @@ mod choose;
 mod complete;
 mod directory;
 mod filesystems;
+pub mod freeze;
 pub mod inode;
 mod list;
 mod names;
