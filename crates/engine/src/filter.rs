@@ -15,7 +15,7 @@ pub use patterns::{Pattern, PatternError, parse_exclude_file};
 use patterns::PatternSet;
 
 /// Decides what to leave out. Built once; used by all workers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Filter {
     patterns: PatternSet,
     marks: Vec<Mark>,

@@ -138,9 +138,15 @@ pub struct Image {
     volume: Box<dyn Volume>,
     device: Arc<Device>,
     state: State,
+    direct: bool,
 }
 
 impl Image {
+    /// For tests: content through the page cache, which may be stale.
+    pub(crate) fn reading(self, direct: bool) -> Image {
+        Image { direct, ..self }
+    }
+
     /// Opens the file system in a device or image file.
     pub fn open(path: &Path, state: State) -> Result<Image, ImageError> {
         let device = Arc::new(Device::open(path, state)?);
@@ -149,6 +155,7 @@ impl Image {
             volume,
             device,
             state,
+            direct: true,
         })
     }
 
@@ -253,7 +260,7 @@ impl Image {
         span: Span,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
     ) -> std::io::Result<std::ops::Range<usize>> {
-        match self.is_replayed() {
+        match self.is_replayed() || !self.direct {
             true => self.read_view(span, buffer),
             false => self.device.read_direct(span, buffer),
         }

@@ -18,6 +18,7 @@ pub mod handle;
 pub mod inode;
 mod list;
 pub mod live;
+mod mounted;
 mod names;
 mod pending;
 mod sources;
@@ -29,6 +30,7 @@ pub use choose::{Chosen, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
+pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
 pub use sources::{Sources, parse_list};
 pub use walk::Scanner;
 
@@ -82,6 +84,10 @@ const _: () = assert!(
 pub struct ScanOptions {
     /// How to look.
     pub mode: ScanMode,
+    /// The command that becomes the freezer; `None`: a mounted file system is not frozen.
+    pub freezer: Option<freeze::FreezerCommand>,
+    /// For tests.
+    pub protocol: Protocol,
     /// Stay on the mount that each source is on.
     pub one_file_system: bool,
     /// Paths to leave out.
@@ -108,6 +114,8 @@ impl Default for ScanOptions {
     fn default() -> ScanOptions {
         ScanOptions {
             mode: ScanMode::Walk,
+            freezer: None,
+            protocol: Protocol::default(),
             one_file_system: false,
             filter: Filter::default(),
             threads: None,

@@ -24,7 +24,7 @@ pub struct PatternError {
 }
 
 /// Patterns, compiled.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PatternSet {
     set: GlobSet,
     /// Of each glob: does it take back?

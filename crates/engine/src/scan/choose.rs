@@ -1,6 +1,8 @@
 //! Which way to look: by inodes from the device where that is allowed and right, or by walking.
 
 use super::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner, Way, planned_reads};
+use super::live::LiveTarget;
+use super::mounted::{self, Mounted};
 use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
@@ -21,15 +23,22 @@ pub struct Chosen {
     /// What the scan knows to be there, before a byte of content is read.
     pub expected: Option<Totals>,
     /// Notices when an image is written to while it is read.
-    guard: Option<Guard>,
+    pub(super) guard: Option<Guard>,
     /// Reads all small files in the order of the device: for those who need them all.
-    arranged: Option<Arranged>,
+    pub(super) arranged: Option<Arranged>,
+    /// Must be looked at again.
+    pub(super) mounted: Option<Mounted>,
 }
 
 impl Chosen {
     /// Takes the way to read all small files at once.
     pub fn arranged(&mut self) -> Option<Arranged> {
         self.arranged.take()
+    }
+
+    /// Takes the mounted file system that must be looked at again after everything was read.
+    pub fn mounted(&mut self) -> Option<Mounted> {
+        self.mounted.take()
     }
 
     /// Takes what must be looked at again after everything was read.
@@ -89,18 +98,67 @@ impl Stamp {
     }
 }
 
+/// Inodes in use below which walking is as quick.
+const INODES_WORTH_IT: u64 = 10_000;
+
 /// Chooses and begins.
 pub fn choose(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
     match options.mode {
         ScanMode::Walk => walk(sources, options),
-        ScanMode::Auto => walk(sources, options),
         ScanMode::Inode => match image_source(sources) {
             Some(path) => scan_image(sources, &path, options, monitor),
-            None => Err(Error::Other(
-                "--scan inode reads one image file, or one block device that is not mounted"
-                    .to_owned(),
-            )),
+            None => {
+                let refuse =
+                    |why: String| Error::Other(format!("--scan inode cannot be used: {why}"));
+                let target = mounted::target(sources, &options).map_err(refuse)?;
+                mounted::begin(sources, target, options, monitor)
+                    .map_err(|error| refuse(error.to_string()))
+            }
         },
+        ScanMode::Auto => by_itself(sources, options, monitor),
+    }
+}
+
+/// By inodes where that is allowed and right; says in a line which it is, where there was a choice.
+fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
+    let walking = |why: &str| monitor.note(&format!("walking: {why}"));
+    let target = match mounted::target(sources, &options) {
+        Ok(target) => target,
+        Err(why) => {
+            walking(&why);
+            return walk(sources, options);
+        }
+    };
+    if let Err(why) = is_worth_it(&target) {
+        walking(&why);
+        return walk(sources, options);
+    }
+    let again = ScanOptions {
+        filter: options.filter.clone(),
+        spill_directory: options.spill_directory.clone(),
+        freezer: options.freezer.clone(),
+        ..options
+    };
+    match mounted::begin(sources, target, options, monitor) {
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        Err(error) => {
+            walking(&error.to_string());
+            walk(sources, again)
+        }
+        begun => begun,
+    }
+}
+
+/// Reading all inode tables is right for all of a file system, and for most of it.
+fn is_worth_it(target: &LiveTarget) -> std::result::Result<(), String> {
+    if !target.path_inside.as_os_str().is_empty() {
+        return Err("only a part of the file system is asked for (--scan inode reads it by inodes all the same)".to_owned());
+    }
+    let stat = rustix::fs::fstatvfs(&target.directory).map_err(|errno| errno.to_string())?;
+    let inodes = stat.f_files.saturating_sub(stat.f_ffree);
+    match inodes < INODES_WORTH_IT {
+        true => Err(format!("there are only {inodes} inodes")),
+        false => Ok(()),
     }
 }
 
@@ -111,6 +169,7 @@ fn walk(sources: &Sources, options: ScanOptions) -> Result<Chosen> {
         expected: None,
         guard: None,
         arranged: None,
+        mounted: None,
     })
 }
 
@@ -146,7 +205,7 @@ fn scan_image(
         "inode scan of {}: {} with {} inodes, read from the device in {:.1} s",
         path.display(),
         image.kind(),
-        totals.files + totals.directories + totals.symlinks + totals.others,
+        totals.inodes(),
         began.elapsed().as_secs_f64()
     ));
     let frame = Frame {
@@ -163,14 +222,10 @@ fn scan_image(
     let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
     Ok(Chosen {
         items: Box::new(scanner),
-        expected: Some(Totals {
-            files: totals.file_names,
-            dirs: totals.directories,
-            bytes: totals.bytes_named,
-            ..Totals::default()
-        }),
+        expected: Some(totals.expected()),
         guard: Some(guard),
         arranged: Some(arranged),
+        mounted: None,
     })
 }
 

@@ -12,6 +12,7 @@
 //! What it cannot read or believe is a problem of the path that leads to it; a number of names that does not fit the
 //! number of links is one, too.
 
+mod changes;
 mod emit;
 mod gather;
 mod join;

@@ -5,6 +5,8 @@ use super::names::read_names;
 use super::tables::read_tables;
 use super::tree::Tree;
 use crate::image::Image;
+use bale_format::entry::Time;
+use bale_format::snapshot::Totals;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -55,6 +57,23 @@ pub(super) struct Faults {
     pub(super) general: Vec<String>,
     /// Further ones.
     pub(super) others: u64,
+}
+
+impl InodeTotals {
+    /// Inodes with names.
+    pub fn inodes(&self) -> u64 {
+        self.files + self.directories + self.symlinks + self.others
+    }
+
+    /// As a snapshot counts.
+    pub fn expected(&self) -> Totals {
+        Totals {
+            files: self.file_names,
+            dirs: self.directories,
+            bytes: self.bytes_named,
+            ..Totals::default()
+        }
+    }
 }
 
 impl Faults {
@@ -113,9 +132,10 @@ impl Gathered {
         &self.image
     }
 
-    /// Looks at the inode tables again and tells which inodes are not as they were when they were gathered, in order.
-    /// `None`: more than `changed_max`.
-    pub fn changed_inodes(&self, changed_max: usize) -> io::Result<Option<Vec<u64>>> {
-        super::tables::changed_inodes(&self.image, &self.inodes, changed_max)
+    /// Looks at the inode tables again and tells which inodes are not as they were when they were gathered, in order, and
+    /// which directories were changed after `t0`: their names may have been read in the middle of a change, and further
+    /// changes in the same tick of the clock show nowhere. `None`: more than `changed_max`.
+    pub fn changed_inodes(&self, t0: Time, changed_max: usize) -> io::Result<Option<Vec<u64>>> {
+        super::changes::changed_inodes(&self.image, &self.inodes, t0, changed_max)
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 /// Buffer for writing and reading the file of inodes.
 const FILE_BUFFER_BYTES: usize = 1 << 20;
 /// Before a packed inode: number (8), links (4), is it a directory (1), length (4).
-const HEAD_BYTES: usize = 17;
+pub(super) const HEAD_BYTES: usize = 17;
 /// Attempts at an inode that is damaged on a device in use: it may have been caught in the middle of a change.
 const READS_MAX: usize = 3;
 
@@ -86,9 +86,9 @@ impl StoredInode {
 
 /// What one piece became.
 #[derive(Default)]
-struct Parsed {
+pub(super) struct Parsed {
     /// Records of the inode file.
-    inodes: Vec<u8>,
+    pub(super) inodes: Vec<u8>,
     inodes_count: u64,
     pieces: Vec<NamesPiece>,
     /// Directory, inode, name.
@@ -128,12 +128,12 @@ impl TableSink for Parsed {
     }
 }
 
-fn buffer() -> AlignedBuffer {
+pub(super) fn buffer() -> AlignedBuffer {
     AlignedBuffer::new(TABLE_PIECE_BYTES + 2 * ALIGNMENT)
 }
 
 /// Reads a piece and takes it apart; again, if something in it looks damaged and somebody may be writing.
-fn read_piece(
+pub(super) fn read_piece(
     image: &Image,
     piece: Result<TablePiece, String>,
     buffer: &mut AlignedBuffer,
@@ -213,64 +213,4 @@ pub(super) fn read_tables(
         names,
         places,
     })
-}
-
-/// Reads the tables again; the numbers of inodes that are not what they were, in order. `None`: more than `changed_max`.
-pub(super) fn changed_inodes(
-    image: &Image,
-    before: &InodeFile,
-    changed_max: usize,
-) -> io::Result<Option<Vec<u64>>> {
-    let mut reader = before.read()?;
-    let mut old = StoredInode::empty();
-    let mut there = reader.next_into(&mut old)?;
-    let mut changed = Vec::new();
-    let (mut raw_old, mut raw_new) = (Vec::new(), Vec::new());
-    let over = || io::Error::from(io::ErrorKind::QuotaExceeded);
-    let compared = in_order(
-        image.tables(),
-        buffer,
-        |buffer, piece| read_piece(image, piece, buffer),
-        |parsed| -> io::Result<()> {
-            // What cannot be read any more is as good as changed: its inodes are missing from `inodes`.
-            let mut rest = &parsed.inodes[..];
-            while let Some((head, behind)) = rest.split_at_checked(HEAD_BYTES) {
-                let number = u64::from_le_bytes(head[..8].try_into().expect("8 of 17 bytes"));
-                let len = u32::from_le_bytes(head[13..17].try_into().expect("4 of 17 bytes"));
-                let (packed, behind) = behind.split_at(len as usize);
-                rest = behind;
-                while there && old.number < number {
-                    changed.push(old.number);
-                    there = reader.next_into(&mut old)?;
-                }
-                if !there || old.number != number {
-                    // New: its directory has changed, too.
-                    continue;
-                }
-                let same = packed == old.packed
-                    || {
-                        let old = crate::image::unpack_inode(&old.packed, &mut raw_old);
-                        let new = crate::image::unpack_inode(packed, &mut raw_new);
-                        matches!((old, new), (Some(old), Some(new)) if image.same_except_atime(number, old, new))
-                    };
-                if !same {
-                    changed.push(number);
-                }
-                there = reader.next_into(&mut old)?;
-            }
-            match changed.len() > changed_max {
-                true => Err(over()),
-                false => Ok(()),
-            }
-        },
-    );
-    match compared {
-        Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => return Ok(None),
-        result => result?,
-    }
-    while there {
-        changed.push(old.number);
-        there = reader.next_into(&mut old)?;
-    }
-    Ok((changed.len() <= changed_max).then_some(changed))
 }
