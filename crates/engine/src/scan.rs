@@ -71,6 +71,7 @@ const _: () = assert!(
 );
 
 /// What to leave out, and how to go about it.
+#[derive(Clone)]
 pub struct ScanOptions {
     /// Stay on the mount that each source is on.
     pub one_file_system: bool,
