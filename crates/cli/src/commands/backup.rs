@@ -21,7 +21,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let paths = paths(options)?;
     let filter =
         Filter::new(&filter_options(options)?).map_err(|error| Usage(error.to_string()))?;
-    let repository = place::open_or_make_own(global)?;
+    let repository = place::open_or_make_own(global, place::Use::unless_dry_run(options.dry_run))?;
     let console = Console::new(global);
     let (sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
     let not_found: Vec<_> = missing.iter().map(missing_problem).collect();
