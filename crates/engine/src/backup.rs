@@ -39,6 +39,7 @@ use crossbeam_channel::bounded;
 use parent::Parent;
 use rows::{RowWriter, Segments};
 use run::Run;
+use std::collections::HashSet;
 use std::sync::Arc;
 use tally::Tally;
 
@@ -52,8 +53,33 @@ pub fn backup(
 ) -> Result<Outcome> {
     repository.check_access(Access::Write)?;
     let run = Run::begin(repository, sources, options)?;
-    let parent = Parent::find(repository, &run, options, monitor)?;
-    let tally = Tally::new(monitor, &parent, expect::totals(&parent, sources));
+    let mut unreadable = HashSet::new();
+    loop {
+        let parent = Parent::find(repository, &run, options, &unreadable, monitor)?;
+        let done = compare_and_store(&run, &parent, sources, scan.clone(), options, monitor);
+        match done {
+            Err(Error::Catalog(error)) if parent.is_unreadable(&error, &mut unreadable) => {
+                // The damage is told, and costs time instead of the backup: another parent, or none.
+                monitor.note(&format!(
+                    "the catalog to compare with is damaged ({error}): beginning again without it (bale check tells what is lost)"
+                ));
+                repository.reload_index_as_far_as_possible()?;
+            }
+            done => return done,
+        }
+    }
+}
+
+fn compare_and_store(
+    run: &Run,
+    parent: &Parent,
+    sources: &Sources,
+    scan: ScanOptions,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+) -> Result<Outcome> {
+    let repository = &run.repository;
+    let tally = Tally::new(monitor, parent, expect::totals(parent, sources));
     for problem in &options.not_found {
         let path = problem.path.strip_prefix(b"/").unwrap_or(&problem.path);
         tally.tell_problem(path, problem.action, problem.text.clone());
@@ -66,10 +92,10 @@ pub fn backup(
     let scanner = Scanner::start(sources, scan).map_err(Error::local("scan", "/"))?;
     let reader = SmallReader::start(None);
     let (items, queue) = bounded(ITEMS_QUEUED_MAX);
-    let comparer = Comparer::new(&parent, &store, &reader, &tally);
+    let comparer = Comparer::new(parent, &store, &reader, &tally);
     let catalog = CatalogWriter::new(parent.catalog.clone(), Segments(store.clone()));
     let mut rows = RowWriter::new(&store, catalog, &reader, &tally, run.sources());
-    let mut checkpoints = Checkpoints::new(&run, &store, &tally, options.checkpoint_every);
+    let mut checkpoints = Checkpoints::new(run, &store, &tally, options.checkpoint_every);
 
     let (compared, written) = std::thread::scope(|scope| {
         let comparing = scope.spawn(|| comparer.compare(scanner, items));
@@ -97,5 +123,5 @@ pub fn backup(
         layers,
         changes,
     };
-    commit::commit(&run, &parent, written, &store, &tally, options)
+    commit::commit(run, parent, written, &store, &tally, options)
 }
