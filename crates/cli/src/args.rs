@@ -129,6 +129,9 @@ bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run"
     /// Put right what can be put right by adding
     #[command(subcommand)]
     Repair(Repair),
+    /// Freeze and thaw a file system for a backup that asks for it: not to be called by people
+    #[command(hide = true)]
+    Freezer,
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  bale completions bash > /etc/bash_completion.d/bale")]
     Completions(Completions),
@@ -193,6 +196,9 @@ pub struct Backup {
     /// whichever is right
     #[arg(long, value_enum, default_value_t = Scan::Auto)]
     pub scan: Scan,
+    /// Never freeze a file system: what is mounted and can be written to is then walked
+    #[arg(long)]
+    pub no_freeze: bool,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,

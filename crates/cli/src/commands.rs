@@ -42,6 +42,10 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Key(command) => key::run(global, &command),
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
+        Command::Freezer => {
+            bale_engine::scan::freeze::serve(&mut |_| {}).context("serve as freezer")?;
+            Ok(exit::COMPLETE)
+        }
         Command::Completions(options) => {
             clap_complete::generate(
                 options.shell,

@@ -8,9 +8,11 @@
 
 mod marks;
 mod patterns;
+mod reach;
 
 pub use marks::Mark;
 pub use patterns::{Pattern, PatternError, parse_exclude_file};
+pub use reach::{Reach, distinct};
 
 use patterns::PatternSet;
 
@@ -51,6 +53,11 @@ impl Filter {
     /// False: [`Filter::excludes`] says no to every path.
     pub fn has_patterns(&self) -> bool {
         !self.patterns.is_empty()
+    }
+
+    /// Where paths lie that [`Filter::excludes`] says yes to; `None` if they may be anywhere.
+    pub fn reaches(&self) -> Option<&[Reach]> {
+        self.patterns.reaches()
     }
 
     /// Is a regular file of this size left out?

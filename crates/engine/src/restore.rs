@@ -31,7 +31,7 @@ mod target;
 mod worker;
 pub mod xattrs;
 
-pub use losses::{Loss, LossKind};
+pub use losses::{LOSS_PATHS_LISTED_MAX, Loss, LossKind};
 pub use plan::Plan;
 pub(crate) use plan::{GROUP_KEY_BYTES, group_key};
 pub(crate) use row::{decode as decode_row, encode as encode_row};
@@ -149,7 +149,7 @@ pub struct RestoreOptions<'a> {
     pub dry_run: bool,
     /// Begin even if the target's file system seems too small.
     pub force_space: bool,
-    /// Restore device nodes and named pipes.
+    /// Restore device nodes, named pipes and sockets.
     pub specials: bool,
     /// Restore immutable, append-only and the like, and project ids.
     pub inode_flags: bool,

@@ -81,6 +81,7 @@ const _: () = assert!(
 );
 
 /// What to leave out, and how to go about it.
+#[derive(Clone)]
 pub struct ScanOptions {
     /// How to look.
     pub mode: ScanMode,

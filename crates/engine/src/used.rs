@@ -9,8 +9,8 @@ use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository};
 use bale_format::chunk::ChunkKind;
 use bale_format::pieces::{Piece, PieceList};
-use bale_format::segment::Segment;
-use bale_format::{ChunkId, Content, Layer, Snapshot};
+use bale_format::segment::{self, Pointer};
+use bale_format::{ChunkId, Layer, Snapshot};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -97,24 +97,13 @@ impl UsedChunks {
 
     fn add_segment(&mut self, repository: &Repository, id: &ChunkId) -> Result<()> {
         let bytes = repository.read_chunk_uncached(id, ChunkKind::Segment)?;
-        let segment = Segment::decode(&bytes)
+        // Only the columns with chunk ids are decoded: a tenth of the time that whole rows take.
+        let pointers = segment::pointers(&bytes)
             .map_err(|source| Error::Other(format!("segment {}: {source}", id.short())))?;
-        let mut last = None;
-        for entry in segment.entries(0..segment.rows()) {
-            if let Some(set) = xattrs_chunk(&entry.xattrs) {
-                self.mark(&set)?;
-            }
-            match entry.content {
-                Content::None => {}
-                Content::Bundled { chunk, .. } if last == Some(chunk) => {}
-                Content::Bundled { chunk, .. } => {
-                    last = Some(chunk);
-                    self.mark(&chunk)?;
-                }
-                Content::Pieces { list } => self.add_pieces(repository, list)?,
-            }
-        }
-        Ok(())
+        pointers.into_iter().try_for_each(|pointer| match pointer {
+            Pointer::Bundle(chunk) | Pointer::Xattrs(chunk) => self.mark(&chunk),
+            Pointer::Pieces(list) => self.add_pieces(repository, list),
+        })
     }
 
     fn add_pieces(&mut self, repository: &Repository, root: ChunkId) -> Result<()> {

@@ -453,3 +453,47 @@ fn is_storage_full(error: &Error) -> bool {
         io.is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
     })
 }
+
+/// The snapshot to compare with has lost a segment of its catalog: the backup says so, compares with an older one or with
+/// nothing, and what it commits is whole although equal segments are still named by the index.
+#[test]
+fn a_damaged_catalog_of_the_parent_costs_time_and_no_force() {
+    for snapshots in 1..3 {
+        let mut scene = Scene::new();
+        scene.write_tree();
+        for number in 0..snapshots {
+            scene.write("changing", &noise(number, 3_000));
+            scene.keep();
+        }
+        let repository = scene.repository();
+        let (_, latest) = repository.snapshots().unwrap().pop().unwrap();
+        let segment = latest.layers.last().unwrap().segments[0].id;
+        let index = repository.index().unwrap();
+        let place = index.any(&segment).unwrap();
+        let name = ObjectName::pack(index.pack(place.pack).id);
+        let mut bytes = scene.store.memory().objects()[&name].clone();
+        let range = place.chunk.range();
+        bytes[(range.start + range.end) as usize / 2] ^= 4;
+        let damaged = with(&scene.store, &name, bytes);
+        assert!(!scene.check(&damaged).unwrap().is_clean());
+
+        let monitor = Recorder::default();
+        let repository = scene.open(damaged.clone()).unwrap();
+        let outcome = scene.backup_with(&repository, &Default::default(), &monitor);
+        let id = outcome.unwrap().id.unwrap();
+        let notes = monitor.notes.lock().unwrap();
+        assert!(
+            notes.iter().any(|note| note.contains("damaged")),
+            "{notes:?}"
+        );
+        let reopened = scene.open(damaged.clone()).unwrap();
+        let all = reopened.snapshots().unwrap();
+        let new = all.iter().find(|(other, _)| *other == id).unwrap();
+        scene.assert_restores(&reopened, new, &Tree::read(&scene.source()), "after damage");
+        let again = scene.backup(&reopened).unwrap();
+        assert_eq!(
+            again.snapshot.counts.files_changed + again.snapshot.counts.files_new,
+            0
+        );
+    }
+}

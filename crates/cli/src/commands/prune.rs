@@ -2,6 +2,7 @@
 
 use crate::args::{Global, Prune, PruneOptions};
 use crate::exit::{self, Usage};
+use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 /// Prints the plan, then does what it says.
 pub fn run(global: &Global, options: &Prune) -> Result<i32> {
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
     prune(global, &repository, &options.options, options.dry_run)
 }
 

@@ -7,8 +7,8 @@ use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::restore::snapshot::{Patterns, SnapshotRestore};
-use bale_engine::restore::{Overwrite, RestoreOptions, RestoreReport};
-use serde_json::json;
+use bale_engine::restore::{Loss, Overwrite, RestoreOptions, RestoreReport};
+use serde_json::{Value, json};
 use std::time::Instant;
 
 /// Restores; exit 3 if something did not come back as it was.
@@ -47,17 +47,37 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     }
     console.finish();
     summary(global, options, &report, began.elapsed().as_secs_f64());
-    Ok(if report.problems > 0 || !report.losses.is_empty() {
+    let is_whole = report.losses.iter().all(|loss| loss.kind.is_note());
+    Ok(if report.problems > 0 || !is_whole {
         exit::INCOMPLETE
     } else {
         exit::COMPLETE
     })
 }
 
+fn loss_object(loss: &Loss) -> Value {
+    let mut value = json!({"kind": loss.kind.text(), "count": loss.entries, "message": loss.text});
+    let first = loss.paths.first().map_or(&[][..], |path| path);
+    output::put_path(&mut value, "first", first);
+    value
+}
+
+fn print_loss(loss: &Loss) {
+    eprintln!(
+        "not restored for {} entries: {} ({})",
+        sizes::count(loss.entries),
+        loss.kind.text(),
+        output::escape(loss.text.as_bytes())
+    );
+    for path in &loss.paths {
+        eprintln!("  {}", output::escape(path));
+    }
+    output::and_more(loss.paths.len(), loss.entries, |more| eprintln!("  {more}"));
+}
+
 fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: f64) {
     if global.json {
-        let losses: Vec<_> =
-            report.losses.iter().map(|loss| json!({"kind": loss.kind.text(), "count": loss.entries, "first": String::from_utf8_lossy(&loss.first), "message": loss.text})).collect();
+        let losses: Vec<_> = report.losses.iter().map(loss_object).collect();
         return output::object(&json!({
             "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
             "dirs": report.directories, "others": report.others, "links": report.links, "deleted": report.deleted,
@@ -65,13 +85,7 @@ fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: 
             "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
         }));
     }
-    for loss in &report.losses {
-        eprintln!(
-            "not restored for {} entries: {}",
-            sizes::count(loss.entries),
-            loss.kind.text()
-        );
-    }
+    report.losses.iter().for_each(print_loss);
     if global.quiet {
         return;
     }

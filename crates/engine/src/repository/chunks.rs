@@ -25,6 +25,11 @@ impl Repository {
         if let Some(index) = &*self.index.read().expect("holders do not panic") {
             return Ok(index.clone());
         }
+        self.reload_index_as_far_as_possible()
+    }
+
+    /// Reads the index afresh, without damaged index objects if there are some.
+    pub fn reload_index_as_far_as_possible(&self) -> Result<Arc<ChunkIndex>> {
         self.reload_index().or_else(|error| match error {
             Error::Object { .. } => self.reload_index_readable(),
             other => Err(other),
@@ -220,10 +225,24 @@ impl SegmentSource for Segments {
     }
 }
 
+/// The same, remembering the last few.
+struct SegmentsRemembered(Arc<Repository>);
+
+impl SegmentSource for SegmentsRemembered {
+    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
+        Ok(self.0.read_chunk(id, ChunkKind::Segment)?)
+    }
+}
+
 impl Repository {
     /// Where catalogs read their segments.
     pub fn segment_source(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
         Arc::new(Segments(self.clone()))
+    }
+
+    /// The same for callers that come back to the same segments.
+    pub fn segment_source_remembering(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
+        Arc::new(SegmentsRemembered(self.clone()))
     }
 }
 

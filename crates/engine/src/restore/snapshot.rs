@@ -8,12 +8,13 @@ use super::{
 };
 use crate::catalog::CatalogReader;
 use crate::error::{Error, Result};
-use crate::filter::{Filter, FilterOptions, Pattern, PatternError};
+use crate::filter::{Filter, FilterOptions, Pattern, PatternError, Reach, distinct};
 use crate::index::ChunkIndex;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::repository::{Named, Repository};
 use crate::spill;
-use bale_format::{ChunkId, ChunkKind, Entry};
+use bale_format::entry::join;
+use bale_format::{ChunkId, ChunkKind, Entry, Layer};
 use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,18 +54,32 @@ impl ChunkSource for RepositoryChunks {
 }
 
 /// A snapshot's catalog.
-pub struct SnapshotCatalog(pub CatalogReader);
+pub struct SnapshotCatalog {
+    rows: CatalogReader,
+    /// The same, for look-ups: those of directories above a path are often in one segment, which is remembered.
+    lookups: CatalogReader,
+}
+
+impl SnapshotCatalog {
+    /// Of a snapshot with these layers.
+    pub fn open(repository: &Arc<Repository>, layers: Vec<Layer>) -> Result<SnapshotCatalog> {
+        Ok(SnapshotCatalog {
+            rows: CatalogReader::open(repository.segment_source(), layers.clone())?,
+            lookups: CatalogReader::open(repository.segment_source_remembering(), layers)?,
+        })
+    }
+}
 
 impl CatalogSource for SnapshotCatalog {
     fn rows(&self, path: &[u8]) -> std::result::Result<Rows<'_>, ChunkTrouble> {
-        let rows = self.0.subtree(path)?;
+        let rows = self.rows.subtree(path)?;
         Ok(Box::new(rows.map(|row| {
             row.map_err(|error| Box::new(error) as ChunkTrouble)
         })))
     }
 
     fn lookup(&self, path: &[u8]) -> std::result::Result<Option<Entry>, ChunkTrouble> {
-        Ok(self.0.lookup(path)?)
+        Ok(self.lookups.lookup(path)?)
     }
 }
 
@@ -115,6 +130,19 @@ impl Selection for Patterns {
 
     fn excludes(&self, path: &[u8], _is_directory: bool) -> bool {
         self.exclude.has_patterns() && self.exclude.excludes(self.relative(path))
+    }
+
+    fn within(&self) -> Option<Vec<Vec<u8>>> {
+        let reaches = self
+            .include
+            .reaches()
+            .filter(|_| self.include.has_patterns())?;
+        // Everything below what matches is wanted too.
+        let subtrees = reaches
+            .iter()
+            .map(|reach| Reach::Subtree(join(&self.below, reach.path())));
+        let subtrees = distinct(subtrees.collect()).into_iter();
+        Some(subtrees.map(|reach| reach.path().to_vec()).collect())
     }
 
     fn is_everything(&self) -> bool {
@@ -198,14 +226,11 @@ impl SnapshotRestore<'_> {
         monitor: &'m dyn Monitor,
         phase: Phase,
     ) -> Result<(SnapshotCatalog, RepositoryChunks, Watch<'m>)> {
-        let reader = CatalogReader::open(
-            self.repository.segment_source(),
-            self.snapshot.1.layers.clone(),
-        )?;
+        let catalog = SnapshotCatalog::open(self.repository, self.snapshot.1.layers.clone())?;
         let watch = Watch::new(monitor, phase);
         monitor.progress(Phase::Plan, Progress::default());
         Ok((
-            SnapshotCatalog(reader),
+            catalog,
             RepositoryChunks::new(self.repository.clone())?,
             watch,
         ))
