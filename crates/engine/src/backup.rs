@@ -16,6 +16,7 @@ mod compare;
 mod content;
 mod expect;
 mod large;
+mod links;
 mod parent;
 mod pass;
 mod rows;

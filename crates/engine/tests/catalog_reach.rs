@@ -110,6 +110,7 @@ fn wildcards_read_no_more_than_the_directory_before_them() {
     let report = included(&catalog, place.path(), "", &["/srv/d1[0-9]0/file-0?"]);
     assert_eq!(report.files_written, 100);
     memory.forget();
+    let place = tempfile::tempdir().unwrap();
     let patterns = ["/srv/d150/*-3?", "/srv/d150/file-00", "/srv/d150/file-31"];
     let report = included(&catalog, place.path(), "", &patterns);
     let reads = memory.reads();

@@ -1,16 +1,18 @@
 //! A repository that is damaged, cut, shuffled, full, or lied about: found out, and never taken for good (REP-01 .. 10).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use bale_engine::error::Error;
 use bale_engine::monitor::Recorder;
+use bale_engine::pack::ChunkWriter;
 use bale_engine::repair::repair_index;
 use bale_engine::repository::Repository;
 use bale_engine::store::{Area, ObjectName, Store};
 use bale_engine::verify::scrub;
+use bale_format::ChunkKind;
 use bale_format::error::FormatError;
 use bale_testkit::scene::{noise, periodic};
 use bale_testkit::{DatedStore, Effect, Fault, FaultyStore, ListFault, Scene, Tree, Verb};
@@ -495,5 +497,44 @@ fn a_damaged_catalog_of_the_parent_costs_time_and_no_force() {
             again.snapshot.counts.files_changed + again.snapshot.counts.files_new,
             0
         );
+    }
+}
+
+/// REP-09 in the whole engine: memory that flips a bit after the id was computed. Reading back what was encoded finds it
+/// before anything is published.
+#[test]
+fn a_bit_that_flips_between_hashing_and_sealing_is_never_published() {
+    let scene = Scene::new();
+    let repository = scene.repository();
+    let bytes = noise(9, 50_000);
+    for kind in [ChunkKind::Data, ChunkKind::Segment, ChunkKind::Pieces] {
+        for at in [0, 25_000, 49_999] {
+            let writer = ChunkWriter::start(repository.clone(), HashSet::new(), false).unwrap();
+            let id = repository.keys().chunk_id(kind, &bytes);
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            writer.store_again(kind, id, flipped).unwrap();
+            assert!(writer.finish().is_err(), "{kind:?}, byte {at}");
+        }
+    }
+    assert!(scene.store.names(Area::Packs).is_empty());
+    assert!(scene.store.names(Area::Index).is_empty());
+}
+
+/// And a bit that flips after all checks, on its way to the store: the name tells, without a key, and no file gets it.
+#[test]
+fn a_bit_that_flips_on_the_way_to_the_store_is_found_by_a_scrub_and_a_check() {
+    let mut scene = Scene::new();
+    scene.write("file", &noise(9, 50_000));
+    scene.keep();
+    let objects = scene.store.memory().objects();
+    for (name, bytes) in objects.iter().filter(|(name, _)| name.area == Area::Packs) {
+        let mut flipped = bytes.clone();
+        flipped[bytes.len() / 2] ^= 0x10;
+        let damaged = with(&scene.store, name, flipped);
+        assert_eq!(scrub_finds(&damaged), 1);
+        let found = scene.check(&damaged).map(|report| report.is_clean());
+        assert!(!matches!(found, Ok(true)));
+        restore_tells_the_truth(&scene, &damaged, "flipped on its way");
     }
 }

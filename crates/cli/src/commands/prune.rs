@@ -45,7 +45,7 @@ pub fn prune(
         output::object(&json!({
             "type": "summary", "packs_deleted": pruned.packs_deleted, "bytes_deleted": pruned.bytes_deleted,
             "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
-            "bytes_repacked": pruned.bytes_repacked, "packs_reprieved": pruned.packs_reprieved,
+            "bytes_repacked": pruned.bytes_repacked,
         }));
     } else if !global.quiet {
         eprintln!(

@@ -122,9 +122,14 @@ impl Repository {
         Ok(len)
     }
 
-    /// Seals and stores an index object. Nothing is written for no chunks.
-    pub fn write_index_object(&self, packs: &[IndexPack], entries: Vec<IndexEntry>) -> Result<()> {
-        self.put_index(packs, entries).map(|_| ())
+    /// Seals and stores an index object; tells its name. Nothing is written for no chunks.
+    pub fn write_index_object(
+        &self,
+        packs: &[IndexPack],
+        entries: Vec<IndexEntry>,
+    ) -> Result<Option<ObjectName>> {
+        let written = self.put_index(packs, entries)?;
+        Ok(written.map(|(id, _)| ObjectName::index(id)))
     }
 
     /// Tells the name, and the length before sealing.
