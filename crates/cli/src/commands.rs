@@ -7,6 +7,7 @@ mod diff;
 mod dump;
 mod find;
 mod forget;
+mod generate;
 mod init;
 mod key;
 mod listing;
@@ -42,6 +43,7 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Key(command) => key::run(global, &command),
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
+        Command::Generate(options) => generate::run(global, &options),
         Command::Completions(options) => {
             clap_complete::generate(
                 options.shell,
