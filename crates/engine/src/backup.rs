@@ -68,7 +68,9 @@ pub fn backup(
         options.dry_run,
     )?);
     let guard = scan.guard();
-    let reader = SmallReader::start(None);
+    // With nothing to compare with, everything will be read.
+    let arranged = scan.arranged().filter(|_| !parent.knows_anything());
+    let reader = SmallReader::start(None).with_arranged(arranged);
     let (items, queue) = bounded(ITEMS_QUEUED_MAX);
     let comparer = Comparer::new(&parent, &store, &reader, &tally);
     let catalog = CatalogWriter::new(parent.catalog.clone(), Segments(store.clone()));

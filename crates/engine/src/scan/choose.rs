@@ -1,10 +1,11 @@
 //! Which way to look: by inodes from the device where that is allowed and right, or by walking.
 
-use super::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner};
+use super::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner, Way, planned_reads};
 use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::{Monitor, Phase, Progress};
+use crate::read::Arranged;
 use bale_format::entry::Time;
 use bale_format::snapshot::{Filesystem, PathText, Totals};
 use std::io;
@@ -21,9 +22,16 @@ pub struct Chosen {
     pub expected: Option<Totals>,
     /// Notices when an image is written to while it is read.
     guard: Option<Guard>,
+    /// Reads all small files in the order of the device: for those who need them all.
+    arranged: Option<Arranged>,
 }
 
 impl Chosen {
+    /// Takes the way to read all small files at once.
+    pub fn arranged(&mut self) -> Option<Arranged> {
+        self.arranged.take()
+    }
+
     /// Takes what must be looked at again after everything was read.
     pub fn guard(&mut self) -> Option<Guard> {
         self.guard.take()
@@ -102,6 +110,7 @@ fn walk(sources: &Sources, options: ScanOptions) -> Result<Chosen> {
         items: Box::new(scanner),
         expected: None,
         guard: None,
+        arranged: None,
     })
 }
 
@@ -147,8 +156,11 @@ fn scan_image(
         barrier: None,
         changed: Arc::default(),
     };
-    let scanner = ImageScanner::start(sources, gathered, frame, options)
-        .map_err(Error::local("scan", path))?;
+    let way = Way::from(options);
+    let start = |frame| ImageScanner::start(sources, &gathered, frame, &way);
+    let scanner = start(frame.clone()).map_err(Error::local("scan", path))?;
+    let ahead = start(frame).map_err(Error::local("scan", path))?;
+    let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
     Ok(Chosen {
         items: Box::new(scanner),
         expected: Some(Totals {
@@ -158,6 +170,7 @@ fn scan_image(
             ..Totals::default()
         }),
         guard: Some(guard),
+        arranged: Some(arranged),
     })
 }
 

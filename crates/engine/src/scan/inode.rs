@@ -17,10 +17,14 @@ mod gather;
 mod join;
 mod names;
 mod ordered;
+mod planned;
 mod tables;
 mod tree;
 
-pub use emit::{Frame, IMAGE_DEVICE, ImageScanner};
+pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, Way};
+pub(crate) use ordered::in_order;
+pub use planned::planned_reads;
+
 pub use gather::{Gathered, InodeTotals};
 
 /// Threads that read and take apart: they wait for the device.

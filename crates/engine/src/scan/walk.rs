@@ -59,7 +59,7 @@ impl Scanner {
         let barrier = barrier_now();
         let limits = Limits::of_this_process(options.threads);
         let rules = Rules {
-            filter: options.filter,
+            filter: Arc::new(options.filter),
             filesystems: Filesystems::new(barrier),
             one_file_system: options.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),

@@ -47,7 +47,7 @@ pub struct InodeTotals {
 }
 
 /// What could not be read, by inode number, as far as it is remembered.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Faults {
     pub(super) inodes: HashMap<u64, String>,
     pub(super) directories: HashMap<u64, String>,
