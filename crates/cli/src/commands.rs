@@ -7,6 +7,7 @@ mod diff;
 mod dump;
 mod find;
 mod forget;
+mod generate;
 mod init;
 mod key;
 mod listing;
@@ -46,6 +47,7 @@ pub fn run(cli: Cli) -> Result<i32> {
             bale_engine::scan::freeze::serve(&mut |_| {}).context("serve as freezer")?;
             Ok(exit::COMPLETE)
         }
+        Command::Generate(options) => generate::run(global, &options),
         Command::Completions(options) => {
             clap_complete::generate(
                 options.shell,

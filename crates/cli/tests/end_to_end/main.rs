@@ -5,6 +5,7 @@
 mod bench;
 mod choosing;
 mod forgetting;
+mod generating;
 mod golden;
 mod keys;
 mod looking;
