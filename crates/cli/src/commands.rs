@@ -3,6 +3,7 @@
 mod backup;
 mod catalog;
 mod check;
+mod compare;
 mod diff;
 mod dump;
 mod find;
@@ -42,6 +43,7 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Key(command) => key::run(global, &command),
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
+        Command::Compare(options) => compare::run(global, &options),
         Command::Completions(options) => {
             clap_complete::generate(
                 options.shell,
