@@ -20,11 +20,16 @@ const RUNS_QUICK: u32 = 1;
 /// Runs the comparison, prints its table and writes its report.
 pub fn run(global: &Global, words: &Compare) -> Result<i32> {
     let options = options(words)?;
-    let talk = Talk { json: global.json, quiet: global.quiet };
+    let talk = Talk {
+        json: global.json,
+        quiet: global.quiet,
+    };
     let report = compare::compare(&options, &talk).map_err(as_usage)?;
     let written = write(&options.directory, &report)?;
     if global.json {
-        compare::cell_objects(&report).iter().for_each(output::object);
+        compare::cell_objects(&report)
+            .iter()
+            .for_each(output::object);
         output::object(&json!({
             "type": "summary", "files": report.files, "runs": report.runs.len(), "failures": report.failures(),
             "interrupted": report.is_interrupted, "seconds": report.seconds,
@@ -34,7 +39,10 @@ pub fn run(global: &Global, words: &Compare) -> Result<i32> {
         for text in compare::table(&report).lines() {
             output::line(&output::escape(text.as_bytes()));
         }
-        eprintln!("Wrote {}, and the same as .json and .csv", text_of(&written.html));
+        eprintln!(
+            "Wrote {}, and the same as .json and .csv",
+            text_of(&written.html)
+        );
     }
     Ok(match (report.is_interrupted, report.failures()) {
         (true, _) => exit::INTERRUPTED,
@@ -60,7 +68,9 @@ impl CompareMonitor for Talk {
 
     fn begins(&self, title: &str, run: u64, runs: u64) {
         if self.json && !self.quiet {
-            output::object(&json!({"type": "status", "phase": title, "done": run - 1, "total": runs}));
+            output::object(
+                &json!({"type": "status", "phase": title, "done": run - 1, "total": runs}),
+            );
         } else if !self.json && !self.quiet {
             eprint!("[{run}/{runs}] ");
         }
@@ -87,15 +97,28 @@ fn options(words: &Compare) -> Result<CompareOptions> {
         Some(text) => Some(sizes::parse_duration(text)?),
         None => words.quick.then_some(QUICK_BUDGET),
     };
-    let choose = |given: Option<u64>, usual, quick| given.unwrap_or(if words.quick { quick } else { usual });
-    let runs = choose(words.runs.map(u64::from), RUNS_DEFAULT.into(), RUNS_QUICK.into());
+    let choose =
+        |given: Option<u64>, usual, quick| given.unwrap_or(if words.quick { quick } else { usual });
+    let runs = choose(
+        words.runs.map(u64::from),
+        RUNS_DEFAULT.into(),
+        RUNS_QUICK.into(),
+    );
     Ok(CompareOptions {
         directory: words.dir.clone(),
         files: choose(words.files, FILES_DEFAULT, QUICK_FILES),
         runs: u32::try_from(runs).unwrap_or(u32::MAX),
-        cases: if cases.is_empty() { Case::ALL.to_vec() } else { cases },
+        cases: if cases.is_empty() {
+            Case::ALL.to_vec()
+        } else {
+            cases
+        },
         tools: words.tools.clone(),
-        peers_max: if words.quick && words.tools.is_empty() { QUICK_PEERS_MAX } else { usize::MAX },
+        peers_max: if words.quick && words.tools.is_empty() {
+            QUICK_PEERS_MAX
+        } else {
+            usize::MAX
+        },
         source: source(&words.source)?,
         budget: budget.filter(|budget| *budget > Duration::ZERO),
         seed: words.seed,
@@ -114,18 +137,25 @@ fn source(word: &str) -> Result<SourceKind> {
 
 /// Date and time, to the minute.
 fn now() -> String {
-    let now = SystemClock.now();
-    let time = jiff::Timestamp::new(now.seconds, 0).unwrap_or_default();
+    let time = jiff::Timestamp::try_from(SystemClock.now()).unwrap_or_default();
     time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// As a shell would take it.
 fn command_line() -> String {
     let words = std::env::args_os().enumerate().map(|(at, word)| {
-        let word = if at == 0 { Path::new(&word).file_name().unwrap_or(&word).to_owned() } else { word };
+        let word = if at == 0 {
+            Path::new(&word).file_name().unwrap_or(&word).to_owned()
+        } else {
+            word
+        };
         let word = word.to_string_lossy().into_owned();
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:+".contains(letter);
-        if !word.is_empty() && word.chars().all(is_plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
     });
     words.collect::<Vec<_>>().join(" ")
 }
@@ -139,13 +169,27 @@ struct Written {
 
 /// Writes the three files; those of an earlier comparison stay.
 fn write(directory: &Path, report: &Report) -> Result<Written> {
-    let stamp: String = report.started.chars().filter(char::is_ascii_digit).collect();
+    let stamp: String = report
+        .started
+        .chars()
+        .filter(char::is_ascii_digit)
+        .collect();
     let stem = (1..)
-        .map(|number| if number == 1 { format!("compare-{stamp}") } else { format!("compare-{stamp}-{number}") })
+        .map(|number| {
+            if number == 1 {
+                format!("compare-{stamp}")
+            } else {
+                format!("compare-{stamp}-{number}")
+            }
+        })
         .find(|stem| !directory.join(format!("{stem}.html")).exists())
         .expect("some number is free");
     let path = |extension: &str| directory.join(format!("{stem}.{extension}"));
-    let written = Written { html: path("html"), json: path("json"), csv: path("csv") };
+    let written = Written {
+        html: path("html"),
+        json: path("json"),
+        csv: path("csv"),
+    };
     let json = format!("{:#}\n", compare::report_object(report));
     for (path, text) in [
         (&written.html, compare::html(report)),
