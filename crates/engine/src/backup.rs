@@ -31,7 +31,7 @@ use crate::monitor::Monitor;
 use crate::pack::ChunkWriter;
 use crate::read::SmallReader;
 use crate::repository::Repository;
-use crate::scan::{ScanOptions, Scanner, Sources};
+use crate::scan::{self, ScanOptions, Sources};
 use bale_format::Access;
 use checkpoint::Checkpoints;
 use compare::Comparer;
@@ -53,7 +53,11 @@ pub fn backup(
     repository.check_access(Access::Write)?;
     let run = Run::begin(repository, sources, options)?;
     let parent = Parent::find(repository, &run, options, monitor)?;
-    let tally = Tally::new(monitor, &parent, expect::totals(&parent, sources));
+    let mut scan = scan::choose(sources, scan, monitor)?;
+    let expected = scan
+        .expected
+        .unwrap_or_else(|| expect::totals(&parent, sources));
+    let tally = Tally::new(monitor, &parent, expected);
     for problem in &options.not_found {
         let path = problem.path.strip_prefix(b"/").unwrap_or(&problem.path);
         tally.tell_problem(path, problem.action, problem.text.clone());
@@ -63,7 +67,7 @@ pub fn backup(
         parent.thin.clone(),
         options.dry_run,
     )?);
-    let scanner = Scanner::start(sources, scan).map_err(Error::local("scan", "/"))?;
+    let guard = scan.guard();
     let reader = SmallReader::start(None);
     let (items, queue) = bounded(ITEMS_QUEUED_MAX);
     let comparer = Comparer::new(&parent, &store, &reader, &tally);
@@ -72,7 +76,7 @@ pub fn backup(
     let mut checkpoints = Checkpoints::new(&run, &store, &tally, options.checkpoint_every);
 
     let (compared, written) = std::thread::scope(|scope| {
-        let comparing = scope.spawn(|| comparer.compare(scanner, items));
+        let comparing = scope.spawn(|| comparer.compare(scan.items, items));
         let written = rows.write_all(queue, |rows| match options.dry_run {
             true => Ok(()),
             false => checkpoints.when_due(rows),
@@ -90,6 +94,9 @@ pub fn backup(
     }
     written?;
     let scanned = compared?;
+    if let Some(problem) = guard.and_then(|guard| guard.check()) {
+        tally.problem(&problem);
+    }
     let changes = rows.changes();
     let layers = rows.finish()?;
     let written = commit::Written {

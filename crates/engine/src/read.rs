@@ -10,11 +10,13 @@
 //! ([`SmallReader`]); large ones one after the other, past the page cache, with reads in flight ([`LargeReader`]).
 
 mod blocks;
+mod device;
 mod large;
 mod ranges;
 mod small;
 
 pub use blocks::Block;
+pub(crate) use device::read_first_bytes;
 pub use large::{Finished, LargeFile, LargeReader, Piece};
 pub use small::{SmallFile, SmallReader, SmallState, read_small};
 

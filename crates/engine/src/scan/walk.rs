@@ -11,7 +11,7 @@ use super::stat::{
 };
 use super::window::{Done, Front, Large, Task, Visit, Window};
 use super::{BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, SCAN_THREADS_MAX};
-use super::{Note, NoteKind, Problem, ScanItem, ScanOptions, barrier_now};
+use super::{Note, NoteKind, Places, Problem, ScanItem, ScanOptions, barrier_now};
 use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bytes::Bytes;
 use rustix::fs::CWD;
@@ -74,7 +74,7 @@ impl Scanner {
         let device = directory.identity().device;
         entry.filesystem = rules.filesystems.number(device, mount, fd.as_fd(), c".");
         let batch = Batch {
-            directory: directory.clone(),
+            places: Places::Directory(directory.clone()),
             entries: vec![entry],
         };
         let source_mount = rules.one_file_system.then_some(mount);
@@ -389,7 +389,7 @@ impl Shared {
         let bytes = statted.entries.len() * size_of::<Entry>() + arena_bytes + path.len();
         if !statted.entries.is_empty() {
             items.push(ScanItem::Entries(Batch {
-                directory: visit.directory.clone(),
+                places: Places::Directory(visit.directory.clone()),
                 entries: statted.entries,
             }));
         }
