@@ -104,7 +104,12 @@ pub fn compare(options: &CompareOptions, monitor: &dyn CompareMonitor) -> Result
                 report.is_interrupted = true;
                 break;
             }
-            Err(error) => return Err(error),
+            Err(error) if stage.runs.is_empty() => return Err(error),
+            // Hours of runs are not thrown away.
+            Err(error) => {
+                report.broken_by = Some(chain(&error));
+                break;
+            }
         }
     }
     report.runs = std::mem::take(&mut stage.runs);
@@ -115,6 +120,12 @@ pub fn compare(options: &CompareOptions, monitor: &dyn CompareMonitor) -> Result
     report.caveats.extend(disturbance(&report));
     report.seconds = began.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// An error with its reasons.
+fn chain(error: &dyn std::error::Error) -> String {
+    let reasons = std::iter::successors(Some(error), |error| error.source());
+    reasons.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn begin_report(
@@ -142,6 +153,7 @@ fn begin_report(
         circumstances,
         caveats: Vec::new(),
         is_interrupted: false,
+        broken_by: None,
     }
 }
 

@@ -11,7 +11,7 @@ use bale_tune::compare::{
 };
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs of each cell unless told otherwise.
 const RUNS_DEFAULT: u32 = 3;
@@ -23,6 +23,7 @@ pub fn run(global: &Global, words: &Compare) -> Result<i32> {
     let talk = Talk {
         json: global.json,
         quiet: global.quiet,
+        began: Instant::now(),
     };
     let report = compare::compare(&options, &talk).map_err(as_usage)?;
     let written = write(&options.directory, &report)?;
@@ -44,6 +45,9 @@ pub fn run(global: &Global, words: &Compare) -> Result<i32> {
             text_of(&written.html)
         );
     }
+    if let Some(why) = report.broken_by {
+        return Err(anyhow::anyhow!("the comparison ended early: {why}"));
+    }
     Ok(match (report.is_interrupted, report.failures()) {
         (true, _) => exit::INTERRUPTED,
         (false, 0) => exit::COMPLETE,
@@ -55,6 +59,7 @@ pub fn run(global: &Global, words: &Compare) -> Result<i32> {
 struct Talk {
     json: bool,
     quiet: bool,
+    began: Instant,
 }
 
 impl CompareMonitor for Talk {
@@ -68,9 +73,10 @@ impl CompareMonitor for Talk {
 
     fn begins(&self, title: &str, run: u64, runs: u64) {
         if self.json && !self.quiet {
-            output::object(
-                &json!({"type": "status", "phase": title, "done": run - 1, "total": runs}),
-            );
+            output::object(&json!({
+                "type": "status", "phase": title, "done": run - 1, "total": runs, "bytes_done": 0,
+                "bytes_total": 0, "seconds": self.began.elapsed().as_secs_f64(), "seconds_left": null,
+            }));
         } else if !self.json && !self.quiet {
             eprint!("[{run}/{runs}] ");
         }

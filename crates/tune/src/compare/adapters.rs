@@ -25,6 +25,8 @@ pub(super) enum Needs {
         command: &'static str,
         option: &'static str,
     },
+    /// The device, not mounted, for us.
+    OurDevice,
     /// The device, not mounted, of an ext4 file system.
     Ext4Device,
     /// The device, not mounted.
@@ -83,7 +85,7 @@ const BALE: Adapter = Adapter {
     version: "\"$BALE\" --version",
     setup: "export BALE_REPOSITORY=\"$REPO\" BALE_PASSWORD=compare BALE_CACHE_DIR=\"$CACHE\"",
     init: "\"$BALE\" init",
-    backup: "\"$BALE\" backup \"$SRC\"",
+    backup: "\"$BALE\" backup --scan walk \"$SRC\"",
     restore: "\"$BALE\" restore \"latest:$SRC\" --target \"$DST\"",
     one: "\"$BALE\" dump \"latest:$SRC/$ONE\" > \"$DST/one\"",
     ..NOTHING
@@ -100,6 +102,15 @@ pub(super) const ADAPTERS: &[Adapter] = &[
         },
         note: "reads inode tables and directories from the device instead of walking",
         backup: "\"$BALE\" backup --scan inode \"$SRC\"",
+        ..BALE
+    },
+    Adapter {
+        name: "bale-device",
+        needs: Needs::OurDevice,
+        note: "reads the device while nothing is mounted, as dump and partclone do",
+        backup: "\"$BALE\" backup --scan inode \"$DEV\"",
+        restore: "\"$BALE\" restore \"latest:$DEV\" --target \"$DST\"",
+        one: "\"$BALE\" dump \"latest:$DEV/$ONE\" > \"$DST/one\"",
         ..BALE
     },
     Adapter {

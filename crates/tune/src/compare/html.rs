@@ -114,6 +114,13 @@ fn write_head(report: &Report, page: &mut Markup) {
             "It was interrupted; this is what there was by then.",
         );
     }
+    if let Some(why) = &report.broken_by {
+        page.element(
+            "p",
+            &[("class", "caveat")],
+            &format!("It ended early: {why}."),
+        );
+    }
     for caveat in &report.caveats {
         let mut letters = caveat.chars();
         let first = letters

@@ -103,7 +103,7 @@ pub fn report_object(report: &Report) -> Value {
     json!({
         "type": "report", "started": report.started, "command_line": report.command_line, "files": report.files,
         "bytes": report.bytes, "runs_wanted": report.runs_wanted, "seconds": report.seconds,
-        "interrupted": report.is_interrupted, "caveats": report.caveats, "circumstances": circumstances,
+        "interrupted": report.is_interrupted, "broken_by": report.broken_by, "caveats": report.caveats, "circumstances": circumstances,
         "tools": tools, "absent": absent, "cells": cell_objects(report),
         "runs": report.runs.iter().map(run_object).collect::<Vec<_>>(),
     })

@@ -122,7 +122,7 @@ fn obstacle(
         return Some(("zstd is not installed".to_owned(), adapter.get));
     }
     match adapter.needs {
-        Needs::Ext4Device | Needs::Device | Needs::Xfs if !has_device => {
+        Needs::Ext4Device | Needs::Device | Needs::OurDevice | Needs::Xfs if !has_device => {
             because("needs root and loop devices")
         }
         Needs::Ext4Device if !options.source.is_ext4() => because("reads ext4 only"),
@@ -171,7 +171,11 @@ impl Adapter {
 
     /// Does it read the device below the tree at this work, so that nothing may be mounted?
     pub(super) fn reads_device(&self, case: Case) -> bool {
-        case.is_backup() && matches!(self.needs, Needs::Device | Needs::Ext4Device)
+        case.is_backup()
+            && matches!(
+                self.needs,
+                Needs::Device | Needs::Ext4Device | Needs::OurDevice
+            )
     }
 
     /// Does it write the device below the target of a restore, instead of files?

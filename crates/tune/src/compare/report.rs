@@ -34,6 +34,8 @@ pub struct Report {
     pub caveats: Vec<String>,
     /// Ended early by the user.
     pub is_interrupted: bool,
+    /// What ended it early besides: something that the comparison itself needs went wrong.
+    pub broken_by: Option<String>,
 }
 
 /// A tool that was run.

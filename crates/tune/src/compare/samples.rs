@@ -97,5 +97,6 @@ pub(super) fn report() -> Report {
         }],
         caveats: vec!["5 < 6".to_owned()],
         is_interrupted: false,
+        broken_by: None,
     }
 }

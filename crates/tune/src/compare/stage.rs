@@ -176,22 +176,8 @@ impl Stage<'_> {
         self.stop_if_asked()?;
         self.begun += 1;
         let owner = adapter.owner();
-        let mut refused = round
-            .broken
-            .get(owner)
-            .filter(|_| case != Case::Scan)
-            .cloned();
-        if refused.is_none() && !self.budget.allows(case, adapter.name, Instant::now()) {
-            let why = "no time left for it".to_owned();
-            if case == Case::First {
-                round
-                    .broken
-                    .insert(owner, "its first backup was not run".to_owned());
-            }
-            refused = Some(why);
-        }
-        if let Some(why) = refused {
-            self.record(round, case, adapter, Some(Trouble::NotRun(why)), None);
+        if let Some(trouble) = self.refusal(round, case, adapter) {
+            self.record(round, case, adapter, Some(trouble), None);
             return Ok(());
         }
         let place = self.prepare(case, adapter, script)?;
@@ -230,6 +216,28 @@ impl Stage<'_> {
         };
         self.record(round, case, adapter, trouble, Some(measured));
         Ok(())
+    }
+
+    /// Why a run is not begun.
+    fn refusal(&self, round: &mut Round, case: Case, adapter: &Adapter) -> Option<Trouble> {
+        let owner = adapter.owner();
+        if let Some(why) = round.broken.get(owner).filter(|_| case != Case::Scan) {
+            let is_news = case == Case::First;
+            return Some(if is_news {
+                Trouble::Failed(why.clone())
+            } else {
+                Trouble::NotRun(why.clone())
+            });
+        }
+        if self.budget.allows(case, adapter.name, Instant::now()) {
+            return None;
+        }
+        if case == Case::First {
+            round
+                .broken
+                .insert(owner, "its first backup was not run".to_owned());
+        }
+        Some(Trouble::NotRun("no time left for it".to_owned()))
     }
 
     /// Cold caches, and the file systems as this work needs them.
