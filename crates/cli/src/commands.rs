@@ -3,6 +3,7 @@
 mod backup;
 mod catalog;
 mod check;
+mod compare;
 mod diff;
 mod dump;
 mod find;
@@ -48,6 +49,7 @@ pub fn run(cli: Cli) -> Result<i32> {
             Ok(exit::COMPLETE)
         }
         Command::Generate(options) => generate::run(global, &options),
+        Command::Compare(options) => compare::run(global, &options),
         Command::Completions(options) => {
             clap_complete::generate(
                 options.shell,

@@ -4,6 +4,7 @@
 
 mod bench;
 mod choosing;
+mod comparing;
 mod forgetting;
 mod generating;
 mod golden;
