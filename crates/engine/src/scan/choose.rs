@@ -4,6 +4,7 @@ use super::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner, Way, planned_rea
 use super::live::LiveTarget;
 use super::mounted::{self, Mounted};
 use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::{Monitor, Phase, Progress};
@@ -15,6 +16,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Batches that an inode scan runs ahead of those who take them: up to 2048 entries each.
+pub(super) const ITEMS_AHEAD_MAX: usize = 6;
 
 /// A scan that has begun.
 pub struct Chosen {
@@ -221,7 +225,7 @@ fn scan_image(
     let ahead = start(frame).map_err(Error::local("scan", path))?;
     let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
     Ok(Chosen {
-        items: Box::new(scanner),
+        items: Box::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX)),
         expected: Some(totals.expected()),
         guard: Some(guard),
         arranged: Some(arranged),

@@ -6,7 +6,7 @@
 //! access time) and whose times are older than the first barrier was not touched since. All else is asked of the kernel:
 //! at once, what was younger than the barrier when it was scanned; in a second pass, what changed later.
 
-use super::choose::Chosen;
+use super::choose::{Chosen, ITEMS_AHEAD_MAX};
 use super::directory::identity_of;
 use super::filesystems::describe;
 use super::freeze::{Barrier, BarrierKind, FreezeLimits, Freezer};
@@ -14,6 +14,7 @@ use super::inode::{Frame, Gathered, ImageScanner, Way, planned_reads};
 use super::live::{ClockSteps, LiveTarget};
 use super::stat::{mount_of, stat_at};
 use super::{ScanItem, ScanOptions, Scanner, Sources, barrier_now};
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::Monitor;
@@ -148,7 +149,7 @@ pub(super) fn begin(
     let ahead = start(frame.clone()).map_err(Error::local("scan", &target.mount_point))?;
     let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
     Ok(Chosen {
-        items: Box::new(scanner),
+        items: Box::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX)),
         expected: whole.then(|| totals.expected()),
         guard: None,
         arranged: Some(arranged),
