@@ -8,14 +8,16 @@
 
 mod marks;
 mod patterns;
+mod reach;
 
 pub use marks::Mark;
 pub use patterns::{Pattern, PatternError, parse_exclude_file};
+pub use reach::{Reach, distinct};
 
 use patterns::PatternSet;
 
 /// Decides what to leave out. Built once; used by all workers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Filter {
     patterns: PatternSet,
     marks: Vec<Mark>,
@@ -51,6 +53,11 @@ impl Filter {
     /// False: [`Filter::excludes`] says no to every path.
     pub fn has_patterns(&self) -> bool {
         !self.patterns.is_empty()
+    }
+
+    /// Where paths lie that [`Filter::excludes`] says yes to; `None` if they may be anywhere.
+    pub fn reaches(&self) -> Option<&[Reach]> {
+        self.patterns.reaches()
     }
 
     /// Is a regular file of this size left out?

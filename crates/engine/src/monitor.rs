@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A part of an operation that has its own progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
+    /// Inode scan: reading inode tables and directories; counts inodes.
+    Scan,
     /// Backup: scanning, comparing, reading and storing run together.
     Backup,
     /// Writing the last packs, the index and the snapshot.
@@ -26,6 +28,8 @@ pub enum Phase {
     Repack,
     /// Prune: deleting.
     Delete,
+    /// Generator: making a tree.
+    Generate,
 }
 
 /// Progress of one phase. A total of 0 is not known.

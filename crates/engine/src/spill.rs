@@ -8,6 +8,8 @@
 mod merge;
 mod run;
 
+pub use run::unnamed_file;
+
 use merge::Merge;
 use run::{Run, RunWriter};
 use std::io;

@@ -7,14 +7,15 @@ use super::bundle::Bundles;
 use super::compare::Item;
 use super::content;
 use super::large::LargeStore;
-use super::seen::{Chunks, ContentTable, LinkKey, LinkTable, Spot};
+use super::links::{LinkKey, LinkTable};
+use super::seen::{Chunks, ContentTable, Spot};
 use super::tally::Tally;
 use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink};
 use crate::error::Result;
+use crate::image::Place;
 use crate::limits::{ROWS_WAITING_MAX, XATTRS_ROW_BYTES_MAX};
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
-use crate::scan::Directory;
 use bale_format::xattrs::XattrsColumn;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Layer};
 use crossbeam_channel::Receiver;
@@ -74,7 +75,7 @@ impl<'a> RowWriter<'a> {
             bundles: Bundles::new(),
             chunks: Chunks::default(),
             contents: ContentTable::new(),
-            links: LinkTable::new(),
+            links: LinkTable::new(store.repository().spill_dir().ok()),
             waiting: VecDeque::new(),
             last_key: None,
             sources,
@@ -126,20 +127,12 @@ impl<'a> RowWriter<'a> {
         match item {
             Item::Gone(key) => self.waiting.push_back(Row::Gone(key)),
             Item::Row { entry, old } => self.wait(entry, None, old)?,
-            Item::Small { directory, old } => {
+            Item::Small { place, old } => {
                 let file = self.reader.pop().expect("every small item was asked for");
-                self.take_small(&directory, file, old)?;
+                self.take_small(&place, file, old)?;
             }
-            Item::Large {
-                directory,
-                entry,
-                old,
-            } => self.take_large(&directory, *entry, old)?,
-            Item::Linked {
-                directory,
-                entry,
-                old,
-            } => self.take_linked(&directory, entry, old)?,
+            Item::Large { place, entry, old } => self.take_large(&place, *entry, old)?,
+            Item::Linked { place, entry, old } => self.take_linked(&place, entry, old)?,
         }
         Ok(())
     }
@@ -147,27 +140,27 @@ impl<'a> RowWriter<'a> {
     /// A further name of an inode takes over what was read for an earlier one.
     fn take_linked(
         &mut self,
-        directory: &Arc<Directory>,
+        place: &Place,
         mut entry: Box<Entry>,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         let key = link_key(&entry);
         if let Some((spot, hash)) = self.links.find(&key)
-            && directory.complete(&mut entry).is_ok()
+            && place.complete(&mut entry).is_ok()
         {
             entry.content_hash = Some(hash);
             return self.wait(entry, Some(spot), old);
         }
         if entry.size > SMALL_BYTES_MAX {
-            return self.take_large(directory, *entry, old);
+            return self.take_large(place, *entry, old);
         }
-        let file = read_small(directory, *entry);
-        self.take_small(directory, file, old)
+        let file = read_small(place, *entry);
+        self.take_small(place, file, old)
     }
 
     fn take_small(
         &mut self,
-        directory: &Arc<Directory>,
+        place: &Place,
         file: SmallFile,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
@@ -177,7 +170,7 @@ impl<'a> RowWriter<'a> {
         let mut entry = Box::new(file.entry);
         match file.state {
             SmallState::Vanished => return self.vanished(&entry, old),
-            SmallState::Grown => return self.take_large(directory, *entry, old),
+            SmallState::Grown => return self.take_large(place, *entry, old),
             SmallState::Unreadable => {
                 entry.flags.set(EntryFlags::UNREADABLE);
                 return self.wait(entry, None, old);
@@ -219,14 +212,9 @@ impl<'a> RowWriter<'a> {
         Ok(Spot::Bundled { chunk, offset })
     }
 
-    fn take_large(
-        &mut self,
-        directory: &Arc<Directory>,
-        entry: Entry,
-        old: Option<Box<Entry>>,
-    ) -> Result<()> {
+    fn take_large(&mut self, place: &Place, entry: Entry, old: Option<Box<Entry>>) -> Result<()> {
         let path_entry = entry.clone();
-        match self.large.store_file(directory, entry)? {
+        match self.large.store_file(place, entry)? {
             Some(stored) => {
                 let entry = Box::new(stored.entry);
                 match stored.list {

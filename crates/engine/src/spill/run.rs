@@ -23,27 +23,32 @@ pub(super) struct RunWriter {
     len: u64,
 }
 
+/// A new file that goes with its last descriptor, whatever happens.
+pub fn unnamed_file(directory: &Path) -> io::Result<File> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!(".bale-spill-{}-{number}", std::process::id()));
+        let mut options = OpenOptions::new();
+        // What is sorted are paths and metadata of somebody's files.
+        options.read(true).write(true).create_new(true).mode(0o600);
+        match options.open(&path) {
+            Ok(file) => {
+                std::fs::remove_file(&path)?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 impl RunWriter {
     pub(super) fn create(directory: &Path) -> io::Result<RunWriter> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        loop {
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let path = directory.join(format!(".bale-spill-{}-{number}", std::process::id()));
-            let mut options = OpenOptions::new();
-            // What is sorted are paths and metadata of somebody's files.
-            options.read(true).write(true).create_new(true).mode(0o600);
-            match options.open(&path) {
-                Ok(file) => {
-                    std::fs::remove_file(&path)?;
-                    return Ok(RunWriter {
-                        file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, file),
-                        len: 0,
-                    });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
+        Ok(RunWriter {
+            file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, unnamed_file(directory)?),
+            len: 0,
+        })
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
