@@ -219,6 +219,9 @@ pub struct Backup {
     /// Never freeze a file system: what is mounted and can be written to is then walked
     #[arg(long)]
     pub no_freeze: bool,
+    /// Read from storage snapshots that this command makes and releases (docs/SNAPSHOTS.md)
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub snapshot_command: Option<String>,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,

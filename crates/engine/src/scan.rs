@@ -14,6 +14,7 @@ mod complete;
 mod directory;
 mod filesystems;
 pub mod freeze;
+mod grafts;
 pub mod handle;
 pub mod inode;
 mod list;
@@ -21,6 +22,7 @@ pub mod live;
 mod mounted;
 mod names;
 mod pending;
+pub mod snapshot_command;
 mod sources;
 mod stat;
 mod walk;
@@ -89,6 +91,8 @@ pub struct ScanOptions {
     pub freezer: Option<freeze::FreezerCommand>,
     /// For tests.
     pub protocol: Protocol,
+    /// When what is read was as it is, if that is over: a barrier before a snapshot was taken.
+    pub barrier: Option<Time>,
     /// Stay on the mount that each source is on.
     pub one_file_system: bool,
     /// Paths to leave out.
@@ -117,6 +121,7 @@ impl Default for ScanOptions {
             mode: ScanMode::Walk,
             freezer: None,
             protocol: Protocol::default(),
+            barrier: None,
             one_file_system: false,
             filter: Filter::default(),
             threads: None,
