@@ -1,6 +1,6 @@
 //! The words of the command line. Nothing here opens anything: words become options, `commands` turns them into one engine call.
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -137,6 +137,17 @@ bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run"
     Man(Man),
 }
 
+/// `--scan`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scan {
+    /// Inodes where that is allowed and right, walking otherwise
+    Auto,
+    /// Directory by directory
+    Walk,
+    /// From the device, or not at all
+    Inode,
+}
+
 /// `init`
 #[derive(Debug, Args)]
 pub struct Init {
@@ -178,6 +189,10 @@ pub struct Backup {
     /// Stay on the file systems of the given paths
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
+    /// How to find what there is: by inodes from the device (ext4, XFS; also images and unmounted devices), by walking, or
+    /// whichever is right
+    #[arg(long, value_enum, default_value_t = Scan::Auto)]
+    pub scan: Scan,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,

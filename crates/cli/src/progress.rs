@@ -200,6 +200,7 @@ fn seconds_left(progress: Progress, elapsed: Duration) -> Option<f64> {
 
 fn phase_name(phase: Phase) -> &'static str {
     match phase {
+        Phase::Scan => "scan",
         Phase::Backup => "backup",
         Phase::Commit => "commit",
         Phase::Plan => "plan",

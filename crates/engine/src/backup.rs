@@ -32,7 +32,7 @@ use crate::monitor::Monitor;
 use crate::pack::ChunkWriter;
 use crate::read::SmallReader;
 use crate::repository::Repository;
-use crate::scan::{ScanOptions, Scanner, Sources};
+use crate::scan::{self, ScanOptions, Sources};
 use bale_format::Access;
 use checkpoint::Checkpoints;
 use compare::Comparer;
@@ -80,7 +80,11 @@ fn compare_and_store(
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
     let repository = &run.repository;
-    let tally = Tally::new(monitor, parent, expect::totals(parent, sources));
+    let mut scan = scan::choose(sources, scan, monitor)?;
+    let expected = scan
+        .expected
+        .unwrap_or_else(|| expect::totals(parent, sources));
+    let tally = Tally::new(monitor, parent, expected);
     for problem in &options.not_found {
         let path = problem.path.strip_prefix(b"/").unwrap_or(&problem.path);
         tally.tell_problem(path, problem.action, problem.text.clone());
@@ -90,8 +94,10 @@ fn compare_and_store(
         parent.thin.clone(),
         options.dry_run,
     )?);
-    let scanner = Scanner::start(sources, scan).map_err(Error::local("scan", "/"))?;
-    let reader = SmallReader::start(None);
+    let guard = scan.guard();
+    // With nothing to compare with, everything will be read.
+    let arranged = scan.arranged().filter(|_| !parent.knows_anything());
+    let reader = SmallReader::start(None).with_arranged(arranged);
     let (items, queue) = bounded(ITEMS_QUEUED_MAX);
     let comparer = Comparer::new(parent, &store, &reader, &tally);
     let catalog = CatalogWriter::new(parent.catalog.clone(), Segments(store.clone()));
@@ -99,7 +105,7 @@ fn compare_and_store(
     let mut checkpoints = Checkpoints::new(run, &store, &tally, options.checkpoint_every);
 
     let (compared, written) = std::thread::scope(|scope| {
-        let comparing = scope.spawn(|| comparer.compare(scanner, items));
+        let comparing = scope.spawn(|| comparer.compare(scan.items, items));
         let written = rows.write_all(queue, |rows| match options.dry_run {
             true => Ok(()),
             false => checkpoints.when_due(rows),
@@ -117,6 +123,9 @@ fn compare_and_store(
     }
     written?;
     let scanned = compared?;
+    if let Some(problem) = guard.and_then(|guard| guard.check()) {
+        tally.problem(&problem);
+    }
     let changes = rows.changes();
     let layers = rows.finish()?;
     let written = commit::Written {

@@ -12,6 +12,7 @@ pub mod dump;
 pub mod error;
 pub mod filter;
 pub mod forget;
+pub mod image;
 pub mod index;
 pub mod limits;
 pub mod monitor;

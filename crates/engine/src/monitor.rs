@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A part of an operation that has its own progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
+    /// Inode scan: reading inode tables and directories; counts inodes.
+    Scan,
     /// Backup: scanning, comparing, reading and storing run together.
     Backup,
     /// Writing the last packs, the index and the snapshot.

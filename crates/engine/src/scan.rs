@@ -9,10 +9,16 @@
 //! An entry comes without what costs another system call (target, extended attributes, inode flags, project,
 //! generation): [`Directory::complete`] fetches these for entries that the parent snapshot does not know.
 
+mod choose;
 mod complete;
 mod directory;
 mod filesystems;
+pub mod freeze;
+pub mod handle;
+pub mod inode;
 mod list;
+pub mod live;
+mod mounted;
 mod names;
 mod pending;
 mod sources;
@@ -20,8 +26,11 @@ mod stat;
 mod walk;
 mod window;
 
+pub use choose::{Chosen, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
+pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
+pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
 pub use sources::{Sources, parse_list};
 pub use walk::Scanner;
 
@@ -29,6 +38,7 @@ pub(crate) use directory::replaced;
 pub(crate) use stat::set_stat;
 
 use crate::filter::Filter;
+use crate::image::Place;
 use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bale_format::snapshot::Filesystem;
 use std::io;
@@ -73,6 +83,12 @@ const _: () = assert!(
 /// What to leave out, and how to go about it.
 #[derive(Clone)]
 pub struct ScanOptions {
+    /// How to look.
+    pub mode: ScanMode,
+    /// The command that becomes the freezer; `None`: a mounted file system is not frozen.
+    pub freezer: Option<freeze::FreezerCommand>,
+    /// For tests.
+    pub protocol: Protocol,
     /// Stay on the mount that each source is on.
     pub one_file_system: bool,
     /// Paths to leave out.
@@ -83,9 +99,24 @@ pub struct ScanOptions {
     pub spill_directory: PathBuf,
 }
 
+/// How a scan finds what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScanMode {
+    /// By inodes where that is allowed and right, by walking otherwise.
+    #[default]
+    Auto,
+    /// Directory by directory, through the kernel.
+    Walk,
+    /// From the device, or not at all.
+    Inode,
+}
+
 impl Default for ScanOptions {
     fn default() -> ScanOptions {
         ScanOptions {
+            mode: ScanMode::Walk,
+            freezer: None,
+            protocol: Protocol::default(),
             one_file_system: false,
             filter: Filter::default(),
             threads: None,
@@ -117,10 +148,29 @@ pub enum ScanItem {
 /// A run of children of one directory, sorted by name.
 #[derive(Debug)]
 pub struct Batch {
-    /// For opening them.
-    pub directory: Arc<Directory>,
+    /// For looking closer at them.
+    pub places: Places,
     /// Sorted; never empty.
     pub entries: Vec<Entry>,
+}
+
+/// Where the entries of a batch are found.
+#[derive(Debug)]
+pub enum Places {
+    /// All are children of this directory.
+    Directory(Arc<Directory>),
+    /// Each has a place of its own.
+    Each(Vec<Place>),
+}
+
+impl Places {
+    /// Place of the entry at a position of the batch.
+    pub fn of(&self, at: usize) -> Place {
+        match self {
+            Places::Directory(directory) => Place::Directory(directory.clone()),
+            Places::Each(places) => places[at].clone(),
+        }
+    }
 }
 
 /// Something that belongs to one path and could not be done.

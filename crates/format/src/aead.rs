@@ -35,8 +35,8 @@ impl SealKey {
         sealed: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), FormatError> {
-        out.clear();
         let Some(plain_bytes) = sealed.len().checked_sub(TAG_BYTES) else {
+            out.clear();
             return Err(FormatError::damaged(
                 what,
                 Fault::Short {
@@ -46,6 +46,7 @@ impl SealKey {
             ));
         };
         let (ciphertext, tag) = sealed.split_at(plain_bytes);
+        // What is there is overwritten: not cleared, so that only growth is filled with zeros.
         out.resize(plain_bytes, 0);
         let nonce = Nonce::assume_unique_for_key(nonce);
         self.0

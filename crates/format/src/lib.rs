@@ -21,6 +21,7 @@ pub mod pack;
 pub mod pieces;
 pub mod record;
 pub mod recovery;
+pub mod scratch;
 pub mod sealed;
 pub mod segment;
 pub mod snapshot;

@@ -194,6 +194,17 @@ impl PackKey {
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(RecordHead, Vec<u8>), FormatError> {
+        let head = self.open_sealed(record, contexts)?;
+        let plain = contexts.decompress_opened(WHAT, head.codec, head.plain_bytes as usize)?;
+        Ok((head, plain))
+    }
+
+    /// Puts what a record seals into `contexts.opened`.
+    fn open_sealed(
+        &self,
+        record: &[u8],
+        contexts: &mut Decompressor,
+    ) -> Result<RecordHead, FormatError> {
         let head = RecordHead::decode(record)?;
         let sealed = &record[RECORD_HEAD_BYTES..];
         if sealed.len() != head.sealed_bytes as usize {
@@ -209,8 +220,7 @@ impl PackKey {
         self.0
             .key
             .open(WHAT, head.nonce(), &aad, sealed, &mut contexts.opened)?;
-        let plain = contexts.decompress_opened(WHAT, head.codec, head.plain_bytes as usize)?;
-        Ok((head, plain))
+        Ok(head)
     }
 
     /// The chunk that `entry` promises, fully checked. `record` is [`PackEntry::range`] of the pack.
@@ -221,21 +231,13 @@ impl PackKey {
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<Vec<u8>, FormatError> {
-        let head = RecordHead::decode(record)?;
-        if head != entry.head() {
-            return Err(FormatError::damaged(
-                WHAT,
-                Fault::Mismatch {
-                    field: "record head",
-                },
-            ));
-        }
+        check_head(entry, record)?;
         let (_, plain) = self.open_record(record, contexts)?;
         check_id(&entry.id, keys.chunk_id(entry.kind, &plain))?;
         Ok(plain)
     }
 
-    /// Reads a record back the whole way before it is published.
+    /// Reads a record back the whole way before it is published: all that [`PackKey::open_chunk`] checks.
     pub fn verify_record(
         &self,
         keys: &Keys,
@@ -243,10 +245,21 @@ impl PackKey {
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(), FormatError> {
-        match self.open_chunk(keys, entry, record, contexts) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(FormatError::NotVerified { what: WHAT }),
-        }
+        self.look_at_chunk(keys, entry, record, contexts)
+            .map_err(|_| FormatError::NotVerified { what: WHAT })
+    }
+
+    fn look_at_chunk(
+        &self,
+        keys: &Keys,
+        entry: &PackEntry,
+        record: &[u8],
+        contexts: &mut Decompressor,
+    ) -> Result<(), FormatError> {
+        check_head(entry, record)?;
+        let head = self.open_sealed(record, contexts)?;
+        let plain = contexts.look_at_opened(WHAT, head.codec, head.plain_bytes as usize)?;
+        check_id(&entry.id, keys.chunk_id(entry.kind, plain))
     }
 
     fn aad(&self, head_bytes: &[u8; RECORD_HEAD_BYTES]) -> [u8; AAD_BYTES] {
@@ -256,6 +269,18 @@ impl PackKey {
         aad[32..].copy_from_slice(head_bytes);
         aad
     }
+}
+
+fn check_head(entry: &PackEntry, record: &[u8]) -> Result<(), FormatError> {
+    if RecordHead::decode(record)? != entry.head() {
+        return Err(FormatError::damaged(
+            WHAT,
+            Fault::Mismatch {
+                field: "record head",
+            },
+        ));
+    }
+    Ok(())
 }
 
 fn check_id(expected: &ChunkId, found: ChunkId) -> Result<(), FormatError> {

@@ -5,6 +5,8 @@
 //! number of bytes. Columns and bounds: docs/FORMAT.md, section 8. Where a catalog is cut is decided elsewhere.
 
 mod build;
+mod encode;
+mod file;
 mod pages;
 mod pointers;
 mod thrift;
@@ -61,9 +63,6 @@ pub enum SegmentError {
         /// Bytes that came out, 0 if it was not tried.
         bytes: usize,
     },
-    /// The Parquet writer failed.
-    #[error("encode segment: {0}")]
-    Encode(String),
 }
 
 /// The keys of a segment's rows, without the rest: for look-ups.

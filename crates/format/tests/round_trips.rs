@@ -105,7 +105,7 @@ proptest! {
         let mut compressor = Compressor::new(3);
         let (codec, bytes) = compressor.compress(kind, &plain);
         prop_assert!(bytes.len() <= plain.len());
-        let opened = Decompressor::new().decompress(codec, &bytes, plain.len());
+        let opened = Decompressor::new().decompress(codec, bytes, plain.len());
         prop_assert_eq!(opened, Ok(plain));
     }
 
@@ -304,6 +304,6 @@ fn equal_columns_far_apart_in_a_segment_are_stored_once() {
     let (codec, bytes) = compressor.compress(ChunkKind::Segment, &segment);
     assert_eq!(codec, Codec::Zstd);
     assert!(bytes.len() < 2_550_000, "{}", bytes.len());
-    let opened = Decompressor::new().decompress(codec, &bytes, segment.len());
+    let opened = Decompressor::new().decompress(codec, bytes, segment.len());
     assert_eq!(opened, Ok(segment));
 }

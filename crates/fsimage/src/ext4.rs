@@ -194,6 +194,16 @@ impl Ext4 {
         Ok(extents)
     }
 
+    /// 512-byte units that an inode takes on the device, as `st_blocks` tells.
+    pub fn sectors(&self, raw: &RawInode<'_>) -> u64 {
+        raw.blocks_512(&self.superblock)
+    }
+
+    /// Does finding a file's content take further reads than of its inode?
+    pub fn mapping_has_nodes(&self, raw: &RawInode<'_>) -> bool {
+        raw.mapping_has_nodes(&self.superblock)
+    }
+
     /// What [`Ext4::parse_dir_block`] must know of the directory.
     pub fn dir_context(&self, raw: &RawInode<'_>) -> DirContext {
         DirContext::new(&self.superblock, raw)

@@ -16,7 +16,26 @@ pub struct FileHandle {
     bytes: [u8; HANDLE_BYTES_MAX],
 }
 
+/// Handle type of ext2, ext3 and ext4: inode and generation, 32 bits each.
+const INODE32_GENERATION: i32 = 0x1;
+/// Handle type of XFS: inode in 64 bits, generation.
+const INODE64_GENERATION: i32 = 0x81;
+
 impl FileHandle {
+    /// Of an inode of ext2, ext3 or ext4.
+    pub fn ext4(inode: u32, generation: u32) -> FileHandle {
+        let parts = [inode.to_ne_bytes(), generation.to_ne_bytes()];
+        FileHandle::new(INODE32_GENERATION, &parts.concat()).expect("8 bytes fit")
+    }
+
+    /// Of an inode of XFS.
+    pub fn xfs(inode: u64, generation: u32) -> FileHandle {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&inode.to_ne_bytes());
+        bytes[8..].copy_from_slice(&generation.to_ne_bytes());
+        FileHandle::new(INODE64_GENERATION, &bytes).expect("12 bytes fit")
+    }
+
     /// From its type and bytes; `None` if there are too many.
     pub fn new(kind: i32, bytes: &[u8]) -> Option<FileHandle> {
         let mut handle = FileHandle {

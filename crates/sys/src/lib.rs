@@ -4,11 +4,14 @@
 //! keeps state beyond "this kernel does not know that call". No policy lives here.
 
 pub mod buffer;
+pub mod bulkstat;
 pub mod cache;
 pub mod extents;
 pub mod freeze;
 pub mod handle;
 pub mod inode;
+pub mod mapped;
 pub mod open;
 pub mod restore_calls;
+pub mod signals;
 pub mod xattr;

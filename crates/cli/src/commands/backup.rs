@@ -1,14 +1,14 @@
 //! `bale backup`
 
 use super::select;
-use crate::args::{Backup, Global};
+use crate::args::{Backup, Global, Scan};
 use crate::exit::{self, Usage};
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
 use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
-use bale_engine::scan::{ScanOptions, Sources, parse_list};
+use bale_engine::scan::{ScanMode, ScanOptions, Sources, parse_list};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -32,6 +32,11 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         return Err(anyhow::anyhow!("none of the paths can be backed up"));
     }
     let scan = ScanOptions {
+        mode: match options.scan {
+            Scan::Auto => ScanMode::Auto,
+            Scan::Walk => ScanMode::Walk,
+            Scan::Inode => ScanMode::Inode,
+        },
         one_file_system: options.one_file_system,
         filter,
         spill_directory: repository.spill_dir()?,

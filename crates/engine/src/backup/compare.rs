@@ -7,15 +7,15 @@ use super::parent::Parent;
 use super::tally::Tally;
 use crate::catalog::{KeyRange, ParentCursor};
 use crate::error::{Error, Result};
+use crate::image::Place;
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallReader};
-use crate::scan::{Batch, Directory, NoteKind, ScanItem, Scanner};
+use crate::scan::{Batch, NoteKind, ScanItem};
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind};
 use crossbeam_channel::Sender;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Amendments kept; of further ones only the problem remains.
 const AMENDMENTS_MAX: usize = 64 << 10;
@@ -24,18 +24,18 @@ const AMENDMENTS_MAX: usize = 64 << 10;
 pub(super) enum Item {
     /// The reader's next file.
     Small {
-        directory: Arc<Directory>,
+        place: Place,
         old: Option<Box<Entry>>,
     },
     /// To be read in pieces.
     Large {
-        directory: Arc<Directory>,
+        place: Place,
         entry: Box<Entry>,
         old: Option<Box<Entry>>,
     },
     /// One of several names of an inode; read before, if it is still remembered.
     Linked {
-        directory: Arc<Directory>,
+        place: Place,
         entry: Box<Entry>,
         old: Option<Box<Entry>>,
     },
@@ -90,7 +90,11 @@ impl<'a> Comparer<'a> {
     }
 
     /// Runs to the end of the scan. Stops early, without an error of its own, when the packing thread has gone.
-    pub(super) fn compare(mut self, scanner: Scanner, items: Sender<Item>) -> Result<Scanned> {
+    pub(super) fn compare(
+        mut self,
+        scanner: Box<dyn Iterator<Item = ScanItem> + Send>,
+        items: Sender<Item>,
+    ) -> Result<Scanned> {
         let done = self.compare_all(scanner, &items);
         self.reader.close();
         drop(items);
@@ -102,7 +106,7 @@ impl<'a> Comparer<'a> {
 
     fn compare_all(
         &mut self,
-        scanner: Scanner,
+        scanner: Box<dyn Iterator<Item = ScanItem> + Send>,
         items: &Sender<Item>,
     ) -> std::result::Result<(), Stop> {
         let mut cursor = ParentCursor::open(&self.parent.catalog, KeyRange::all());
@@ -139,7 +143,8 @@ impl<'a> Comparer<'a> {
         cursor: &mut ParentCursor,
         items: &Sender<Item>,
     ) -> std::result::Result<(), Stop> {
-        for mut entry in batch.entries {
+        let Batch { places, entries } = batch;
+        for (at, mut entry) in entries.into_iter().enumerate() {
             entry.filesystem = self
                 .filesystems
                 .get(entry.filesystem as usize)
@@ -156,7 +161,7 @@ impl<'a> Comparer<'a> {
             sent?;
             match old {
                 Some(old) if self.is_unchanged(&entry, &old) => self.keep(&old),
-                old => self.change(&batch.directory, entry, old.map(Box::new), items)?,
+                old => self.change(places.of(at), entry, old.map(Box::new), items)?,
             }
         }
         Ok(())
@@ -237,14 +242,13 @@ impl<'a> Comparer<'a> {
 
     fn change(
         &mut self,
-        directory: &Arc<Directory>,
+        place: Place,
         mut entry: Entry,
         old: Option<Box<Entry>>,
         items: &Sender<Item>,
     ) -> std::result::Result<(), Stop> {
-        let directory = directory.clone();
         if entry.kind != Kind::File || entry.size == 0 {
-            if let Err(problem) = directory.complete(&mut entry) {
+            if let Err(problem) = place.complete(&mut entry) {
                 if problem.error.kind() == std::io::ErrorKind::NotFound {
                     self.note_vanished(&problem.path);
                 } else {
@@ -261,19 +265,19 @@ impl<'a> Comparer<'a> {
         }
         let item = if entry.nlink > 1 {
             Item::Linked {
-                directory,
+                place,
                 entry: Box::new(entry),
                 old,
             }
         } else if entry.size > SMALL_BYTES_MAX {
             Item::Large {
-                directory,
+                place,
                 entry: Box::new(entry),
                 old,
             }
         } else {
-            self.reader.push(&directory, entry);
-            Item::Small { directory, old }
+            self.reader.push(&place, entry);
+            Item::Small { place, old }
         };
         send(items, item)
     }

@@ -2,14 +2,13 @@
 
 use super::tally::Tally;
 use crate::error::{Error, Result};
+use crate::image::Place;
 use crate::pack::ChunkWriter;
 use crate::read::{LargeReader, Piece as Read, READ_RETRIES_MAX};
-use crate::scan::Directory;
 use bale_format::gear::Cutter;
 use bale_format::pieces::{Piece, PieceListBuilder};
 use bale_format::{ChunkId, ChunkKind, ChunkSizes, Entry, EntryFlags};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Files over this size are not read a second time because they changed: the next backup will.
 const RETRY_BYTES_MAX: u64 = 1 << 30;
@@ -38,15 +37,11 @@ impl<'a> LargeStore<'a> {
     }
 
     /// Reads and stores a file; `None` if it vanished.
-    pub(super) fn store_file(
-        &mut self,
-        directory: &Arc<Directory>,
-        entry: Entry,
-    ) -> Result<Option<Stored>> {
+    pub(super) fn store_file(&mut self, place: &Place, entry: Entry) -> Result<Option<Stored>> {
         let reader = self.reader.get_or_insert_with(LargeReader::start);
         let mut attempt = 0;
         loop {
-            let mut file = match reader.open(directory, entry.clone()) {
+            let mut file = match reader.open(place, entry.clone()) {
                 Ok(file) => file,
                 Err(problem) if problem.error.kind() == std::io::ErrorKind::NotFound => {
                     return Ok(None);

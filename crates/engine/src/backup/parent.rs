@@ -139,6 +139,11 @@ impl Parent {
         })
     }
 
+    /// Is there anything to compare with?
+    pub(super) fn knows_anything(&self) -> bool {
+        self.id.is_some() || self.run.is_some()
+    }
+
     /// Could the entry have changed after its row was made without any trace in its times?
     pub(super) fn is_settled(&self, old: &Entry) -> bool {
         let barriers = match &self.resumed {

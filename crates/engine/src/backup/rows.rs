@@ -12,10 +12,10 @@ use super::seen::{Chunks, ContentTable, Spot};
 use super::tally::Tally;
 use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink};
 use crate::error::Result;
+use crate::image::Place;
 use crate::limits::{ROWS_WAITING_MAX, XATTRS_ROW_BYTES_MAX};
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
-use crate::scan::Directory;
 use bale_format::xattrs::XattrsColumn;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Layer};
 use crossbeam_channel::Receiver;
@@ -127,20 +127,12 @@ impl<'a> RowWriter<'a> {
         match item {
             Item::Gone(key) => self.waiting.push_back(Row::Gone(key)),
             Item::Row { entry, old } => self.wait(entry, None, old)?,
-            Item::Small { directory, old } => {
+            Item::Small { place, old } => {
                 let file = self.reader.pop().expect("every small item was asked for");
-                self.take_small(&directory, file, old)?;
+                self.take_small(&place, file, old)?;
             }
-            Item::Large {
-                directory,
-                entry,
-                old,
-            } => self.take_large(&directory, *entry, old)?,
-            Item::Linked {
-                directory,
-                entry,
-                old,
-            } => self.take_linked(&directory, entry, old)?,
+            Item::Large { place, entry, old } => self.take_large(&place, *entry, old)?,
+            Item::Linked { place, entry, old } => self.take_linked(&place, entry, old)?,
         }
         Ok(())
     }
@@ -148,27 +140,27 @@ impl<'a> RowWriter<'a> {
     /// A further name of an inode takes over what was read for an earlier one.
     fn take_linked(
         &mut self,
-        directory: &Arc<Directory>,
+        place: &Place,
         mut entry: Box<Entry>,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         let key = link_key(&entry);
         if let Some((spot, hash)) = self.links.find(&key)
-            && directory.complete(&mut entry).is_ok()
+            && place.complete(&mut entry).is_ok()
         {
             entry.content_hash = Some(hash);
             return self.wait(entry, Some(spot), old);
         }
         if entry.size > SMALL_BYTES_MAX {
-            return self.take_large(directory, *entry, old);
+            return self.take_large(place, *entry, old);
         }
-        let file = read_small(directory, *entry);
-        self.take_small(directory, file, old)
+        let file = read_small(place, *entry);
+        self.take_small(place, file, old)
     }
 
     fn take_small(
         &mut self,
-        directory: &Arc<Directory>,
+        place: &Place,
         file: SmallFile,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
@@ -178,7 +170,7 @@ impl<'a> RowWriter<'a> {
         let mut entry = Box::new(file.entry);
         match file.state {
             SmallState::Vanished => return self.vanished(&entry, old),
-            SmallState::Grown => return self.take_large(directory, *entry, old),
+            SmallState::Grown => return self.take_large(place, *entry, old),
             SmallState::Unreadable => {
                 entry.flags.set(EntryFlags::UNREADABLE);
                 return self.wait(entry, None, old);
@@ -220,14 +212,9 @@ impl<'a> RowWriter<'a> {
         Ok(Spot::Bundled { chunk, offset })
     }
 
-    fn take_large(
-        &mut self,
-        directory: &Arc<Directory>,
-        entry: Entry,
-        old: Option<Box<Entry>>,
-    ) -> Result<()> {
+    fn take_large(&mut self, place: &Place, entry: Entry, old: Option<Box<Entry>>) -> Result<()> {
         let path_entry = entry.clone();
-        match self.large.store_file(directory, entry)? {
+        match self.large.store_file(place, entry)? {
             Some(stored) => {
                 let entry = Box::new(stored.entry);
                 match stored.list {
@@ -292,38 +279,39 @@ impl<'a> RowWriter<'a> {
 
     /// Writes the rows at the front that wait for nothing.
     fn drain(&mut self) -> Result<()> {
-        while let Some(row) = self.waiting.pop_front() {
-            match row {
-                Row::Gone(key) => {
+        while let Some(content) = self.front_content() {
+            match self.waiting.pop_front() {
+                Some(Row::Put { mut entry, old, .. }) => {
+                    entry.content = content;
+                    self.put(*entry, old.as_deref())?;
+                }
+                Some(Row::Gone(key)) => {
                     self.catalog.remove(&key)?;
                     self.changes += 1;
                     self.last_key = Some(key);
                 }
-                Row::Put {
-                    mut entry,
-                    spot,
-                    old,
-                } => {
-                    match spot.map(|spot| self.chunks.content(spot)) {
-                        None => entry.content = Content::None,
-                        Some(Some(content)) => entry.content = content,
-                        Some(None) => {
-                            self.waiting.push_front(Row::Put { entry, spot, old });
-                            return Ok(());
-                        }
-                    }
-                    self.put(*entry, old.as_deref())?;
-                }
+                None => break,
             }
         }
         Ok(())
     }
 
+    /// Content of the row at the front, if there is a row and it waits for nothing.
+    fn front_content(&self) -> Option<Content> {
+        match self.waiting.front()? {
+            Row::Put {
+                spot: Some(spot), ..
+            } => self.chunks.content(*spot),
+            Row::Put { spot: None, .. } | Row::Gone(_) => Some(Content::None),
+        }
+    }
+
     /// The directories that lead to a source are in the catalog, too; their changes are nobody's concern.
-    fn is_in_source(&self, path: &[u8]) -> bool {
-        self.sources
-            .iter()
-            .any(|source| bale_format::entry::is_below(path, source))
+    fn is_in_source(&self, entry: &Entry) -> bool {
+        use bale_format::entry::is_below;
+        let mut sources = self.sources.iter();
+        // The parent of most rows answers for them, without making a path.
+        sources.any(|source| is_below(&entry.parent, source) || entry.path() == *source)
     }
 
     fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
@@ -331,9 +319,12 @@ impl<'a> RowWriter<'a> {
         self.tally.stored(&entry, old, is_same);
         if !is_same {
             self.catalog.put(&entry)?;
-            self.changes += u64::from(self.is_in_source(&entry.path()));
+            self.changes += u64::from(self.is_in_source(&entry));
         }
-        self.last_key = Some(entry.key());
+        self.last_key = Some(Key {
+            parent: entry.parent,
+            name: entry.name,
+        });
         Ok(())
     }
 }

@@ -75,7 +75,7 @@ impl<'a> Tally<'a> {
             };
             counter.fetch_add(1, Ordering::Relaxed);
             if old.is_none() {
-                self.monitor.current(&absolute(&entry.path()));
+                self.monitor.current(&absolute_path(entry));
             }
         }
         self.count(entry);
@@ -199,6 +199,21 @@ impl<'a> Tally<'a> {
             problems: self.problems.load(Ordering::Relaxed),
         }
     }
+}
+
+/// In one allocation: this is asked for every new file.
+fn absolute_path(entry: &Entry) -> Vec<u8> {
+    let mut path = Vec::with_capacity(entry.parent.len() + entry.name.len() + 2);
+    for part in [&entry.parent, &entry.name] {
+        if !part.is_empty() {
+            path.push(b'/');
+            path.extend_from_slice(part);
+        }
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    path
 }
 
 /// With a leading slash.

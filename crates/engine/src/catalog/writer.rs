@@ -125,14 +125,14 @@ impl<S: SegmentSink> CatalogWriter<S> {
                 what: "a row that exists is marked as removed",
             });
         }
-        self.guarded(|writer| writer.take(entry.clone()))
+        self.guarded(|writer| writer.take(entry))
     }
 
     /// Removes the parent's row of a key.
     pub fn remove(&mut self, key: &Key) -> Result<()> {
         let mut gone = Entry::new(key.parent.clone(), key.name.clone(), Kind::File);
         gone.flags.set(EntryFlags::REMOVED);
-        self.guarded(|writer| writer.take(gone))
+        self.guarded(|writer| writer.take(&gone))
     }
 
     /// Stores what is left and tells the layers of the new catalog. Without changes they are the parent's.
@@ -224,7 +224,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
     }
 
     /// One change: first everything of the overlays to be merged that is before it.
-    fn take(&mut self, change: Entry) -> Result<()> {
+    fn take(&mut self, change: &Entry) -> Result<()> {
         let key = change.key();
         if self.last.as_ref().is_some_and(|last| *last >= key) {
             return Err(CatalogError::Order {
@@ -241,14 +241,15 @@ impl<S: SegmentSink> CatalogWriter<S> {
                 Ordering::Greater => break,
             }
         }
+        let placed = self.place(change, &key);
         self.last = Some(key);
-        self.place(change)
+        placed
     }
 
     fn take_merging(&mut self) -> Result<()> {
         let old = self.merging.entry();
         self.merging.advance();
-        self.place(old)
+        self.place(&old, &old.key())
     }
 
     /// Decides which overlays are merged, when there is a reason to write at all.
@@ -267,20 +268,19 @@ impl<S: SegmentSink> CatalogWriter<S> {
     }
 
     /// A changed row, new or of a merged overlay, into its stretch.
-    fn place(&mut self, change: Entry) -> Result<()> {
-        let key = change.key();
-        while self.stretch_end().is_some_and(|end| *end <= key) {
+    fn place(&mut self, change: &Entry, key: &Key) -> Result<()> {
+        while self.stretch_end().is_some_and(|end| end <= key) {
             self.leave_stretch()?;
         }
         if matches!(self.stretch.state, State::Untouched) {
             self.enter_stretch()?;
         }
         match &mut self.stretch.state {
-            State::Folding { .. } => self.fold_in(&change),
+            State::Folding { .. } => self.fold_in(change, key),
             State::Waiting {
                 changes, kept_rows, ..
             } => {
-                changes.push(change);
+                changes.push(change.clone());
                 let overlay_rows = changes.len() as u64 + *kept_rows;
                 let base_rows = self.stretch_rows();
                 if overlay_rows * FOLD_SHARE > base_rows {
@@ -355,15 +355,14 @@ impl<S: SegmentSink> CatalogWriter<S> {
         old.forget_passed();
         self.stretch.state = State::Folding { old };
         for change in changes {
-            self.fold_in(&change)?;
+            self.fold_in(&change, &change.key())?;
         }
         Ok(())
     }
 
     /// Writes the old rows before a changed row, and then that row.
-    fn fold_in(&mut self, change: &Entry) -> Result<()> {
-        let key = change.key();
-        self.fold_old(Some(&key))?;
+    fn fold_in(&mut self, change: &Entry, key: &Key) -> Result<()> {
+        self.fold_old(Some(key))?;
         match change.flags.has(EntryFlags::REMOVED) {
             true => Ok(()),
             false => self.base.push(change, &mut self.sink),

@@ -48,6 +48,11 @@ impl Mark {
         &self.file
     }
 
+    /// How the file must begin; empty: anyhow.
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
     /// Does the subdirectory `name` bear this mark?
     pub fn is_in(&self, directory: BorrowedFd<'_>, name: &CStr) -> bool {
         let mut path = name.to_bytes().to_vec();

@@ -262,7 +262,7 @@ fn encode(shared: &Shared, contexts: &mut Contexts, job: &Job) -> Result<()> {
     let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
     let payload = Payload {
         codec,
-        bytes: &bytes,
+        bytes,
         plain_bytes: job.bytes.len(),
     };
     let mut pack = shared.take_pack()?;

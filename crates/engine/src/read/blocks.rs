@@ -146,6 +146,32 @@ impl Pool {
         }
     }
 
+    /// A block of zeros.
+    pub(super) fn zeros(self: &Arc<Pool>, len: usize) -> Block {
+        let mut buffer = self.buffer();
+        buffer[..len].fill(0);
+        Block {
+            buffer: Some(buffer),
+            range: 0..len,
+            pool: self.clone(),
+        }
+    }
+
+    /// A block that is filled at once; `read` tells where in the buffer the bytes are.
+    pub(super) fn read_with(
+        self: &Arc<Pool>,
+        read: impl FnOnce(&mut AlignedBuffer) -> std::io::Result<Range<usize>>,
+    ) -> std::io::Result<Block> {
+        let mut buffer = self.buffer();
+        let range = read(&mut buffer);
+        let block = Block {
+            range: range.as_ref().map_or(0..0, Range::clone),
+            buffer: Some(buffer),
+            pool: self.clone(),
+        };
+        range.map(|_| block)
+    }
+
     fn buffer(&self) -> AlignedBuffer {
         let spare = self.lock().spare.pop();
         spare.unwrap_or_else(|| AlignedBuffer::new(BLOCK_BYTES))

@@ -4,6 +4,7 @@ use super::blocks::{Block, Pool, Request, Slot};
 use super::ranges::next_data;
 use super::{BLOCK_BYTES, BLOCKS_AHEAD_MAX, LARGE_THREADS_MAX};
 use super::{is_unchanged, may_have_holes, problem, refresh, stat_of, wait_for_writers};
+use crate::image::{Extents, ImageInode, Place, Span};
 use crate::scan::{Directory, Problem, complete_opened};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_sys::buffer::ALIGNMENT;
@@ -46,7 +47,10 @@ pub enum Piece {
 /// A large file being read. Pieces come in order and without gaps.
 pub struct LargeFile {
     pool: Arc<Pool>,
-    file: Arc<OwnedFd>,
+    /// `None`: read block by block through `image`.
+    file: Option<Arc<OwnedFd>>,
+    /// Where it lies on the device, if it is read from there.
+    image: Option<OnDevice>,
     entry: Entry,
     direct: bool,
     /// Nothing of it was in the page cache: what we bring in, we throw out.
@@ -65,9 +69,22 @@ pub struct LargeFile {
     problems: Vec<Problem>,
 }
 
+/// A file that is read from its device.
+struct OnDevice {
+    inode: ImageInode,
+    extents: Extents,
+    /// The next extent to be looked at.
+    next: usize,
+}
+
 enum Ahead {
     Hole(u64),
-    /// Bytes `wanted` of the block that the slot gets; `start` is the block's offset.
+    /// So many zeros that take room on the device.
+    Zeros(u64),
+    /// Read already.
+    Ready(io::Result<Block>),
+    /// Bytes `wanted` of the block that the slot gets; `start` is the block's offset. Offsets are of the file, or of the
+    /// device that it is read from.
     Block {
         slot: Arc<Slot>,
         start: u64,
@@ -111,34 +128,56 @@ impl LargeReader {
         LargeReader { pool, threads }
     }
 
-    /// Opens a regular file of a directory and begins to read ahead. `NotFound`: it vanished.
-    pub fn open(&self, directory: &Arc<Directory>, entry: Entry) -> Result<LargeFile, Problem> {
-        let action = "read";
+    /// Opens a regular file and begins to read ahead. `NotFound`: it vanished.
+    pub fn open(&self, place: &Place, entry: Entry) -> Result<LargeFile, Problem> {
         let mut entry = entry;
-        let opened = open_file(directory, &mut entry);
-        let (file, stat, direct) = opened.map_err(|error| problem(&entry, action, error))?;
-        let mut problems = Vec::new();
-        problems.extend(complete_opened(file.as_fd(), &mut entry).err());
+        let opened = match place {
+            Place::Directory(directory) => self.open_in_directory(directory, &mut entry),
+            Place::Image(inode) => self.open_on_device(inode, &mut entry),
+        };
+        let mut large = opened.map_err(|error| problem(&entry, "read", error))?;
+        large.size = entry.size;
+        large.entry = entry;
+        large.ask();
+        Ok(large)
+    }
+
+    fn open_in_directory(
+        &self,
+        directory: &Arc<Directory>,
+        entry: &mut Entry,
+    ) -> io::Result<LargeFile> {
+        let (file, stat, direct) = open_file(directory, entry)?;
+        let incomplete = complete_opened(file.as_fd(), entry).err();
         let sparse = may_have_holes(&stat) && map_is_sane(&file, &stat);
         let cached = cachestat(file.as_fd(), 0, 0).map_or(0, |stat| stat.cached);
-        let mut large = LargeFile {
-            pool: self.pool.clone(),
-            size: entry.size,
+        Ok(LargeFile {
             direct,
             forget: !direct && cached == 0,
             sparse,
-            file: Arc::new(file),
-            entry,
-            asked: 0,
-            data_end: 0,
-            ahead: VecDeque::new(),
-            cut: VecDeque::new(),
-            given: 0,
-            ended: false,
-            problems,
-        };
-        large.ask();
-        Ok(large)
+            file: Some(Arc::new(file)),
+            problems: incomplete.into_iter().collect(),
+            ..LargeFile::new(&self.pool, entry)
+        })
+    }
+
+    fn open_on_device(&self, inode: &ImageInode, entry: &mut Entry) -> io::Result<LargeFile> {
+        let incomplete = Place::Image(inode.clone()).complete(entry).err();
+        let extents = inode.extents_of_large(0)?;
+        let image = &inode.image;
+        let direct = image.device().direct().filter(|_| !image.is_replayed());
+        Ok(LargeFile {
+            direct: true,
+            sparse: extents.sparse,
+            file: direct.cloned(),
+            image: Some(OnDevice {
+                inode: inode.clone(),
+                extents,
+                next: 0,
+            }),
+            problems: incomplete.into_iter().collect(),
+            ..LargeFile::new(&self.pool, entry)
+        })
     }
 }
 
@@ -195,6 +234,26 @@ fn map_is_sane(file: &OwnedFd, stat: &Statx) -> bool {
 }
 
 impl LargeFile {
+    fn new(pool: &Arc<Pool>, entry: &Entry) -> LargeFile {
+        LargeFile {
+            pool: pool.clone(),
+            file: None,
+            image: None,
+            entry: entry.clone(),
+            direct: false,
+            forget: false,
+            sparse: false,
+            size: entry.size,
+            asked: 0,
+            data_end: 0,
+            ahead: VecDeque::new(),
+            cut: VecDeque::new(),
+            given: 0,
+            ended: false,
+            problems: Vec::new(),
+        }
+    }
+
     /// The entry as of opening.
     pub fn entry(&self) -> &Entry {
         &self.entry
@@ -217,6 +276,9 @@ impl LargeFile {
             match self.ahead.pop_front() {
                 None => self.ended = true,
                 Some(Ahead::Hole(bytes)) => self.cut.push_back(Piece::Hole(bytes)),
+                Some(Ahead::Zeros(bytes)) => self.cut_zeros(bytes),
+                Some(Ahead::Ready(Ok(block))) => self.cut.push_back(Piece::Data(block)),
+                Some(Ahead::Ready(Err(error))) => self.fail(error),
                 Some(Ahead::Block {
                     slot,
                     start,
@@ -228,9 +290,13 @@ impl LargeFile {
 
     /// Looks whether the file stood still. To be called after the last piece.
     pub fn finish(mut self) -> Finished {
-        let still = match stat_of(self.file.as_fd()) {
-            Ok(stat) => is_unchanged(&self.entry, &stat),
-            Err(error) => {
+        let stat = self.file.as_ref().map(|file| stat_of(file.as_fd()));
+        let still = match stat {
+            // On a device, the barrier at the end tells.
+            _ if self.image.is_some() => true,
+            None => true,
+            Some(Ok(stat)) => is_unchanged(&self.entry, &stat),
+            Some(Err(error)) => {
                 self.problems.push(problem(&self.entry, "stat", error));
                 false
             }
@@ -252,9 +318,11 @@ impl LargeFile {
         while self.ahead.len() < BLOCKS_AHEAD_MAX && self.asked < self.size {
             if self.asked >= self.data_end {
                 let data = self.next_range();
-                if data.start > self.asked {
+                if data.start > self.asked && self.sparse {
                     self.ahead.push_back(Ahead::Hole(data.start - self.asked));
                     self.entry.flags.set(EntryFlags::SPARSE);
+                } else if data.start > self.asked {
+                    self.ahead.push_back(Ahead::Zeros(data.start - self.asked));
                 }
                 self.asked = data.start;
                 self.data_end = data.end;
@@ -267,10 +335,13 @@ impl LargeFile {
     }
 
     fn next_range(&mut self) -> Range<u64> {
-        if !self.sparse {
-            return self.asked..self.size;
+        if self.image.is_some() {
+            return self.next_extent();
         }
-        match next_data(self.file.as_fd(), self.asked, self.size) {
+        let Some(file) = self.file.as_ref().filter(|_| self.sparse) else {
+            return self.asked..self.size;
+        };
+        match next_data(file.as_fd(), self.asked, self.size) {
             Ok(Some(data)) => data,
             Ok(None) => self.size..self.size,
             // What is not known to be a hole is read.
@@ -278,8 +349,90 @@ impl LargeFile {
         }
     }
 
+    /// The next extent of a file on a device.
+    fn next_extent(&mut self) -> Range<u64> {
+        let asked = self.asked;
+        let Some(image) = &mut self.image else {
+            return asked..self.size;
+        };
+        if image.next == image.extents.written.len() && image.extents.known_until < u64::MAX {
+            match image.inode.extents_of_large(asked) {
+                Ok(extents) => {
+                    (image.extents, image.next) = (extents, 0);
+                }
+                Err(error) => {
+                    self.ahead.push_back(Ahead::Ready(Err(error)));
+                    return self.size..self.size;
+                }
+            }
+        }
+        let Some(extent) = image.extents.written.get(image.next) else {
+            return self.size..self.size;
+        };
+        image.next += 1;
+        let start = extent.file_offset.max(asked).min(self.size);
+        start..(extent.file_offset + extent.len).clamp(start, self.size)
+    }
+
+    /// Asks for the next block of an extent.
+    fn ask_block_of_device(&mut self) {
+        let image = self
+            .image
+            .as_ref()
+            .expect("asked only for files on a device");
+        let extent = image.extents.written[image.next - 1];
+        let at = extent.device_offset + (self.asked - extent.file_offset);
+        let lead = at % ALIGNMENT as u64;
+        let bytes = (self.data_end - self.asked).min(BLOCK_BYTES as u64 - lead);
+        self.asked += bytes;
+        let Some(file) = &self.file else {
+            let span = Span {
+                offset: at,
+                len: bytes as u32,
+            };
+            let block = self
+                .pool
+                .read_with(|buffer| image.inode.image.read_content(span, buffer));
+            self.ahead.push_back(Ahead::Ready(block));
+            return;
+        };
+        let (start, end) = (at - lead, at + bytes);
+        let slot = Arc::new(Slot::default());
+        self.pool.submit(Request {
+            file: file.clone(),
+            offset: start,
+            len: ((end - start).next_multiple_of(ALIGNMENT as u64) as usize).min(BLOCK_BYTES),
+            enough: (end - start) as usize,
+            slot: slot.clone(),
+        });
+        self.ahead.push_back(Ahead::Block {
+            slot,
+            start,
+            wanted: at..end,
+        });
+    }
+
+    fn cut_zeros(&mut self, bytes: u64) {
+        let step = bytes.min(BLOCK_BYTES as u64);
+        let zeros = self.pool.zeros(step as usize);
+        self.cut.push_back(Piece::Data(zeros));
+        if bytes > step {
+            self.ahead.push_front(Ahead::Zeros(bytes - step));
+        }
+    }
+
+    fn fail(&mut self, error: io::Error) {
+        self.ended = true;
+        self.entry.flags.set(EntryFlags::INCOMPLETE);
+        self.problems.push(problem(&self.entry, "read", error));
+    }
+
     /// Asks for the block that the next byte is in, up to its end or that of the data.
     fn ask_block(&mut self) {
+        let file = match &self.file {
+            Some(file) if self.image.is_none() => file.clone(),
+            _ => return self.ask_block_of_device(),
+        };
         let alignment = ALIGNMENT as u64;
         let start = self.asked - self.asked % alignment;
         let block_end = (self.asked / BLOCK_BYTES as u64 + 1) * BLOCK_BYTES as u64;
@@ -287,7 +440,7 @@ impl LargeFile {
         let len = (end.next_multiple_of(alignment) - start).min(BLOCK_BYTES as u64);
         let slot = Arc::new(Slot::default());
         self.pool.submit(Request {
-            file: self.file.clone(),
+            file,
             offset: start,
             len: len as usize,
             enough: (end - start) as usize,
@@ -312,23 +465,20 @@ impl LargeFile {
                 if let Some(errno) = filled.error {
                     self.note_bad(errno);
                 }
-                if self.forget {
+                if let Some(file) = self.file.as_ref().filter(|_| self.forget) {
                     let len = NonZeroU64::new(filled.len as u64);
                     // Only advice.
-                    let _ = rustix::fs::fadvise(&self.file, start, len, Advice::DontNeed);
+                    let _ = rustix::fs::fadvise(file, start, len, Advice::DontNeed);
                 }
                 if wanted.start < end {
                     let range = (wanted.start - start) as usize..(end - start) as usize;
                     self.cut_block(block, range, &filled.bad);
                 }
             }
-            Err(Errno::INVAL) if self.direct => self.read_again_buffered(wanted.start),
-            Err(errno) => {
-                self.ended = true;
-                self.entry.flags.set(EntryFlags::INCOMPLETE);
-                self.problems
-                    .push(problem(&self.entry, "read", errno.into()));
+            Err(Errno::INVAL) if self.direct && self.image.is_none() => {
+                self.read_again_buffered(wanted.start);
             }
+            Err(errno) => self.fail(errno.into()),
         }
     }
 
@@ -340,8 +490,11 @@ impl LargeFile {
             }
         }
         self.direct = false;
-        let cleared = rustix::fs::fcntl_getfl(&self.file)
-            .and_then(|flags| rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT));
+        let Some(file) = &self.file else {
+            return;
+        };
+        let cleared = rustix::fs::fcntl_getfl(file)
+            .and_then(|flags| rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT));
         if let Err(errno) = cleared {
             self.problems
                 .push(problem(&self.entry, "read", errno.into()));

@@ -1,12 +1,19 @@
 //! Small files: many in flight, read in inode order, handed out in the order they were asked for.
 
+use super::arranged::Arranged;
+use super::device::{
+    self, DeviceJob, GROUP_BUFFER_BYTES, GROUP_BYTES_MAX, GROUP_GAP_BYTES_MAX, Looked,
+};
 use super::ranges::{next_data, read_range};
 use super::{READ_RETRIES_MAX, SMALL_BYTES_MAX, SMALL_THREADS_MAX};
 use super::{SMALL_WINDOW_BYTES_MAX, SMALL_WINDOW_FILES_MAX};
 use super::{is_unchanged, may_have_holes, problem, refresh, stat_of, wait_for_writers};
+use crate::image::Place;
 use crate::scan::{Directory, Problem, complete_opened};
 use bale_format::entry::{Entry, EntryFlags};
+use bale_sys::buffer::AlignedBuffer;
 use bale_sys::open::open_for_reading;
+use bytes::Bytes;
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,6 +28,10 @@ use std::thread::JoinHandle;
 const FILE_BYTES: u64 = 512;
 /// Files that a thread takes at once when there are many.
 const GROUP_FILES_MAX: usize = 8;
+/// Groups of files on a device that are read at a time.
+const DEVICE_READS_MAX: usize = 4;
+/// Files on a device wait until there is this much of them, unless somebody waits for one of them.
+const DEVICE_BYTES_MIN: u64 = 4 << 20;
 /// Stack of a reading thread.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -31,8 +42,8 @@ pub struct SmallFile {
     pub entry: Entry,
     /// What became of it.
     pub state: SmallState,
-    /// The file's bytes, `entry.size` of them.
-    pub bytes: Vec<u8>,
+    /// The file's bytes, `entry.size` of them; perhaps a part of something larger that was read at once.
+    pub bytes: Bytes,
     /// Ranges of `bytes` that are holes: zero, and without blocks in the source.
     pub holes: Vec<Range<u64>>,
     /// Ranges of `bytes` that could not be read.
@@ -66,6 +77,15 @@ struct State {
     waiting: BTreeMap<(u64, u64, u64), Job>,
     /// Where the last group ended.
     last: (u64, u64, u64),
+    /// Files on a device, by place on the device.
+    on_device: BTreeMap<(u64, u64), DeviceJob>,
+    on_device_bytes: u64,
+    /// Where the last group on a device ended.
+    last_on_device: (u64, u64),
+    /// Groups on a device being read.
+    device_reads: usize,
+    /// Somebody waits for the first file.
+    front_waits: bool,
     /// Slots of the files asked for, in order, with the bytes they count for.
     slots: VecDeque<(u64, Option<SmallFile>)>,
     /// Place of the first slot.
@@ -87,6 +107,8 @@ struct Shared {
 /// Reads small files. One thread may ask while another takes.
 pub struct SmallReader {
     shared: Arc<Shared>,
+    /// Files on a device that are read all at once.
+    arranged: Mutex<Option<Arranged>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -111,8 +133,15 @@ impl SmallReader {
         }
         SmallReader {
             shared,
+            arranged: Mutex::new(None),
             threads: started,
         }
+    }
+
+    /// The same, for many files on a device that will be asked for.
+    pub fn with_arranged(self, arranged: Option<Arranged>) -> SmallReader {
+        *self.arranged.lock().unwrap_or_else(PoisonError::into_inner) = arranged;
+        self
     }
 
     /// Is there room, so that [`SmallReader::push`] will not wait?
@@ -125,8 +154,55 @@ impl SmallReader {
         self.shared.lock().slots.len()
     }
 
-    /// Asks for a regular file of a directory. Waits for room: another thread must take files meanwhile.
-    pub fn push(&self, directory: &Arc<Directory>, entry: Entry) {
+    /// Asks for a regular file. Waits for room: another thread must take files meanwhile.
+    pub fn push(&self, place: &Place, entry: Entry) {
+        match place {
+            Place::Directory(directory) => self.push_in_directory(directory, entry),
+            Place::Image(inode) => {
+                let mut arranged = self.arranged.lock().unwrap_or_else(PoisonError::into_inner);
+                let arranged = arranged.as_mut();
+                let looked = match arranged.and_then(|arranged| arranged.take(inode.number)) {
+                    Some(bytes) => device::looked_at(inode, entry, bytes),
+                    None => device::look(inode, entry, 0),
+                };
+                self.push_on_device(looked);
+            }
+        }
+    }
+
+    fn push_on_device(&self, looked: Looked) {
+        let mut state = self.shared.lock();
+        let entry = match &looked {
+            Looked::Done(file) => &file.entry,
+            Looked::Job(job) => &job.entry,
+        };
+        while !state.has_room(entry) && !state.stopped {
+            let waited = self.shared.room.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        let cost = cost_of(entry);
+        state.bytes += cost;
+        match looked {
+            Looked::Done(file) => {
+                state.slots.push_back((cost, Some(*file)));
+                if state.slots.len() == 1 {
+                    self.shared.front.notify_one();
+                }
+            }
+            Looked::Job(mut job) => {
+                job.place = state.first + state.slots.len() as u64;
+                state.slots.push_back((cost, None));
+                state.on_device_bytes += u64::from(job.span().len);
+                let key = (job.span().offset, job.place);
+                state.on_device.insert(key, *job);
+                if state.idle > 0 && state.device_group_is_due() {
+                    self.shared.work.notify_one();
+                }
+            }
+        }
+    }
+
+    fn push_in_directory(&self, directory: &Arc<Directory>, entry: Entry) {
         let mut state = self.shared.lock();
         while !state.has_room(&entry) && !state.stopped {
             let waited = self.shared.room.wait(state);
@@ -160,6 +236,7 @@ impl SmallReader {
     pub fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.front.notify_all();
+        self.shared.work.notify_all();
     }
 
     /// The next file in the order asked for; waits until it is read. `None`: closed, and all were taken.
@@ -178,15 +255,25 @@ impl SmallReader {
                 return None;
             }
             assert!(!state.stopped, "a thread that reads files panicked");
-            if self.threads.is_empty() && !state.waiting.is_empty() {
+            state.front_waits = true;
+            if self.threads.is_empty() {
                 let group = state.take_group();
-                drop(state);
-                self.shared.read_group(group);
-                state = self.shared.lock();
-                continue;
+                let on_device = state.take_device_group();
+                if !group.is_empty() || !on_device.is_empty() {
+                    drop(state);
+                    self.shared.read_group(group);
+                    let mut buffers = DeviceBuffers::default();
+                    self.shared.read_device_group(on_device, &mut buffers);
+                    state = self.shared.lock();
+                    continue;
+                }
+            }
+            if state.idle > 0 && state.device_group_is_due() {
+                self.shared.work.notify_one();
             }
             let waited = self.shared.front.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
+            state.front_waits = false;
         }
     }
 }
@@ -230,6 +317,55 @@ impl State {
     }
 }
 
+impl State {
+    /// A group is worth reading: there is much to choose from, or somebody waits.
+    fn device_group_is_due(&self) -> bool {
+        !self.on_device.is_empty()
+            && self.device_reads < DEVICE_READS_MAX
+            && (self.front_waits || self.closed || self.on_device_bytes >= DEVICE_BYTES_MIN)
+    }
+
+    /// Files near each other, from where the last group ended upwards.
+    fn take_device_group(&mut self) -> Vec<DeviceJob> {
+        if !self.device_group_is_due() {
+            return Vec::new();
+        }
+        let mut group: Vec<DeviceJob> = Vec::new();
+        let (mut start, mut end) = (0, 0);
+        loop {
+            let above = self.on_device.range(self.last_on_device..).next();
+            let next = match group.is_empty() {
+                true => above.or_else(|| self.on_device.iter().next()),
+                false => above,
+            };
+            let Some((key, job)) = next else {
+                break;
+            };
+            let span = job.span();
+            if group.is_empty() {
+                (start, end) = (span.offset, span.offset);
+            }
+            let far = span.offset > end + GROUP_GAP_BYTES_MAX;
+            if !group.is_empty() && (far || span.end().max(end) - start > GROUP_BYTES_MAX) {
+                break;
+            }
+            end = end.max(span.end());
+            self.last_on_device = *key;
+            group.extend(self.on_device.remove(&self.last_on_device));
+            self.on_device_bytes -= u64::from(span.len);
+        }
+        self.device_reads += 1;
+        group
+    }
+}
+
+/// Buffers of a thread that reads from devices, made when they are needed.
+#[derive(Default)]
+struct DeviceBuffers {
+    group: Option<AlignedBuffer>,
+    rest: Option<AlignedBuffer>,
+}
+
 struct StopOnPanic<'a>(&'a Shared);
 
 impl Drop for StopOnPanic<'_> {
@@ -254,8 +390,19 @@ impl Shared {
 
     fn work(&self) {
         let _guard = StopOnPanic(self);
+        let mut buffers = DeviceBuffers::default();
         let mut state = self.lock();
         while !state.stopped {
+            let on_device = state.take_device_group();
+            if !on_device.is_empty() {
+                if state.idle > 0 && state.device_group_is_due() {
+                    self.work.notify_one();
+                }
+                drop(state);
+                self.read_device_group(on_device, &mut buffers);
+                state = self.lock();
+                continue;
+            }
             let group = state.take_group();
             if group.is_empty() {
                 state.idle += 1;
@@ -272,9 +419,32 @@ impl Shared {
         }
     }
 
+    fn read_device_group(&self, group: Vec<DeviceJob>, buffers: &mut DeviceBuffers) {
+        if group.is_empty() {
+            return;
+        }
+        let new = || AlignedBuffer::new(GROUP_BUFFER_BYTES);
+        let buffer = buffers.group.get_or_insert_with(new);
+        let rest = buffers.rest.get_or_insert_with(new);
+        let mut files = Vec::with_capacity(group.len());
+        device::read_group(group, buffer, rest, |place, file| files.push((place, file)));
+        let mut state = self.lock();
+        let mut is_first = false;
+        for (place, file) in files {
+            let at = (place - state.first) as usize;
+            state.slots[at].1 = Some(file);
+            is_first |= at == 0;
+        }
+        state.device_reads -= 1;
+        drop(state);
+        if is_first {
+            self.front.notify_one();
+        }
+    }
+
     fn read_group(&self, group: Vec<Job>) {
         for job in group {
-            let file = read_small(&job.directory, job.entry);
+            let file = read_in_directory(&job.directory, job.entry);
             let mut state = self.lock();
             let at = (job.place - state.first) as usize;
             state.slots[at].1 = Some(file);
@@ -286,16 +456,16 @@ impl Shared {
     }
 }
 
-/// Reads one small file of a directory.
-pub fn read_small(directory: &Arc<Directory>, entry: Entry) -> SmallFile {
-    let mut file = SmallFile {
-        entry,
-        state: SmallState::Read,
-        bytes: Vec::new(),
-        holes: Vec::new(),
-        bad: Vec::new(),
-        problems: Vec::new(),
-    };
+/// Reads one small file.
+pub fn read_small(place: &Place, entry: Entry) -> SmallFile {
+    match place {
+        Place::Directory(directory) => read_in_directory(directory, entry),
+        Place::Image(inode) => device::read_alone(inode, entry),
+    }
+}
+
+fn read_in_directory(directory: &Arc<Directory>, entry: Entry) -> SmallFile {
+    let mut file = SmallFile::new(entry);
     if file.entry.size == 0 {
         // Not opened: the endless files of `/proc` say that they are empty.
         file.problems
@@ -321,22 +491,33 @@ pub fn read_small(directory: &Arc<Directory>, entry: Entry) -> SmallFile {
 }
 
 impl SmallFile {
+    pub(super) fn new(entry: Entry) -> SmallFile {
+        SmallFile {
+            entry,
+            state: SmallState::Read,
+            bytes: Bytes::new(),
+            holes: Vec::new(),
+            bad: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
     /// Four system calls if nothing happened: open, read to the end, stat, close; two for what the scan left out; and
     /// one for a file written to of late. The `stat` before is the scan's.
     fn read(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
         for attempt in 0..=READ_RETRIES_MAX + 1 {
             if self.entry.size > SMALL_BYTES_MAX {
                 self.state = SmallState::Grown;
-                self.bytes = Vec::new();
                 return Ok(());
             }
             let size = self.entry.size as usize;
             // One byte more than there should be tells in the same call that the file ends there.
             wait_for_writers(fd, &self.entry);
-            self.bytes.clear();
-            self.bytes.resize(size + 1, 0);
-            let filled = read_range(fd, 0, &mut self.bytes, size + 1)?;
-            self.bytes.truncate(filled.len.min(size));
+            bytes.clear();
+            bytes.resize(size + 1, 0);
+            let filled = read_range(fd, 0, &mut bytes, size + 1)?;
+            bytes.truncate(filled.len.min(size));
             let incomplete = complete_opened(fd, &mut self.entry).err();
             let stat = stat_of(fd)?;
             let moved = !is_unchanged(&self.entry, &stat);
@@ -344,6 +525,7 @@ impl SmallFile {
             let settled = filled.len == size || attempt > 0;
             if !moved && settled || attempt > READ_RETRIES_MAX {
                 self.problems.extend(incomplete);
+                self.bytes = Bytes::from(bytes);
                 return self.keep(fd, filled, &stat, moved);
             }
             refresh(&mut self.entry, &stat)?;
@@ -396,9 +578,9 @@ impl SmallFile {
         holes
     }
 
-    fn give_up(&mut self, error: io::Error) {
+    pub(super) fn give_up(&mut self, error: io::Error) {
         self.state = SmallState::Unreadable;
-        self.bytes = Vec::new();
+        self.bytes = Bytes::new();
         self.entry.flags.set(EntryFlags::UNREADABLE);
         self.problems.push(problem(&self.entry, "read", error));
     }

@@ -19,7 +19,7 @@ pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
 /// First byte of an encoded set that stands in its row.
 const SET_IN_ROW: u8 = 1;
 /// Inode flags that are kept.
-const FLAGS_KEPT: u32 =
+pub(crate) const FLAGS_KEPT: u32 =
     flag::SYNC | flag::IMMUTABLE | flag::APPEND | flag::NODUMP | flag::NOATIME | flag::DIRSYNC;
 /// Names and values are first asked for with room for this.
 const FIRST_BYTES: usize = 1024;
@@ -161,18 +161,34 @@ fn read_attributes(
             Err(error) if is(&error, Errno::NODATA) => continue,
             Err(error) => return Err(error),
         };
-        let key = key.to_bytes();
-        let key_bytes = u16::try_from(key.len()).map_err(|_| io::ErrorKind::InvalidData)?;
-        let value_bytes = u32::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidData)?;
-        set.extend_from_slice(&key_bytes.to_le_bytes());
-        set.extend_from_slice(&value_bytes.to_le_bytes());
-        set.extend_from_slice(key);
-        set.extend_from_slice(&value);
-        if set.len() > ATTRIBUTES_BYTES_MAX {
-            return Err(io::Error::other("more than 1 MiB of extended attributes"));
-        }
+        add_xattr(&mut set, key.to_bytes(), &value)?;
     }
     Ok(Bytes::from(set))
+}
+
+/// Attributes that were read already, sorted by name, encoded as in the `xattrs` column.
+pub(crate) fn encode_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> io::Result<Bytes> {
+    if xattrs.is_empty() {
+        return Ok(Bytes::new());
+    }
+    let mut set = vec![SET_IN_ROW];
+    for (key, value) in xattrs {
+        add_xattr(&mut set, key, value)?;
+    }
+    Ok(Bytes::from(set))
+}
+
+fn add_xattr(set: &mut Vec<u8>, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let key_bytes = u16::try_from(key.len()).map_err(|_| io::ErrorKind::InvalidData)?;
+    let value_bytes = u32::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidData)?;
+    set.extend_from_slice(&key_bytes.to_le_bytes());
+    set.extend_from_slice(&value_bytes.to_le_bytes());
+    set.extend_from_slice(key);
+    set.extend_from_slice(value);
+    if set.len() > ATTRIBUTES_BYTES_MAX {
+        return Err(io::Error::other("more than 1 MiB of extended attributes"));
+    }
+    Ok(())
 }
 
 /// Calls with a larger buffer until the answer fits.

@@ -52,13 +52,22 @@ impl Filesystems {
         number
     }
 
+    /// Takes a file system over that is described already.
+    pub(super) fn adopt(&self, device: u64, filesystem: Filesystem) -> u32 {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = known.list.len() as u32;
+        known.list.push(filesystem);
+        known.by_device.insert(device, number);
+        number
+    }
+
     pub(super) fn get(&self, number: u32) -> Filesystem {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.list[number as usize].clone()
     }
 }
 
-fn describe(
+pub(super) fn describe(
     device: u64,
     mount: u64,
     directory: BorrowedFd<'_>,
@@ -108,7 +117,7 @@ fn uuid_of(fd: BorrowedFd<'_>, device: u64, kind: &str) -> String {
     uuid
 }
 
-fn uuid_text(uuid: &[u8; 16]) -> String {
+pub(super) fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (at, byte) in uuid.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {

@@ -11,7 +11,8 @@ use super::stat::{
 };
 use super::window::{Done, Front, Large, Task, Visit, Window};
 use super::{BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, SCAN_THREADS_MAX};
-use super::{Note, NoteKind, Problem, ScanItem, ScanOptions, barrier_now};
+use super::{Note, NoteKind, Places, Problem, ScanItem, ScanOptions, barrier_now};
+use crate::filter::Filter;
 use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bytes::Bytes;
 use rustix::fs::CWD;
@@ -55,11 +56,21 @@ struct State {
 
 impl Scanner {
     /// Starts to walk.
-    pub fn start(sources: &Sources, options: ScanOptions) -> io::Result<Scanner> {
+    pub fn start(sources: &Sources, mut options: ScanOptions) -> io::Result<Scanner> {
+        let filter = Arc::new(std::mem::take(&mut options.filter));
+        Scanner::start_with(sources, options, filter)
+    }
+
+    /// Starts to walk, with a filter that others use, too.
+    pub(super) fn start_with(
+        sources: &Sources,
+        options: ScanOptions,
+        filter: Arc<Filter>,
+    ) -> io::Result<Scanner> {
         let barrier = barrier_now();
         let limits = Limits::of_this_process(options.threads);
         let rules = Rules {
-            filter: options.filter,
+            filter,
             filesystems: Filesystems::new(barrier),
             one_file_system: options.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),
@@ -74,7 +85,7 @@ impl Scanner {
         let device = directory.identity().device;
         entry.filesystem = rules.filesystems.number(device, mount, fd.as_fd(), c".");
         let batch = Batch {
-            directory: directory.clone(),
+            places: Places::Directory(directory.clone()),
             entries: vec![entry],
         };
         let source_mount = rules.one_file_system.then_some(mount);
@@ -389,7 +400,7 @@ impl Shared {
         let bytes = statted.entries.len() * size_of::<Entry>() + arena_bytes + path.len();
         if !statted.entries.is_empty() {
             items.push(ScanItem::Entries(Batch {
-                directory: visit.directory.clone(),
+                places: Places::Directory(visit.directory.clone()),
                 entries: statted.entries,
             }));
         }

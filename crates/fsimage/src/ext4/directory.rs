@@ -66,6 +66,23 @@ impl DirContext {
             encrypted: raw.is_encrypted(),
         }
     }
+
+    /// For keeping it in a file.
+    pub fn to_bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[4] = u8::from(self.indexed) | u8::from(self.encrypted) << 1;
+        bytes
+    }
+
+    /// What [`DirContext::to_bytes`] gave.
+    pub fn from_bytes(bytes: [u8; 8]) -> DirContext {
+        DirContext {
+            seed: u32_at(&bytes, 0),
+            indexed: bytes[4] & 1 != 0,
+            encrypted: bytes[4] & 2 != 0,
+        }
+    }
 }
 
 impl DirentRef<'_> {

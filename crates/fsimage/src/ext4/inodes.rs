@@ -314,7 +314,17 @@ impl<'a> RawInode<'a> {
         }
     }
 
-    fn blocks_512(&self, sb: &Superblock) -> u64 {
+    /// The block map holds the root of a tree, not all of it.
+    pub(super) fn mapping_has_nodes(&self, sb: &Superblock) -> bool {
+        let map = self.block_map();
+        self.is_mapped(sb)
+            && match self.flags() & FLAG_EXTENTS {
+                0 => map[48..].iter().any(|byte| *byte != 0),
+                _ => u16_at(map, 6) != 0,
+            }
+    }
+
+    pub(super) fn blocks_512(&self, sb: &Superblock) -> u64 {
         let huge = sb.features.ro_compat & RO_HUGE_FILE != 0;
         let high = if huge { u32::from(self.u16(116)) } else { 0 };
         let blocks = join_u64(high, u32_at(self.bytes, 28));

@@ -1,0 +1,266 @@
+//! Which way to look: by inodes from the device where that is allowed and right, or by walking.
+
+use super::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner, Way, planned_reads};
+use super::live::LiveTarget;
+use super::mounted::{self, Mounted};
+use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
+use crate::error::{Error, Result};
+use crate::image::{Image, State};
+use crate::monitor::{Monitor, Phase, Progress};
+use crate::read::Arranged;
+use bale_format::entry::Time;
+use bale_format::snapshot::{Filesystem, PathText, Totals};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A scan that has begun.
+pub struct Chosen {
+    /// The stream.
+    pub items: Box<dyn Iterator<Item = ScanItem> + Send>,
+    /// What the scan knows to be there, before a byte of content is read.
+    pub expected: Option<Totals>,
+    /// Notices when an image is written to while it is read.
+    pub(super) guard: Option<Guard>,
+    /// Reads all small files in the order of the device: for those who need them all.
+    pub(super) arranged: Option<Arranged>,
+    /// Must be looked at again.
+    pub(super) mounted: Option<Mounted>,
+}
+
+impl Chosen {
+    /// Takes the way to read all small files at once.
+    pub fn arranged(&mut self) -> Option<Arranged> {
+        self.arranged.take()
+    }
+
+    /// Takes the mounted file system that must be looked at again after everything was read.
+    pub fn mounted(&mut self) -> Option<Mounted> {
+        self.mounted.take()
+    }
+
+    /// Takes what must be looked at again after everything was read.
+    pub fn guard(&mut self) -> Option<Guard> {
+        self.guard.take()
+    }
+}
+
+/// What an image looked like before it was read.
+pub struct Guard {
+    path: PathBuf,
+    before: Stamp,
+}
+
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Guard {
+    fn of(path: &Path) -> io::Result<Guard> {
+        Ok(Guard {
+            path: path.to_path_buf(),
+            before: Stamp::of(path)?,
+        })
+    }
+
+    /// A problem, if the image is not what it was.
+    pub fn check(&self) -> Option<Problem> {
+        let error = match Stamp::of(&self.path) {
+            Ok(now) if now == self.before => return None,
+            Ok(_) => io::Error::other(
+                "the image was written to while it was read: what was stored may belong to different moments",
+            ),
+            Err(error) => error,
+        };
+        Some(Problem {
+            path: without_slash(&self.path),
+            action: "read",
+            error,
+        })
+    }
+}
+
+impl Stamp {
+    fn of(path: &Path) -> io::Result<Stamp> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(Stamp {
+            inode: metadata.ino(),
+            size: metadata.size(),
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+/// Inodes in use below which walking is as quick.
+const INODES_WORTH_IT: u64 = 10_000;
+
+/// Chooses and begins.
+pub fn choose(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
+    match options.mode {
+        ScanMode::Walk => walk(sources, options),
+        ScanMode::Inode => match image_source(sources) {
+            Some(path) => scan_image(sources, &path, options, monitor),
+            None => {
+                let refuse =
+                    |why: String| Error::Other(format!("--scan inode cannot be used: {why}"));
+                let target = mounted::target(sources, &options).map_err(refuse)?;
+                mounted::begin(sources, target, options, monitor)
+                    .map_err(|error| refuse(error.to_string()))
+            }
+        },
+        ScanMode::Auto => by_itself(sources, options, monitor),
+    }
+}
+
+/// By inodes where that is allowed and right; says in a line which it is, where there was a choice.
+fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
+    let walking = |why: &str| monitor.note(&format!("walking: {why}"));
+    let target = match mounted::target(sources, &options) {
+        Ok(target) => target,
+        Err(why) => {
+            walking(&why);
+            return walk(sources, options);
+        }
+    };
+    if let Err(why) = is_worth_it(&target) {
+        walking(&why);
+        return walk(sources, options);
+    }
+    let again = ScanOptions {
+        filter: options.filter.clone(),
+        spill_directory: options.spill_directory.clone(),
+        freezer: options.freezer.clone(),
+        ..options
+    };
+    match mounted::begin(sources, target, options, monitor) {
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        Err(error) => {
+            walking(&error.to_string());
+            walk(sources, again)
+        }
+        begun => begun,
+    }
+}
+
+/// Reading all inode tables is right for all of a file system, and for most of it.
+fn is_worth_it(target: &LiveTarget) -> std::result::Result<(), String> {
+    if !target.path_inside.as_os_str().is_empty() {
+        return Err("only a part of the file system is asked for (--scan inode reads it by inodes all the same)".to_owned());
+    }
+    let stat = rustix::fs::fstatvfs(&target.directory).map_err(|errno| errno.to_string())?;
+    let inodes = stat.f_files.saturating_sub(stat.f_ffree);
+    match inodes < INODES_WORTH_IT {
+        true => Err(format!("there are only {inodes} inodes")),
+        false => Ok(()),
+    }
+}
+
+fn walk(sources: &Sources, options: ScanOptions) -> Result<Chosen> {
+    let scanner = Scanner::start(sources, options).map_err(Error::local("scan", "/"))?;
+    Ok(Chosen {
+        items: Box::new(scanner),
+        expected: None,
+        guard: None,
+        arranged: None,
+        mounted: None,
+    })
+}
+
+/// The one source, if it is a file or a block device.
+fn image_source(sources: &Sources) -> Option<PathBuf> {
+    let [path] = sources.paths() else {
+        return None;
+    };
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    (kind.is_file() || kind.is_block_device()).then(|| path.clone())
+}
+
+fn scan_image(
+    sources: &Sources,
+    path: &Path,
+    options: ScanOptions,
+    monitor: &dyn Monitor,
+) -> Result<Chosen> {
+    let began = std::time::Instant::now();
+    let barrier = barrier_now();
+    let guard = Guard::of(path).map_err(Error::local("look at", path))?;
+    let image = Image::open(path, State::Still).map_err(|error| {
+        Error::Other(format!(
+            "read the file system in {}: {error}",
+            path.display()
+        ))
+    })?;
+    let image = Arc::new(image);
+    let gathered =
+        gather(&image, &options, monitor).map_err(Error::local("read the inodes of", path))?;
+    let totals = gathered.totals();
+    monitor.note(&format!(
+        "inode scan of {}: {} with {} inodes, read from the device in {:.1} s",
+        path.display(),
+        image.kind(),
+        totals.inodes(),
+        began.elapsed().as_secs_f64()
+    ));
+    let frame = Frame {
+        filesystem: filesystem(&image, path, barrier),
+        device: IMAGE_DEVICE,
+        image_path: Some(without_slash(path)),
+        barrier: None,
+        changed: Arc::default(),
+    };
+    let way = Way::from(options);
+    let start = |frame| ImageScanner::start(sources, &gathered, frame, &way);
+    let scanner = start(frame.clone()).map_err(Error::local("scan", path))?;
+    let ahead = start(frame).map_err(Error::local("scan", path))?;
+    let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
+    Ok(Chosen {
+        items: Box::new(scanner),
+        expected: Some(totals.expected()),
+        guard: Some(guard),
+        arranged: Some(arranged),
+        mounted: None,
+    })
+}
+
+/// Reads inode tables and directories; tells how far it is.
+pub(super) fn gather(
+    image: &Arc<Image>,
+    options: &ScanOptions,
+    monitor: &dyn Monitor,
+) -> io::Result<Gathered> {
+    Gathered::gather(
+        image.clone(),
+        &options.spill_directory,
+        &mut |done, total| {
+            let progress = Progress {
+                done,
+                total,
+                ..Progress::default()
+            };
+            monitor.progress(Phase::Scan, progress);
+            !monitor.interrupted()
+        },
+    )
+}
+
+fn filesystem(image: &Image, mount: &Path, barrier: Time) -> Filesystem {
+    Filesystem {
+        uuid: super::filesystems::uuid_text(&image.uuid()),
+        kind: image.kind().to_owned(),
+        mount: PathText(mount.as_os_str().as_bytes().to_vec()),
+        scanner: "inode".to_owned(),
+        barrier: Some(barrier),
+    }
+}
+
+fn without_slash(path: &Path) -> Vec<u8> {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec()
+}

@@ -1,0 +1,53 @@
+//! The inode scan: inode tables and directory blocks are read in the order of the device, and joined into the order of
+//! the catalog.
+//!
+//! ```text
+//! inode tables ──▶ inodes, by number ────────────────┐
+//!       └──▶ places of directory blocks, by place    ├─ join ──▶ children, by directory ──▶ emit
+//!                     └──▶ names, by inode ──────────┘
+//! ```
+//!
+//! Everything that grows with the number of files is in unnamed files: what is sorted ([`crate::spill`]), the inodes, and
+//! the children. The last is read like a file system made for this: the children of a directory stand together, by name.
+//! What it cannot read or believe is a problem of the path that leads to it; a number of names that does not fit the
+//! number of links is one, too.
+
+mod changes;
+mod emit;
+mod gather;
+mod join;
+mod names;
+mod ordered;
+mod planned;
+mod tables;
+mod tree;
+
+pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, Way};
+pub(crate) use ordered::in_order;
+pub use planned::planned_reads;
+
+pub use gather::{Gathered, InodeTotals};
+
+/// Threads that read and take apart: they wait for the device.
+pub const THREADS_MAX: usize = 4;
+/// Pieces under way at a time, with what became of them.
+pub const PIECES_AHEAD_MAX: usize = 8;
+/// Memory of each of the two large sorts.
+pub const SORT_BYTES: usize = 48 << 20;
+/// Memory for sorting places of directory blocks.
+pub const SORT_PLACES_BYTES: usize = 8 << 20;
+/// Gap between two directory blocks that is read rather than skipped.
+pub const GAP_BYTES_MAX: u64 = 64 << 10;
+/// Inodes and directories of which it is remembered what is wrong with them.
+pub const DAMAGED_MAX: usize = 64 << 10;
+/// Blocks of the sorted children kept in memory.
+pub const TREE_BLOCKS_KEPT: usize = 64;
+/// Bytes of one such block.
+pub const TREE_BLOCK_BYTES: usize = 64 << 10;
+
+/// Memory of a scan: two sorts are alive at a time.
+pub const INODE_SCAN_BYTES_MAX: usize = 128 << 20;
+const _: () = assert!(
+    2 * SORT_BYTES + SORT_PLACES_BYTES + PIECES_AHEAD_MAX * 2 * crate::image::TABLE_PIECE_BYTES
+        <= INODE_SCAN_BYTES_MAX
+);

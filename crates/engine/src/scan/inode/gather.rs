@@ -1,0 +1,141 @@
+//! The first half of an inode scan: everything is read and put in order; then it is known what there is.
+
+use super::join::join;
+use super::names::read_names;
+use super::tables::read_tables;
+use super::tree::Tree;
+use crate::image::Image;
+use bale_format::entry::Time;
+use bale_format::snapshot::Totals;
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Everything that a file system holds, in the order of directories.
+pub struct Gathered {
+    pub(super) image: Arc<Image>,
+    pub(super) tree: Tree,
+    /// Inodes by number, as they were read: to be compared with what a barrier says later.
+    pub(super) inodes: super::tables::InodeFile,
+    /// What is wrong with inodes that no file could be made of, and with directories that lack names.
+    pub(super) faults: Faults,
+    totals: InodeTotals,
+}
+
+/// What an inode scan found, before a byte of content is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InodeTotals {
+    /// Regular files, every inode once.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Everything else.
+    pub others: u64,
+    /// Names, of which those beyond the first of an inode.
+    pub names: u64,
+    /// Names of regular files.
+    pub file_names: u64,
+    /// Inodes with more than one name.
+    pub hard_linked: u64,
+    /// Bytes of regular files, every inode once.
+    pub bytes: u64,
+    /// Bytes of regular files, every name counted.
+    pub bytes_named: u64,
+    /// Inodes that have links but no name.
+    pub nameless: u64,
+}
+
+/// What could not be read, by inode number, as far as it is remembered.
+#[derive(Clone, Default)]
+pub(super) struct Faults {
+    pub(super) inodes: HashMap<u64, String>,
+    pub(super) directories: HashMap<u64, String>,
+    /// Faults of no inode that is known: lost groups, lost names.
+    pub(super) general: Vec<String>,
+    /// Further ones.
+    pub(super) others: u64,
+}
+
+impl InodeTotals {
+    /// Inodes with names.
+    pub fn inodes(&self) -> u64 {
+        self.files + self.directories + self.symlinks + self.others
+    }
+
+    /// As a snapshot counts.
+    pub fn expected(&self) -> Totals {
+        Totals {
+            files: self.file_names,
+            dirs: self.directories,
+            bytes: self.bytes_named,
+            ..Totals::default()
+        }
+    }
+}
+
+impl Faults {
+    pub(super) fn inode(&mut self, number: u64, why: String) {
+        Self::add(&mut self.inodes, &mut self.others, number, why);
+    }
+
+    pub(super) fn directory(&mut self, number: u64, why: String) {
+        Self::add(&mut self.directories, &mut self.others, number, why);
+    }
+
+    pub(super) fn general(&mut self, why: String) {
+        if self.general.len() < super::DAMAGED_MAX {
+            self.general.push(why);
+        } else {
+            self.others += 1;
+        }
+    }
+
+    fn add(map: &mut HashMap<u64, String>, others: &mut u64, number: u64, why: String) {
+        if map.len() < super::DAMAGED_MAX {
+            map.entry(number).or_insert(why);
+        } else {
+            *others += 1;
+        }
+    }
+}
+
+impl Gathered {
+    /// Reads inode tables and directories. Temporary files go to `spill`; `progress` is told inodes done and expected.
+    pub fn gather(
+        image: Arc<Image>,
+        spill: &Path,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> io::Result<Gathered> {
+        let mut faults = Faults::default();
+        let tables = read_tables(&image, spill, &mut faults, progress)?;
+        let names = read_names(&image, tables.names, tables.places, &mut faults)?;
+        let joined = join(&image, &tables.inodes, names, spill, &mut faults)?;
+        Ok(Gathered {
+            image,
+            tree: joined.tree,
+            inodes: tables.inodes,
+            faults,
+            totals: joined.totals,
+        })
+    }
+
+    /// What there is.
+    pub fn totals(&self) -> InodeTotals {
+        self.totals
+    }
+
+    /// The file system.
+    pub fn image(&self) -> &Arc<Image> {
+        &self.image
+    }
+
+    /// Looks at the inode tables again and tells which inodes are not as they were when they were gathered, in order, and
+    /// which directories were changed after `t0`: their names may have been read in the middle of a change, and further
+    /// changes in the same tick of the clock show nowhere. `None`: more than `changed_max`.
+    pub fn changed_inodes(&self, t0: Time, changed_max: usize) -> io::Result<Option<Vec<u64>>> {
+        super::changes::changed_inodes(&self.image, &self.inodes, t0, changed_max)
+    }
+}

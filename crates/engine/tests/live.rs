@@ -1,0 +1,12 @@
+//! Live file systems: barriers, what may be scanned from its device, opening by handle, under writers. Needs root.
+
+#[path = "live/barrier.rs"]
+mod barrier;
+#[path = "live/by_inode.rs"]
+mod by_inode;
+#[path = "live/freezer_faults.rs"]
+mod freezer_faults;
+#[path = "live/mounts.rs"]
+mod mounts;
+#[path = "live/target.rs"]
+mod target;
