@@ -1,7 +1,8 @@
 //! ext4, ext3 and ext2 for the inode scan.
 
 use super::{
-    Device, FoundInode, NAMES_PIECE_BYTES, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece, TableSink,
+    Device, FoundInode, NAMES_PIECE_BYTES, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece,
+    TableSink,
 };
 use super::{Volume, in_words};
 use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};

@@ -2,7 +2,8 @@
 
 use super::device::DirectMetadata;
 use super::{
-    Device, FoundInode, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece, TableSink, Volume, in_words,
+    Device, FoundInode, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece, TableSink, Volume,
+    in_words,
 };
 use bale_fsimage::xfs::{DevicePiece, DirBlock, ForkKind, InodeChunk, LogState, Xfs, XfsError};
 use bale_fsimage::{ByteSource, FileKind, Inode, Layout, MappedExtent};

@@ -3,7 +3,9 @@
 use super::gather::Faults;
 use super::ordered::in_order;
 use super::{SORT_BYTES, SORT_PLACES_BYTES};
-use crate::image::{FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink, pack_inode};
+use crate::image::{
+    FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink, pack_inode,
+};
 use crate::spill::{Sorter, unnamed_file};
 use bale_fsimage::Timestamp;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
@@ -197,6 +199,7 @@ pub(super) fn read_tables(
     let mut places = Sorter::new(spill, SORT_PLACES_BYTES);
     let (mut done, expected) = (0, image.inodes_expected());
     let mut digest = blake3::Hasher::new();
+    digest.update(&image.uuid());
     let mut newest = Timestamp::default();
     in_order(
         image.tables(),
