@@ -87,7 +87,7 @@ pub struct FoundInode {
     pub nlink: u32,
     /// Is it a directory?
     pub is_directory: bool,
-    /// The later of ctime and mtime.
+    /// Its ctime: anybody can set an mtime.
     pub newest: Timestamp,
 }
 
@@ -97,7 +97,7 @@ impl FoundInode {
             number: inode.number,
             nlink: inode.nlink,
             is_directory: FileKind::from_mode(inode.mode) == Some(FileKind::Directory),
-            newest: inode.ctime.max(inode.mtime),
+            newest: inode.ctime,
         }
     }
 }

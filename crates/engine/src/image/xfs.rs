@@ -219,7 +219,7 @@ impl Volume for XfsVolume {
                             number,
                             nlink: inode.nlink,
                             is_directory,
-                            newest: inode.ctime.max(inode.mtime),
+                            newest: inode.ctime,
                         };
                         sink.inode(found, raw.unwrap_or_default());
                         if is_directory {
