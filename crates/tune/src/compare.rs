@@ -125,7 +125,10 @@ pub fn compare(options: &CompareOptions, monitor: &dyn CompareMonitor) -> Result
 /// An error with its reasons.
 fn chain(error: &dyn std::error::Error) -> String {
     let reasons = std::iter::successors(Some(error), |error| error.source());
-    reasons.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    reasons
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 fn begin_report(
