@@ -18,6 +18,8 @@ use crate::generate::{
 
 /// Free space of a written image, per cent: room for the change.
 const FREE_PERCENT: u32 = 20;
+/// Files that all have one time would be read again by tools that trust no time as new as the newest.
+const AGE_DAYS_MAX: u32 = 1500;
 /// Hundredths of a per cent: 1 % changed, 1 % new.
 const CHANGE_SHARE: u32 = 100;
 /// Of an image that the kernel fills: bytes a file, and of all else. XFS wants at least 300 MiB.
@@ -56,6 +58,7 @@ pub(super) fn generate_options(options: &CompareOptions) -> GenerateOptions {
         file_bytes: (1024, 2048),
         compressible: true,
         realistic_names: true,
+        age_days_max: AGE_DAYS_MAX,
         count: Some(options.files),
         seed: options.seed,
         ..GenerateOptions::default()
@@ -65,7 +68,7 @@ pub(super) fn generate_options(options: &CompareOptions) -> GenerateOptions {
 /// The same in the words of `bale gen`.
 pub(super) fn generate_words(options: &CompareOptions) -> String {
     format!(
-        "-d 7 -D 15 -r 5 -R 14 -f 32 -F 128 -s 1024 -S 2048 -C -N --count {} --seed {}",
+        "-d 7 -D 15 -r 5 -R 14 -f 32 -F 128 -s 1024 -S 2048 -C -N --ages {AGE_DAYS_MAX} --count {} --seed {}",
         options.files, options.seed
     )
 }
