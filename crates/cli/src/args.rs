@@ -1,5 +1,12 @@
 //! The words of the command line. Nothing here opens anything: words become options, `commands` turns them into one engine call.
 
+mod ext4;
+mod generate;
+mod restore;
+
+pub use generate::Generate;
+pub use restore::Restore;
+
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -99,7 +106,8 @@ find /data -newer stamp -print0 | bale backup --files-from0 -\n  bale backup --d
     /// Bring files back
     #[command(
         after_help = "Examples:\n  bale restore latest --target /mnt/new\n  bale restore latest:/home/me/mail --target /tmp/mail\n  \
-bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run"
+bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run\n  \
+bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready file system, at the speed of the disk"
     )]
     Restore(Box<Restore>),
     /// Print a file, or a directory as a tar archive
@@ -129,6 +137,18 @@ bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run"
     /// Put right what can be put right by adding
     #[command(subcommand)]
     Repair(Repair),
+    /// Freeze and thaw a file system for a backup that asks for it: not to be called by people
+    #[command(hide = true)]
+    Freezer,
+    /// Make trees of very many files to test with, in a directory or as an ext4 image
+    #[command(
+        name = "gen",
+        after_help = "Examples:\n  bale gen -t /mnt/test -d 7 -D 15 -r 5 -R 14 -f 32 -F 128 -s 1024 -S 2048 -C -N\n  \
+bale gen --to-ext4 dense.img --count 1000000 -s 1024 -S 2048 --manifest dense.list\n  \
+bale gen -t /mnt/test --change 2 --new 0.5 --delete 0.5 --seed 2\n  \
+bale gen -t /tmp/restored --verify-manifest dense.list"
+    )]
+    Generate(Box<Generate>),
     /// Compare bale with other backup tools on this machine
     #[command(long_about = COMPARE_ABOUT, after_help = COMPARE_EXAMPLES)]
     Compare(Compare),
@@ -196,6 +216,9 @@ pub struct Backup {
     /// whichever is right
     #[arg(long, value_enum, default_value_t = Scan::Auto)]
     pub scan: Scan,
+    /// Never freeze a file system: what is mounted and can be written to is then walked
+    #[arg(long)]
+    pub no_freeze: bool,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
@@ -305,43 +328,6 @@ pub struct Stats {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Select,
-}
-
-/// `restore`
-#[derive(Debug, Args)]
-pub struct Restore {
-    /// Snapshot, or snapshot:/path
-    pub address: OsString,
-    /// Where to: an existing or new directory
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub target: PathBuf,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Select,
-    /// Only what matches
-    #[arg(short, long, value_name = "PATTERN")]
-    pub include: Vec<String>,
-    /// Leave out what matches
-    #[arg(short, long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
-    /// What to do with files that exist: if-changed compares kind, size and mtime
-    #[arg(long, value_name = "WHEN", default_value = "if-changed", value_parser = ["always", "if-changed", "never"])]
-    pub overwrite: String,
-    /// Remove what is in the target and not in the snapshot
-    #[arg(long)]
-    pub delete: bool,
-    /// Restore immutable, append-only and other inode flags
-    #[arg(long)]
-    pub inode_flags: bool,
-    /// Tell what would be done; write nothing
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
-    /// Read back everything that was written and compare
-    #[arg(long)]
-    pub verify: bool,
-    /// Start even if the target seems too small
-    #[arg(long)]
-    pub force: bool,
 }
 
 /// `dump`

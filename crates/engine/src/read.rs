@@ -9,12 +9,14 @@
 //! Small files are read by many threads in inode order and handed out in the order they were asked for
 //! ([`SmallReader`]); large ones one after the other, past the page cache, with reads in flight ([`LargeReader`]).
 
+mod arranged;
 mod blocks;
 mod device;
 mod large;
 mod ranges;
 mod small;
 
+pub use arranged::{ARRANGED_BYTES_MAX, Arranged, Wanted};
 pub use blocks::Block;
 pub(crate) use device::read_first_bytes;
 pub use large::{Finished, LargeFile, LargeReader, Piece};

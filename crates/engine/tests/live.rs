@@ -2,7 +2,13 @@
 
 #[path = "live/barrier.rs"]
 mod barrier;
+#[path = "live/by_inode.rs"]
+mod by_inode;
 #[path = "live/freezer_faults.rs"]
 mod freezer_faults;
 #[path = "live/mounts.rs"]
 mod mounts;
+#[path = "live/target.rs"]
+mod target;
+#[path = "live/writers.rs"]
+mod writers;

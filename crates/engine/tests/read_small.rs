@@ -96,7 +96,7 @@ fn file_that_changed_between_scan_and_read_is_read_as_it_is_now_and_not_flagged(
     let (entry, directory) = found(&path);
     std::fs::write(&path, b"as it is now, and longer").unwrap();
     let file = read_small(&directory, entry.clone());
-    assert_eq!(file.bytes, b"as it is now, and longer");
+    assert_eq!(&file.bytes[..], b"as it is now, and longer");
     assert_eq!(file.entry.flags, EntryFlags::default());
     assert_eq!(file.entry.size, 24);
     assert!(file.entry.ctime > entry.ctime);
@@ -107,7 +107,7 @@ fn file_that_changed_between_scan_and_read_is_read_as_it_is_now_and_not_flagged(
     std::fs::write(place.join("new"), b"replaced").unwrap();
     std::fs::rename(place.join("new"), &path).unwrap();
     let file = read_small(&directory, entry.clone());
-    assert_eq!(file.bytes, b"replaced");
+    assert_eq!(&file.bytes[..], b"replaced");
     assert_ne!(file.entry.inode, entry.inode);
 }
 

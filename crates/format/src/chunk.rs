@@ -5,7 +5,6 @@
 
 use crate::error::{Fault, FormatError};
 use crate::limits::{CHUNK_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
-use std::borrow::Cow;
 use zstd::zstd_safe::{CParameter, DParameter};
 
 /// What the bytes of a chunk are. The numbers are format.
@@ -110,26 +109,20 @@ impl Compressor {
     }
 
     /// The smaller of the plaintext and its compressed form, and which it is.
-    pub fn compress<'a>(&mut self, kind: ChunkKind, plain: &'a [u8]) -> (Codec, Cow<'a, [u8]>) {
+    pub fn compress<'a>(&'a mut self, kind: ChunkKind, plain: &'a [u8]) -> (Codec, &'a [u8]) {
         if kind == ChunkKind::Data && plain.len() >= PROBE_BYTES_MIN && !self.looks_worth(plain) {
-            return (Codec::Stored, Cow::Borrowed(plain));
+            return (Codec::Stored, plain);
         }
         let zstd = match kind {
             ChunkKind::Segment => self.distant.get_or_insert_with(|| distant(self.level)),
             _ => &mut self.general,
         };
-        match shrink(zstd, plain, &mut self.out) {
-            Some(smaller) => (Codec::Zstd, Cow::Owned(smaller.to_vec())),
-            None => (Codec::Stored, Cow::Borrowed(plain)),
-        }
+        smaller(zstd, plain, &mut self.out)
     }
 
     /// For plaintexts that are not chunks.
-    pub(crate) fn compress_any<'a>(&mut self, plain: &'a [u8]) -> (Codec, Cow<'a, [u8]>) {
-        match shrink(&mut self.general, plain, &mut self.out) {
-            Some(smaller) => (Codec::Zstd, Cow::Owned(smaller.to_vec())),
-            None => (Codec::Stored, Cow::Borrowed(plain)),
-        }
+    pub(crate) fn compress_any<'a>(&'a mut self, plain: &'a [u8]) -> (Codec, &'a [u8]) {
+        smaller(&mut self.general, plain, &mut self.out)
     }
 
     /// Compresses samples from all over the chunk together at the fastest level.
@@ -162,6 +155,17 @@ fn distant(level: i32) -> zstd::bulk::Compressor<'static> {
     zstd
 }
 
+fn smaller<'a>(
+    zstd: &mut zstd::bulk::Compressor<'_>,
+    plain: &'a [u8],
+    out: &'a mut Vec<u8>,
+) -> (Codec, &'a [u8]) {
+    match shrink(zstd, plain, out) {
+        Some(compressed) => (Codec::Zstd, compressed),
+        None => (Codec::Stored, plain),
+    }
+}
+
 /// The compressed form, if it is smaller enough to be worth decompressing.
 fn shrink<'o>(
     zstd: &mut zstd::bulk::Compressor<'_>,
@@ -184,6 +188,8 @@ pub struct Decompressor {
     zstd: zstd::bulk::Decompressor<'static>,
     /// Opened, still compressed bytes.
     pub(crate) opened: Vec<u8>,
+    /// Decompressed bytes that were only looked at.
+    inflated: Vec<u8>,
 }
 
 impl Default for Decompressor {
@@ -202,6 +208,7 @@ impl Decompressor {
         Decompressor {
             zstd,
             opened: Vec::new(),
+            inflated: Vec::new(),
         }
     }
 
@@ -230,6 +237,26 @@ impl Decompressor {
             return Ok(plain);
         }
         inflate(what, &mut self.zstd, codec, &self.opened, plain_bytes)
+    }
+
+    /// As [`Decompressor::decompress_opened`], for a look: the buffer stays here and is used again.
+    pub(crate) fn look_at_opened(
+        &mut self,
+        what: &'static str,
+        codec: Codec,
+        plain_bytes: usize,
+    ) -> Result<&[u8], FormatError> {
+        let plain = match codec {
+            Codec::Stored => &self.opened,
+            Codec::Zstd => {
+                self.inflated.clear();
+                self.inflated.reserve(plain_bytes);
+                inflate_into(what, &mut self.zstd, &self.opened, &mut self.inflated)?;
+                &self.inflated
+            }
+        };
+        check_length(what, plain.len(), plain_bytes)?;
+        Ok(plain)
     }
 }
 
@@ -272,11 +299,23 @@ fn inflate(
         }
         Codec::Zstd => {
             let mut plain = Vec::with_capacity(plain_bytes);
-            zstd.decompress_to_buffer(payload, &mut plain)
-                .map_err(|_| FormatError::damaged(what, Fault::Compression))?;
+            inflate_into(what, zstd, payload, &mut plain)?;
             plain
         }
     };
     check_length(what, plain.len(), plain_bytes)?;
     Ok(plain)
+}
+
+/// At most as many bytes as `plain` has room for.
+fn inflate_into(
+    what: &'static str,
+    zstd: &mut zstd::bulk::Decompressor<'_>,
+    payload: &[u8],
+    plain: &mut Vec<u8>,
+) -> Result<(), FormatError> {
+    match zstd.decompress_to_buffer(payload, plain) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(FormatError::damaged(what, Fault::Compression)),
+    }
 }

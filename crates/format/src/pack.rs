@@ -312,7 +312,7 @@ impl PackLayout {
             plain_bytes: plain.len() as u32,
         };
         let start = out.len();
-        self.key.seal_record(&head, &payload, out);
+        self.key.seal_record(&head, payload, out);
         let read_back = open_trailer(
             &self.key,
             &out[start..],

@@ -188,6 +188,20 @@ impl PackKey {
             .seal(head.nonce(), &self.aad(&head_bytes), payload, out);
     }
 
+    /// Seals `payload` where it is, without a copy, and returns the head, which goes before it.
+    pub fn seal_in_place(
+        &self,
+        head: &RecordHead,
+        payload: &mut Vec<u8>,
+    ) -> [u8; RECORD_HEAD_BYTES] {
+        debug_assert_eq!(head.sealed_bytes as usize, payload.len() + TAG_BYTES);
+        let head_bytes = head.encode();
+        self.0
+            .key
+            .seal_in_place(head.nonce(), &self.aad(&head_bytes), payload);
+        head_bytes
+    }
+
     /// The plaintext of a record, given head and sealed bytes. Its id is not checked: see [`PackKey::open_chunk`].
     pub fn open_record(
         &self,
@@ -195,7 +209,18 @@ impl PackKey {
         contexts: &mut Decompressor,
     ) -> Result<(RecordHead, Vec<u8>), FormatError> {
         let head = RecordHead::decode(record)?;
-        let sealed = &record[RECORD_HEAD_BYTES..];
+        self.open_sealed(&head, &record[RECORD_HEAD_BYTES..], contexts)?;
+        let plain = contexts.decompress_opened(WHAT, head.codec, head.plain_bytes as usize)?;
+        Ok((head, plain))
+    }
+
+    /// Puts what a record seals into `contexts.opened`.
+    fn open_sealed(
+        &self,
+        head: &RecordHead,
+        sealed: &[u8],
+        contexts: &mut Decompressor,
+    ) -> Result<(), FormatError> {
         if sealed.len() != head.sealed_bytes as usize {
             return Err(FormatError::damaged(
                 WHAT,
@@ -208,9 +233,7 @@ impl PackKey {
         let aad = self.aad(&head.encode());
         self.0
             .key
-            .open(WHAT, head.nonce(), &aad, sealed, &mut contexts.opened)?;
-        let plain = contexts.decompress_opened(WHAT, head.codec, head.plain_bytes as usize)?;
-        Ok((head, plain))
+            .open(WHAT, head.nonce(), &aad, sealed, &mut contexts.opened)
     }
 
     /// The chunk that `entry` promises, fully checked. `record` is [`PackEntry::range`] of the pack.
@@ -221,21 +244,13 @@ impl PackKey {
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<Vec<u8>, FormatError> {
-        let head = RecordHead::decode(record)?;
-        if head != entry.head() {
-            return Err(FormatError::damaged(
-                WHAT,
-                Fault::Mismatch {
-                    field: "record head",
-                },
-            ));
-        }
+        check_head(entry, record)?;
         let (_, plain) = self.open_record(record, contexts)?;
         check_id(&entry.id, keys.chunk_id(entry.kind, &plain))?;
         Ok(plain)
     }
 
-    /// Reads a record back the whole way before it is published.
+    /// Reads a record back the whole way before it is published: all that [`PackKey::open_chunk`] checks.
     pub fn verify_record(
         &self,
         keys: &Keys,
@@ -243,10 +258,35 @@ impl PackKey {
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(), FormatError> {
-        match self.open_chunk(keys, entry, record, contexts) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(FormatError::NotVerified { what: WHAT }),
-        }
+        let (head, sealed) = record.split_at(record.len().min(RECORD_HEAD_BYTES));
+        self.verify_sealed(keys, entry, head, sealed, contexts)
+    }
+
+    /// As [`PackKey::verify_record`], of a record in two parts.
+    pub fn verify_sealed(
+        &self,
+        keys: &Keys,
+        entry: &PackEntry,
+        head: &[u8],
+        sealed: &[u8],
+        contexts: &mut Decompressor,
+    ) -> Result<(), FormatError> {
+        self.look_at_chunk(keys, entry, head, sealed, contexts)
+            .map_err(|_| FormatError::NotVerified { what: WHAT })
+    }
+
+    fn look_at_chunk(
+        &self,
+        keys: &Keys,
+        entry: &PackEntry,
+        head: &[u8],
+        sealed: &[u8],
+        contexts: &mut Decompressor,
+    ) -> Result<(), FormatError> {
+        let head = check_head(entry, head)?;
+        self.open_sealed(&head, sealed, contexts)?;
+        let plain = contexts.look_at_opened(WHAT, head.codec, head.plain_bytes as usize)?;
+        check_id(&entry.id, keys.chunk_id(entry.kind, plain))
     }
 
     fn aad(&self, head_bytes: &[u8; RECORD_HEAD_BYTES]) -> [u8; AAD_BYTES] {
@@ -256,6 +296,19 @@ impl PackKey {
         aad[32..].copy_from_slice(head_bytes);
         aad
     }
+}
+
+fn check_head(entry: &PackEntry, record: &[u8]) -> Result<RecordHead, FormatError> {
+    let head = RecordHead::decode(record)?;
+    if head != entry.head() {
+        return Err(FormatError::damaged(
+            WHAT,
+            Fault::Mismatch {
+                field: "record head",
+            },
+        ));
+    }
+    Ok(head)
 }
 
 fn check_id(expected: &ChunkId, found: ChunkId) -> Result<(), FormatError> {

@@ -49,7 +49,8 @@ impl Keys {
                 max: OBJECT_PLAIN_BYTES_MAX as u64,
             });
         }
-        let (codec, payload) = compress(plain);
+        let mut compressor = Compressor::new(LEVEL_DEFAULT);
+        let (codec, payload) = compressor.compress_any(plain);
         let mut bytes = Vec::with_capacity(OBJECT_HEADER_BYTES + payload.len() + TAG_BYTES);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -59,7 +60,7 @@ impl Keys {
         bytes.extend_from_slice(&salt);
         let aad = aad(&bytes, self.repository());
         self.object_key(&salt)
-            .seal(NONCE, &aad, &payload, &mut bytes);
+            .seal(NONCE, &aad, payload, &mut bytes);
         match self.open_object(object_type, &bytes, plain.len()) {
             Ok(read_back) if read_back == plain => Ok(bytes),
             _ => Err(FormatError::NotVerified { what: WHAT }),
@@ -117,10 +118,6 @@ impl Keys {
         key.zeroize();
         seal_key
     }
-}
-
-fn compress(plain: &[u8]) -> (Codec, std::borrow::Cow<'_, [u8]>) {
-    Compressor::new(LEVEL_DEFAULT).compress_any(plain)
 }
 
 fn aad(header: &[u8], repository: RepositoryId) -> [u8; OBJECT_HEADER_BYTES + 16] {

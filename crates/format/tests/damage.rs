@@ -35,7 +35,7 @@ fn small_pack(keys: &Keys) -> (Vec<u8>, FinishedPack) {
         let (codec, bytes) = compressor.compress(kind, &plain);
         let payload = Payload {
             codec,
-            bytes: &bytes,
+            bytes,
             plain_bytes: plain.len(),
         };
         let id = keys.chunk_id(kind, &plain);
@@ -209,13 +209,13 @@ fn a_plain_length_that_lies_is_refused_without_allocating_it() {
         let mut layout = PackLayout::new(&keys, SALT);
         let payload = Payload {
             codec,
-            bytes: &bytes,
+            bytes,
             plain_bytes,
         };
         let id = keys.chunk_id(ChunkKind::Data, &plain);
         let entry = layout.place(id, ChunkKind::Data, &payload).unwrap();
         let mut record = Vec::new();
-        key.seal_record(&entry.head(), &bytes, &mut record);
+        key.seal_record(&entry.head(), bytes, &mut record);
         let opened = key.open_chunk(&keys, &entry, &record, &mut Decompressor::new());
         assert!(matches!(opened, Err(FormatError::Damaged { .. })));
         let verified = key.verify_record(&keys, &entry, &record, &mut Decompressor::new());
@@ -224,7 +224,7 @@ fn a_plain_length_that_lies_is_refused_without_allocating_it() {
     let mut contexts = Decompressor::new();
     assert!(
         contexts
-            .decompress(codec, &bytes, bale_format::limits::CHUNK_BYTES_MAX + 1)
+            .decompress(codec, bytes, bale_format::limits::CHUNK_BYTES_MAX + 1)
             .is_err()
     );
 }

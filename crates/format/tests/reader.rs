@@ -63,7 +63,7 @@ impl<'a> Writer<'a> {
         let (codec, bytes) = self.compressor.compress(kind, plain);
         let payload = Payload {
             codec,
-            bytes: &bytes,
+            bytes,
             plain_bytes: plain.len(),
         };
         self.layout

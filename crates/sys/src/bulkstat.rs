@@ -1,6 +1,6 @@
 //! Inodes of a mounted XFS, many at a time and in order of number (`XFS_IOC_BULKSTAT`, Linux 5.4).
 //!
-//! It shows what the kernel thinks now, also what no raw read shows yet, and opens nothing.
+//! It shows what the kernel thinks now, also what no raw read shows yet (all but the length), and opens nothing.
 
 use crate::inode::check;
 use rustix::ioctl::{Opcode, opcode};
@@ -42,7 +42,7 @@ pub struct BulkInode {
     pub gid: u32,
     /// Project.
     pub project: u32,
-    /// Length in bytes.
+    /// Length in bytes that the device has: what was appended and not written back is not in it.
     pub size_bytes: u64,
     /// Blocks of the file system, delayed ones included.
     pub blocks: u64,

@@ -35,7 +35,7 @@ fn pack(keys: &Keys) -> (Vec<u8>, FinishedPack) {
         let (codec, bytes) = compressor.compress(ChunkKind::Data, &plain);
         let payload = Payload {
             codec,
-            bytes: &bytes,
+            bytes,
             plain_bytes: plain.len(),
         };
         let id = keys.chunk_id(ChunkKind::Data, &plain);
@@ -67,9 +67,10 @@ fn write_packs(seeds: &Path, keys: &Keys) {
     write(seeds, "index", &encode_index(&packs, &mut entries).unwrap());
 
     let plain = b"over and over ".repeat(9);
-    let (_, compressed) = Compressor::new(3).compress(ChunkKind::Data, &plain);
+    let mut compressor = Compressor::new(3);
+    let (_, compressed) = compressor.compress(ChunkKind::Data, &plain);
     let length = &(plain.len() as u32).to_le_bytes()[..3];
-    write(seeds, "decompress", &[length, &compressed].concat());
+    write(seeds, "decompress", &[length, compressed].concat());
 }
 
 fn write_keys(seeds: &Path, keys: &Keys) {

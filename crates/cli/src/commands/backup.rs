@@ -8,6 +8,7 @@ use crate::{output, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
 use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use bale_engine::scan::freeze::FreezerCommand;
 use bale_engine::scan::{ScanMode, ScanOptions, Sources, parse_list};
 use serde_json::{Value, json};
 use std::io::Read;
@@ -21,7 +22,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let paths = paths(options)?;
     let filter =
         Filter::new(&filter_options(options)?).map_err(|error| Usage(error.to_string()))?;
-    let repository = place::open_or_make_own(global)?;
+    let repository = place::open_or_make_own(global, place::Use::unless_dry_run(options.dry_run))?;
     let console = Console::new(global);
     let (sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
     let not_found: Vec<_> = missing.iter().map(missing_problem).collect();
@@ -36,6 +37,10 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             Scan::Auto => ScanMode::Auto,
             Scan::Walk => ScanMode::Walk,
             Scan::Inode => ScanMode::Inode,
+        },
+        freezer: match options.no_freeze {
+            true => None,
+            false => freezer(),
         },
         one_file_system: options.one_file_system,
         filter,
@@ -80,6 +85,15 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         exit::INCOMPLETE
     } else {
         exit::COMPLETE
+    })
+}
+
+/// This program again, as freezer.
+fn freezer() -> Option<FreezerCommand> {
+    Some(FreezerCommand {
+        program: std::env::current_exe().ok()?,
+        arguments: vec!["freezer".into()],
+        environment: Vec::new(),
     })
 }
 

@@ -6,6 +6,7 @@ mod bench;
 mod choosing;
 mod comparing;
 mod forgetting;
+mod generating;
 mod golden;
 mod keys;
 mod looking;

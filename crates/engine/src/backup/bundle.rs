@@ -12,7 +12,9 @@ use crate::pack::ChunkWriter;
 use bale_format::chunk::ChunkKind;
 
 /// Bytes of a file that decide whether it compresses.
-const SAMPLE_BYTES: usize = 1024;
+const SAMPLE_BYTES: usize = 256;
+/// They are taken from as many places, all over the file: the head of a compressed file is often text.
+const SAMPLE_PLACES: usize = 4;
 /// A sample below this says nothing; such files go with those that compress.
 const SAMPLE_BYTES_MIN: usize = 64;
 
@@ -100,23 +102,34 @@ impl Bundle {
     }
 }
 
-/// Does a file's beginning look as if it compressed? Counts how often two bytes of the sample are equal: 1 in 256 for
-/// random bytes, more than 1 in 30 for text.
+/// Does a file look as if it compressed? Counts how often two bytes of the sample are equal: 1 in 256 for random bytes,
+/// more than 1 in 30 for text.
 fn compresses(content: &[u8]) -> bool {
-    let sample = &content[..content.len().min(SAMPLE_BYTES)];
-    if sample.len() < SAMPLE_BYTES_MIN {
+    if content.len() < SAMPLE_BYTES_MIN {
         return true;
     }
-    let mut counts = [0u32; 256];
-    for byte in sample {
-        counts[usize::from(*byte)] += 1;
+    let mut counts = [0u16; 256];
+    let mut count = |sample: &[u8]| {
+        for byte in sample {
+            counts[usize::from(*byte)] += 1;
+        }
+    };
+    if content.len() <= SAMPLE_BYTES {
+        count(content);
+    } else {
+        let sample_bytes = SAMPLE_BYTES / SAMPLE_PLACES;
+        let last = content.len() - sample_bytes;
+        for place in 0..SAMPLE_PLACES {
+            count(&content[last * place / (SAMPLE_PLACES - 1)..][..sample_bytes]);
+        }
     }
-    let pairs: u64 = counts
+    let pairs: u32 = counts
         .iter()
-        .map(|count| u64::from(*count) * u64::from(count.saturating_sub(1)))
+        .map(|count| u32::from(*count) * u32::from(*count))
         .sum();
-    let pairs_of_random = (sample.len() * (sample.len() - 1) / 256) as u64;
-    pairs * 2 > pairs_of_random * 3
+    let bytes = content.len().min(SAMPLE_BYTES) as u32;
+    let pairs_of_random = bytes * (bytes - 1) / 256;
+    pairs - bytes > pairs_of_random * 2
 }
 
 #[cfg(test)]
@@ -139,5 +152,20 @@ mod tests {
             &b"a line of a log file, like many others\n".repeat(40)
         ));
         assert!(compresses(b"tiny"));
+        for len in [64, 100, 255, 256, 257, 1000] {
+            assert!(!compresses(&random[..len]), "{len} random bytes");
+            assert!(compresses(&b"a line of a log file "[..].repeat(50)[..len]));
+        }
+    }
+
+    #[test]
+    fn a_head_of_text_does_not_make_a_compressed_file_text() {
+        let mut file = vec![0; 40_000];
+        blake3::Hasher::new()
+            .update(b"compressed")
+            .finalize_xof()
+            .fill(&mut file);
+        file[..64].copy_from_slice(&b"JFIF, made by some camera "[..].repeat(3)[..64]);
+        assert!(!compresses(&file));
     }
 }

@@ -7,7 +7,8 @@ use super::bundle::Bundles;
 use super::compare::Item;
 use super::content;
 use super::large::LargeStore;
-use super::seen::{Chunks, ContentTable, LinkKey, LinkTable, Spot};
+use super::links::{LinkKey, LinkTable};
+use super::seen::{Chunks, ContentTable, Spot};
 use super::tally::Tally;
 use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink};
 use crate::error::Result;
@@ -74,7 +75,7 @@ impl<'a> RowWriter<'a> {
             bundles: Bundles::new(),
             chunks: Chunks::default(),
             contents: ContentTable::new(),
-            links: LinkTable::new(),
+            links: LinkTable::new(store.repository().spill_dir().ok()),
             waiting: VecDeque::new(),
             last_key: None,
             sources,
@@ -278,38 +279,39 @@ impl<'a> RowWriter<'a> {
 
     /// Writes the rows at the front that wait for nothing.
     fn drain(&mut self) -> Result<()> {
-        while let Some(row) = self.waiting.pop_front() {
-            match row {
-                Row::Gone(key) => {
+        while let Some(content) = self.front_content() {
+            match self.waiting.pop_front() {
+                Some(Row::Put { mut entry, old, .. }) => {
+                    entry.content = content;
+                    self.put(*entry, old.as_deref())?;
+                }
+                Some(Row::Gone(key)) => {
                     self.catalog.remove(&key)?;
                     self.changes += 1;
                     self.last_key = Some(key);
                 }
-                Row::Put {
-                    mut entry,
-                    spot,
-                    old,
-                } => {
-                    match spot.map(|spot| self.chunks.content(spot)) {
-                        None => entry.content = Content::None,
-                        Some(Some(content)) => entry.content = content,
-                        Some(None) => {
-                            self.waiting.push_front(Row::Put { entry, spot, old });
-                            return Ok(());
-                        }
-                    }
-                    self.put(*entry, old.as_deref())?;
-                }
+                None => break,
             }
         }
         Ok(())
     }
 
+    /// Content of the row at the front, if there is a row and it waits for nothing.
+    fn front_content(&self) -> Option<Content> {
+        match self.waiting.front()? {
+            Row::Put {
+                spot: Some(spot), ..
+            } => self.chunks.content(*spot),
+            Row::Put { spot: None, .. } | Row::Gone(_) => Some(Content::None),
+        }
+    }
+
     /// The directories that lead to a source are in the catalog, too; their changes are nobody's concern.
-    fn is_in_source(&self, path: &[u8]) -> bool {
-        self.sources
-            .iter()
-            .any(|source| bale_format::entry::is_below(path, source))
+    fn is_in_source(&self, entry: &Entry) -> bool {
+        use bale_format::entry::is_below;
+        let mut sources = self.sources.iter();
+        // The parent of most rows answers for them, without making a path.
+        sources.any(|source| is_below(&entry.parent, source) || entry.path() == *source)
     }
 
     fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
@@ -317,9 +319,12 @@ impl<'a> RowWriter<'a> {
         self.tally.stored(&entry, old, is_same);
         if !is_same {
             self.catalog.put(&entry)?;
-            self.changes += u64::from(self.is_in_source(&entry.path()));
+            self.changes += u64::from(self.is_in_source(&entry));
         }
-        self.last_key = Some(entry.key());
+        self.last_key = Some(Key {
+            parent: entry.parent,
+            name: entry.name,
+        });
         Ok(())
     }
 }

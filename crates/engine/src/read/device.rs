@@ -6,6 +6,7 @@ use crate::image::{ContentMap, Extents, ImageInode, Place, Span};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_fsimage::MappedExtent;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
+use bytes::Bytes;
 use std::io;
 use std::ops::Range;
 
@@ -56,6 +57,7 @@ pub(super) fn look(inode: &ImageInode, entry: Entry, place: u64) -> Looked {
     match inode.content(0) {
         Ok(ContentMap::Inline(mut bytes)) => {
             bytes.resize(size, 0);
+            let bytes = Bytes::from(bytes);
             Looked::Done(Box::new(finish(
                 inode,
                 entry,
@@ -65,9 +67,16 @@ pub(super) fn look(inode: &ImageInode, entry: Entry, place: u64) -> Looked {
                 None,
             )))
         }
-        Ok(ContentMap::Extents(extents)) if extents.written.is_empty() => Looked::Done(Box::new(
-            finish(inode, entry, extents, vec![0; size], Vec::new(), None),
-        )),
+        Ok(ContentMap::Extents(extents)) if extents.written.is_empty() => {
+            Looked::Done(Box::new(finish(
+                inode,
+                entry,
+                extents,
+                Bytes::from(vec![0; size]),
+                Vec::new(),
+                None,
+            )))
+        }
         Ok(ContentMap::Extents(extents)) => Looked::Job(Box::new(DeviceJob {
             inode: inode.clone(),
             entry,
@@ -80,6 +89,12 @@ pub(super) fn look(inode: &ImageInode, entry: Entry, place: u64) -> Looked {
             Looked::Done(Box::new(file))
         }
     }
+}
+
+/// A file whose bytes were read already.
+pub(super) fn looked_at(inode: &ImageInode, entry: Entry, bytes: Bytes) -> Looked {
+    let file = finish(inode, entry, Extents::none(), bytes, Vec::new(), None);
+    Looked::Done(Box::new(file))
 }
 
 /// Reads one small file from its device.
@@ -150,7 +165,14 @@ fn read_job(job: DeviceJob, first: Option<&[u8]>, buffer: &mut AlignedBuffer) ->
             }
         }
     }
-    finish(&job.inode, job.entry, job.extents, bytes, bad, error)
+    finish(
+        &job.inode,
+        job.entry,
+        job.extents,
+        Bytes::from(bytes),
+        bad,
+        error,
+    )
 }
 
 /// Fills `room`; what cannot be read stays zero and is told.
@@ -189,7 +211,7 @@ fn finish(
     inode: &ImageInode,
     entry: Entry,
     extents: Extents,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     bad: Vec<Range<u64>>,
     error: Option<io::Error>,
 ) -> SmallFile {

@@ -1,5 +1,6 @@
 //! Small files: many in flight, read in inode order, handed out in the order they were asked for.
 
+use super::arranged::Arranged;
 use super::device::{
     self, DeviceJob, GROUP_BUFFER_BYTES, GROUP_BYTES_MAX, GROUP_GAP_BYTES_MAX, Looked,
 };
@@ -12,6 +13,7 @@ use crate::scan::{Directory, Problem, complete_opened};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_sys::buffer::AlignedBuffer;
 use bale_sys::open::open_for_reading;
+use bytes::Bytes;
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,8 +42,8 @@ pub struct SmallFile {
     pub entry: Entry,
     /// What became of it.
     pub state: SmallState,
-    /// The file's bytes, `entry.size` of them.
-    pub bytes: Vec<u8>,
+    /// The file's bytes, `entry.size` of them; perhaps a part of something larger that was read at once.
+    pub bytes: Bytes,
     /// Ranges of `bytes` that are holes: zero, and without blocks in the source.
     pub holes: Vec<Range<u64>>,
     /// Ranges of `bytes` that could not be read.
@@ -105,6 +107,8 @@ struct Shared {
 /// Reads small files. One thread may ask while another takes.
 pub struct SmallReader {
     shared: Arc<Shared>,
+    /// Files on a device that are read all at once.
+    arranged: Mutex<Option<Arranged>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -129,8 +133,15 @@ impl SmallReader {
         }
         SmallReader {
             shared,
+            arranged: Mutex::new(None),
             threads: started,
         }
+    }
+
+    /// The same, for many files on a device that will be asked for.
+    pub fn with_arranged(self, arranged: Option<Arranged>) -> SmallReader {
+        *self.arranged.lock().unwrap_or_else(PoisonError::into_inner) = arranged;
+        self
     }
 
     /// Is there room, so that [`SmallReader::push`] will not wait?
@@ -148,7 +159,12 @@ impl SmallReader {
         match place {
             Place::Directory(directory) => self.push_in_directory(directory, entry),
             Place::Image(inode) => {
-                let looked = device::look(inode, entry, 0);
+                let mut arranged = self.arranged.lock().unwrap_or_else(PoisonError::into_inner);
+                let arranged = arranged.as_mut();
+                let looked = match arranged.and_then(|arranged| arranged.take(inode.number)) {
+                    Some(bytes) => device::looked_at(inode, entry, bytes),
+                    None => device::look(inode, entry, 0),
+                };
                 self.push_on_device(looked);
             }
         }
@@ -479,7 +495,7 @@ impl SmallFile {
         SmallFile {
             entry,
             state: SmallState::Read,
-            bytes: Vec::new(),
+            bytes: Bytes::new(),
             holes: Vec::new(),
             bad: Vec::new(),
             problems: Vec::new(),
@@ -489,19 +505,19 @@ impl SmallFile {
     /// Four system calls if nothing happened: open, read to the end, stat, close; two for what the scan left out; and
     /// one for a file written to of late. The `stat` before is the scan's.
     fn read(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
         for attempt in 0..=READ_RETRIES_MAX + 1 {
             if self.entry.size > SMALL_BYTES_MAX {
                 self.state = SmallState::Grown;
-                self.bytes = Vec::new();
                 return Ok(());
             }
             let size = self.entry.size as usize;
             // One byte more than there should be tells in the same call that the file ends there.
             wait_for_writers(fd, &self.entry);
-            self.bytes.clear();
-            self.bytes.resize(size + 1, 0);
-            let filled = read_range(fd, 0, &mut self.bytes, size + 1)?;
-            self.bytes.truncate(filled.len.min(size));
+            bytes.clear();
+            bytes.resize(size + 1, 0);
+            let filled = read_range(fd, 0, &mut bytes, size + 1)?;
+            bytes.truncate(filled.len.min(size));
             let incomplete = complete_opened(fd, &mut self.entry).err();
             let stat = stat_of(fd)?;
             let moved = !is_unchanged(&self.entry, &stat);
@@ -509,6 +525,7 @@ impl SmallFile {
             let settled = filled.len == size || attempt > 0;
             if !moved && settled || attempt > READ_RETRIES_MAX {
                 self.problems.extend(incomplete);
+                self.bytes = Bytes::from(bytes);
                 return self.keep(fd, filled, &stat, moved);
             }
             refresh(&mut self.entry, &stat)?;
@@ -563,7 +580,7 @@ impl SmallFile {
 
     pub(super) fn give_up(&mut self, error: io::Error) {
         self.state = SmallState::Unreadable;
-        self.bytes = Vec::new();
+        self.bytes = Bytes::new();
         self.entry.flags.set(EntryFlags::UNREADABLE);
         self.problems.push(problem(&self.entry, "read", error));
     }

@@ -12,16 +12,21 @@
 //! What it cannot read or believe is a problem of the path that leads to it; a number of names that does not fit the
 //! number of links is one, too.
 
+mod changes;
 mod emit;
 mod gather;
 mod join;
 mod names;
 mod ordered;
+mod planned;
 mod tables;
 mod tree;
 
-pub use emit::{Frame, IMAGE_DEVICE, ImageScanner};
-pub use gather::{Gathered, InodeTotals};
+pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, Way};
+pub(crate) use ordered::in_order;
+pub use planned::planned_reads;
+
+pub use gather::{Gather, Gathered, InodeTotals, TablesState};
 
 /// Threads that read and take apart: they wait for the device.
 pub const THREADS_MAX: usize = 4;

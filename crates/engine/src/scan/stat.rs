@@ -30,7 +30,7 @@ pub(super) struct Statted {
 
 /// What all workers share for this.
 pub(super) struct Rules {
-    pub(super) filter: Filter,
+    pub(super) filter: Arc<Filter>,
     pub(super) filesystems: Filesystems,
     pub(super) one_file_system: bool,
     /// Rights must be asked for, because they do not follow from being root.

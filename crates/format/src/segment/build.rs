@@ -2,121 +2,18 @@
 //!
 //! Rows are collected by column, about 150 bytes a row, and encoded in one go. The bytes depend on the rows alone.
 
+use super::encode::{Dictionary, Integer, PrefixPage, push_deltas, push_indices, push_strings};
+use super::file::{Encoding, File, Physical};
 use super::{ParentStep, ROWS_MAX, SEGMENT_BYTES_MAX, SegmentError, check_entry};
 use crate::entry::{Content, Entry, EntryFlags, Key, Kind};
 use bytes::Bytes;
-use parquet::basic::{Compression, Encoding, Repetition, Type as PhysicalType};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use std::hash::Hash;
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
 
 /// Rows of a page: a look-up decodes one page of a column, so it is small; smaller ones cost space.
 const PAGE_ROWS: usize = 8192;
-/// Never reached by a page of [`PAGE_ROWS`] usual rows; keeps pages of long paths apart.
+/// Bytes of a page or dictionary that end it: never reached by [`PAGE_ROWS`] usual rows.
 const PAGE_BYTES: usize = 1 << 20;
-/// Values that the Parquet writer takes at once.
-const WRITE_BATCH_ROWS: usize = 1024;
-
-/// How a column is stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// Integers of few different values.
-    Dictionary32,
-    /// 32-bit integers near their neighbours.
-    Delta32,
-    /// 64-bit integers of few different values.
-    Dictionary64,
-    /// 64-bit integers near their neighbours.
-    Delta64,
-    /// Byte strings of few different values.
-    DictionaryBytes,
-    /// Byte strings that begin as their neighbours do.
-    PrefixBytes,
-    /// Byte strings that have nothing in common.
-    PlainBytes,
-}
-
-/// Names and forms of all columns, in the order of the file.
-const COLUMNS: [(&str, Form); 25] = [
-    ("parent", Form::PrefixBytes),
-    ("name", Form::PrefixBytes),
-    ("kind", Form::Dictionary32),
-    ("mode", Form::Dictionary32),
-    ("uid", Form::Dictionary32),
-    ("gid", Form::Dictionary32),
-    ("size", Form::Delta64),
-    ("mtime_s", Form::Delta64),
-    ("mtime_ns", Form::Delta32),
-    ("ctime_s", Form::Delta64),
-    ("ctime_ns", Form::Delta32),
-    ("inode", Form::Delta64),
-    ("generation", Form::Delta32),
-    ("nlink", Form::Dictionary32),
-    ("filesystem", Form::Dictionary32),
-    ("rdev", Form::Dictionary64),
-    ("target", Form::PrefixBytes),
-    ("xattrs", Form::DictionaryBytes),
-    ("inode_flags", Form::Dictionary32),
-    ("project", Form::Dictionary32),
-    ("flags", Form::Dictionary32),
-    ("layout", Form::Dictionary32),
-    ("chunk", Form::PrefixBytes),
-    ("offset", Form::Delta64),
-    ("content_hash", Form::PlainBytes),
-];
-
-static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
-    let column = |(name, form): &(&str, Form)| {
-        let physical = match form {
-            Form::Dictionary32 | Form::Delta32 => PhysicalType::INT32,
-            Form::Dictionary64 | Form::Delta64 => PhysicalType::INT64,
-            Form::DictionaryBytes | Form::PrefixBytes | Form::PlainBytes => {
-                PhysicalType::BYTE_ARRAY
-            }
-        };
-        let built = Type::primitive_type_builder(name, physical)
-            .with_repetition(Repetition::REQUIRED)
-            .build();
-        Arc::new(built.expect("a required column without a logical type is always valid"))
-    };
-    let built = Type::group_type_builder("entry")
-        .with_fields(COLUMNS.iter().map(column).collect())
-        .build();
-    Arc::new(built.expect("a group of columns with different names is always valid"))
-});
-
-static PROPERTIES: LazyLock<Arc<WriterProperties>> = LazyLock::new(|| {
-    let mut properties = WriterProperties::builder()
-        .set_writer_version(WriterVersion::PARQUET_2_0)
-        .set_created_by("bale".to_string())
-        .set_compression(Compression::UNCOMPRESSED)
-        .set_statistics_enabled(EnabledStatistics::None)
-        .set_offset_index_disabled(true)
-        .set_dictionary_enabled(false)
-        .set_dictionary_page_size_limit(PAGE_BYTES)
-        .set_data_page_size_limit(PAGE_BYTES)
-        .set_data_page_row_count_limit(PAGE_ROWS)
-        .set_write_batch_size(WRITE_BATCH_ROWS)
-        .set_max_row_group_row_count(Some(ROWS_MAX));
-    for (name, form) in &COLUMNS {
-        let path = ColumnPath::new(vec![name.to_string()]);
-        // With a dictionary, the encoding is what is used once the dictionary is full.
-        let (dictionary, encoding) = match form {
-            Form::Dictionary32 | Form::Dictionary64 => (true, Encoding::DELTA_BINARY_PACKED),
-            Form::Delta32 | Form::Delta64 => (false, Encoding::DELTA_BINARY_PACKED),
-            Form::DictionaryBytes => (true, Encoding::DELTA_LENGTH_BYTE_ARRAY),
-            Form::PrefixBytes => (false, Encoding::DELTA_BYTE_ARRAY),
-            Form::PlainBytes => (false, Encoding::DELTA_LENGTH_BYTE_ARRAY),
-        };
-        properties = properties
-            .set_column_encoding(path.clone(), encoding)
-            .set_column_dictionary_enabled(path, dictionary);
-    }
-    Arc::new(properties.build())
-});
 
 /// Collects rows in order and encodes them.
 #[derive(Default)]
@@ -303,9 +200,7 @@ impl SegmentBuilder {
     /// Encodes some of the rows, at least one, as a segment of their own.
     pub fn encode(&self, rows: Range<usize>) -> Result<Vec<u8>, SegmentError> {
         assert!(!rows.is_empty(), "a segment has at least one row");
-        let bytes = self
-            .encode_columns(&rows)
-            .map_err(|error| SegmentError::Encode(error.to_string()))?;
+        let bytes = self.encode_columns(&rows);
         match bytes.len() <= SEGMENT_BYTES_MAX {
             true => Ok(bytes),
             false => Err(SegmentError::TooLarge {
@@ -315,54 +210,165 @@ impl SegmentBuilder {
         }
     }
 
-    fn encode_columns(&self, rows: &Range<usize>) -> parquet::errors::Result<Vec<u8>> {
-        let file = Vec::with_capacity(64 * rows.len() + 8192);
-        let mut file = SerializedFileWriter::new(file, SCHEMA.clone(), PROPERTIES.clone())?;
-        let mut group = file.next_row_group()?;
-        let distinct = self.parents.shared(0..self.parents.len());
-        let parents = self.parent_of[rows.clone()].iter();
-        let parents = parents
-            .map(|at| distinct[*at as usize].clone())
-            .collect::<Vec<_>>();
-        write::<ByteArrayType>(&mut group, &parents)?;
-        write::<ByteArrayType>(&mut group, &self.names.shared(rows.clone()))?;
-        write::<Int32Type>(&mut group, &self.kind[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.mode[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.uid[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.gid[rows.clone()])?;
-        write::<Int64Type>(&mut group, &self.size[rows.clone()])?;
-        write::<Int64Type>(&mut group, &self.mtime_s[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.mtime_ns[rows.clone()])?;
-        write::<Int64Type>(&mut group, &self.ctime_s[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.ctime_ns[rows.clone()])?;
-        write::<Int64Type>(&mut group, &self.inode[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.generation[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.nlink[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.filesystem[rows.clone()])?;
-        write::<Int64Type>(&mut group, &self.rdev[rows.clone()])?;
-        write::<ByteArrayType>(&mut group, &self.targets.shared(rows.clone()))?;
-        write::<ByteArrayType>(&mut group, &self.xattrs.shared(rows.clone()))?;
-        write::<Int32Type>(&mut group, &self.inode_flags[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.project[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.flags[rows.clone()])?;
-        write::<Int32Type>(&mut group, &self.layout[rows.clone()])?;
-        write::<ByteArrayType>(&mut group, &self.chunks.shared(rows.clone()))?;
-        write::<Int64Type>(&mut group, &self.offset[rows.clone()])?;
-        write::<ByteArrayType>(&mut group, &self.content_hash.shared(rows.clone()))?;
-        group.close()?;
-        file.into_inner()
+    fn encode_columns(&self, rows: &Range<usize>) -> Vec<u8> {
+        let mut columns = Columns {
+            rows: rows.clone(),
+            file: File::new(64 * rows.len() + 8192),
+            body: Vec::new(),
+        };
+        columns.parents(&self.parents, &self.parent_of);
+        columns.prefixed("name", &self.names);
+        columns.few("kind", &self.kind);
+        columns.few("mode", &self.mode);
+        columns.few("uid", &self.uid);
+        columns.few("gid", &self.gid);
+        columns.deltas("size", &self.size);
+        columns.deltas("mtime_s", &self.mtime_s);
+        columns.deltas("mtime_ns", &self.mtime_ns);
+        columns.deltas("ctime_s", &self.ctime_s);
+        columns.deltas("ctime_ns", &self.ctime_ns);
+        columns.deltas("inode", &self.inode);
+        columns.deltas("generation", &self.generation);
+        columns.few("nlink", &self.nlink);
+        columns.few("filesystem", &self.filesystem);
+        columns.few("rdev", &self.rdev);
+        columns.prefixed("target", &self.targets);
+        columns.few_strings("xattrs", &self.xattrs);
+        columns.few("inode_flags", &self.inode_flags);
+        columns.few("project", &self.project);
+        columns.few("flags", &self.flags);
+        columns.few("layout", &self.layout);
+        columns.prefixed("chunk", &self.chunks);
+        columns.deltas("offset", &self.offset);
+        columns.strings("content_hash", &self.content_hash);
+        columns.file.finish(rows.len())
     }
 }
 
-fn write<T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    values: &[T::T],
-) -> parquet::errors::Result<()> {
-    let mut column = group
-        .next_column()?
-        .expect("the schema has a column for every call");
-    column.typed::<T>().write_batch(values, None, None)?;
-    column.close()
+/// Writes columns, each in the form that fits what is in it.
+struct Columns {
+    rows: Range<usize>,
+    file: File,
+    body: Vec<u8>,
+}
+
+impl Columns {
+    /// Integers near their neighbours.
+    fn deltas<T: Integer>(&mut self, name: &'static str, values: &[T]) {
+        self.file.begin_column(name, T::PHYSICAL, Encoding::Deltas);
+        for page in values[self.rows.clone()].chunks(PAGE_ROWS) {
+            self.body.clear();
+            push_deltas(page, &mut self.body);
+            self.file.data_page(page.len(), &self.body);
+        }
+    }
+
+    /// Integers of few different values.
+    fn few<T: Integer>(&mut self, name: &'static str, values: &[T]) {
+        let of_rows = values[self.rows.clone()].iter().copied();
+        let dictionary = Dictionary::of(of_rows);
+        if dictionary.values.len() * size_of::<T>() >= PAGE_BYTES {
+            return self.deltas(name, values);
+        }
+        self.body.clear();
+        for value in &dictionary.values {
+            value.push_plain(&mut self.body);
+        }
+        self.dictionary(name, T::PHYSICAL, &dictionary);
+    }
+
+    /// Byte strings of few different values.
+    fn few_strings(&mut self, name: &'static str, values: &Strings) {
+        let dictionary = Dictionary::of(self.rows.clone().map(|row| values.get(row)));
+        self.body.clear();
+        for value in &dictionary.values {
+            if self.body.len() + value.len() >= PAGE_BYTES {
+                return self.strings(name, values);
+            }
+            self.body
+                .extend_from_slice(&(value.len() as u32).to_le_bytes());
+            self.body.extend_from_slice(value);
+        }
+        self.dictionary(name, Physical::Bytes, &dictionary);
+    }
+
+    /// The dictionary's values are in `body`.
+    fn dictionary<T: Copy + Eq + Hash>(
+        &mut self,
+        name: &'static str,
+        physical: Physical,
+        dictionary: &Dictionary<T>,
+    ) {
+        self.file.begin_column(name, physical, Encoding::Dictionary);
+        self.file
+            .dictionary_page(dictionary.values.len(), &self.body);
+        let width = u32::BITS - (dictionary.values.len() as u32 - 1).leading_zeros();
+        for page in dictionary.indices.chunks(PAGE_ROWS) {
+            self.body.clear();
+            push_indices(page, width, &mut self.body);
+            self.file.data_page(page.len(), &self.body);
+        }
+    }
+
+    /// Byte strings that have nothing in common.
+    fn strings(&mut self, name: &'static str, values: &Strings) {
+        self.file
+            .begin_column(name, Physical::Bytes, Encoding::DeltaLengthStrings);
+        let mut start = self.rows.start;
+        let mut bytes = 0;
+        for row in self.rows.clone() {
+            bytes += values.range(row).len();
+            let end = row + 1;
+            if end == self.rows.end || end - start >= PAGE_ROWS || bytes >= PAGE_BYTES {
+                self.body.clear();
+                push_strings((start..end).map(|row| values.get(row)), &mut self.body);
+                self.file.data_page(end - start, &self.body);
+                (start, bytes) = (end, 0);
+            }
+        }
+    }
+
+    /// Byte strings that begin as their neighbours do.
+    fn prefixed(&mut self, name: &'static str, values: &Strings) {
+        self.file
+            .begin_column(name, Physical::Bytes, Encoding::DeltaStrings);
+        let mut page = PrefixPage::default();
+        for row in self.rows.clone() {
+            let before = match page.rows() {
+                0 => &[],
+                _ => values.get(row - 1),
+            };
+            page.push(before, values.get(row));
+            self.end_page(&mut page, row + 1);
+        }
+    }
+
+    /// As [`Columns::prefixed`]; rows of one parent need not be compared.
+    fn parents(&mut self, distinct: &Strings, parent_of: &[u32]) {
+        self.file
+            .begin_column("parent", Physical::Bytes, Encoding::DeltaStrings);
+        let mut page = PrefixPage::default();
+        for row in self.rows.clone() {
+            let number = parent_of[row] as usize;
+            let parent = distinct.get(number);
+            match page.rows() {
+                0 => page.push(&[], parent),
+                _ if parent_of[row - 1] as usize == number => page.push_known(parent.len(), parent),
+                _ => page.push(distinct.get(parent_of[row - 1] as usize), parent),
+            }
+            self.end_page(&mut page, row + 1);
+        }
+    }
+
+    fn end_page(&mut self, page: &mut PrefixPage, next_row: usize) {
+        let is_full = page.rows() >= PAGE_ROWS || page.rest_bytes() >= PAGE_BYTES;
+        if next_row == self.rows.end || is_full {
+            let rows = page.rows();
+            self.body.clear();
+            page.finish(&mut self.body);
+            self.file.data_page(rows, &self.body);
+        }
+    }
 }
 
 /// Byte strings, one after the other in one buffer.
@@ -398,23 +404,5 @@ impl Strings {
 
     fn last(&self) -> Option<&[u8]> {
         Some(self.get(self.len().checked_sub(1)?))
-    }
-
-    /// Values as the Parquet writer wants them, sharing one copy of the buffer.
-    fn shared(&self, rows: Range<usize>) -> Vec<ByteArray> {
-        if rows.is_empty() {
-            return Vec::new();
-        }
-        let base = self.range(rows.start).start;
-        let data = Bytes::copy_from_slice(&self.data[base..self.ends[rows.end - 1]]);
-        rows.map(|at| {
-            let range = self.range(at);
-            // Empty values, the most of some columns, need not count references.
-            ByteArray::from(match range.is_empty() {
-                true => Bytes::new(),
-                false => data.slice(range.start - base..range.end - base),
-            })
-        })
-        .collect()
     }
 }

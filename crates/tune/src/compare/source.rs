@@ -12,8 +12,8 @@ use super::options::{CompareOptions, SourceKind};
 use super::volume::{Volume, make_sparse, sync};
 use super::workspace::Workspace;
 use crate::generate::{
-    ChangeOptions, GenerateError, GenerateMonitor, GenerateOptions, Generator, ImageFile, Progress,
-    change, scratch_in,
+    ChangeOptions, GenerateError, GenerateMonitor, GenerateOptions, Generator, Progress, change,
+    scratch_in,
 };
 
 /// Free space of a written image, per cent: room for the change.
@@ -213,7 +213,14 @@ fn write_image(generator: &Generator, image: &Path, monitor: &dyn CompareMonitor
         ..Ext4Options::default()
     };
     let plan = generator.plan_ext4(&ext4).map_err(stopped)?;
-    let sink = ImageFile::open(image, plan.bytes()).map_err(at_path("create", image))?;
+    let sink = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(image)
+        .and_then(|file| file.set_len(plan.bytes()).map(|()| file))
+        .map_err(at_path("create", image))?;
     let scratch = scratch_in(image.parent().unwrap_or(image));
     generator
         .write_ext4(plan, sink, scratch, &Watched(monitor))

@@ -35,7 +35,29 @@ use std::sync::{Arc, Mutex};
 /// Device number of a file system that is in an image and has none.
 pub const IMAGE_DEVICE: u64 = u64::MAX;
 
+/// What to leave out, and where temporary files go.
+#[derive(Clone)]
+pub struct Way {
+    /// Paths to leave out.
+    pub filter: Arc<Filter>,
+    /// Stay on the mount that each source is on.
+    pub one_file_system: bool,
+    /// Where files without a name go.
+    pub spill_directory: PathBuf,
+}
+
+impl From<ScanOptions> for Way {
+    fn from(options: ScanOptions) -> Way {
+        Way {
+            filter: Arc::new(options.filter),
+            one_file_system: options.one_file_system,
+            spill_directory: options.spill_directory,
+        }
+    }
+}
+
 /// How an inode scan is brought into the tree of the sources.
+#[derive(Clone)]
 pub struct Frame {
     /// Recorded in the snapshot.
     pub filesystem: Filesystem,
@@ -89,17 +111,17 @@ impl ImageScanner {
     /// Begins to emit.
     pub fn start(
         sources: &Sources,
-        gathered: Gathered,
+        gathered: &Gathered,
         frame: Frame,
-        options: ScanOptions,
+        way: &Way,
     ) -> io::Result<ImageScanner> {
         let barrier = frame.filesystem.barrier.unwrap_or_default();
         let filesystems = Filesystems::new(barrier);
         let own = filesystems.adopt(frame.device, frame.filesystem.clone());
         let rules = Rules {
-            filter: options.filter,
+            filter: way.filter.clone(),
             filesystems,
-            one_file_system: options.one_file_system,
+            one_file_system: way.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),
         };
         let cache = FdCache::new(DIRECTORY_FDS_MAX);
@@ -111,13 +133,13 @@ impl ImageScanner {
         let (device, mount) = (directory.identity().device, mount_of(&stat));
         entry.filesystem = rules.filesystems.number(device, mount, fd.as_fd(), c".");
         let mut scanner = ImageScanner {
-            image: gathered.image,
-            tree: gathered.tree,
-            faults: gathered.faults,
+            image: gathered.image.clone(),
+            tree: gathered.tree.again(),
+            faults: gathered.faults.clone(),
             frame,
             rules,
-            overflow: Overflow::new(&options.spill_directory),
-            spill: options.spill_directory,
+            overflow: Overflow::new(&way.spill_directory),
+            spill: way.spill_directory.clone(),
             large: Mutex::new(()),
             levels: Vec::new(),
             ready: VecDeque::new(),
@@ -241,6 +263,14 @@ impl ImageScanner {
                 }
             }
         })
+    }
+
+    /// Of a mounted file system, what changed and what makes no sense is asked of the kernel.
+    fn is_unsure(&mut self, child: &Child) -> bool {
+        let odd = child.marks.has(Marks::MISSING) || child.marks.has(Marks::AGAIN);
+        odd || self.has_changed(child.inode)
+            || unpack_inode(&child.packed, &mut self.raw)
+                .is_none_or(|raw| self.image.inode(child.inode, raw).is_err())
     }
 
     fn has_changed(&self, inode: u64) -> bool {
@@ -404,7 +434,7 @@ impl ImageScanner {
             if !self.is_wanted(&path, &reach, &child.name) {
                 continue;
             }
-            if self.frame.image_path.is_none() && self.has_changed(child.inode) {
+            if self.image.state() == State::Mounted && self.is_unsure(&child) {
                 self.emit_changed(
                     &directory,
                     &path,

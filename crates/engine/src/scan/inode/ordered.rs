@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Lets threads do `work` on jobs, each thread with a state of its own, and hands the results to `take` in the order of
 /// the jobs. Ends early with the first error of `take`.
-pub(super) fn in_order<J: Send, R: Send, S, E>(
+pub(crate) fn in_order<J: Send, R: Send, S, E>(
     jobs: impl Iterator<Item = J>,
     state: impl Fn() -> S + Sync,
     work: impl Fn(&mut S, J) -> R + Sync,

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Directory (8), inode (8), marks (1), length of the name (1), length of the packed inode (4).
 const HEAD_BYTES: usize = 22;
@@ -114,11 +115,12 @@ impl TreeWriter {
         self.end_block()?;
         self.starts.shrink_to_fit();
         Ok(Tree {
-            file: self
-                .file
-                .into_inner()
-                .map_err(io::IntoInnerError::into_error)?,
-            starts: self.starts,
+            file: Arc::new(
+                self.file
+                    .into_inner()
+                    .map_err(io::IntoInnerError::into_error)?,
+            ),
+            starts: Arc::new(self.starts),
             len: self.len,
             kept: VecDeque::new(),
         })
@@ -127,13 +129,23 @@ impl TreeWriter {
 
 /// The finished file.
 pub(super) struct Tree {
-    file: File,
-    starts: Vec<BlockStart>,
+    file: Arc<File>,
+    starts: Arc<Vec<BlockStart>>,
     len: u64,
     kept: VecDeque<(usize, Bytes)>,
 }
 
 impl Tree {
+    /// The same file, for another reader.
+    pub(super) fn again(&self) -> Tree {
+        Tree {
+            file: self.file.clone(),
+            starts: self.starts.clone(),
+            len: self.len,
+            kept: VecDeque::new(),
+        }
+    }
+
     /// The first child of a directory; `None` if it has none.
     pub(super) fn find(&mut self, directory: u64) -> io::Result<Option<Position>> {
         // The first block that begins with this directory or a later one: the children begin in it or in the one before.
