@@ -211,5 +211,6 @@ fn phase_name(phase: Phase) -> &'static str {
         Phase::FindUsed => "find-used",
         Phase::Repack => "repack",
         Phase::Delete => "delete",
+        Phase::Generate => "generate",
     }
 }

@@ -12,6 +12,7 @@ mod compare;
 mod content;
 mod delete;
 mod directories;
+pub mod ext4;
 mod large;
 mod links;
 mod losses;
@@ -91,6 +92,10 @@ pub trait CatalogSource: Sync {
 pub trait Monitor: Sync {
     /// The plan is made; nothing has been written yet.
     fn planned(&self, _plan: &Plan) {}
+
+    /// The file system is planned, in bytes: what the tree needs at least, what it will have, and its inodes. Nothing has
+    /// been written yet.
+    fn sized(&self, _needed_bytes: u64, _bytes: u64, _inodes: u64) {}
 
     /// So much more is done.
     fn progress(&self, _entries: u64, _bytes: u64) {}
@@ -237,6 +242,23 @@ pub enum RestoreError {
         /// Inodes that are left.
         inodes_free: u64,
     },
+    /// The file system of an image cannot be planned or written.
+    #[error("write the file system")]
+    Image(#[source] bale_fsimage::mkext4::MkError),
+    /// An image cannot be written to this place.
+    #[error(transparent)]
+    ImageTarget(ext4::TargetError),
+    /// Nothing was written.
+    #[error("the image needs {bytes_needed} bytes, and there are {bytes_free} free")]
+    NoRoom {
+        /// Bytes of file content, in whole blocks.
+        bytes_needed: u64,
+        /// Bytes this user may write.
+        bytes_free: u64,
+    },
+    /// An image that was written cannot be opened.
+    #[error("read the file system")]
+    ImageRead(#[source] bale_fsimage::ext4::Ext4Error),
     /// The monitor asked for it.
     #[error("stopped; the same command continues")]
     Stopped,

@@ -8,6 +8,7 @@ use crate::{output, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
 use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use bale_engine::scan::freeze::FreezerCommand;
 use bale_engine::scan::{ScanMode, ScanOptions, Sources, parse_list};
 use serde_json::{Value, json};
 use std::io::Read;
@@ -36,6 +37,10 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             Scan::Auto => ScanMode::Auto,
             Scan::Walk => ScanMode::Walk,
             Scan::Inode => ScanMode::Inode,
+        },
+        freezer: match options.no_freeze {
+            true => None,
+            false => freezer(),
         },
         one_file_system: options.one_file_system,
         filter,
@@ -80,6 +85,15 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         exit::INCOMPLETE
     } else {
         exit::COMPLETE
+    })
+}
+
+/// This program again, as freezer.
+fn freezer() -> Option<FreezerCommand> {
+    Some(FreezerCommand {
+        program: std::env::current_exe().ok()?,
+        arguments: vec!["freezer".into()],
+        environment: Vec::new(),
     })
 }
 

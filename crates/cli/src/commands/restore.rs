@@ -6,14 +6,18 @@ use crate::exit::{self, Usage};
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::restore::snapshot::{Patterns, SnapshotRestore};
+use bale_engine::restore::ext4::ImageTarget;
+use bale_engine::restore::ext4::snapshot::SnapshotToExt4;
+use bale_engine::restore::snapshot::{Patterns, SnapshotRestore, SpillScratch};
 use bale_engine::restore::{Loss, Overwrite, RestoreOptions, RestoreReport};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Instant;
 
 /// Restores; exit 3 if something did not come back as it was.
 pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     let began = Instant::now();
+    options.ext4.need(options.to_ext4.is_some())?;
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
@@ -31,20 +35,29 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
         inode_flags: options.inode_flags,
         ..RestoreOptions::new(&patterns)
     };
-    let work = SnapshotRestore {
-        repository: &repository,
-        snapshot: &chosen.named,
-        target: &options.target,
-        options: restore_options,
-    };
     let scratch = place::scratch(&repository)?;
     let console = Console::new(global);
-    let mut report = work.restore(&scratch, &console)?;
-    if options.verify && !options.dry_run {
-        let verified = work.verify(&scratch, &console)?;
-        report.differences = verified.differences;
-        report.problems += verified.problems;
-    }
+    let report = match (&options.to_ext4, &options.target) {
+        (Some(image), _) => {
+            let work = SnapshotToExt4 {
+                repository: &repository,
+                snapshot: &chosen.named,
+                options: restore_options,
+                ext4: SnapshotToExt4::usual_options(&repository)?,
+            };
+            into_image(options, image, work, &scratch, &console)?
+        }
+        (None, Some(target)) => {
+            let work = SnapshotRestore {
+                repository: &repository,
+                snapshot: &chosen.named,
+                target,
+                options: restore_options,
+            };
+            into_directory(options, &work, &scratch, &console)?
+        }
+        (None, None) => unreachable!("one of both is required"),
+    };
     console.finish();
     summary(global, options, &report, began.elapsed().as_secs_f64());
     let is_whole = report.losses.iter().all(|loss| loss.kind.is_note());
@@ -73,6 +86,39 @@ fn print_loss(loss: &Loss) {
         eprintln!("  {}", output::escape(path));
     }
     output::and_more(loss.paths.len(), loss.entries, |more| eprintln!("  {more}"));
+}
+
+fn into_directory(
+    options: &Restore,
+    work: &SnapshotRestore,
+    scratch: &SpillScratch,
+    console: &Console,
+) -> Result<RestoreReport> {
+    let mut report = work.restore(scratch, console)?;
+    if options.verify && !options.dry_run {
+        let verified = work.verify(scratch, console)?;
+        report.differences = verified.differences;
+        report.problems += verified.problems;
+    }
+    Ok(report)
+}
+
+fn into_image(
+    options: &Restore,
+    image: &Path,
+    mut work: SnapshotToExt4,
+    scratch: &SpillScratch,
+    console: &Console,
+) -> Result<RestoreReport> {
+    options.ext4.apply(&mut work.ext4)?;
+    let target = ImageTarget::look_at(image, options.force)?;
+    let mut report = work.restore(target, scratch, console)?.restored;
+    if options.verify && !options.dry_run {
+        let verified = work.verify(image, scratch, console)?;
+        report.differences = verified.differences;
+        report.problems += verified.problems;
+    }
+    Ok(report)
 }
 
 fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: f64) {

@@ -127,6 +127,42 @@ impl Parent {
         (parent, layers)
     }
 
+    /// Is there anything to compare with?
+    pub(super) fn knows_anything(&self) -> bool {
+        self.id.is_some() || self.run.is_some()
+    }
+
+    /// Is everything that its rows point at there, and to be kept?
+    pub(super) fn is_beyond_doubt(&self) -> bool {
+        self.run.is_none() && !self.thorough && self.thin.is_empty()
+    }
+
+    /// What the first pass of a run stored, for a second pass to compare with. Rows are trusted if what was read without
+    /// the kernel is known to be right.
+    pub(super) fn after(
+        &self,
+        repository: &Arc<Repository>,
+        filesystems: Vec<Filesystem>,
+        layers: Vec<Layer>,
+        is_trusted: bool,
+    ) -> Result<Parent> {
+        let mut barriers = barriers(&filesystems);
+        if !is_trusted {
+            barriers.fill(None);
+        }
+        Ok(Parent {
+            id: self.id,
+            run: self.run,
+            totals: self.totals,
+            filesystems,
+            thin: self.thin.clone(),
+            thorough: self.thorough,
+            catalog: CatalogReader::open(repository.segment_source(), layers)?,
+            barriers,
+            resumed: None,
+        })
+    }
+
     /// Is this error about a segment of the parent's catalog? Then it joins the others.
     pub(super) fn is_unreadable(
         &self,
@@ -137,11 +173,6 @@ impl Parent {
         id.is_some_and(|id| {
             needs(self.catalog.layers(), &HashSet::from([id])) && unreadable.insert(id)
         })
-    }
-
-    /// Is there anything to compare with?
-    pub(super) fn knows_anything(&self) -> bool {
-        self.id.is_some() || self.run.is_some()
     }
 
     /// Could the entry have changed after its row was made without any trace in its times?

@@ -1,5 +1,6 @@
 //! Restoring from a repository: its catalog, index and packs behind the seams of a restore.
 
+use super::plan::text_of;
 use super::select::Selection;
 use super::sort::{Scratch, Sorted, Sorter};
 use super::{
@@ -15,6 +16,7 @@ use crate::repository::{Named, Repository};
 use crate::spill;
 use bale_format::entry::join;
 use bale_format::{ChunkId, ChunkKind, Entry, Layer};
+use bale_fsimage::mkext4::ScratchMaker;
 use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -160,6 +162,11 @@ impl Scratch for SpillScratch {
             memory_bytes,
         ))))
     }
+
+    fn file_maker(&self) -> ScratchMaker {
+        let directory = self.0.clone();
+        Box::new(move || Ok(Box::new(spill::unnamed_file(&directory)?)))
+    }
 }
 
 struct Spilling(spill::Sorter);
@@ -195,7 +202,8 @@ pub struct SnapshotRestore<'a> {
 impl SnapshotRestore<'_> {
     /// Brings it back.
     pub fn restore(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
-        let (catalog, chunks, watch) = self.seams(monitor, Phase::Restore)?;
+        let (catalog, chunks, watch) =
+            seams(self.repository, self.snapshot, monitor, Phase::Restore)?;
         super::restore(
             &catalog,
             &chunks,
@@ -204,12 +212,13 @@ impl SnapshotRestore<'_> {
             &self.options,
             &watch,
         )
-        .map_err(|error| self.told(error))
+        .map_err(|error| told(error, self.snapshot, &self.options))
     }
 
     /// Compares what is in the target with the snapshot.
     pub fn verify(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
-        let (catalog, chunks, watch) = self.seams(monitor, Phase::ReadData)?;
+        let (catalog, chunks, watch) =
+            seams(self.repository, self.snapshot, monitor, Phase::ReadData)?;
         super::verify(
             &catalog,
             &chunks,
@@ -218,38 +227,38 @@ impl SnapshotRestore<'_> {
             &self.options,
             &watch,
         )
-        .map_err(|error| self.told(error))
+        .map_err(|error| told(error, self.snapshot, &self.options))
     }
+}
 
-    fn seams<'m>(
-        &self,
-        monitor: &'m dyn Monitor,
-        phase: Phase,
-    ) -> Result<(SnapshotCatalog, RepositoryChunks, Watch<'m>)> {
-        let catalog = SnapshotCatalog::open(self.repository, self.snapshot.1.layers.clone())?;
-        let watch = Watch::new(monitor, phase);
-        monitor.progress(Phase::Plan, Progress::default());
-        Ok((
-            catalog,
-            RepositoryChunks::new(self.repository.clone())?,
-            watch,
-        ))
-    }
+/// Catalog, chunks and a monitor for one operation on a snapshot.
+pub(super) fn seams<'m>(
+    repository: &Arc<Repository>,
+    snapshot: &Named,
+    monitor: &'m dyn Monitor,
+    phase: Phase,
+) -> Result<(SnapshotCatalog, RepositoryChunks, Watch<'m>)> {
+    let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
+    let watch = Watch::new(monitor, phase);
+    monitor.progress(Phase::Plan, Progress::default());
+    let chunks = RepositoryChunks::new(repository.clone())?;
+    Ok((catalog, chunks, watch))
+}
 
-    fn told(&self, error: RestoreError) -> Error {
-        match error {
-            RestoreError::Stopped => Error::Interrupted,
-            RestoreError::NotFound => Error::NoPath {
-                path: format!("/{}", String::from_utf8_lossy(&self.options.below)),
-                snapshot: self.snapshot.0.short(),
-            },
-            other => Error::Other(other.to_string()),
-        }
+/// A restore's error as the engine tells it.
+pub(super) fn told(error: RestoreError, snapshot: &Named, options: &RestoreOptions) -> Error {
+    match error {
+        RestoreError::Stopped => Error::Interrupted,
+        RestoreError::NotFound => Error::NoPath {
+            path: format!("/{}", String::from_utf8_lossy(&options.below)),
+            snapshot: snapshot.0.short(),
+        },
+        other => Error::Other(text_of(&(Box::new(other) as ChunkTrouble))),
     }
 }
 
 /// Passes on what a restore tells, with totals.
-struct Watch<'m> {
+pub(super) struct Watch<'m> {
     monitor: &'m dyn Monitor,
     phase: Phase,
     entries: AtomicU64,
@@ -276,6 +285,12 @@ impl super::Monitor for Watch<'_> {
         self.entries_total.store(plan.entries(), Ordering::Relaxed);
         self.bytes_total.store(plan.bytes, Ordering::Relaxed);
         self.progress(0, 0);
+    }
+
+    fn sized(&self, needed_bytes: u64, bytes: u64, inodes: u64) {
+        self.monitor.note(&format!(
+            "the tree needs {needed_bytes} bytes; the file system will have {bytes} bytes and {inodes} inodes"
+        ));
     }
 
     fn progress(&self, entries: u64, bytes: u64) {
