@@ -291,9 +291,10 @@ impl Image {
         span: Span,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
     ) -> std::io::Result<std::ops::Range<usize>> {
-        match self.is_replayed() || !self.direct {
-            true => self.read_view(span, buffer),
-            false => self.device.read_direct(span, buffer),
+        match (self.is_replayed(), self.direct) {
+            (true, _) => self.read_view(span, buffer),
+            (false, true) => self.device.read_direct(span, buffer),
+            (false, false) => self.device.read_buffered(span, buffer),
         }
     }
 

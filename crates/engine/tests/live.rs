@@ -10,6 +10,8 @@ mod by_inode;
 mod freezer_faults;
 #[path = "live/mounts.rs"]
 mod mounts;
+#[path = "live/snapshots.rs"]
+mod snapshots;
 #[path = "live/target.rs"]
 mod target;
 #[path = "live/writers.rs"]

@@ -8,8 +8,8 @@ use crate::{output, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
 use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
-use bale_engine::scan::freeze::FreezerCommand;
 use bale_engine::monitor::Monitor;
+use bale_engine::scan::freeze::FreezerCommand;
 use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
 use bale_engine::scan::{ScanMode, ScanOptions, Sources, barrier_now, parse_list};
 use serde_json::{Value, json};
@@ -29,7 +29,8 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         Filter::new(&filter_options(options)?).map_err(|error| Usage(error.to_string()))?;
     let repository = place::open_or_make_own(global, place::Use::unless_dry_run(options.dry_run))?;
     let console = Console::new(global);
-    let (mut sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
+    let (mut sources, missing) =
+        Sources::resolve(&paths).context("look up the paths to back up")?;
     let not_found: Vec<_> = missing.iter().map(missing_problem).collect();
     if sources.paths().is_empty() {
         for problem in &not_found {

@@ -127,7 +127,14 @@ impl SnapshotCommand {
             .env("BALE_DEVICE", &wanted.device)
             .env("BALE_FILESYSTEM", &wanted.filesystem)
             .env("BALE_SNAPSHOT_NAME", &wanted.name)
-            .env("BALE_WANTED", if wanted.device_wanted { "device" } else { "directory" })
+            .env(
+                "BALE_WANTED",
+                if wanted.device_wanted {
+                    "device"
+                } else {
+                    "directory"
+                },
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // An interrupt at the terminal is for us: the snapshot is needed until we have stopped.

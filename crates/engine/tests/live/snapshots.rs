@@ -7,13 +7,16 @@ use bale_engine::monitor::Recorder;
 use bale_engine::scan::snapshot_command::{SnapshotCommand, SnapshotError, Wanted, take_all};
 use bale_engine::scan::{ScanOptions, Sources, barrier_now};
 use bale_testkit::Scene;
+use bale_testkit::scene::STEP;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 fn script(name: &str) -> SnapshotCommand {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../scripts")
+        .join(name);
     command(path.as_os_str().to_owned(), &[])
 }
 
@@ -59,12 +62,20 @@ fn a_snapshot_is_there_as_long_as_it_is_held_and_released_however_that_ends() {
 fn a_command_that_makes_no_snapshot_is_an_error_after_it_has_cleaned_up() {
     let place = tempfile::tempdir().unwrap();
     let mark = place.path().join("mark");
-    let refused = |text: &str| shell(text).take(&wanted(place.path())).unwrap_err().to_string();
+    let refused = |text: &str| {
+        shell(text)
+            .take(&wanted(place.path()))
+            .unwrap_err()
+            .to_string()
+    };
     assert!(refused("exit 7").contains("ended without saying"));
     assert!(refused("echo directory relative; echo ready; cat").contains("no absolute path"));
     assert!(refused("echo ready; cat").contains("names no directory"));
     assert!(refused("yes | head -c 100000; cat").contains("too much"));
-    let text = format!("trap 'touch {}' EXIT; echo nonsense; echo ready; cat", mark.display());
+    let text = format!(
+        "trap 'touch {}' EXIT; echo nonsense; echo ready; cat",
+        mark.display()
+    );
     refused(&text);
     assert!(mark.exists(), "its end was not waited for");
     let slow = SnapshotCommand {
@@ -74,10 +85,16 @@ fn a_command_that_makes_no_snapshot_is_an_error_after_it_has_cleaned_up() {
     let why = slow.take(&wanted(place.path())).unwrap_err().to_string();
     assert!(why.contains("too long"), "{why}");
     let missing = command("/no/such/program", &[]).take(&wanted(place.path()));
-    assert!(matches!(missing, Err(SnapshotError::Run { .. })), "{missing:?}");
+    assert!(
+        matches!(missing, Err(SnapshotError::Run { .. })),
+        "{missing:?}"
+    );
     let failing = shell("echo directory /; echo ready; cat; exit 3");
     let failed = failing.take(&wanted(place.path())).unwrap().release();
-    assert!(matches!(failed, Err(SnapshotError::NotReleased { .. })), "{failed:?}");
+    assert!(
+        matches!(failed, Err(SnapshotError::NotReleased { .. })),
+        "{failed:?}"
+    );
 }
 
 struct Bench {
@@ -90,9 +107,8 @@ impl Bench {
         let source = self.mounted.path().join("tree");
         let (mut sources, _) = Sources::resolve(&[&source]).unwrap();
         let barrier = command.map(|_| barrier_now());
-        let taken = command.map(|command| {
-            take_all(command, &mut sources, "test-1", &mut |_| ()).unwrap()
-        });
+        let taken =
+            command.map(|command| take_all(command, &mut sources, "test-1", &mut |_| ()).unwrap());
         change();
         let scan = ScanOptions {
             barrier,
@@ -104,9 +120,14 @@ impl Bench {
             ..BackupOptions::default()
         };
         let repository = self.scene.repository();
+        self.scene.clock.advance(STEP);
         let monitor = Recorder::default();
         let outcome = backup(&repository, &sources, scan, &options, &monitor).unwrap();
-        assert!(monitor.problems.lock().unwrap().is_empty(), "{:?}", monitor.problems);
+        assert!(
+            monitor.problems.lock().unwrap().is_empty(),
+            "{:?}",
+            monitor.problems
+        );
         for snapshot in taken.into_iter().flatten() {
             snapshot.release().unwrap();
         }
@@ -123,7 +144,11 @@ impl Bench {
         let rows = catalog.subtree(below).unwrap().map(|row| row.unwrap());
         rows.map(|row| {
             let path = PathBuf::from(std::ffi::OsString::from_vec(row.path()));
-            let path = Path::new("/").join(path).strip_prefix(&source).unwrap().to_path_buf();
+            let path = Path::new("/")
+                .join(path)
+                .strip_prefix(&source)
+                .unwrap()
+                .to_path_buf();
             (path, row.size)
         })
         .collect()
@@ -152,20 +177,37 @@ fn a_btrfs_snapshot_is_backed_up_under_the_paths_of_its_source() {
         std::fs::write(tree.join("new"), b"").unwrap();
     });
     let directory = |path: &str| (PathBuf::from(path), 0);
-    let expected = [directory(""), directory("a"), ("doomed".into(), 9), directory("a/b"), ("a/b/file".into(), 9)];
+    let expected = [
+        directory(""),
+        directory("a"),
+        ("doomed".into(), 9),
+        directory("a/b"),
+        ("a/b/file".into(), 9),
+    ];
     assert_eq!(bench.rows(&outcome), expected);
-    let names: Vec<_> = std::fs::read_dir(bench.mounted.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let names: Vec<_> = std::fs::read_dir(bench.mounted.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     assert_eq!(names, ["tree"], "the snapshot was not released");
 
     // The next one, without a snapshot, knows the files again.
     std::thread::sleep(Duration::from_millis(50));
     let next = bench.backup(None, || {});
-    let names: Vec<_> = bench.rows(&next).into_iter().map(|(path, _)| path).collect();
-    assert_eq!(names, ["", "a", "new", "a/b", "a/b/file"].map(PathBuf::from));
+    let names: Vec<_> = bench
+        .rows(&next)
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(
+        names,
+        ["", "a", "new", "a/b", "a/b/file"].map(PathBuf::from)
+    );
     let again = bench.backup(Some(&command), || {});
     let filesystems = |outcome: &Outcome| {
         let all = outcome.snapshot.filesystems.iter();
-        all.map(|filesystem| (filesystem.uuid.clone(), filesystem.kind.clone())).collect::<Vec<_>>()
+        all.map(|filesystem| (filesystem.uuid.clone(), filesystem.kind.clone()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(filesystems(&again), filesystems(&next));
     assert_eq!(again.snapshot.totals, next.snapshot.totals);
@@ -178,13 +220,36 @@ fn pretended_lvm(place: &Path, pool: &str) -> SnapshotCommand {
     let log = place.join("log");
     let exists = place.join("exists");
     let programs = [
-        ("lvs", format!(
-            "case \"$*\" in *vg_name*) echo '  vg' ;; *lv_name*) echo '  home' ;; *pool_lv*) echo '  {pool}' ;; *) test -e {} ;; esac",
-            exists.display()
-        )),
-        ("lvcreate", format!("echo lvcreate $* >>{}; touch {}", log.display(), exists.display())),
-        ("lvremove", format!("echo lvremove $* >>{}; rm {}", log.display(), exists.display())),
-        ("mount", format!("echo mount $1 $2 $3 $4 >>{0}; test ! -e {0}.refuse", log.display())),
+        (
+            "lvs",
+            format!(
+                "case \"$*\" in *vg_name*) echo '  vg' ;; *lv_name*) echo '  home' ;; *pool_lv*) echo '  {pool}' ;; *) test -e {} ;; esac",
+                exists.display()
+            ),
+        ),
+        (
+            "lvcreate",
+            format!(
+                "echo lvcreate $* >>{}; touch {}",
+                log.display(),
+                exists.display()
+            ),
+        ),
+        (
+            "lvremove",
+            format!(
+                "echo lvremove $* >>{}; rm {}",
+                log.display(),
+                exists.display()
+            ),
+        ),
+        (
+            "mount",
+            format!(
+                "echo mount $1 $2 $3 $4 >>{0}; test ! -e {0}.refuse",
+                log.display()
+            ),
+        ),
         ("umount", format!("echo umount >>{}", log.display())),
     ];
     for (name, text) in programs {
@@ -200,8 +265,14 @@ fn pretended_lvm(place: &Path, pool: &str) -> SnapshotCommand {
 #[test]
 fn the_lvm_script_snapshots_mounts_unmounts_and_removes() {
     for (pool, expected) in [
-        ("", "lvcreate --snapshot --extents 10%ORIGIN --name bale-test vg/home"),
-        ("thin", "lvcreate --snapshot --setactivationskip n --name bale-test vg/home"),
+        (
+            "",
+            "lvcreate --snapshot --extents 10%ORIGIN --name bale-test vg/home",
+        ),
+        (
+            "thin",
+            "lvcreate --snapshot --setactivationskip n --name bale-test vg/home",
+        ),
     ] {
         let place = tempfile::tempdir().unwrap();
         let command = pretended_lvm(place.path(), pool);
@@ -242,6 +313,10 @@ fn the_lvm_script_snapshots_mounts_unmounts_and_removes() {
             ..wanted
         };
         command.take(&wanted).unwrap_err();
-        assert!(log().ends_with("lvremove --yes vg/bale-test\n"), "{}", log());
+        assert!(
+            log().ends_with("lvremove --yes vg/bale-test\n"),
+            "{}",
+            log()
+        );
     }
 }
