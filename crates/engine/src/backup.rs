@@ -15,6 +15,7 @@ mod commit;
 mod compare;
 mod content;
 mod expect;
+mod known;
 mod large;
 mod links;
 mod parent;
@@ -33,6 +34,8 @@ use crate::pack::ChunkWriter;
 use crate::repository::Repository;
 use crate::scan::{self, ScanOptions, Sources};
 use bale_format::Access;
+use commit::Written;
+use known::KnownState;
 use parent::Parent;
 use pass::Pass;
 use run::Run;
@@ -75,6 +78,11 @@ fn scan_and_store(
     options: &BackupOptions,
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
+    let known = KnownState::of(run, &scan)?;
+    let scan = ScanOptions {
+        known: known.recall(parent).filter(|_| !options.force),
+        ..scan
+    };
     let mut scan = scan::choose(sources, scan, monitor)?;
     let expected = scan.expected;
     let expected = expected.unwrap_or_else(|| expect::totals(parent, sources));
@@ -89,6 +97,18 @@ fn scan_and_store(
         options.dry_run,
     )?);
     let (guard, mounted) = (scan.guard(), scan.mounted());
+    if let Some(filesystem) = scan.as_known {
+        tally.all_kept(filesystem, parent);
+        if let Some(problem) = guard.and_then(|guard| guard.check()) {
+            tally.problem(&problem);
+        }
+        let written = Written::nothing_but(parent);
+        let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
+        if let Some(state) = scan.state {
+            known.remember(&outcome, &state)?;
+        }
+        return Ok(outcome);
+    }
     let pass = Pass {
         run,
         parent,
@@ -104,8 +124,15 @@ fn scan_and_store(
     if let Some(problem) = guard.and_then(|guard| guard.check()) {
         tally.problem(&problem);
     }
+    let mut state = scan.state;
     if let Some(mounted) = mounted.filter(|_| !options.dry_run) {
-        written = second::look_again(&pass, written, mounted, sources)?;
+        let looked = second::look_again(&pass, written, mounted, sources)?;
+        state = state.filter(|_| looked.was_still);
+        written = looked.written;
     }
-    commit::commit(run, parent, written, &store, &tally, options)
+    let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
+    if let Some(state) = state {
+        known.remember(&outcome, &state)?;
+    }
+    Ok(outcome)
 }

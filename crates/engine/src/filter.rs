@@ -19,6 +19,7 @@ use patterns::PatternSet;
 /// Decides what to leave out. Built once; used by all workers.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
+    fingerprint: [u8; 32],
     patterns: PatternSet,
     marks: Vec<Mark>,
     larger_than_bytes: Option<u64>,
@@ -38,11 +39,18 @@ pub struct FilterOptions {
 impl Filter {
     /// Compiles the patterns.
     pub fn new(options: &FilterOptions) -> Result<Filter, PatternError> {
+        let options_as_text = format!("{options:?}");
         Ok(Filter {
+            fingerprint: *blake3::hash(options_as_text.as_bytes()).as_bytes(),
             patterns: PatternSet::new(&options.patterns)?,
             marks: options.marks.clone(),
             larger_than_bytes: options.larger_than_bytes,
         })
+    }
+
+    /// Tells filters of different options apart.
+    pub fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
     }
 
     /// Is this path, without leading slash, left out by a pattern?

@@ -16,7 +16,7 @@ pub use content::{ContentMap, Extents, Place};
 pub use device::{Device, Span};
 pub use packed::{pack_inode, unpack_inode};
 
-use bale_fsimage::{Inode, MappedExtent};
+use bale_fsimage::{FileKind, Inode, MappedExtent, Timestamp};
 use bytes::Bytes;
 use std::fs::File;
 use std::path::Path;
@@ -78,10 +78,34 @@ pub struct NamesPiece {
     context: [u8; 8],
 }
 
+/// What is told of an inode besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundInode {
+    /// Inode number.
+    pub number: u64,
+    /// Number of names that it should have.
+    pub nlink: u32,
+    /// Is it a directory?
+    pub is_directory: bool,
+    /// Its ctime: anybody can set an mtime.
+    pub newest: Timestamp,
+}
+
+impl FoundInode {
+    fn new(inode: &Inode) -> FoundInode {
+        FoundInode {
+            number: inode.number,
+            nlink: inode.nlink,
+            is_directory: FileKind::from_mode(inode.mode) == Some(FileKind::Directory),
+            newest: inode.ctime,
+        }
+    }
+}
+
 /// Receives what an inode table holds.
 pub trait TableSink {
     /// An inode in use.
-    fn inode(&mut self, number: u64, nlink: u32, is_directory: bool, raw: &[u8]);
+    fn inode(&mut self, inode: FoundInode, raw: &[u8]);
     /// Where names of a directory lie.
     fn names(&mut self, piece: NamesPiece);
     /// A name of a directory that lies in its inode.
@@ -128,6 +152,8 @@ trait Volume: Send + Sync {
     /// Names and values, sorted by name.
     fn xattrs(&self, number: u64, raw: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String>;
     fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool;
+    /// Zeroes what reading a file changes in its inode.
+    fn forget_atime(&self, raw: &mut [u8]);
     /// Content must be read from the view that a replayed journal gives, not from the device.
     fn is_replayed(&self) -> bool;
     fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()>;
@@ -234,6 +260,11 @@ impl Image {
     /// Do two readings of an inode differ in nothing but the access time?
     pub fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool {
         self.volume.same_except_atime(number, a, b)
+    }
+
+    /// Zeroes what reading a file changes in its inode.
+    pub fn forget_atime(&self, raw: &mut [u8]) {
+        self.volume.forget_atime(raw);
     }
 
     /// Must content be read through the replayed journal?

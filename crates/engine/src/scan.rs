@@ -87,6 +87,8 @@ pub struct ScanOptions {
     pub mode: ScanMode,
     /// The command that becomes the freezer; `None`: a mounted file system is not frozen.
     pub freezer: Option<freeze::FreezerCommand>,
+    /// Tells whether the inode tables are as they were for the snapshot that is compared with; then nothing else is read.
+    pub known: Option<Known>,
     /// For tests.
     pub protocol: Protocol,
     /// Stay on the mount that each source is on.
@@ -98,6 +100,9 @@ pub struct ScanOptions {
     /// Where files without a name go when memory is not enough: a directory on a disk.
     pub spill_directory: PathBuf,
 }
+
+/// Does this say what is known already?
+pub type Known = Arc<dyn Fn(&inode::TablesState) -> bool + Send + Sync>;
 
 /// How a scan finds what there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +121,7 @@ impl Default for ScanOptions {
         ScanOptions {
             mode: ScanMode::Walk,
             freezer: None,
+            known: None,
             protocol: Protocol::default(),
             one_file_system: false,
             filter: Filter::default(),

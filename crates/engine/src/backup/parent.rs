@@ -132,6 +132,11 @@ impl Parent {
         self.id.is_some() || self.run.is_some()
     }
 
+    /// Is everything that its rows point at there, and to be kept?
+    pub(super) fn is_beyond_doubt(&self) -> bool {
+        self.run.is_none() && !self.thorough && self.thin.is_empty()
+    }
+
     /// What the first pass of a run stored, for a second pass to compare with. Rows are trusted if what was read without
     /// the kernel is known to be right.
     pub(super) fn after(

@@ -6,18 +6,30 @@ use super::pass::Pass;
 use crate::error::Result;
 use crate::scan::{Mounted, SecondLook, Sources};
 
+/// What a second look came to.
+pub(super) struct Looked {
+    pub(super) written: Written,
+    /// Nothing was changed meanwhile.
+    pub(super) was_still: bool,
+}
+
 /// What the first pass wrote, or what a second one made of it.
 pub(super) fn look_again(
     pass: &Pass<'_>,
     first: Written,
     mounted: Mounted,
     sources: &Sources,
-) -> Result<Written> {
+) -> Result<Looked> {
     let Pass {
         run, store, tally, ..
     } = pass;
     let (items, is_trusted) = match mounted.look_again(sources)? {
-        SecondLook::Still => return Ok(first),
+        SecondLook::Still => {
+            return Ok(Looked {
+                written: first,
+                was_still: true,
+            });
+        }
         SecondLook::Changed { items, inodes } => {
             tally.note(&format!(
                 "{inodes} inodes changed while they were read: these are read again, through the kernel"
@@ -42,8 +54,11 @@ pub(super) fn look_again(
         ..*pass
     };
     let second = second.run(items, None)?;
-    Ok(Written {
-        changes: first.changes + second.changes,
-        ..second
+    Ok(Looked {
+        written: Written {
+            changes: first.changes + second.changes,
+            ..second
+        },
+        was_still: false,
     })
 }

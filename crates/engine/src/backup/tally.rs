@@ -124,6 +124,18 @@ impl<'a> Tally<'a> {
         );
     }
 
+    /// Everything is as in the parent.
+    pub(super) fn all_kept(&self, filesystem: Filesystem, parent: &Parent) {
+        self.filesystem(filesystem, &[]);
+        let totals = parent.totals;
+        self.files.store(totals.files, Ordering::Relaxed);
+        self.dirs.store(totals.dirs, Ordering::Relaxed);
+        self.others.store(totals.others, Ordering::Relaxed);
+        self.bytes.store(totals.bytes, Ordering::Relaxed);
+        self.hard_links.store(totals.hard_links, Ordering::Relaxed);
+        self.files_unmodified.store(totals.files, Ordering::Relaxed);
+    }
+
     /// Everything will be counted once more; what is new or changed stays so.
     pub(super) fn begin_again(&self) {
         self.is_second.store(true, Ordering::Relaxed);

@@ -1,9 +1,12 @@
 //! Which way to look: by inodes from the device where that is allowed and right, or by walking.
 
-use super::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner, Way, planned_reads};
+use super::inode::{
+    Frame, Gather, Gathered, IMAGE_DEVICE, ImageScanner, TablesState, Way, planned_reads,
+};
 use super::live::LiveTarget;
 use super::mounted::{self, Mounted};
 use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::{Monitor, Phase, Progress};
@@ -15,6 +18,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Batches that an inode scan runs ahead of those who take them: up to 2048 entries each.
+pub(super) const ITEMS_AHEAD_MAX: usize = 6;
 
 /// A scan that has begun.
 pub struct Chosen {
@@ -28,9 +34,42 @@ pub struct Chosen {
     pub(super) arranged: Option<Arranged>,
     /// Must be looked at again.
     pub(super) mounted: Option<Mounted>,
+    /// What the inode tables say as a whole, if they were read.
+    pub state: Option<TablesState>,
+    /// Nothing was changed since the snapshot that is compared with: the stream is empty, and this is its file system.
+    pub as_known: Option<Filesystem>,
 }
 
 impl Chosen {
+    pub(super) fn new(items: impl Iterator<Item = ScanItem> + Send + 'static) -> Chosen {
+        Chosen {
+            items: Box::new(items),
+            expected: None,
+            guard: None,
+            arranged: None,
+            mounted: None,
+            state: None,
+            as_known: None,
+        }
+    }
+
+    /// Nothing was changed.
+    pub(super) fn as_known(
+        filesystem: Filesystem,
+        state: TablesState,
+        monitor: &dyn Monitor,
+    ) -> Chosen {
+        let place = String::from_utf8_lossy(&filesystem.mount.0).into_owned();
+        monitor.note(&format!(
+            "inode scan of {place}: no inode was changed since the snapshot compared with"
+        ));
+        Chosen {
+            state: Some(state),
+            as_known: Some(filesystem),
+            ..Chosen::new(std::iter::empty())
+        }
+    }
+
     /// Takes the way to read all small files at once.
     pub fn arranged(&mut self) -> Option<Arranged> {
         self.arranged.take()
@@ -137,6 +176,7 @@ fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> 
         filter: options.filter.clone(),
         spill_directory: options.spill_directory.clone(),
         freezer: options.freezer.clone(),
+        known: options.known.clone(),
         ..options
     };
     match mounted::begin(sources, target, options, monitor) {
@@ -164,13 +204,7 @@ fn is_worth_it(target: &LiveTarget) -> std::result::Result<(), String> {
 
 fn walk(sources: &Sources, options: ScanOptions) -> Result<Chosen> {
     let scanner = Scanner::start(sources, options).map_err(Error::local("scan", "/"))?;
-    Ok(Chosen {
-        items: Box::new(scanner),
-        expected: None,
-        guard: None,
-        arranged: None,
-        mounted: None,
-    })
+    Ok(Chosen::new(scanner))
 }
 
 /// The one source, if it is a file or a block device.
@@ -198,8 +232,16 @@ fn scan_image(
         ))
     })?;
     let image = Arc::new(image);
-    let gathered =
-        gather(&image, &options, monitor).map_err(Error::local("read the inodes of", path))?;
+    let gathered = gather(&image, &options, monitor);
+    let gathered = match gathered.map_err(Error::local("read the inodes of", path))? {
+        Gather::Whole(gathered) => gathered,
+        Gather::AsKnown(state) => {
+            return Ok(Chosen {
+                guard: Some(guard),
+                ..Chosen::as_known(filesystem(&image, path, barrier), state, monitor)
+            });
+        }
+    };
     let totals = gathered.totals();
     monitor.note(&format!(
         "inode scan of {}: {} with {} inodes, read from the device in {:.1} s",
@@ -221,11 +263,11 @@ fn scan_image(
     let ahead = start(frame).map_err(Error::local("scan", path))?;
     let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
     Ok(Chosen {
-        items: Box::new(scanner),
         expected: Some(totals.expected()),
         guard: Some(guard),
         arranged: Some(arranged),
-        mounted: None,
+        state: Some(gathered.state()),
+        ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
     })
 }
 
@@ -234,7 +276,7 @@ pub(super) fn gather(
     image: &Arc<Image>,
     options: &ScanOptions,
     monitor: &dyn Monitor,
-) -> io::Result<Gathered> {
+) -> io::Result<Gather> {
     Gathered::gather(
         image.clone(),
         &options.spill_directory,
@@ -247,6 +289,7 @@ pub(super) fn gather(
             monitor.progress(Phase::Scan, progress);
             !monitor.interrupted()
         },
+        &|state| options.known.as_ref().is_some_and(|known| known(state)),
     )
 }
 

@@ -6,14 +6,15 @@
 //! access time) and whose times are older than the first barrier was not touched since. All else is asked of the kernel:
 //! at once, what was younger than the barrier when it was scanned; in a second pass, what changed later.
 
-use super::choose::Chosen;
+use super::choose::{Chosen, ITEMS_AHEAD_MAX};
 use super::directory::identity_of;
 use super::filesystems::describe;
 use super::freeze::{Barrier, BarrierKind, FreezeLimits, Freezer};
-use super::inode::{Frame, Gathered, ImageScanner, Way, planned_reads};
+use super::inode::{Frame, Gather, Gathered, ImageScanner, Way, planned_reads};
 use super::live::{ClockSteps, LiveTarget};
 use super::stat::{mount_of, stat_at};
 use super::{ScanItem, ScanOptions, Scanner, Sources, barrier_now};
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::Monitor;
@@ -115,16 +116,6 @@ pub(super) fn begin(
         ));
     }
     let image = Arc::new(image.reading(protocol.direct));
-    let gathered = super::choose::gather(&image, &options, monitor)
-        .map_err(Error::local("read the inodes of", target.device_path()))?;
-    let totals = gathered.totals();
-    monitor.note(&format!(
-        "inode scan of {} ({} with {} inodes, read from its device in {:.1} s)",
-        target.mount_point.display(),
-        image.kind(),
-        totals.inodes(),
-        began.elapsed().as_secs_f64()
-    ));
     let stat = stat_at(directory.as_fd(), c".").map_err(|errno| other(&errno))?;
     let mut filesystem = describe(
         identity_of(&stat).device,
@@ -134,6 +125,20 @@ pub(super) fn begin(
         t0,
     );
     filesystem.scanner = "inode".to_owned();
+    let gathered = super::choose::gather(&image, &options, monitor);
+    let failed = Error::local("read the inodes of", target.device_path());
+    let gathered = match gathered.map_err(failed)? {
+        Gather::Whole(gathered) => *gathered,
+        Gather::AsKnown(state) => return Ok(Chosen::as_known(filesystem, state, monitor)),
+    };
+    let totals = gathered.totals();
+    monitor.note(&format!(
+        "inode scan of {} ({} with {} inodes, read from its device in {:.1} s)",
+        target.mount_point.display(),
+        image.kind(),
+        totals.inodes(),
+        began.elapsed().as_secs_f64()
+    ));
     let frame = Frame {
         filesystem,
         device: target.device,
@@ -148,10 +153,9 @@ pub(super) fn begin(
     let ahead = start(frame.clone()).map_err(Error::local("scan", &target.mount_point))?;
     let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
     Ok(Chosen {
-        items: Box::new(scanner),
         expected: whole.then(|| totals.expected()),
-        guard: None,
         arranged: Some(arranged),
+        state: Some(gathered.state()),
         mounted: Some(Mounted {
             gathered,
             freezer,
@@ -162,6 +166,7 @@ pub(super) fn begin(
             clock,
             protocol,
         }),
+        ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
     })
 }
 

@@ -3,8 +3,11 @@
 use super::gather::Faults;
 use super::ordered::in_order;
 use super::{SORT_BYTES, SORT_PLACES_BYTES};
-use crate::image::{Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink, pack_inode};
+use crate::image::{
+    FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink, pack_inode,
+};
 use crate::spill::{Sorter, unnamed_file};
+use bale_fsimage::Timestamp;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -24,6 +27,10 @@ pub(super) struct Tables {
     pub(super) names: Sorter,
     /// Places of directory blocks, by place.
     pub(super) places: Sorter,
+    /// Of all inodes as if nobody had read anything: equal digests mean that nothing was changed.
+    pub(super) digest: [u8; 32],
+    /// The latest change of any inode.
+    pub(super) newest: Timestamp,
 }
 
 /// Inodes in the order of their numbers, in an unnamed file.
@@ -96,19 +103,29 @@ pub(super) struct Parsed {
     damaged: Vec<(u64, String)>,
     incomplete: Vec<(u64, String)>,
     general: Option<String>,
+    newest: Timestamp,
+    /// All inodes, one behind the other.
+    plain: Vec<u8>,
+    /// Length of one of these, with its number.
+    record_bytes: usize,
+    digest: [u8; 32],
 }
 
 impl TableSink for Parsed {
-    fn inode(&mut self, number: u64, nlink: u32, is_directory: bool, raw: &[u8]) {
+    fn inode(&mut self, found: FoundInode, raw: &[u8]) {
         let at = self.inodes.len();
-        self.inodes.extend_from_slice(&number.to_le_bytes());
-        self.inodes.extend_from_slice(&nlink.to_le_bytes());
+        self.inodes.extend_from_slice(&found.number.to_le_bytes());
+        self.inodes.extend_from_slice(&found.nlink.to_le_bytes());
         self.inodes
-            .extend_from_slice(&[u8::from(is_directory), 0, 0, 0, 0]);
+            .extend_from_slice(&[u8::from(found.is_directory), 0, 0, 0, 0]);
         pack_inode(raw, &mut self.inodes);
         let len = (self.inodes.len() - at - HEAD_BYTES) as u32;
         self.inodes[at + 13..at + 17].copy_from_slice(&len.to_le_bytes());
         self.inodes_count += 1;
+        self.newest = self.newest.max(found.newest);
+        self.plain.extend_from_slice(&found.number.to_le_bytes());
+        self.plain.extend_from_slice(raw);
+        self.record_bytes = 8 + raw.len();
     }
 
     fn names(&mut self, piece: NamesPiece) {
@@ -162,6 +179,11 @@ pub(super) fn read_piece(
             break;
         }
     }
+    for record in parsed.plain.chunks_exact_mut(parsed.record_bytes.max(1)) {
+        image.forget_atime(&mut record[8..]);
+    }
+    parsed.digest = *blake3::hash(&parsed.plain).as_bytes();
+    parsed.plain = Vec::new();
     parsed
 }
 
@@ -176,12 +198,17 @@ pub(super) fn read_tables(
     let mut names = Sorter::new(spill, SORT_BYTES);
     let mut places = Sorter::new(spill, SORT_PLACES_BYTES);
     let (mut done, expected) = (0, image.inodes_expected());
+    let mut digest = blake3::Hasher::new();
+    digest.update(&image.uuid());
+    let mut newest = Timestamp::default();
     in_order(
         image.tables(),
         buffer,
         |buffer, piece| read_piece(image, piece, buffer),
         |parsed| -> io::Result<()> {
             file.write_all(&parsed.inodes)?;
+            digest.update(&parsed.digest);
+            newest = newest.max(parsed.newest);
             done += parsed.inodes_count;
             for piece in &parsed.pieces {
                 let key = super::names::place_key(piece);
@@ -212,5 +239,7 @@ pub(super) fn read_tables(
         inodes: InodeFile { file },
         names,
         places,
+        digest: *digest.finalize().as_bytes(),
+        newest,
     })
 }
