@@ -20,6 +20,7 @@ mod list;
 pub mod live;
 mod names;
 mod pending;
+pub mod report;
 mod sources;
 mod stat;
 mod walk;
