@@ -1,5 +1,12 @@
 //! The words of the command line. Nothing here opens anything: words become options, `commands` turns them into one engine call.
 
+mod ext4;
+mod generate;
+mod restore;
+
+pub use generate::Generate;
+pub use restore::Restore;
+
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -108,7 +115,8 @@ content and inode, %l target, %F file system, %% percent; \\\\n, \\\\t, \\\\0, \
     /// Bring files back
     #[command(
         after_help = "Examples:\n  bale restore latest --target /mnt/new\n  bale restore latest:/home/me/mail --target /tmp/mail\n  \
-bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run"
+bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run\n  \
+bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready file system, at the speed of the disk"
     )]
     Restore(Box<Restore>),
     /// Print a file, or a directory as a tar archive
@@ -138,6 +146,21 @@ bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run"
     /// Put right what can be put right by adding
     #[command(subcommand)]
     Repair(Repair),
+    /// Freeze and thaw a file system for a backup that asks for it: not to be called by people
+    #[command(hide = true)]
+    Freezer,
+    /// Make trees of very many files to test with, in a directory or as an ext4 image
+    #[command(
+        name = "gen",
+        after_help = "Examples:\n  bale gen -t /mnt/test -d 7 -D 15 -r 5 -R 14 -f 32 -F 128 -s 1024 -S 2048 -C -N\n  \
+bale gen --to-ext4 dense.img --count 1000000 -s 1024 -S 2048 --manifest dense.list\n  \
+bale gen -t /mnt/test --change 2 --new 0.5 --delete 0.5 --seed 2\n  \
+bale gen -t /tmp/restored --verify-manifest dense.list"
+    )]
+    Generate(Box<Generate>),
+    /// Compare bale with other backup tools on this machine
+    #[command(long_about = COMPARE_ABOUT, after_help = COMPARE_EXAMPLES)]
+    Compare(Compare),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  bale completions bash > /etc/bash_completion.d/bale")]
     Completions(Completions),
@@ -193,6 +216,9 @@ pub struct Look {
     /// whichever is right
     #[arg(long, value_enum, default_value_t = Scan::Auto)]
     pub scan: Scan,
+    /// Never freeze a file system: what is mounted and can be written to is then walked
+    #[arg(long)]
+    pub no_freeze: bool,
 }
 
 /// `backup`
@@ -342,43 +368,6 @@ pub struct Stats {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Select,
-}
-
-/// `restore`
-#[derive(Debug, Args)]
-pub struct Restore {
-    /// Snapshot, or snapshot:/path
-    pub address: OsString,
-    /// Where to: an existing or new directory
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub target: PathBuf,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Select,
-    /// Only what matches
-    #[arg(short, long, value_name = "PATTERN")]
-    pub include: Vec<String>,
-    /// Leave out what matches
-    #[arg(short, long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
-    /// What to do with files that exist: if-changed compares kind, size and mtime
-    #[arg(long, value_name = "WHEN", default_value = "if-changed", value_parser = ["always", "if-changed", "never"])]
-    pub overwrite: String,
-    /// Remove what is in the target and not in the snapshot
-    #[arg(long)]
-    pub delete: bool,
-    /// Restore immutable, append-only and other inode flags
-    #[arg(long)]
-    pub inode_flags: bool,
-    /// Tell what would be done; write nothing
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
-    /// Read back everything that was written and compare
-    #[arg(long)]
-    pub verify: bool,
-    /// Start even if the target seems too small
-    #[arg(long)]
-    pub force: bool,
 }
 
 /// `dump`
@@ -538,6 +527,48 @@ pub enum Repair {
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
+}
+
+const COMPARE_ABOUT: &str = "Compare bale with other backup tools on this machine\n\n\
+Makes a tree of small files and lets bale, tar and those of restic, borg, bupstash, kopia, rustic, rsync, dump, xfsdump and partclone \
+that are installed scan it, back it up, back it up again unchanged and changed, and restore it. Caches are dropped before every run, the \
+tools take turns, and operations of the device are counted; that needs root, loop devices and e2fsprogs. Writes a page with plots, and the \
+same as JSON and CSV. Nothing else stays behind.";
+const COMPARE_EXAMPLES: &str = "Examples:\n  sudo bale compare --quick\n  \
+sudo bale compare --files 1000000 --runs 3 --dir /srv/compare\n  \
+sudo bale compare --tools bale,tar,restic --work first,unchanged --within 2h\n  \
+sudo bale compare --source xfs --json";
+
+/// `compare`
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// Finish within five minutes: a small tree, one run of each, tar and at most three other peers
+    #[arg(long)]
+    pub quick: bool,
+    /// Files of the tree [default: 1000000, quick: 25000]
+    #[arg(long, value_name = "N")]
+    pub files: Option<u64>,
+    /// Runs of each tool at each kind of work [default: 3, quick: 1]
+    #[arg(long, value_name = "N")]
+    pub runs: Option<u32>,
+    /// Where to work and to leave the report; about 20 KB of room a file with all tools
+    #[arg(long, value_name = "DIR", default_value = "bale-compare", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// Only these, separated by commas: bale, bale-inode, bale-to-ext4, tar, restic, borg, ... [default: all installed]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub tools: Vec<String>,
+    /// Only this work, separated by commas: scan, first, unchanged, changed, restore, one [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub work: Vec<String>,
+    /// File system of the tree: ext4 written as an image, or ext4-kernel and xfs filled through the kernel
+    #[arg(long, value_name = "KIND", default_value = "ext4")]
+    pub source: String,
+    /// Start no run that would end later than this (90s, 15m, 24h, 7d) [quick: 5m]
+    #[arg(long, value_name = "DURATION")]
+    pub within: Option<String>,
+    /// Seed of the tree: the same gives the same tree
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub seed: u64,
 }
 
 /// `completions`

@@ -3,11 +3,13 @@
 mod backup;
 mod catalog;
 mod check;
+mod compare;
 mod diff;
 mod dump;
 mod entry_format;
 mod find;
 mod forget;
+mod generate;
 mod init;
 mod key;
 mod listing;
@@ -46,6 +48,12 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Key(command) => key::run(global, &command),
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
+        Command::Freezer => {
+            bale_engine::scan::freeze::serve(&mut |_| {}).context("serve as freezer")?;
+            Ok(exit::COMPLETE)
+        }
+        Command::Generate(options) => generate::run(global, &options),
+        Command::Compare(options) => compare::run(global, &options),
         Command::Completions(options) => {
             clap_complete::generate(
                 options.shell,

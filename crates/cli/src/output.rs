@@ -58,6 +58,19 @@ pub fn problem(problem: &Problem, json: bool) {
     }
 }
 
+/// Tells how many more there are than were listed, if any.
+pub fn and_more(listed: usize, all: u64, print: impl FnOnce(&str)) {
+    let more = all.saturating_sub(listed as u64);
+    if more > 0 {
+        print(&format!("and {} more", crate::sizes::count(more)));
+    }
+}
+
+/// A path of this machine, for people.
+pub fn path(path: &std::path::Path) -> String {
+    escape(path.as_os_str().as_encoded_bytes())
+}
+
 /// Adds a path to a JSON object; one that is not UTF-8 also as `<field>_b64`.
 pub fn put_path(value: &mut Value, field: &str, path: &[u8]) {
     let Some(map) = value.as_object_mut() else {

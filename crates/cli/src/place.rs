@@ -25,13 +25,34 @@ pub struct Own {
     pub key_file: PathBuf,
 }
 
-/// Opens the repository that the options name, or the user's own.
+/// Opens the repository that the options name, or the user's own, and changes nothing.
 pub fn open(global: &Global) -> Result<Arc<Repository>> {
-    Ok(open_with_secret(global)?.0)
+    open_for(global, Use::Read)
+}
+
+/// The same for a purpose: before writing, what dead processes left half written is removed.
+pub fn open_for(global: &Global, purpose: Use) -> Result<Arc<Repository>> {
+    Ok(open_with_secret(global, purpose)?.0)
+}
+
+/// What a repository is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// Nothing in it changes.
+    Read,
+    /// Objects are written or deleted.
+    Write,
+}
+
+impl Use {
+    /// A dry run only reads.
+    pub fn unless_dry_run(dry_run: bool) -> Use {
+        if dry_run { Use::Read } else { Use::Write }
+    }
 }
 
 /// Opens the repository and hands out the secret that opened it.
-pub fn open_with_secret(global: &Global) -> Result<(Arc<Repository>, Secret)> {
+pub fn open_with_secret(global: &Global, purpose: Use) -> Result<(Arc<Repository>, Secret)> {
     let (path, secret) = match &global.repo {
         Some(path) => {
             require_config(path)?;
@@ -44,7 +65,7 @@ pub fn open_with_secret(global: &Global) -> Result<(Arc<Repository>, Secret)> {
             (own.repository, secret)
         }
     };
-    Ok((open_at(global, &path, &secret)?, secret))
+    Ok((open_at(global, &path, &secret, purpose)?, secret))
 }
 
 /// Makes the user's own repository, which must not exist.
@@ -58,19 +79,21 @@ pub fn make_own_explicitly(global: &Global) -> Result<Arc<Repository>> {
 }
 
 /// The same as `open`, but makes the user's own repository if there is none and no other is named.
-pub fn open_or_make_own(global: &Global) -> Result<Arc<Repository>> {
+pub fn open_or_make_own(global: &Global, purpose: Use) -> Result<Arc<Repository>> {
     if global.repo.is_none() {
         let own = own()?;
         if !own.repository.join("config").exists() {
             return make_own(global, &own);
         }
     }
-    open(global)
+    open_for(global, purpose)
 }
 
-/// Opens a repository with a secret.
-pub fn open_at(global: &Global, path: &Path, secret: &Secret) -> Result<Arc<Repository>> {
-    let store = LocalStore::open(path)?;
+fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Result<Arc<Repository>> {
+    let store = match purpose {
+        Use::Read => LocalStore::open(path)?,
+        Use::Write => LocalStore::open_to_write(path, &SystemClock)?,
+    };
     let repository = Repository::open(Arc::new(store), secret, environment(global)?)?;
     Ok(Arc::new(repository))
 }
@@ -79,7 +102,7 @@ pub fn open_at(global: &Global, path: &Path, secret: &Secret) -> Result<Arc<Repo
 pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Repository>> {
     let store = LocalStore::create(path)?;
     let made = Repository::init(Arc::new(store), slots, environment(global)?)?;
-    let place = output::escape(path.as_os_str().as_encoded_bytes());
+    let place = output::path(path);
     if global.json {
         output::object(&serde_json::json!({
             "type": "initialized", "repository": made.repository.id().to_string(), "path": place,
@@ -147,7 +170,7 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
     if !global.json {
         eprintln!(
             "  No repository was named, so this one was made for you. Its key: {}",
-            own.key_file.display()
+            output::path(&own.key_file)
         );
         eprintln!();
     }

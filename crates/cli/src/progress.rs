@@ -68,11 +68,11 @@ impl Console {
     }
 
     /// A line of talk, unless the user wants quiet.
-    pub fn say(&self, text: &str) {
+    fn say(&self, text: &str) {
         if self.quiet || self.json {
             return;
         }
-        self.above(|| eprintln!("{text}"));
+        self.above(|| eprintln!("{}", output::escape(text.as_bytes())));
     }
 
     fn above(&self, print: impl FnOnce()) {
@@ -140,7 +140,7 @@ impl Monitor for Console {
         if self.json {
             output::object(&json!({"type": "note", "message": text}));
         } else {
-            self.say(&output::escape(text.as_bytes()));
+            self.say(text);
         }
     }
 
@@ -211,5 +211,6 @@ fn phase_name(phase: Phase) -> &'static str {
         Phase::FindUsed => "find-used",
         Phase::Repack => "repack",
         Phase::Delete => "delete",
+        Phase::Generate => "generate",
     }
 }

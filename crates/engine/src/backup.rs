@@ -15,30 +15,31 @@ mod commit;
 mod compare;
 mod content;
 mod expect;
+mod known;
 mod large;
+mod links;
 mod parent;
+mod pass;
 mod rows;
 mod run;
+mod second;
 mod seen;
 mod tally;
 
 pub use run::{BackupOptions, Outcome};
 
-use crate::catalog::CatalogWriter;
 use crate::error::{Error, Result};
-use crate::limits::ITEMS_QUEUED_MAX;
 use crate::monitor::Monitor;
 use crate::pack::ChunkWriter;
-use crate::read::SmallReader;
 use crate::repository::Repository;
 use crate::scan::{self, ScanOptions, Sources};
 use bale_format::Access;
-use checkpoint::Checkpoints;
-use compare::Comparer;
-use crossbeam_channel::bounded;
+use commit::Written;
+use known::KnownState;
 use parent::Parent;
-use rows::{RowWriter, Segments};
+use pass::Pass;
 use run::Run;
+use std::collections::HashSet;
 use std::sync::Arc;
 use tally::Tally;
 
@@ -52,59 +53,86 @@ pub fn backup(
 ) -> Result<Outcome> {
     repository.check_access(Access::Write)?;
     let run = Run::begin(repository, sources, options)?;
-    let parent = Parent::find(repository, &run, options, monitor)?;
+    let mut unreadable = HashSet::new();
+    loop {
+        let parent = Parent::find(repository, &run, options, &unreadable, monitor)?;
+        let done = scan_and_store(&run, &parent, sources, scan.clone(), options, monitor);
+        match done {
+            Err(Error::Catalog(error)) if parent.is_unreadable(&error, &mut unreadable) => {
+                // The damage is told, and costs time instead of the backup: another parent, or none.
+                monitor.note(&format!(
+                    "the catalog to compare with is damaged ({error}): beginning again without it (bale check tells what is lost)"
+                ));
+                repository.reload_index_as_far_as_possible()?;
+            }
+            done => return done,
+        }
+    }
+}
+
+fn scan_and_store(
+    run: &Run,
+    parent: &Parent,
+    sources: &Sources,
+    scan: ScanOptions,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+) -> Result<Outcome> {
+    let known = KnownState::of(run, &scan)?;
+    let scan = ScanOptions {
+        known: known.recall(parent).filter(|_| !options.force),
+        ..scan
+    };
     let mut scan = scan::choose(sources, scan, monitor)?;
-    let expected = scan
-        .expected
-        .unwrap_or_else(|| expect::totals(&parent, sources));
-    let tally = Tally::new(monitor, &parent, expected);
+    let expected = scan.expected;
+    let expected = expected.unwrap_or_else(|| expect::totals(parent, sources));
+    let tally = Tally::new(monitor, parent, expected);
     for problem in &options.not_found {
         let path = problem.path.strip_prefix(b"/").unwrap_or(&problem.path);
         tally.tell_problem(path, problem.action, problem.text.clone());
     }
     let store = Arc::new(ChunkWriter::start(
-        repository.clone(),
+        run.repository.clone(),
         parent.thin.clone(),
         options.dry_run,
     )?);
-    let guard = scan.guard();
+    let (guard, mounted) = (scan.guard(), scan.mounted());
+    if let Some(filesystem) = scan.as_known {
+        tally.all_kept(filesystem, parent);
+        if let Some(problem) = guard.and_then(|guard| guard.check()) {
+            tally.problem(&problem);
+        }
+        let written = Written::nothing_but(parent);
+        let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
+        if let Some(state) = scan.state {
+            known.remember(&outcome, &state)?;
+        }
+        return Ok(outcome);
+    }
+    let pass = Pass {
+        run,
+        parent,
+        store: &store,
+        tally: &tally,
+        // What was read of a mounted device is not certain before it was looked at again: nothing to go on from.
+        checkpoint_every: (mounted.is_none() && !options.dry_run)
+            .then_some(options.checkpoint_every),
+    };
     // With nothing to compare with, everything will be read.
     let arranged = scan.arranged().filter(|_| !parent.knows_anything());
-    let reader = SmallReader::start(None).with_arranged(arranged);
-    let (items, queue) = bounded(ITEMS_QUEUED_MAX);
-    let comparer = Comparer::new(&parent, &store, &reader, &tally);
-    let catalog = CatalogWriter::new(parent.catalog.clone(), Segments(store.clone()));
-    let mut rows = RowWriter::new(&store, catalog, &reader, &tally, run.sources());
-    let mut checkpoints = Checkpoints::new(&run, &store, &tally, options.checkpoint_every);
-
-    let (compared, written) = std::thread::scope(|scope| {
-        let comparing = scope.spawn(|| comparer.compare(scan.items, items));
-        let written = rows.write_all(queue, |rows| match options.dry_run {
-            true => Ok(()),
-            false => checkpoints.when_due(rows),
-        });
-        reader.stop();
-        let compared = comparing
-            .join()
-            .map_err(|_| Error::Other("comparing ended by a defect".to_owned()));
-        (compared.and_then(|compared| compared), written)
-    });
-    if matches!(written, Err(Error::Interrupted)) || matches!(compared, Err(Error::Interrupted)) {
-        // What is finished is kept, so that the next run need not begin anew.
-        checkpoints.write_last(&mut rows)?;
-        return Err(Error::Interrupted);
-    }
-    written?;
-    let scanned = compared?;
+    let mut written = pass.run(scan.items, arranged)?;
     if let Some(problem) = guard.and_then(|guard| guard.check()) {
         tally.problem(&problem);
     }
-    let changes = rows.changes();
-    let layers = rows.finish()?;
-    let written = commit::Written {
-        scanned,
-        layers,
-        changes,
-    };
-    commit::commit(&run, &parent, written, &store, &tally, options)
+    let mut state = scan.state;
+    if let Some(mounted) = mounted.filter(|_| !options.dry_run) {
+        let looked = second::look_again(&pass, written, mounted, sources)?;
+        state = state.filter(|_| looked.was_still);
+        written = looked.written;
+    }
+    let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
+    if let Some(state) = state {
+        known.remember(&outcome, &state)?;
+    }
+    Ok(outcome)
 }

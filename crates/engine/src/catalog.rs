@@ -105,6 +105,18 @@ pub enum CatalogError {
     Poisoned,
 }
 
+impl CatalogError {
+    /// The stored segment whose bytes are gone or wrong, if that is the trouble.
+    pub fn unreadable_segment(&self) -> Option<ChunkId> {
+        match self {
+            CatalogError::Read { id, .. }
+            | CatalogError::Decode { id, .. }
+            | CatalogError::Mismatch { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+}
+
 /// A range of keys: from `start` (included) to `end` (not included); `None` is no bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {

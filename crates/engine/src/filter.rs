@@ -8,15 +8,18 @@
 
 mod marks;
 mod patterns;
+mod reach;
 
 pub use marks::Mark;
 pub use patterns::{Pattern, PatternError, parse_exclude_file};
+pub use reach::{Reach, distinct};
 
 use patterns::PatternSet;
 
 /// Decides what to leave out. Built once; used by all workers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Filter {
+    fingerprint: [u8; 32],
     patterns: PatternSet,
     marks: Vec<Mark>,
     larger_than_bytes: Option<u64>,
@@ -36,11 +39,18 @@ pub struct FilterOptions {
 impl Filter {
     /// Compiles the patterns.
     pub fn new(options: &FilterOptions) -> Result<Filter, PatternError> {
+        let options_as_text = format!("{options:?}");
         Ok(Filter {
+            fingerprint: *blake3::hash(options_as_text.as_bytes()).as_bytes(),
             patterns: PatternSet::new(&options.patterns)?,
             marks: options.marks.clone(),
             larger_than_bytes: options.larger_than_bytes,
         })
+    }
+
+    /// Tells filters of different options apart.
+    pub fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
     }
 
     /// Is this path, without leading slash, left out by a pattern?
@@ -51,6 +61,11 @@ impl Filter {
     /// False: [`Filter::excludes`] says no to every path.
     pub fn has_patterns(&self) -> bool {
         !self.patterns.is_empty()
+    }
+
+    /// Where paths lie that [`Filter::excludes`] says yes to; `None` if they may be anywhere.
+    pub fn reaches(&self) -> Option<&[Reach]> {
+        self.patterns.reaches()
     }
 
     /// Is a regular file of this size left out?

@@ -16,7 +16,7 @@ pub use content::{ContentMap, Extents, Place};
 pub use device::{Device, Span};
 pub use packed::{pack_inode, unpack_inode};
 
-use bale_fsimage::{Inode, MappedExtent};
+use bale_fsimage::{FileKind, Inode, MappedExtent, Timestamp};
 use bytes::Bytes;
 use std::fs::File;
 use std::path::Path;
@@ -78,10 +78,34 @@ pub struct NamesPiece {
     context: [u8; 8],
 }
 
+/// What is told of an inode besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundInode {
+    /// Inode number.
+    pub number: u64,
+    /// Number of names that it should have.
+    pub nlink: u32,
+    /// Is it a directory?
+    pub is_directory: bool,
+    /// Its ctime: anybody can set an mtime.
+    pub newest: Timestamp,
+}
+
+impl FoundInode {
+    fn new(inode: &Inode) -> FoundInode {
+        FoundInode {
+            number: inode.number,
+            nlink: inode.nlink,
+            is_directory: FileKind::from_mode(inode.mode) == Some(FileKind::Directory),
+            newest: inode.ctime,
+        }
+    }
+}
+
 /// Receives what an inode table holds.
 pub trait TableSink {
     /// An inode in use.
-    fn inode(&mut self, number: u64, nlink: u32, is_directory: bool, raw: &[u8]);
+    fn inode(&mut self, inode: FoundInode, raw: &[u8]);
     /// Where names of a directory lie.
     fn names(&mut self, piece: NamesPiece);
     /// A name of a directory that lies in its inode.
@@ -128,6 +152,8 @@ trait Volume: Send + Sync {
     /// Names and values, sorted by name.
     fn xattrs(&self, number: u64, raw: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String>;
     fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool;
+    /// Zeroes what reading a file changes in its inode.
+    fn forget_atime(&self, raw: &mut [u8]);
     /// Content must be read from the view that a replayed journal gives, not from the device.
     fn is_replayed(&self) -> bool;
     fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()>;
@@ -138,9 +164,15 @@ pub struct Image {
     volume: Box<dyn Volume>,
     device: Arc<Device>,
     state: State,
+    direct: bool,
 }
 
 impl Image {
+    /// For tests: content through the page cache, which may be stale.
+    pub(crate) fn reading(self, direct: bool) -> Image {
+        Image { direct, ..self }
+    }
+
     /// Opens the file system in a device or image file.
     pub fn open(path: &Path, state: State) -> Result<Image, ImageError> {
         let device = Arc::new(Device::open(path, state)?);
@@ -149,6 +181,7 @@ impl Image {
             volume,
             device,
             state,
+            direct: true,
         })
     }
 
@@ -229,6 +262,11 @@ impl Image {
         self.volume.same_except_atime(number, a, b)
     }
 
+    /// Zeroes what reading a file changes in its inode.
+    pub fn forget_atime(&self, raw: &mut [u8]) {
+        self.volume.forget_atime(raw);
+    }
+
     /// Must content be read through the replayed journal?
     pub fn is_replayed(&self) -> bool {
         self.volume.is_replayed()
@@ -253,7 +291,7 @@ impl Image {
         span: Span,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
     ) -> std::io::Result<std::ops::Range<usize>> {
-        match self.is_replayed() {
+        match self.is_replayed() || !self.direct {
             true => self.read_view(span, buffer),
             false => self.device.read_direct(span, buffer),
         }

@@ -7,6 +7,7 @@
 use bale_format::pack::PackEntry;
 use bale_format::{ChunkId, ObjectId};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Position of a pack in an index's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,13 +101,10 @@ impl ChunkIndex {
         Some(start + found)
     }
 
-    /// Position in `entries` of the first copy.
-    pub fn first_position(&self, id: &ChunkId) -> Option<usize> {
+    /// Positions in `entries` of all copies.
+    pub fn positions(&self, id: &ChunkId) -> Range<usize> {
         let start = self.start_of(id);
-        self.entries
-            .get(start)
-            .filter(|place| place.chunk.id == *id)
-            .map(|_| start)
+        start..start + self.copies(id).count()
     }
 
     /// A copy of the chunk, the lasting ones first.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod backup;
 pub mod catalog;
 pub mod clock;

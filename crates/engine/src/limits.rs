@@ -50,7 +50,7 @@ pub const CHECKPOINT_SECONDS: u64 = 300;
 /// Stored bytes between two records of an unfinished run.
 pub const CHECKPOINT_BYTES: u64 = 8 << 30;
 
-const ENCODE_WORKER_BYTES: usize = 3 * BUNDLE_BYTES_MAX; // plain, compressed, read back
+const ENCODE_WORKER_BYTES: usize = 4 * BUNDLE_BYTES_MAX; // plain, compressed, opened, read back
 const ENCODE_BYTES: usize =
     2 * (ENCODE_WORKER_BYTES + ENCODE_QUEUE_PER_WORKER * BUNDLE_BYTES_MAX + PACK_WRITER_BYTES);
 const BACKUP_BYTES: usize = ENCODE_BYTES

@@ -28,6 +28,8 @@ pub enum Phase {
     Repack,
     /// Prune: deleting.
     Delete,
+    /// Generator: making a tree.
+    Generate,
 }
 
 /// Progress of one phase. A total of 0 is not known.

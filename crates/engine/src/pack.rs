@@ -16,6 +16,7 @@ use crate::repository::Repository;
 use bale_format::ChunkId;
 use bale_format::chunk::ChunkKind;
 use bale_format::keys::Keys;
+use bale_format::limits::TAG_BYTES;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use encode::Shared;
 use std::collections::HashSet;
@@ -81,8 +82,13 @@ impl ChunkWriter {
 
     /// Takes a chunk and tells its id. It is stored and indexed after `flush`. Blocks while all threads are busy.
     pub fn store(&self, kind: ChunkKind, bytes: Vec<u8>) -> Result<ChunkId> {
+        let id = self.keys().chunk_id(kind, &bytes);
+        self.store_as(kind, id, bytes)
+    }
+
+    /// As [`ChunkWriter::store`], of a chunk whose id is known already.
+    pub fn store_as(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<ChunkId> {
         self.shared.check()?;
-        let id = self.shared.repository.keys().chunk_id(kind, &bytes);
         if !self.shared.is_new(&id) || self.shared.dry_run {
             return Ok(id);
         }
@@ -121,7 +127,8 @@ impl ChunkWriter {
     pub fn buffer(&self, capacity: usize) -> Vec<u8> {
         let mut buffer = self.spent.try_recv().unwrap_or_default();
         buffer.clear();
-        buffer.reserve(capacity);
+        // Sealing appends a tag.
+        buffer.reserve(capacity + TAG_BYTES);
         buffer
     }
 

@@ -1,7 +1,8 @@
 //! Giving back space, in two phases that never block a backup.
 //!
 //! First packs that hold little or nothing in use are condemned, after what is in use has been copied. Later - once they
-//! have been condemned for longer than the grace period, and after looking again at all snapshots - they are deleted. A
+//! have been condemned for longer than the grace period, and after looking again at all snapshots - they are deleted. What
+//! is in use and has no good copy elsewhere is copied before; condemned packs stay condemned, so two prunes agree on them. A
 //! writer treats condemned packs as absent and looks again before it commits, so whatever a snapshot uses is either not
 //! condemned or seen by the second look. docs/FORMAT.md, section 9; docs/decisions/0003-two-phase-deletion.md.
 
@@ -39,8 +40,6 @@ pub struct Pruned {
     pub bytes_condemned: u64,
     /// Bytes copied into new packs.
     pub bytes_repacked: u64,
-    /// Condemned packs that turned out to be used and stay.
-    pub packs_reprieved: u64,
 }
 
 /// Applies a plan: copies, condemns, and deletes what was condemned long enough ago. Can be interrupted at any point and
@@ -54,6 +53,6 @@ pub fn apply(
     let mut pruned = Pruned::default();
     repack::repack(repository, plan, monitor, &mut pruned)?;
     delete::condemn(repository, plan, &mut pruned)?;
-    delete::delete(repository, options, monitor, &mut pruned)?;
+    delete::delete(repository, plan, options, monitor, &mut pruned)?;
     Ok(pruned)
 }

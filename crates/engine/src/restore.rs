@@ -12,6 +12,7 @@ mod compare;
 mod content;
 mod delete;
 mod directories;
+pub mod ext4;
 mod large;
 mod links;
 mod losses;
@@ -31,7 +32,7 @@ mod target;
 mod worker;
 pub mod xattrs;
 
-pub use losses::{Loss, LossKind};
+pub use losses::{LOSS_PATHS_LISTED_MAX, Loss, LossKind};
 pub use plan::Plan;
 pub(crate) use plan::{GROUP_KEY_BYTES, group_key};
 pub(crate) use row::{decode as decode_row, encode as encode_row};
@@ -92,6 +93,10 @@ pub trait Monitor: Sync {
     /// The plan is made; nothing has been written yet.
     fn planned(&self, _plan: &Plan) {}
 
+    /// The file system is planned, in bytes: what the tree needs at least, what it will have, and its inodes. Nothing has
+    /// been written yet.
+    fn sized(&self, _needed_bytes: u64, _bytes: u64, _inodes: u64) {}
+
     /// So much more is done.
     fn progress(&self, _entries: u64, _bytes: u64) {}
 
@@ -149,7 +154,7 @@ pub struct RestoreOptions<'a> {
     pub dry_run: bool,
     /// Begin even if the target's file system seems too small.
     pub force_space: bool,
-    /// Restore device nodes and named pipes.
+    /// Restore device nodes, named pipes and sockets.
     pub specials: bool,
     /// Restore immutable, append-only and the like, and project ids.
     pub inode_flags: bool,
@@ -237,6 +242,23 @@ pub enum RestoreError {
         /// Inodes that are left.
         inodes_free: u64,
     },
+    /// The file system of an image cannot be planned or written.
+    #[error("write the file system")]
+    Image(#[source] bale_fsimage::mkext4::MkError),
+    /// An image cannot be written to this place.
+    #[error(transparent)]
+    ImageTarget(ext4::TargetError),
+    /// Nothing was written.
+    #[error("the image needs {bytes_needed} bytes, and there are {bytes_free} free")]
+    NoRoom {
+        /// Bytes of file content, in whole blocks.
+        bytes_needed: u64,
+        /// Bytes this user may write.
+        bytes_free: u64,
+    },
+    /// An image that was written cannot be opened.
+    #[error("read the file system")]
+    ImageRead(#[source] bale_fsimage::ext4::Ext4Error),
     /// The monitor asked for it.
     #[error("stopped; the same command continues")]
     Stopped,

@@ -18,6 +18,7 @@ pub mod handle;
 pub mod inode;
 mod list;
 pub mod live;
+mod mounted;
 mod names;
 mod pending;
 pub mod report;
@@ -30,6 +31,7 @@ pub use choose::{Chosen, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
+pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
 pub use sources::{Sources, parse_list};
 pub use walk::Scanner;
 
@@ -80,9 +82,16 @@ const _: () = assert!(
 );
 
 /// What to leave out, and how to go about it.
+#[derive(Clone)]
 pub struct ScanOptions {
     /// How to look.
     pub mode: ScanMode,
+    /// The command that becomes the freezer; `None`: a mounted file system is not frozen.
+    pub freezer: Option<freeze::FreezerCommand>,
+    /// Tells whether the inode tables are as they were for the snapshot that is compared with; then nothing else is read.
+    pub known: Option<Known>,
+    /// For tests.
+    pub protocol: Protocol,
     /// Stay on the mount that each source is on.
     pub one_file_system: bool,
     /// Paths to leave out.
@@ -92,6 +101,9 @@ pub struct ScanOptions {
     /// Where files without a name go when memory is not enough: a directory on a disk.
     pub spill_directory: PathBuf,
 }
+
+/// Does this say what is known already?
+pub type Known = Arc<dyn Fn(&inode::TablesState) -> bool + Send + Sync>;
 
 /// How a scan finds what there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +121,9 @@ impl Default for ScanOptions {
     fn default() -> ScanOptions {
         ScanOptions {
             mode: ScanMode::Walk,
+            freezer: None,
+            known: None,
+            protocol: Protocol::default(),
             one_file_system: false,
             filter: Filter::default(),
             threads: None,

@@ -8,7 +8,7 @@
 mod merge;
 mod run;
 
-pub(crate) use run::unnamed_file;
+pub use run::unnamed_file;
 
 use merge::Merge;
 use run::{Run, RunWriter};

@@ -1,7 +1,10 @@
 //! Which chunks snapshots use: the question behind prune.
 //!
-//! Every distinct segment of every snapshot is read once; what they share costs nothing twice. In memory: a bit for each
-//! chunk of the index, and 32 bytes for each distinct segment and piece list.
+//! Every distinct segment of every snapshot is asked once, what they share costs nothing twice, and what a segment points at
+//! is remembered from one prune to the next. In memory: a bit for each chunk of the index, 32 bytes for each distinct segment
+//! and piece list, and what is remembered.
+
+mod remembered;
 
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
@@ -9,9 +12,10 @@ use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository};
 use bale_format::chunk::ChunkKind;
 use bale_format::pieces::{Piece, PieceList};
-use bale_format::segment::Segment;
-use bale_format::{ChunkId, Content, Layer, Snapshot};
+use bale_format::segment::{self, Pointer};
+use bale_format::{ChunkId, Layer, Snapshot};
 use bytes::Bytes;
+use remembered::Remembered;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -39,6 +43,7 @@ impl UsedChunks {
             bits,
             visited: HashSet::new(),
         };
+        let mut remembered = Remembered::load(repository);
         for (number, (_, snapshot)) in records.iter().enumerate() {
             let progress = Progress {
                 done: number as u64,
@@ -46,8 +51,9 @@ impl UsedChunks {
                 ..Progress::default()
             };
             monitor.progress(Phase::FindUsed, progress);
-            used.add_snapshot(repository, snapshot, monitor)?;
+            used.add_snapshot(repository, snapshot, &mut remembered, monitor)?;
         }
+        remembered.save();
         Ok(used)
     }
 
@@ -66,13 +72,14 @@ impl UsedChunks {
         for segment in layers.iter().flat_map(|layer| &layer.segments) {
             if used.visited.insert(segment.id) {
                 used.mark(&segment.id)?;
-                used.add_segment(repository, &segment.id)?;
+                let pointers = read_pointers(repository, &segment.id)?;
+                used.add_pointers(repository, pointers)?;
             }
         }
         Ok(used)
     }
 
-    /// Is the copy at this position of the index the one that is used?
+    /// Is the copy at this position of the index one that is used?
     pub fn is_used(&self, position: usize) -> bool {
         self.bits[position / 64] >> (position % 64) & 1 == 1
     }
@@ -81,6 +88,7 @@ impl UsedChunks {
         &mut self,
         repository: &Repository,
         snapshot: &Snapshot,
+        remembered: &mut Remembered,
         monitor: &dyn Monitor,
     ) -> Result<()> {
         for segment in snapshot.layers.iter().flat_map(|layer| &layer.segments) {
@@ -89,32 +97,19 @@ impl UsedChunks {
             }
             if self.visited.insert(segment.id) {
                 self.mark(&segment.id)?;
-                self.add_segment(repository, &segment.id)?;
+                let learn = || read_pointers(repository, &segment.id);
+                let pointers = remembered.pointers(&segment.id, learn)?;
+                self.add_pointers(repository, pointers)?;
             }
         }
         Ok(())
     }
 
-    fn add_segment(&mut self, repository: &Repository, id: &ChunkId) -> Result<()> {
-        let bytes = repository.read_chunk_uncached(id, ChunkKind::Segment)?;
-        let segment = Segment::decode(&bytes)
-            .map_err(|source| Error::Other(format!("segment {}: {source}", id.short())))?;
-        let mut last = None;
-        for entry in segment.entries(0..segment.rows()) {
-            if let Some(set) = xattrs_chunk(&entry.xattrs) {
-                self.mark(&set)?;
-            }
-            match entry.content {
-                Content::None => {}
-                Content::Bundled { chunk, .. } if last == Some(chunk) => {}
-                Content::Bundled { chunk, .. } => {
-                    last = Some(chunk);
-                    self.mark(&chunk)?;
-                }
-                Content::Pieces { list } => self.add_pieces(repository, list)?,
-            }
-        }
-        Ok(())
+    fn add_pointers(&mut self, repository: &Repository, pointers: Vec<Pointer>) -> Result<()> {
+        pointers.into_iter().try_for_each(|pointer| match pointer {
+            Pointer::Bundle(chunk) | Pointer::Xattrs(chunk) => self.mark(&chunk),
+            Pointer::Pieces(list) => self.add_pieces(repository, list),
+        })
     }
 
     fn add_pieces(&mut self, repository: &Repository, root: ChunkId) -> Result<()> {
@@ -150,16 +145,27 @@ impl UsedChunks {
         })
     }
 
-    /// One copy of each chunk is marked: a lasting one if there is one.
+    /// A lasting copy of each chunk is marked; if there is none, every copy.
     fn mark(&mut self, id: &ChunkId) -> Result<()> {
-        let position = self
-            .index
-            .lasting_position(id)
-            .or_else(|| self.index.first_position(id));
-        let position = position.ok_or(Error::MissingChunk(*id))?;
-        self.bits[position / 64] |= 1 << (position % 64);
+        let positions = match self.index.lasting_position(id) {
+            Some(position) => position..position + 1,
+            None => self.index.positions(id),
+        };
+        if positions.is_empty() {
+            return Err(Error::MissingChunk(*id));
+        }
+        for position in positions {
+            self.bits[position / 64] |= 1 << (position % 64);
+        }
         Ok(())
     }
+}
+
+/// Only the columns with chunk ids are decoded.
+fn read_pointers(repository: &Repository, id: &ChunkId) -> Result<Vec<Pointer>> {
+    let bytes = repository.read_chunk_uncached(id, ChunkKind::Segment)?;
+    segment::pointers(&bytes)
+        .map_err(|source| Error::Other(format!("segment {}: {source}", id.short())))
 }
 
 /// The chunk that holds a large set of extended attributes.

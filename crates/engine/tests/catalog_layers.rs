@@ -5,7 +5,7 @@ mod catalog_seam;
 use bale_engine::catalog::{
     CatalogError, CatalogReader, CatalogWriter, CutRule, Difference, ParentCursor, diff,
 };
-use bale_format::{Entry, Key, Layer, SegmentRef};
+use bale_format::{Entry, Key, Kind, Layer, SegmentRef};
 use catalog_seam::{Memory, SMALL, all, change, file, key, open, put};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -185,9 +185,14 @@ fn listing_and_subtree_are_exactly_that() {
         "", "a", "a-b", "a.b", "a/x", "a/y", "a-b/x", "a.b/x", "a/x/1", "a/x/1/2", "a/x.y", "b",
         "a\u{1}", "a\u{1}/x",
     ];
-    let entries = paths
-        .iter()
-        .map(|path| file(&Key::of_path(path.as_bytes()), 1));
+    let entries = paths.iter().map(|path| {
+        let mut entry = file(&Key::of_path(path.as_bytes()), 1);
+        let below = format!("{path}/");
+        if paths.iter().any(|other| other.starts_with(&below)) {
+            entry.kind = Kind::Directory;
+        }
+        entry
+    });
     let entries = entries.chain([file(&Key::of_path(deep.as_bytes()), 2)]);
     let layers = change(&memory, &[], SMALL, &put(entries));
     let reader = open(&memory, &layers);

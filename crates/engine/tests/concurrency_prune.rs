@@ -10,6 +10,7 @@ use bale_engine::repository::Repository;
 use bale_engine::store::{Area, Store};
 use bale_engine::verify::{Subset, check};
 use bale_format::ObjectId;
+use bale_format::index::IndexEntry;
 use bale_testkit::scene::noise;
 use bale_testkit::{Call, DatedStore, HookedStore, Scene, Tree, Turns, Verb};
 
@@ -340,4 +341,164 @@ fn prune_thrice(scene: &Scene, store: impl Store + Clone + 'static) -> u64 {
         }
     }
     deleted
+}
+
+/// Four snapshots with a pack or more each, of which all but the last are forgotten and condemned six hours apart; one index
+/// object names all packs.
+fn condemned_in_turn() -> Scene {
+    let mut scene = Scene::new();
+    for number in 0..4 {
+        scene.write("noise", &noise(number, 30_000));
+        scene.keep();
+    }
+    scene.clock.advance(2 * GRACE);
+    for _ in 0..3 {
+        let (id, _) = scene.kept.remove(0);
+        let repository = scene.repository();
+        repository.forget_snapshot(id).unwrap();
+        scene.prune(&repository, GRACE).unwrap();
+        scene.clock.advance(GRACE / 4);
+    }
+    let repository = scene.repository();
+    let (mut packs, mut entries) = (Vec::new(), Vec::new());
+    let names = scene.store.names(Area::Index);
+    for name in &names {
+        let object = repository.read_index_object(name).unwrap();
+        let before = packs.len() as u32;
+        packs.extend(object.packs());
+        entries.extend(object.iter().map(|entry| IndexEntry {
+            pack: entry.pack + before,
+            ..entry
+        }));
+    }
+    repository.write_index_object(&packs, entries).unwrap();
+    names
+        .iter()
+        .for_each(|name| scene.store.delete(name).unwrap());
+    assert!(scene.store.names(Area::Condemned).len() == 3);
+    scene
+}
+
+/// Packs that the index names and the store does not have.
+fn dangling(scene: &Scene, store: &DatedStore) -> usize {
+    let there = store.names(Area::Packs);
+    let index = scene.open(store.clone()).unwrap().reload_index().unwrap();
+    let named = index.packs().iter().map(|pack| pack.id);
+    named
+        .filter(|id| !there.iter().any(|name| name.id() == Some(*id)))
+        .count()
+}
+
+/// CON-04: a prune is about to write what stays of an index object; meanwhile another one, for which more is due, replaces
+/// that object and deletes the packs.
+#[test]
+fn an_index_object_replaced_twice_names_nothing_that_is_gone() {
+    let scene = condemned_in_turn();
+    scene.clock.advance(GRACE / 4);
+    let store = scene.store.clone();
+    let elsewhere = scene.open(store.clone()).unwrap();
+    let (clock, done) = (scene.clock.clone(), AtomicBool::new(false));
+    let hooked = HookedStore::over(store.clone(), move |call: &Call| {
+        let writes_index = call.verb == Verb::Put && call.area == Area::Index;
+        if writes_index && !done.swap(true, Ordering::SeqCst) {
+            clock.advance(GRACE);
+            prune_with(&elsewhere);
+        }
+    });
+    let first = scene.open(hooked).unwrap();
+    // It notices that it stood still for a day, or finds nothing left to do.
+    let _ = scene.prune(&first, GRACE);
+    assert_eq!(dangling(&scene, &store), 0);
+    scene.assert_sound(&store, "two prunes, one index object");
+}
+
+/// CON-04 in any order of calls.
+#[test]
+fn prunes_at_once_leave_no_names_of_packs_that_are_gone() {
+    let mut deleted = 0;
+    for seed in 0..30 {
+        let scene = condemned_in_turn();
+        let clock = scene.clock.clone();
+        let turns = Turns::new(seed, move |drawn| {
+            if drawn % 16 == 0 {
+                clock.advance(GRACE / 16);
+            }
+        });
+        let stores: Vec<_> = (0..3).map(|_| turns.actor(scene.store.clone())).collect();
+        let gone: u64 = std::thread::scope(|scope| {
+            let scene = &scene;
+            let pruners = stores
+                .into_iter()
+                .map(|store| scope.spawn(move || prune_thrice(scene, store)));
+            let pruners: Vec<_> = pruners.collect();
+            pruners
+                .into_iter()
+                .map(|pruner| pruner.join().unwrap())
+                .sum()
+        });
+        deleted += gone;
+        let story = format!("seed {seed}");
+        assert_eq!(dangling(&scene, &scene.store), 0, "{story}");
+        scene.assert_sound(&scene.store, &story);
+    }
+    assert!(deleted > 15, "{deleted}");
+}
+
+/// A prune was killed between writing an index object and looking whether it still may (or an older program left it so):
+/// names of packs that are gone count for nothing, and the next prune drops them.
+#[test]
+fn copies_in_packs_that_are_gone_are_not_counted_on() {
+    let mut scene = Scene::new();
+    scene.write("noise", &noise(1, 30_000));
+    let first = scene.keep();
+    // The same chunks a second time, in another pack.
+    let repository = scene.repository();
+    let index = repository.index().unwrap();
+    let writer =
+        bale_engine::pack::ChunkWriter::start(repository.clone(), Default::default(), false);
+    let writer = writer.unwrap();
+    for place in index.entries() {
+        let (id, kind) = (place.chunk.id, place.chunk.kind);
+        let bytes = repository.read_chunk_uncached(&id, kind).unwrap();
+        writer.store_again(kind, id, bytes.into()).unwrap();
+    }
+    writer.finish().unwrap();
+    let packs = scene.store.names(Area::Packs);
+    for gone in &packs {
+        let store = scene.store.fork();
+        store.delete(gone).unwrap();
+        let lost = scene
+            .open(store.clone())
+            .unwrap()
+            .read_chunk_uncached(&index.entries()[0].chunk.id, index.entries()[0].chunk.kind);
+        // Packs by kind: only where the other copy is there, there is something to show.
+        if lost.is_err() || dangling(&scene, &store) != 1 {
+            continue;
+        }
+        scene.clock.advance(2 * GRACE);
+        for _ in 0..2 {
+            forget_all_and_prune(&scene, &store, GRACE);
+            scene.clock.advance(2 * GRACE);
+        }
+        assert_eq!(dangling(&scene, &store), 0);
+        scene.assert_sound(&store, "one of two copies is gone");
+    }
+    assert!(packs.len() >= 2 && scene.kept[0].0 == first);
+}
+
+/// What a condemned pack alone holds, and a snapshot uses, is copied before the pack goes: whatever let it come to this.
+#[test]
+fn condemned_packs_in_use_are_copied_before_they_are_deleted() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    let packs = scene.store.names(Area::Packs);
+    let ids = packs.iter().filter_map(|name| name.id()).collect();
+    scene.repository().condemn(ids).unwrap();
+    scene.clock.advance(2 * GRACE);
+    let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
+    assert_eq!(pruned.packs_deleted, packs.len() as u64);
+    assert!(pruned.bytes_repacked > 0);
+    assert!(scene.store.names(Area::Condemned).is_empty());
+    scene.assert_sound(&scene.store, "everything was condemned");
 }

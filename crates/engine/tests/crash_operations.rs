@@ -124,6 +124,47 @@ fn a_prune_with_grace_killed_anywhere_in_either_phase_keeps_what_is_used() {
     assert!(pruned.packs_deleted > 0, "{pruned:?}");
 }
 
+/// CRA-03: after the crash comes a backup whose content only the doomed packs hold, and then prunes that finish the work.
+#[test]
+fn a_backup_that_reuses_what_a_killed_prune_was_deleting_stays_whole() {
+    let mut scene = half_forgotten();
+    scene.clock.advance(2 * GRACE);
+    let prune = |scene: &Scene, store| scene.prune(&scene.open(store)?, GRACE).map(|_| ());
+    scene.write("gone", &noise(6, 900_000));
+    scene.write("gone too", &noise(8, 30_000));
+    let reuse = |scene: &Scene, store: &DatedStore, story: &str| {
+        let outcome = scene.backup(&scene.open(store.clone()).expect(story));
+        let id = outcome.expect(story).id.expect(story);
+        for _ in 0..2 {
+            scene.clock.advance(2 * GRACE);
+            prune(scene, FaultyStore::over(store.clone())).expect(story);
+        }
+        let snapshots = scene.open(store.clone()).expect(story).snapshots();
+        assert!(
+            snapshots
+                .expect(story)
+                .iter()
+                .any(|(other, _)| *other == id),
+            "{story}"
+        );
+        scene.assert_restorable(store, story);
+        let report = scene.check(store).expect(story);
+        assert!(report.is_clean(), "{story}: {report:?}");
+    };
+    for phase in ["condemns", "deletes"] {
+        let calls = at_every_call(
+            &scene,
+            &format!("prune {phase}"),
+            |store| prune(&scene, store),
+            |store, story| reuse(&scene, store, story),
+        );
+        assert!(calls > 10, "{calls}");
+        scene.prune(&scene.repository(), GRACE).unwrap();
+        scene.clock.advance(2 * GRACE);
+    }
+    scene.kept.clear();
+}
+
 #[test]
 fn init_killed_anywhere_can_be_run_again_or_has_made_a_whole_repository() {
     let mut scene = Scene::new();

@@ -10,3 +10,5 @@ mod freezer_faults;
 mod mounts;
 #[path = "live/target.rs"]
 mod target;
+#[path = "live/writers.rs"]
+mod writers;

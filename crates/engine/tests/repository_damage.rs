@@ -1,16 +1,18 @@
 //! A repository that is damaged, cut, shuffled, full, or lied about: found out, and never taken for good (REP-01 .. 10).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use bale_engine::error::Error;
 use bale_engine::monitor::Recorder;
+use bale_engine::pack::ChunkWriter;
 use bale_engine::repair::repair_index;
 use bale_engine::repository::Repository;
 use bale_engine::store::{Area, ObjectName, Store};
 use bale_engine::verify::scrub;
+use bale_format::ChunkKind;
 use bale_format::error::FormatError;
 use bale_testkit::scene::{noise, periodic};
 use bale_testkit::{DatedStore, Effect, Fault, FaultyStore, ListFault, Scene, Tree, Verb};
@@ -452,4 +454,87 @@ fn is_storage_full(error: &Error) -> bool {
         let io = error.downcast_ref::<std::io::Error>();
         io.is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
     })
+}
+
+/// The snapshot to compare with has lost a segment of its catalog: the backup says so, compares with an older one or with
+/// nothing, and what it commits is whole although equal segments are still named by the index.
+#[test]
+fn a_damaged_catalog_of_the_parent_costs_time_and_no_force() {
+    for snapshots in 1..3 {
+        let mut scene = Scene::new();
+        scene.write_tree();
+        for number in 0..snapshots {
+            scene.write("changing", &noise(number, 3_000));
+            scene.keep();
+        }
+        let repository = scene.repository();
+        let (_, latest) = repository.snapshots().unwrap().pop().unwrap();
+        let segment = latest.layers.last().unwrap().segments[0].id;
+        let index = repository.index().unwrap();
+        let place = index.any(&segment).unwrap();
+        let name = ObjectName::pack(index.pack(place.pack).id);
+        let mut bytes = scene.store.memory().objects()[&name].clone();
+        let range = place.chunk.range();
+        bytes[(range.start + range.end) as usize / 2] ^= 4;
+        let damaged = with(&scene.store, &name, bytes);
+        assert!(!scene.check(&damaged).unwrap().is_clean());
+
+        let monitor = Recorder::default();
+        let repository = scene.open(damaged.clone()).unwrap();
+        let outcome = scene.backup_with(&repository, &Default::default(), &monitor);
+        let id = outcome.unwrap().id.unwrap();
+        let notes = monitor.notes.lock().unwrap();
+        assert!(
+            notes.iter().any(|note| note.contains("damaged")),
+            "{notes:?}"
+        );
+        let reopened = scene.open(damaged.clone()).unwrap();
+        let all = reopened.snapshots().unwrap();
+        let new = all.iter().find(|(other, _)| *other == id).unwrap();
+        scene.assert_restores(&reopened, new, &Tree::read(&scene.source()), "after damage");
+        let again = scene.backup(&reopened).unwrap();
+        assert_eq!(
+            again.snapshot.counts.files_changed + again.snapshot.counts.files_new,
+            0
+        );
+    }
+}
+
+/// REP-09 in the whole engine: memory that flips a bit after the id was computed. Reading back what was encoded finds it
+/// before anything is published.
+#[test]
+fn a_bit_that_flips_between_hashing_and_sealing_is_never_published() {
+    let scene = Scene::new();
+    let repository = scene.repository();
+    let bytes = noise(9, 50_000);
+    for kind in [ChunkKind::Data, ChunkKind::Segment, ChunkKind::Pieces] {
+        for at in [0, 25_000, 49_999] {
+            let writer = ChunkWriter::start(repository.clone(), HashSet::new(), false).unwrap();
+            let id = repository.keys().chunk_id(kind, &bytes);
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            writer.store_again(kind, id, flipped).unwrap();
+            assert!(writer.finish().is_err(), "{kind:?}, byte {at}");
+        }
+    }
+    assert!(scene.store.names(Area::Packs).is_empty());
+    assert!(scene.store.names(Area::Index).is_empty());
+}
+
+/// And a bit that flips after all checks, on its way to the store: the name tells, without a key, and no file gets it.
+#[test]
+fn a_bit_that_flips_on_the_way_to_the_store_is_found_by_a_scrub_and_a_check() {
+    let mut scene = Scene::new();
+    scene.write("file", &noise(9, 50_000));
+    scene.keep();
+    let objects = scene.store.memory().objects();
+    for (name, bytes) in objects.iter().filter(|(name, _)| name.area == Area::Packs) {
+        let mut flipped = bytes.clone();
+        flipped[bytes.len() / 2] ^= 0x10;
+        let damaged = with(&scene.store, name, flipped);
+        assert_eq!(scrub_finds(&damaged), 1);
+        let found = scene.check(&damaged).map(|report| report.is_clean());
+        assert!(!matches!(found, Ok(true)));
+        restore_tells_the_truth(&scene, &damaged, "flipped on its way");
+    }
 }

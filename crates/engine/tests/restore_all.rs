@@ -6,6 +6,8 @@ mod dumped;
 mod faults;
 #[path = "restore_all/hostile.rs"]
 mod hostile;
+#[path = "restore_all/image.rs"]
+mod image;
 #[path = "restore_all/model.rs"]
 mod model;
 #[path = "restore_all/modes.rs"]

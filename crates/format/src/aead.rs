@@ -26,6 +26,16 @@ impl SealKey {
         out.extend_from_slice(tag.as_ref());
     }
 
+    /// Turns `bytes` into ciphertext and appends the tag.
+    pub(crate) fn seal_in_place(&self, nonce: [u8; NONCE_LEN], aad: &[u8], bytes: &mut Vec<u8>) {
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(nonce, Aad::from(aad), bytes)
+            .expect("lengths here are far below the limit of GCM");
+        bytes.extend_from_slice(tag.as_ref());
+    }
+
     /// Puts the plaintext in `out`, replacing what was there. Nothing is left in `out` if the seal is broken.
     pub(crate) fn open(
         &self,

@@ -77,6 +77,13 @@ impl Keys {
         ChunkId(*blake3::keyed_hash(key, plain).as_bytes())
     }
 
+    /// Name of a chunk that comes in portions.
+    pub fn chunk_hasher(&self, kind: ChunkKind) -> ChunkHasher {
+        ChunkHasher(blake3::Hasher::new_keyed(
+            &self.0.chunk_ids[kind.position()],
+        ))
+    }
+
     /// Of a bundled file's bytes, or of the plaintext of a file's root piece list.
     pub fn content_hash(&self, bytes: &[u8]) -> [u8; 16] {
         let hash = blake3::keyed_hash(&self.0.content, bytes);
@@ -102,6 +109,23 @@ impl Keys {
     /// Key of one pack.
     pub(crate) fn pack_seal_key(&self, salt: &[u8; 32]) -> [u8; 32] {
         derive_salted("bale 1 pack seal", &self.0.pack, salt)
+    }
+}
+
+/// Makes the id of a chunk from its bytes in order; what [`Keys::chunk_id`] says of all at once.
+pub struct ChunkHasher(blake3::Hasher);
+
+impl ChunkHasher {
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The id of what came, and the beginning of another chunk.
+    pub fn finish(&mut self) -> ChunkId {
+        let id = ChunkId(*self.0.finalize().as_bytes());
+        self.0.reset();
+        id
     }
 }
 

@@ -188,13 +188,28 @@ impl PackKey {
             .seal(head.nonce(), &self.aad(&head_bytes), payload, out);
     }
 
+    /// Seals `payload` where it is, without a copy, and returns the head, which goes before it.
+    pub fn seal_in_place(
+        &self,
+        head: &RecordHead,
+        payload: &mut Vec<u8>,
+    ) -> [u8; RECORD_HEAD_BYTES] {
+        debug_assert_eq!(head.sealed_bytes as usize, payload.len() + TAG_BYTES);
+        let head_bytes = head.encode();
+        self.0
+            .key
+            .seal_in_place(head.nonce(), &self.aad(&head_bytes), payload);
+        head_bytes
+    }
+
     /// The plaintext of a record, given head and sealed bytes. Its id is not checked: see [`PackKey::open_chunk`].
     pub fn open_record(
         &self,
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(RecordHead, Vec<u8>), FormatError> {
-        let head = self.open_sealed(record, contexts)?;
+        let head = RecordHead::decode(record)?;
+        self.open_sealed(&head, &record[RECORD_HEAD_BYTES..], contexts)?;
         let plain = contexts.decompress_opened(WHAT, head.codec, head.plain_bytes as usize)?;
         Ok((head, plain))
     }
@@ -202,11 +217,10 @@ impl PackKey {
     /// Puts what a record seals into `contexts.opened`.
     fn open_sealed(
         &self,
-        record: &[u8],
+        head: &RecordHead,
+        sealed: &[u8],
         contexts: &mut Decompressor,
-    ) -> Result<RecordHead, FormatError> {
-        let head = RecordHead::decode(record)?;
-        let sealed = &record[RECORD_HEAD_BYTES..];
+    ) -> Result<(), FormatError> {
         if sealed.len() != head.sealed_bytes as usize {
             return Err(FormatError::damaged(
                 WHAT,
@@ -219,8 +233,7 @@ impl PackKey {
         let aad = self.aad(&head.encode());
         self.0
             .key
-            .open(WHAT, head.nonce(), &aad, sealed, &mut contexts.opened)?;
-        Ok(head)
+            .open(WHAT, head.nonce(), &aad, sealed, &mut contexts.opened)
     }
 
     /// The chunk that `entry` promises, fully checked. `record` is [`PackEntry::range`] of the pack.
@@ -245,7 +258,20 @@ impl PackKey {
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(), FormatError> {
-        self.look_at_chunk(keys, entry, record, contexts)
+        let (head, sealed) = record.split_at(record.len().min(RECORD_HEAD_BYTES));
+        self.verify_sealed(keys, entry, head, sealed, contexts)
+    }
+
+    /// As [`PackKey::verify_record`], of a record in two parts.
+    pub fn verify_sealed(
+        &self,
+        keys: &Keys,
+        entry: &PackEntry,
+        head: &[u8],
+        sealed: &[u8],
+        contexts: &mut Decompressor,
+    ) -> Result<(), FormatError> {
+        self.look_at_chunk(keys, entry, head, sealed, contexts)
             .map_err(|_| FormatError::NotVerified { what: WHAT })
     }
 
@@ -253,11 +279,12 @@ impl PackKey {
         &self,
         keys: &Keys,
         entry: &PackEntry,
-        record: &[u8],
+        head: &[u8],
+        sealed: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(), FormatError> {
-        check_head(entry, record)?;
-        let head = self.open_sealed(record, contexts)?;
+        let head = check_head(entry, head)?;
+        self.open_sealed(&head, sealed, contexts)?;
         let plain = contexts.look_at_opened(WHAT, head.codec, head.plain_bytes as usize)?;
         check_id(&entry.id, keys.chunk_id(entry.kind, plain))
     }
@@ -271,8 +298,9 @@ impl PackKey {
     }
 }
 
-fn check_head(entry: &PackEntry, record: &[u8]) -> Result<(), FormatError> {
-    if RecordHead::decode(record)? != entry.head() {
+fn check_head(entry: &PackEntry, record: &[u8]) -> Result<RecordHead, FormatError> {
+    let head = RecordHead::decode(record)?;
+    if head != entry.head() {
         return Err(FormatError::damaged(
             WHAT,
             Fault::Mismatch {
@@ -280,7 +308,7 @@ fn check_head(entry: &PackEntry, record: &[u8]) -> Result<(), FormatError> {
             },
         ));
     }
-    Ok(())
+    Ok(head)
 }
 
 fn check_id(expected: &ChunkId, found: ChunkId) -> Result<(), FormatError> {

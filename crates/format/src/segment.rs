@@ -8,9 +8,11 @@ mod build;
 mod encode;
 mod file;
 mod pages;
+mod pointers;
 mod thrift;
 
 pub use build::SegmentBuilder;
+pub use pointers::{Pointer, pointers};
 
 use crate::entry::{Content, Entry, EntryFlags, Key, Kind, Time, compare_keys, compare_parents};
 use crate::id::ChunkId;
@@ -78,8 +80,8 @@ impl SegmentKeys {
 
     fn read(columns: &Columns<'_>) -> Result<SegmentKeys, SegmentError> {
         let keys = SegmentKeys {
-            parents: columns.bytes("parent")?,
-            names: columns.bytes("name")?,
+            parents: columns.bytes("parent", &(0..columns.rows))?,
+            names: columns.bytes("name", &(0..columns.rows))?,
         };
         for row in 0..keys.rows() {
             keys.check(row).map_err(SegmentError::Damaged)?;
@@ -160,10 +162,13 @@ impl SegmentKeys {
     }
 }
 
-/// A decoded segment: all columns, checked. Entries share its bytes.
+/// A decoded segment, checked: the keys of all rows, and all columns of the rows that were asked for. Entries share its
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Segment {
     keys: SegmentKeys,
+    /// The rows that the other columns hold.
+    rows: Range<usize>,
     kind: Vec<i32>,
     mode: Vec<i32>,
     uid: Vec<i32>,
@@ -192,42 +197,57 @@ pub struct Segment {
 impl Segment {
     /// Reads and checks an untrusted segment.
     pub fn decode(file: &[u8]) -> Result<Segment, SegmentError> {
+        Segment::decode_rows(file, |keys| 0..keys.rows())
+    }
+
+    /// Reads and checks the keys, and of the other columns only the pages with the rows that `choose` wants: a look-up of
+    /// one row costs its keys and 25 pages. Other rows must not be asked for.
+    pub fn decode_rows(
+        file: &[u8],
+        choose: impl FnOnce(&SegmentKeys) -> Range<usize>,
+    ) -> Result<Segment, SegmentError> {
         if file.len() > SEGMENT_BYTES_MAX {
             return Err(SegmentError::Damaged("longer than a chunk"));
         }
         let columns = Columns::open(file)?;
+        let keys = SegmentKeys::read(&columns)?;
+        let chosen = choose(&keys);
+        let end = chosen.end.min(keys.rows());
+        let rows = chosen.start.min(end)..end;
         let segment = Segment {
-            keys: SegmentKeys::read(&columns)?,
-            kind: columns.int32("kind")?,
-            mode: columns.int32("mode")?,
-            uid: columns.int32("uid")?,
-            gid: columns.int32("gid")?,
-            size: columns.int64("size")?,
-            mtime_s: columns.int64("mtime_s")?,
-            mtime_ns: columns.int32("mtime_ns")?,
-            ctime_s: columns.int64("ctime_s")?,
-            ctime_ns: columns.int32("ctime_ns")?,
-            inode: columns.int64("inode")?,
-            generation: columns.int32("generation")?,
-            nlink: columns.int32("nlink")?,
-            filesystem: columns.int32("filesystem")?,
-            rdev: columns.int64("rdev")?,
-            targets: columns.bytes("target")?,
-            xattrs: columns.bytes("xattrs")?,
-            inode_flags: columns.int32("inode_flags")?,
-            project: columns.int32("project")?,
-            flags: columns.int32("flags")?,
-            layout: columns.int32("layout")?,
-            chunks: columns.bytes("chunk")?,
-            offset: columns.int64("offset")?,
-            content_hash: columns.bytes("content_hash")?,
+            kind: columns.int32("kind", &rows)?,
+            mode: columns.int32("mode", &rows)?,
+            uid: columns.int32("uid", &rows)?,
+            gid: columns.int32("gid", &rows)?,
+            size: columns.int64("size", &rows)?,
+            mtime_s: columns.int64("mtime_s", &rows)?,
+            mtime_ns: columns.int32("mtime_ns", &rows)?,
+            ctime_s: columns.int64("ctime_s", &rows)?,
+            ctime_ns: columns.int32("ctime_ns", &rows)?,
+            inode: columns.int64("inode", &rows)?,
+            generation: columns.int32("generation", &rows)?,
+            nlink: columns.int32("nlink", &rows)?,
+            filesystem: columns.int32("filesystem", &rows)?,
+            rdev: columns.int64("rdev", &rows)?,
+            targets: columns.bytes("target", &rows)?,
+            xattrs: columns.bytes("xattrs", &rows)?,
+            inode_flags: columns.int32("inode_flags", &rows)?,
+            project: columns.int32("project", &rows)?,
+            flags: columns.int32("flags", &rows)?,
+            layout: columns.int32("layout", &rows)?,
+            chunks: columns.bytes("chunk", &rows)?,
+            offset: columns.int64("offset", &rows)?,
+            content_hash: columns.bytes("content_hash", &rows)?,
+            keys,
+            rows,
         };
-        for row in 0..segment.rows() {
+        for row in 0..segment.rows.len() {
             segment.check(row).map_err(SegmentError::Damaged)?;
         }
         Ok(segment)
     }
 
+    /// `row` counts from the first one decoded.
     fn check(&self, row: usize) -> Result<(), &'static str> {
         let kind = Kind::from_number(self.kind[row]).ok_or("unknown kind")?;
         if !(0..=MODE_MAX).contains(&self.mode[row]) {
@@ -263,17 +283,24 @@ impl Segment {
         self.keys.rows()
     }
 
-    /// Does this row only say that a path is gone?
+    /// Does this row, one of the decoded, only say that a path is gone?
     pub fn is_removed(&self, row: usize) -> bool {
-        EntryFlags(self.flags[row] as u32).has(EntryFlags::REMOVED)
+        EntryFlags(self.flags[row - self.rows.start] as u32).has(EntryFlags::REMOVED)
     }
 
-    /// One row. Its byte strings keep the segment's buffers alive.
+    /// The rows that were decoded.
+    pub fn decoded(&self) -> Range<usize> {
+        self.rows.clone()
+    }
+
+    /// One of the decoded rows. Its byte strings keep the segment's buffers alive.
     pub fn entry(&self, row: usize) -> Entry {
+        let (parent, name) = (self.keys.parents.shared(row), self.keys.names.shared(row));
+        let row = row - self.rows.start;
         let chunk = || ChunkId(self.chunks.get(row).try_into().expect("checked by decode"));
         Entry {
-            parent: self.keys.parents.shared(row),
-            name: self.keys.names.shared(row),
+            parent,
+            name,
             kind: Kind::from_number(self.kind[row]).expect("checked by decode"),
             mode: self.mode[row] as u32,
             uid: self.uid[row] as u32,
@@ -362,6 +389,10 @@ fn check_strings(target: &[u8], xattrs: &[u8]) -> Result<(), &'static str> {
     if target.len() > TARGET_BYTES_MAX || target.contains(&0) {
         return Err("target of a symlink");
     }
+    check_xattrs(xattrs)
+}
+
+fn check_xattrs(xattrs: &[u8]) -> Result<(), &'static str> {
     match (xattrs.first(), xattrs.len()) {
         (None, _) | (Some(1), 2..=XATTRS_BYTES_MAX) | (Some(2), 33) => Ok(()),
         _ => Err("form of the extended attributes"),

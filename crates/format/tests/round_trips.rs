@@ -4,8 +4,8 @@ use bale_format::xattrs::{decode_xattrs, encode_xattrs};
 use bale_format::{
     Access, ChunkId, ChunkKind, Codec, Compressor, Config, Decompressor, FormatError, Index,
     IndexEntry, IndexPack, KeySlot, Keys, ObjectId, ObjectType, PackEntry, PackFooter, PackHeader,
-    Piece, PieceList, PieceListBuilder, PieceStep, PieceWalk, RecordHead, RepositoryId, RootKey,
-    Snapshot, UnverifiedConfig, Xattr, XattrsColumn, encode_index,
+    PackLayout, Payload, Piece, PieceList, PieceListBuilder, PieceStep, PieceWalk, RecordHead,
+    RepositoryId, RootKey, Snapshot, UnverifiedConfig, Xattr, XattrsColumn, encode_index,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -107,6 +107,40 @@ proptest! {
         prop_assert!(bytes.len() <= plain.len());
         let opened = Decompressor::new().decompress(codec, bytes, plain.len());
         prop_assert_eq!(opened, Ok(plain));
+    }
+
+    #[test]
+    fn a_record_sealed_where_it_lies_has_the_same_bytes_and_is_verified(
+        plain in vec(any::<u8>(), 1..3000),
+        flipped in any::<prop::sample::Index>(),
+    ) {
+        let mut layout = PackLayout::new(&keys(), [5; 32]);
+        let id = keys().chunk_id(ChunkKind::Data, &plain);
+        let payload = Payload { codec: Codec::Stored, bytes: &plain, plain_bytes: plain.len() };
+        let entry = layout.place(id, ChunkKind::Data, &payload).unwrap();
+        let mut record = Vec::new();
+        layout.key().seal_record(&entry.head(), &plain, &mut record);
+        let mut sealed = plain.clone();
+        let head = layout.key().seal_in_place(&entry.head(), &mut sealed);
+        prop_assert_eq!([&head[..], &sealed[..]].concat(), record);
+        let mut contexts = Decompressor::new();
+        let mut verify = |sealed: &[u8]| {
+            let key = layout.key();
+            key.verify_sealed(&keys(), &entry, &head, sealed, &mut contexts).is_ok()
+        };
+        prop_assert!(verify(&sealed));
+        sealed[flipped.index(plain.len())] ^= 1;
+        prop_assert!(!verify(&sealed));
+    }
+
+    #[test]
+    fn a_chunk_in_portions_has_the_id_of_the_whole(portions in vec(vec(any::<u8>(), 0..3000), 0..6)) {
+        let mut hasher = keys().chunk_hasher(ChunkKind::Data);
+        for _ in 0..2 {
+            portions.iter().for_each(|portion| hasher.update(portion));
+            let whole = keys().chunk_id(ChunkKind::Data, &portions.concat());
+            prop_assert_eq!(hasher.finish(), whole);
+        }
     }
 
     #[test]

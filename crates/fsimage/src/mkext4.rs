@@ -74,10 +74,12 @@ mod xattr;
 pub use builder::{Ext4Builder, Ext4Summary};
 pub use entry::{Content, NAME_BYTES_MAX, NewEntry, Xattr};
 pub use error::{EntryError, MkError};
+pub use inode::TIME_SECONDS;
 pub use options::{
     Ext4Options, FREE_PERCENT_DEFAULT, GROUPS_PER_FLEX_DEFAULT, JOURNAL_BLOCKS_MAX,
     JOURNAL_BLOCKS_MIN, Journal, LABEL_BYTES_MAX,
 };
 pub use plan::Plan;
+pub use refusal::{LINKS_MAX, check};
 pub use sink::{BlockSink, FileData, NoData, Scratch, ScratchMaker};
 pub use totals::{Totals, TotalsCounter};

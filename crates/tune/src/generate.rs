@@ -10,12 +10,12 @@ mod content;
 mod dice;
 mod error;
 mod file;
-mod image;
 mod manifest;
 mod monitor;
 mod names;
 mod options;
 mod rows;
+mod scratch;
 mod to_directory;
 mod to_ext4;
 mod tree;
@@ -28,13 +28,13 @@ use bale_fsimage::mkext4::{BlockSink, Ext4Options, Ext4Summary, Plan, ScratchMak
 
 pub use change::{ChangeOptions, Changed, change};
 pub use error::GenerateError;
-pub use image::{ImageFile, ImageTarget, scratch_in};
 pub use manifest::{DIFFERENCES_LISTED_MAX, Verified, verify_manifest, write_manifest};
 pub use monitor::{GenerateMonitor, Progress, Unwatched};
 pub use options::{
     DEPTH_MAX, FILE_BYTES_MIN, GenerateOptions, NAME_BYTES_MAX, NAME_BYTES_MIN, POOL_BYTES,
     SNAPSHOTS_MAX, TIME_DEFAULT_SECONDS,
 };
+pub use scratch::scratch_in;
 
 use content::Pool;
 use dice::Dice;
@@ -81,13 +81,11 @@ impl Generator {
     }
 
     /// Plans a file system for the tree; print its size before [`Generator::write_ext4`].
-    ///
-    /// For a path, let [`ImageTarget::apply`] complete the options first.
     pub fn plan_ext4(&self, ext4: &Ext4Options) -> Result<Plan, GenerateError> {
         to_ext4::plan(&self.options, &self.pool, ext4)
     }
 
-    /// Writes the file system that was planned to any sink, such as an [`ImageFile`].
+    /// Writes the file system that was planned to any sink, such as a file.
     pub fn write_ext4<S: BlockSink>(
         &self,
         plan: Plan,

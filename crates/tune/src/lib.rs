@@ -2,4 +2,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod generate;

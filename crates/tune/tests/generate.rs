@@ -231,6 +231,12 @@ impl Drop for Mounted {
     }
 }
 
+fn image_file(path: &Path, len_bytes: u64) -> fs::File {
+    let file = fs::File::create(path).unwrap();
+    file.set_len(len_bytes).unwrap();
+    file
+}
+
 fn write_image(
     options: &GenerateOptions,
     ext4: &Ext4Options,
@@ -239,7 +245,7 @@ fn write_image(
 ) -> Progress {
     let generator = Generator::new(options.clone()).unwrap();
     let plan = generator.plan_ext4(ext4).unwrap();
-    let sink = ImageFile::open(image, plan.bytes()).unwrap();
+    let sink = image_file(image, plan.bytes());
     generator
         .write_ext4(plan, sink, scratch_in(scratch), &Unwatched)
         .unwrap()
@@ -504,7 +510,7 @@ fn a_monitor_can_stop_and_an_image_given_up_does_not_mount() {
     ));
     let image = dir.path().join("image");
     let plan = generator.plan_ext4(&Ext4Options::default()).unwrap();
-    let sink = ImageFile::open(&image, plan.bytes()).unwrap();
+    let sink = image_file(&image, plan.bytes());
     let stopped = generator.write_ext4(plan, sink, scratch_in(dir.path()), &Stop);
     assert!(matches!(stopped, Err(GenerateError::Stopped)));
     let magic = &fs::read(&image).unwrap()[1024 + 0x38..][..2];

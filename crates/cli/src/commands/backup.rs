@@ -18,7 +18,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let began = Instant::now();
     let paths = paths(options)?;
     let filter = look::filter(&options.look)?;
-    let repository = place::open_or_make_own(global)?;
+    let repository = place::open_or_make_own(global, place::Use::unless_dry_run(options.dry_run))?;
     let console = Console::new(global);
     let (sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
     let not_found: Vec<_> = missing.iter().map(look::missing_problem).collect();

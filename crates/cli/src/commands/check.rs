@@ -72,7 +72,7 @@ fn print_damage(global: &Global, damage: &[Damage]) {
         } else {
             output::line(&format!(
                 "damaged: {}: {}",
-                damage.what,
+                output::escape(damage.what.as_bytes()),
                 output::escape(damage.text.as_bytes())
             ));
         }
@@ -91,9 +91,14 @@ fn print_lost(global: &Global, report: &CheckReport) {
                 "lost: {}:{}: {}",
                 lost.snapshot.short(),
                 output::escape(&path),
-                lost.text
+                output::escape(lost.text.as_bytes())
             ));
         }
+    }
+    if !global.json {
+        output::and_more(report.lost.len(), report.lost_count, |more| {
+            output::line(&format!("lost: {more}"));
+        });
     }
 }
 

@@ -5,14 +5,19 @@ use crate::args::{Find, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place};
 use anyhow::Result;
-use bale_engine::catalog::CatalogReader;
+use bale_engine::catalog::{CatalogReader, KeyRange};
 use bale_engine::error::Error;
+use bale_engine::filter::{Reach, distinct};
 use bale_engine::repository::Named;
+use bale_format::{Entry, Key};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// Characters of a pattern that do not stand for themselves.
+const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '}'];
 
 /// Looks through catalogs, newest snapshot first; exit 1 if nothing matches.
 pub fn run(global: &Global, options: &Find) -> Result<i32> {
@@ -24,11 +29,12 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
         .below
         .as_ref()
         .map(|path| bale_engine::snapshots::clean_path(path.as_os_str().as_bytes()));
+    let reaches = reaches(options, &below.unwrap_or_default());
     let mut found = false;
     for (id, snapshot) in &snapshots {
         let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
         let mut told = false;
-        for entry in catalog.subtree(below.as_deref().unwrap_or_default())? {
+        for entry in rows(&catalog, &reaches)? {
             if interrupt::asked() {
                 return Err(Error::Interrupted.into());
             }
@@ -54,6 +60,35 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
         }
     }
     Ok(if found { exit::COMPLETE } else { exit::FAILED })
+}
+
+/// Where matching paths can be: the rest of a catalog is not read.
+fn reaches(options: &Find, below: &[u8]) -> Vec<Reach> {
+    let reach = |pattern: &String| match pattern.contains('/') && !options.iname {
+        true => Reach::of(pattern, &WILDCARDS),
+        false => Reach::Subtree(Vec::new()),
+    };
+    let patterns = options.patterns.iter();
+    distinct(
+        patterns
+            .filter_map(|pattern| reach(pattern).within(below))
+            .collect(),
+    )
+}
+
+fn rows<'r>(
+    catalog: &'r CatalogReader,
+    reaches: &'r [Reach],
+) -> bale_engine::catalog::Result<impl Iterator<Item = bale_engine::catalog::Result<Entry>> + 'r> {
+    let rows = reaches.iter().map(|reach| match reach {
+        Reach::One(path) => Ok(catalog.rows(KeyRange::one(&Key::of_path(path)))),
+        Reach::Children(path) => Ok(catalog.list(path)),
+        Reach::Subtree(path) => catalog.subtree(path),
+    });
+    Ok(rows
+        .collect::<bale_engine::catalog::Result<Vec<_>>>()?
+        .into_iter()
+        .flatten())
 }
 
 fn snapshots(

@@ -3,6 +3,7 @@
 use super::{prune, select};
 use crate::args::{Forget, Global};
 use crate::exit::{self, Usage};
+use crate::place::Use;
 use crate::{output, place};
 use anyhow::{Context, Result};
 use bale_engine::forget::{Decision, ForgetPlan, GroupBy, Keep, Policy};
@@ -20,7 +21,7 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         let text = "nothing says what to forget: give snapshot ids or at least one --keep rule";
         return Err(Usage(text.to_owned()).into());
     }
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
     let removed = if options.ids.is_empty() {
         by_policy(global, options, &repository, &policy, by)?
     } else {
@@ -129,7 +130,7 @@ fn print_decision(global: &Global, decision: &Decision) {
         output::line(&format!(
             "  {word} {}  {time}  {}",
             decision.id.short(),
-            decision.reasons.join(", ")
+            output::escape(decision.reasons.join(", ").as_bytes())
         ));
     }
 }

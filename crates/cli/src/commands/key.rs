@@ -10,7 +10,11 @@ use serde_json::json;
 
 /// Adds, removes, lists and replaces key slots.
 pub fn run(global: &Global, command: &Key) -> Result<i32> {
-    let (repository, secret) = place::open_with_secret(global)?;
+    let purpose = match command {
+        Key::List => place::Use::Read,
+        _ => place::Use::Write,
+    };
+    let (repository, secret) = place::open_with_secret(global, purpose)?;
     match command {
         Key::Add(options) => {
             let id = add(global, &repository, &secret, options)?;

@@ -5,6 +5,7 @@ use crate::exit::Usage;
 use crate::sizes;
 use anyhow::{Context, Result};
 use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use bale_engine::scan::freeze::FreezerCommand;
 use bale_engine::scan::{ScanMode, ScanOptions};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -23,11 +24,24 @@ pub fn scan_options(options: &Look, filter: Filter, spill_directory: PathBuf) ->
             Scan::Walk => ScanMode::Walk,
             Scan::Inode => ScanMode::Inode,
         },
+        freezer: match options.no_freeze {
+            true => None,
+            false => freezer(),
+        },
         one_file_system: options.one_file_system,
         filter,
         spill_directory,
         ..ScanOptions::default()
     }
+}
+
+/// This program again, as freezer.
+fn freezer() -> Option<FreezerCommand> {
+    Some(FreezerCommand {
+        program: std::env::current_exe().ok()?,
+        arguments: vec!["freezer".into()],
+        environment: Vec::new(),
+    })
 }
 
 fn filter_options(options: &Look) -> Result<FilterOptions> {

@@ -2,6 +2,7 @@
 
 use crate::args::{Global, Prune, PruneOptions};
 use crate::exit::{self, Usage};
+use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 /// Prints the plan, then does what it says.
 pub fn run(global: &Global, options: &Prune) -> Result<i32> {
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
     prune(global, &repository, &options.options, options.dry_run)
 }
 
@@ -44,7 +45,7 @@ pub fn prune(
         output::object(&json!({
             "type": "summary", "packs_deleted": pruned.packs_deleted, "bytes_deleted": pruned.bytes_deleted,
             "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
-            "bytes_repacked": pruned.bytes_repacked, "packs_reprieved": pruned.packs_reprieved,
+            "bytes_repacked": pruned.bytes_repacked,
         }));
     } else if !global.quiet {
         eprintln!(

@@ -1,6 +1,7 @@
 //! `bale repair`
 
 use crate::args::{Global, Repair};
+use crate::place::Use;
 use crate::progress::Console;
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
@@ -9,11 +10,12 @@ use serde_json::json;
 /// Lists again what no index names. Only adds.
 pub fn run(global: &Global, command: &Repair) -> Result<i32> {
     let Repair::Index { dry_run } = command;
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, Use::unless_dry_run(*dry_run))?;
     let console = Console::new(global);
     let report = bale_engine::repair::repair_index(&repository, *dry_run, &console)?;
     console.finish();
     for (pack, text) in &report.unreadable {
+        let text = output::escape(text.as_bytes());
         eprintln!("bale: pack {pack}: {text}: left alone");
     }
     if global.json {

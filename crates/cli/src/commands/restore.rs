@@ -6,14 +6,18 @@ use crate::exit::{self, Usage};
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::restore::snapshot::{Patterns, SnapshotRestore};
-use bale_engine::restore::{Overwrite, RestoreOptions, RestoreReport};
-use serde_json::json;
+use bale_engine::restore::ext4::ImageTarget;
+use bale_engine::restore::ext4::snapshot::SnapshotToExt4;
+use bale_engine::restore::snapshot::{Patterns, SnapshotRestore, SpillScratch};
+use bale_engine::restore::{Loss, Overwrite, RestoreOptions, RestoreReport};
+use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Instant;
 
 /// Restores; exit 3 if something did not come back as it was.
 pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     let began = Instant::now();
+    options.ext4.need(options.to_ext4.is_some())?;
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
@@ -31,33 +35,95 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
         inode_flags: options.inode_flags,
         ..RestoreOptions::new(&patterns)
     };
-    let work = SnapshotRestore {
-        repository: &repository,
-        snapshot: &chosen.named,
-        target: &options.target,
-        options: restore_options,
-    };
     let scratch = place::scratch(&repository)?;
     let console = Console::new(global);
-    let mut report = work.restore(&scratch, &console)?;
-    if options.verify && !options.dry_run {
-        let verified = work.verify(&scratch, &console)?;
-        report.differences = verified.differences;
-        report.problems += verified.problems;
-    }
+    let report = match (&options.to_ext4, &options.target) {
+        (Some(image), _) => {
+            let work = SnapshotToExt4 {
+                repository: &repository,
+                snapshot: &chosen.named,
+                options: restore_options,
+                ext4: SnapshotToExt4::usual_options(&repository)?,
+            };
+            into_image(options, image, work, &scratch, &console)?
+        }
+        (None, Some(target)) => {
+            let work = SnapshotRestore {
+                repository: &repository,
+                snapshot: &chosen.named,
+                target,
+                options: restore_options,
+            };
+            into_directory(options, &work, &scratch, &console)?
+        }
+        (None, None) => unreachable!("one of both is required"),
+    };
     console.finish();
     summary(global, options, &report, began.elapsed().as_secs_f64());
-    Ok(if report.problems > 0 || !report.losses.is_empty() {
+    let is_whole = report.losses.iter().all(|loss| loss.kind.is_note());
+    Ok(if report.problems > 0 || !is_whole {
         exit::INCOMPLETE
     } else {
         exit::COMPLETE
     })
 }
 
+fn loss_object(loss: &Loss) -> Value {
+    let mut value = json!({"kind": loss.kind.text(), "count": loss.entries, "message": loss.text});
+    let first = loss.paths.first().map_or(&[][..], |path| path);
+    output::put_path(&mut value, "first", first);
+    value
+}
+
+fn print_loss(loss: &Loss) {
+    eprintln!(
+        "not restored for {} entries: {} ({})",
+        sizes::count(loss.entries),
+        loss.kind.text(),
+        output::escape(loss.text.as_bytes())
+    );
+    for path in &loss.paths {
+        eprintln!("  {}", output::escape(path));
+    }
+    output::and_more(loss.paths.len(), loss.entries, |more| eprintln!("  {more}"));
+}
+
+fn into_directory(
+    options: &Restore,
+    work: &SnapshotRestore,
+    scratch: &SpillScratch,
+    console: &Console,
+) -> Result<RestoreReport> {
+    let mut report = work.restore(scratch, console)?;
+    if options.verify && !options.dry_run {
+        let verified = work.verify(scratch, console)?;
+        report.differences = verified.differences;
+        report.problems += verified.problems;
+    }
+    Ok(report)
+}
+
+fn into_image(
+    options: &Restore,
+    image: &Path,
+    mut work: SnapshotToExt4,
+    scratch: &SpillScratch,
+    console: &Console,
+) -> Result<RestoreReport> {
+    options.ext4.apply(&mut work.ext4)?;
+    let target = ImageTarget::look_at(image, options.force)?;
+    let mut report = work.restore(target, scratch, console)?.restored;
+    if options.verify && !options.dry_run {
+        let verified = work.verify(image, scratch, console)?;
+        report.differences = verified.differences;
+        report.problems += verified.problems;
+    }
+    Ok(report)
+}
+
 fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: f64) {
     if global.json {
-        let losses: Vec<_> =
-            report.losses.iter().map(|loss| json!({"kind": loss.kind.text(), "count": loss.entries, "first": String::from_utf8_lossy(&loss.first), "message": loss.text})).collect();
+        let losses: Vec<_> = report.losses.iter().map(loss_object).collect();
         return output::object(&json!({
             "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
             "dirs": report.directories, "others": report.others, "links": report.links, "deleted": report.deleted,
@@ -65,13 +131,7 @@ fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: 
             "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
         }));
     }
-    for loss in &report.losses {
-        eprintln!(
-            "not restored for {} entries: {}",
-            sizes::count(loss.entries),
-            loss.kind.text()
-        );
-    }
+    report.losses.iter().for_each(print_loss);
     if global.quiet {
         return;
     }

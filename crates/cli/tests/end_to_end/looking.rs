@@ -189,3 +189,39 @@ fn duckdb_opens_an_exported_catalog() {
     );
     assert_eq!(String::from_utf8_lossy(&count.unwrap().stdout).trim(), "1");
 }
+
+/// Patterns with a path say where to look; the rest of the catalog is not read (engine/tests/catalog_reach.rs).
+#[test]
+fn find_finds_paths_children_and_below() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir -p a/b c; touch a/one a/b/one c/one 'a/[x]'");
+    bench.backup();
+    let source = bench.source.display();
+    let found = |patterns: &[&str]| {
+        let mut words = vec!["find".to_owned(), "--json".to_owned()];
+        words.extend(patterns.iter().map(|pattern| format!("{source}/{pattern}")));
+        let entries = bench.ok(&words).of_type("entry");
+        let path = |entry: &serde_json::Value| {
+            let path = entry["path"].as_str().unwrap().to_owned();
+            path[bench.source.as_os_str().len() + 1..].to_owned()
+        };
+        entries.iter().map(path).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["a/one"]), ["a/one"]);
+    assert_eq!(found(&["a/*"]), ["a/[x]", "a/b", "a/one"]);
+    assert_eq!(found(&["a/\\[x\\]"]), ["a/[x]"]);
+    assert_eq!(found(&["*/one"]), ["a/one", "c/one"]);
+    assert_eq!(found(&["{a,c}/one"]), ["a/one", "c/one"]);
+    assert_eq!(
+        found(&["a/**/one", "a/one", "a/b/one"]),
+        ["a/one", "a/b/one"]
+    );
+    let below = [
+        "find",
+        "--below",
+        &format!("{source}/a"),
+        &format!("{source}/*/one"),
+        "--json",
+    ];
+    assert_eq!(bench.ok(&below).of_type("entry").len(), 1);
+}

@@ -4,7 +4,9 @@
 
 mod bench;
 mod choosing;
+mod comparing;
 mod forgetting;
+mod generating;
 mod golden;
 mod keys;
 mod looking;

@@ -1,7 +1,8 @@
 //! Bringing back all, parts, again, after a kill; and dumping.
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Ran, binary, is_root, skipped};
 use crate::tree::assert_same;
+use std::process::Command;
 use std::time::Duration;
 
 fn filled() -> Bench {
@@ -164,4 +165,46 @@ fn dump_prints_a_file_and_tars_a_directory() {
     bench
         .sh("tar tf tar > list; grep -q a/b/two.txt list; mkdir untarred; tar xpf tar -C untarred");
     assert_same(&bench.source, &bench.path("untarred"));
+}
+
+/// What a user cannot take back is counted, and the first paths are named; no name steers the terminal.
+#[test]
+fn losses_are_named_by_path_and_bounded() {
+    if !is_root() {
+        return skipped("only root can make files that a user cannot restore");
+    }
+    let bench = Bench::new();
+    bench.sh("cd source; for n in $(seq 10 31); do echo x > f$n; chown 12345 f$n; done; mv f10 $'f10\\e[2J'");
+    bench.backup();
+    bench.sh("chmod 755 .; chown -R 65534:65534 home; mkdir out; chown 65534 out");
+    let inner = bench.path("bale");
+    std::fs::copy(binary(), &inner).unwrap();
+    let mut command = bench.prepared(Command::new("setpriv"));
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(inner)
+        .args(["restore", &bench.address(""), "--target", "out"]);
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.err.contains("entries: owners"), "{ran}");
+    assert!(
+        !ran.err.contains('\x1b') && ran.err.contains("\\x1b[2J"),
+        "{ran}"
+    );
+    assert!(ran.err.contains("  and 13 more"), "{ran}");
+}
+
+/// A socket comes back as what a file system holds of it, and is no reason to doubt the restore.
+#[test]
+fn a_tree_with_a_socket_restores_completely() {
+    let bench = Bench::new();
+    let _socket = std::os::unix::net::UnixListener::bind(bench.path("source/socket")).unwrap();
+    bench.backup();
+    bench.ok(&["restore", &bench.address(""), "--target", "out", "--verify"]);
+    let found = bench.path("out/socket").symlink_metadata().unwrap();
+    assert!(std::os::unix::fs::FileTypeExt::is_socket(
+        &found.file_type()
+    ));
+    // Again, onto what is there.
+    bench.ok(&["restore", &bench.address(""), "--target", "out", "--verify"]);
 }

@@ -194,3 +194,37 @@ fn a_full_disk_commits_nothing_and_works_again_with_space() {
     );
     assert_eq!(read("after").matches("\"partial\":false").count(), 1);
 }
+
+/// Half-written objects of dead processes are removed by whoever writes next, and by nobody who only reads.
+#[test]
+fn what_a_dead_process_left_half_written_is_swept_before_writing() {
+    let bench = Bench::new();
+    bench.write("source/a", "a");
+    bench.backup();
+    let left = bench
+        .repository()
+        .join("tmp/.tmp-0123456789abcdef0123456789abcdef");
+    let leave = || {
+        std::fs::write(&left, "half").unwrap();
+        let two_days = Duration::from_secs(2 * 24 * 3600);
+        let file = std::fs::File::open(&left).unwrap();
+        file.set_modified(std::time::SystemTime::now() - two_days)
+            .unwrap();
+    };
+    leave();
+    for words in [
+        &["snapshots"][..],
+        &["ls", "latest"],
+        &["backup", "source", "--dry-run"],
+        &["prune", "--dry-run"],
+        &["key", "list"],
+    ] {
+        bench.ok(words);
+        assert!(left.exists(), "{words:?} only reads");
+    }
+    for words in [&["backup", "source"][..], &["prune"], &["repair", "index"]] {
+        leave();
+        bench.ok(words);
+        assert!(!left.exists(), "{words:?} writes");
+    }
+}

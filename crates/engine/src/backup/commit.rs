@@ -29,6 +29,17 @@ pub(super) struct Written {
     pub(super) changes: u64,
 }
 
+impl Written {
+    /// Everything is as in the parent.
+    pub(super) fn nothing_but(parent: &Parent) -> Written {
+        Written {
+            scanned: Scanned::default(),
+            layers: parent.catalog.layers().to_vec(),
+            changes: 0,
+        }
+    }
+}
+
 pub(super) fn commit(
     run: &Run,
     parent: &Parent,

@@ -49,6 +49,7 @@ pub(super) enum Item {
 }
 
 /// What the scan found besides rows.
+#[derive(Default)]
 pub(super) struct Scanned {
     /// Flags to be set in rows that were emitted before the trouble showed.
     pub(super) amendments: Vec<(Key, EntryFlags)>,

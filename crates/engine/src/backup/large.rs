@@ -6,6 +6,7 @@ use crate::image::Place;
 use crate::pack::ChunkWriter;
 use crate::read::{LargeReader, Piece as Read, READ_RETRIES_MAX};
 use bale_format::gear::Cutter;
+use bale_format::keys::ChunkHasher;
 use bale_format::pieces::{Piece, PieceListBuilder};
 use bale_format::{ChunkId, ChunkKind, ChunkSizes, Entry, EntryFlags};
 use std::ops::Range;
@@ -118,12 +119,17 @@ fn slice(bytes: &[u8], range: Range<u64>) -> &[u8] {
         .unwrap_or_default()
 }
 
+/// Bytes that are cut, copied and hashed together while they are in the processor's cache.
+const PORTION_BYTES: usize = 128 << 10;
+
 /// Bytes and gaps of one file on their way to chunks and a piece list.
 struct Pieces<'a> {
     store: &'a ChunkWriter,
     sizes: ChunkSizes,
     cutter: Cutter,
+    /// The piece so far, and its id in the making.
     buffer: Vec<u8>,
+    hasher: ChunkHasher,
     list: PieceListBuilder,
     any: bool,
 }
@@ -137,6 +143,7 @@ impl<'a> Pieces<'a> {
             sizes,
             cutter,
             buffer: Vec::new(),
+            hasher: store.keys().chunk_hasher(ChunkKind::Data),
             list,
             any: false,
         }
@@ -147,9 +154,11 @@ impl<'a> Pieces<'a> {
             if self.buffer.capacity() == 0 {
                 self.buffer = self.store.buffer(self.sizes.max as usize);
             }
-            let cut = self.cutter.push(self.store.keys().gear_table(), bytes);
-            let (piece, rest) = bytes.split_at(cut.unwrap_or(bytes.len()));
+            let portion = &bytes[..bytes.len().min(PORTION_BYTES)];
+            let cut = self.cutter.push(self.store.keys().gear_table(), portion);
+            let (piece, rest) = bytes.split_at(cut.unwrap_or(portion.len()));
             self.buffer.extend_from_slice(piece);
+            self.hasher.update(piece);
             if cut.is_some() {
                 self.end_piece()?;
             }
@@ -172,9 +181,10 @@ impl<'a> Pieces<'a> {
             return Ok(());
         }
         let bytes = self.buffer.len() as u64;
+        let piece = std::mem::take(&mut self.buffer);
         let chunk = self
             .store
-            .store(ChunkKind::Data, std::mem::take(&mut self.buffer))?;
+            .store_as(ChunkKind::Data, self.hasher.finish(), piece)?;
         self.push(Piece::Data { bytes, chunk })
     }
 

@@ -2,7 +2,7 @@
 //! same sources has finished since.
 
 use super::run::{BackupOptions, Run};
-use crate::catalog::{CatalogReader, KeyRange};
+use crate::catalog::{CatalogError, CatalogReader, KeyRange};
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
@@ -11,6 +11,9 @@ use bale_format::snapshot::{Filesystem, Totals};
 use bale_format::{ChunkId, Entry, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
+
+/// After so many unreadable segments there is no more looking for a catalog to compare with.
+const UNREADABLE_MAX: usize = 3;
 
 /// The snapshot to compare with.
 pub(super) struct Parent {
@@ -36,18 +39,23 @@ impl Parent {
         repository: &Arc<Repository>,
         run: &Run,
         options: &BackupOptions,
+        unreadable: &HashSet<ChunkId>,
         monitor: &dyn Monitor,
     ) -> Result<Parent> {
-        let Gaps { thorough, missing } = find_gaps(repository)?;
-        if options.force {
+        let Gaps { thorough, missing } = find_gaps(repository, unreadable)?;
+        if options.force || unreadable.len() >= UNREADABLE_MAX {
             return Ok(Parent {
                 thorough,
                 ..Parent::none()
             });
         }
-        let snapshots = repository.snapshots_readable()?.0;
+        let is_readable = |named: &Named| !needs(&named.1.layers, unreadable);
+        let mut snapshots = repository.snapshots_readable()?.0;
+        if options.parent.is_none() {
+            snapshots.retain(is_readable);
+        }
         let finished = match options.parent {
-            Some(id) => Some(by_id(snapshots, id)?),
+            Some(id) => Some(by_id(snapshots, id)?).filter(is_readable),
             None => latest(snapshots, &run.draft),
         };
         let newer = |named: &Named| {
@@ -55,7 +63,9 @@ impl Parent {
                 .as_ref()
                 .is_none_or(|(_, snapshot)| named.1.time > snapshot.time)
         };
-        let unfinished = latest(repository.runs_readable()?.0, &run.draft).filter(newer);
+        let mut runs = repository.runs_readable()?.0;
+        runs.retain(is_readable);
+        let unfinished = latest(runs, &run.draft).filter(newer);
         let unfinished =
             unfinished.filter(|(_, run)| run.until.is_some() && options.parent.is_none());
         if let Some((_, snapshot)) = &unfinished {
@@ -122,6 +132,49 @@ impl Parent {
         self.id.is_some() || self.run.is_some()
     }
 
+    /// Is everything that its rows point at there, and to be kept?
+    pub(super) fn is_beyond_doubt(&self) -> bool {
+        self.run.is_none() && !self.thorough && self.thin.is_empty()
+    }
+
+    /// What the first pass of a run stored, for a second pass to compare with. Rows are trusted if what was read without
+    /// the kernel is known to be right.
+    pub(super) fn after(
+        &self,
+        repository: &Arc<Repository>,
+        filesystems: Vec<Filesystem>,
+        layers: Vec<Layer>,
+        is_trusted: bool,
+    ) -> Result<Parent> {
+        let mut barriers = barriers(&filesystems);
+        if !is_trusted {
+            barriers.fill(None);
+        }
+        Ok(Parent {
+            id: self.id,
+            run: self.run,
+            totals: self.totals,
+            filesystems,
+            thin: self.thin.clone(),
+            thorough: self.thorough,
+            catalog: CatalogReader::open(repository.segment_source(), layers)?,
+            barriers,
+            resumed: None,
+        })
+    }
+
+    /// Is this error about a segment of the parent's catalog? Then it joins the others.
+    pub(super) fn is_unreadable(
+        &self,
+        error: &CatalogError,
+        unreadable: &mut HashSet<ChunkId>,
+    ) -> bool {
+        let id = error.unreadable_segment();
+        id.is_some_and(|id| {
+            needs(self.catalog.layers(), &HashSet::from([id])) && unreadable.insert(id)
+        })
+    }
+
     /// Could the entry have changed after its row was made without any trace in its times?
     pub(super) fn is_settled(&self, old: &Entry) -> bool {
         let barriers = match &self.resumed {
@@ -131,6 +184,12 @@ impl Parent {
         let barrier = barriers.get(old.filesystem as usize).copied().flatten();
         barrier.is_some_and(|barrier| old.ctime < barrier)
     }
+}
+
+/// Are some of these segments part of the catalog?
+fn needs(layers: &[Layer], segments: &HashSet<ChunkId>) -> bool {
+    let mut all = layers.iter().flat_map(|layer| &layer.segments);
+    !segments.is_empty() && all.any(|segment| segments.contains(&segment.id))
 }
 
 fn barriers(filesystems: &[Filesystem]) -> Vec<Option<Time>> {
@@ -205,13 +264,14 @@ fn clip(mut segment: SegmentRef, range: &KeyRange) -> Option<SegmentRef> {
 struct Gaps {
     /// They do not: condemned packs, packs that no index names, or missing ones.
     thorough: bool,
-    /// Packs that the index names and the store does not have whole.
+    /// Packs that the index names and the store does not have whole, or not undamaged.
     missing: HashSet<ObjectId>,
 }
 
 /// Compares the index with the packs. If they agree, a chunk that a row points at is there together with all that were
 /// stored before it. Missing packs are not relied on: what they held is stored again.
-fn find_gaps(repository: &Repository) -> Result<Gaps> {
+/// Nor are packs with an unreadable segment: what a pack holds is suspect once one chunk of it is damaged.
+fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<Gaps> {
     let index = repository.index()?;
     let mut whole = HashSet::new();
     let mut strangers = 0;
@@ -226,7 +286,9 @@ fn find_gaps(repository: &Repository) -> Result<Gaps> {
         }
     })?;
     let named = index.packs().iter().map(|pack| pack.id);
-    let missing: HashSet<ObjectId> = named.filter(|id| !whole.contains(id)).collect();
+    let mut missing: HashSet<ObjectId> = named.filter(|id| !whole.contains(id)).collect();
+    let suspect = unreadable.iter().flat_map(|id| index.copies(id));
+    missing.extend(suspect.map(|place| index.pack(place.pack).id));
     if !missing.is_empty() {
         repository.do_without(&missing)?;
     }

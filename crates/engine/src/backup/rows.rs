@@ -7,7 +7,8 @@ use super::bundle::Bundles;
 use super::compare::Item;
 use super::content;
 use super::large::LargeStore;
-use super::seen::{Chunks, ContentTable, LinkKey, LinkTable, Spot};
+use super::links::{LinkKey, LinkTable};
+use super::seen::{Chunks, ContentTable, Spot};
 use super::tally::Tally;
 use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink};
 use crate::error::Result;
@@ -74,7 +75,7 @@ impl<'a> RowWriter<'a> {
             bundles: Bundles::new(),
             chunks: Chunks::default(),
             contents: ContentTable::new(),
-            links: LinkTable::new(),
+            links: LinkTable::new(store.repository().spill_dir().ok()),
             waiting: VecDeque::new(),
             last_key: None,
             sources,

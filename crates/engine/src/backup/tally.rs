@@ -9,7 +9,7 @@ use bale_format::snapshot::{
 };
 use bale_format::{Entry, Kind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(super) struct Tally<'a> {
     monitor: &'a dyn Monitor,
@@ -26,6 +26,8 @@ pub(super) struct Tally<'a> {
     problems: AtomicU64,
     listed: Mutex<Vec<ProblemRecord>>,
     filesystems: Mutex<Vec<Filesystem>>,
+    /// This is the second pass: the parent is what the first one stored.
+    is_second: AtomicBool,
 }
 
 impl<'a> Tally<'a> {
@@ -46,6 +48,7 @@ impl<'a> Tally<'a> {
             problems: AtomicU64::new(0),
             listed: Mutex::default(),
             filesystems: Mutex::new(parent.filesystems.clone()),
+            is_second: AtomicBool::new(false),
         }
     }
 
@@ -121,6 +124,33 @@ impl<'a> Tally<'a> {
         );
     }
 
+    /// Everything is as in the parent.
+    pub(super) fn all_kept(&self, filesystem: Filesystem, parent: &Parent) {
+        self.filesystem(filesystem, &[]);
+        let totals = parent.totals;
+        self.files.store(totals.files, Ordering::Relaxed);
+        self.dirs.store(totals.dirs, Ordering::Relaxed);
+        self.others.store(totals.others, Ordering::Relaxed);
+        self.bytes.store(totals.bytes, Ordering::Relaxed);
+        self.hard_links.store(totals.hard_links, Ordering::Relaxed);
+        self.files_unmodified.store(totals.files, Ordering::Relaxed);
+    }
+
+    /// Everything will be counted once more; what is new or changed stays so.
+    pub(super) fn begin_again(&self) {
+        self.is_second.store(true, Ordering::Relaxed);
+        let counted = [
+            &self.files,
+            &self.dirs,
+            &self.others,
+            &self.bytes,
+            &self.hard_links,
+        ];
+        for counter in counted {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn phase(&self, phase: Phase) {
         self.monitor.progress(phase, Progress::default());
     }
@@ -131,14 +161,22 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn tell_problem(&self, path: &[u8], action: &'static str, text: String) {
-        self.problems.fetch_add(1, Ordering::Relaxed);
         let problem = Problem {
             path: absolute(path),
             action,
             text,
         };
-        self.monitor.problem(&problem);
         let mut listed = self.listed.lock().expect("holders do not panic");
+        let is_told = |told: &ProblemRecord| {
+            told.path.0 == problem.path
+                && told.action == problem.action
+                && told.text == problem.text
+        };
+        if self.is_second.load(Ordering::Relaxed) && listed.iter().any(is_told) {
+            return;
+        }
+        self.problems.fetch_add(1, Ordering::Relaxed);
+        self.monitor.problem(&problem);
         if listed.len() < PROBLEMS_LISTED_MAX {
             let Problem { path, action, text } = problem;
             listed.push(ProblemRecord {
@@ -190,10 +228,17 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn counts(&self, bytes_stored: u64) -> Counts {
+        let files_new = self.files_new.load(Ordering::Relaxed);
+        let files_changed = self.files_changed.load(Ordering::Relaxed);
+        let files = self.files.load(Ordering::Relaxed);
+        let files_unmodified = match self.is_second.load(Ordering::Relaxed) {
+            true => files.saturating_sub(files_new + files_changed),
+            false => self.files_unmodified.load(Ordering::Relaxed),
+        };
         Counts {
-            files_new: self.files_new.load(Ordering::Relaxed),
-            files_changed: self.files_changed.load(Ordering::Relaxed),
-            files_unmodified: self.files_unmodified.load(Ordering::Relaxed),
+            files_new,
+            files_changed,
+            files_unmodified,
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             bytes_stored,
             problems: self.problems.load(Ordering::Relaxed),

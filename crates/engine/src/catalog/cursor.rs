@@ -1,6 +1,6 @@
 //! Cursors: a place in one layer, and in several layers merged.
 //!
-//! A cursor holds one decoded segment. Cloning one is cheap and shares it. Removed rows are seen here; readers hide
+//! A cursor holds one segment, decoded as far as its range asks. Cloning one is cheap and shares it. Removed rows are seen here; readers hide
 //! them.
 
 use super::{CatalogError, KeyRange, Result, SegmentSource};
@@ -12,13 +12,17 @@ use std::sync::Arc;
 /// Rows that a cursor tries one by one before it searches.
 const SEEK_STEPS: usize = 3;
 
-/// Reads, decodes and checks the segment that a reference describes.
-pub(super) fn load(source: &dyn SegmentSource, reference: &SegmentRef) -> Result<Segment> {
+/// Reads and checks the segment that a reference describes; of the rows outside the range only the keys.
+fn load(source: &dyn SegmentSource, reference: &SegmentRef, range: &KeyRange) -> Result<Segment> {
     let id = reference.id;
     let bytes = source
         .segment(&id)
         .map_err(|source| CatalogError::Read { id, source })?;
-    let segment = Segment::decode(&bytes).map_err(|source| CatalogError::Decode { id, source })?;
+    let segment = Segment::decode_rows(&bytes, |keys| {
+        let row = |key: &Key| keys.lower_bound(key);
+        range.start.as_ref().map_or(0, row)..range.end.as_ref().map_or(keys.rows(), row)
+    })
+    .map_err(|source| CatalogError::Decode { id, source })?;
     let keys = segment.keys();
     let what = if keys.rows() != reference.rows as usize {
         "rows"
@@ -131,14 +135,12 @@ impl LayerCursor {
             if is_outside {
                 continue;
             }
-            let segment = load(&*self.source, reference)?;
-            let keys = segment.keys();
-            let row = range.start.map_or(0, |start| keys.lower_bound(&start));
-            let end = range.end.map_or(keys.rows(), |end| keys.lower_bound(&end));
-            self.current = (row < end).then(|| Current {
+            let segment = load(&*self.source, reference, &range)?;
+            let rows = segment.decoded();
+            self.current = (!rows.is_empty()).then(|| Current {
                 segment: Arc::new(segment),
-                row,
-                end,
+                row: rows.start,
+                end: rows.end,
             });
         }
         Ok(())

@@ -1,21 +1,27 @@
 //! Compares a scan with the parent's catalog: both are sorted, so it is a merge.
 
-use super::{CatalogError, CatalogReader, KeyRange, Result, Rows};
+use super::{CatalogError, CatalogReader, KeyRange, Result};
+use crate::ahead::Ahead;
 use bale_format::{Entry, Key};
 use std::iter::Peekable;
+
+/// Rows that are decoded ahead, in batches.
+const ROWS_OF_A_BATCH: usize = 512;
+/// Batches of these.
+const BATCHES_AHEAD_MAX: usize = 4;
 
 /// A place in the parent's catalog. It moves only by being asked for keys in order, and every row it passes is either
 /// the answer or reported as vanished: none is lost silently.
 pub struct ParentCursor {
-    rows: Peekable<Rows>,
+    rows: Peekable<Ahead<Result<Entry>>>,
     last: Option<Key>,
 }
 
 impl ParentCursor {
-    /// Before the first row of a range.
+    /// Before the first row of a range; a thread of its own decodes ahead.
     pub fn open(parent: &CatalogReader, range: KeyRange) -> ParentCursor {
         ParentCursor {
-            rows: parent.rows(range).peekable(),
+            rows: Ahead::start(parent.rows(range), ROWS_OF_A_BATCH, BATCHES_AHEAD_MAX).peekable(),
             last: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::cursor::{LayerCursor, LayerMerge};
 use super::{CatalogError, KeyRange, Result, SegmentSource};
-use bale_format::{Entry, Key, Layer, SegmentRef};
+use bale_format::{Entry, Key, Kind, Layer, SegmentRef};
 use std::sync::Arc;
 
 /// Layers that a snapshot may have; writers stay below.
@@ -78,6 +78,16 @@ impl CatalogReader {
     /// A directory's own row and then every row below it, in order of keys; for anything else just its row.
     pub fn subtree(&self, path: &[u8]) -> Result<Rows> {
         let first = self.lookup(path)?;
+        if first
+            .as_ref()
+            .is_some_and(|entry| entry.kind != Kind::Directory)
+        {
+            return Ok(Rows {
+                merge: LayerMerge::default(),
+                first,
+                failed: false,
+            });
+        }
         let mut rows = self.rows(KeyRange::below(path));
         rows.first = first;
         Ok(rows)

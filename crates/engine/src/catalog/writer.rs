@@ -18,6 +18,7 @@ use super::cut::{CutRule, SegmentWriter};
 use super::{
     CatalogError, CatalogReader, FOLD_SHARE, KeyRange, LAYERS_MAX, Result, SegmentSink, after,
 };
+use bale_format::entry::compare_keys;
 use bale_format::{Entry, EntryFlags, Key, Kind, Layer, SegmentRef};
 use std::cmp::Ordering;
 
@@ -43,7 +44,7 @@ pub struct CatalogWriter<S> {
     /// Rows that folding has taken out of each layer of the parent that stays; the base is first.
     folded_rows: Vec<u64>,
     stretch: Stretch,
-    last: Option<Key>,
+    last: LastKey,
     started: bool,
     failed: bool,
 }
@@ -71,6 +72,39 @@ enum State {
     },
     /// Being rewritten: what is left of the old rows.
     Folding { old: LayerMerge },
+}
+
+/// The key that was taken last, as a copy: a reference to a directory's path would be counted for every row, by a
+/// counter that several threads use.
+#[derive(Default)]
+struct LastKey {
+    parent: Vec<u8>,
+    name: Vec<u8>,
+    is_set: bool,
+}
+
+impl LastKey {
+    fn is_before(&self, entry: &Entry) -> bool {
+        let order = || compare_keys(&self.parent, &self.name, &entry.parent, &entry.name);
+        !self.is_set || order().is_lt()
+    }
+
+    fn set(&mut self, entry: &Entry) {
+        if self.parent != entry.parent {
+            self.parent.clear();
+            self.parent.extend_from_slice(&entry.parent);
+        }
+        self.name.clear();
+        self.name.extend_from_slice(&entry.name);
+        self.is_set = true;
+    }
+
+    fn key(&self) -> Option<Key> {
+        self.is_set.then(|| Key {
+            parent: self.parent.clone().into(),
+            name: self.name.clone().into(),
+        })
+    }
 }
 
 /// A finished catalog.
@@ -112,7 +146,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
             folded: Vec::new(),
             folded_rows: Vec::new(),
             stretch: Stretch::default(),
-            last: None,
+            last: LastKey::default(),
             started: false,
             failed: false,
         }
@@ -159,7 +193,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
     /// What a run that stops now could go on from, given that all changes up to `through` have been made.
     pub fn checkpoint(&self, through: &Key) -> Partial {
         // Rows of the parent after the last change may still wait to be folded or merged.
-        let made = self.last.as_ref().unwrap_or(through);
+        let made = &self.last.key().unwrap_or_else(|| through.clone());
         let waiting = match &self.stretch.state {
             State::Waiting { changes, .. } => changes.first().map(Entry::key),
             _ => None,
@@ -225,8 +259,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
 
     /// One change: first everything of the overlays to be merged that is before it.
     fn take(&mut self, change: &Entry) -> Result<()> {
-        let key = change.key();
-        if self.last.as_ref().is_some_and(|last| *last >= key) {
+        if !self.last.is_before(change) {
             return Err(CatalogError::Order {
                 path: change.path(),
             });
@@ -234,22 +267,28 @@ impl<S: SegmentSink> CatalogWriter<S> {
         if !self.started {
             self.start();
         }
+        if self.merging.head()?.is_some() {
+            self.merge_before(&change.key())?;
+        }
+        self.last.set(change);
+        self.place(change)
+    }
+
+    fn merge_before(&mut self, key: &Key) -> Result<()> {
         while self.merging.head()?.is_some() {
-            match self.merging.compare(&key) {
+            match self.merging.compare(key) {
                 Ordering::Less => self.take_merging()?,
                 Ordering::Equal => self.merging.advance(),
                 Ordering::Greater => break,
             }
         }
-        let placed = self.place(change, &key);
-        self.last = Some(key);
-        placed
+        Ok(())
     }
 
     fn take_merging(&mut self) -> Result<()> {
         let old = self.merging.entry();
         self.merging.advance();
-        self.place(&old, &old.key())
+        self.place(&old)
     }
 
     /// Decides which overlays are merged, when there is a reason to write at all.
@@ -268,15 +307,17 @@ impl<S: SegmentSink> CatalogWriter<S> {
     }
 
     /// A changed row, new or of a merged overlay, into its stretch.
-    fn place(&mut self, change: &Entry, key: &Key) -> Result<()> {
-        while self.stretch_end().is_some_and(|end| end <= key) {
+    fn place(&mut self, change: &Entry) -> Result<()> {
+        let is_behind =
+            |end: &Key| compare_keys(&end.parent, &end.name, &change.parent, &change.name).is_le();
+        while self.stretch_end().is_some_and(is_behind) {
             self.leave_stretch()?;
         }
         if matches!(self.stretch.state, State::Untouched) {
             self.enter_stretch()?;
         }
         match &mut self.stretch.state {
-            State::Folding { .. } => self.fold_in(change, key),
+            State::Folding { .. } => self.fold_in(change),
             State::Waiting {
                 changes, kept_rows, ..
             } => {
@@ -355,14 +396,18 @@ impl<S: SegmentSink> CatalogWriter<S> {
         old.forget_passed();
         self.stretch.state = State::Folding { old };
         for change in changes {
-            self.fold_in(&change, &change.key())?;
+            self.fold_in(&change)?;
         }
         Ok(())
     }
 
     /// Writes the old rows before a changed row, and then that row.
-    fn fold_in(&mut self, change: &Entry, key: &Key) -> Result<()> {
-        self.fold_old(Some(key))?;
+    fn fold_in(&mut self, change: &Entry) -> Result<()> {
+        if let State::Folding { old } = &mut self.stretch.state
+            && old.head()?.is_some()
+        {
+            self.fold_old(Some(&change.key()))?;
+        }
         match change.flags.has(EntryFlags::REMOVED) {
             true => Ok(()),
             false => self.base.push(change, &mut self.sink),

@@ -1,7 +1,6 @@
 //! Dumping from a repository: its catalog, index and packs behind the seams of a dump.
 
 use super::{DumpError, DumpReport, dump};
-use crate::catalog::CatalogReader;
 use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::repository::{Named, Repository};
@@ -20,22 +19,14 @@ pub fn dump_snapshot(
     out: &mut dyn Write,
     monitor: &dyn Monitor,
 ) -> Result<DumpReport> {
-    let reader = CatalogReader::open(repository.segment_source(), snapshot.1.layers.clone())?;
+    let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
     let chunks = RepositoryChunks::new(repository.clone())?;
     let watch = Watch {
         monitor,
         entries: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
     };
-    dump(
-        &SnapshotCatalog(reader),
-        &chunks,
-        scratch,
-        path,
-        out,
-        &watch,
-    )
-    .map_err(|error| match error {
+    dump(&catalog, &chunks, scratch, path, out, &watch).map_err(|error| match error {
         DumpError::Stopped => Error::Interrupted,
         DumpError::NotFound => Error::NoPath {
             path: format!("/{}", String::from_utf8_lossy(path)),

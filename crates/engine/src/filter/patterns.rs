@@ -1,5 +1,6 @@
 //! Patterns of `--exclude` and its relatives.
 
+use super::{Reach, distinct};
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,18 +24,24 @@ pub struct PatternError {
     pub source: globset::Error,
 }
 
+/// Characters of a pattern that do not stand for themselves.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
+
 /// Patterns, compiled.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PatternSet {
     set: GlobSet,
     /// Of each glob: does it take back?
     takes_back: Vec<bool>,
+    /// Where paths lie that are excluded; `None` if they may be anywhere.
+    reaches: Option<Vec<Reach>>,
 }
 
 impl PatternSet {
     pub(super) fn new(patterns: &[Pattern]) -> Result<PatternSet, PatternError> {
         let mut builder = GlobSetBuilder::new();
         let mut takes_back = Vec::new();
+        let mut reaches = Some(Vec::new());
         for pattern in patterns {
             let (negative, text) = match pattern.text.strip_prefix('!') {
                 Some(rest) => (true, rest),
@@ -44,6 +51,12 @@ impl PatternSet {
                 text: pattern.text.clone(),
                 source,
             };
+            let is_anchored = text.starts_with('/') && !pattern.ignore_case;
+            match &mut reaches {
+                _ if negative || text.trim_end_matches('/').is_empty() => {}
+                Some(reaches) if is_anchored => reaches.push(Reach::of(text, &WILDCARDS)),
+                _ => reaches = None,
+            }
             for glob in globs_of(text) {
                 let glob = GlobBuilder::new(&glob)
                     .case_insensitive(pattern.ignore_case)
@@ -59,7 +72,15 @@ impl PatternSet {
             text: String::new(),
             source,
         })?;
-        Ok(PatternSet { set, takes_back })
+        Ok(PatternSet {
+            set,
+            takes_back,
+            reaches: reaches.map(distinct),
+        })
+    }
+
+    pub(super) fn reaches(&self) -> Option<&[Reach]> {
+        self.reaches.as_deref()
     }
 
     pub(super) fn is_empty(&self) -> bool {

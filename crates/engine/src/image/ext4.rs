@@ -1,13 +1,17 @@
 //! ext4, ext3 and ext2 for the inode scan.
 
 use super::{
-    Device, NAMES_PIECE_BYTES, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece, TableSink,
+    Device, FoundInode, NAMES_PIECE_BYTES, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece,
+    TableSink,
 };
 use super::{Volume, in_words};
 use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};
-use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
+use bale_fsimage::{Inode, Layout, MappedExtent};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// Access time and its extra bits, and the two halves of the checksum.
+const TOUCHED_BY_READING: [std::ops::Range<usize>; 4] = [8..12, 140..144, 124..126, 130..132];
 
 pub(super) struct Ext4Volume {
     fs: Ext4,
@@ -123,9 +127,9 @@ impl Volume for Ext4Volume {
         self.fs
             .parse_inodes(piece.first_inode, bytes, &mut |result| match result {
                 InodeResult::Used(inode, raw) => {
-                    let is_directory = FileKind::from_mode(inode.mode) == Some(FileKind::Directory);
-                    sink.inode(inode.number, inode.nlink, is_directory, raw.bytes());
-                    if is_directory {
+                    let found = FoundInode::new(&inode);
+                    sink.inode(found, raw.bytes());
+                    if found.is_directory {
                         self.directory(&inode, &raw, sink);
                     }
                 }
@@ -205,6 +209,14 @@ impl Volume for Ext4Volume {
         match (RawInode::new(number, a), RawInode::new(number, b)) {
             (Some(a), Some(b)) => a.same_except_atime(&b),
             _ => false,
+        }
+    }
+
+    fn forget_atime(&self, raw: &mut [u8]) {
+        for range in TOUCHED_BY_READING {
+            if let Some(bytes) = raw.get_mut(range) {
+                bytes.fill(0);
+            }
         }
     }
 

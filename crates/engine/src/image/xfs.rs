@@ -2,7 +2,8 @@
 
 use super::device::DirectMetadata;
 use super::{
-    Device, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece, TableSink, Volume, in_words,
+    Device, FoundInode, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece, TableSink, Volume,
+    in_words,
 };
 use bale_fsimage::xfs::{DevicePiece, DirBlock, ForkKind, InodeChunk, LogState, Xfs, XfsError};
 use bale_fsimage::{ByteSource, FileKind, Inode, Layout, MappedExtent};
@@ -214,7 +215,13 @@ impl Volume for XfsVolume {
                         let at = slot * usize::from(inode_bytes);
                         let raw = bytes.get(at..at + usize::from(inode_bytes));
                         let is_directory = inode.kind == FileKind::Directory;
-                        sink.inode(number, inode.nlink, is_directory, raw.unwrap_or_default());
+                        let found = FoundInode {
+                            number,
+                            nlink: inode.nlink,
+                            is_directory,
+                            newest: inode.ctime,
+                        };
+                        sink.inode(found, raw.unwrap_or_default());
                         if is_directory {
                             self.directory(&inode, sink);
                         }
@@ -329,6 +336,14 @@ impl Volume for XfsVolume {
         let ignored = |at: usize| IGNORED.iter().any(|range| range.contains(&at));
         let same = |(at, (a, b)): (usize, (&u8, &u8))| a == b || ignored(at);
         a.len() == b.len() && a.iter().zip(b).enumerate().all(same)
+    }
+
+    fn forget_atime(&self, raw: &mut [u8]) {
+        for range in IGNORED {
+            if let Some(bytes) = raw.get_mut(range) {
+                bytes.fill(0);
+            }
+        }
     }
 
     fn is_replayed(&self) -> bool {

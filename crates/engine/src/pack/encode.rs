@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, Place};
 use crate::limits::{INDEX_ENTRIES_TARGET, PACK_BYTES_TARGET};
 use crate::repository::Repository;
-use bale_format::chunk::{Compressor, Decompressor, LEVEL_DEFAULT};
+use bale_format::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
 use bale_format::pack::Payload;
 use bale_format::{ChunkId, ObjectId};
 use crossbeam_channel::{Receiver, Sender};
@@ -232,10 +232,10 @@ pub(super) fn work(shared: &Shared, queue: &Receiver<Job>, spent: &Sender<Vec<u8
         compressor: Compressor::new(LEVEL_DEFAULT),
         decompressor: Decompressor::new(),
     };
-    for job in queue {
+    for mut job in queue {
         let end = EndOfJob(shared);
         if !shared.failed.load(Ordering::Acquire)
-            && let Err(error) = encode(shared, &mut contexts, &job)
+            && let Err(error) = encode(shared, &mut contexts, &mut job)
         {
             shared.fail(error);
         }
@@ -258,20 +258,26 @@ impl Drop for EndOfJob<'_> {
     }
 }
 
-fn encode(shared: &Shared, contexts: &mut Contexts, job: &Job) -> Result<()> {
+fn encode(shared: &Shared, contexts: &mut Contexts, job: &mut Job) -> Result<()> {
     let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
-    let payload = Payload {
-        codec,
-        bytes,
-        plain_bytes: job.bytes.len(),
+    let pack = match codec {
+        Codec::Stored => {
+            let mut pack = shared.take_pack()?;
+            pack.append_stored(&shared.repository, job, &mut contexts.decompressor)?;
+            pack
+        }
+        Codec::Zstd => {
+            let payload = Payload {
+                codec,
+                bytes,
+                plain_bytes: job.bytes.len(),
+            };
+            let mut pack = shared.take_pack()?;
+            let decompressor = &mut contexts.decompressor;
+            pack.append(&shared.repository, job, &payload, decompressor)?;
+            pack
+        }
     };
-    let mut pack = shared.take_pack()?;
-    pack.append(
-        &shared.repository,
-        job,
-        &payload,
-        &mut contexts.decompressor,
-    )?;
     shared.chunks_new.fetch_add(1, Ordering::Relaxed);
     shared.give_back(pack)
 }

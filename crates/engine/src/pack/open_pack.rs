@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::repository::Repository;
 use crate::store::{ObjectName, ObjectWriter};
 use bale_format::ObjectId;
-use bale_format::chunk::{Compressor, Decompressor, LEVEL_DEFAULT};
+use bale_format::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
 use bale_format::error::FormatError;
 use bale_format::pack::{PackEntry, PackLayout, Payload};
 
@@ -63,6 +63,33 @@ impl OpenPack {
         key.verify_record(repository.keys(), &entry, &self.buffer, decompressor)
             .map_err(sealing)?;
         self.write()
+    }
+
+    /// As [`OpenPack::append`], of a chunk that is stored as it is: sealed where it lies, and so used up.
+    pub(super) fn append_stored(
+        &mut self,
+        repository: &Repository,
+        job: &mut Job,
+        decompressor: &mut Decompressor,
+    ) -> Result<()> {
+        let payload = Payload {
+            codec: Codec::Stored,
+            bytes: &job.bytes,
+            plain_bytes: job.bytes.len(),
+        };
+        let entry = self
+            .layout
+            .place(job.id, job.kind, &payload)
+            .map_err(sealing)?;
+        let key = self.layout.key();
+        let head = key.seal_in_place(&entry.head(), &mut job.bytes);
+        key.verify_sealed(repository.keys(), &entry, &head, &job.bytes, decompressor)
+            .map_err(sealing)?;
+        for part in [&head[..], &job.bytes] {
+            self.hasher.update(part);
+            self.writer.append(part)?;
+        }
+        Ok(())
     }
 
     /// Writes the trailer and publishes the pack under the hash of its bytes.

@@ -1,12 +1,17 @@
-//! Condemns packs, and deletes those that were condemned long enough ago and are used by no snapshot seen since.
+//! Condemns packs, and deletes those that were condemned long enough ago.
 //!
-//! Order of a deletion: index objects without the packs are written, the old index objects are deleted, then the packs, then
-//! the condemned list. A crash after any step leaves packs that nobody names, still condemned: the next prune goes on.
+//! Order of a deletion: what snapshots seen since use of the packs, and have nowhere else, is copied; index objects without
+//! the packs are written, the old index objects are deleted, then the packs, then the condemned list. A crash after any step
+//! leaves packs that nobody names, still condemned: the next prune goes on.
+//!
+//! Two prunes at once: a pack that is condemned stays so until it is deleted, so they differ at most in which lists are due.
+//! Either may write an index object that names what the other is deleting; the rules of `replace` and `rewrite_index` see to
+//! it that none stays.
 
-use super::plan::{PackFate, PrunePlan, all_records};
-use super::{PruneOptions, Pruned};
+use super::plan::{PackFate, PrunePlan, Standing, all_records};
+use super::{PruneOptions, Pruned, repack};
 use crate::error::{Error, Result};
-use crate::index::ChunkIndex;
+use crate::index::{ChunkIndex, Place};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{CondemnedList, Repository};
 use crate::store::{Area, ObjectName};
@@ -14,10 +19,13 @@ use crate::used::UsedChunks;
 use bale_format::ObjectId;
 use bale_format::index::{Index, IndexEntry, IndexPack};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// What was found out about use is believed for so long; a prune that was stopped in between (a closed lid) looks again.
 const BELIEF_MAX: Duration = Duration::from_secs(15 * 60);
+/// Rounds of rewriting; each but the last two replaced an index object.
+const REWRITE_ROUNDS_MAX: usize = 1_000;
 /// Packs deleted between two looks at the condemned lists.
 const DELETE_BATCH: usize = 256;
 
@@ -41,30 +49,33 @@ pub(super) fn condemn(
 }
 
 pub(super) fn delete(
-    repository: &Repository,
+    repository: &Arc<Repository>,
+    plan: &PrunePlan,
     options: &PruneOptions,
     monitor: &dyn Monitor,
     pruned: &mut Pruned,
 ) -> Result<()> {
     let due = due(repository, options)?;
-    if due.is_empty() {
+    if due.is_empty() && plan.missing.is_empty() {
         return Ok(());
     }
     let began = (Instant::now(), repository.clock().now());
     // Listed after the grace period passed: every snapshot that could rely on these packs is there to be seen.
     let (records, _, _) = all_records(repository)?;
-    let index = repository.reload_index()?;
+    let Standing { index, missing, .. } = Standing::look(repository)?;
     let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
-    let reprieved = packs_in_use(&index, &used, &due);
-    let doomed: HashSet<ObjectId> = due
-        .iter()
-        .flat_map(|list| &list.record.packs)
-        .filter(|pack| !reprieved.contains(pack))
-        .copied()
-        .collect();
-    pruned.packs_reprieved = reprieved.len() as u64;
-    rewrite_index(repository, &doomed)?;
+    let packs = due.iter().flat_map(|list| &list.record.packs);
+    let doomed: HashSet<ObjectId> = packs.copied().collect();
+    let is_doomed = |place: &Place| doomed.contains(&index.pack(place.pack).id);
+    repack::copy(repository, (&index, &used), is_doomed, monitor, pruned)?;
+    // Names of what is gone go too, unless something in it is in use: that a check must tell, and the pack may come back.
+    let in_use = packs_in_use(&index, &used);
+    let nameless = missing.difference(&in_use).chain(&doomed);
+    let nameless: HashSet<ObjectId> = nameless.copied().collect();
+    rewrite_index(repository, &nameless)?;
     delete_packs(repository, &doomed, began, monitor, pruned)?;
+    // A repair may have named them again in the meantime.
+    rewrite_index(repository, &nameless)?;
     for list in &due {
         repository.store().delete(&list.name)?;
     }
@@ -88,37 +99,62 @@ fn due(repository: &Repository, options: &PruneOptions) -> Result<Vec<CondemnedL
     Ok(lists)
 }
 
-/// Condemned packs that hold the copy in use of some chunk.
-fn packs_in_use(index: &ChunkIndex, used: &UsedChunks, due: &[CondemnedList]) -> HashSet<ObjectId> {
-    let condemned: HashSet<ObjectId> = due
-        .iter()
-        .flat_map(|list| &list.record.packs)
-        .copied()
-        .collect();
-    let mut in_use = HashSet::new();
-    for (position, place) in index.entries().iter().enumerate() {
-        let pack = index.pack(place.pack).id;
-        if used.is_used(position) && condemned.contains(&pack) {
-            in_use.insert(pack);
-        }
-    }
-    in_use
+/// Packs that hold a copy in use.
+fn packs_in_use(index: &ChunkIndex, used: &UsedChunks) -> HashSet<ObjectId> {
+    let entries = index.entries().iter().enumerate();
+    entries
+        .filter(|(position, _)| used.is_used(*position))
+        .map(|(_, place)| index.pack(place.pack).id)
+        .collect()
 }
 
-/// Index objects that name doomed packs are replaced by ones that do not.
-fn rewrite_index(repository: &Repository, doomed: &HashSet<ObjectId>) -> Result<()> {
-    for info in repository.list(Area::Index)? {
-        let object = match repository.read_index_object(&info.name) {
-            Ok(object) => object,
-            Err(error) if crate::repository::is_missing(&error) => continue,
-            Err(error) => return Err(error),
-        };
-        if !object.packs().any(|pack| doomed.contains(&pack.id)) {
-            continue;
+/// Replaces index objects that name such packs by ones that do not, until two listings in a row show none. Two, because
+/// what another prune writes in the middle of a listing may be in neither half of it.
+fn rewrite_index(repository: &Repository, packs: &HashSet<ObjectId>) -> Result<()> {
+    let mut clean: HashSet<ObjectName> = HashSet::new();
+    let mut quiet = 0;
+    for _ in 0..REWRITE_ROUNDS_MAX {
+        quiet += 1;
+        for info in repository.list(Area::Index)? {
+            if clean.contains(&info.name) {
+                continue;
+            }
+            let object = match repository.read_index_object(&info.name) {
+                Ok(object) => object,
+                Err(error) if crate::repository::is_missing(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            if object.packs().any(|pack| packs.contains(&pack.id)) {
+                replace(repository, &info.name, &object, packs)?;
+                quiet = 0;
+            } else {
+                clean.insert(info.name);
+            }
         }
-        let (packs, entries) = without(&object, doomed);
-        repository.write_index_object(&packs, entries)?;
-        repository.store().delete(&info.name)?;
+        if quiet >= 2 {
+            return Ok(());
+        }
+    }
+    Err(Error::Other(
+        "other prunes keep rewriting the index: run it again".to_owned(),
+    ))
+}
+
+/// Writes what stays of an index object, then deletes it. If it is gone by then, whoever deleted it has written what stays,
+/// and may delete packs that the new object still names: so that one goes, and not the other's.
+fn replace(
+    repository: &Repository,
+    name: &ObjectName,
+    object: &Index,
+    packs: &HashSet<ObjectId>,
+) -> Result<()> {
+    let (kept_packs, entries) = without(object, packs);
+    let new = repository.write_index_object(&kept_packs, entries)?;
+    let store = repository.store();
+    match (store.stat(name)?, new) {
+        (None, Some(new)) => store.delete(&new)?,
+        (None, None) => {}
+        (Some(_), _) => store.delete(name)?,
     }
     Ok(())
 }
@@ -164,7 +200,7 @@ fn delete_packs(
                     .to_owned(),
             ));
         }
-        // Another prune may have reprieved a pack meanwhile.
+        // Another prune may have been faster.
         let still: HashSet<ObjectId> = repository
             .condemned()?
             .into_iter()

@@ -52,6 +52,8 @@ pub struct PrunePlan {
     pub runs: usize,
     pub(super) index: Arc<ChunkIndex>,
     pub(super) used: UsedChunks,
+    /// Packs that the index names and the store does not have.
+    pub(super) missing: HashSet<ObjectId>,
 }
 
 impl PrunePlan {
@@ -80,10 +82,13 @@ pub fn plan(
 ) -> Result<PrunePlan> {
     repository.check_access(Access::Delete)?;
     let (records, snapshots, runs) = all_records(repository)?;
-    let index = repository.reload_index()?;
+    let Standing {
+        index,
+        mut packs,
+        missing,
+    } = Standing::look(repository)?;
     let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
     let used_bytes = used_bytes_by_pack(&index, &used);
-    let mut packs = list_packs(repository, &index)?;
     let now = repository.clock().now();
     for (pack, modified) in &mut packs {
         pack.used = pack
@@ -98,7 +103,54 @@ pub fn plan(
         runs,
         index,
         used,
+        missing,
     })
+}
+
+/// The index, and the packs that are there.
+pub(super) struct Standing {
+    /// Packs that are not there count as condemned: no copy of a chunk is given up for one in them.
+    pub(super) index: Arc<ChunkIndex>,
+    packs: Vec<(PlannedPack, Option<SystemTime>)>,
+    /// Named by the index, and not in the store.
+    pub(super) missing: HashSet<ObjectId>,
+}
+
+impl Standing {
+    /// Looks at the index first: whatever it names was durable before.
+    pub(super) fn look(repository: &Repository) -> Result<Standing> {
+        let index = repository.reload_index()?;
+        let packs = list_packs(repository, &index)?;
+        let listed: HashSet<ObjectId> = packs.iter().map(|(pack, _)| pack.id).collect();
+        let mut missing = HashSet::new();
+        for pack in index
+            .packs()
+            .iter()
+            .filter(|pack| !listed.contains(&pack.id))
+        {
+            // A listing that left it out is no proof.
+            if repository
+                .store()
+                .stat(&ObjectName::pack(pack.id))?
+                .is_none()
+            {
+                missing.insert(pack.id);
+            }
+        }
+        if missing.is_empty() {
+            return Ok(Standing {
+                index,
+                packs,
+                missing,
+            });
+        }
+        repository.do_without(&missing)?;
+        Ok(Standing {
+            index: repository.index()?,
+            packs,
+            missing,
+        })
+    }
 }
 
 fn used_bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<u64> {

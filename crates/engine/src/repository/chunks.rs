@@ -25,6 +25,11 @@ impl Repository {
         if let Some(index) = &*self.index.read().expect("holders do not panic") {
             return Ok(index.clone());
         }
+        self.reload_index_as_far_as_possible()
+    }
+
+    /// Reads the index afresh, without damaged index objects if there are some.
+    pub fn reload_index_as_far_as_possible(&self) -> Result<Arc<ChunkIndex>> {
         self.reload_index().or_else(|error| match error {
             Error::Object { .. } => self.reload_index_readable(),
             other => Err(other),
@@ -117,9 +122,14 @@ impl Repository {
         Ok(len)
     }
 
-    /// Seals and stores an index object. Nothing is written for no chunks.
-    pub fn write_index_object(&self, packs: &[IndexPack], entries: Vec<IndexEntry>) -> Result<()> {
-        self.put_index(packs, entries).map(|_| ())
+    /// Seals and stores an index object; tells its name. Nothing is written for no chunks.
+    pub fn write_index_object(
+        &self,
+        packs: &[IndexPack],
+        entries: Vec<IndexEntry>,
+    ) -> Result<Option<ObjectName>> {
+        let written = self.put_index(packs, entries)?;
+        Ok(written.map(|(id, _)| ObjectName::index(id)))
     }
 
     /// Tells the name, and the length before sealing.
@@ -220,10 +230,24 @@ impl SegmentSource for Segments {
     }
 }
 
+/// The same, remembering the last few.
+struct SegmentsRemembered(Arc<Repository>);
+
+impl SegmentSource for SegmentsRemembered {
+    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
+        Ok(self.0.read_chunk(id, ChunkKind::Segment)?)
+    }
+}
+
 impl Repository {
     /// Where catalogs read their segments.
     pub fn segment_source(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
         Arc::new(Segments(self.clone()))
+    }
+
+    /// The same for callers that come back to the same segments.
+    pub fn segment_source_remembering(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
+        Arc::new(SegmentsRemembered(self.clone()))
     }
 }
 

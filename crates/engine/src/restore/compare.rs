@@ -127,7 +127,7 @@ fn compare_file(worker: &mut Worker, entry: &Entry, slot: &Slot) -> Result<Done,
 }
 
 fn compare_special(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
-    if entry.kind == Kind::Socket || (entry.kind != Kind::Symlink && !worker.run.options.specials) {
+    if entry.kind != Kind::Symlink && !worker.run.options.specials {
         return Ok(Done::Skipped);
     }
     let directory = match worker.directory_to_read(entry)? {

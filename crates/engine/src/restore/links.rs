@@ -155,8 +155,8 @@ pub fn is_entry(place: &OwnedFd, stat: &Stat, entry: &Entry) -> bool {
         Kind::Symlink => rustix::fs::readlinkat(place, "", Vec::new())
             .is_ok_and(|target| target.as_bytes() == &entry.target[..]),
         Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == make::device(entry),
-        Kind::Fifo => true,
-        Kind::Socket | Kind::Directory => false,
+        Kind::Fifo | Kind::Socket => true,
+        Kind::Directory => false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What this user or this file system cannot take: counted by kind, named once.
+//! What this user or this file system cannot take: counted by kind, the first few named.
 //!
 //! A million files that a user cannot give back to root are one fact, not a million problems.
 
@@ -19,7 +19,7 @@ pub enum LossKind {
     Xattr,
     /// Device nodes and named pipes.
     Special,
-    /// Sockets are never restored: their owners make them.
+    /// Sockets, where the file system takes none. Nothing is lost: the programs that listen make them.
     Socket,
     /// Immutable, append-only, project and the like.
     InodeFlags,
@@ -27,9 +27,17 @@ pub enum LossKind {
     Time,
 }
 
+/// Paths named of each kind of loss.
+pub const LOSS_PATHS_LISTED_MAX: usize = 10;
+
 const KINDS: usize = 9;
 
 impl LossKind {
+    /// Worth telling, but no reason to call the restore incomplete.
+    pub fn is_note(self) -> bool {
+        self == LossKind::Socket
+    }
+
     /// For people, plural.
     pub fn text(self) -> &'static str {
         match self {
@@ -53,8 +61,8 @@ pub struct Loss {
     pub kind: LossKind,
     /// On how many entries.
     pub entries: u64,
-    /// The first of them, relative to the target.
-    pub first: Vec<u8>,
+    /// The first [`LOSS_PATHS_LISTED_MAX`] of them, relative to the target; never empty.
+    pub paths: Vec<Vec<u8>>,
     /// Why, of the first.
     pub text: String,
 }
@@ -68,14 +76,16 @@ pub struct Losses {
 impl Losses {
     pub fn add(&self, kind: LossKind, path: &[u8], text: &str) {
         let mut by_kind = self.by_kind.lock().expect("no holder of this lock panics");
-        by_kind[kind as usize]
-            .get_or_insert_with(|| Loss {
-                kind,
-                entries: 0,
-                first: path.to_vec(),
-                text: text.to_owned(),
-            })
-            .entries += 1;
+        let loss = by_kind[kind as usize].get_or_insert_with(|| Loss {
+            kind,
+            entries: 0,
+            paths: Vec::new(),
+            text: text.to_owned(),
+        });
+        loss.entries += 1;
+        if loss.paths.len() < LOSS_PATHS_LISTED_MAX {
+            loss.paths.push(path.to_vec());
+        }
     }
 
     pub fn list(&self) -> Vec<Loss> {

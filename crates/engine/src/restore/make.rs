@@ -62,8 +62,8 @@ fn equal(
             target.as_bytes() == &entry.target[..]
         }
         Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == device(entry),
-        Kind::Fifo => true,
-        Kind::Socket | Kind::Directory => false,
+        Kind::Fifo | Kind::Socket => true,
+        Kind::Directory => false,
     })
 }
 

@@ -30,38 +30,65 @@ pub fn walk(
     chunks: &dyn ChunkSource,
     found: &mut dyn FnMut(u64, u64, Piece) -> Result<(), String>,
 ) -> Result<(), String> {
-    let mut stack = vec![Level::read(list, None, chunks)?];
-    // Where the stretch that each level describes must end.
-    let mut ends = vec![size];
-    let mut offset = 0;
-    while let Some(level) = stack.last_mut() {
-        let end = *ends.last().expect("one end for each level");
-        if level.left == 0 {
-            if offset != end {
-                return Err(damaged("a list is shorter than it should be"));
-            }
-            stack.pop();
-            ends.pop();
-            continue;
-        }
-        let (length, what) = level.next()?;
-        let stop = offset
-            .checked_add(length)
-            .filter(|stop| *stop <= end)
-            .ok_or_else(|| damaged("a list is longer than it should be"))?;
-        match what {
-            Next::Piece(piece) => {
-                found(offset, length, piece)?;
-                offset = stop;
-            }
-            Next::List(id) => {
-                let below = level.depth - 1;
-                stack.push(Level::read(&id, Some(below), chunks)?);
-                ends.push(stop);
-            }
-        }
+    let mut walk = Walk::new(list, size, chunks)?;
+    while let Some((offset, length, piece)) = walk.next_piece()? {
+        found(offset, length, piece)?;
     }
     Ok(())
+}
+
+/// The pieces of a list, one by one.
+pub struct Walk<'a> {
+    chunks: &'a dyn ChunkSource,
+    stack: Vec<Level>,
+    /// Where the stretch that each level describes must end.
+    ends: Vec<u64>,
+    offset: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins with the list of a file of `size` bytes.
+    pub fn new(list: &ChunkId, size: u64, chunks: &'a dyn ChunkSource) -> Result<Walk<'a>, String> {
+        Ok(Walk {
+            chunks,
+            stack: vec![Level::read(list, None, chunks)?],
+            ends: vec![size],
+            offset: 0,
+        })
+    }
+
+    /// The next piece: its offset and length in the file. After an `Err` there is nothing more to ask.
+    pub fn next_piece(&mut self) -> Result<Option<(u64, u64, Piece)>, String> {
+        while let Some(level) = self.stack.last_mut() {
+            let end = *self.ends.last().expect("one end for each level");
+            if level.left == 0 {
+                if self.offset != end {
+                    return Err(damaged("a list is shorter than it should be"));
+                }
+                self.stack.pop();
+                self.ends.pop();
+                continue;
+            }
+            let (length, what) = level.next()?;
+            let stop = self
+                .offset
+                .checked_add(length)
+                .filter(|stop| *stop <= end)
+                .ok_or_else(|| damaged("a list is longer than it should be"))?;
+            match what {
+                Next::Piece(piece) => {
+                    let offset = std::mem::replace(&mut self.offset, stop);
+                    return Ok(Some((offset, length, piece)));
+                }
+                Next::List(id) => {
+                    let below = level.depth - 1;
+                    self.stack.push(Level::read(&id, Some(below), self.chunks)?);
+                    self.ends.push(stop);
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
 fn damaged(what: &str) -> String {

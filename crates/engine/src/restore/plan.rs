@@ -15,6 +15,9 @@ use bytes::Bytes;
 /// Memory of each sorter while the plan is made.
 const SORTER_BYTES: usize = 16 << 20;
 
+/// Rows between two looks at whether to stop.
+const STOP_EVERY_ROWS: u64 = 65_536;
+
 /// Unreadable stretches of one catalog after which reading ends.
 const CATALOG_TROUBLES_MAX: u64 = 100_000;
 
@@ -109,33 +112,15 @@ pub fn plan(
         above: Above::Open,
         parent_bad: false,
         above_pushed: false,
+        above_last: Bytes::new(),
         bare: 0,
         directories: sorter()?,
         content: sorter()?,
         groups: sorter()?,
         buffer: Vec::new(),
     };
-    let mut troubles = 0;
-    for (number, item) in catalog
-        .rows(&root)
-        .map_err(RestoreError::Catalog)?
-        .enumerate()
-    {
-        if number % 65536 == 0 && monitor.stop() {
-            return Err(RestoreError::Stopped);
-        }
-        match item {
-            Ok(entry) => planner.take(entry)?,
-            Err(trouble) => {
-                troubles += 1;
-                planner.problem(&[], "read the catalog", &trouble.to_string());
-                if troubles == CATALOG_TROUBLES_MAX {
-                    return Err(RestoreError::Catalog(trouble));
-                }
-            }
-        }
-    }
-    planner.finish(scratch, troubles == 0)
+    let complete = planner.read(&root)?;
+    planner.finish(scratch, complete)
 }
 
 /// What is cut off paths: the directory asked for, or the directory of the file asked for.
@@ -163,6 +148,8 @@ struct Planner<'a> {
     above: Above,
     parent_bad: bool,
     above_pushed: bool,
+    /// The last directory that was pushed, with those above it, for what is in it.
+    above_last: Bytes,
     bare: u64,
     directories: Box<dyn Sorter>,
     content: Box<dyn Sorter>,
@@ -171,6 +158,32 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
+    /// Takes every row that may be wanted; tells whether all could be read.
+    fn read(&mut self, root: &[u8]) -> Result<bool, RestoreError> {
+        let (catalog, mut number, mut troubles) = (self.catalog, 0u64, 0);
+        let within = self.options.select.within();
+        let roots = within.unwrap_or_else(|| vec![root.to_vec()]);
+        for path in roots.iter().filter(|path| is_below(path, root)) {
+            for item in catalog.rows(path).map_err(RestoreError::Catalog)? {
+                if number.is_multiple_of(STOP_EVERY_ROWS) && self.monitor.stop() {
+                    return Err(RestoreError::Stopped);
+                }
+                number += 1;
+                match item {
+                    Ok(entry) => self.take(entry)?,
+                    Err(trouble) => {
+                        troubles += 1;
+                        self.problem(&[], "read the catalog", &trouble.to_string());
+                        if troubles == CATALOG_TROUBLES_MAX {
+                            return Err(RestoreError::Catalog(trouble));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(troubles == 0)
+    }
+
     fn problem(&mut self, path: &[u8], action: &'static str, text: &str) {
         self.problems += 1;
         self.monitor.problem(path, action, text);
@@ -257,7 +270,8 @@ impl Planner<'_> {
     /// Directories that are not wanted themselves, but something in them is.
     fn directories_above(&mut self, parent: &Bytes) -> Result<(), RestoreError> {
         let mut path = &parent[..];
-        while path.len() > self.strip.len() {
+        // What is above the directory that was looked at last has been pushed with it.
+        while path.len() > self.strip.len() && !is_below(&self.above_last, path) {
             let row = match self.catalog.lookup(path) {
                 Ok(row) => row,
                 Err(trouble) => {
@@ -276,6 +290,7 @@ impl Planner<'_> {
             }
             path = split(path).0;
         }
+        self.above_last = parent.clone();
         Ok(())
     }
 

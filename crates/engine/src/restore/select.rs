@@ -10,6 +10,12 @@ pub trait Selection: Sync {
     /// Is this path, and so everything below it, unwanted? Stronger than `includes`.
     fn excludes(&self, path: &[u8], is_directory: bool) -> bool;
 
+    /// Paths at or below which everything lies that is included, none below another; `None` if it may be anywhere. Saves
+    /// reading the rest of the catalog.
+    fn within(&self) -> Option<Vec<Vec<u8>>> {
+        None
+    }
+
     /// Is everything wanted? Saves asking.
     fn is_everything(&self) -> bool {
         false

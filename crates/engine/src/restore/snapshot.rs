@@ -1,5 +1,6 @@
 //! Restoring from a repository: its catalog, index and packs behind the seams of a restore.
 
+use super::plan::text_of;
 use super::select::Selection;
 use super::sort::{Scratch, Sorted, Sorter};
 use super::{
@@ -8,12 +9,14 @@ use super::{
 };
 use crate::catalog::CatalogReader;
 use crate::error::{Error, Result};
-use crate::filter::{Filter, FilterOptions, Pattern, PatternError};
+use crate::filter::{Filter, FilterOptions, Pattern, PatternError, Reach, distinct};
 use crate::index::ChunkIndex;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::repository::{Named, Repository};
 use crate::spill;
-use bale_format::{ChunkId, ChunkKind, Entry};
+use bale_format::entry::join;
+use bale_format::{ChunkId, ChunkKind, Entry, Layer};
+use bale_fsimage::mkext4::ScratchMaker;
 use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,18 +56,32 @@ impl ChunkSource for RepositoryChunks {
 }
 
 /// A snapshot's catalog.
-pub struct SnapshotCatalog(pub CatalogReader);
+pub struct SnapshotCatalog {
+    rows: CatalogReader,
+    /// The same, for look-ups: those of directories above a path are often in one segment, which is remembered.
+    lookups: CatalogReader,
+}
+
+impl SnapshotCatalog {
+    /// Of a snapshot with these layers.
+    pub fn open(repository: &Arc<Repository>, layers: Vec<Layer>) -> Result<SnapshotCatalog> {
+        Ok(SnapshotCatalog {
+            rows: CatalogReader::open(repository.segment_source(), layers.clone())?,
+            lookups: CatalogReader::open(repository.segment_source_remembering(), layers)?,
+        })
+    }
+}
 
 impl CatalogSource for SnapshotCatalog {
     fn rows(&self, path: &[u8]) -> std::result::Result<Rows<'_>, ChunkTrouble> {
-        let rows = self.0.subtree(path)?;
+        let rows = self.rows.subtree(path)?;
         Ok(Box::new(rows.map(|row| {
             row.map_err(|error| Box::new(error) as ChunkTrouble)
         })))
     }
 
     fn lookup(&self, path: &[u8]) -> std::result::Result<Option<Entry>, ChunkTrouble> {
-        Ok(self.0.lookup(path)?)
+        Ok(self.lookups.lookup(path)?)
     }
 }
 
@@ -117,6 +134,19 @@ impl Selection for Patterns {
         self.exclude.has_patterns() && self.exclude.excludes(self.relative(path))
     }
 
+    fn within(&self) -> Option<Vec<Vec<u8>>> {
+        let reaches = self
+            .include
+            .reaches()
+            .filter(|_| self.include.has_patterns())?;
+        // Everything below what matches is wanted too.
+        let subtrees = reaches
+            .iter()
+            .map(|reach| Reach::Subtree(join(&self.below, reach.path())));
+        let subtrees = distinct(subtrees.collect()).into_iter();
+        Some(subtrees.map(|reach| reach.path().to_vec()).collect())
+    }
+
     fn is_everything(&self) -> bool {
         !self.include.has_patterns() && !self.exclude.has_patterns()
     }
@@ -131,6 +161,11 @@ impl Scratch for SpillScratch {
             &self.0,
             memory_bytes,
         ))))
+    }
+
+    fn file_maker(&self) -> ScratchMaker {
+        let directory = self.0.clone();
+        Box::new(move || Ok(Box::new(spill::unnamed_file(&directory)?)))
     }
 }
 
@@ -167,7 +202,8 @@ pub struct SnapshotRestore<'a> {
 impl SnapshotRestore<'_> {
     /// Brings it back.
     pub fn restore(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
-        let (catalog, chunks, watch) = self.seams(monitor, Phase::Restore)?;
+        let (catalog, chunks, watch) =
+            seams(self.repository, self.snapshot, monitor, Phase::Restore)?;
         super::restore(
             &catalog,
             &chunks,
@@ -176,12 +212,13 @@ impl SnapshotRestore<'_> {
             &self.options,
             &watch,
         )
-        .map_err(|error| self.told(error))
+        .map_err(|error| told(error, self.snapshot, &self.options))
     }
 
     /// Compares what is in the target with the snapshot.
     pub fn verify(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
-        let (catalog, chunks, watch) = self.seams(monitor, Phase::ReadData)?;
+        let (catalog, chunks, watch) =
+            seams(self.repository, self.snapshot, monitor, Phase::ReadData)?;
         super::verify(
             &catalog,
             &chunks,
@@ -190,41 +227,38 @@ impl SnapshotRestore<'_> {
             &self.options,
             &watch,
         )
-        .map_err(|error| self.told(error))
+        .map_err(|error| told(error, self.snapshot, &self.options))
     }
+}
 
-    fn seams<'m>(
-        &self,
-        monitor: &'m dyn Monitor,
-        phase: Phase,
-    ) -> Result<(SnapshotCatalog, RepositoryChunks, Watch<'m>)> {
-        let reader = CatalogReader::open(
-            self.repository.segment_source(),
-            self.snapshot.1.layers.clone(),
-        )?;
-        let watch = Watch::new(monitor, phase);
-        monitor.progress(Phase::Plan, Progress::default());
-        Ok((
-            SnapshotCatalog(reader),
-            RepositoryChunks::new(self.repository.clone())?,
-            watch,
-        ))
-    }
+/// Catalog, chunks and a monitor for one operation on a snapshot.
+pub(super) fn seams<'m>(
+    repository: &Arc<Repository>,
+    snapshot: &Named,
+    monitor: &'m dyn Monitor,
+    phase: Phase,
+) -> Result<(SnapshotCatalog, RepositoryChunks, Watch<'m>)> {
+    let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
+    let watch = Watch::new(monitor, phase);
+    monitor.progress(Phase::Plan, Progress::default());
+    let chunks = RepositoryChunks::new(repository.clone())?;
+    Ok((catalog, chunks, watch))
+}
 
-    fn told(&self, error: RestoreError) -> Error {
-        match error {
-            RestoreError::Stopped => Error::Interrupted,
-            RestoreError::NotFound => Error::NoPath {
-                path: format!("/{}", String::from_utf8_lossy(&self.options.below)),
-                snapshot: self.snapshot.0.short(),
-            },
-            other => Error::Other(other.to_string()),
-        }
+/// A restore's error as the engine tells it.
+pub(super) fn told(error: RestoreError, snapshot: &Named, options: &RestoreOptions) -> Error {
+    match error {
+        RestoreError::Stopped => Error::Interrupted,
+        RestoreError::NotFound => Error::NoPath {
+            path: format!("/{}", String::from_utf8_lossy(&options.below)),
+            snapshot: snapshot.0.short(),
+        },
+        other => Error::Other(text_of(&(Box::new(other) as ChunkTrouble))),
     }
 }
 
 /// Passes on what a restore tells, with totals.
-struct Watch<'m> {
+pub(super) struct Watch<'m> {
     monitor: &'m dyn Monitor,
     phase: Phase,
     entries: AtomicU64,
@@ -251,6 +285,12 @@ impl super::Monitor for Watch<'_> {
         self.entries_total.store(plan.entries(), Ordering::Relaxed);
         self.bytes_total.store(plan.bytes, Ordering::Relaxed);
         self.progress(0, 0);
+    }
+
+    fn sized(&self, needed_bytes: u64, bytes: u64, inodes: u64) {
+        self.monitor.note(&format!(
+            "the tree needs {needed_bytes} bytes; the file system will have {bytes} bytes and {inodes} inodes"
+        ));
     }
 
     fn progress(&self, entries: u64, bytes: u64) {

@@ -1,5 +1,6 @@
 //! The seam to the external sorter: a plan is sorted on disk in bounded memory.
 
+use bale_fsimage::mkext4::ScratchMaker;
 use std::io;
 
 /// Key and value.
@@ -21,6 +22,9 @@ pub trait Sorter: Send {
 pub trait Scratch: Sync {
     /// A new sorter that keeps at most about `memory_bytes` in memory.
     fn sorter(&self, memory_bytes: usize) -> io::Result<Box<dyn Sorter>>;
+
+    /// Makes files without names for the writer of a file system, when it asks.
+    fn file_maker(&self) -> ScratchMaker;
 }
 
 /// Sorts in memory without a bound: for tests and small trees.
@@ -47,5 +51,12 @@ pub struct InMemory;
 impl Scratch for InMemory {
     fn sorter(&self, _memory_bytes: usize) -> io::Result<Box<dyn Sorter>> {
         Ok(Box::new(SorterInMemory::default()))
+    }
+
+    fn file_maker(&self) -> ScratchMaker {
+        Box::new(|| {
+            let file = crate::spill::unnamed_file(&std::env::temp_dir())?;
+            Ok(Box::new(file))
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! Symbolic links, devices and pipes: no content, so only their metadata needs care.
+//! Symbolic links, devices, pipes and sockets: no content, so only their metadata needs care.
 //!
 //! They cannot be opened, so the new inode is held as a place (`O_PATH`) and checked before its owner is changed.
 
@@ -16,14 +16,6 @@ use std::os::fd::AsFd;
 /// Makes one.
 pub fn make(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
     match entry.kind {
-        Kind::Socket => {
-            worker.lose(
-                LossKind::Socket,
-                entry,
-                "sockets are made by the program that listens",
-            );
-            return Ok(Done::Skipped);
-        }
         Kind::Symlink => {}
         _ if !worker.run.options.specials => {
             worker.lose(LossKind::Special, entry, "not asked for");
@@ -47,6 +39,11 @@ pub fn make(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
             remove_quietly(&directory, name);
             create(&directory, name, entry).map_err(Failure::os("create"))?;
         }
+        // The program that listens makes its socket anew anyway, so a file system that takes none loses nothing.
+        Err(error) if entry.kind == Kind::Socket && is_refusal(error) => {
+            worker.lose(LossKind::Socket, entry, "the file system takes no sockets");
+            return Ok(Done::Skipped);
+        }
         Err(Errno::PERM) if entry.kind != Kind::Symlink => {
             worker.lose(LossKind::Special, entry, "only root makes device nodes");
             return Ok(Done::Skipped);
@@ -61,15 +58,23 @@ pub fn make(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
     Ok(Done::Made)
 }
 
+fn is_refusal(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS
+    )
+}
+
 fn create(directory: &Directory, name: &[u8], entry: &Entry) -> Result<(), Errno> {
     let kind = match entry.kind {
         Kind::Symlink => return rustix::fs::symlinkat(&entry.target[..], &directory.fd, name),
         Kind::BlockDevice => FileType::BlockDevice,
         Kind::CharDevice => FileType::CharacterDevice,
+        Kind::Socket => FileType::Socket,
         _ => FileType::Fifo,
     };
     let number = match kind {
-        FileType::Fifo => 0,
+        FileType::Fifo | FileType::Socket => 0,
         _ => device(entry),
     };
     rustix::fs::mknodat(&directory.fd, name, kind, Mode::empty(), number)
@@ -99,7 +104,7 @@ fn checked_new(place: &std::os::fd::OwnedFd, entry: &Entry) -> Result<rustix::fs
     let same = match entry.kind {
         Kind::Symlink => rustix::fs::readlinkat(place, "", Vec::new())
             .is_ok_and(|target| target.as_bytes() == &entry.target[..]),
-        Kind::Fifo => true,
+        Kind::Fifo | Kind::Socket => true,
         _ => stat.st_rdev == device(entry),
     };
     match same {

@@ -1,7 +1,12 @@
 //! Which way to look: by inodes from the device where that is allowed and right, or by walking.
 
-use super::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner, Way, planned_reads};
+use super::inode::{
+    Frame, Gather, Gathered, IMAGE_DEVICE, ImageScanner, TablesState, Way, planned_reads,
+};
+use super::live::LiveTarget;
+use super::mounted::{self, Mounted};
 use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::{Monitor, Phase, Progress};
@@ -14,6 +19,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Batches that an inode scan runs ahead of those who take them: up to 2048 entries each.
+pub(super) const ITEMS_AHEAD_MAX: usize = 6;
+
 /// A scan that has begun.
 pub struct Chosen {
     /// The stream.
@@ -21,15 +29,55 @@ pub struct Chosen {
     /// What the scan knows to be there, before a byte of content is read.
     pub expected: Option<Totals>,
     /// Notices when an image is written to while it is read.
-    guard: Option<Guard>,
+    pub(super) guard: Option<Guard>,
     /// Reads all small files in the order of the device: for those who need them all.
-    arranged: Option<Arranged>,
+    pub(super) arranged: Option<Arranged>,
+    /// Must be looked at again.
+    pub(super) mounted: Option<Mounted>,
+    /// What the inode tables say as a whole, if they were read.
+    pub state: Option<TablesState>,
+    /// Nothing was changed since the snapshot that is compared with: the stream is empty, and this is its file system.
+    pub as_known: Option<Filesystem>,
 }
 
 impl Chosen {
+    pub(super) fn new(items: impl Iterator<Item = ScanItem> + Send + 'static) -> Chosen {
+        Chosen {
+            items: Box::new(items),
+            expected: None,
+            guard: None,
+            arranged: None,
+            mounted: None,
+            state: None,
+            as_known: None,
+        }
+    }
+
+    /// Nothing was changed.
+    pub(super) fn as_known(
+        filesystem: Filesystem,
+        state: TablesState,
+        monitor: &dyn Monitor,
+    ) -> Chosen {
+        let place = String::from_utf8_lossy(&filesystem.mount.0).into_owned();
+        monitor.note(&format!(
+            "inode scan of {place}: no inode was changed since the snapshot compared with"
+        ));
+        Chosen {
+            state: Some(state),
+            as_known: Some(filesystem),
+            ..Chosen::new(std::iter::empty())
+        }
+    }
+
     /// Takes the way to read all small files at once.
     pub fn arranged(&mut self) -> Option<Arranged> {
         self.arranged.take()
+    }
+
+    /// Takes the mounted file system that must be looked at again after everything was read.
+    pub fn mounted(&mut self) -> Option<Mounted> {
+        self.mounted.take()
     }
 
     /// Takes what must be looked at again after everything was read.
@@ -89,29 +137,74 @@ impl Stamp {
     }
 }
 
+/// Inodes in use below which walking is as quick.
+const INODES_WORTH_IT: u64 = 10_000;
+
 /// Chooses and begins.
 pub fn choose(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
     match options.mode {
         ScanMode::Walk => walk(sources, options),
-        ScanMode::Auto => walk(sources, options),
         ScanMode::Inode => match image_source(sources) {
             Some(path) => scan_image(sources, &path, options, monitor),
-            None => Err(Error::Other(
-                "--scan inode reads one image file, or one block device that is not mounted"
-                    .to_owned(),
-            )),
+            None => {
+                let refuse =
+                    |why: String| Error::Other(format!("--scan inode cannot be used: {why}"));
+                let target = mounted::target(sources, &options).map_err(refuse)?;
+                mounted::begin(sources, target, options, monitor)
+                    .map_err(|error| refuse(error.to_string()))
+            }
         },
+        ScanMode::Auto => by_itself(sources, options, monitor),
+    }
+}
+
+/// By inodes where that is allowed and right; says in a line which it is, where there was a choice.
+fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
+    let walking = |why: &str| monitor.note(&format!("walking: {why}"));
+    let target = match mounted::target(sources, &options) {
+        Ok(target) => target,
+        Err(why) => {
+            walking(&why);
+            return walk(sources, options);
+        }
+    };
+    if let Err(why) = is_worth_it(&target) {
+        walking(&why);
+        return walk(sources, options);
+    }
+    let again = ScanOptions {
+        filter: options.filter.clone(),
+        spill_directory: options.spill_directory.clone(),
+        freezer: options.freezer.clone(),
+        known: options.known.clone(),
+        ..options
+    };
+    match mounted::begin(sources, target, options, monitor) {
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        Err(error) => {
+            walking(&error.to_string());
+            walk(sources, again)
+        }
+        begun => begun,
+    }
+}
+
+/// Reading all inode tables is right for all of a file system, and for most of it.
+fn is_worth_it(target: &LiveTarget) -> std::result::Result<(), String> {
+    if !target.path_inside.as_os_str().is_empty() {
+        return Err("only a part of the file system is asked for (--scan inode reads it by inodes all the same)".to_owned());
+    }
+    let stat = rustix::fs::fstatvfs(&target.directory).map_err(|errno| errno.to_string())?;
+    let inodes = stat.f_files.saturating_sub(stat.f_ffree);
+    match inodes < INODES_WORTH_IT {
+        true => Err(format!("there are only {inodes} inodes")),
+        false => Ok(()),
     }
 }
 
 fn walk(sources: &Sources, options: ScanOptions) -> Result<Chosen> {
     let scanner = Scanner::start(sources, options).map_err(Error::local("scan", "/"))?;
-    Ok(Chosen {
-        items: Box::new(scanner),
-        expected: None,
-        guard: None,
-        arranged: None,
-    })
+    Ok(Chosen::new(scanner))
 }
 
 /// The one source, if it is a file or a block device.
@@ -139,14 +232,22 @@ fn scan_image(
         ))
     })?;
     let image = Arc::new(image);
-    let gathered =
-        gather(&image, &options, monitor).map_err(Error::local("read the inodes of", path))?;
+    let gathered = gather(&image, &options, monitor);
+    let gathered = match gathered.map_err(Error::local("read the inodes of", path))? {
+        Gather::Whole(gathered) => gathered,
+        Gather::AsKnown(state) => {
+            return Ok(Chosen {
+                guard: Some(guard),
+                ..Chosen::as_known(filesystem(&image, path, barrier), state, monitor)
+            });
+        }
+    };
     let totals = gathered.totals();
     monitor.note(&format!(
         "inode scan of {}: {} with {} inodes, read from the device in {:.1} s",
         path.display(),
         image.kind(),
-        totals.files + totals.directories + totals.symlinks + totals.others,
+        totals.inodes(),
         began.elapsed().as_secs_f64()
     ));
     let frame = Frame {
@@ -162,15 +263,11 @@ fn scan_image(
     let ahead = start(frame).map_err(Error::local("scan", path))?;
     let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
     Ok(Chosen {
-        items: Box::new(scanner),
-        expected: Some(Totals {
-            files: totals.file_names,
-            dirs: totals.directories,
-            bytes: totals.bytes_named,
-            ..Totals::default()
-        }),
+        expected: Some(totals.expected()),
         guard: Some(guard),
         arranged: Some(arranged),
+        state: Some(gathered.state()),
+        ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
     })
 }
 
@@ -179,7 +276,7 @@ pub(super) fn gather(
     image: &Arc<Image>,
     options: &ScanOptions,
     monitor: &dyn Monitor,
-) -> io::Result<Gathered> {
+) -> io::Result<Gather> {
     Gathered::gather(
         image.clone(),
         &options.spill_directory,
@@ -192,6 +289,7 @@ pub(super) fn gather(
             monitor.progress(Phase::Scan, progress);
             !monitor.interrupted()
         },
+        &|state| options.known.as_ref().is_some_and(|known| known(state)),
     )
 }
 

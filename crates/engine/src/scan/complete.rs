@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Longest set of extended attributes (docs/FORMAT.md, section 8).
 pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
+/// Access control lists in the form that XFS stores them in: the kernel lists them once more under their common names.
+const SAID_TWICE: [&[u8]; 2] = [b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
 /// First byte of an encoded set that stands in its row.
 const SET_IN_ROW: u8 = 1;
 /// Inode flags that are kept.
@@ -155,6 +157,9 @@ fn read_attributes(
     keys.sort_unstable();
     let mut set = vec![SET_IN_ROW];
     for key in keys {
+        if SAID_TWICE.contains(&key.to_bytes()) {
+            continue;
+        }
         let value = match with_room(&|buffer: &mut [u8]| get(key, buffer)) {
             Ok(value) => value,
             // Removed since it was listed.

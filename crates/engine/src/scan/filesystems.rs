@@ -67,7 +67,7 @@ impl Filesystems {
     }
 }
 
-fn describe(
+pub(super) fn describe(
     device: u64,
     mount: u64,
     directory: BorrowedFd<'_>,

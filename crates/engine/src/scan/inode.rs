@@ -12,6 +12,7 @@
 //! What it cannot read or believe is a problem of the path that leads to it; a number of names that does not fit the
 //! number of links is one, too.
 
+mod changes;
 mod emit;
 mod gather;
 mod join;
@@ -25,7 +26,7 @@ pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, Way};
 pub(crate) use ordered::in_order;
 pub use planned::planned_reads;
 
-pub use gather::{Gathered, InodeTotals};
+pub use gather::{Gather, Gathered, InodeTotals, TablesState};
 
 /// Threads that read and take apart: they wait for the device.
 pub const THREADS_MAX: usize = 4;

@@ -12,6 +12,7 @@ use super::stat::{
 use super::window::{Done, Front, Large, Task, Visit, Window};
 use super::{BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, SCAN_THREADS_MAX};
 use super::{Note, NoteKind, Places, Problem, ScanItem, ScanOptions, barrier_now};
+use crate::filter::Filter;
 use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bytes::Bytes;
 use rustix::fs::CWD;
@@ -55,11 +56,21 @@ struct State {
 
 impl Scanner {
     /// Starts to walk.
-    pub fn start(sources: &Sources, options: ScanOptions) -> io::Result<Scanner> {
+    pub fn start(sources: &Sources, mut options: ScanOptions) -> io::Result<Scanner> {
+        let filter = Arc::new(std::mem::take(&mut options.filter));
+        Scanner::start_with(sources, options, filter)
+    }
+
+    /// Starts to walk, with a filter that others use, too.
+    pub(super) fn start_with(
+        sources: &Sources,
+        options: ScanOptions,
+        filter: Arc<Filter>,
+    ) -> io::Result<Scanner> {
         let barrier = barrier_now();
         let limits = Limits::of_this_process(options.threads);
         let rules = Rules {
-            filter: Arc::new(options.filter),
+            filter,
             filesystems: Filesystems::new(barrier),
             one_file_system: options.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),

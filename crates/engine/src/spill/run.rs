@@ -11,8 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
 const HEAD_BYTES: usize = 8;
 
-/// A file that is gone when it is closed, whatever happens.
-pub(crate) fn unnamed_file(directory: &Path) -> io::Result<File> {
+/// A finished run.
+pub(super) struct Run {
+    file: File,
+    len: u64,
+}
+
+/// A run being written.
+pub(super) struct RunWriter {
+    file: BufWriter<File>,
+    len: u64,
+}
+
+/// A new file that goes with its last descriptor, whatever happens.
+pub fn unnamed_file(directory: &Path) -> io::Result<File> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -29,18 +41,6 @@ pub(crate) fn unnamed_file(directory: &Path) -> io::Result<File> {
             Err(error) => return Err(error),
         }
     }
-}
-
-/// A finished run.
-pub(super) struct Run {
-    file: File,
-    len: u64,
-}
-
-/// A run being written.
-pub(super) struct RunWriter {
-    file: BufWriter<File>,
-    len: u64,
 }
 
 impl RunWriter {

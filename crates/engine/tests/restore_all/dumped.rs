@@ -85,6 +85,8 @@ fn a_dumped_tree_is_what_tar_makes_of_it() {
     assert_eq!(report.unwrap().entries, model.rows.len() as u64 - 1);
     assert_eq!(archive.len() % 10240, 0);
     assert!(archive.len() < 4 << 20, "holes stay out of the archive");
+    // An archive holds no sockets.
+    model.rows.retain(|_, row| row.kind != Kind::Socket);
     let target = place.path().join("t");
     if extracted(test, &archive, &target) {
         check(&model, &target);

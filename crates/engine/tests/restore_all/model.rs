@@ -316,7 +316,7 @@ pub fn check(model: &Model, target: &Path) {
     list(target, Path::new(""), &mut found);
     let mut wanted = BTreeSet::new();
     let mut first_names: HashMap<u64, u64> = HashMap::new();
-    for row in model.rows.values().filter(|row| row.kind != Kind::Socket) {
+    for row in model.rows.values() {
         let path = row.path();
         if !path.is_empty() {
             wanted.insert(path.clone());

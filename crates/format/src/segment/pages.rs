@@ -8,6 +8,7 @@
 use super::thrift::{FieldType, Thrift, read_varint, unzigzag};
 use super::{DECODED_BYTES_MAX, ROWS_MAX, SegmentError};
 use bytes::Bytes;
+use std::ops::Range;
 
 type Result<T> = std::result::Result<T, SegmentError>;
 
@@ -123,19 +124,19 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Decodes a column of 32-bit integers.
-    pub(super) fn int32(&self, name: &str) -> Result<Vec<i32>> {
-        integers(self.pages(name, Physical::Int32)?, self.rows)
+    /// Decodes some rows of a column of 32-bit integers; only the pages that hold them are looked at.
+    pub(super) fn int32(&self, name: &str, rows: &Range<usize>) -> Result<Vec<i32>> {
+        integers(self.pages(name, Physical::Int32)?, self.rows, rows)
     }
 
-    /// Decodes a column of 64-bit integers.
-    pub(super) fn int64(&self, name: &str) -> Result<Vec<i64>> {
-        integers(self.pages(name, Physical::Int64)?, self.rows)
+    /// The same for 64-bit integers.
+    pub(super) fn int64(&self, name: &str, rows: &Range<usize>) -> Result<Vec<i64>> {
+        integers(self.pages(name, Physical::Int64)?, self.rows, rows)
     }
 
-    /// Decodes a column of byte strings.
-    pub(super) fn bytes(&self, name: &str) -> Result<BytesColumn> {
-        byte_strings(self.pages(name, Physical::Bytes)?, self.rows)
+    /// The same for byte strings.
+    pub(super) fn bytes(&self, name: &str, rows: &Range<usize>) -> Result<BytesColumn> {
+        byte_strings(self.pages(name, Physical::Bytes)?, self.rows, rows)
     }
 }
 
@@ -293,6 +294,50 @@ fn next_page<'a>(pages: &mut &'a [u8]) -> Result<Option<Page<'a>>> {
     Ok(None)
 }
 
+/// Walks over the data pages of a column and tells what of each is wanted.
+struct Progress<'r> {
+    rows: usize,
+    wanted: &'r Range<usize>,
+    /// Rows of the pages before.
+    passed: usize,
+}
+
+impl<'r> Progress<'r> {
+    fn new(rows: usize, wanted: &'r Range<usize>) -> Progress<'r> {
+        debug_assert!(wanted.start <= wanted.end && wanted.end <= rows);
+        Progress {
+            rows,
+            wanted,
+            passed: 0,
+        }
+    }
+
+    /// Goes past a page of so many values; the values that are wanted, counted in the page.
+    fn pass(&mut self, values: usize) -> Result<Range<usize>> {
+        if values > self.rows - self.passed {
+            return Err(damage("more values than rows"));
+        }
+        let page = self.passed..self.passed + values;
+        self.passed = page.end;
+        let start = self.wanted.start.clamp(page.start, page.end);
+        let end = self.wanted.end.clamp(start, page.end);
+        Ok(start - page.start..end - page.start)
+    }
+
+    fn finish(self) -> Result<()> {
+        match self.passed == self.rows {
+            true => Ok(()),
+            false => Err(damage("fewer values than rows")),
+        }
+    }
+}
+
+/// Of the values from `page_at` on, all of one page, only some stay.
+fn keep<T>(values: &mut Vec<T>, page_at: usize, wanted: &Range<usize>) {
+    values.truncate(page_at + wanted.end);
+    values.drain(page_at..page_at + wanted.start);
+}
+
 /// An integer as Parquet stores it.
 trait Integer: Copy + Default {
     const BYTES: usize;
@@ -321,17 +366,20 @@ impl Integer for i64 {
     }
 }
 
-fn integers<T: Integer>(mut pages: &[u8], rows: usize) -> Result<Vec<T>> {
-    let mut values = Vec::with_capacity(rows);
+fn integers<T: Integer>(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<Vec<T>> {
+    let mut progress = Progress::new(rows, wanted);
+    let mut values = Vec::with_capacity(wanted.len());
     let mut dictionary: Vec<T> = Vec::new();
     while let Some(page) = next_page(&mut pages)? {
         if page.dictionary {
             dictionary = plain_integers(page.body, page.values)?;
             continue;
         }
-        if page.values > rows - values.len() {
-            return Err(damage("more values than rows"));
+        let here = progress.pass(page.values)?;
+        if here.is_empty() {
+            continue;
         }
+        let page_at = values.len();
         match page.encoding {
             PLAIN => values.extend(plain_integers::<T>(page.body, page.values)?),
             DELTA_BINARY_PACKED => {
@@ -344,11 +392,10 @@ fn integers<T: Integer>(mut pages: &[u8], rows: usize) -> Result<Vec<T>> {
             })?,
             _ => return Err(damage("encoding of a column")),
         }
+        keep(&mut values, page_at, &here);
     }
-    match values.len() == rows {
-        true => Ok(values),
-        false => Err(damage("fewer values than rows")),
-    }
+    progress.finish()?;
+    Ok(values)
 }
 
 fn plain_integers<T: Integer>(body: &[u8], count: usize) -> Result<Vec<T>> {
@@ -416,10 +463,11 @@ impl Arena {
     }
 }
 
-fn byte_strings(mut pages: &[u8], rows: usize) -> Result<BytesColumn> {
+fn byte_strings(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<BytesColumn> {
+    let mut progress = Progress::new(rows, wanted);
     let mut arena = Arena {
         data: Vec::new(),
-        spans: Vec::with_capacity(rows),
+        spans: Vec::with_capacity(wanted.len()),
     };
     let mut dictionary: Vec<Span> = Vec::new();
     while let Some(page) = next_page(&mut pages)? {
@@ -431,9 +479,11 @@ fn byte_strings(mut pages: &[u8], rows: usize) -> Result<BytesColumn> {
             })?;
             continue;
         }
-        if page.values > rows - arena.spans.len() {
-            return Err(damage("more values than rows"));
+        let here = progress.pass(page.values)?;
+        if here.is_empty() {
+            continue;
         }
+        let page_at = arena.spans.len();
         match page.encoding {
             PLAIN => plain_strings(page.body, page.values, |value| arena.push(value))?,
             DELTA_LENGTH_BYTE_ARRAY => {
@@ -449,14 +499,13 @@ fn byte_strings(mut pages: &[u8], rows: usize) -> Result<BytesColumn> {
             })?,
             _ => return Err(damage("encoding of a column")),
         }
+        keep(&mut arena.spans, page_at, &here);
     }
-    match arena.spans.len() == rows {
-        true => Ok(BytesColumn {
-            data: Bytes::from(arena.data),
-            spans: arena.spans,
-        }),
-        false => Err(damage("fewer values than rows")),
-    }
+    progress.finish()?;
+    Ok(BytesColumn {
+        data: Bytes::from(arena.data),
+        spans: arena.spans,
+    })
 }
 
 fn plain_strings(

@@ -346,3 +346,71 @@ fn deep_parents_and_all_kinds_of_order_survive() {
     );
     assert_eq!(segment.keys().find(&Key::of_path(b"a/a")), Err(4));
 }
+
+/// Look-ups: a row costs its own pages. The bad row stands for whatever lies in other pages.
+#[test]
+fn decoding_some_rows_does_not_look_at_the_pages_of_others() {
+    let mut builder = SegmentBuilder::new();
+    for number in 0..20_000 {
+        let mut entry = named("a", &format!("{number:05}"));
+        entry.size = number;
+        if number == 15_000 {
+            entry.mode = 0o10000;
+        }
+        builder.push_unchecked(&entry);
+    }
+    let file = builder.finish().unwrap();
+    assert!(Segment::decode(&file).is_err());
+    let key = named("a", "00042").key();
+    let some = Segment::decode_rows(&file, |keys| {
+        let row = keys.find(&key).unwrap();
+        row..row + 1
+    });
+    let some = some.unwrap();
+    assert_eq!((some.rows(), some.decoded()), (20_000, 42..43));
+    assert_eq!(some.entry(42).size, 42);
+    let none = Segment::decode_rows(&file, |_| 7..7).unwrap();
+    assert!(none.decoded().is_empty());
+}
+
+/// Pages of all columns end at other rows where values are long, so every page's share must be found anew.
+#[test]
+fn rows_are_the_same_whatever_range_is_decoded() {
+    let entries: Vec<Entry> = (0..20_000u32)
+        .map(|number| {
+            let mut entry = named(&format!("d{:03}", number / 100), &format!("{number:05}"));
+            entry.kind = Kind::Symlink;
+            entry.target = vec![b'x'; (number % 300) as usize].into();
+            (entry.inode, entry.uid) = (u64::from(number) * 7, number / 5_000);
+            entry
+        })
+        .collect();
+    let file = made_of(&entries);
+    for range in [0..1, 8_191..8_193, 3..16_385, 19_999..20_000, 0..20_000] {
+        let segment = Segment::decode_rows(&file, |_| range.clone()).unwrap();
+        let found: Vec<Entry> = segment.entries(range.clone()).collect();
+        assert_eq!(found, entries[range]);
+    }
+}
+
+proptest! {
+    #[test]
+    fn pointers_are_what_the_rows_point_at(entries in any_entries(40)) {
+        let file = made_of(&entries);
+        let mut told = pointers(&file).unwrap();
+        let mut expected = Vec::new();
+        for entry in &entries {
+            match entry.content {
+                Content::None => {}
+                Content::Bundled { chunk, .. } => expected.push(Pointer::Bundle(chunk)),
+                Content::Pieces { list } => expected.push(Pointer::Pieces(list)),
+            }
+            if let Some((2, id)) = entry.xattrs.split_first() {
+                expected.push(Pointer::Xattrs(ChunkId::from_slice(id).unwrap()));
+            }
+        }
+        expected.dedup();
+        told.dedup();
+        prop_assert_eq!(told, expected);
+    }
+}

@@ -53,6 +53,8 @@ const CHECKSUM_HIGH: usize = 0x82;
 const SECONDS_MIN: i64 = -(1 << 31);
 /// Last second with two epoch bits: 2446-05-10.
 const SECONDS_MAX: i64 = (1 << 34) - (1 << 31) - 1;
+/// Seconds since 1970 that inodes of 256 bytes and more can say.
+pub const TIME_SECONDS: std::ops::RangeInclusive<i64> = SECONDS_MIN..=SECONDS_MAX;
 /// Last second of a 128-byte inode: 2038-01-19.
 const SECONDS_MAX_SHORT: i64 = (1 << 31) - 1;
 

@@ -3,9 +3,11 @@
 use super::entry::{Content, NAME_BYTES_MAX, NewEntry};
 use super::error::{EntryError, MkError};
 use super::extents::FILE_BLOCKS_MAX;
+use super::options::Ext4Options;
+use super::xattr;
 
 /// ext4 holds this many names of one inode; a directory with more subdirectories says 1.
-pub(super) const LINKS_MAX: u32 = 65_000;
+pub const LINKS_MAX: u32 = 65_000;
 
 /// Either the entry is refused, or the writer is at its end.
 pub(super) enum PushError {
@@ -66,6 +68,13 @@ pub(super) fn check_entry(
         }
     }
     Ok(())
+}
+
+/// Would `push` refuse this entry, wherever it comes? The order of entries and their links are not looked at.
+pub fn check(entry: &NewEntry<'_>, options: &Ext4Options) -> std::result::Result<(), EntryError> {
+    check_entry(entry, options.block_size)?;
+    // The seed changes no size.
+    xattr::encode(entry.xattrs, (options.inode_size, options.block_size), 0).map(|_| ())
 }
 
 /// Checks a name.

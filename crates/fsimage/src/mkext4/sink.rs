@@ -17,6 +17,18 @@ pub trait BlockSink {
     fn flush(&mut self) -> io::Result<()>;
 }
 
+/// Written at once, by the calling thread.
+impl BlockSink for std::fs::File {
+    fn write_at(&mut self, offset_bytes: u64, buffer: Vec<u8>) -> io::Result<Vec<u8>> {
+        std::os::unix::fs::FileExt::write_all_at(self, &buffer, offset_bytes)?;
+        Ok(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
 /// A temporary file: read and written at random in pages of tens of KiB.
 pub trait Scratch: Send {
     /// Fills all of `buf` with bytes written before.

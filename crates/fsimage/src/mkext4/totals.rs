@@ -65,6 +65,15 @@ impl TotalsCounter {
 
     /// Counts an entry; of `data` only `next_data` is asked. An entry that `push` will refuse may be counted.
     pub fn add(&mut self, entry: &NewEntry<'_>, data: &mut dyn FileData) {
+        self.add_inode(entry, data);
+        if !entry.name.is_empty() {
+            self.add_name(entry.parent, entry.name.len());
+        }
+    }
+
+    /// Counts what an entry takes without its name, which [`TotalsCounter::add_link`] counts: for those who learn
+    /// which name comes first only after all names were counted.
+    pub fn add_inode(&mut self, entry: &NewEntry<'_>, data: &mut dyn FileData) {
         self.meta_for_xattrs(entry);
         match entry.content {
             Content::Directory => self.totals.meta_blocks_max += 1,
@@ -82,7 +91,6 @@ impl TotalsCounter {
         } else {
             self.totals.streamed_inodes += 1;
         }
-        self.add_name(entry.parent, entry.name.len());
     }
 
     /// Counts a further name of an inode.

@@ -96,6 +96,21 @@ impl Default for GenerateOptions {
 }
 
 impl GenerateOptions {
+    /// UUID and hash seed of the file system that holds the tree: from the seed, so that images are equal too.
+    pub fn identity(&self) -> ([u8; 16], [u8; 16]) {
+        let mut drawn = [0; 32];
+        blake3::Hasher::new_derive_key("bale gen file system identity")
+            .update(&self.seed.to_le_bytes())
+            .finalize_xof()
+            .fill(&mut drawn);
+        let (uuid, hash_seed) = drawn.split_at_mut(16);
+        // Version 4, variant 1: a random UUID.
+        uuid[6] = uuid[6] & 0x0f | 0x40;
+        uuid[8] = uuid[8] & 0x3f | 0x80;
+        let of = |bytes: &[u8]| bytes.try_into().expect("half of 32 bytes");
+        (of(uuid), of(hash_seed))
+    }
+
     /// Checks every choice; the message names the letters that a user typed.
     pub fn check(&self) -> Result<()> {
         let pairs = [

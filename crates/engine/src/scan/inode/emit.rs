@@ -265,6 +265,14 @@ impl ImageScanner {
         })
     }
 
+    /// Of a mounted file system, what changed and what makes no sense is asked of the kernel.
+    fn is_unsure(&mut self, child: &Child) -> bool {
+        let odd = child.marks.has(Marks::MISSING) || child.marks.has(Marks::AGAIN);
+        odd || self.has_changed(child.inode)
+            || unpack_inode(&child.packed, &mut self.raw)
+                .is_none_or(|raw| self.image.inode(child.inode, raw).is_err())
+    }
+
     fn has_changed(&self, inode: u64) -> bool {
         self.frame.changed.binary_search(&inode).is_ok()
     }
@@ -426,7 +434,7 @@ impl ImageScanner {
             if !self.is_wanted(&path, &reach, &child.name) {
                 continue;
             }
-            if self.frame.image_path.is_none() && self.has_changed(child.inode) {
+            if self.image.state() == State::Mounted && self.is_unsure(&child) {
                 self.emit_changed(
                     &directory,
                     &path,

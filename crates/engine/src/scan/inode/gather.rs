@@ -5,6 +5,8 @@ use super::names::read_names;
 use super::tables::read_tables;
 use super::tree::Tree;
 use crate::image::Image;
+use bale_format::entry::Time;
+use bale_format::snapshot::Totals;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -19,6 +21,26 @@ pub struct Gathered {
     /// What is wrong with inodes that no file could be made of, and with directories that lack names.
     pub(super) faults: Faults,
     totals: InodeTotals,
+    state: TablesState,
+}
+
+/// What the inode tables say as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TablesState {
+    /// Of all inodes but what reading files changes in them: equal digests mean that nothing was changed in between.
+    pub digest: [u8; 32],
+    /// The latest change of any inode.
+    pub newest: Time,
+    /// Everything could be read.
+    pub is_sound: bool,
+}
+
+/// What came of reading the inode tables.
+pub enum Gather {
+    /// They say what is known already: nothing else was read.
+    AsKnown(TablesState),
+    /// Everything was read.
+    Whole(Box<Gathered>),
 }
 
 /// What an inode scan found, before a byte of content is read.
@@ -57,6 +79,23 @@ pub(super) struct Faults {
     pub(super) others: u64,
 }
 
+impl InodeTotals {
+    /// Inodes with names.
+    pub fn inodes(&self) -> u64 {
+        self.files + self.directories + self.symlinks + self.others
+    }
+
+    /// As a snapshot counts.
+    pub fn expected(&self) -> Totals {
+        Totals {
+            files: self.file_names,
+            dirs: self.directories,
+            bytes: self.bytes_named,
+            ..Totals::default()
+        }
+    }
+}
+
 impl Faults {
     pub(super) fn inode(&mut self, number: u64, why: String) {
         Self::add(&mut self.inodes, &mut self.others, number, why);
@@ -74,6 +113,11 @@ impl Faults {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        let maps = [&self.inodes, &self.directories];
+        maps.iter().all(|map| map.is_empty()) && self.general.is_empty() && self.others == 0
+    }
+
     fn add(map: &mut HashMap<u64, String>, others: &mut u64, number: u64, why: String) {
         if map.len() < super::DAMAGED_MAX {
             map.entry(number).or_insert(why);
@@ -89,18 +133,39 @@ impl Gathered {
         image: Arc<Image>,
         spill: &Path,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> io::Result<Gathered> {
+        is_known: &dyn Fn(&TablesState) -> bool,
+    ) -> io::Result<Gather> {
         let mut faults = Faults::default();
         let tables = read_tables(&image, spill, &mut faults, progress)?;
+        let state = TablesState {
+            digest: tables.digest,
+            newest: Time {
+                seconds: tables.newest.seconds,
+                nanos: tables.newest.nanos,
+            },
+            is_sound: faults.is_empty(),
+        };
+        if is_known(&state) {
+            return Ok(Gather::AsKnown(state));
+        }
         let names = read_names(&image, tables.names, tables.places, &mut faults)?;
         let joined = join(&image, &tables.inodes, names, spill, &mut faults)?;
-        Ok(Gathered {
+        Ok(Gather::Whole(Box::new(Gathered {
             image,
             tree: joined.tree,
             inodes: tables.inodes,
             faults,
             totals: joined.totals,
-        })
+            state,
+        })))
+    }
+
+    /// What the inode tables say as a whole; not sound if anything could not be read.
+    pub fn state(&self) -> TablesState {
+        TablesState {
+            is_sound: self.faults.is_empty(),
+            ..self.state
+        }
     }
 
     /// What there is.
@@ -113,9 +178,10 @@ impl Gathered {
         &self.image
     }
 
-    /// Looks at the inode tables again and tells which inodes are not as they were when they were gathered, in order.
-    /// `None`: more than `changed_max`.
-    pub fn changed_inodes(&self, changed_max: usize) -> io::Result<Option<Vec<u64>>> {
-        super::tables::changed_inodes(&self.image, &self.inodes, changed_max)
+    /// Looks at the inode tables again and tells which inodes are not as they were when they were gathered, in order, and
+    /// which directories were changed after `t0`: their names may have been read in the middle of a change, and further
+    /// changes in the same tick of the clock show nowhere. `None`: more than `changed_max`.
+    pub fn changed_inodes(&self, t0: Time, changed_max: usize) -> io::Result<Option<Vec<u64>>> {
+        super::changes::changed_inodes(&self.image, &self.inodes, t0, changed_max)
     }
 }

@@ -3,8 +3,11 @@
 use super::gather::Faults;
 use super::ordered::in_order;
 use super::{SORT_BYTES, SORT_PLACES_BYTES};
-use crate::image::{Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink, pack_inode};
+use crate::image::{
+    FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink, pack_inode,
+};
 use crate::spill::{Sorter, unnamed_file};
+use bale_fsimage::Timestamp;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -13,7 +16,7 @@ use std::path::Path;
 /// Buffer for writing and reading the file of inodes.
 const FILE_BUFFER_BYTES: usize = 1 << 20;
 /// Before a packed inode: number (8), links (4), is it a directory (1), length (4).
-const HEAD_BYTES: usize = 17;
+pub(super) const HEAD_BYTES: usize = 17;
 /// Attempts at an inode that is damaged on a device in use: it may have been caught in the middle of a change.
 const READS_MAX: usize = 3;
 
@@ -24,6 +27,10 @@ pub(super) struct Tables {
     pub(super) names: Sorter,
     /// Places of directory blocks, by place.
     pub(super) places: Sorter,
+    /// Of all inodes as if nobody had read anything: equal digests mean that nothing was changed.
+    pub(super) digest: [u8; 32],
+    /// The latest change of any inode.
+    pub(super) newest: Timestamp,
 }
 
 /// Inodes in the order of their numbers, in an unnamed file.
@@ -86,9 +93,9 @@ impl StoredInode {
 
 /// What one piece became.
 #[derive(Default)]
-struct Parsed {
+pub(super) struct Parsed {
     /// Records of the inode file.
-    inodes: Vec<u8>,
+    pub(super) inodes: Vec<u8>,
     inodes_count: u64,
     pieces: Vec<NamesPiece>,
     /// Directory, inode, name.
@@ -96,19 +103,29 @@ struct Parsed {
     damaged: Vec<(u64, String)>,
     incomplete: Vec<(u64, String)>,
     general: Option<String>,
+    newest: Timestamp,
+    /// All inodes, one behind the other.
+    plain: Vec<u8>,
+    /// Length of one of these, with its number.
+    record_bytes: usize,
+    digest: [u8; 32],
 }
 
 impl TableSink for Parsed {
-    fn inode(&mut self, number: u64, nlink: u32, is_directory: bool, raw: &[u8]) {
+    fn inode(&mut self, found: FoundInode, raw: &[u8]) {
         let at = self.inodes.len();
-        self.inodes.extend_from_slice(&number.to_le_bytes());
-        self.inodes.extend_from_slice(&nlink.to_le_bytes());
+        self.inodes.extend_from_slice(&found.number.to_le_bytes());
+        self.inodes.extend_from_slice(&found.nlink.to_le_bytes());
         self.inodes
-            .extend_from_slice(&[u8::from(is_directory), 0, 0, 0, 0]);
+            .extend_from_slice(&[u8::from(found.is_directory), 0, 0, 0, 0]);
         pack_inode(raw, &mut self.inodes);
         let len = (self.inodes.len() - at - HEAD_BYTES) as u32;
         self.inodes[at + 13..at + 17].copy_from_slice(&len.to_le_bytes());
         self.inodes_count += 1;
+        self.newest = self.newest.max(found.newest);
+        self.plain.extend_from_slice(&found.number.to_le_bytes());
+        self.plain.extend_from_slice(raw);
+        self.record_bytes = 8 + raw.len();
     }
 
     fn names(&mut self, piece: NamesPiece) {
@@ -128,12 +145,12 @@ impl TableSink for Parsed {
     }
 }
 
-fn buffer() -> AlignedBuffer {
+pub(super) fn buffer() -> AlignedBuffer {
     AlignedBuffer::new(TABLE_PIECE_BYTES + 2 * ALIGNMENT)
 }
 
 /// Reads a piece and takes it apart; again, if something in it looks damaged and somebody may be writing.
-fn read_piece(
+pub(super) fn read_piece(
     image: &Image,
     piece: Result<TablePiece, String>,
     buffer: &mut AlignedBuffer,
@@ -162,6 +179,11 @@ fn read_piece(
             break;
         }
     }
+    for record in parsed.plain.chunks_exact_mut(parsed.record_bytes.max(1)) {
+        image.forget_atime(&mut record[8..]);
+    }
+    parsed.digest = *blake3::hash(&parsed.plain).as_bytes();
+    parsed.plain = Vec::new();
     parsed
 }
 
@@ -176,12 +198,17 @@ pub(super) fn read_tables(
     let mut names = Sorter::new(spill, SORT_BYTES);
     let mut places = Sorter::new(spill, SORT_PLACES_BYTES);
     let (mut done, expected) = (0, image.inodes_expected());
+    let mut digest = blake3::Hasher::new();
+    digest.update(&image.uuid());
+    let mut newest = Timestamp::default();
     in_order(
         image.tables(),
         buffer,
         |buffer, piece| read_piece(image, piece, buffer),
         |parsed| -> io::Result<()> {
             file.write_all(&parsed.inodes)?;
+            digest.update(&parsed.digest);
+            newest = newest.max(parsed.newest);
             done += parsed.inodes_count;
             for piece in &parsed.pieces {
                 let key = super::names::place_key(piece);
@@ -212,65 +239,7 @@ pub(super) fn read_tables(
         inodes: InodeFile { file },
         names,
         places,
+        digest: *digest.finalize().as_bytes(),
+        newest,
     })
-}
-
-/// Reads the tables again; the numbers of inodes that are not what they were, in order. `None`: more than `changed_max`.
-pub(super) fn changed_inodes(
-    image: &Image,
-    before: &InodeFile,
-    changed_max: usize,
-) -> io::Result<Option<Vec<u64>>> {
-    let mut reader = before.read()?;
-    let mut old = StoredInode::empty();
-    let mut there = reader.next_into(&mut old)?;
-    let mut changed = Vec::new();
-    let (mut raw_old, mut raw_new) = (Vec::new(), Vec::new());
-    let over = || io::Error::from(io::ErrorKind::QuotaExceeded);
-    let compared = in_order(
-        image.tables(),
-        buffer,
-        |buffer, piece| read_piece(image, piece, buffer),
-        |parsed| -> io::Result<()> {
-            // What cannot be read any more is as good as changed: its inodes are missing from `inodes`.
-            let mut rest = &parsed.inodes[..];
-            while let Some((head, behind)) = rest.split_at_checked(HEAD_BYTES) {
-                let number = u64::from_le_bytes(head[..8].try_into().expect("8 of 17 bytes"));
-                let len = u32::from_le_bytes(head[13..17].try_into().expect("4 of 17 bytes"));
-                let (packed, behind) = behind.split_at(len as usize);
-                rest = behind;
-                while there && old.number < number {
-                    changed.push(old.number);
-                    there = reader.next_into(&mut old)?;
-                }
-                if !there || old.number != number {
-                    // New: its directory has changed, too.
-                    continue;
-                }
-                let same = packed == old.packed
-                    || {
-                        let old = crate::image::unpack_inode(&old.packed, &mut raw_old);
-                        let new = crate::image::unpack_inode(packed, &mut raw_new);
-                        matches!((old, new), (Some(old), Some(new)) if image.same_except_atime(number, old, new))
-                    };
-                if !same {
-                    changed.push(number);
-                }
-                there = reader.next_into(&mut old)?;
-            }
-            match changed.len() > changed_max {
-                true => Err(over()),
-                false => Ok(()),
-            }
-        },
-    );
-    match compared {
-        Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => return Ok(None),
-        result => result?,
-    }
-    while there {
-        changed.push(old.number);
-        there = reader.next_into(&mut old)?;
-    }
-    Ok((changed.len() <= changed_max).then_some(changed))
 }

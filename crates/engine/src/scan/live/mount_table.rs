@@ -54,7 +54,7 @@ impl MountTable {
 
 impl Mount {
     /// `id parent major:minor root point options [fields] - kind source super-options`
-    fn parse(line: &[u8]) -> Option<Mount> {
+    pub(super) fn parse(line: &[u8]) -> Option<Mount> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut fields = line.split(|byte| *byte == b' ');
         let id = text(fields.next()?).parse().ok()?;

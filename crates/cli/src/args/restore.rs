@@ -1,0 +1,51 @@
+//! `restore`
+
+use super::Select;
+use super::ext4::Ext4Choices;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `restore`
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Snapshot, or snapshot:/path
+    pub address: OsString,
+    /// Where to: an existing or new directory
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "to_ext4")]
+    pub target: Option<PathBuf>,
+    /// Write a ready ext4 file system to a file or an unused device instead
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath,
+        conflicts_with_all = ["target", "overwrite", "delete"])]
+    pub to_ext4: Option<PathBuf>,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+    /// Only what matches
+    #[arg(short, long, value_name = "PATTERN")]
+    pub include: Vec<String>,
+    /// Leave out what matches
+    #[arg(short, long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// What to do with files that exist: if-changed compares kind, size and mtime
+    #[arg(long, value_name = "WHEN", default_value = "if-changed", value_parser = ["always", "if-changed", "never"])]
+    pub overwrite: String,
+    /// Remove what is in the target and not in the snapshot
+    #[arg(long)]
+    pub delete: bool,
+    /// Restore immutable, append-only and other inode flags
+    #[arg(long)]
+    pub inode_flags: bool,
+    /// Tell what would be done; write nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Read back everything that was written and compare
+    #[arg(long)]
+    pub verify: bool,
+    /// Start even if the target seems too small, or (--to-ext4) holds something that will be lost
+    #[arg(long)]
+    pub force: bool,
+    /// The file system.
+    #[command(flatten)]
+    pub ext4: Ext4Choices,
+}

@@ -1,0 +1,265 @@
+//! `bale gen`
+
+use crate::args::{Generate, Global};
+use crate::exit::{self, Usage};
+use crate::progress::Console;
+use crate::{interrupt, output, sizes};
+use anyhow::{Context, Result};
+use bale_engine::error::Error;
+use bale_engine::monitor::{Monitor, Phase, Progress as Told};
+use bale_engine::restore::ext4::ImageTarget;
+use bale_fsimage::Timestamp;
+use bale_fsimage::mkext4::{Ext4Options, Ext4Summary};
+use bale_tune::generate::{
+    Changed, GenerateError, GenerateMonitor, GenerateOptions, Generator, Progress, Verified,
+    change, scratch_in, verify_manifest, write_manifest,
+};
+use serde_json::json;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::Path;
+use std::time::Instant;
+
+/// Bytes of a manifest between two reads or writes.
+const MANIFEST_BUFFER_BYTES: usize = 1 << 20;
+
+/// Makes a tree, ages one, or compares one with its manifest.
+pub fn run(global: &Global, options: &Generate) -> Result<i32> {
+    let began = Instant::now();
+    options.ext4.need(options.to_ext4.is_some())?;
+    if let (Some(manifest), Some(target)) = (&options.verify_manifest, &options.target) {
+        return verify(global, target, manifest, options.threads);
+    }
+    if let Some(how) = options.change()? {
+        let target = directory_to_age(options)?;
+        let done = change(target, &how).map_err(told)?;
+        if let Some(manifest) = &options.manifest {
+            let mut out = create(manifest)?;
+            write_manifest(target, options.threads, &mut out).map_err(told)?;
+        }
+        changed(global, &done, began);
+        return Ok(exit::COMPLETE);
+    }
+    let tree = options.options()?;
+    let generator = Generator::new(tree.clone()).map_err(told)?;
+    let console = Console::new(global);
+    let watch = Watch::new(&console, &generator);
+    let mut image = None;
+    let mut progress = Progress::default();
+    if let Some(path) = &options.to_ext4 {
+        let written = write_image(&generator, &tree, path, options, &watch)?;
+        progress = written.progress;
+        image = Some(written);
+    } else if let Some(target) = &options.target {
+        progress = generator.write_directory(target, &watch).map_err(told)?;
+    } else if options.manifest.is_none() {
+        return Err(Usage("name a directory with -t, or a file with --to-ext4".to_owned()).into());
+    }
+    if let Some(manifest) = &options.manifest {
+        let mut out = create(manifest)?;
+        generator.write_manifest(&mut out).map_err(told)?;
+    }
+    console.finish();
+    summary(global, &progress, image.as_ref(), began);
+    Ok(exit::COMPLETE)
+}
+
+/// An image that was written.
+struct Image {
+    progress: Progress,
+    bytes: u64,
+    summary: Ext4Summary,
+}
+
+fn write_image(
+    generator: &Generator,
+    tree: &GenerateOptions,
+    path: &Path,
+    options: &Generate,
+    watch: &Watch,
+) -> Result<Image> {
+    let target = ImageTarget::look_at(path, options.force)?;
+    let (uuid, hash_seed) = tree.identity();
+    let mut ext4 = Ext4Options {
+        uuid,
+        hash_seed,
+        created: Timestamp {
+            seconds: tree.time_seconds,
+            nanos: 0,
+        },
+        ..Ext4Options::default()
+    };
+    target.apply(&mut ext4);
+    options.ext4.apply(&mut ext4)?;
+    let plan = generator.plan_ext4(&ext4).map_err(told)?;
+    watch.console.note(&format!(
+        "{} needs {}; the file system will have {} and {} inodes",
+        path.display(),
+        sizes::bytes(plan.needed_bytes()),
+        sizes::bytes(plan.bytes()),
+        sizes::count(plan.inodes()),
+    ));
+    let bytes = plan.bytes();
+    let scratch = scratch_in(target.directory());
+    let (sink, unfinished) = target.create(bytes)?;
+    let (_sink, summary, progress) = generator
+        .write_ext4(plan, sink, scratch, watch)
+        .map_err(told)?;
+    unfinished.keep();
+    Ok(Image {
+        progress,
+        bytes,
+        summary,
+    })
+}
+
+fn directory_to_age(options: &Generate) -> Result<&Path> {
+    match (&options.target, &options.to_ext4) {
+        (Some(target), _) => Ok(target),
+        (None, Some(_)) => Err(Usage(
+            "a tree in an image is aged while it is mounted: mount it and name the place with -t"
+                .to_owned(),
+        )
+        .into()),
+        (None, None) => Err(Usage("name the directory to age with -t".to_owned()).into()),
+    }
+}
+
+fn verify(global: &Global, target: &Path, manifest: &Path, threads: u32) -> Result<i32> {
+    let file = File::open(manifest).with_context(|| format!("open {}", manifest.display()))?;
+    let mut lines = BufReader::with_capacity(MANIFEST_BUFFER_BYTES, file);
+    let verified = verify_manifest(target, threads, &mut lines).map_err(told)?;
+    differences(global, &verified);
+    Ok(if verified.different > 0 {
+        exit::DAMAGE
+    } else {
+        exit::COMPLETE
+    })
+}
+
+fn differences(global: &Global, verified: &Verified) {
+    if global.json {
+        for text in &verified.differences {
+            output::object(&json!({"type": "difference", "message": text}));
+        }
+        return output::object(&json!({
+            "type": "summary", "same": verified.same, "different": verified.different,
+        }));
+    }
+    for text in &verified.differences {
+        output::line(text);
+    }
+    let unlisted = verified.different - verified.differences.len() as u64;
+    if unlisted > 0 {
+        output::line(&format!("and {} more", sizes::count(unlisted)));
+    }
+    if !global.quiet {
+        eprintln!(
+            "{} entries are as the manifest says, {} are not",
+            sizes::count(verified.same),
+            sizes::count(verified.different)
+        );
+    }
+}
+
+fn changed(global: &Global, done: &Changed, began: Instant) {
+    let seconds = began.elapsed().as_secs_f64();
+    if global.json {
+        return output::object(&json!({
+            "type": "summary", "files": done.files, "changed": done.changed, "new": done.new, "deleted": done.deleted,
+            "seconds": seconds,
+        }));
+    }
+    if !global.quiet {
+        eprintln!(
+            "of {} files {} changed and {} went, {} came, in {}",
+            sizes::count(done.files),
+            sizes::count(done.changed),
+            sizes::count(done.deleted),
+            sizes::count(done.new),
+            sizes::duration(seconds),
+        );
+    }
+}
+
+fn summary(global: &Global, progress: &Progress, image: Option<&Image>, began: Instant) {
+    let seconds = began.elapsed().as_secs_f64();
+    if global.json {
+        let mut value = json!({
+            "type": "summary", "files": progress.files, "dirs": progress.directories, "symlinks": progress.symlinks,
+            "links": progress.links, "existing": progress.existing, "bytes": progress.content_bytes, "seconds": seconds,
+        });
+        if let Some(image) = image {
+            value["image"] = json!({
+                "bytes": image.bytes, "inodes": image.summary.inodes, "names": image.summary.names,
+                "bytes_written": image.summary.bytes_written,
+            });
+        }
+        return output::object(&value);
+    }
+    if global.quiet {
+        return;
+    }
+    let existing = match progress.existing {
+        0 => String::new(),
+        count => format!(" ({} names were there)", sizes::count(count)),
+    };
+    eprintln!(
+        "made {} files{existing}, {} directories, {} symbolic links, {} links, {} in {}",
+        sizes::count(progress.files),
+        sizes::count(progress.directories),
+        sizes::count(progress.symlinks),
+        sizes::count(progress.links),
+        sizes::bytes(progress.content_bytes),
+        sizes::duration(seconds),
+    );
+}
+
+fn create(path: &Path) -> Result<impl Write> {
+    let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    Ok(BufWriter::with_capacity(MANIFEST_BUFFER_BYTES, file))
+}
+
+/// The exit code follows from what the error is.
+fn told(error: GenerateError) -> anyhow::Error {
+    match error {
+        GenerateError::Stopped => Error::Interrupted.into(),
+        GenerateError::Options(text) => Usage(text).into(),
+        other => other.into(),
+    }
+}
+
+/// Passes on what the generator tells.
+struct Watch<'c> {
+    console: &'c Console,
+    expected: Progress,
+}
+
+impl<'c> Watch<'c> {
+    fn new(console: &'c Console, generator: &Generator) -> Watch<'c> {
+        Watch {
+            console,
+            expected: generator.expected(),
+        }
+    }
+}
+
+impl GenerateMonitor for Watch<'_> {
+    fn progress(&self, so_far: &Progress) -> bool {
+        let names = |progress: &Progress| {
+            progress.directories
+                + progress.files
+                + progress.symlinks
+                + progress.links
+                + progress.existing
+        };
+        let told = Told {
+            done: names(so_far),
+            total: names(&self.expected),
+            bytes_done: so_far.content_bytes,
+            bytes_total: 0,
+        };
+        self.console.progress(Phase::Generate, told);
+        !interrupt::asked()
+    }
+}

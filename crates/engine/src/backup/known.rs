@@ -1,0 +1,96 @@
+//! What the inode tables said when a snapshot was made: if they say the same again, there is nothing to compare.
+//!
+//! Kept in the cache as sixteen bytes that only the holder of the repository's key can make: a keyed hash of the snapshot, of
+//! how was asked, and of the digest of all inodes. Losing it costs time. It is kept only of a scan that leaves no doubt: all
+//! read, nothing changed meanwhile, nothing as young as the barrier.
+
+use super::parent::Parent;
+use super::run::{Outcome, Run};
+use crate::error::{Error, Result};
+use crate::scan::inode::TablesState;
+use crate::scan::{Known, ScanOptions};
+use bale_format::{ObjectId, Time};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Of one host and list of sources, scanned in one way.
+pub(super) struct KnownState {
+    run: Arc<crate::repository::Repository>,
+    path: PathBuf,
+    /// How was asked.
+    way: Vec<u8>,
+}
+
+impl KnownState {
+    pub(super) fn of(run: &Run, scan: &ScanOptions) -> Result<KnownState> {
+        let repository = run.repository.clone();
+        let mut name = run.draft.host.clone().into_bytes();
+        for path in &run.draft.paths {
+            name.push(0);
+            name.extend_from_slice(&path.0);
+        }
+        let name = repository.keys().content_hash(&name);
+        let mut way = scan.filter.fingerprint().to_vec();
+        way.push(u8::from(scan.one_file_system));
+        Ok(KnownState {
+            path: repository
+                .cache_dir()?
+                .join("inodes")
+                .join(bale_format::id::hex(&name)),
+            run: repository,
+            way,
+        })
+    }
+
+    /// Says whether inode tables are as they were for the parent; `None` if that would prove nothing.
+    pub(super) fn recall(&self, parent: &Parent) -> Option<Known> {
+        let id = parent.id.filter(|_| parent.is_beyond_doubt())?;
+        let kept = std::fs::read(&self.path).ok()?;
+        let (repository, way) = (self.run.clone(), self.way.clone());
+        Some(Arc::new(move |state: &TablesState| {
+            state.is_sound && kept == seal(&repository, &way, &id, state)
+        }))
+    }
+
+    /// Remembers what the tables said for this snapshot, if nothing is left to doubt.
+    pub(super) fn remember(&self, outcome: &Outcome, state: &TablesState) -> Result<()> {
+        let Some(id) = outcome.id else {
+            return Ok(());
+        };
+        let is_settled =
+            |barrier: Option<Time>| barrier.is_some_and(|barrier| state.newest < barrier);
+        let snapshot = &outcome.snapshot;
+        let mut barriers = snapshot
+            .filesystems
+            .iter()
+            .map(|filesystem| filesystem.barrier);
+        let is_certain =
+            state.is_sound && snapshot.counts.problems == 0 && barriers.all(is_settled);
+        if !is_certain {
+            return Ok(());
+        }
+        let error = |source| Error::local("write", &self.path)(source);
+        if let Some(directory) = self.path.parent() {
+            std::fs::create_dir_all(directory).map_err(error)?;
+        }
+        let sealed = seal(&self.run, &self.way, &id, state);
+        let new = self.path.with_extension("new");
+        std::fs::write(&new, sealed)
+            .and_then(|()| std::fs::rename(&new, &self.path))
+            .map_err(error)
+    }
+}
+
+fn seal(
+    repository: &crate::repository::Repository,
+    way: &[u8],
+    id: &ObjectId,
+    state: &TablesState,
+) -> Vec<u8> {
+    let mut text = b"inode tables of snapshot".to_vec();
+    text.extend_from_slice(&id.0);
+    text.extend_from_slice(&(way.len() as u64).to_le_bytes());
+    text.extend_from_slice(way);
+    text.extend_from_slice(&state.digest);
+    repository.keys().content_hash(&text).to_vec()
+}

@@ -1,0 +1,83 @@
+//! One pass over the stream of a scan: compare, read, pack.
+
+use super::checkpoint::Checkpoints;
+use super::commit::Written;
+use super::compare::Comparer;
+use super::parent::Parent;
+use super::rows::{RowWriter, Segments};
+use super::run::Run;
+use super::tally::Tally;
+use crate::catalog::CatalogWriter;
+use crate::error::{Error, Result};
+use crate::limits::ITEMS_QUEUED_MAX;
+use crate::pack::ChunkWriter;
+use crate::read::{Arranged, SmallReader};
+use crate::scan::ScanItem;
+use crossbeam_channel::bounded;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a pass works with.
+pub(super) struct Pass<'a> {
+    pub(super) run: &'a Run,
+    pub(super) parent: &'a Parent,
+    pub(super) store: &'a Arc<ChunkWriter>,
+    pub(super) tally: &'a Tally<'a>,
+    /// Between two records of the unfinished run; `None`: no records.
+    pub(super) checkpoint_every: Option<Option<Duration>>,
+}
+
+impl Pass<'_> {
+    /// Runs to the end of the stream.
+    pub(super) fn run(
+        &self,
+        items: Box<dyn Iterator<Item = ScanItem> + Send>,
+        arranged: Option<Arranged>,
+    ) -> Result<Written> {
+        let Pass {
+            run,
+            parent,
+            store,
+            tally,
+            ..
+        } = self;
+        let reader = SmallReader::start(None).with_arranged(arranged);
+        let (sender, queue) = bounded(ITEMS_QUEUED_MAX);
+        let comparer = Comparer::new(parent, store, &reader, tally);
+        let segments = Segments((*store).clone());
+        let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
+        let mut rows = RowWriter::new(store, catalog, &reader, tally, run.sources());
+        let every = self.checkpoint_every;
+        let mut checkpoints = every.map(|every| Checkpoints::new(run, store, tally, every));
+
+        let (compared, written) = std::thread::scope(|scope| {
+            let comparing = scope.spawn(|| comparer.compare(items, sender));
+            let written = rows.write_all(queue, |rows| match &mut checkpoints {
+                None => Ok(()),
+                Some(checkpoints) => checkpoints.when_due(rows),
+            });
+            reader.stop();
+            let compared = comparing
+                .join()
+                .map_err(|_| Error::Other("comparing ended by a defect".to_owned()));
+            (compared.and_then(|compared| compared), written)
+        });
+        let interrupted = matches!(written, Err(Error::Interrupted))
+            || matches!(compared, Err(Error::Interrupted));
+        if interrupted {
+            if let Some(checkpoints) = &mut checkpoints {
+                // What is finished is kept, so that the next run need not begin anew.
+                checkpoints.write_last(&mut rows)?;
+            }
+            return Err(Error::Interrupted);
+        }
+        written?;
+        let scanned = compared?;
+        let changes = rows.changes();
+        Ok(Written {
+            scanned,
+            layers: rows.finish()?,
+            changes,
+        })
+    }
+}

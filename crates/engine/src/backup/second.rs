@@ -1,0 +1,64 @@
+//! The second look at a mounted file system that was read from its device: what changed meanwhile is read again, through the
+//! kernel, in a pass that compares with what the first one stored.
+
+use super::commit::Written;
+use super::pass::Pass;
+use crate::error::Result;
+use crate::scan::{Mounted, SecondLook, Sources};
+
+/// What a second look came to.
+pub(super) struct Looked {
+    pub(super) written: Written,
+    /// Nothing was changed meanwhile.
+    pub(super) was_still: bool,
+}
+
+/// What the first pass wrote, or what a second one made of it.
+pub(super) fn look_again(
+    pass: &Pass<'_>,
+    first: Written,
+    mounted: Mounted,
+    sources: &Sources,
+) -> Result<Looked> {
+    let Pass {
+        run, store, tally, ..
+    } = pass;
+    let (items, is_trusted) = match mounted.look_again(sources)? {
+        SecondLook::Still => {
+            return Ok(Looked {
+                written: first,
+                was_still: true,
+            });
+        }
+        SecondLook::Changed { items, inodes } => {
+            tally.note(&format!(
+                "{inodes} inodes changed while they were read: these are read again, through the kernel"
+            ));
+            (items, true)
+        }
+        SecondLook::Unsure { items, why } => {
+            tally.note(&format!("everything is read again, walking: {why}"));
+            (items, false)
+        }
+    };
+    store.flush()?;
+    run.repository.reload_index()?;
+    let filesystems = tally.filesystems();
+    let between = pass
+        .parent
+        .after(&run.repository, filesystems, first.layers, is_trusted)?;
+    tally.begin_again();
+    let second = Pass {
+        parent: &between,
+        checkpoint_every: None,
+        ..*pass
+    };
+    let second = second.run(items, None)?;
+    Ok(Looked {
+        written: Written {
+            changes: first.changes + second.changes,
+            ..second
+        },
+        was_still: false,
+    })
+}

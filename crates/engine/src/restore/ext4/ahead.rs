@@ -1,0 +1,424 @@
+//! Rows in order, with their chunks fetched ahead.
+//!
+//! One thread reads the catalog and names the chunks that will be needed, in order; some fetch, open and check them; the
+//! caller gets rows and the pieces of large files one by one and waits only for what is not there yet. Chunks that were
+//! needed lately are kept, for neighbours in a catalog are neighbours in a chunk, and those of several backups alternate.
+//! All chunks together stay below a bound; the oldest that nobody needs now make way.
+
+use super::links::{Links, Name};
+use super::rows::WantedRows;
+use super::work::Work;
+use crate::limits::BUNDLE_BYTES_MAX;
+use crate::restore::pieces::{self, Piece};
+use crate::restore::plan::text_of;
+use crate::restore::{ChunkSource, ChunkUse, RestoreError};
+use bale_format::{ChunkId, Content, Entry, Kind};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+
+/// Chunks on their way or kept.
+const AHEAD_BYTES_MAX: u64 = 96 << 20;
+/// A chunk counts as this much at least: their number is bounded too.
+const CHUNK_BYTES_LEAST: u64 = 256 << 10;
+/// Rows and pieces handed over at a time.
+const BATCH_ITEMS_MAX: usize = 256;
+/// Batches that wait for the caller: at 400 bytes a row with its name, 7 MiB.
+const BATCHES_AHEAD_MAX: usize = 64;
+/// Threads that fetch.
+const FETCHERS_MAX: usize = 8;
+
+/// A row, or a piece of the row before it.
+pub enum Item {
+    Row(Row),
+    Piece(PieceItem),
+}
+
+/// A row and where its bytes come from.
+pub struct Row {
+    pub entry: Entry,
+    /// For rows of linked inodes.
+    pub name: Option<Name>,
+    pub bytes: RowBytes,
+}
+
+/// Where the bytes of a row come from.
+pub enum RowBytes {
+    /// There are none.
+    None,
+    /// From this offset of a chunk.
+    Bundled(Arc<Slot>, u32),
+    /// Pieces follow.
+    Pieces(ChunkId),
+    /// An earlier name brought them. Nothing was fetched.
+    Earlier,
+}
+
+/// A stretch of a large file. Holes are not told.
+pub struct PieceItem {
+    pub offset: u64,
+    pub length: u64,
+    pub bytes: PieceBytes,
+}
+
+/// What is in the stretch.
+pub enum PieceBytes {
+    /// The whole of a chunk.
+    Chunk(Arc<Slot>),
+    /// The backup could not read it.
+    Unreadable,
+    /// The list of pieces cannot be used from here on.
+    Damaged(String),
+}
+
+/// A chunk that somebody fetches.
+pub struct Slot {
+    id: ChunkId,
+    bytes: OnceLock<Result<Bytes, String>>,
+    weight: u64,
+    budget: Arc<Budget>,
+}
+
+impl Slot {
+    /// The chunk, when it is there, or why it cannot be had.
+    pub fn wait(&self) -> Result<&Bytes, &str> {
+        self.bytes.wait().as_ref().map_err(String::as_str)
+    }
+
+    fn fetch(&self, chunks: &dyn ChunkSource) {
+        let read = match self.budget.is_closed() {
+            true => Err("nobody needs it any more".to_owned()),
+            false => chunks
+                .read(&self.id, ChunkUse::Data)
+                .map_err(|trouble| text_of(&trouble)),
+        };
+        let _only_one_thread_fetches_it = self.bytes.set(read);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.budget.give_back(self.weight);
+    }
+}
+
+/// Bytes that chunks may still take.
+struct Budget {
+    state: Mutex<(u64, bool)>,
+    changed: Condvar,
+}
+
+impl Budget {
+    fn new() -> Arc<Budget> {
+        Arc::new(Budget {
+            state: Mutex::new((AHEAD_BYTES_MAX, false)),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn try_take(&self, weight: u64) -> bool {
+        let mut state = self.state.lock().expect("no holder of this lock panics");
+        let fits = state.0 >= weight;
+        if fits {
+            state.0 -= weight;
+        }
+        fits
+    }
+
+    /// `false`: nobody needs it any more.
+    fn take(&self, weight: u64) -> bool {
+        let mut state = self.state.lock().expect("no holder of this lock panics");
+        while state.0 < weight && !state.1 {
+            state = self
+                .changed
+                .wait(state)
+                .expect("no holder of this lock panics");
+        }
+        if !state.1 {
+            state.0 -= weight;
+        }
+        !state.1
+    }
+
+    fn give_back(&self, weight: u64) {
+        let mut state = self.state.lock().expect("no holder of this lock panics");
+        state.0 += weight;
+        self.changed.notify_all();
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock().expect("no holder of this lock panics");
+        state.1 = true;
+        self.changed.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        let state = self.state.lock().expect("no holder of this lock panics");
+        state.1
+    }
+}
+
+enum Message {
+    Batch(Vec<Item>),
+    Failed(RestoreError),
+    End,
+}
+
+/// What the caller takes from.
+pub struct Items {
+    messages: Receiver<Message>,
+    batch: VecDeque<Item>,
+    budget: Arc<Budget>,
+}
+
+impl Items {
+    /// The next row; pieces of the last one that nobody asked for are passed.
+    pub fn next_row(&mut self) -> Result<Option<Row>, RestoreError> {
+        while self.fill()? {
+            if let Some(Item::Row(row)) = self.batch.pop_front() {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next piece of the last row.
+    pub fn next_piece(&mut self) -> Result<Option<PieceItem>, RestoreError> {
+        if !self.fill()? || matches!(self.batch.front(), Some(Item::Row(_))) {
+            return Ok(None);
+        }
+        match self.batch.pop_front() {
+            Some(Item::Piece(piece)) => Ok(Some(piece)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Is there one more item?
+    fn fill(&mut self) -> Result<bool, RestoreError> {
+        while self.batch.is_empty() {
+            match self.messages.recv() {
+                Ok(Message::Batch(batch)) => self.batch = batch.into(),
+                Ok(Message::End) => {
+                    // Asked again, the answer is the same.
+                    self.messages = crossbeam_channel::never();
+                    self.budget.close();
+                    return Ok(false);
+                }
+                Ok(Message::Failed(error)) => return Err(error),
+                Err(_) if self.budget.is_closed() => return Ok(false),
+                Err(_) => return Err(RestoreError::Catalog("its reader ended".into())),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Items {
+    fn drop(&mut self) {
+        self.budget.close();
+    }
+}
+
+/// Calls `consume` with the rows; `rows` makes the reading, in its own thread.
+pub fn with_items<'w, T>(
+    work: &'w Work<'w>,
+    rows: impl FnOnce() -> Result<WantedRows<'w>, RestoreError> + Send,
+    links: Links,
+    consume: impl FnOnce(&mut Items) -> Result<T, RestoreError>,
+) -> Result<T, RestoreError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let fetchers = match work.options.threads {
+        0 => cores,
+        threads => threads,
+    };
+    let budget = Budget::new();
+    let (jobs, waiting) = unbounded::<Arc<Slot>>();
+    let (out, messages) = bounded(BATCHES_AHEAD_MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..fetchers.clamp(1, FETCHERS_MAX) {
+            let waiting = waiting.clone();
+            scope.spawn(move || waiting.iter().for_each(|slot| slot.fetch(work.chunks)));
+        }
+        drop(waiting);
+        let mut items = Items {
+            messages,
+            batch: VecDeque::new(),
+            budget: budget.clone(),
+        };
+        scope.spawn(move || {
+            let mut feeder = Feeder {
+                work,
+                budget,
+                jobs,
+                out,
+                links,
+                kept: VecDeque::new(),
+                batch: Vec::new(),
+            };
+            let last = match rows()
+                .map_err(Halt::Failed)
+                .and_then(|rows| feeder.feed(rows))
+            {
+                Ok(()) => Message::End,
+                Err(Halt::Failed(error)) => Message::Failed(error),
+                Err(Halt::Unwanted) => return,
+            };
+            let _whoever_left_needs_no_end = feeder.out.send(last);
+        });
+        consume(&mut items)
+    })
+}
+
+/// Why feeding ends early.
+enum Halt {
+    Failed(RestoreError),
+    /// The caller has left.
+    Unwanted,
+}
+
+struct Feeder<'w> {
+    work: &'w Work<'w>,
+    budget: Arc<Budget>,
+    jobs: Sender<Arc<Slot>>,
+    out: Sender<Message>,
+    links: Links,
+    /// The chunk used last is the last.
+    kept: VecDeque<(ChunkId, Arc<Slot>)>,
+    batch: Vec<Item>,
+}
+
+impl Feeder<'_> {
+    fn feed(&mut self, mut rows: WantedRows) -> Result<(), Halt> {
+        let mut position = 0;
+        while let Some(entry) = rows.next_row().map_err(Halt::Failed)? {
+            let name = match entry.is_hard_link() {
+                true => Some(self.links.at(position, &entry).map_err(Halt::Failed)?),
+                false => None,
+            };
+            position += 1;
+            let is_further = name.is_some_and(|name| !name.is_first);
+            let bytes = match &entry.content {
+                _ if entry.kind != Kind::File || entry.size == 0 => RowBytes::None,
+                _ if is_further => RowBytes::Earlier,
+                Content::None => RowBytes::None,
+                Content::Bundled { chunk, offset } => {
+                    RowBytes::Bundled(self.slot(chunk, BUNDLE_BYTES_MAX as u64)?, *offset)
+                }
+                Content::Pieces { list } => RowBytes::Pieces(*list),
+            };
+            let pieces = match bytes {
+                RowBytes::Pieces(list) => Some((list, entry.size)),
+                _ => None,
+            };
+            self.put(Item::Row(Row { entry, name, bytes }))?;
+            if let Some((list, size)) = pieces {
+                self.feed_pieces(&list, size)?;
+            }
+        }
+        self.flush()
+    }
+
+    fn feed_pieces(&mut self, list: &ChunkId, size: u64) -> Result<(), Halt> {
+        let mut end = 0;
+        let mut walk = match pieces::Walk::new(list, size, self.work.chunks) {
+            Ok(walk) => walk,
+            Err(text) => return self.put_damaged(0..size, text),
+        };
+        loop {
+            let (offset, length, piece) = match walk.next_piece() {
+                Ok(Some(piece)) => piece,
+                Ok(None) => return Ok(()),
+                Err(text) => return self.put_damaged(end..size, text),
+            };
+            end = offset + length;
+            let bytes = match piece {
+                Piece::Hole => continue,
+                Piece::Unreadable => PieceBytes::Unreadable,
+                Piece::Data(id) => PieceBytes::Chunk(self.slot(&id, length)?),
+            };
+            self.put(Item::Piece(PieceItem {
+                offset,
+                length,
+                bytes,
+            }))?;
+        }
+    }
+
+    fn put_damaged(&mut self, range: std::ops::Range<u64>, text: String) -> Result<(), Halt> {
+        self.put(Item::Piece(PieceItem {
+            offset: range.start,
+            length: range.end - range.start,
+            bytes: PieceBytes::Damaged(text),
+        }))
+    }
+
+    /// The chunk, kept or on its way.
+    fn slot(&mut self, id: &ChunkId, bytes: u64) -> Result<Arc<Slot>, Halt> {
+        if let Some((last, slot)) = self.kept.back()
+            && last == id
+        {
+            return Ok(slot.clone());
+        }
+        if let Some(at) = self.kept.iter().rposition(|(kept, _)| kept == id) {
+            let found = self.kept.remove(at).expect("the position was just found");
+            self.kept.push_back(found.clone());
+            return Ok(found.1);
+        }
+        // A list of pieces may claim any length; the chunk will be told from it when it is there.
+        let weight = bytes.clamp(CHUNK_BYTES_LEAST, AHEAD_BYTES_MAX / 4);
+        self.make_room(weight)?;
+        let slot = Arc::new(Slot {
+            id: *id,
+            bytes: OnceLock::new(),
+            weight,
+            budget: self.budget.clone(),
+        });
+        self.kept.push_back((*id, slot.clone()));
+        self.jobs.send(slot.clone()).map_err(|_| Halt::Unwanted)?;
+        Ok(slot)
+    }
+
+    /// Takes from the budget; what was needed longest ago makes way.
+    fn make_room(&mut self, weight: u64) -> Result<(), Halt> {
+        while !self.budget.try_take(weight) {
+            // Nobody but this thread holds it.
+            let is_idle = |(_, slot): &(ChunkId, Arc<Slot>)| Arc::strong_count(slot) == 1;
+            if let Some(at) = self.kept.iter().position(is_idle) {
+                self.kept.remove(at);
+                continue;
+            }
+            // All are on their way to the caller, who gives them back if they are not kept here.
+            let mut coming = 0;
+            while coming < weight
+                && let Some((_, slot)) = self.kept.pop_front()
+            {
+                coming += slot.weight;
+            }
+            self.flush()?;
+            return match self.budget.take(weight) {
+                true => Ok(()),
+                false => Err(Halt::Unwanted),
+            };
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, item: Item) -> Result<(), Halt> {
+        self.batch.push(item);
+        if self.batch.len() >= BATCH_ITEMS_MAX {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Halt> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_ITEMS_MAX));
+        self.out
+            .send(Message::Batch(batch))
+            .map_err(|_| Halt::Unwanted)
+    }
+}

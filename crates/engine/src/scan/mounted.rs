@@ -1,0 +1,260 @@
+//! An inode scan of a mounted file system: a barrier, the scan, everything read; then another barrier, and a look at what
+//! is not as it was.
+//!
+//! What was true at the first barrier and is unchanged at the second was read right, whatever happened in between to other
+//! files: the device holds all that was written before a freeze, and an inode that is equal byte by byte (but for the
+//! access time) and whose times are older than the first barrier was not touched since. All else is asked of the kernel:
+//! at once, what was younger than the barrier when it was scanned; in a second pass, what changed later.
+
+use super::choose::{Chosen, ITEMS_AHEAD_MAX};
+use super::directory::identity_of;
+use super::filesystems::describe;
+use super::freeze::{Barrier, BarrierKind, FreezeLimits, Freezer};
+use super::inode::{Frame, Gather, Gathered, ImageScanner, Way, planned_reads};
+use super::live::{ClockSteps, LiveTarget};
+use super::stat::{mount_of, stat_at};
+use super::{ScanItem, ScanOptions, Scanner, Sources, barrier_now};
+use crate::ahead::Ahead;
+use crate::error::{Error, Result};
+use crate::image::{Image, State};
+use crate::monitor::Monitor;
+use crate::read::Arranged;
+use bale_format::entry::Time;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// Inodes that changed during a scan and are remembered one by one: 8 bytes each. Of more, everything is walked.
+pub const CHANGED_MAX: usize = 2 << 20;
+
+/// What tests leave out, to see that it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// How the barriers are made.
+    pub barrier: BarrierKind,
+    /// Inodes are looked at again after the second barrier.
+    pub verify: bool,
+    /// What is younger than the first barrier is read through the kernel.
+    pub respect_t0: bool,
+    /// Content is read past the page cache.
+    pub direct: bool,
+}
+
+impl Default for Protocol {
+    fn default() -> Protocol {
+        Protocol {
+            barrier: BarrierKind::Freeze,
+            verify: true,
+            respect_t0: true,
+            direct: true,
+        }
+    }
+}
+
+/// A scan of a mounted file system that must be looked at again when everything was read.
+pub struct Mounted {
+    gathered: Gathered,
+    freezer: Option<Freezer>,
+    t0: Time,
+    frame: Frame,
+    way: Way,
+    target: LiveTarget,
+    clock: ClockSteps,
+    protocol: Protocol,
+}
+
+/// What a second look showed.
+pub enum SecondLook {
+    /// All that was read is right.
+    Still,
+    /// This is what there is now: compared with what was stored, it tells what is to be read again.
+    Changed {
+        /// The whole stream once more, the changed parts of it by the kernel.
+        items: Box<dyn Iterator<Item = ScanItem> + Send>,
+        /// How many inodes.
+        inodes: usize,
+    },
+    /// Nothing that was read without the kernel can be trusted: this is a walk.
+    Unsure {
+        /// The walk.
+        items: Box<dyn Iterator<Item = ScanItem> + Send>,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Begins; an error of the kind [`Error::Other`] says why it must be walked.
+pub(super) fn begin(
+    sources: &Sources,
+    target: LiveTarget,
+    options: ScanOptions,
+    monitor: &dyn Monitor,
+) -> Result<Chosen> {
+    let began = std::time::Instant::now();
+    let protocol = options.protocol;
+    let directory = &target.directory;
+    let other = |error: &dyn std::fmt::Display| Error::Other(error.to_string());
+    let clock = ClockSteps::watch().map_err(|error| other(&error))?;
+    let mut freezer = None;
+    let t0 = match (target.read_only, &options.freezer) {
+        // Nothing can be under way.
+        (true, _) => barrier_now(),
+        (false, None) => return Err(Error::Other("it may not be frozen".to_owned())),
+        (false, Some(command)) => {
+            let mut started = Freezer::start(command, directory.as_fd(), FreezeLimits::default())
+                .map_err(|error| other(&error))?;
+            let barrier = started
+                .barrier(protocol.barrier)
+                .map_err(|error| other(&error))?;
+            freezer = Some(started);
+            barrier.t0_coarse
+        }
+    };
+    let image = Image::open(target.device_path(), State::Mounted).map_err(|error| other(&error))?;
+    if image.uuid() != target.uuid {
+        return Err(Error::Other(
+            "its device holds another file system".to_owned(),
+        ));
+    }
+    let image = Arc::new(image.reading(protocol.direct));
+    let stat = stat_at(directory.as_fd(), c".").map_err(|errno| other(&errno))?;
+    let mut filesystem = describe(
+        identity_of(&stat).device,
+        mount_of(&stat),
+        directory.as_fd(),
+        c".",
+        t0,
+    );
+    filesystem.scanner = "inode".to_owned();
+    let gathered = super::choose::gather(&image, &options, monitor);
+    let failed = Error::local("read the inodes of", target.device_path());
+    let gathered = match gathered.map_err(failed)? {
+        Gather::Whole(gathered) => *gathered,
+        Gather::AsKnown(state) => return Ok(Chosen::as_known(filesystem, state, monitor)),
+    };
+    let totals = gathered.totals();
+    monitor.note(&format!(
+        "inode scan of {} ({} with {} inodes, read from its device in {:.1} s)",
+        target.mount_point.display(),
+        image.kind(),
+        totals.inodes(),
+        began.elapsed().as_secs_f64()
+    ));
+    let frame = Frame {
+        filesystem,
+        device: target.device,
+        image_path: None,
+        barrier: protocol.respect_t0.then_some(t0).or(Some(LAST_TIME)),
+        changed: Arc::default(),
+    };
+    let way = Way::from(options);
+    let whole = target.path_inside.as_os_str().is_empty();
+    let start = |frame| ImageScanner::start(sources, &gathered, frame, &way);
+    let scanner = start(frame.clone()).map_err(Error::local("scan", &target.mount_point))?;
+    let ahead = start(frame.clone()).map_err(Error::local("scan", &target.mount_point))?;
+    let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
+    Ok(Chosen {
+        expected: whole.then(|| totals.expected()),
+        arranged: Some(arranged),
+        state: Some(gathered.state()),
+        mounted: Some(Mounted {
+            gathered,
+            freezer,
+            t0,
+            frame,
+            way,
+            target,
+            clock,
+            protocol,
+        }),
+        ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
+    })
+}
+
+/// Later than any time of a file.
+const LAST_TIME: Time = Time {
+    seconds: i64::MAX,
+    nanos: 0,
+};
+
+impl Mounted {
+    /// Looks again, after everything was read.
+    pub fn look_again(mut self, sources: &Sources) -> Result<SecondLook> {
+        if !self.protocol.verify {
+            return Ok(SecondLook::Still);
+        }
+        let changed = match self.changed() {
+            Ok(changed) if changed.is_empty() => return Ok(SecondLook::Still),
+            Ok(changed) => changed,
+            Err(why) => {
+                let options = ScanOptions {
+                    filter: crate::filter::Filter::default(),
+                    one_file_system: self.way.one_file_system,
+                    spill_directory: self.way.spill_directory.clone(),
+                    ..ScanOptions::default()
+                };
+                let walk = Scanner::start_with(sources, options, self.way.filter.clone());
+                let walk = walk.map_err(Error::local("scan", &self.target.mount_point))?;
+                return Ok(SecondLook::Unsure {
+                    items: Box::new(walk),
+                    why,
+                });
+            }
+        };
+        let inodes = changed.len();
+        self.frame.changed = Arc::new(changed);
+        let scanner = ImageScanner::start(sources, &self.gathered, self.frame, &self.way);
+        Ok(SecondLook::Changed {
+            items: Box::new(scanner.map_err(Error::local("scan", &self.target.mount_point))?),
+            inodes,
+        })
+    }
+
+    /// Inodes that are not what they were, and directories that may not be.
+    fn changed(&mut self) -> std::result::Result<Vec<u64>, String> {
+        if let Some(freezer) = &mut self.freezer {
+            let barrier: std::result::Result<Barrier, _> = freezer.barrier(self.protocol.barrier);
+            barrier.map_err(|error| error.to_string())?;
+        }
+        if self.clock.seen() {
+            return Err("the clock was set meanwhile".to_owned());
+        }
+        let changed = self.gathered.changed_inodes(self.t0, CHANGED_MAX);
+        match changed {
+            Ok(Some(changed)) => Ok(changed),
+            Ok(None) => Err(format!("more than {CHANGED_MAX} inodes changed meanwhile")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// May this mounted directory be scanned by inodes? Otherwise a sentence says why not.
+pub(super) fn target(
+    sources: &Sources,
+    options: &ScanOptions,
+) -> std::result::Result<LiveTarget, String> {
+    let [path, others @ ..] = sources.paths() else {
+        return Err("there is no source".to_owned());
+    };
+    if !rustix::process::geteuid().is_root() {
+        return Err("reading a device takes root".to_owned());
+    }
+    let find = |path| {
+        super::live::live_target(path, &options.spill_directory).map_err(|why| why.to_string())
+    };
+    let first = find(path)?;
+    for other in others {
+        if find(other)?.device != first.device {
+            return Err("the sources are on several file systems".to_owned());
+        }
+    }
+    for path in sources.paths() {
+        let below = find(path)?.mounts_below;
+        if let Some(below) = below.first() {
+            return Err(format!(
+                "another file system is mounted below it ({})",
+                below.display()
+            ));
+        }
+    }
+    Ok(first)
+}
