@@ -48,7 +48,7 @@ fn files_come_in_the_order_asked_for_with_their_bytes_whatever_the_threads() {
                 order.push(check(&reader));
             }
             asked.push(entry.path());
-            reader.push(place, entry.clone());
+            reader.push(at, entry.clone());
         }
         reader.close();
         while reader.pending() > 0 {
@@ -121,15 +121,9 @@ fn file_that_vanished_grew_large_or_is_no_file_any_more_says_so() {
         .unwrap()
         .set_len(SMALL_BYTES_MAX + 1)
         .unwrap();
-    assert_eq!(
-        read_small(&at, entry.clone()).state,
-        SmallState::Grown
-    );
+    assert_eq!(read_small(&at, entry.clone()).state, SmallState::Grown);
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(
-        read_small(&at, entry.clone()).state,
-        SmallState::Vanished
-    );
+    assert_eq!(read_small(&at, entry.clone()).state, SmallState::Vanished);
 
     let refused = |entry: &Entry| {
         let file = read_small(&at, entry.clone());
