@@ -21,6 +21,7 @@ pub mod live;
 mod mounted;
 mod names;
 mod pending;
+pub mod report;
 mod sources;
 mod stat;
 mod walk;

@@ -7,6 +7,15 @@ pub(super) enum Scale {
     Linear,
 }
 
+/// What round numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// 1, 2, 5, 10: seconds, counts.
+    Decimal,
+    /// Powers of two: bytes in KiB, MiB and so on.
+    Binary,
+}
+
 /// A stretch of numbers, its ends at ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
@@ -23,13 +32,13 @@ const LEAST: f64 = 1e-9;
 
 impl Axis {
     /// An axis that holds all of `numbers`.
-    pub fn around(scale: Scale, numbers: &[f64]) -> Axis {
+    pub fn around(scale: Scale, round: Round, numbers: &[f64]) -> Axis {
         let usable = numbers
             .iter()
             .copied()
             .filter(|number| number.is_finite() && *number > 0.0);
         match scale {
-            Scale::Linear => linear(usable.fold(0.0, f64::max)),
+            Scale::Linear => linear(usable.fold(0.0, f64::max), round),
             Scale::Log => {
                 let usable = usable.map(|number| number.max(LEAST));
                 let (low, high) = usable
@@ -37,9 +46,9 @@ impl Axis {
                         (low.min(number), high.max(number))
                     });
                 if high == 0.0 {
-                    log(1.0, 10.0)
+                    log(1.0, 10.0, round)
                 } else {
-                    log(low, high)
+                    log(low, high, round)
                 }
             }
         }
@@ -55,27 +64,36 @@ impl Axis {
     }
 }
 
-/// Ticks at 1, 2, 5 of each decade, fewer where there would be too many.
-fn log(low: f64, high: f64) -> Axis {
-    let decades = low.log10().floor() as i32 - 1..=high.log10().ceil() as i32 + 1;
-    for steps in [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]] {
-        let all: Vec<f64> = decades
-            .clone()
-            .flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)))
-            .collect();
-        let axis = between(&all, low, high, 1);
-        if axis.ticks.len() <= TICKS_MAX {
-            return axis;
-        }
-    }
-    let all: Vec<f64> = decades.clone().map(|decade| 10f64.powi(decade)).collect();
-    let span = high.log10() - low.log10();
-    between(
-        &all,
-        low,
-        high,
-        (span / TICKS_MAX as f64).ceil() as usize + 1,
-    )
+/// As many ticks as can be read.
+fn log(low: f64, high: f64, round: Round) -> Axis {
+    let ladders: Vec<Vec<f64>> = match round {
+        Round::Decimal => [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]]
+            .into_iter()
+            .map(|steps| ladder(10.0, steps, low, high))
+            .collect(),
+        Round::Binary => [2.0, 4.0, 32.0, 1024.0]
+            .into_iter()
+            .map(|base| ladder(base, &[1.0], low, high))
+            .collect(),
+    };
+    let few = |axis: &Axis| axis.ticks.len() <= TICKS_MAX;
+    let fitting = ladders
+        .iter()
+        .map(|all| between(all, low, high, 1))
+        .find(few);
+    fitting.unwrap_or_else(|| {
+        let coarsest = ladders.last().expect("there are several");
+        let span = between(coarsest, low, high, 1).ticks.len();
+        between(coarsest, low, high, span.div_ceil(TICKS_MAX - 1))
+    })
+}
+
+/// Each of `steps` times each power of `base`, from below `low` to above `high`.
+fn ladder(base: f64, steps: &[f64], low: f64, high: f64) -> Vec<f64> {
+    let power = |number: f64| (number.ln() / base.ln()).floor() as i32;
+    (power(low) - 1..=power(high) + 2)
+        .flat_map(|power| steps.iter().map(move |step| step * base.powi(power)))
+        .collect()
 }
 
 /// From the last tick not above `low` to the first not below `high`, every `step`th of them.
@@ -102,16 +120,14 @@ fn between(all: &[f64], low: f64, high: f64, step: usize) -> Axis {
     }
 }
 
-/// From nothing to a round number not below `high`, in four to nine steps.
-fn linear(high: f64) -> Axis {
-    if high <= 0.0 {
-        return Axis {
-            scale: Scale::Linear,
-            from: 0.0,
-            to: 1.0,
-            ticks: vec![0.0, 1.0],
-        };
-    }
+/// From nothing to a round number not below `high`, in at most five steps.
+fn linear(high: f64, round: Round) -> Axis {
+    let unit = match round {
+        Round::Decimal => 1.0,
+        Round::Binary if high >= 1.0 => 1024f64.powi((high.ln() / 1024f64.ln()).floor() as i32),
+        Round::Binary => 1.0,
+    };
+    let high = if high > 0.0 { high / unit } else { 1.0 };
     let decade = 10f64.powi((high / 4.0).log10().floor() as i32);
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * decade);
     let step = steps
@@ -120,12 +136,12 @@ fn linear(high: f64) -> Axis {
         .unwrap_or(steps[4]);
     let count = (high / step - 1e-9).ceil();
     let ticks: Vec<f64> = (0..=count as usize)
-        .map(|tick| tick as f64 * step)
+        .map(|tick| tick as f64 * step * unit)
         .collect();
     Axis {
         scale: Scale::Linear,
         from: 0.0,
-        to: step * count,
+        to: step * count * unit,
         ticks,
     }
 }
@@ -133,6 +149,13 @@ fn linear(high: f64) -> Axis {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ALL: [(Scale, Round); 4] = [
+        (Scale::Log, Round::Decimal),
+        (Scale::Log, Round::Binary),
+        (Scale::Linear, Round::Decimal),
+        (Scale::Linear, Round::Binary),
+    ];
 
     fn assert_near(found: &[f64], expected: &[f64]) {
         assert_eq!(found.len(), expected.len(), "{found:?}");
@@ -144,18 +167,21 @@ mod tests {
     #[test]
     fn a_log_axis_has_round_ticks_around_all_numbers() {
         assert_near(
-            &Axis::around(Scale::Log, &[0.3, 7.0]).ticks,
+            &Axis::around(Scale::Log, Round::Decimal, &[0.3, 7.0]).ticks,
             &[0.2, 0.5, 1.0, 2.0, 5.0, 10.0],
         );
         assert_near(
-            &Axis::around(Scale::Log, &[2.0, 146_640.0]).ticks,
+            &Axis::around(Scale::Log, Round::Decimal, &[2.0, 146_640.0]).ticks,
             &[1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6],
         );
         assert_near(
-            &Axis::around(Scale::Log, &[1.0, 10.0]).ticks,
+            &Axis::around(Scale::Log, Round::Decimal, &[1.0, 10.0]).ticks,
             &[1.0, 2.0, 5.0, 10.0],
         );
-        assert_near(&Axis::around(Scale::Log, &[5.0]).ticks, &[5.0, 10.0]);
+        assert_near(
+            &Axis::around(Scale::Log, Round::Decimal, &[5.0]).ticks,
+            &[5.0, 10.0],
+        );
     }
 
     #[test]
@@ -164,8 +190,8 @@ mod tests {
         while low < 1e5 {
             let mut high = low;
             while high < 1e15 {
-                for scale in [Scale::Log, Scale::Linear] {
-                    let axis = Axis::around(scale, &[low, high]);
+                for (scale, round) in ALL {
+                    let axis = Axis::around(scale, round, &[low, high]);
                     let context = format!("{low} {high} {axis:?}");
                     assert!(
                         axis.ticks.len() <= TICKS_MAX + 2 && axis.ticks.len() >= 2,
@@ -193,18 +219,29 @@ mod tests {
 
     #[test]
     fn equal_ratios_are_equal_distances() {
-        let axis = Axis::around(Scale::Log, &[1.0, 1000.0]);
+        let axis = Axis::around(Scale::Log, Round::Decimal, &[1.0, 1000.0]);
         let (a, b, c) = (axis.place(1.0), axis.place(10.0), axis.place(100.0));
         assert!((b - a - (c - b)).abs() < 1e-12);
     }
 
     #[test]
     fn nothing_and_nonsense_have_an_axis_too() {
-        for scale in [Scale::Log, Scale::Linear] {
+        for (scale, round) in ALL {
             for numbers in [&[][..], &[0.0], &[f64::NAN], &[f64::INFINITY]] {
-                let axis = Axis::around(scale, numbers);
+                let axis = Axis::around(scale, round, numbers);
                 assert!(axis.to > axis.from && axis.ticks.len() >= 2, "{numbers:?}");
             }
         }
+    }
+
+    #[test]
+    fn axes_of_bytes_have_ticks_that_are_round_in_their_units() {
+        let axis = Axis::around(Scale::Log, Round::Binary, &[76e3, 2e6]);
+        assert_near(
+            &axis.ticks,
+            &[64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0].map(|kib| kib * 1024.0),
+        );
+        let axis = Axis::around(Scale::Linear, Round::Binary, &[13e6]);
+        assert_eq!(axis.ticks[1], 2.5 * 1048576.0);
     }
 }

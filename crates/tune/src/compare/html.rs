@@ -262,7 +262,7 @@ fn kind_class(kind: Kind) -> &'static str {
 
 fn write_resources(report: &Report, page: &mut Markup) {
     page.open("div", &[("class", "scroll")]);
-    page.open("table", &[("class", "table")]);
+    page.open("table", &[("class", "table dense")]);
     page.open("thead", &[]);
     page.open("tr", &[]);
     for heading in [
@@ -277,18 +277,21 @@ fn write_resources(report: &Report, page: &mut Markup) {
         "writes",
         "repository",
     ] {
-        page.element("th", &[], heading);
+        let class = if heading == "work" { "left" } else { "" };
+        page.element("th", &[("class", class)], heading);
     }
     page.close();
     page.close();
     page.open("tbody", &[]);
     for tool in &report.tools {
+        let mut name = tool.name;
         for case in &report.cases {
             if let Some(cell) = report
                 .cell(*case, tool.name)
                 .filter(|cell| cell.seconds.is_some())
             {
-                write_resource_row(report, tool, *case, &cell, page);
+                write_resource_row(report, tool, (name, *case), &cell, page);
+                name = "";
             }
         }
     }
@@ -297,7 +300,13 @@ fn write_resources(report: &Report, page: &mut Markup) {
     page.close();
 }
 
-fn write_resource_row(report: &Report, tool: &Tool, case: Case, cell: &Cell, page: &mut Markup) {
+fn write_resource_row(
+    report: &Report,
+    tool: &Tool,
+    (name, case): (&str, Case),
+    cell: &Cell,
+    page: &mut Markup,
+) {
     let shown = |spread: Option<Spread>, figure: fn(f64) -> String| {
         spread.map_or("–".to_owned(), |spread| figure(spread.median))
     };
@@ -306,8 +315,13 @@ fn write_resource_row(report: &Report, tool: &Tool, case: Case, cell: &Cell, pag
             .good(case, tool.name)
             .filter_map(|run| run.other_cpu_seconds),
     );
-    page.open("tr", &[("class", kind_class(tool.kind))]);
-    page.element("th", &[("scope", "row")], tool.name);
+    let class = format!(
+        "{}{}",
+        kind_class(tool.kind),
+        if name.is_empty() { "" } else { " new" }
+    );
+    page.open("tr", &[("class", &class)]);
+    page.element("th", &[("scope", "row")], name);
     page.element("td", &[("class", "left")], case.title());
     for text in [
         shown(cell.cpu_seconds, figures::seconds),
@@ -428,7 +442,12 @@ fn write_runs(report: &Report, page: &mut Markup) {
         "peak memory",
         "result",
     ] {
-        page.element("th", &[], heading);
+        let is_left = ["work", "tool", "result"].contains(&heading);
+        page.element(
+            "th",
+            &[("class", if is_left { "left" } else { "" })],
+            heading,
+        );
     }
     page.close();
     page.close();

@@ -1,10 +1,12 @@
 //! The tree that all tools work on: made afresh from its seed for every round, changed the same way in every round.
 
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use bale_fsimage::mkext4::Ext4Options;
+use bale_fsimage::mkext4::{BlockSink, Ext4Options};
 
 use super::error::{CompareError, Result, at_path};
 use super::monitor::CompareMonitor;
@@ -18,13 +20,13 @@ use crate::generate::{
 
 /// Free space of a written image, per cent: room for the change.
 const FREE_PERCENT: u32 = 20;
+/// Files that all have one time would be read again by tools that trust no time as new as the newest.
+const AGE_DAYS_MAX: u32 = 1500;
 /// Hundredths of a per cent: 1 % changed, 1 % new.
 const CHANGE_SHARE: u32 = 100;
 /// Of an image that the kernel fills: bytes a file, and of all else. XFS wants at least 300 MiB.
 const KERNEL_FILE_BYTES: u64 = 7 << 10;
 const KERNEL_IMAGE_BYTES: u64 = 512 << 20;
-/// A tree as deep as no generator makes one.
-const DEPTH_MAX: usize = 4096;
 
 /// The tree and what it lies on.
 pub(super) struct Source {
@@ -58,6 +60,7 @@ pub(super) fn generate_options(options: &CompareOptions) -> GenerateOptions {
         file_bytes: (1024, 2048),
         compressible: true,
         realistic_names: true,
+        age_days_max: AGE_DAYS_MAX,
         count: Some(options.files),
         seed: options.seed,
         ..GenerateOptions::default()
@@ -67,7 +70,7 @@ pub(super) fn generate_options(options: &CompareOptions) -> GenerateOptions {
 /// The same in the words of `bale gen`.
 pub(super) fn generate_words(options: &CompareOptions) -> String {
     format!(
-        "-d 7 -D 15 -r 5 -R 14 -f 32 -F 128 -s 1024 -S 2048 -C -N --count {} --seed {}",
+        "-d 7 -D 15 -r 5 -R 14 -f 32 -F 128 -s 1024 -S 2048 -C -N --ages {AGE_DAYS_MAX} --count {} --seed {}",
         options.files, options.seed
     )
 }
@@ -140,38 +143,50 @@ impl Source {
         }
     }
 
-    /// A file in the middle, its path below the root and its content.
+    /// A file in the middle, its path below the root and its content: of a directory without directories, if there is
+    /// one with files.
     pub fn middle_file(&self) -> Result<(PathBuf, Vec<u8>)> {
-        let mut below = PathBuf::new();
-        for _ in 0..DEPTH_MAX {
+        let mut waiting = vec![PathBuf::new()];
+        let mut found = None;
+        while let Some(below) = waiting.pop() {
             let at = self.root.join(&below);
-            let (mut directories, mut files) = (Vec::new(), Vec::new());
-            for entry in fs::read_dir(&at).map_err(at_path("read", &at))? {
-                let entry = entry.map_err(at_path("read", &at))?;
-                let kind = entry.file_type().map_err(at_path("stat", &at))?;
-                if kind.is_dir() && entry.file_name() != "lost+found" {
-                    directories.push(entry.file_name());
-                } else if kind.is_file() {
-                    files.push(entry.file_name());
+            let (files, directories) = sorted_names(&at)?;
+            if let Some(name) = files.get(files.len() / 2)
+                && (found.is_none() || directories.is_empty())
+            {
+                found = Some(below.join(name));
+                if directories.is_empty() {
+                    break;
                 }
             }
-            directories.sort_unstable_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
-            files.sort_unstable_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
-            if let Some(name) = directories.get(directories.len() / 2) {
-                below.push(name);
-                continue;
-            }
-            let name = files.get(files.len() / 2).ok_or_else(|| {
-                CompareError::Options(
-                    "the tree has a directory without files in its middle".to_owned(),
-                )
-            })?;
-            let path = at.join(name);
-            let content = fs::read(&path).map_err(at_path("read", &path))?;
-            return Ok((below.join(name), content));
+            let (before, after) = directories.split_at(directories.len() / 2);
+            // The last is taken first: the middle one.
+            let order = before.iter().rev().chain(after.iter().rev());
+            waiting.extend(order.map(|name| below.join(name)));
         }
-        Err(CompareError::Options("the tree is too deep".to_owned()))
+        let nothing = || CompareError::Options("the tree has no file to restore".to_owned());
+        let below = found.ok_or_else(nothing)?;
+        let path = self.root.join(&below);
+        let content = fs::read(&path).map_err(at_path("read", &path))?;
+        Ok((below, content))
     }
+}
+
+/// Names of the regular files and of the directories in a directory, ascending.
+fn sorted_names(at: &Path) -> Result<(Vec<OsString>, Vec<OsString>)> {
+    let (mut files, mut directories) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(at).map_err(at_path("read", at))? {
+        let entry = entry.map_err(at_path("read", at))?;
+        let kind = entry.file_type().map_err(at_path("stat", at))?;
+        if kind.is_dir() && entry.file_name() != "lost+found" {
+            directories.push(entry.file_name());
+        } else if kind.is_file() {
+            files.push(entry.file_name());
+        }
+    }
+    files.sort_unstable();
+    directories.sort_unstable();
+    Ok((files, directories))
 }
 
 /// Counts the regular files below a directory.
@@ -192,6 +207,19 @@ pub(super) fn count_files(root: &Path) -> Result<Counted> {
         }
     }
     Ok(counted)
+}
+
+/// Nobody waits for its speed.
+struct PlainImage(File);
+
+impl BlockSink for PlainImage {
+    fn write_at(&mut self, offset_bytes: u64, buffer: Vec<u8>) -> io::Result<Vec<u8>> {
+        self.0.write_all_at(&buffer, offset_bytes).map(|()| buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.sync_all()
+    }
 }
 
 fn write_image(generator: &Generator, image: &Path, monitor: &dyn CompareMonitor) -> Result<()> {
@@ -280,5 +308,10 @@ mod tests {
             (path.as_path(), content.as_slice()),
             (Path::new("a/b/c"), &b"123"[..])
         );
+        for name in ["0", "a/a", "a/c"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let found = source.middle_file().unwrap().0;
+        assert_eq!(found, Path::new("a/b/c"), "not lost in empty directories");
     }
 }

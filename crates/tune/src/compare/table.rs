@@ -181,7 +181,7 @@ mod tests {
     fn columns_stand_straight_and_ratios_are_to_the_fastest_peer() {
         let text = table(&samples::report());
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[1], "               first   unchanged");
+        assert_eq!(lines[1], "               first    unchanged");
         assert_eq!(lines[2], "bale  10.0 s (0.50×)  1.00 s (1×)");
         assert_eq!(lines[3], "tar     20.0 s (1×)  1.00 s (1×)");
         assert_eq!(lines[4], "borg    40.0 s (2×)       failed");

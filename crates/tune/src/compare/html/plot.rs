@@ -1,7 +1,7 @@
 //! Plots with a row for each tool: dots on a logarithmic axis, or bars from nothing.
 
 use super::super::adapters::Kind;
-use super::super::axis::{Axis, Scale};
+use super::super::axis::{Axis, Round, Scale};
 use super::super::markup::{Markup, px};
 use super::letters;
 
@@ -25,6 +25,8 @@ pub(super) struct Row {
     pub median: Option<f64>,
     /// Beside the plot.
     pub label: String,
+    /// To the right of that.
+    pub ratio: String,
     /// When pointed at.
     pub title: String,
 }
@@ -34,6 +36,7 @@ pub(super) struct Plot<'a> {
     pub caption: &'a str,
     pub hint: &'a str,
     pub scale: Scale,
+    pub round: Round,
     pub rows: Vec<Row>,
     pub unit: fn(f64) -> String,
 }
@@ -51,7 +54,7 @@ impl Plot<'_> {
             .iter()
             .flat_map(|row| row.values.iter().copied().chain(row.median))
             .collect();
-        let axis = Axis::around(self.scale, &numbers);
+        let axis = Axis::around(self.scale, self.round, &numbers);
         let bottom = self.rows.len() as f64 * ROW_HEIGHT + 4.0;
         let view = format!("0 0 {} {}", px(WIDTH), px(bottom + TICKS_HEIGHT));
         page.open("figure", &[]);
@@ -153,6 +156,14 @@ impl Plot<'_> {
             &[("x", &value_x), ("y", &baseline), ("class", value_class)],
             &row.label,
         );
+        let ratio_x = px(WIDTH);
+        let at = [
+            ("x", ratio_x.as_str()),
+            ("y", &baseline),
+            ("text-anchor", "end"),
+            ("class", value_class),
+        ];
+        page.element("text", &at, &row.ratio);
         if let Some(median) = row.median {
             match self.scale {
                 Scale::Linear => write_bar(row, axis, median, middle, page),

@@ -1,7 +1,7 @@
 //! Which plots a page has.
 
 use super::super::adapters::Kind;
-use super::super::axis::Scale;
+use super::super::axis::{Round, Scale};
 use super::super::figures;
 use super::super::markup::Markup;
 use super::super::options::Case;
@@ -22,6 +22,7 @@ pub(super) fn write_times(report: &Report, page: &mut Markup) {
             caption: case.title(),
             hint: "time",
             scale: Scale::Log,
+            round: Round::Decimal,
             rows,
             unit: figures::seconds,
         };
@@ -32,18 +33,13 @@ pub(super) fn write_times(report: &Report, page: &mut Markup) {
 
 fn time_row(report: &Report, case: Case, tool: &Tool) -> Option<Row> {
     let cell = report.cell(case, tool.name)?;
-    let label = match (cell.seconds, cell.ratio, &cell.trouble) {
-        (Some(seconds), Some(ratio), _) if tool.kind != Kind::Reference => {
-            format!(
-                "{}  {}",
-                figures::seconds(seconds.median),
-                figures::ratio(ratio)
-            )
-        }
-        (Some(seconds), ..) => figures::seconds(seconds.median),
-        (None, _, Some(trouble)) => trouble.words().0.to_owned(),
-        (None, ..) => "–".to_owned(),
+    let label = match (cell.seconds, &cell.trouble) {
+        (Some(seconds), _) => figures::seconds(seconds.median),
+        (None, Some(trouble)) => trouble.words().0.to_owned(),
+        (None, None) => "–".to_owned(),
     };
+    let ratio = cell.ratio.filter(|_| tool.kind != Kind::Reference);
+    let ratio = ratio.map_or(String::new(), figures::ratio);
     let title = match (cell.seconds, &cell.trouble) {
         (Some(seconds), _) => format!(
             "{}: median {}, {} to {}, {} runs",
@@ -71,98 +67,88 @@ fn time_row(report: &Report, case: Case, tool: &Tool) -> Option<Row> {
         values,
         median: cell.seconds.map(|spread| spread.median),
         label,
+        ratio,
         title,
     })
 }
 
 /// Space, memory, operations, CPU.
 pub(super) fn write_resources(report: &Report, page: &mut Markup) {
-    let of = |case: Case, tool: &Tool, value: fn(&super::super::report::Cell) -> Option<Spread>| {
-        report.cell(case, tool.name).and_then(|cell| value(&cell))
+    type Figure = fn(f64) -> String;
+    let rows = |unit: Figure, value: &dyn Fn(&Tool) -> Option<Spread>| -> Vec<Row> {
+        let row = |tool| spread_row(tool, value(tool)?, unit);
+        report.tools.iter().filter_map(row).collect()
     };
-    let plots: [(
-        &str,
-        &str,
-        Scale,
-        fn(f64) -> String,
-        &dyn Fn(&Tool) -> Option<Spread>,
-    ); 6] = [
-        (
+    let bytes = |caption, hint, scale, value: &dyn Fn(&Tool) -> Option<Spread>| Plot {
+        caption,
+        hint,
+        scale,
+        round: Round::Binary,
+        rows: rows(figures::bytes, &|tool| {
+            value(tool).filter(|_| tool.kind != Kind::Reference)
+        }),
+        unit: figures::bytes,
+    };
+    let counts = |caption, hint, unit: Figure, value: &dyn Fn(&Tool) -> Option<Spread>| Plot {
+        caption,
+        hint,
+        scale: Scale::Log,
+        round: Round::Decimal,
+        rows: rows(unit, value),
+        unit,
+    };
+    let cpu = |tool: &Tool| report.cell(Case::First, tool.name)?.cpu_seconds;
+    let reads = |case: Case| move |tool: &Tool| report.cell(case, tool.name)?.reads;
+    let (device, kept) = ("operations of the device", |tool: &Tool| {
+        report.repository_bytes(Case::First, tool.name)
+    });
+    let plots = [
+        bytes(
             "Repository",
             "after the first backup, from zero",
             Scale::Linear,
-            figures::bytes,
-            &|tool| {
-                report
-                    .repository_bytes(Case::First, tool.name)
-                    .filter(|_| tool.kind != Kind::Reference)
-            },
+            &kept,
         ),
-        (
-            "Growth",
-            "by 1 % changed + 1 % new",
-            Scale::Log,
-            figures::bytes,
-            &|tool| {
-                report
-                    .growth_bytes(tool.name)
-                    .filter(|_| tool.kind != Kind::Reference)
-            },
-        ),
-        (
-            "Peak memory",
-            "most of any work",
-            Scale::Log,
-            figures::bytes,
-            &|tool| {
-                let peaks = report
-                    .cases
-                    .iter()
-                    .filter_map(|case| report.cell(*case, tool.name)?.peak_memory_bytes);
-                peaks
-                    .filter(|_| tool.kind != Kind::Reference)
-                    .max_by(|a, b| a.median.total_cmp(&b.median))
-            },
-        ),
-        (
+        bytes("Growth", "by 1 % changed + 1 % new", Scale::Log, &|tool| {
+            report.growth_bytes(tool.name)
+        }),
+        bytes("Peak memory", "most of any work", Scale::Log, &|tool| {
+            most_memory(report, tool)
+        }),
+        counts(
             "CPU of the first backup",
             "seconds of all processors",
-            Scale::Log,
             figures::seconds,
-            &|tool| of(Case::First, tool, |cell| cell.cpu_seconds),
+            &cpu,
         ),
-        (
+        counts(
             "Reads of the first backup",
-            "operations of the device",
-            Scale::Log,
+            device,
             figures::short_count,
-            &|tool| of(Case::First, tool, |cell| cell.reads),
+            &reads(Case::First),
         ),
-        (
+        counts(
             "Reads of an unchanged backup",
-            "operations of the device",
-            Scale::Log,
+            device,
             figures::short_count,
-            &|tool| of(Case::Unchanged, tool, |cell| cell.reads),
+            &reads(Case::Unchanged),
         ),
     ];
     page.open("div", &[("class", "plots")]);
-    for (caption, hint, scale, unit, value) in plots {
-        let rows = report
-            .tools
-            .iter()
-            .filter_map(|tool| spread_row(tool, value(tool)?, unit))
-            .collect();
-        Plot {
-            caption,
-            hint,
-            scale,
-            rows,
-            unit,
-        }
-        .write(page);
+    for plot in plots {
+        plot.write(page);
     }
     page.close();
+}
+
+/// Of the work that took most.
+fn most_memory(report: &Report, tool: &Tool) -> Option<Spread> {
+    let cells = report
+        .cases
+        .iter()
+        .filter_map(|case| report.cell(*case, tool.name));
+    let peaks = cells.filter_map(|cell| cell.peak_memory_bytes);
+    peaks.max_by(|a, b| a.median.total_cmp(&b.median))
 }
 
 /// Nothing at all has no place on a logarithmic axis; it is said in words.
@@ -180,6 +166,7 @@ fn spread_row(tool: &Tool, spread: Spread, unit: fn(f64) -> String) -> Option<Ro
         values,
         median,
         label,
+        ratio: String::new(),
         title,
     })
 }
