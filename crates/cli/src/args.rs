@@ -236,6 +236,9 @@ pub struct Backup {
     /// What to look at, and how.
     #[command(flatten)]
     pub look: Look,
+    /// Read from storage snapshots that this command makes and releases (docs/SNAPSHOTS.md)
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub snapshot_command: Option<String>,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,

@@ -1,5 +1,7 @@
 //! Live file systems: barriers, what may be scanned from its device, opening by handle, under writers. Needs root.
 
+#[path = "live/backup.rs"]
+mod backup;
 #[path = "live/barrier.rs"]
 mod barrier;
 #[path = "live/by_inode.rs"]

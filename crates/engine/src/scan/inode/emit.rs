@@ -9,6 +9,7 @@ use crate::filter::Filter;
 use crate::image::{Image, ImageInode, Place, State, set_stat, unpack_inode};
 use crate::scan::directory::{Directory, FdCache, Identity, identity_of};
 use crate::scan::filesystems::Filesystems;
+use crate::scan::grafts::Grafts;
 use crate::scan::list::{ListedNames, list};
 use crate::scan::names::{Names, SortedNames};
 use crate::scan::pending::{Overflow, Pending, Reach, Subdirectory};
@@ -124,7 +125,7 @@ impl ImageScanner {
             one_file_system: way.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),
         };
-        let cache = FdCache::new(DIRECTORY_FDS_MAX);
+        let cache = FdCache::new(DIRECTORY_FDS_MAX, Grafts::default());
         let stat = stat_at(CWD, c"/")?;
         let directory = Directory::root(&cache, identity_of(&stat));
         let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)
