@@ -300,7 +300,13 @@ fn write_resources(report: &Report, page: &mut Markup) {
     page.close();
 }
 
-fn write_resource_row(report: &Report, tool: &Tool, case: Case, cell: &Cell, page: &mut Markup) {
+fn write_resource_row(
+    report: &Report,
+    tool: &Tool,
+    (name, case): (&str, Case),
+    cell: &Cell,
+    page: &mut Markup,
+) {
     let shown = |spread: Option<Spread>, figure: fn(f64) -> String| {
         spread.map_or("–".to_owned(), |spread| figure(spread.median))
     };
