@@ -30,6 +30,7 @@ const BATCHES_AHEAD_MAX: usize = 64;
 const FETCHERS_MAX: usize = 8;
 
 /// A row, or a piece of the row before it.
+#[allow(clippy::large_enum_variant, reason = "almost all are rows")]
 pub enum Item {
     Row(Row),
     Piece(PieceItem),
