@@ -22,6 +22,7 @@ pub mod live;
 mod mounted;
 mod names;
 mod pending;
+pub mod report;
 pub mod snapshot_command;
 mod sources;
 mod stat;

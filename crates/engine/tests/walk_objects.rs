@@ -313,11 +313,11 @@ fn inode_flags_projects_and_generation_are_read_on_xfs() {
 fn endless_files_that_say_they_are_empty_are_never_opened() {
     let walked = walk(&[Path::new("/proc/sys/kernel")], ScanOptions::default());
     let mut seen = 0;
-    for (entry, directory) in walked.entries.iter().zip(&walked.directories) {
+    for (entry, at) in walked.entries.iter().zip(&walked.places) {
         if entry.kind == Kind::File {
             assert_eq!(entry.size, 0);
             let mut entry = entry.clone();
-            let _ = place_of_it.complete(&mut entry);
+            let _ = at.complete(&mut entry);
             seen += 1;
         }
     }

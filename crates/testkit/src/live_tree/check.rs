@@ -164,7 +164,7 @@ fn possible(steps: &[Step], from: i128, until: i128) -> Vec<Option<&Content>> {
     let during = steps
         .iter()
         .filter(|step| step.start <= until && step.end >= from);
-    let first = before.map_or(None, |step| step.content.as_ref());
+    let first = before.and_then(|step| step.content.as_ref());
     std::iter::once(first)
         .chain(during.map(|step| step.content.as_ref()))
         .collect()
