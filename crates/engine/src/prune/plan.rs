@@ -38,6 +38,8 @@ pub struct PlannedPack {
     pub len: u64,
     /// Sealed bytes of chunks in use.
     pub used: u64,
+    /// Sealed bytes of all its chunks: what a pack takes beside these, a copy would take again.
+    pub held: u64,
     /// What happens.
     pub fate: PackFate,
 }
@@ -88,12 +90,11 @@ pub fn plan(
         missing,
     } = Standing::look(repository)?;
     let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
-    let used_bytes = used_bytes_by_pack(&index, &used);
+    let (used_bytes, held_bytes) = bytes_by_pack(&index, &used);
     let now = repository.clock().now();
     for (pack, modified) in &mut packs {
-        pack.used = pack
-            .number
-            .map_or(0, |number| used_bytes[number.0 as usize]);
+        let of_pack = |bytes: &[u64]| pack.number.map_or(0, |number| bytes[number.0 as usize]);
+        (pack.used, pack.held) = (of_pack(&used_bytes), of_pack(&held_bytes));
         pack.fate = fate(pack, *modified, now, &index, options);
     }
     let packs = packs.into_iter().map(|(pack, _)| pack).collect();
@@ -153,14 +154,18 @@ impl Standing {
     }
 }
 
-fn used_bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<u64> {
-    let mut bytes = vec![0; index.packs().len()];
+/// Sealed bytes in use, and all.
+fn bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> (Vec<u64>, Vec<u64>) {
+    let mut used_bytes = vec![0; index.packs().len()];
+    let mut held_bytes = used_bytes.clone();
     for (position, place) in index.entries().iter().enumerate() {
+        let (pack, bytes) = (place.pack.0 as usize, u64::from(place.chunk.sealed_bytes));
+        held_bytes[pack] += bytes;
         if used.is_used(position) {
-            bytes[place.pack.0 as usize] += u64::from(place.chunk.sealed_bytes);
+            used_bytes[pack] += bytes;
         }
     }
-    bytes
+    (used_bytes, held_bytes)
 }
 
 fn list_packs(
@@ -177,6 +182,7 @@ fn list_packs(
                 number,
                 len: info.len,
                 used: 0,
+                held: 0,
                 fate: PackFate::Stay,
             },
             info.modified,
@@ -202,7 +208,7 @@ fn fate(
     }
     if pack.used.saturating_mul(100)
         >= pack
-            .len
+            .held
             .saturating_mul(u64::from(options.repack_below_percent))
         && pack.used > 0
     {
