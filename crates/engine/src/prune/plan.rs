@@ -38,8 +38,6 @@ pub struct PlannedPack {
     pub len: u64,
     /// Sealed bytes of chunks in use.
     pub used: u64,
-    /// Sealed bytes of all its chunks: what a pack takes beside these, a copy would take again.
-    pub held: u64,
     /// What happens.
     pub fate: PackFate,
 }
@@ -90,12 +88,14 @@ pub fn plan(
         missing,
     } = Standing::look(repository)?;
     let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
-    let (used_bytes, held_bytes) = bytes_by_pack(&index, &used);
+    let bytes = bytes_by_pack(&index, &used);
     let now = repository.clock().now();
     for (pack, modified) in &mut packs {
-        let of_pack = |bytes: &[u64]| pack.number.map_or(0, |number| bytes[number.0 as usize]);
-        (pack.used, pack.held) = (of_pack(&used_bytes), of_pack(&held_bytes));
-        pack.fate = fate(pack, *modified, now, &index, options);
+        let (used, all) = pack
+            .number
+            .map_or((0, 0), |number| bytes[number.0 as usize]);
+        pack.used = used;
+        pack.fate = fate(pack, all, *modified, now, &index, options);
     }
     let packs = packs.into_iter().map(|(pack, _)| pack).collect();
     Ok(PrunePlan {
@@ -154,18 +154,18 @@ impl Standing {
     }
 }
 
-/// Sealed bytes in use, and all.
-fn bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> (Vec<u64>, Vec<u64>) {
-    let mut used_bytes = vec![0; index.packs().len()];
-    let mut held_bytes = used_bytes.clone();
+/// Sealed bytes of the chunks in each pack: those in use, and all.
+fn bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<(u64, u64)> {
+    let mut bytes = vec![(0, 0); index.packs().len()];
     for (position, place) in index.entries().iter().enumerate() {
-        let (pack, bytes) = (place.pack.0 as usize, u64::from(place.chunk.sealed_bytes));
-        held_bytes[pack] += bytes;
+        let (used_bytes, all_bytes) = &mut bytes[place.pack.0 as usize];
+        let sealed = u64::from(place.chunk.sealed_bytes);
+        *all_bytes += sealed;
         if used.is_used(position) {
-            used_bytes[pack] += bytes;
+            *used_bytes += sealed;
         }
     }
-    (used_bytes, held_bytes)
+    bytes
 }
 
 fn list_packs(
@@ -182,7 +182,6 @@ fn list_packs(
                 number,
                 len: info.len,
                 used: 0,
-                held: 0,
                 fate: PackFate::Stay,
             },
             info.modified,
@@ -195,6 +194,7 @@ fn list_packs(
 
 fn fate(
     pack: &PlannedPack,
+    all_bytes: u64,
     modified: Option<SystemTime>,
     now: SystemTime,
     index: &ChunkIndex,
@@ -206,12 +206,9 @@ fn fate(
     {
         return PackFate::Condemned;
     }
-    if pack.used.saturating_mul(100)
-        >= pack
-            .held
-            .saturating_mul(u64::from(options.repack_below_percent))
-        && pack.used > 0
-    {
+    // Of the chunks, not of the object: a small pack is half heads and trailer, and would be copied again by every prune.
+    let enough = all_bytes.saturating_mul(u64::from(options.repack_below_percent));
+    if pack.used > 0 && pack.used.saturating_mul(100) >= enough {
         return PackFate::Stay;
     }
     // A clock that jumped back makes packs look older than now: they count as young.
