@@ -82,6 +82,15 @@ pub enum Command {
 find /data -newer stamp -print0 | bale backup --files-from0 -\n  bale backup --dry-run --json /srv"
     )]
     Backup(Box<Backup>),
+    /// Tell what a backup would see
+    #[command(
+        after_help = "Examples:\n  bale scan /home\n  bale scan --scan inode disk.img --densest 20 --json\n  \
+bale scan /srv --list --format '%s %p' | sort -n | tail\n\n\
+Directives of --format: %p path, %P path below the one given, %f name, %h directory, %d depth, %y type, %s size (0 of directories), \
+%m mode, %M mode as ls shows it, %n links, %u or %U user id, %g or %G group id, %i inode, %T@ and %C@ times of change of \
+content and inode, %l target, %F file system, %% percent; \\\\n, \\\\t, \\\\0, \\\\\\\\"
+    )]
+    Scan(Box<ScanPaths>),
     /// List snapshots
     #[command(after_help = "Examples:\n  bale snapshots\n  bale snapshots --host web1 --json")]
     Snapshots(Snapshots),
@@ -179,12 +188,9 @@ pub struct Init {
     pub new_key_file: Option<PathBuf>,
 }
 
-/// `backup`
-#[derive(Debug, Args)]
-pub struct Backup {
-    /// Files and directories
-    #[arg(value_hint = ValueHint::AnyPath)]
-    pub paths: Vec<PathBuf>,
+/// What to look at, and how: the options of everything that scans.
+#[derive(Clone, Debug, Args)]
+pub struct Look {
     /// Leave out what matches (a pattern with a slash in front or inside is matched against the whole path)
     #[arg(short, long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
@@ -203,12 +209,6 @@ pub struct Backup {
     /// Leave out files larger than this (512K, 10M, 2G)
     #[arg(long, value_name = "SIZE")]
     pub exclude_larger_than: Option<String>,
-    /// Read paths from a file, one a line; - is standard input
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub files_from: Vec<PathBuf>,
-    /// Read paths from a file, each ended by a zero byte; - is standard input
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub files_from0: Vec<PathBuf>,
     /// Stay on the file systems of the given paths
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
@@ -219,6 +219,26 @@ pub struct Backup {
     /// Never freeze a file system: what is mounted and can be written to is then walked
     #[arg(long)]
     pub no_freeze: bool,
+}
+
+/// `backup`
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// Files and directories
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Read paths from a file, one a line; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files_from: Vec<PathBuf>,
+    /// Read paths from a file, each ended by a zero byte; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files_from0: Vec<PathBuf>,
+    /// What to look at, and how.
+    #[command(flatten)]
+    pub look: Look,
+    /// Read from storage snapshots that this command makes and releases (docs/SNAPSHOTS.md)
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub snapshot_command: Option<String>,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
@@ -237,6 +257,29 @@ pub struct Backup {
     /// Tell what would be done; store nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+}
+
+/// `scan`
+#[derive(Debug, Args)]
+pub struct ScanPaths {
+    /// Files and directories
+    #[arg(value_hint = ValueHint::AnyPath, required = true)]
+    pub paths: Vec<PathBuf>,
+    /// What to look at, and how.
+    #[command(flatten)]
+    pub look: Look,
+    /// Name this many of the directories with the most children
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub densest: usize,
+    /// Print every entry, one a line
+    #[arg(long)]
+    pub list: bool,
+    /// Print every entry as it is, each ended by a zero byte
+    #[arg(long, conflicts_with = "list")]
+    pub list0: bool,
+    /// How to print an entry, in the manner of find -printf [default: %p]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<OsString>,
 }
 
 /// Which snapshots.

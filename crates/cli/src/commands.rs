@@ -6,16 +6,19 @@ mod check;
 mod compare;
 mod diff;
 mod dump;
+mod entry_format;
 mod find;
 mod forget;
 mod generate;
 mod init;
 mod key;
 mod listing;
+mod look;
 mod ls;
 mod prune;
 mod repair;
 mod restore;
+mod scan;
 mod select;
 mod snapshots;
 mod stats;
@@ -31,6 +34,7 @@ pub fn run(cli: Cli) -> Result<i32> {
     match cli.command {
         Command::Init(options) => init::run(global, &options),
         Command::Backup(options) => backup::run(global, &options),
+        Command::Scan(options) => scan::run(global, &options),
         Command::Snapshots(options) => snapshots::run(global, &options),
         Command::Ls(options) => ls::run(global, &options),
         Command::Find(options) => find::run(global, &options),

@@ -8,16 +8,21 @@ use std::io::Write;
 /// Prints one line of data, or one JSON object. A reader that closed the pipe ends the process quietly.
 pub fn line(text: &str) {
     let mut out = std::io::stdout().lock();
-    if let Err(error) = out
+    let written = out
         .write_all(text.as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-    {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
-            std::process::exit(0);
-        }
-        eprintln!("bale: write to standard output: {error}");
-        std::process::exit(crate::exit::FAILED);
+        .and_then(|()| out.write_all(b"\n"));
+    if let Err(error) = written {
+        broken(&error);
     }
+}
+
+/// Ends the process: data cannot be printed. Quietly if the reader closed the pipe.
+pub fn broken(error: &std::io::Error) -> ! {
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        std::process::exit(0);
+    }
+    eprintln!("bale: write to standard output: {error}");
+    std::process::exit(crate::exit::FAILED);
 }
 
 /// Prints one JSON object as a line of data.

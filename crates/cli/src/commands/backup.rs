@@ -1,51 +1,48 @@
 //! `bale backup`
 
-use super::select;
-use crate::args::{Backup, Global, Scan};
+use super::{look, select};
+use crate::args::{Backup, Global};
 use crate::exit::{self, Usage};
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
-use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
-use bale_engine::scan::freeze::FreezerCommand;
-use bale_engine::scan::{ScanMode, ScanOptions, Sources, parse_list};
+use bale_engine::monitor::Monitor;
+use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
+use bale_engine::scan::{ScanOptions, Sources, barrier_now, parse_list};
 use serde_json::{Value, json};
 use std::io::Read;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long making and releasing a storage snapshot may take.
+const SNAPSHOT_WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// Backs up; exit 3 if something could not be read or changed while it was read.
 pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let began = Instant::now();
     let paths = paths(options)?;
-    let filter =
-        Filter::new(&filter_options(options)?).map_err(|error| Usage(error.to_string()))?;
+    let filter = look::filter(&options.look)?;
     let repository = place::open_or_make_own(global, place::Use::unless_dry_run(options.dry_run))?;
     let console = Console::new(global);
-    let (sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
-    let not_found: Vec<_> = missing.iter().map(missing_problem).collect();
+    let (mut sources, missing) =
+        Sources::resolve(&paths).context("look up the paths to back up")?;
+    let not_found: Vec<_> = missing.iter().map(look::missing_problem).collect();
     if sources.paths().is_empty() {
         for problem in &not_found {
             bale_engine::monitor::Monitor::problem(&console, problem);
         }
         return Err(anyhow::anyhow!("none of the paths can be backed up"));
     }
+    // What is settled now is settled in a snapshot that is taken later.
+    let barrier = options.snapshot_command.as_ref().map(|_| barrier_now());
+    let snapshots = match &options.snapshot_command {
+        Some(command) => take_snapshots(command, &mut sources, &console)?,
+        None => Vec::new(),
+    };
     let scan = ScanOptions {
-        mode: match options.scan {
-            Scan::Auto => ScanMode::Auto,
-            Scan::Walk => ScanMode::Walk,
-            Scan::Inode => ScanMode::Inode,
-        },
-        freezer: match options.no_freeze {
-            true => None,
-            false => freezer(),
-        },
-        one_file_system: options.one_file_system,
-        filter,
-        spill_directory: repository.spill_dir()?,
-        ..ScanOptions::default()
+        barrier,
+        ..look::scan_options(&options.look, filter, repository.spill_dir()?)
     };
     let parent = match &options.parent {
         Some(text) => Some(
@@ -62,7 +59,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             .iter()
             .flat_map(|tags| select::split_tags(tags))
             .collect(),
-        excludes: excludes_as_given(options),
+        excludes: look::excludes_as_given(&options.look),
         parent,
         force: options.force,
         skip_if_unchanged: options.skip_if_unchanged,
@@ -71,6 +68,11 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         ..BackupOptions::default()
     };
     let outcome = engine::backup(&repository, &sources, scan, &engine_options, &console);
+    for snapshot in snapshots {
+        if let Err(error) = snapshot.release() {
+            console.note(&error.to_string());
+        }
+    }
     console.finish();
     let outcome = outcome?;
     let problems = outcome.snapshot.counts.problems;
@@ -88,13 +90,21 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     })
 }
 
-/// This program again, as freezer.
-fn freezer() -> Option<FreezerCommand> {
-    Some(FreezerCommand {
-        program: std::env::current_exe().ok()?,
-        arguments: vec!["freezer".into()],
-        environment: Vec::new(),
-    })
+/// Has the sources read from storage snapshots, which are released when dropped.
+fn take_snapshots(
+    command: &str,
+    sources: &mut Sources,
+    console: &Console,
+) -> Result<Vec<StorageSnapshot>> {
+    let command = SnapshotCommand {
+        program: "sh".into(),
+        arguments: vec!["-c".into(), command.into()],
+        wait_max: SNAPSHOT_WAIT_MAX,
+    };
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let name = format!("{}-{}", std::process::id(), now.as_secs());
+    let mut note = |text: String| console.note(&text);
+    take_all(&command, sources, &name, &mut note).context("take a storage snapshot")
 }
 
 fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
@@ -172,86 +182,6 @@ fn read_list(file: &Path) -> Result<Vec<u8>> {
             .with_context(|| format!("read the list of paths {}", file.display()))?;
     }
     Ok(bytes)
-}
-
-fn filter_options(options: &Backup) -> Result<FilterOptions> {
-    let pattern = |text: &String, ignore_case| Pattern {
-        text: text.clone(),
-        ignore_case,
-    };
-    let mut patterns: Vec<Pattern> = Vec::new();
-    for file in &options.exclude_file {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("read exclude file {}", file.display()))?;
-        patterns.extend(parse_exclude_file(&text, false));
-    }
-    patterns.extend(options.exclude.iter().map(|text| pattern(text, false)));
-    patterns.extend(options.iexclude.iter().map(|text| pattern(text, true)));
-    let mut marks: Vec<Mark> = Vec::new();
-    for text in &options.exclude_if_present {
-        marks.push(
-            Mark::parse(text.as_bytes())
-                .ok_or_else(|| Usage(format!("{text:?} is no file name")))?,
-        );
-    }
-    if options.exclude_caches {
-        marks.push(Mark::cachedir());
-    }
-    let larger_than_bytes = options
-        .exclude_larger_than
-        .as_deref()
-        .map(sizes::parse_bytes)
-        .transpose()?;
-    Ok(FilterOptions {
-        patterns,
-        marks,
-        larger_than_bytes,
-    })
-}
-
-fn excludes_as_given(options: &Backup) -> Vec<String> {
-    let mut given = options.exclude.clone();
-    given.extend(
-        options
-            .iexclude
-            .iter()
-            .map(|text| format!("iexclude:{text}")),
-    );
-    given.extend(
-        options
-            .exclude_file
-            .iter()
-            .map(|file| format!("file:{}", file.display())),
-    );
-    given.extend(
-        options
-            .exclude_if_present
-            .iter()
-            .map(|text| format!("if-present:{text}")),
-    );
-    given.extend(options.exclude_caches.then(|| "caches".to_owned()));
-    given.extend(
-        options
-            .exclude_larger_than
-            .iter()
-            .map(|text| format!("larger-than:{text}")),
-    );
-    given.extend(
-        options
-            .one_file_system
-            .then(|| "other-file-systems".to_owned()),
-    );
-    given
-}
-
-fn missing_problem(problem: &bale_engine::scan::Problem) -> bale_engine::monitor::Problem {
-    let given = Path::new(std::ffi::OsStr::from_bytes(&problem.path));
-    let path = std::path::absolute(given).unwrap_or_else(|_| given.to_owned());
-    bale_engine::monitor::Problem {
-        path: path.into_os_string().into_vec(),
-        action: problem.action,
-        text: problem.error.to_string(),
-    }
 }
 
 fn host_name() -> String {

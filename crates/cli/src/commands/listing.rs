@@ -109,7 +109,8 @@ fn flags_text(flags: EntryFlags) -> String {
     }
 }
 
-fn mode_text(entry: &Entry) -> String {
+/// As `ls -l` shows it.
+pub fn mode_text(entry: &Entry) -> String {
     let kind = match entry.kind {
         Kind::File => '-',
         Kind::Directory => 'd',

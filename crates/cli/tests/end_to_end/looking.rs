@@ -67,6 +67,84 @@ fn diff_tells_added_removed_changed_and_metadata() {
 }
 
 #[test]
+fn scan_tells_what_scripting_documents() {
+    let bench = Bench::new();
+    bench.sh(
+        "cd source; mkdir -p d/deep; echo one > d/one; ln d/one d/again; ln -s one d/link; mkfifo p; echo x > left.out",
+    );
+    let ran = bench.ok(&[
+        "scan",
+        "source",
+        "--exclude",
+        "*.out",
+        "--densest",
+        "1",
+        "--json",
+    ]);
+    let scan = ran.of_type("scan").pop().unwrap();
+    for (field, value) in [
+        ("names", 7),
+        ("inodes", 6),
+        ("files", 2),
+        ("dirs", 3),
+        ("symlinks", 1),
+        ("fifos", 1),
+        ("bytes", 8),
+        ("bytes_once", 4),
+        ("hard_linked", 1),
+        ("hard_linked_names", 2),
+        ("problems", 0),
+    ] {
+        assert_eq!(scan[field], value, "{field}: {scan}");
+    }
+    let densest = scan["densest"].as_array().unwrap();
+    assert_eq!(
+        (densest.len(), &densest[0]["children"]),
+        (1, &4.into()),
+        "{scan}"
+    );
+    assert!(densest[0]["path"].as_str().unwrap().ends_with("/source/d"));
+    assert_eq!(scan["filesystems"][0]["scanner"], "walk");
+    let text = bench.ok(&["scan", "source"]);
+    assert!(
+        text.text().contains("8 B in files") || text.text().contains("10 B in files"),
+        "{text}"
+    );
+}
+
+#[test]
+fn scan_lists_as_find_prints() {
+    let bench = Bench::new();
+    bench.sh(
+        r"cd source; mkdir -p d/deep; echo one > d/one; ln d/one d/again; ln -s one d/link; mkfifo p; chmod 4711 d/one; touch 'new
+line' d/deep/$(printf 'a\377'); touch -d @-1.5 old",
+    );
+    // What both have: a directory's size is the file system's own business.
+    let format = "%P|%f|%d|%y|%m|%M|%n|%U|%G|%i|%T@|%C@|%l";
+    let mut find = bench.prepared(std::process::Command::new("find"));
+    let printed = find
+        .args([bench.source.as_os_str()])
+        .args(["-printf", &format!("{format}\\0")])
+        .output();
+    let sorted = |bytes: &[u8]| {
+        let mut lines: Vec<Vec<u8>> = bytes.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        lines.sort();
+        lines
+    };
+    let listed = bench.ok(&["scan", "source", "--list0", "--format", format]);
+    assert_eq!(sorted(&listed.out), sorted(&printed.unwrap().stdout));
+    let lines = bench.ok(&["scan", "source", "--list", "--format", "%s\\t%P"]);
+    let text = lines.text();
+    assert!(text.contains("4\td/one\n"), "{text}");
+    assert!(
+        text.contains("\tnew\\x0aline\n"),
+        "no name forges a line: {text}"
+    );
+    assert_eq!(bench.run(&["scan", "source", "--format", "%q"]).code, 2);
+    assert_eq!(bench.run(&["scan", "source/nothing"]).code, 1);
+}
+
+#[test]
 fn stats_count_the_repository_and_a_snapshot() {
     let bench = two_backups();
     let whole = bench.ok(&["stats", "--json"]).summary();

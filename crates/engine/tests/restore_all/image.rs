@@ -282,7 +282,7 @@ fn what_cannot_be_had_is_named_and_the_rest_is_whole() {
         .restored
         .losses
         .iter()
-        .map(|loss| (loss.kind, &loss.first[..]))
+        .map(|loss| (loss.kind, &loss.paths[0][..]))
         .collect();
     assert_eq!(
         losses,

@@ -3,6 +3,7 @@
 
 pub mod damage;
 pub mod fixture;
+pub mod operations;
 pub mod seen;
 
 use std::fs::File;

@@ -1,0 +1,127 @@
+//! Options of everything that scans, resolved: what to leave out, and how to look.
+
+use crate::args::{Look, Scan};
+use crate::exit::Usage;
+use crate::sizes;
+use anyhow::{Context, Result};
+use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use bale_engine::scan::freeze::FreezerCommand;
+use bale_engine::scan::{ScanMode, ScanOptions};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What to leave out.
+pub fn filter(options: &Look) -> Result<Filter> {
+    let filter = Filter::new(&filter_options(options)?);
+    Ok(filter.map_err(|error| Usage(error.to_string()))?)
+}
+
+/// How to look; temporary files go to `spill_directory`.
+pub fn scan_options(options: &Look, filter: Filter, spill_directory: PathBuf) -> ScanOptions {
+    ScanOptions {
+        mode: match options.scan {
+            Scan::Auto => ScanMode::Auto,
+            Scan::Walk => ScanMode::Walk,
+            Scan::Inode => ScanMode::Inode,
+        },
+        freezer: match options.no_freeze {
+            true => None,
+            false => freezer(),
+        },
+        one_file_system: options.one_file_system,
+        filter,
+        spill_directory,
+        ..ScanOptions::default()
+    }
+}
+
+/// This program again, as freezer.
+fn freezer() -> Option<FreezerCommand> {
+    Some(FreezerCommand {
+        program: std::env::current_exe().ok()?,
+        arguments: vec!["freezer".into()],
+        environment: Vec::new(),
+    })
+}
+
+fn filter_options(options: &Look) -> Result<FilterOptions> {
+    let pattern = |text: &String, ignore_case| Pattern {
+        text: text.clone(),
+        ignore_case,
+    };
+    let mut patterns: Vec<Pattern> = Vec::new();
+    for file in &options.exclude_file {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("read exclude file {}", file.display()))?;
+        patterns.extend(parse_exclude_file(&text, false));
+    }
+    patterns.extend(options.exclude.iter().map(|text| pattern(text, false)));
+    patterns.extend(options.iexclude.iter().map(|text| pattern(text, true)));
+    let mut marks: Vec<Mark> = Vec::new();
+    for text in &options.exclude_if_present {
+        marks.push(
+            Mark::parse(text.as_bytes())
+                .ok_or_else(|| Usage(format!("{text:?} is no file name")))?,
+        );
+    }
+    if options.exclude_caches {
+        marks.push(Mark::cachedir());
+    }
+    let larger_than_bytes = options
+        .exclude_larger_than
+        .as_deref()
+        .map(sizes::parse_bytes)
+        .transpose()?;
+    Ok(FilterOptions {
+        patterns,
+        marks,
+        larger_than_bytes,
+    })
+}
+
+/// For the record of a snapshot.
+pub fn excludes_as_given(options: &Look) -> Vec<String> {
+    let mut given = options.exclude.clone();
+    given.extend(
+        options
+            .iexclude
+            .iter()
+            .map(|text| format!("iexclude:{text}")),
+    );
+    given.extend(
+        options
+            .exclude_file
+            .iter()
+            .map(|file| format!("file:{}", file.display())),
+    );
+    given.extend(
+        options
+            .exclude_if_present
+            .iter()
+            .map(|text| format!("if-present:{text}")),
+    );
+    given.extend(options.exclude_caches.then(|| "caches".to_owned()));
+    given.extend(
+        options
+            .exclude_larger_than
+            .iter()
+            .map(|text| format!("larger-than:{text}")),
+    );
+    given.extend(
+        options
+            .one_file_system
+            .then(|| "other-file-systems".to_owned()),
+    );
+    given
+}
+
+/// A source that is not there, with its absolute path.
+pub fn missing_problem(problem: &bale_engine::scan::Problem) -> bale_engine::monitor::Problem {
+    let given = Path::new(std::ffi::OsStr::from_bytes(&problem.path));
+    let path = std::path::absolute(given).unwrap_or_else(|_| given.to_owned());
+    bale_engine::monitor::Problem {
+        path: path.into_os_string().into_vec(),
+        action: problem.action,
+        text: problem.error.to_string(),
+    }
+}
