@@ -13,6 +13,16 @@ const AROUND_SECONDS: f64 = 1.5;
 /// Of another tool at the same work, or of itself at another time: it may be slower.
 const CAUTION: f64 = 1.5;
 
+/// A typical run over a first backup: unchanged ones are faster, some tools slower.
+const TYPICAL_SHARE: f64 = 0.6;
+/// Runs at the end may be left out rather than begin again for them.
+const TOLERANCE: f64 = 1.3;
+/// Of the files that would just fit.
+const MODESTY: f64 = 0.7;
+/// With fewer files only the start of programs is measured.
+const FILES_MIN: u64 = 500;
+const TOO_SLOW: Duration = Duration::from_secs(40);
+
 /// Positions `0..count` beginning with another one in each round and for each kind of work.
 pub(super) fn rotated(count: usize, round: u32, case: Case) -> impl Iterator<Item = usize> {
     let case = Case::ALL
@@ -45,6 +55,35 @@ impl Budget {
     /// When a run that goes on is ended.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
+    }
+
+    /// Where a first backup took `first_seconds` and so many runs are to come: how many of `files` would fit.
+    /// `None`: all, or nobody waits.
+    pub fn fitting_files(
+        &self,
+        files: u64,
+        first_seconds: f64,
+        runs: u64,
+        now: Instant,
+    ) -> Option<u64> {
+        let left_seconds = self.deadline?.saturating_duration_since(now).as_secs_f64();
+        let each_seconds = first_seconds * TYPICAL_SHARE + AROUND_SECONDS;
+        let needed_seconds = runs as f64 * each_seconds;
+        if needed_seconds <= left_seconds * TOLERANCE || files <= FILES_MIN {
+            return None;
+        }
+        let fitting = files as f64 * left_seconds * MODESTY / needed_seconds;
+        Some((fitting as u64).clamp(FILES_MIN, (files / 2).max(FILES_MIN)))
+    }
+
+    /// When a first backup has shown that files are too many, whatever it still does.
+    pub fn too_slow(&self, files: u64, now: Instant) -> Option<Instant> {
+        (files > FILES_MIN).then(|| now + TOO_SLOW)
+    }
+
+    /// What larger trees took says nothing.
+    pub fn forget(&mut self) {
+        self.known.clear();
     }
 
     pub fn note(&mut self, case: Case, tool: &'static str, seconds: f64) {
@@ -109,5 +148,23 @@ mod tests {
         assert!(budget.allows(Case::First, "b", began + Duration::from_secs(90)));
         assert!(!budget.allows(Case::First, "b", began + Duration::from_secs(97)));
         assert!(Budget::new(began, None).allows(Case::First, "a", began));
+    }
+
+    #[test]
+    fn a_tree_shrinks_until_it_fits_and_no_further() {
+        let began = Instant::now();
+        let budget = Budget::new(began, Some(Duration::from_secs(315)));
+        assert_eq!(budget.fitting_files(25_000, 2.0, 36, began), None);
+        let fewer = budget.fitting_files(25_000, 40.0, 36, began).unwrap();
+        assert!((1_000..12_501).contains(&fewer), "{fewer}");
+        assert_eq!(budget.fitting_files(FILES_MIN, 40.0, 36, began), None);
+        assert_eq!(
+            budget.fitting_files(600, 4000.0, 36, began),
+            Some(FILES_MIN)
+        );
+        assert_eq!(
+            Budget::new(began, None).fitting_files(25_000, 1e6, 36, began),
+            None
+        );
     }
 }
