@@ -85,20 +85,24 @@ pub struct FoundInode {
     pub number: u64,
     /// Number of names that it should have.
     pub nlink: u32,
-    /// Is it a directory?
-    pub is_directory: bool,
+    /// Type.
+    pub kind: FileKind,
+    /// Size in bytes.
+    pub size: u64,
     /// Its ctime: anybody can set an mtime.
     pub newest: Timestamp,
 }
 
 impl FoundInode {
-    fn new(inode: &Inode) -> FoundInode {
-        FoundInode {
+    /// `None`: of a type that nobody knows.
+    fn new(inode: &Inode) -> Option<FoundInode> {
+        Some(FoundInode {
             number: inode.number,
             nlink: inode.nlink,
-            is_directory: FileKind::from_mode(inode.mode) == Some(FileKind::Directory),
+            kind: FileKind::from_mode(inode.mode)?,
+            size: inode.size,
             newest: inode.ctime,
-        }
+        })
     }
 }
 
@@ -138,6 +142,7 @@ trait Volume: Send + Sync {
         bytes: &[u8],
         name: &mut dyn FnMut(&[u8], u64),
     ) -> Vec<String>;
+    /// Of bytes that were found sound: those of a table, or of `read_inode`.
     fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String>;
     fn read_inode(&self, number: u64) -> Result<Vec<u8>, String>;
     /// 512-byte units taken, as `st_blocks` tells.
@@ -243,7 +248,7 @@ impl Image {
         self.volume.parse_names(piece, bytes, name)
     }
 
-    /// Decodes an inode.
+    /// Decodes an inode whose bytes were found sound when they were read.
     pub fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
         self.volume.inode(number, raw)
     }

@@ -1,9 +1,9 @@
 //! Sorts more records than fit in memory.
 //!
-//! Records are collected in one buffer, sorted by an index of (first eight bytes of the key, place), and written to
-//! temporary files when the buffer is full; at the end those are merged. Records of equal keys stay in the order in
-//! which they came. Memory is bounded by what the caller allows, disk by the records themselves. The files have no
-//! name, so nothing is left behind, whatever happens.
+//! Records are collected in a buffer. A full one is sorted by an index of (first sixteen bytes of the key, place) and
+//! written to a temporary file by a thread of its own, while the next one fills; at the end the files are merged. Records
+//! of equal keys stay in the order in which they came. Memory is bounded by what the caller allows, disk by the records
+//! themselves. The files have no name, so nothing is left behind, whatever happens.
 
 mod merge;
 mod run;
@@ -14,6 +14,7 @@ use merge::Merge;
 use run::{Run, RunWriter};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 /// Runs merged at once; more are merged in several passes.
 pub const FAN_IN_MAX: usize = 64;
@@ -28,7 +29,7 @@ pub const RECORD_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("{action} a temporary file in {}", directory.display())]
 pub struct SpillError {
-    /// `create`, `write`, `read`.
+    /// `create`, `write`, `read`, `start a thread for`.
     pub action: &'static str,
     /// Where.
     pub directory: PathBuf,
@@ -42,11 +43,15 @@ pub type Result<T> = std::result::Result<T, SpillError>;
 /// Collects records to be sorted by key, as bytes.
 pub struct Sorter {
     directory: PathBuf,
-    /// Bytes of the buffer and its index; the rest of the memory is for merging.
+    /// Bytes of one of the two buffers and its index; the rest of the memory is for merging.
     buffer_bytes_max: usize,
     /// Bytes of the buffers of one merge.
     merge_bytes: usize,
     buffer: Buffer,
+    /// The other buffer, on its way to a file.
+    writing: Option<JoinHandle<(Buffer, Result<Run>)>>,
+    /// The other buffer, empty again.
+    spare: Buffer,
     /// Runs by how often they were merged, each in the order of what was pushed; older records are on higher levels.
     levels: Vec<Vec<Run>>,
     records: u64,
@@ -58,9 +63,11 @@ impl Sorter {
         let memory_bytes = memory_bytes.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
         Sorter {
             directory: directory.to_path_buf(),
-            buffer_bytes_max: memory_bytes / 4 * 3,
-            merge_bytes: memory_bytes / 4,
+            buffer_bytes_max: memory_bytes / 16 * 7,
+            merge_bytes: memory_bytes / 8,
             buffer: Buffer::default(),
+            writing: None,
+            spare: Buffer::default(),
             levels: Vec::new(),
             records: 0,
         }
@@ -87,7 +94,7 @@ impl Sorter {
 
     /// Sorts what is left and begins to hand out all records.
     pub fn finish(mut self) -> Result<Sorted> {
-        if self.levels.is_empty() {
+        if self.levels.is_empty() && self.writing.is_none() {
             self.buffer.sort();
             return Ok(Sorted {
                 records: self.records,
@@ -99,7 +106,8 @@ impl Sorter {
             });
         }
         self.spill()?;
-        self.buffer = Buffer::default();
+        self.await_run()?;
+        (self.buffer, self.spare) = (Buffer::default(), Buffer::default());
         // The youngest runs are the smallest: those are merged until few enough are left.
         let mut runs: Vec<Run> = self.levels.drain(..).rev().flatten().collect();
         while runs.len() > FAN_IN_MAX {
@@ -115,19 +123,33 @@ impl Sorter {
         })
     }
 
-    /// Writes the buffer as a run; too many runs of one level become one of the next.
+    /// Lets a thread write the buffer as a run, once the one before is written.
     fn spill(&mut self) -> Result<()> {
         if self.buffer.slots.is_empty() {
             return Ok(());
         }
-        self.buffer.sort();
-        let mut writer = RunWriter::create(&self.directory).map_err(self.error("create"))?;
-        for slot in &self.buffer.slots {
-            let (key, value) = self.buffer.record(slot);
-            writer.push(key, value).map_err(self.error("write"))?;
-        }
-        let mut run = writer.finish().map_err(self.error("write"))?;
-        self.buffer.clear();
+        self.await_run()?;
+        let mut full = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.spare));
+        let directory = self.directory.clone();
+        let write = move || {
+            full.sort();
+            let run = full.write(&directory);
+            full.clear();
+            (full, run)
+        };
+        let thread = std::thread::Builder::new().spawn(write);
+        self.writing = Some(thread.map_err(self.error("start a thread for"))?);
+        Ok(())
+    }
+
+    /// Takes the run that is being written; too many runs of one level become one of the next.
+    fn await_run(&mut self) -> Result<()> {
+        let Some(writing) = self.writing.take() else {
+            return Ok(());
+        };
+        let (spare, run) = writing.join().expect("sorting and writing do not panic");
+        self.spare = spare;
+        let mut run = run?;
         for level in 0.. {
             if self.levels.len() == level {
                 self.levels.push(Vec::new());
@@ -218,12 +240,14 @@ struct Buffer {
 
 #[derive(Clone, Copy)]
 struct Slot {
-    /// First bytes of the key as a big-endian number: decides most comparisons without touching the record.
-    prefix: u64,
+    prefix: Prefix,
     at: u32,
     key_len: u32,
     value_len: u32,
 }
+
+/// First bytes of a key as big-endian numbers: decides most comparisons without touching the record.
+type Prefix = (u64, u64);
 
 impl Buffer {
     fn bytes(&self) -> usize {
@@ -261,6 +285,16 @@ impl Buffer {
         self.slots = slots;
     }
 
+    fn write(&self, directory: &Path) -> Result<Run> {
+        let mut writer = RunWriter::create(directory).map_err(error("create", directory))?;
+        for slot in &self.slots {
+            let (key, value) = self.record(slot);
+            let written = writer.push(key, value);
+            written.map_err(error("write", directory))?;
+        }
+        writer.finish().map_err(error("write", directory))
+    }
+
     fn clear(&mut self) {
         self.data.clear();
         self.slots.clear();
@@ -268,9 +302,13 @@ impl Buffer {
 }
 
 /// Equal prefixes say nothing; a lesser prefix is a lesser key.
-fn prefix(key: &[u8]) -> u64 {
-    let mut first = [0; 8];
-    let len = key.len().min(8);
-    first[..len].copy_from_slice(&key[..len]);
-    u64::from_be_bytes(first)
+fn prefix(key: &[u8]) -> Prefix {
+    if let Some(first) = key.first_chunk::<16>() {
+        let whole = u128::from_be_bytes(*first);
+        return ((whole >> 64) as u64, whole as u64);
+    }
+    let mut first = [0; 16];
+    first[..key.len()].copy_from_slice(key);
+    let whole = u128::from_be_bytes(first);
+    ((whole >> 64) as u64, whole as u64)
 }

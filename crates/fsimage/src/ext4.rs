@@ -136,6 +136,13 @@ impl Ext4 {
         decoded.map_err(Ext4Error::inode(raw.number()))
     }
 
+    /// Decodes an inode that [`Ext4::parse_inodes`] reported and that was kept since: its checksum was right then, and is
+    /// not computed again.
+    pub fn decode_kept(&self, raw: &RawInode<'_>) -> Result<Inode, Ext4Error> {
+        let decoded = raw.decode(&self.superblock);
+        decoded.map_err(Ext4Error::inode(raw.number()))
+    }
+
     /// Reads and decodes one inode.
     pub fn read_inode(&self, number: u64) -> Result<Inode, Ext4Error> {
         let bytes = self.read_inode_bytes(number)?;

@@ -141,6 +141,12 @@ impl Xfs {
         DiskInode::parse(self, number, bytes)
     }
 
+    /// Decodes an inode that [`Xfs::chunk_inodes`] gave and that was kept since: its checksum was right then, and is not
+    /// computed again.
+    pub fn parse_kept<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<DiskInode<'a>> {
+        DiskInode::parse_kept(self, number, bytes)
+    }
+
     /// Reads one inode into `buffer` and parses it. A free inode is damage: it has no type.
     pub fn read_inode<'b>(
         &self,

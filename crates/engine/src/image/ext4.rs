@@ -6,7 +6,7 @@ use super::{
 };
 use super::{NamesAndValues, Volume, in_words};
 use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};
-use bale_fsimage::{Inode, Layout, MappedExtent};
+use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -127,9 +127,11 @@ impl Volume for Ext4Volume {
         self.fs
             .parse_inodes(piece.first_inode, bytes, &mut |result| match result {
                 InodeResult::Used(inode, raw) => {
-                    let found = FoundInode::new(&inode);
+                    let Some(found) = FoundInode::new(&inode) else {
+                        return sink.damaged(inode.number, "a type that nobody knows".to_owned());
+                    };
                     sink.inode(found, raw.bytes());
-                    if found.is_directory {
+                    if found.kind == FileKind::Directory {
                         self.directory(&inode, &raw, sink);
                     }
                 }
@@ -164,12 +166,14 @@ impl Volume for Ext4Volume {
 
     fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
         let raw = Self::raw(number, raw)?;
-        self.fs.decode_inode(&raw).map_err(|error| in_words(&error))
+        self.fs.decode_kept(&raw).map_err(|error| in_words(&error))
     }
 
     fn read_inode(&self, number: u64) -> Result<Vec<u8>, String> {
         let read = self.fs.read_inode_bytes(number);
-        read.map_err(|error| in_words(&error))
+        let bytes = read.map_err(|error| in_words(&error))?;
+        let checked = self.fs.decode_inode(&Self::raw(number, &bytes)?);
+        checked.map_err(|error| in_words(&error)).map(|_| bytes)
     }
 
     fn sectors(&self, number: u64, raw: &[u8]) -> u64 {

@@ -9,14 +9,19 @@ const WORD_BYTES: usize = 8;
 /// of eight.
 pub fn pack_inode(raw: &[u8], packed: &mut Vec<u8>) {
     let words = raw.len() / WORD_BYTES;
+    packed.reserve(2 + words.div_ceil(8) + raw.len());
     packed.extend_from_slice(&(words as u16).to_le_bytes());
     let bitmap_at = packed.len();
     packed.resize(bitmap_at + words.div_ceil(8), 0);
-    for (at, word) in raw.chunks_exact(WORD_BYTES).enumerate() {
-        if word != [0; WORD_BYTES] {
-            packed[bitmap_at + at / 8] |= 1 << (at % 8);
-            packed.extend_from_slice(word);
+    for (at, group) in raw.chunks(8 * WORD_BYTES).enumerate() {
+        let mut used = 0;
+        for (bit, word) in group.as_chunks::<WORD_BYTES>().0.iter().enumerate() {
+            if *word != [0; WORD_BYTES] {
+                used |= 1 << bit;
+                packed.extend_from_slice(word);
+            }
         }
+        packed[bitmap_at + at] = used;
     }
 }
 
@@ -27,17 +32,23 @@ pub fn unpack_inode<'a>(packed: &[u8], raw: &'a mut Vec<u8>) -> Option<&'a [u8]>
     if words * WORD_BYTES > INODE_BYTES_MAX {
         return None;
     }
-    let (bitmap, mut rest) = rest.split_at_checked(words.div_ceil(8))?;
+    let (bitmap, rest) = rest.split_at_checked(words.div_ceil(8))?;
+    let (kept, []) = rest.as_chunks::<WORD_BYTES>() else {
+        return None;
+    };
+    let mut kept = kept.iter();
     raw.clear();
     raw.resize(words * WORD_BYTES, 0);
-    for (at, word) in raw.chunks_exact_mut(WORD_BYTES).enumerate() {
-        if bitmap[at / 8] >> (at % 8) & 1 != 0 {
-            let (next, behind) = rest.split_at_checked(WORD_BYTES)?;
-            word.copy_from_slice(next);
-            rest = behind;
+    let groups = raw.chunks_mut(8 * WORD_BYTES);
+    for (group, used) in groups.zip(bitmap) {
+        let group = group.as_chunks_mut::<WORD_BYTES>().0;
+        let mut used = *used;
+        while used != 0 {
+            *group.get_mut(used.trailing_zeros() as usize)? = *kept.next()?;
+            used &= used - 1;
         }
     }
-    rest.is_empty().then_some(raw)
+    kept.next().is_none().then_some(raw)
 }
 
 #[cfg(test)]

@@ -214,15 +214,15 @@ impl Volume for XfsVolume {
                         let slot = (number - chunk.first_inode) as usize - first_slot as usize;
                         let at = slot * usize::from(inode_bytes);
                         let raw = bytes.get(at..at + usize::from(inode_bytes));
-                        let is_directory = inode.kind == FileKind::Directory;
                         let found = FoundInode {
                             number,
                             nlink: inode.nlink,
-                            is_directory,
+                            kind: inode.kind,
+                            size: inode.size,
                             newest: inode.ctime,
                         };
                         sink.inode(found, raw.unwrap_or_default());
-                        if is_directory {
+                        if inode.kind == FileKind::Directory {
                             self.directory(&inode, sink);
                         }
                     }
@@ -254,7 +254,7 @@ impl Volume for XfsVolume {
     fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
         let inode = self
             .xfs
-            .parse_inode(number, raw)
+            .parse_kept(number, raw)
             .map_err(|error| in_words(&error))?;
         let mut plain = inode.to_inode();
         if inode.is_realtime() {
@@ -269,12 +269,15 @@ impl Volume for XfsVolume {
         let offset = offset.ok_or_else(|| format!("there is no inode {number}"))?;
         let mut raw = vec![0; usize::from(superblock.inode_bytes)];
         let read = self.source.read_exact_at(offset, &mut raw);
-        read.map(|()| raw).map_err(|error| error.to_string())
+        read.map_err(|error| error.to_string())?;
+        let checked = self.xfs.parse_inode(number, &raw);
+        checked.map_err(|error| in_words(&error))?;
+        Ok(raw)
     }
 
     fn sectors(&self, number: u64, raw: &[u8]) -> u64 {
         let sectors = u64::from(self.xfs.superblock().block_bytes >> 9);
-        let inode = self.xfs.parse_inode(number, raw);
+        let inode = self.xfs.parse_kept(number, raw);
         inode.map_or(0, |inode| inode.blocks.saturating_mul(sectors))
     }
 
@@ -291,7 +294,7 @@ impl Volume for XfsVolume {
         extent: &mut dyn FnMut(MappedExtent) -> bool,
     ) -> Result<(), String> {
         let words = |error: XfsError| in_words(&error);
-        let inode = self.xfs.parse_inode(number, raw).map_err(words)?;
+        let inode = self.xfs.parse_kept(number, raw).map_err(words)?;
         let extents = self
             .xfs
             .extents(self.source.as_ref(), &inode, ForkKind::Data);
@@ -310,7 +313,7 @@ impl Volume for XfsVolume {
 
     fn target(&self, number: u64, raw: &[u8]) -> Result<Vec<u8>, String> {
         let words = |error: XfsError| in_words(&error);
-        let inode = self.xfs.parse_inode(number, raw).map_err(words)?;
+        let inode = self.xfs.parse_kept(number, raw).map_err(words)?;
         let mut target = Vec::new();
         let read = self
             .xfs
@@ -320,7 +323,7 @@ impl Volume for XfsVolume {
 
     fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String> {
         let words = |error: XfsError| in_words(&error);
-        let inode = self.xfs.parse_inode(number, raw).map_err(words)?;
+        let inode = self.xfs.parse_kept(number, raw).map_err(words)?;
         let mut found = Vec::new();
         let read = self
             .xfs

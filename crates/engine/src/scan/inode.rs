@@ -12,6 +12,7 @@
 //! What it cannot read or believe is a problem of the path that leads to it; a number of names that does not fit the
 //! number of links is one, too.
 
+mod append;
 mod changes;
 mod emit;
 mod gather;
@@ -19,6 +20,7 @@ mod join;
 mod names;
 mod ordered;
 mod planned;
+mod stored;
 mod tables;
 mod tree;
 
@@ -32,8 +34,10 @@ pub use gather::{Gather, Gathered, InodeTotals, TablesState};
 pub const THREADS_MAX: usize = 4;
 /// Pieces under way at a time, with what became of them.
 pub const PIECES_AHEAD_MAX: usize = 8;
-/// Memory of each of the two large sorts.
-pub const SORT_BYTES: usize = 48 << 20;
+/// Memory for sorting names by inode.
+pub const SORT_NAMES_BYTES: usize = 48 << 20;
+/// Memory for sorting children, with their inodes, by directory.
+pub const SORT_CHILDREN_BYTES: usize = 88 << 20;
 /// Memory for sorting places of directory blocks.
 pub const SORT_PLACES_BYTES: usize = 8 << 20;
 /// Gap between two directory blocks that is read rather than skipped.
@@ -45,9 +49,13 @@ pub const TREE_BLOCKS_KEPT: usize = 64;
 /// Bytes of one such block.
 pub const TREE_BLOCK_BYTES: usize = 64 << 10;
 
-/// Memory of a scan: two sorts are alive at a time.
+/// Memory of a scan. Names are sorted while pieces are read; while children are sorted, names that fit in memory (in one of
+/// the two buffers of their sort) or the buffers of their merge are there, too.
 pub const INODE_SCAN_BYTES_MAX: usize = 128 << 20;
+const PIECES_BYTES: usize = PIECES_AHEAD_MAX * 2 * crate::image::TABLE_PIECE_BYTES;
+const STRETCHES_BYTES: usize = append::STRETCHES_AHEAD_MAX * crate::image::TABLE_PIECE_BYTES;
 const _: () = assert!(
-    2 * SORT_BYTES + SORT_PLACES_BYTES + PIECES_AHEAD_MAX * 2 * crate::image::TABLE_PIECE_BYTES
-        <= INODE_SCAN_BYTES_MAX
+    SORT_NAMES_BYTES + SORT_PLACES_BYTES + PIECES_BYTES + STRETCHES_BYTES <= INODE_SCAN_BYTES_MAX
 );
+const _: () =
+    assert!(SORT_NAMES_BYTES / 2 + SORT_CHILDREN_BYTES + STRETCHES_BYTES <= INODE_SCAN_BYTES_MAX);

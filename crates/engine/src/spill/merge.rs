@@ -1,7 +1,7 @@
 //! Merges sorted runs: a heap of the runs by the key each is at.
 
-use super::prefix;
 use super::run::{Run, RunReader};
+use super::{Prefix, prefix};
 use std::io;
 
 /// Least bytes read from a run at once.
@@ -20,7 +20,7 @@ pub(super) struct Merge {
 
 #[derive(Clone, Copy)]
 struct Head {
-    prefix: u64,
+    prefix: Prefix,
     run: usize,
 }
 

@@ -3,8 +3,8 @@
 //! Lengths of key and value (4 bytes each), key, value; and so on.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,8 @@ pub(super) struct Run {
 
 /// A run being written.
 pub(super) struct RunWriter {
-    file: BufWriter<File>,
+    file: File,
+    buffer: Vec<u8>,
     len: u64,
 }
 
@@ -46,26 +47,39 @@ pub fn unnamed_file(directory: &Path) -> io::Result<File> {
 impl RunWriter {
     pub(super) fn create(directory: &Path) -> io::Result<RunWriter> {
         Ok(RunWriter {
-            file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, unnamed_file(directory)?),
+            file: unnamed_file(directory)?,
+            buffer: Vec::with_capacity(WRITE_BUFFER_BYTES),
             len: 0,
         })
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let bytes = HEAD_BYTES + key.len() + value.len();
+        if !self.buffer.is_empty() && self.buffer.len() + bytes > WRITE_BUFFER_BYTES {
+            self.flush()?;
+        }
         let mut head = [0; HEAD_BYTES];
         head[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
         head[4..].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        self.file.write_all(&head)?;
-        self.file.write_all(key)?;
-        self.file.write_all(value)?;
-        self.len += (HEAD_BYTES + key.len() + value.len()) as u64;
+        self.buffer.extend_from_slice(&head);
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
+        self.len += bytes as u64;
         Ok(())
     }
 
-    pub(super) fn finish(self) -> io::Result<Run> {
-        let file = self.file.into_inner().map_err(|error| error.into_error())?;
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.buffer)?;
+        self.buffer.clear();
+        // A single large record must not keep its room.
+        self.buffer.shrink_to(WRITE_BUFFER_BYTES);
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<Run> {
+        self.flush()?;
         Ok(Run {
-            file,
+            file: self.file,
             len: self.len,
         })
     }
@@ -151,11 +165,17 @@ impl RunReader {
         let more = wanted
             .max(self.read_bytes.saturating_sub(have) as u64)
             .min(left) as usize;
-        self.buffer.resize(have + more, 0);
-        self.run
-            .file
-            .read_exact_at(&mut self.buffer[have..], self.read)?;
-        self.read += more as u64;
+        self.buffer.reserve(more);
+        while self.buffer.len() < have + more {
+            // Without filling the room with zeros first. More than is asked for may come, if there is room.
+            let room = rustix::buffer::spare_capacity(&mut self.buffer);
+            match rustix::io::pread(&self.run.file, room, self.read) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(got) => self.read += got as u64,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
         Ok(())
     }
 }

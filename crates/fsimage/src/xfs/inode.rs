@@ -118,6 +118,20 @@ pub struct DiskInode<'a> {
 impl<'a> DiskInode<'a> {
     /// Checks and decodes inode `number`, which lies at the start of `bytes`.
     pub(super) fn parse(xfs: &Xfs, number: u64, bytes: &'a [u8]) -> Result<DiskInode<'a>> {
+        DiskInode::parse_if(xfs, number, bytes, check_identity)
+    }
+
+    /// Decodes an inode whose checksum was found right before.
+    pub(super) fn parse_kept(xfs: &Xfs, number: u64, bytes: &'a [u8]) -> Result<DiskInode<'a>> {
+        DiskInode::parse_if(xfs, number, bytes, |_, _, _| Ok(()))
+    }
+
+    fn parse_if(
+        xfs: &Xfs,
+        number: u64,
+        bytes: &'a [u8],
+        identity: impl Fn(&Xfs, u64, &[u8]) -> std::result::Result<(), &'static str>,
+    ) -> Result<DiskInode<'a>> {
         let superblock = xfs.superblock();
         let Some(device_offset) = superblock.inode_offset(number) else {
             return Err(XfsError::damaged(
@@ -130,7 +144,7 @@ impl<'a> DiskInode<'a> {
         let bytes = bytes
             .get(..usize::from(superblock.inode_bytes))
             .ok_or_else(|| damaged("cut short"))?;
-        check_identity(xfs, number, bytes).map_err(damaged)?;
+        identity(xfs, number, bytes).map_err(damaged)?;
         let inode = DiskInode::decode(superblock, number, device_offset, bytes).map_err(damaged)?;
         inode
             .check(superblock.has_bigtime, bytes[5])

@@ -1,43 +1,17 @@
 //! What changed since the inode tables were read: they are read again and compared byte by byte.
 
 use super::ordered::in_order;
-use super::tables::{HEAD_BYTES, InodeFile, StoredInode, buffer, read_piece};
+use super::stored::{self, InodeFile, InodeReader, StoredInode};
+use super::tables::{buffer, read_piece};
 use crate::image::{Image, unpack_inode};
 use bale_format::entry::Time;
+use bale_fsimage::FileKind;
 use std::io;
-
-/// The records of a piece that was read again.
-struct Records<'a>(&'a [u8]);
-
-/// One of them.
-struct Record<'a> {
-    number: u64,
-    is_directory: bool,
-    packed: &'a [u8],
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Record<'a>;
-
-    fn next(&mut self) -> Option<Record<'a>> {
-        let (head, behind) = self.0.split_at_checked(HEAD_BYTES)?;
-        let len = u32::from_le_bytes(head[13..17].try_into().expect("4 of 17 bytes"));
-        let (packed, behind) = behind.split_at(len as usize);
-        self.0 = behind;
-        Some(Record {
-            number: u64::from_le_bytes(head[..8].try_into().expect("8 of 17 bytes")),
-            is_directory: head[12] != 0,
-            packed,
-        })
-    }
-}
 
 /// Compares what is read again with what was read, both in the order of numbers.
 struct Comparison<'a> {
     image: &'a Image,
-    reader: super::tables::InodeReader,
-    old: StoredInode,
-    there: bool,
+    reader: InodeReader<'a>,
     t0: Time,
     changed: Vec<u64>,
     raw_old: Vec<u8>,
@@ -45,41 +19,46 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    fn advance(&mut self) -> io::Result<()> {
-        self.there = self.reader.next_into(&mut self.old)?;
-        Ok(())
-    }
-
-    fn look(&mut self, new: &Record<'_>) -> io::Result<()> {
+    fn look(&mut self, new: StoredInode, packed: &[u8]) -> io::Result<()> {
         // What is gone, or cannot be read any more, is as good as changed.
-        while self.there && self.old.number < new.number {
-            self.changed.push(self.old.number);
-            self.advance()?;
+        while let Some((old, _)) = self.reader.here()
+            && old.number < new.number
+        {
+            self.changed.push(old.number);
+            self.reader.advance()?;
         }
-        if !self.there || self.old.number != new.number {
+        if self
+            .reader
+            .here()
+            .is_none_or(|(old, _)| old.number != new.number)
+        {
             // New: its directory has changed, too.
             return Ok(());
         }
-        if !self.is_same(new) {
+        if !self.is_same(new, packed) {
             self.changed.push(new.number);
         }
-        self.advance()
+        self.reader.advance()
     }
 
-    fn is_same(&mut self, new: &Record<'_>) -> bool {
-        let equal = new.packed == self.old.packed;
-        if equal && !new.is_directory {
+    fn is_same(&mut self, new: StoredInode, packed: &[u8]) -> bool {
+        let Some((_, old)) = self.reader.here() else {
+            return false;
+        };
+        let is_directory = new.kind == FileKind::Directory;
+        let equal = packed == old;
+        if equal && !is_directory {
             return true;
         }
-        let old = unpack_inode(&self.old.packed, &mut self.raw_old);
-        let raw = unpack_inode(new.packed, &mut self.raw_new);
+        let old = unpack_inode(old, &mut self.raw_old);
+        let raw = unpack_inode(packed, &mut self.raw_new);
         let (Some(old), Some(raw)) = (old, raw) else {
             return false;
         };
         if !equal && !self.image.same_except_atime(new.number, old, raw) {
             return false;
         }
-        !new.is_directory || self.is_settled(new.number)
+        !is_directory || self.is_settled(new.number)
     }
 
     /// Was the directory last changed before the barrier?
@@ -104,21 +83,20 @@ pub(super) fn changed_inodes(
     let mut comparison = Comparison {
         image,
         reader: before.read()?,
-        old: StoredInode::empty(),
-        there: true,
         t0,
         changed: Vec::new(),
         raw_old: Vec::new(),
         raw_new: Vec::new(),
     };
-    comparison.advance()?;
     let compared = in_order(
         image.tables(),
         buffer,
         |buffer, piece| read_piece(image, piece, buffer),
         |parsed| -> io::Result<()> {
-            for record in Records(&parsed.inodes) {
-                comparison.look(&record)?;
+            let mut rest = &parsed.inodes[..];
+            while let Some((new, packed, behind)) = stored::split_first(rest) {
+                comparison.look(new, packed)?;
+                rest = behind;
             }
             match comparison.changed.len() > changed_max {
                 true => Err(io::ErrorKind::QuotaExceeded.into()),
@@ -130,9 +108,11 @@ pub(super) fn changed_inodes(
         Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => return Ok(None),
         result => result?,
     }
-    while comparison.there && comparison.changed.len() <= changed_max {
-        comparison.changed.push(comparison.old.number);
-        comparison.advance()?;
+    while let Some((old, _)) = comparison.reader.here()
+        && comparison.changed.len() <= changed_max
+    {
+        comparison.changed.push(old.number);
+        comparison.reader.advance()?;
     }
     Ok((comparison.changed.len() <= changed_max).then_some(comparison.changed))
 }

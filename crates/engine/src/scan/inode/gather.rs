@@ -17,7 +17,7 @@ pub struct Gathered {
     pub(super) image: Arc<Image>,
     pub(super) tree: Tree,
     /// Inodes by number, as they were read: to be compared with what a barrier says later.
-    pub(super) inodes: super::tables::InodeFile,
+    pub(super) inodes: super::stored::InodeFile,
     /// What is wrong with inodes that no file could be made of, and with directories that lack names.
     pub(super) faults: Faults,
     totals: InodeTotals,

@@ -3,11 +3,11 @@
 //! The numbers must agree: a name without an inode, a directory with two names, an inode with fewer names than links are
 //! problems that no checksum tells.
 
-use super::SORT_BYTES;
+use super::SORT_CHILDREN_BYTES;
 use super::gather::{Faults, InodeTotals};
-use super::tables::{InodeFile, StoredInode};
+use super::stored::{InodeFile, StoredInode};
 use super::tree::{Marks, Tree, TreeWriter};
-use crate::image::{Image, State, unpack_inode};
+use crate::image::{Image, State};
 use crate::spill::{Sorted, Sorter};
 use bale_fsimage::FileKind;
 use std::io;
@@ -115,26 +115,26 @@ pub(super) fn join(
     names.advance()?;
     let mut children = Children {
         image,
-        sorter: Sorter::new(spill, SORT_BYTES),
+        sorter: Sorter::new(spill, SORT_CHILDREN_BYTES),
         key: Vec::new(),
         value: Vec::new(),
     };
     let mut reader = inodes.read()?;
-    let mut inode = StoredInode::empty();
-    let mut raw = Vec::new();
-    while reader.next_into(&mut inode)? {
+    while let Some((inode, packed)) = reader.here() {
         without_inode(&mut names, &mut children, Some(inode.number))?;
+        let is_directory = inode.kind == FileKind::Directory;
         let mut names_count = 0u64;
         while let Some((number, directory, name)) = &names.head
             && *number == inode.number
         {
-            let is_again = inode.is_directory && (names_count > 0 || inode.number == image.root());
+            let is_again = is_directory && (names_count > 0 || inode.number == image.root());
             let marks = if is_again { Marks::AGAIN } else { 0 };
-            children.push(*directory, name, inode.number, marks, &inode.packed)?;
+            children.push(*directory, name, inode.number, marks, packed)?;
             names_count += 1;
             names.advance()?;
         }
-        count(image, &inode, names_count, &mut raw, &mut totals, faults);
+        count(image, &inode, names_count, &mut totals, faults);
+        reader.advance()?;
     }
     without_inode(&mut names, &mut children, None)?;
     drop(names);
@@ -163,7 +163,6 @@ fn count(
     image: &Image,
     inode: &StoredInode,
     names_count: u64,
-    raw: &mut Vec<u8>,
     totals: &mut InodeTotals,
     faults: &mut Faults,
 ) {
@@ -178,25 +177,21 @@ fn count(
         }
         return;
     }
-    let decoded = unpack_inode(&inode.packed, raw).map(|raw| image.inode(inode.number, raw));
-    let Some(Ok(decoded)) = decoded else {
-        return;
-    };
-    match FileKind::from_mode(decoded.mode) {
-        Some(FileKind::Regular) => {
+    match inode.kind {
+        FileKind::Regular => {
             totals.files += 1;
             totals.file_names += names_count;
-            totals.bytes += decoded.size;
+            totals.bytes = totals.bytes.saturating_add(inode.size);
             totals.bytes_named = totals
                 .bytes_named
-                .saturating_add(decoded.size.saturating_mul(names_count));
+                .saturating_add(inode.size.saturating_mul(names_count));
         }
-        Some(FileKind::Directory) => totals.directories += 1,
-        Some(FileKind::Symlink) => totals.symlinks += 1,
+        FileKind::Directory => {
+            totals.directories += 1;
+            return;
+        }
+        FileKind::Symlink => totals.symlinks += 1,
         _ => totals.others += 1,
-    }
-    if inode.is_directory {
-        return;
     }
     totals.hard_linked += u64::from(names_count > 1);
     if names_count < u64::from(inode.nlink) && image.state() == State::Still {

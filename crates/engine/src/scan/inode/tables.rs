@@ -1,22 +1,17 @@
 //! Inode tables: read in the order of the device, in large pieces; inodes go to a file in the order of their numbers.
 
+use super::append::Appender;
 use super::gather::Faults;
 use super::ordered::in_order;
-use super::{SORT_BYTES, SORT_PLACES_BYTES};
-use crate::image::{
-    FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink, pack_inode,
-};
-use crate::spill::{Sorter, unnamed_file};
+use super::stored::{self, InodeFile};
+use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
+use crate::image::{FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink};
+use crate::spill::Sorter;
 use bale_fsimage::Timestamp;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::path::Path;
 
-/// Buffer for writing and reading the file of inodes.
-const FILE_BUFFER_BYTES: usize = 1 << 20;
-/// Before a packed inode: number (8), links (4), is it a directory (1), length (4).
-pub(super) const HEAD_BYTES: usize = 17;
 /// Attempts at an inode that is damaged on a device in use: it may have been caught in the middle of a change.
 const READS_MAX: usize = 3;
 
@@ -31,64 +26,6 @@ pub(super) struct Tables {
     pub(super) digest: [u8; 32],
     /// The latest change of any inode.
     pub(super) newest: Timestamp,
-}
-
-/// Inodes in the order of their numbers, in an unnamed file.
-pub(super) struct InodeFile {
-    file: File,
-}
-
-/// One inode of the file.
-pub(super) struct StoredInode {
-    pub(super) number: u64,
-    pub(super) nlink: u32,
-    pub(super) is_directory: bool,
-    pub(super) packed: Vec<u8>,
-}
-
-impl InodeFile {
-    /// From the first on.
-    pub(super) fn read(&self) -> io::Result<InodeReader> {
-        let mut file = self.file.try_clone()?;
-        file.seek(SeekFrom::Start(0))?;
-        Ok(InodeReader {
-            file: BufReader::with_capacity(FILE_BUFFER_BYTES, file),
-        })
-    }
-}
-
-/// Reads the file of inodes.
-pub(super) struct InodeReader {
-    file: BufReader<File>,
-}
-
-impl InodeReader {
-    /// The next inode, into the same place as the one before; false at the end.
-    pub(super) fn next_into(&mut self, inode: &mut StoredInode) -> io::Result<bool> {
-        let mut head = [0; HEAD_BYTES];
-        match self.file.read_exact(&mut head) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-            result => result?,
-        }
-        inode.number = u64::from_le_bytes(head[..8].try_into().expect("8 of 17 bytes"));
-        inode.nlink = u32::from_le_bytes(head[8..12].try_into().expect("4 of 17 bytes"));
-        inode.is_directory = head[12] != 0;
-        let len = u32::from_le_bytes(head[13..17].try_into().expect("4 of 17 bytes"));
-        inode.packed.resize(len as usize, 0);
-        self.file.read_exact(&mut inode.packed)?;
-        Ok(true)
-    }
-}
-
-impl StoredInode {
-    pub(super) fn empty() -> StoredInode {
-        StoredInode {
-            number: 0,
-            nlink: 0,
-            is_directory: false,
-            packed: Vec::new(),
-        }
-    }
 }
 
 /// What one piece became.
@@ -113,14 +50,7 @@ pub(super) struct Parsed {
 
 impl TableSink for Parsed {
     fn inode(&mut self, found: FoundInode, raw: &[u8]) {
-        let at = self.inodes.len();
-        self.inodes.extend_from_slice(&found.number.to_le_bytes());
-        self.inodes.extend_from_slice(&found.nlink.to_le_bytes());
-        self.inodes
-            .extend_from_slice(&[u8::from(found.is_directory), 0, 0, 0, 0]);
-        pack_inode(raw, &mut self.inodes);
-        let len = (self.inodes.len() - at - HEAD_BYTES) as u32;
-        self.inodes[at + 13..at + 17].copy_from_slice(&len.to_le_bytes());
+        stored::append(&found, raw, &mut self.inodes);
         self.inodes_count += 1;
         self.newest = self.newest.max(found.newest);
         self.plain.extend_from_slice(&found.number.to_le_bytes());
@@ -194,19 +124,21 @@ pub(super) fn read_tables(
     faults: &mut Faults,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> io::Result<Tables> {
-    let mut file = BufWriter::with_capacity(FILE_BUFFER_BYTES, unnamed_file(spill)?);
-    let mut names = Sorter::new(spill, SORT_BYTES);
+    let file = Appender::create(spill)?;
+    let mut names = Sorter::new(spill, SORT_NAMES_BYTES);
     let mut places = Sorter::new(spill, SORT_PLACES_BYTES);
     let (mut done, expected) = (0, image.inodes_expected());
     let mut digest = blake3::Hasher::new();
     digest.update(&image.uuid());
     let mut newest = Timestamp::default();
-    in_order(
+    let read = in_order(
         image.tables(),
         buffer,
         |buffer, piece| read_piece(image, piece, buffer),
         |parsed| -> io::Result<()> {
-            file.write_all(&parsed.inodes)?;
+            if !file.append(parsed.inodes) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
             digest.update(&parsed.digest);
             newest = newest.max(parsed.newest);
             done += parsed.inodes_count;
@@ -233,10 +165,12 @@ pub(super) fn read_tables(
                 false => Err(io::ErrorKind::Interrupted.into()),
             }
         },
-    )?;
-    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    );
+    // Why writing failed says more than that it did.
+    let inodes = InodeFile::new(file.finish()?);
+    read?;
     Ok(Tables {
-        inodes: InodeFile { file },
+        inodes,
         names,
         places,
         digest: *digest.finalize().as_bytes(),

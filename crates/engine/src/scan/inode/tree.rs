@@ -3,19 +3,19 @@
 //! A table of the first directory of each block is in memory (16 bytes for 64 KiB of names), and the blocks used last. What
 //! is read here was written by this process: a record that makes no sense is a failing disk, and an error.
 
+use super::append::Appender;
 use super::{TREE_BLOCK_BYTES, TREE_BLOCKS_KEPT};
-use crate::spill::unnamed_file;
 use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Directory (8), inode (8), marks (1), length of the name (1), length of the packed inode (4).
 const HEAD_BYTES: usize = 22;
-const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
 /// What is known of a child besides its inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ struct BlockStart {
 
 /// Takes names in the order of (directory, name).
 pub(super) struct TreeWriter {
-    file: BufWriter<File>,
+    file: Appender,
     block: Vec<u8>,
     first_directory: u64,
     starts: Vec<BlockStart>,
@@ -66,7 +66,7 @@ pub(super) struct TreeWriter {
 impl TreeWriter {
     pub(super) fn create(spill: &Path) -> io::Result<TreeWriter> {
         Ok(TreeWriter {
-            file: BufWriter::with_capacity(WRITE_BUFFER_BYTES, unnamed_file(spill)?),
+            file: Appender::create(spill)?,
             block: Vec::with_capacity(TREE_BLOCK_BYTES),
             first_directory: 0,
             starts: Vec::new(),
@@ -84,7 +84,7 @@ impl TreeWriter {
     ) -> io::Result<()> {
         let bytes = HEAD_BYTES + name.len() + packed.len();
         if !self.block.is_empty() && self.block.len() + bytes > TREE_BLOCK_BYTES {
-            self.end_block()?;
+            self.end_block();
         }
         if self.block.is_empty() {
             self.first_directory = directory;
@@ -100,26 +100,25 @@ impl TreeWriter {
         Ok(())
     }
 
-    fn end_block(&mut self) -> io::Result<()> {
-        self.file.write_all(&self.block)?;
+    fn end_block(&mut self) {
+        if self.block.is_empty() {
+            return;
+        }
         self.starts.push(BlockStart {
             directory: self.first_directory,
             offset: self.len,
         });
         self.len += self.block.len() as u64;
-        self.block.clear();
-        Ok(())
+        let next = Vec::with_capacity(TREE_BLOCK_BYTES);
+        // Should this fail, `finish` tells why.
+        self.file.append(std::mem::replace(&mut self.block, next));
     }
 
     pub(super) fn finish(mut self) -> io::Result<Tree> {
-        self.end_block()?;
+        self.end_block();
         self.starts.shrink_to_fit();
         Ok(Tree {
-            file: Arc::new(
-                self.file
-                    .into_inner()
-                    .map_err(io::IntoInnerError::into_error)?,
-            ),
+            file: Arc::new(self.file.finish()?),
             starts: Arc::new(self.starts),
             len: self.len,
             kept: VecDeque::new(),
@@ -246,14 +245,27 @@ impl Tree {
             .starts
             .get(number + 1)
             .map_or(self.len, |next| next.offset);
-        let mut bytes = vec![0; (end - start) as usize];
-        self.file.read_exact_at(&mut bytes, start)?;
-        let block = Bytes::from(bytes);
+        let block = Bytes::from(self.read_block((end - start) as usize, start)?);
         if self.kept.len() >= TREE_BLOCKS_KEPT {
             self.kept.pop_front();
         }
         self.kept.push_back((number, block.clone()));
         Ok(block)
+    }
+
+    /// Without filling the buffer with zeros first: all of the tree comes through here.
+    fn read_block(&self, len: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let at = offset + bytes.len() as u64;
+            match rustix::io::pread(&*self.file, spare_capacity(&mut bytes), at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        bytes.truncate(len);
+        Ok(bytes)
     }
 }
 
