@@ -81,7 +81,7 @@ impl Stage<'_> {
         self.runs.clear();
         self.circumstances.clear();
         self.begun = 0;
-        self.budget.forget();
+        self.budget.begin_again();
     }
 
     /// Runs that a whole comparison makes.
@@ -186,6 +186,7 @@ impl Stage<'_> {
             self.record(round, case, adapter, Some(trouble), None);
             return Ok(());
         }
+        let began = Instant::now();
         let place = self.prepare(case, adapter, script)?;
         let title = format!("round {}: {}, {}", round.number, case.title(), adapter.name);
         self.monitor.begins(&title, self.begun, self.runs_planned());
@@ -210,7 +211,9 @@ impl Stage<'_> {
                     .insert(owner, "its first backup failed".to_owned());
             }
         }
-        self.budget.note(case, adapter.name, ended.wall_seconds);
+        let around_seconds = began.elapsed().as_secs_f64() - ended.wall_seconds;
+        self.budget
+            .note(case, adapter.name, ended.wall_seconds, around_seconds);
         let repository_bytes = if case.is_backup() {
             self.repository_bytes(owner)
         } else {
