@@ -1,0 +1,225 @@
+//! Snapshots of a directory by walking and of an image by its inodes, and how their rows compare.
+
+use super::image::run;
+use bale_engine::backup::{BackupOptions, Outcome, backup};
+use bale_engine::catalog::CatalogReader;
+use bale_engine::dump::snapshot::dump_snapshot;
+use bale_engine::error::Result;
+use bale_engine::filter::{Filter, FilterOptions};
+use bale_engine::monitor::{Problem, Recorder};
+use bale_engine::restore::snapshot::SpillScratch;
+use bale_engine::scan::{ScanMode, ScanOptions, Sources};
+use bale_format::{ChunkKind, Content, Entry};
+use bale_testkit::scene::{STEP, Scene};
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Rows by their path below the source; the source itself has none.
+pub type Rows = BTreeMap<Vec<u8>, Entry>;
+
+/// A repository for snapshots of both kinds.
+pub struct Pair {
+    scene: Scene,
+    pub filter: FilterOptions,
+    /// Compare with nothing.
+    pub force: bool,
+}
+
+/// A snapshot, and what was said while it was made.
+pub struct Taken {
+    pub rows: Rows,
+    pub problems: Vec<Problem>,
+    pub outcome: Outcome,
+    /// The path of the source, without leading slash.
+    source: Vec<u8>,
+}
+
+/// Files up to this size are compared byte by byte where their pieces differ.
+const COMPARED_BYTES_MAX: u64 = 16 << 20;
+
+impl Pair {
+    pub fn new() -> Pair {
+        Pair {
+            scene: Scene::new(),
+            filter: FilterOptions::default(),
+            force: true,
+        }
+    }
+
+    /// Of a mounted directory.
+    pub fn walk(&self, directory: &Path) -> Taken {
+        self.take(directory, ScanMode::Walk).unwrap()
+    }
+
+    /// Of an image file.
+    pub fn inode_scan(&self, image: &Path) -> Taken {
+        self.take(image, ScanMode::Inode).unwrap()
+    }
+
+    pub fn take(&self, source: &Path, mode: ScanMode) -> Result<Taken> {
+        self.scene.clock.advance(STEP);
+        let source = source.canonicalize().unwrap();
+        let (sources, missing) = Sources::resolve(&[&source]).unwrap();
+        assert!(missing.is_empty());
+        let scan = ScanOptions {
+            mode,
+            filter: Filter::new(&self.filter).unwrap(),
+            spill_directory: std::env::temp_dir(),
+            ..ScanOptions::default()
+        };
+        let options = BackupOptions {
+            host: "host".to_owned(),
+            force: self.force,
+            ..BackupOptions::default()
+        };
+        let monitor = Recorder::default();
+        let outcome = backup(&self.scene.repository(), &sources, scan, &options, &monitor)?;
+        let problems = std::mem::take(&mut *monitor.problems.lock().unwrap());
+        Ok(Taken {
+            rows: self.rows(&outcome, &source),
+            problems,
+            outcome,
+            source: source.as_os_str().as_bytes()[1..].to_vec(),
+        })
+    }
+
+    fn rows(&self, outcome: &Outcome, source: &Path) -> Rows {
+        let source = &source.as_os_str().as_bytes()[1..];
+        // As another process would see it.
+        let segments = self.scene.repository().segment_source();
+        let catalog = CatalogReader::open(segments, outcome.snapshot.layers.clone()).unwrap();
+        let rows = catalog.subtree(source).unwrap().map(|row| {
+            let mut row = row.unwrap();
+            let path = row.path()[source.len()..].to_vec();
+            // What may differ: where it was found, and the number of the file system there.
+            row.filesystem = 0;
+            row.parent = bytes::Bytes::new();
+            if path.is_empty() {
+                row.name = bytes::Bytes::new();
+            }
+            (path, row)
+        });
+        rows.collect()
+    }
+
+    /// Chunks of content in the repository.
+    pub fn data_chunks(&self) -> usize {
+        let index = self.scene.repository().index().unwrap();
+        let entries = index.entries().iter();
+        entries
+            .filter(|place| place.chunk.kind == ChunkKind::Data)
+            .count()
+    }
+
+    /// Ranges that were allocated and never written are holes to an inode scan. The kernel, asked for holes, calls them data
+    /// once they were read ahead into its cache, so a walk may store zeros there. Such files hold the same bytes all the same;
+    /// that is what is asserted of them before they count as equal. Tells how many there are.
+    fn adopt_other_holes(&self, walked: &Taken, scanned: &mut Taken, which: &str) -> usize {
+        let differ = |path: &Vec<u8>, row: &Entry| {
+            let other = walked.rows.get(path)?;
+            let in_pieces = |row: &Entry| matches!(row.content, Content::Pieces { .. });
+            let differs = other.content_hash != row.content_hash || other.content != row.content;
+            let both = in_pieces(row) && in_pieces(other) && row.size == other.size;
+            (differs && both && row.size <= COMPARED_BYTES_MAX).then_some(path.clone())
+        };
+        let rows = scanned.rows.iter();
+        let differing: Vec<_> = rows.filter_map(|(path, row)| differ(path, row)).collect();
+        for path in &differing {
+            let same = self.bytes(walked, path) == self.bytes(scanned, path);
+            assert!(same, "{which}: {} holds other bytes", path.escape_ascii());
+            let walked = &walked.rows[path];
+            let row = scanned.rows.get_mut(path).unwrap();
+            row.content = walked.content;
+            row.content_hash = walked.content_hash;
+        }
+        differing.len()
+    }
+
+    fn bytes(&self, taken: &Taken, path: &[u8]) -> Vec<u8> {
+        let snapshot = (taken.outcome.id.unwrap(), taken.outcome.snapshot.clone());
+        let path = [&taken.source[..], path].concat();
+        let scratch = SpillScratch(std::env::temp_dir());
+        let (mut bytes, monitor) = (Vec::new(), Recorder::default());
+        let repository = self.scene.repository();
+        dump_snapshot(
+            &repository,
+            &snapshot,
+            &path,
+            &scratch,
+            &mut bytes,
+            &monitor,
+        )
+        .unwrap();
+        assert!(monitor.problems.lock().unwrap().is_empty());
+        bytes
+    }
+
+    /// A walk of `mounted` and then an inode scan of `image`, which hold the same, give the same rows, and the second
+    /// stores no content.
+    pub fn assert_same(&self, mounted: impl FnOnce(&Pair) -> Taken, image: &Path, which: &str) {
+        let walked = mounted(self);
+        assert!(walked.problems.is_empty(), "{which}: {:?}", walked.problems);
+        let chunks = self.data_chunks();
+        let mut scanned = self.inode_scan(image);
+        assert!(
+            scanned.problems.is_empty(),
+            "{which}: {:?}",
+            scanned.problems
+        );
+        match self.adopt_other_holes(&walked, &mut scanned, which) {
+            0 => assert_eq!(
+                self.data_chunks(),
+                chunks,
+                "{which}: content was stored again"
+            ),
+            _ => {}
+        }
+        assert_same_rows(&walked.rows, &scanned.rows, which);
+        let totals = |taken: &Taken| {
+            let totals = taken.outcome.snapshot.totals;
+            (totals.files, totals.others, totals.bytes, totals.hard_links)
+        };
+        assert_eq!(totals(&walked), totals(&scanned), "{which}");
+    }
+}
+
+/// Field by field; the first few that differ are shown.
+pub fn assert_same_rows(walked: &Rows, scanned: &Rows, which: &str) {
+    let all: std::collections::BTreeSet<_> = walked.keys().chain(scanned.keys()).collect();
+    let differing = all
+        .into_iter()
+        .filter(|path| walked.get(*path) != scanned.get(*path))
+        .map(|path| {
+            let path_text = path.escape_ascii();
+            format!(
+                "{path_text}:\n  walk  {:?}\n  inode {:?}",
+                walked.get(path),
+                scanned.get(path)
+            )
+        });
+    let differing: Vec<String> = differing.collect();
+    assert!(
+        differing.is_empty(),
+        "{which}: {} of {} rows differ:\n{}",
+        differing.len(),
+        walked.len(),
+        differing[..differing.len().min(5)].join("\n")
+    );
+}
+
+/// The image was unmounted and comes to rest: nobody writes to it any more, and ctimes settle. What changed a tick ago is
+/// marked to be read again, and the second scan would not mark it.
+pub fn settle(image: &Path) {
+    let is_attached = || {
+        let attached = run("losetup", &["-j", image.to_str().unwrap()]).stdout;
+        !attached.is_empty()
+    };
+    for _ in 0..200 {
+        if !is_attached() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(40));
+}
