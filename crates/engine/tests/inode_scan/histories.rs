@@ -20,6 +20,10 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// `mounted` mounts, lets work, and unmounts.
+#[allow(
+    clippy::type_complexity,
+    reason = "mounts, lets somebody work there, unmounts"
+)]
 fn histories(which: &str, image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
     let mut pair = Pair::new();
     let mut done = 0;
