@@ -236,6 +236,9 @@ pub struct Backup {
     /// What to look at, and how.
     #[command(flatten)]
     pub look: Look,
+    /// Read from storage snapshots that this command makes and releases (docs/SNAPSHOTS.md)
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub snapshot_command: Option<String>,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
@@ -545,7 +548,7 @@ pub struct Compare {
     /// Finish within five minutes: a small tree, one run of each, tar and at most three other peers
     #[arg(long)]
     pub quick: bool,
-    /// Files of the tree [default: 1000000, quick: 25000]
+    /// Files of the tree [default: 1000000, quick: 25000, fewer where that is too slow]
     #[arg(long, value_name = "N")]
     pub files: Option<u64>,
     /// Runs of each tool at each kind of work [default: 3, quick: 1]

@@ -29,13 +29,14 @@ fn main() {
             let ScanItem::Entries(batch) = item else {
                 continue;
             };
-            for entry in batch.entries {
+            for (at, entry) in batch.entries.into_iter().enumerate() {
+                let place = batch.places.of(at);
                 if entry.kind != Kind::File {
                     continue;
                 }
                 if entry.size <= SMALL_BYTES_MAX {
-                    small.push(&batch.directory, entry);
-                } else if let Ok(mut file) = large.open(&batch.directory, entry) {
+                    small.push(&place, entry);
+                } else if let Ok(mut file) = large.open(&place, entry) {
                     files += 1;
                     while let Some(piece) = file.next_piece() {
                         if let bale_engine::read::Piece::Data(block) = piece {

@@ -120,6 +120,9 @@ pub trait TableSink {
     fn incomplete(&mut self, directory: u64, why: String);
 }
 
+/// Extended attributes.
+type NamesAndValues = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// What a file system's reader does for the scan.
 trait Volume: Send + Sync {
     fn kind(&self) -> &'static str;
@@ -155,7 +158,7 @@ trait Volume: Send + Sync {
     ) -> Result<(), String>;
     fn target(&self, number: u64, raw: &[u8]) -> Result<Vec<u8>, String>;
     /// Names and values, sorted by name.
-    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String>;
+    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String>;
     fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool;
     /// Zeroes what reading a file changes in its inode.
     fn forget_atime(&self, raw: &mut [u8]);
@@ -296,9 +299,10 @@ impl Image {
         span: Span,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
     ) -> std::io::Result<std::ops::Range<usize>> {
-        match self.is_replayed() || !self.direct {
-            true => self.read_view(span, buffer),
-            false => self.device.read_direct(span, buffer),
+        match (self.is_replayed(), self.direct) {
+            (true, _) => self.read_view(span, buffer),
+            (false, true) => self.device.read_direct(span, buffer),
+            (false, false) => self.device.read_buffered(span, buffer),
         }
     }
 

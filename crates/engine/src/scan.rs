@@ -14,6 +14,7 @@ mod complete;
 mod directory;
 mod filesystems;
 pub mod freeze;
+mod grafts;
 pub mod handle;
 pub mod inode;
 mod list;
@@ -22,6 +23,7 @@ mod mounted;
 mod names;
 mod pending;
 pub mod report;
+pub mod snapshot_command;
 mod sources;
 mod stat;
 mod walk;
@@ -92,6 +94,8 @@ pub struct ScanOptions {
     pub known: Option<Known>,
     /// For tests.
     pub protocol: Protocol,
+    /// When what is read was as it is, if that is over: a barrier before a snapshot was taken.
+    pub barrier: Option<Time>,
     /// Stay on the mount that each source is on.
     pub one_file_system: bool,
     /// Paths to leave out.
@@ -124,6 +128,7 @@ impl Default for ScanOptions {
             freezer: None,
             known: None,
             protocol: Protocol::default(),
+            barrier: None,
             one_file_system: false,
             filter: Filter::default(),
             threads: None,

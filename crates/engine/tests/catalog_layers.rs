@@ -188,7 +188,7 @@ fn listing_and_subtree_are_exactly_that() {
     let entries = paths.iter().map(|path| {
         let mut entry = file(&Key::of_path(path.as_bytes()), 1);
         let below = format!("{path}/");
-        if paths.iter().any(|other| other.starts_with(&below)) {
+        if path.is_empty() || paths.iter().any(|other| other.starts_with(&below)) {
             entry.kind = Kind::Directory;
         }
         entry

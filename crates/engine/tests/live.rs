@@ -1,5 +1,7 @@
 //! Live file systems: barriers, what may be scanned from its device, opening by handle, under writers. Needs root.
 
+#[path = "live/backup.rs"]
+mod backup;
 #[path = "live/barrier.rs"]
 mod barrier;
 #[path = "live/by_inode.rs"]
@@ -8,6 +10,8 @@ mod by_inode;
 mod freezer_faults;
 #[path = "live/mounts.rs"]
 mod mounts;
+#[path = "live/snapshots.rs"]
+mod snapshots;
 #[path = "live/target.rs"]
 mod target;
 #[path = "live/writers.rs"]

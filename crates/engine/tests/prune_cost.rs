@@ -59,3 +59,14 @@ fn without_the_memory_of_earlier_prunes_a_prune_does_the_same() {
     assert_eq!(reads(&scene), 0);
     scene.assert_sound(&scene.store, "pruned with all kinds of caches");
 }
+
+/// A pack of one small chunk is mostly head and trailer. All of it is used, so no prune copies it.
+#[test]
+fn small_packs_in_use_are_not_copied_again_and_again() {
+    let scene = scene(3);
+    scene.clock.advance(2 * GRACE);
+    for _ in 0..3 {
+        let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
+        assert_eq!((pruned.bytes_repacked, pruned.packs_condemned), (0, 0));
+    }
+}

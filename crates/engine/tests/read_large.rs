@@ -12,8 +12,8 @@ use std::path::Path;
 use walk_support::{LoopMount, Place, walk, while_disturbed};
 
 fn open(reader: &LargeReader, path: &Path) -> LargeFile {
-    let (entry, directory) = walk(&[path], ScanOptions::default()).get(path);
-    reader.open(&directory, entry).unwrap()
+    let (entry, at) = walk(&[path], ScanOptions::default()).get(path);
+    reader.open(&at, entry).unwrap()
 }
 
 /// Kind of a piece and its bytes: neighbours of one kind joined.
@@ -292,9 +292,9 @@ fn many_files_may_be_open_at_once_and_dropped_half_read() {
 fn vanished_file_is_not_found() {
     let place = Place::new();
     let path = place.write("file", &pattern(1000));
-    let (entry, directory) = walk(&[&path], ScanOptions::default()).get(&path);
+    let (entry, at) = walk(&[&path], ScanOptions::default()).get(&path);
     std::fs::remove_file(&path).unwrap();
-    let error = LargeReader::start().open(&directory, entry).err().unwrap();
+    let error = LargeReader::start().open(&at, entry).err().unwrap();
     assert_eq!(error.error.kind(), std::io::ErrorKind::NotFound);
 }
 
@@ -315,7 +315,7 @@ fn blocks_that_the_device_cannot_give_are_named_and_the_rest_is_read() {
     let large = open(&LargeReader::start(), &path);
     drop(large);
     forget(&path);
-    let (entry, directory) = walk(&[&path], ScanOptions::default()).get(&path);
+    let (entry, at) = walk(&[&path], ScanOptions::default()).get(&path);
     let image = File::options().write(true).open(&mount.image).unwrap();
     let cut = 2 * BLOCK_BYTES as u64 + 40_960;
     assert!(
@@ -324,7 +324,7 @@ fn blocks_that_the_device_cannot_give_are_named_and_the_rest_is_read() {
     );
     image.set_len(extents[0].physical + cut).unwrap();
     let reader = LargeReader::start();
-    let (bytes, runs, finished) = read_all(reader.open(&directory, entry).unwrap());
+    let (bytes, runs, finished) = read_all(reader.open(&at, entry).unwrap());
     image.set_len(64 << 20).unwrap();
     assert!(finished.entry.flags.has(EntryFlags::INCOMPLETE));
     assert_eq!(finished.problems.len(), 1);

@@ -3,16 +3,15 @@
 mod walk_support;
 
 use bale_engine::read::{SMALL_BYTES_MAX, SmallReader, SmallState, read_small};
-use bale_engine::scan::{Directory, ScanOptions};
+use bale_engine::scan::ScanOptions;
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use rustix::fs::{CWD, FileType, Mode};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
-use std::sync::Arc;
 use walk_support::{LoopMount, Place, is_root, walk, while_disturbed};
 
-fn found(path: &Path) -> (Entry, Arc<Directory>) {
+fn found(path: &Path) -> (Entry, bale_engine::image::Place) {
     walk(&[path], ScanOptions::default()).get(path)
 }
 
@@ -41,7 +40,7 @@ fn files_come_in_the_order_asked_for_with_their_bytes_whatever_the_threads() {
         };
         let mut order = Vec::new();
         let mut asked = Vec::new();
-        for (entry, directory) in walked.entries.iter().zip(&walked.directories) {
+        for (entry, at) in walked.entries.iter().zip(&walked.places) {
             if entry.kind != Kind::File {
                 continue;
             }
@@ -49,7 +48,7 @@ fn files_come_in_the_order_asked_for_with_their_bytes_whatever_the_threads() {
                 order.push(check(&reader));
             }
             asked.push(entry.path());
-            reader.push(directory, entry.clone());
+            reader.push(at, entry.clone());
         }
         reader.close();
         while reader.pending() > 0 {
@@ -65,10 +64,10 @@ fn files_come_in_the_order_asked_for_with_their_bytes_whatever_the_threads() {
 fn window_holds_back_whoever_asks_faster_than_files_are_taken() {
     let place = Place::new();
     let path = place.write("file", &vec![7; SMALL_BYTES_MAX as usize]);
-    let (entry, directory) = found(&path);
+    let (entry, at) = found(&path);
     let reader = SmallReader::start(Some(2));
     while reader.has_room(&entry) {
-        reader.push(&directory, entry.clone());
+        reader.push(&at, entry.clone());
         assert!(reader.pending() <= 64);
     }
     assert!(reader.pending() > 32);
@@ -76,7 +75,7 @@ fn window_holds_back_whoever_asks_faster_than_files_are_taken() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..20 {
-                reader.push(&directory, entry.clone());
+                reader.push(&at, entry.clone());
             }
             reader.close();
         });
@@ -93,20 +92,20 @@ fn window_holds_back_whoever_asks_faster_than_files_are_taken() {
 fn file_that_changed_between_scan_and_read_is_read_as_it_is_now_and_not_flagged() {
     let place = Place::new();
     let path = place.write("file", b"as it was");
-    let (entry, directory) = found(&path);
+    let (entry, at) = found(&path);
     std::fs::write(&path, b"as it is now, and longer").unwrap();
-    let file = read_small(&directory, entry.clone());
+    let file = read_small(&at, entry.clone());
     assert_eq!(&file.bytes[..], b"as it is now, and longer");
     assert_eq!(file.entry.flags, EntryFlags::default());
     assert_eq!(file.entry.size, 24);
     assert!(file.entry.ctime > entry.ctime);
     std::fs::write(&path, b"short").unwrap();
-    let file = read_small(&directory, file.entry);
+    let file = read_small(&at, file.entry);
     assert_eq!((&file.bytes[..], file.entry.size), (&b"short"[..], 5));
     // By another file of the same name.
     std::fs::write(place.join("new"), b"replaced").unwrap();
     std::fs::rename(place.join("new"), &path).unwrap();
-    let file = read_small(&directory, entry.clone());
+    let file = read_small(&at, entry.clone());
     assert_eq!(&file.bytes[..], b"replaced");
     assert_ne!(file.entry.inode, entry.inode);
 }
@@ -115,25 +114,19 @@ fn file_that_changed_between_scan_and_read_is_read_as_it_is_now_and_not_flagged(
 fn file_that_vanished_grew_large_or_is_no_file_any_more_says_so() {
     let place = Place::new();
     let path = place.write("file", b"content");
-    let (entry, directory) = found(&path);
+    let (entry, at) = found(&path);
     std::fs::File::options()
         .append(true)
         .open(&path)
         .unwrap()
         .set_len(SMALL_BYTES_MAX + 1)
         .unwrap();
-    assert_eq!(
-        read_small(&directory, entry.clone()).state,
-        SmallState::Grown
-    );
+    assert_eq!(read_small(&at, entry.clone()).state, SmallState::Grown);
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(
-        read_small(&directory, entry.clone()).state,
-        SmallState::Vanished
-    );
+    assert_eq!(read_small(&at, entry.clone()).state, SmallState::Vanished);
 
     let refused = |entry: &Entry| {
-        let file = read_small(&directory, entry.clone());
+        let file = read_small(&at, entry.clone());
         assert_eq!(file.state, SmallState::Unreadable);
         assert_eq!(file.problems.len(), 1);
         assert!(file.entry.flags.has(EntryFlags::UNREADABLE));
@@ -164,9 +157,9 @@ fn file_rewritten_all_the_time_is_whole_or_flagged_and_never_silently_torn() {
         writer.write_all_at(&bytes, 0).unwrap();
     };
     while_disturbed(rewrite, || {
-        let (mut entry, directory) = found(&path);
+        let (mut entry, at) = found(&path);
         for _ in 0..1000 {
-            let file = read_small(&directory, entry);
+            let file = read_small(&at, entry);
             assert_eq!(file.state, SmallState::Read);
             assert_eq!((file.bytes.len(), file.entry.size), (size, size as u64));
             let changed = file.entry.flags.has(EntryFlags::CHANGED);
@@ -185,7 +178,7 @@ fn file_rewritten_all_the_time_is_whole_or_flagged_and_never_silently_torn() {
 fn file_that_grows_for_ever_or_shrinks_is_stored_as_read_without_padding() {
     let place = Place::new();
     let path = place.write("file", b"x");
-    let (entry, directory) = found(&path);
+    let (entry, at) = found(&path);
     let mut writer = std::fs::File::options().append(true).open(&path).unwrap();
     let mut written = 0;
     let grow_and_shrink = || {
@@ -197,7 +190,7 @@ fn file_that_grows_for_ever_or_shrinks_is_stored_as_read_without_padding() {
     };
     while_disturbed(grow_and_shrink, || {
         for _ in 0..200 {
-            let file = read_small(&directory, entry.clone());
+            let file = read_small(&at, entry.clone());
             assert_eq!(file.state, SmallState::Read);
             assert_eq!(file.bytes.len() as u64, file.entry.size);
             assert_eq!(file.bytes.first(), Some(&b'x'));
@@ -214,8 +207,8 @@ fn holes_of_small_files_are_told_and_their_bytes_are_zero() {
     file.set_len(300_000).unwrap();
     file.write_all_at(b"data", 100_000).unwrap();
     file.sync_all().unwrap();
-    let (entry, directory) = found(&path);
-    let file = read_small(&directory, entry);
+    let (entry, at) = found(&path);
+    let file = read_small(&at, entry);
     assert!(file.entry.flags.has(EntryFlags::SPARSE));
     assert_eq!(file.bytes.len(), 300_000);
     assert_eq!(&file.bytes[100_000..100_004], b"data");
@@ -229,10 +222,10 @@ fn holes_of_small_files_are_told_and_their_bytes_are_zero() {
 fn empty_file_is_completed_without_being_read() {
     let place = Place::new();
     let path = place.write("empty", b"");
-    let (entry, directory) = found(&path);
+    let (entry, at) = found(&path);
     let key = c"user.bale";
     rustix::fs::setxattr(&path, key, b"v", rustix::fs::XattrFlags::empty()).unwrap();
-    let file = read_small(&directory, entry);
+    let file = read_small(&at, entry);
     assert_eq!((file.state, file.bytes.len()), (SmallState::Read, 0));
     assert!(!file.entry.xattrs.is_empty());
 }
@@ -243,9 +236,9 @@ fn files_of_the_kernel_that_are_shorter_than_they_say_are_read_as_far_as_they_go
     if !path.exists() {
         return walk_support::skipped("no such file in /sys");
     }
-    let (entry, directory) = found(path);
+    let (entry, at) = found(path);
     assert_eq!(entry.size, 4096);
-    let file = read_small(&directory, entry);
+    let file = read_small(&at, entry);
     assert_eq!(file.state, SmallState::Read);
     assert_eq!(file.bytes, std::fs::read(path).unwrap());
     assert!(!file.entry.flags.has(EntryFlags::CHANGED));
@@ -268,8 +261,8 @@ fn reading_leaves_access_times_alone() {
     };
     rustix::fs::utimensat(CWD, &path, &stamps, rustix::fs::AtFlags::empty()).unwrap();
     rustix::fs::utimensat(CWD, &place.path, &stamps, rustix::fs::AtFlags::empty()).unwrap();
-    let (entry, directory) = found(&path);
-    assert_eq!(read_small(&directory, entry).bytes, b"content");
+    let (entry, at) = found(&path);
+    assert_eq!(&read_small(&at, entry).bytes[..], b"content");
     walk(&[&place.path], ScanOptions::default());
     for path in [&path, &place.path] {
         let atime = std::fs::metadata(path).unwrap().accessed().unwrap();
@@ -294,7 +287,7 @@ fn bytes_that_the_device_cannot_give_are_named_and_the_rest_is_read() {
     bale_sys::extents::extents(file.as_fd(), 0, u64::MAX, 0, &mut extents).unwrap();
     drop(file);
     mount.remount();
-    let (entry, directory) = found(&path);
+    let (entry, at) = found(&path);
     // Some block in the middle, if the file is in one piece as files of fresh file systems are.
     let cut = extents[0].physical + 200_000 / 4096 * 4096;
     let image = std::fs::File::options()
@@ -302,7 +295,7 @@ fn bytes_that_the_device_cannot_give_are_named_and_the_rest_is_read() {
         .open(&mount.image)
         .unwrap();
     image.set_len(cut).unwrap();
-    let file = read_small(&directory, entry);
+    let file = read_small(&at, entry);
     image.set_len(64 << 20).unwrap();
     assert_eq!(file.state, SmallState::Read, "{:?}", file.problems);
     assert!(file.entry.flags.has(EntryFlags::INCOMPLETE));

@@ -53,9 +53,9 @@ fn five_thousand_levels_are_walked_and_read_with_64_open_files() {
     // Read when all is walked: every directory has to be opened again from far above.
     let reader = SmallReader::start(None);
     let mut files = 0;
-    for (entry, directory) in walked.entries.iter().zip(&walked.directories) {
+    for (entry, source) in walked.entries.iter().zip(&walked.places) {
         if entry.kind == Kind::File && entry.parent.len() > place.path.as_os_str().len() - 1 {
-            reader.push(directory, entry.clone());
+            reader.push(source, entry.clone());
             files += 1;
         }
     }

@@ -62,8 +62,8 @@ fn fifos_sockets_and_devices_are_recorded_without_being_opened() {
     let all = kinds.iter().chain(device_kinds.iter().filter(|_| devices));
     for (name, kind, rdev) in all {
         // Opening the FIFO without care would wait for ever.
-        let (mut entry, directory) = walked.get(&place.join(name));
-        directory.complete(&mut entry).unwrap();
+        let (mut entry, place_of_it) = walked.get(&place.join(name));
+        place_of_it.complete(&mut entry).unwrap();
         assert_eq!((entry.kind, entry.rdev, entry.size), (*kind, *rdev, 0));
         assert!(entry.xattrs.is_empty());
     }
@@ -157,8 +157,8 @@ fn symlinks_keep_targets_of_any_bytes_and_length() {
     }
     let walked = walk(&[&place.path], ScanOptions::default());
     for (number, target) in targets.iter().enumerate() {
-        let (mut entry, directory) = walked.get(&place.join(&number.to_string()));
-        directory.complete(&mut entry).unwrap();
+        let (mut entry, place_of_it) = walked.get(&place.join(&number.to_string()));
+        place_of_it.complete(&mut entry).unwrap();
         assert_eq!(&entry.target[..], *target);
         assert_eq!(entry.size, target.len() as u64);
     }
@@ -268,8 +268,8 @@ fn check_inode_facts(mount: &LoopMount, cases: &[(&str, u32, u32)]) {
     let walked = walk(&[&mount.point], ScanOptions::default());
     for (name, flags, project) in cases {
         let path = mount.point.join(name);
-        let (mut entry, directory) = walked.get(&path);
-        directory.complete(&mut entry).unwrap();
+        let (mut entry, place_of_it) = walked.get(&path);
+        place_of_it.complete(&mut entry).unwrap();
         let file = File::open(&path).unwrap();
         let generation = inode::generation(file.as_fd()).unwrap();
         let old = inode::flags(file.as_fd()).unwrap();
@@ -313,11 +313,11 @@ fn inode_flags_projects_and_generation_are_read_on_xfs() {
 fn endless_files_that_say_they_are_empty_are_never_opened() {
     let walked = walk(&[Path::new("/proc/sys/kernel")], ScanOptions::default());
     let mut seen = 0;
-    for (entry, directory) in walked.entries.iter().zip(&walked.directories) {
+    for (entry, at) in walked.entries.iter().zip(&walked.places) {
         if entry.kind == Kind::File {
             assert_eq!(entry.size, 0);
             let mut entry = entry.clone();
-            let _ = directory.complete(&mut entry);
+            let _ = at.complete(&mut entry);
             seen += 1;
         }
     }

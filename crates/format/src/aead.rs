@@ -45,8 +45,25 @@ impl SealKey {
         sealed: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), FormatError> {
-        let Some(plain_bytes) = sealed.len().checked_sub(TAG_BYTES) else {
+        // What is there is overwritten: not cleared, so that only growth is filled with zeros.
+        out.resize(sealed.len().saturating_sub(TAG_BYTES), 0);
+        let opened = self.open_to(what, nonce, aad, sealed, out);
+        if opened.is_err() {
             out.clear();
+        }
+        opened
+    }
+
+    /// Puts the plaintext in `out`, which is as long as it. What is in `out` after an error means nothing.
+    pub(crate) fn open_to(
+        &self,
+        what: &'static str,
+        nonce: [u8; NONCE_LEN],
+        aad: &[u8],
+        sealed: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), FormatError> {
+        let Some((ciphertext, tag)) = sealed.split_last_chunk::<TAG_BYTES>() else {
             return Err(FormatError::damaged(
                 what,
                 Fault::Short {
@@ -55,15 +72,9 @@ impl SealKey {
                 },
             ));
         };
-        let (ciphertext, tag) = sealed.split_at(plain_bytes);
-        // What is there is overwritten: not cleared, so that only growth is filled with zeros.
-        out.resize(plain_bytes, 0);
         let nonce = Nonce::assume_unique_for_key(nonce);
         self.0
             .open_separate_gather(nonce, Aad::from(aad), ciphertext, tag, out)
-            .map_err(|_| {
-                out.clear();
-                FormatError::damaged(what, Fault::Seal)
-            })
+            .map_err(|_| FormatError::damaged(what, Fault::Seal))
     }
 }

@@ -188,7 +188,9 @@ pub struct Decompressor {
     zstd: zstd::bulk::Decompressor<'static>,
     /// Opened, still compressed bytes.
     pub(crate) opened: Vec<u8>,
-    /// Decompressed bytes that were only looked at.
+    /// What was only looked at, opened and decompressed. `looked_at` never shrinks, so that it is not filled with zeros
+    /// again and again.
+    looked_at: Vec<u8>,
     inflated: Vec<u8>,
 }
 
@@ -208,6 +210,7 @@ impl Decompressor {
         Decompressor {
             zstd,
             opened: Vec::new(),
+            looked_at: Vec::new(),
             inflated: Vec::new(),
         }
     }
@@ -239,20 +242,28 @@ impl Decompressor {
         inflate(what, &mut self.zstd, codec, &self.opened, plain_bytes)
     }
 
-    /// As [`Decompressor::decompress_opened`], for a look: the buffer stays here and is used again.
-    pub(crate) fn look_at_opened(
+    /// Decompresses `opened_bytes` that `open` puts where it is told to, for a look: the buffers stay here and are used
+    /// again.
+    pub(crate) fn look_at(
         &mut self,
         what: &'static str,
         codec: Codec,
+        opened_bytes: usize,
         plain_bytes: usize,
+        open: impl FnOnce(&mut [u8]) -> Result<(), FormatError>,
     ) -> Result<&[u8], FormatError> {
+        if self.looked_at.len() < opened_bytes {
+            self.looked_at.resize(opened_bytes, 0);
+        }
+        let opened = &mut self.looked_at[..opened_bytes];
+        open(opened)?;
         let plain = match codec {
-            Codec::Stored => &self.opened,
+            Codec::Stored => opened,
             Codec::Zstd => {
                 self.inflated.clear();
                 self.inflated.reserve(plain_bytes);
-                inflate_into(what, &mut self.zstd, &self.opened, &mut self.inflated)?;
-                &self.inflated
+                inflate_into(what, &mut self.zstd, opened, &mut self.inflated)?;
+                &self.inflated[..]
             }
         };
         check_length(what, plain.len(), plain_bytes)?;

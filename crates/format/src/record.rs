@@ -221,15 +221,7 @@ impl PackKey {
         sealed: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(), FormatError> {
-        if sealed.len() != head.sealed_bytes as usize {
-            return Err(FormatError::damaged(
-                WHAT,
-                Fault::Length {
-                    expected: u64::from(head.sealed_bytes),
-                    found: sealed.len() as u64,
-                },
-            ));
-        }
+        check_sealed_length(head, sealed)?;
         let aad = self.aad(&head.encode());
         self.0
             .key
@@ -284,8 +276,17 @@ impl PackKey {
         contexts: &mut Decompressor,
     ) -> Result<(), FormatError> {
         let head = check_head(entry, head)?;
-        self.open_sealed(&head, sealed, contexts)?;
-        let plain = contexts.look_at_opened(WHAT, head.codec, head.plain_bytes as usize)?;
+        check_sealed_length(&head, sealed)?;
+        let plain = contexts.look_at(
+            WHAT,
+            head.codec,
+            sealed.len() - TAG_BYTES,
+            head.plain_bytes as usize,
+            |out| {
+                let aad = self.aad(&head.encode());
+                self.0.key.open_to(WHAT, head.nonce(), &aad, sealed, out)
+            },
+        )?;
         check_id(&entry.id, keys.chunk_id(entry.kind, plain))
     }
 
@@ -296,6 +297,19 @@ impl PackKey {
         aad[32..].copy_from_slice(head_bytes);
         aad
     }
+}
+
+fn check_sealed_length(head: &RecordHead, sealed: &[u8]) -> Result<(), FormatError> {
+    if sealed.len() != head.sealed_bytes as usize || sealed.len() < TAG_BYTES {
+        return Err(FormatError::damaged(
+            WHAT,
+            Fault::Length {
+                expected: u64::from(head.sealed_bytes),
+                found: sealed.len() as u64,
+            },
+        ));
+    }
+    Ok(())
 }
 
 fn check_head(entry: &PackEntry, record: &[u8]) -> Result<RecordHead, FormatError> {

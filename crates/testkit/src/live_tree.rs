@@ -150,7 +150,7 @@ impl LiveTree {
                 seen.push(Seen {
                     path: path.into_bytes(),
                     settled: true,
-                    content,
+                    content: Some(content),
                 });
             }
         }

@@ -81,10 +81,10 @@ pub fn compare(options: &CompareOptions, monitor: &dyn CompareMonitor) -> Result
     let has_device = obstacle.is_none();
     let lineup = Lineup::find(options, &programs, has_device);
     check_space(options, &lineup)?;
-    let mut report = begin_report(options, &lineup, &programs, has_device);
+    let mut report = begin_report(options, &lineup, &programs);
     report.caveats.extend(obstacle);
     let mut stage = Stage {
-        options,
+        options: options.clone(),
         monitor,
         lineup: &lineup,
         has_device,
@@ -97,9 +97,15 @@ pub fn compare(options: &CompareOptions, monitor: &dyn CompareMonitor) -> Result
         counted_first: Counted::default(),
         begun: 0,
     };
-    for round in 1..=options.runs {
+    let mut round = 1;
+    while round <= options.runs {
         match stage.run_round(round) {
-            Ok(()) => {}
+            Ok(()) => round += 1,
+            Err(CompareError::TooMany { files }) => {
+                monitor.say(&format!("too slow for the time: again with {files} files"));
+                stage.begin_again(files);
+                round = 1;
+            }
             Err(CompareError::Stopped) => {
                 report.is_interrupted = true;
                 break;
@@ -112,6 +118,8 @@ pub fn compare(options: &CompareOptions, monitor: &dyn CompareMonitor) -> Result
             }
         }
     }
+    let method = circumstances::of_method(&stage.options, has_device);
+    report.circumstances.extend(method);
     report.runs = std::mem::take(&mut stage.runs);
     report.circumstances.append(&mut stage.circumstances);
     (report.files, report.bytes) = (stage.counted_first.files, stage.counted_first.bytes);
@@ -131,14 +139,7 @@ fn chain(error: &dyn std::error::Error) -> String {
         .join(": ")
 }
 
-fn begin_report(
-    options: &CompareOptions,
-    lineup: &Lineup,
-    programs: &Programs,
-    has_device: bool,
-) -> Report {
-    let mut circumstances = circumstances::of_machine(&options.directory);
-    circumstances.extend(circumstances::of_method(options, has_device));
+fn begin_report(options: &CompareOptions, lineup: &Lineup, programs: &Programs) -> Report {
     Report {
         started: options.started.clone(),
         command_line: options.command_line.clone(),
@@ -153,7 +154,7 @@ fn begin_report(
         tools: lineup.tools(options, programs),
         absent: lineup.absent.clone(),
         runs: Vec::new(),
-        circumstances,
+        circumstances: circumstances::of_machine(&options.directory),
         caveats: Vec::new(),
         is_interrupted: false,
         broken_by: None,

@@ -22,8 +22,8 @@ pub struct Generate {
     /// Write an ext4 file system with the tree to a file or device instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath, conflicts_with = "target")]
     pub to_ext4: Option<PathBuf>,
-    /// Write over what the file or device of --to-ext4 holds
-    #[arg(long, conflicts_with = "target")]
+    /// Write over what the file or device of --to-ext4 holds; fill a directory that seems to have too little space
+    #[arg(long)]
     pub force: bool,
     /// What the tree looks like.
     #[command(flatten)]

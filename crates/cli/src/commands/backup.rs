@@ -7,11 +7,16 @@ use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
-use bale_engine::scan::{Sources, parse_list};
+use bale_engine::monitor::Monitor;
+use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
+use bale_engine::scan::{ScanOptions, Sources, barrier_now, parse_list};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long making and releasing a storage snapshot may take.
+const SNAPSHOT_WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// Backs up; exit 3 if something could not be read or changed while it was read.
 pub fn run(global: &Global, options: &Backup) -> Result<i32> {
@@ -20,7 +25,8 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let filter = look::filter(&options.look)?;
     let repository = place::open_or_make_own(global, place::Use::unless_dry_run(options.dry_run))?;
     let console = Console::new(global);
-    let (sources, missing) = Sources::resolve(&paths).context("look up the paths to back up")?;
+    let (mut sources, missing) =
+        Sources::resolve(&paths).context("look up the paths to back up")?;
     let not_found: Vec<_> = missing.iter().map(look::missing_problem).collect();
     if sources.paths().is_empty() {
         for problem in &not_found {
@@ -28,7 +34,16 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         }
         return Err(anyhow::anyhow!("none of the paths can be backed up"));
     }
-    let scan = look::scan_options(&options.look, filter, repository.spill_dir()?);
+    // What is settled now is settled in a snapshot that is taken later.
+    let barrier = options.snapshot_command.as_ref().map(|_| barrier_now());
+    let snapshots = match &options.snapshot_command {
+        Some(command) => take_snapshots(command, &mut sources, &console)?,
+        None => Vec::new(),
+    };
+    let scan = ScanOptions {
+        barrier,
+        ..look::scan_options(&options.look, filter, repository.spill_dir()?)
+    };
     let parent = match &options.parent {
         Some(text) => Some(
             bale_engine::snapshots::find(&repository.snapshots()?, text, &Default::default())?.0,
@@ -53,6 +68,11 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         ..BackupOptions::default()
     };
     let outcome = engine::backup(&repository, &sources, scan, &engine_options, &console);
+    for snapshot in snapshots {
+        if let Err(error) = snapshot.release() {
+            console.note(&error.to_string());
+        }
+    }
     console.finish();
     let outcome = outcome?;
     let problems = outcome.snapshot.counts.problems;
@@ -68,6 +88,23 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// Has the sources read from storage snapshots, which are released when dropped.
+fn take_snapshots(
+    command: &str,
+    sources: &mut Sources,
+    console: &Console,
+) -> Result<Vec<StorageSnapshot>> {
+    let command = SnapshotCommand {
+        program: "sh".into(),
+        arguments: vec!["-c".into(), command.into()],
+        wait_max: SNAPSHOT_WAIT_MAX,
+    };
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let name = format!("{}-{}", std::process::id(), now.as_secs());
+    let mut note = |text: String| console.note(&text);
+    take_all(&command, sources, &name, &mut note).context("take a storage snapshot")
 }
 
 fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {

@@ -10,6 +10,7 @@ use bale_tune::compare::{
     QUICK_FILES, QUICK_PEERS_MAX, Report, Run, SourceKind,
 };
 use serde_json::json;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ pub fn run(global: &Global, words: &Compare) -> Result<i32> {
         json: global.json,
         quiet: global.quiet,
         began: Instant::now(),
+        is_line_open: Cell::new(false),
     };
     let report = compare::compare(&options, &talk).map_err(as_usage)?;
     let written = write(&options.directory, &report)?;
@@ -60,6 +62,8 @@ struct Talk {
     json: bool,
     quiet: bool,
     began: Instant,
+    /// The number of a run stands there, and what follows belongs to it.
+    is_line_open: Cell<bool>,
 }
 
 impl CompareMonitor for Talk {
@@ -67,6 +71,9 @@ impl CompareMonitor for Talk {
         if self.json {
             output::object(&json!({"type": "note", "message": text}));
         } else if !self.quiet {
+            if self.is_line_open.take() {
+                eprintln!();
+            }
             eprintln!("{}", output::escape(text.as_bytes()));
         }
     }
@@ -79,6 +86,7 @@ impl CompareMonitor for Talk {
             }));
         } else if !self.json && !self.quiet {
             eprint!("[{run}/{runs}] ");
+            self.is_line_open.set(true);
         }
     }
 
@@ -86,6 +94,7 @@ impl CompareMonitor for Talk {
         if self.json {
             output::object(&compare::run_object(run));
         } else if !self.quiet {
+            self.is_line_open.set(false);
             eprintln!("{}", output::escape(compare::run_line(run).as_bytes()));
         }
     }
@@ -127,6 +136,7 @@ fn options(words: &Compare) -> Result<CompareOptions> {
         },
         source: source(&words.source)?,
         budget: budget.filter(|budget| *budget > Duration::ZERO),
+        may_shrink: words.quick && words.files.is_none(),
         seed: words.seed,
         search_path: std::env::var_os("PATH").unwrap_or_default(),
         executable: std::env::current_exe().context("find this program")?,

@@ -23,6 +23,9 @@ use std::time::Instant;
 /// Bytes of a manifest between two reads or writes.
 const MANIFEST_BUFFER_BYTES: usize = 1 << 20;
 
+/// What a file's last block and a directory are thought to take.
+const BLOCK_BYTES: u64 = 4096;
+
 /// Makes a tree, ages one, or compares one with its manifest.
 pub fn run(global: &Global, options: &Generate) -> Result<i32> {
     let began = Instant::now();
@@ -51,6 +54,7 @@ pub fn run(global: &Global, options: &Generate) -> Result<i32> {
         progress = written.progress;
         image = Some(written);
     } else if let Some(target) = &options.target {
+        announce(&console, &watch.expected, &tree, target, options.force)?;
         progress = generator.write_directory(target, &watch).map_err(told)?;
     } else if options.manifest.is_none() {
         return Err(Usage("name a directory with -t, or a file with --to-ext4".to_owned()).into());
@@ -111,6 +115,40 @@ fn write_image(
         bytes,
         summary,
     })
+}
+
+/// Tells what will come, and refuses what cannot end well: the usual options make a tree of terabytes.
+fn announce(
+    console: &Console,
+    expected: &Progress,
+    tree: &GenerateOptions,
+    target: &Path,
+    force: bool,
+) -> Result<()> {
+    let farm = u64::from(tree.snapshots.max(1));
+    let mean_bytes = (tree.file_bytes.0 + tree.file_bytes.1) / 2 + BLOCK_BYTES / 2;
+    // Of a link farm, the files of one snapshot; what changes from one to the next is less.
+    let files_bytes = (expected.files / farm).saturating_mul(mean_bytes);
+    let bytes = files_bytes.saturating_add(expected.directories.saturating_mul(BLOCK_BYTES));
+    let free = rustix::fs::statvfs(target)
+        .map_err(std::io::Error::from)
+        .with_context(|| format!("look at {}", target.display()))?;
+    let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
+    let text = format!(
+        "about {} files in {} directories, {}",
+        sizes::count(expected.files),
+        sizes::count(expected.directories),
+        sizes::bytes(bytes),
+    );
+    if bytes > free_bytes && !force {
+        anyhow::bail!(
+            "{text}: {} has {} free (choose fewer with --count or -M, or --force)",
+            target.display(),
+            sizes::bytes(free_bytes)
+        );
+    }
+    console.note(&format!("making {text}"));
+    Ok(())
 }
 
 fn directory_to_age(options: &Generate) -> Result<&Path> {

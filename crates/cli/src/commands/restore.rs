@@ -6,8 +6,8 @@ use crate::exit::{self, Usage};
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::restore::ext4::ImageTarget;
 use bale_engine::restore::ext4::snapshot::SnapshotToExt4;
+use bale_engine::restore::ext4::{Ext4Report, ImageTarget};
 use bale_engine::restore::snapshot::{Patterns, SnapshotRestore, SpillScratch};
 use bale_engine::restore::{Loss, Overwrite, RestoreOptions, RestoreReport};
 use serde_json::{Value, json};
@@ -37,6 +37,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     };
     let scratch = place::scratch(&repository)?;
     let console = Console::new(global);
+    let mut image_report = None;
     let report = match (&options.to_ext4, &options.target) {
         (Some(image), _) => {
             let work = SnapshotToExt4 {
@@ -45,7 +46,9 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
                 options: restore_options,
                 ext4: SnapshotToExt4::usual_options(&repository)?,
             };
-            into_image(options, image, work, &scratch, &console)?
+            let report = into_image(options, image, work, &scratch, &console)?;
+            image_report = Some(report.clone());
+            report.restored
         }
         (None, Some(target)) => {
             let work = SnapshotRestore {
@@ -59,7 +62,12 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
         (None, None) => unreachable!("one of both is required"),
     };
     console.finish();
-    summary(global, options, &report, began.elapsed().as_secs_f64());
+    summary(
+        global,
+        options,
+        (&report, image_report.as_ref()),
+        began.elapsed().as_secs_f64(),
+    );
     let is_whole = report.losses.iter().all(|loss| loss.kind.is_note());
     Ok(if report.problems > 0 || !is_whole {
         exit::INCOMPLETE
@@ -109,27 +117,39 @@ fn into_image(
     mut work: SnapshotToExt4,
     scratch: &SpillScratch,
     console: &Console,
-) -> Result<RestoreReport> {
+) -> Result<Ext4Report> {
     options.ext4.apply(&mut work.ext4)?;
     let target = ImageTarget::look_at(image, options.force)?;
-    let mut report = work.restore(target, scratch, console)?.restored;
+    let mut report = work.restore(target, scratch, console)?;
     if options.verify && !options.dry_run {
         let verified = work.verify(image, scratch, console)?;
-        report.differences = verified.differences;
-        report.problems += verified.problems;
+        report.restored.differences = verified.differences;
+        report.restored.problems += verified.problems;
     }
     Ok(report)
 }
 
-fn summary(global: &Global, options: &Restore, report: &RestoreReport, seconds: f64) {
+fn summary(
+    global: &Global,
+    options: &Restore,
+    (report, image): (&RestoreReport, Option<&Ext4Report>),
+    seconds: f64,
+) {
     if global.json {
         let losses: Vec<_> = report.losses.iter().map(loss_object).collect();
-        return output::object(&json!({
+        let mut value = json!({
             "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
             "dirs": report.directories, "others": report.others, "links": report.links, "deleted": report.deleted,
             "bytes": report.bytes, "differences": report.differences, "problems": report.problems, "losses": losses,
             "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
-        }));
+        });
+        if let Some(image) = image {
+            value["image"] = json!({
+                "needed_bytes": image.needed_bytes, "bytes": image.bytes, "inodes": image.inodes,
+                "bytes_written": image.bytes_written,
+            });
+        }
+        return output::object(&value);
     }
     report.losses.iter().for_each(print_loss);
     if global.quiet {

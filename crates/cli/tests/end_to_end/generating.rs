@@ -137,13 +137,17 @@ fn words_that_make_no_sense_are_refused_before_anything_is_made() {
         &["gen", "--to-ext4", "i", "-t", "source"],
         &["gen", "-t", "source", "--symlinks", "101"],
         &["gen", "-t", "source", "-d", "9", "-D", "3"],
-        &["gen", "-t", "source", "--label", "x"],
+        &["gen", "-t", "source", "--label", "x", "--count", "5"],
         &["gen", "--to-ext4", "i", "--uuid", "12"],
     ] {
         let ran = bench.run(words);
         assert_eq!(ran.code, 2, "{words:?}: {ran}");
     }
     assert!(!bench.path("i").exists());
+    // The usual numbers make terabytes.
+    let huge = bench.run(&["gen", "-t", "source"]);
+    assert!(huge.code == 1 && huge.err.contains("free"), "{huge}");
+    assert_eq!(fs::read_dir(&bench.source).unwrap().count(), 0);
     let small = bench.run(&[
         "gen",
         "--to-ext4",

@@ -1,6 +1,6 @@
 //! Bringing back all, parts, again, after a kill; and dumping.
 
-use crate::bench::{Bench, Ran, binary, is_root, skipped};
+use crate::bench::{Bench, Ran, binary, have, is_root, skipped};
 use crate::tree::assert_same;
 use std::process::Command;
 use std::time::Duration;
@@ -207,4 +207,108 @@ fn a_tree_with_a_socket_restores_completely() {
     ));
     // Again, onto what is there.
     bench.ok(&["restore", &bench.address(""), "--target", "out", "--verify"]);
+}
+
+#[test]
+fn a_snapshot_becomes_a_file_system_that_the_next_backup_finds_unchanged() {
+    let bench = Bench::new();
+    crate::source::fill(&bench);
+    if !is_root() || !have("e2fsck") {
+        return skipped("mounting an image needs root and e2fsck");
+    }
+    bench.sh("cd source; mknod plain/null c 1 3; setfacl -m u:1234:rwx plain/f3 2>/dev/null || true; chown 1234:77 plain/f4");
+    bench.backup();
+    let image = [
+        "restore",
+        &bench.address(""),
+        "--to-ext4",
+        "home.img",
+        "--json",
+    ];
+    let report = bench.ok(&[
+        &image[..],
+        &["--verify", "--label", "home", "--block-size", "1024"],
+    ]
+    .concat());
+    let summary = report.summary();
+    assert!(
+        summary["image"]["bytes"].as_u64() >= summary["image"]["needed_bytes"].as_u64(),
+        "{report}"
+    );
+    assert_eq!(summary["differences"], 0, "{report}");
+    assert!(
+        report
+            .of_type("note")
+            .iter()
+            .any(|note| note["message"].as_str().unwrap().contains("needs"))
+    );
+    bench.sh("e2fsck -fn home.img; mkdir mounted; mount -o loop,ro home.img mounted");
+    let mounted = Mounted(bench.path("mounted"));
+    bench.sh("rmdir mounted/lost+found 2>/dev/null || true");
+    let left = without_lost_found(&bench.source);
+    let right = without_lost_found(&mounted.0);
+    assert_eq!(left.len(), right.len());
+    for (path, text) in &left {
+        assert_eq!(right.get(path), Some(text), "{path:?}");
+    }
+    // Every field that find can print, the change time too, but what belongs to the place.
+    bench.sh("for d in source mounted; do (cd $d; find . -mindepth 1 -path ./lost+found -prune -o -printf '%P %y %m %U %G %T@ %C@ %l %n\\n' -o -true | sort > ../$d.find); done; sed -i '/^$/d' *.find; grep -v ' d ' source.find > a; grep -v ' d ' mounted.find > b; cmp a b");
+    let again = bench.ok(&["backup", "mounted", "--json"]).summary();
+    assert_eq!(again["problems"], 0);
+    let (old, new) = (
+        bench.address_in("latest~1", ""),
+        format!("latest:{}", mounted.0.display()),
+    );
+    let listed = |address: &str| {
+        let out = bench.ok(&["ls", "--recursive", "--json", address]);
+        let mut hashes: Vec<String> = out
+            .of_type("entry")
+            .iter()
+            .filter(|entry| entry["kind"] == "file")
+            .map(|entry| format!("{} {}", entry["size"], entry["content_hash"]))
+            .collect();
+        hashes.sort();
+        hashes
+    };
+    assert!(!listed(&new).is_empty());
+    assert_eq!(
+        listed(&bench.address_in("latest~1", "")),
+        listed(&new),
+        "{old}"
+    );
+    drop(mounted);
+
+    let refused = bench.run(&image);
+    assert!(
+        refused.code == 1 && refused.err.contains("not empty"),
+        "{refused}"
+    );
+    bench.sh("truncate -s 1M small.img");
+    let small = bench.run(&[
+        "restore",
+        &bench.address_in("latest~1", ""),
+        "--to-ext4",
+        "new.img",
+        "--fs-size",
+        "1M",
+    ]);
+    assert!(small.code == 1 && small.err.contains("needs"), "{small}");
+    assert!(!bench.path("new.img").exists());
+    let words = bench.run(&["restore", "latest", "--target", "x", "--label", "y"]);
+    assert_eq!(words.code, 2, "{words}");
+}
+
+fn without_lost_found(root: &std::path::Path) -> crate::tree::Tree {
+    let mut tree = crate::tree::describe(root);
+    tree.retain(|path, _| !path.is_empty() && path != "lost+found");
+    tree
+}
+
+/// Mounted until dropped.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _told_by_mount = std::process::Command::new("umount").arg(&self.0).status();
+    }
 }

@@ -7,7 +7,7 @@ const HARD_LINKS: u32 = 300;
 const LEVELS: u32 = 300;
 
 /// All kinds of entries that whoever runs the test may make.
-fn fill(bench: &Bench) {
+pub fn fill(bench: &Bench) {
     bench.sh(
         r#"cd source
         mkdir -p plain readonly sticky attributes odd times holes

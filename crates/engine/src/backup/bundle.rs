@@ -120,7 +120,7 @@ fn compresses(content: &[u8]) -> bool {
         let sample_bytes = SAMPLE_BYTES / SAMPLE_PLACES;
         let last = content.len() - sample_bytes;
         for place in 0..SAMPLE_PLACES {
-            count(&content[last * place / (SAMPLE_PLACES - 1)..][..sample_bytes]);
+            count(&content[last * (2 * place + 1) / (2 * SAMPLE_PLACES)..][..sample_bytes]);
         }
     }
     let pairs: u32 = counts

@@ -1,7 +1,7 @@
 //! Inodes with several names: what was read under one name is there for the others, so that each is read once.
 //!
 //! The names of one inode may lie a whole tree apart, and a link farm has tens of millions of inodes. What came last is in
-//! memory; what had to make room is in a hash table in a file without a name, 128 bytes for each inode. The file grows a
+//! memory; what had to make room is in a hash table in a file without a name, 205 bytes for each inode. The file grows a
 //! bucket at a time (linear hashing), so no insertion waits for all others to move. Memory is the same however many there
 //! are. All of it is a saving and never the truth: what cannot be written, or does not read back as it was written, is read
 //! from the source again.
@@ -22,9 +22,9 @@ const RECORD_BYTES: usize = 64;
 const BUCKET_SLOTS: usize = 64;
 /// A bucket: a page of the kernel's cache.
 const BUCKET_BYTES: usize = RECORD_BYTES * BUCKET_SLOTS;
-/// Half of the slots: buckets that are not split yet in a round hold up to a third more than the mean, and one in a hundred
-/// thousand links finds no place.
-const BUCKET_LINKS_MEAN: u64 = 32;
+/// A third of the slots: at the end of a round, buckets that are not split yet hold twice the mean. About one link in a
+/// hundred thousand finds no place even then.
+const BUCKET_LINKS_MEAN: u64 = 20;
 /// Buckets to begin with: 1 MiB.
 const BUCKETS_FIRST: u64 = 256;
 /// Bits that tell whether a key may be in the file: 4 MiB. At ten million links one miss in five looks in vain.

@@ -11,7 +11,7 @@ use crate::catalog::CatalogWriter;
 use crate::error::{Error, Result};
 use crate::limits::ITEMS_QUEUED_MAX;
 use crate::pack::ChunkWriter;
-use crate::read::{Arranged, SmallReader};
+use crate::read::{Arranged, Hasher, SmallReader};
 use crate::scan::ScanItem;
 use crossbeam_channel::bounded;
 use std::sync::Arc;
@@ -41,6 +41,9 @@ impl Pass<'_> {
             tally,
             ..
         } = self;
+        let repository = run.repository.clone();
+        let hasher: Hasher = Arc::new(move |bytes| repository.keys().content_hash(bytes));
+        let arranged = arranged.map(|arranged| arranged.hashing(hasher));
         let reader = SmallReader::start(None).with_arranged(arranged);
         let (sender, queue) = bounded(ITEMS_QUEUED_MAX);
         let comparer = Comparer::new(parent, store, &reader, tally);

@@ -188,7 +188,9 @@ impl<'a> RowWriter<'a> {
             let chunk = self.chunks.known(list);
             return self.placed(entry, Spot::Pieces { chunk }, old);
         }
-        let hash = self.store.keys().content_hash(&file.bytes);
+        let hash = file
+            .hash
+            .unwrap_or_else(|| self.store.keys().content_hash(&file.bytes));
         entry.content_hash = Some(hash);
         let spot = match content::known(
             self.store,

@@ -5,7 +5,7 @@
 
 use bale_format::{ChunkId, Content};
 
-/// Slots of the content table: 32 bytes each with their tags, 16 MiB.
+/// Slots of the content table: 32 bytes each, 16 MiB.
 const CONTENT_SLOTS: usize = 1 << 19;
 /// Slots that a key may stand in.
 const WAYS: usize = 4;
@@ -91,12 +91,14 @@ impl Chunks {
 
 /// Small files by content hash and size.
 pub struct ContentTable {
-    /// A part of each slot's hash, 0 for a free slot. Most files are new, and are known to be so by this alone, which is
-    /// small enough to stay in the processor's cache.
-    tags: Vec<[u32; WAYS]>,
-    slots: Vec<ContentSlot>,
+    sets: Vec<ContentSet>,
     turn: usize,
 }
+
+/// Aligned, so that a look-up waits for memory once.
+#[derive(Clone, Copy, Default)]
+#[repr(align(128))]
+struct ContentSet([ContentSlot; WAYS]);
 
 #[derive(Clone, Copy, Default)]
 struct ContentSlot {
@@ -104,30 +106,24 @@ struct ContentSlot {
     size: u32,
     chunk: ChunkNumber,
     offset: u32,
+    used: bool,
 }
 
 impl ContentTable {
     /// An empty table.
     pub fn new() -> ContentTable {
         ContentTable {
-            tags: vec![[0; WAYS]; CONTENT_SLOTS / WAYS],
-            slots: vec![ContentSlot::default(); CONTENT_SLOTS],
+            sets: vec![ContentSet::default(); CONTENT_SLOTS / WAYS],
             turn: 0,
         }
     }
 
-    fn position(&self, hash: &[u8; 16], size: u32) -> Option<usize> {
-        let start = set_of(hash, CONTENT_SLOTS);
-        let tags = self.tags[start / WAYS];
-        (0..WAYS)
-            .filter(|way| tags[*way] == tag_of(hash))
-            .map(|way| start + way)
-            .find(|at| self.slots[*at].hash == *hash && self.slots[*at].size == size)
-    }
-
     /// Where a file of this content is.
     pub fn find(&self, hash: &[u8; 16], size: u32) -> Option<Spot> {
-        let found = &self.slots[self.position(hash, size)?];
+        let set = &self.sets[set_of(hash, self.sets.len())].0;
+        let found = set
+            .iter()
+            .find(|slot| slot.used && slot.hash == *hash && slot.size == size)?;
         Some(Spot::Bundled {
             chunk: found.chunk,
             offset: found.offset,
@@ -136,33 +132,28 @@ impl ContentTable {
 
     /// Remembers a bundled file.
     pub fn remember(&mut self, hash: &[u8; 16], size: u32, chunk: ChunkNumber, offset: u32) {
-        let start = set_of(hash, CONTENT_SLOTS);
-        let free = || self.tags[start / WAYS].iter().position(|tag| *tag == 0);
-        let way = match self.position(hash, size) {
-            Some(at) => at - start,
-            None => free().unwrap_or_else(|| {
-                self.turn = (self.turn + 1) % WAYS;
-                self.turn
-            }),
-        };
-        self.tags[start / WAYS][way] = tag_of(hash);
-        self.slots[start + way] = ContentSlot {
+        let set = set_of(hash, self.sets.len());
+        let set = &mut self.sets[set].0;
+        let free = set
+            .iter()
+            .position(|slot| !slot.used || (slot.hash == *hash && slot.size == size));
+        let way = free.unwrap_or_else(|| {
+            self.turn = (self.turn + 1) % WAYS;
+            self.turn
+        });
+        set[way] = ContentSlot {
             hash: *hash,
             size,
             chunk,
             offset,
+            used: true,
         };
     }
 }
 
-/// Of other bytes than the set; never 0.
-fn tag_of(hash: &[u8; 16]) -> u32 {
-    u32::from_le_bytes(hash[8..12].try_into().expect("4 of 16 bytes")) | 1
-}
-
-fn set_of(hash: &[u8; 16], slots: usize) -> usize {
+fn set_of(hash: &[u8; 16], sets: usize) -> usize {
     let number = u64::from_le_bytes(hash[..8].try_into().expect("8 of 16 bytes"));
-    (number as usize % (slots / WAYS)) * WAYS
+    number as usize % sets
 }
 
 #[cfg(test)]

@@ -78,10 +78,10 @@ impl CatalogReader {
     /// A directory's own row and then every row below it, in order of keys; for anything else just its row.
     pub fn subtree(&self, path: &[u8]) -> Result<Rows> {
         let first = self.lookup(path)?;
-        if first
+        let is_leaf = first
             .as_ref()
-            .is_some_and(|entry| entry.kind != Kind::Directory)
-        {
+            .is_some_and(|entry| entry.kind != Kind::Directory);
+        if is_leaf && !path.is_empty() {
             return Ok(Rows {
                 merge: LayerMerge::default(),
                 first,

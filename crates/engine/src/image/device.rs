@@ -107,7 +107,12 @@ impl Device {
         Ok(lead..wanted)
     }
 
-    fn read_buffered(&self, span: Span, buffer: &mut AlignedBuffer) -> io::Result<Range<usize>> {
+    /// Reads through the page cache.
+    pub(super) fn read_buffered(
+        &self,
+        span: Span,
+        buffer: &mut AlignedBuffer,
+    ) -> io::Result<Range<usize>> {
         let len = span.len as usize;
         FileExt::read_exact_at(&self.buffered, &mut buffer[..len], span.offset)?;
         Ok(0..len)

@@ -4,7 +4,7 @@ use super::{
     Device, FoundInode, NAMES_PIECE_BYTES, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece,
     TableSink,
 };
-use super::{Volume, in_words};
+use super::{NamesAndValues, Volume, in_words};
 use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};
 use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
 use std::ops::ControlFlow;
@@ -203,7 +203,7 @@ impl Volume for Ext4Volume {
         self.fs.read_symlink(&raw).map_err(|error| in_words(&error))
     }
 
-    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String> {
         let raw = Self::raw(number, raw)?;
         let found = self.fs.xattrs(&raw).map_err(|error| in_words(&error))?;
         Ok(found.into_iter().map(|one| (one.name, one.value)).collect())

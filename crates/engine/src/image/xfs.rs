@@ -2,8 +2,8 @@
 
 use super::device::DirectMetadata;
 use super::{
-    Device, FoundInode, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece, TableSink, Volume,
-    in_words,
+    Device, FoundInode, NamesAndValues, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece,
+    TableSink, Volume, in_words,
 };
 use bale_fsimage::xfs::{DevicePiece, DirBlock, ForkKind, InodeChunk, LogState, Xfs, XfsError};
 use bale_fsimage::{ByteSource, FileKind, Inode, Layout, MappedExtent};
@@ -321,7 +321,7 @@ impl Volume for XfsVolume {
         read.map_err(words).map(|()| target)
     }
 
-    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String> {
         let words = |error: XfsError| in_words(&error);
         let inode = self.xfs.parse_kept(number, raw).map_err(words)?;
         let mut found = Vec::new();

@@ -88,13 +88,14 @@ pub fn plan(
         missing,
     } = Standing::look(repository)?;
     let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
-    let used_bytes = used_bytes_by_pack(&index, &used);
+    let bytes = bytes_by_pack(&index, &used);
     let now = repository.clock().now();
     for (pack, modified) in &mut packs {
-        pack.used = pack
+        let (used, all) = pack
             .number
-            .map_or(0, |number| used_bytes[number.0 as usize]);
-        pack.fate = fate(pack, *modified, now, &index, options);
+            .map_or((0, 0), |number| bytes[number.0 as usize]);
+        pack.used = used;
+        pack.fate = fate(pack, all, *modified, now, &index, options);
     }
     let packs = packs.into_iter().map(|(pack, _)| pack).collect();
     Ok(PrunePlan {
@@ -153,11 +154,15 @@ impl Standing {
     }
 }
 
-fn used_bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<u64> {
-    let mut bytes = vec![0; index.packs().len()];
+/// Sealed bytes of the chunks in each pack: those in use, and all.
+fn bytes_by_pack(index: &ChunkIndex, used: &UsedChunks) -> Vec<(u64, u64)> {
+    let mut bytes = vec![(0, 0); index.packs().len()];
     for (position, place) in index.entries().iter().enumerate() {
+        let (used_bytes, all_bytes) = &mut bytes[place.pack.0 as usize];
+        let sealed = u64::from(place.chunk.sealed_bytes);
+        *all_bytes += sealed;
         if used.is_used(position) {
-            bytes[place.pack.0 as usize] += u64::from(place.chunk.sealed_bytes);
+            *used_bytes += sealed;
         }
     }
     bytes
@@ -189,6 +194,7 @@ fn list_packs(
 
 fn fate(
     pack: &PlannedPack,
+    all_bytes: u64,
     modified: Option<SystemTime>,
     now: SystemTime,
     index: &ChunkIndex,
@@ -200,12 +206,9 @@ fn fate(
     {
         return PackFate::Condemned;
     }
-    if pack.used.saturating_mul(100)
-        >= pack
-            .len
-            .saturating_mul(u64::from(options.repack_below_percent))
-        && pack.used > 0
-    {
+    // Of the chunks, not of the object: a small pack is half heads and trailer, and would be copied again by every prune.
+    let enough = all_bytes.saturating_mul(u64::from(options.repack_below_percent));
+    if pack.used > 0 && pack.used.saturating_mul(100) >= enough {
         return PackFate::Stay;
     }
     // A clock that jumped back makes packs look older than now: they count as young.

@@ -33,6 +33,8 @@ pub const SORT_BYTES: usize = 24 << 20;
 const MISSING_MAX: usize = 64 << 10;
 /// Place in the bucket, length.
 const HEAD_BYTES: usize = 8;
+/// Hash of a file's content, in front of it.
+const HASH_BYTES: usize = 16;
 
 /// Memory of arranging: blocks being filled, two buckets being put in order, or, before that, the sort.
 pub const ARRANGED_BYTES_MAX: usize = 80 << 20;
@@ -50,11 +52,15 @@ pub struct Wanted {
     pub span: Span,
 }
 
+/// Hashes content as a row wants it.
+pub type Hasher = Arc<dyn Fn(&[u8]) -> [u8; HASH_BYTES] + Send + Sync>;
+
 /// Hands out small files in the order in which `wanted` names them.
 pub struct Arranged {
     wanted: Box<dyn Iterator<Item = Wanted> + Send>,
     image: Arc<Image>,
     spill: PathBuf,
+    hasher: Option<Hasher>,
     window: Option<Window>,
     ended: bool,
 }
@@ -70,20 +76,33 @@ impl Arranged {
             wanted,
             image,
             spill: spill.to_path_buf(),
+            hasher: None,
             window: None,
             ended: false,
         }
     }
 
+    /// Has content hashed while it is read, when processors wait for the device.
+    pub fn hashing(self, hasher: Hasher) -> Arranged {
+        Arranged {
+            hasher: Some(hasher),
+            ..self
+        }
+    }
+
     /// The content of the next file that was wanted, if it is this one and could be read. Otherwise it must be read on its own.
-    pub(super) fn take(&mut self, inode: u64) -> Option<Bytes> {
+    pub(super) fn take(&mut self, inode: u64) -> Option<(Bytes, Option<[u8; HASH_BYTES]>)> {
         loop {
             if self.ended {
                 return None;
             }
             if let Some(window) = &mut self.window {
                 match window.take(inode) {
-                    Ok(Taken::Bytes(bytes)) => return Some(bytes),
+                    Ok(Taken::Bytes(bytes)) => {
+                        let hash = bytes.first_chunk().copied();
+                        let hash = hash.filter(|_| self.hasher.is_some());
+                        return Some((bytes.slice(HASH_BYTES..), hash));
+                    }
                     Ok(Taken::Other) => return None,
                     Ok(Taken::End) => self.window = None,
                     // Whatever is the matter with the temporary file: the device is still there.
@@ -93,7 +112,12 @@ impl Arranged {
                     }
                 }
             }
-            match Window::gather(&self.image, &mut self.wanted, &self.spill) {
+            match Window::gather(
+                &self.image,
+                &mut self.wanted,
+                &self.spill,
+                self.hasher.as_ref(),
+            ) {
                 Ok(Some(window)) => self.window = Some(window),
                 Ok(None) | Err(_) => self.ended = true,
             }
@@ -146,6 +170,7 @@ impl Window {
         image: &Arc<Image>,
         wanted: &mut dyn Iterator<Item = Wanted>,
         spill: &Path,
+        hasher: Option<&Hasher>,
     ) -> io::Result<Option<Window>> {
         let mut list = BufWriter::new(unnamed_file(spill)?);
         let mut places = Sorter::new(spill, SORT_BYTES);
@@ -161,7 +186,7 @@ impl Window {
             places
                 .push(&file.span.offset.to_be_bytes(), &value)
                 .map_err(io::Error::other)?;
-            end += u64::from(file.span.len);
+            end += HASH_BYTES as u64 + u64::from(file.span.len);
         }
         if places.records() == 0 {
             return Ok(None);
@@ -170,7 +195,7 @@ impl Window {
         let buckets = end.div_ceil(BUCKET_BYTES) as usize;
         let mut scratch = Scratch::create(spill, buckets)?;
         let mut missing = HashSet::new();
-        read_all(image, places, &mut scratch, &mut missing)?;
+        read_all(image, places, hasher, &mut scratch, &mut missing)?;
         scratch.end()?;
         let (sender, loaded) = bounded(0);
         std::thread::spawn(move || {
@@ -206,6 +231,7 @@ impl Window {
             return Ok(Taken::Other);
         }
         let at = self.at;
+        let len = HASH_BYTES as u32 + len;
         self.at += u64::from(len);
         self.list.advance()?;
         if self.missing.contains(&at) {
@@ -296,6 +322,7 @@ struct Parsed {
 fn read_all(
     image: &Image,
     places: Sorted,
+    hasher: Option<&Hasher>,
     scratch: &mut Scratch,
     missing: &mut HashSet<u64>,
 ) -> io::Result<()> {
@@ -307,7 +334,7 @@ fn read_all(
     in_order(
         &mut groups,
         || AlignedBuffer::new(GROUP_BUFFER_BYTES),
-        |buffer, group| read_group(image, group, buffer),
+        |buffer, group| read_group(image, group, hasher, buffer),
         |parsed| -> io::Result<()> {
             let mut rest = &parsed.records[..];
             while let Some((head, behind)) = rest.split_first_chunk::<12>() {
@@ -330,7 +357,12 @@ fn read_all(
     }
 }
 
-fn read_group(image: &Image, group: Vec<Placed>, buffer: &mut AlignedBuffer) -> Parsed {
+fn read_group(
+    image: &Image,
+    group: Vec<Placed>,
+    hasher: Option<&Hasher>,
+    buffer: &mut AlignedBuffer,
+) -> Parsed {
     let mut parsed = Parsed {
         records: Vec::new(),
         missing: Vec::new(),
@@ -344,13 +376,17 @@ fn read_group(image: &Image, group: Vec<Placed>, buffer: &mut AlignedBuffer) -> 
     match image.read_content(span, buffer) {
         Ok(range) => {
             let bytes: usize = group.iter().map(|placed| placed.span.len as usize).sum();
-            parsed.records.reserve_exact(bytes + 12 * group.len());
+            let heads = (12 + HASH_BYTES) * group.len();
+            parsed.records.reserve_exact(bytes + heads);
             for placed in group {
                 let at = range.start + (placed.span.offset - start) as usize;
+                let content = &buffer[at..at + placed.span.len as usize];
+                let hash = hasher.map_or([0; HASH_BYTES], |hasher| hasher(content));
                 let records = &mut parsed.records;
                 records.extend_from_slice(&placed.at.to_le_bytes());
-                records.extend_from_slice(&placed.span.len.to_le_bytes());
-                records.extend_from_slice(&buffer[at..at + placed.span.len as usize]);
+                records.extend_from_slice(&(placed.span.len + HASH_BYTES as u32).to_le_bytes());
+                records.extend_from_slice(&hash);
+                records.extend_from_slice(content);
             }
         }
         // Each is read on its own later, around what is bad.
@@ -441,7 +477,7 @@ impl Loader {
     fn load(&mut self, scratch: &Scratch, number: usize) -> io::Result<Bytes> {
         let bucket = &scratch.buckets[number];
         let spare = lock(&self.spare).pop();
-        let room = (BUCKET_BYTES + SMALL_BYTES_MAX) as usize;
+        let room = (BUCKET_BYTES + SMALL_BYTES_MAX) as usize + HASH_BYTES;
         let mut arranged = spare.unwrap_or_else(|| AlignedBuffer::new(room));
         let damaged = || io::Error::other("a temporary file is damaged");
         for (offset, len) in &bucket.blocks {

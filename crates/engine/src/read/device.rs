@@ -91,9 +91,14 @@ pub(super) fn look(inode: &ImageInode, entry: Entry, place: u64) -> Looked {
     }
 }
 
-/// A file whose bytes were read already.
-pub(super) fn looked_at(inode: &ImageInode, entry: Entry, bytes: Bytes) -> Looked {
-    let file = finish(inode, entry, Extents::none(), bytes, Vec::new(), None);
+/// A file whose bytes were read, and perhaps hashed, already.
+pub(super) fn looked_at(
+    inode: &ImageInode,
+    entry: Entry,
+    (bytes, hash): (Bytes, Option<[u8; 16]>),
+) -> Looked {
+    let mut file = finish(inode, entry, Extents::none(), bytes, Vec::new(), None);
+    file.hash = hash;
     Looked::Done(Box::new(file))
 }
 

@@ -44,6 +44,8 @@ pub struct SmallFile {
     pub state: SmallState,
     /// The file's bytes, `entry.size` of them; perhaps a part of something larger that was read at once.
     pub bytes: Bytes,
+    /// Hash of these as a row wants it, if it was made while reading.
+    pub hash: Option<[u8; 16]>,
     /// Ranges of `bytes` that are holes: zero, and without blocks in the source.
     pub holes: Vec<Range<u64>>,
     /// Ranges of `bytes` that could not be read.
@@ -162,7 +164,7 @@ impl SmallReader {
                 let mut arranged = self.arranged.lock().unwrap_or_else(PoisonError::into_inner);
                 let arranged = arranged.as_mut();
                 let looked = match arranged.and_then(|arranged| arranged.take(inode.number)) {
-                    Some(bytes) => device::looked_at(inode, entry, bytes),
+                    Some(content) => device::looked_at(inode, entry, content),
                     None => device::look(inode, entry, 0),
                 };
                 self.push_on_device(looked);
@@ -496,6 +498,7 @@ impl SmallFile {
             entry,
             state: SmallState::Read,
             bytes: Bytes::new(),
+            hash: None,
             holes: Vec::new(),
             bad: Vec::new(),
             problems: Vec::new(),

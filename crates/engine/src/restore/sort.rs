@@ -45,7 +45,10 @@ impl Sorter for SorterInMemory {
     }
 }
 
-/// Scratch space that is memory.
+/// Where files go that do not fit in memory.
+const TEMPORARY: &str = "/var/tmp";
+
+/// Scratch space that is memory, where it can be.
 pub struct InMemory;
 
 impl Scratch for InMemory {
@@ -55,7 +58,7 @@ impl Scratch for InMemory {
 
     fn file_maker(&self) -> ScratchMaker {
         Box::new(|| {
-            let file = crate::spill::unnamed_file(&std::env::temp_dir())?;
+            let file = crate::spill::unnamed_file(std::path::Path::new(TEMPORARY))?;
             Ok(Box::new(file))
         })
     }

@@ -143,6 +143,10 @@ const INODES_WORTH_IT: u64 = 10_000;
 /// Chooses and begins.
 pub fn choose(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
     match options.mode {
+        _ if !sources.read_at().is_empty() => {
+            monitor.note("walking the snapshot");
+            walk(sources, options)
+        }
         ScanMode::Walk => walk(sources, options),
         ScanMode::Inode => match image_source(sources) {
             Some(path) => scan_image(sources, &path, options, monitor),

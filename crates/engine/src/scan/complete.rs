@@ -43,7 +43,12 @@ impl Directory {
         match entry.kind {
             Kind::Symlink => read_target(at, &name, entry)?,
             Kind::Directory | Kind::File => {
-                if let Some(fd) = open_plain(at, &name, entry, self) {
+                let graft = self.grafts().child(&entry.parent, &entry.name);
+                let opened = match graft.map(|graft| graft.open()) {
+                    Some(opened) => opened.ok(),
+                    None => open_plain(at, &name, entry, self),
+                };
+                if let Some(fd) = opened {
                     return complete_opened(fd.as_fd(), entry);
                 }
             }

@@ -4,6 +4,7 @@
 //! goes through `openat2` without links, and the directory found must be the one that was stat'ed (device and inode).
 //! Chains of any depth: no path longer than the kernel's limit is passed, and nothing recurses.
 
+use super::grafts::Grafts;
 use bale_sys::open::open_beneath;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -12,6 +13,7 @@ use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -116,6 +118,11 @@ impl Directory {
         &self.name
     }
 
+    /// Directories of this scan that are read somewhere else.
+    pub(super) fn grafts(&self) -> &Grafts {
+        &self.cache.grafts
+    }
+
     /// What it was when it was found.
     pub fn identity(&self) -> Identity {
         self.identity
@@ -156,18 +163,20 @@ impl Directory {
         // Names from the nearest open ancestor down to here, last first.
         let mut names: Vec<&Bytes> = Vec::new();
         let mut at = self;
-        let mut base: Option<Arc<DirectoryFd>> = None;
-        while let Some(parent) = at.parent.as_deref() {
-            names.push(&at.name);
-            base = parent.kept();
-            if base.is_some() {
-                break;
+        let mut found: Option<Step> = None;
+        let mut fd = loop {
+            if let Some(step) = found {
+                break step;
             }
-            at = parent;
-        }
-        let mut fd = match base {
-            Some(base) => Step::Kept(base),
-            None => Step::New(open_root(names.is_empty())?),
+            if let Some(place) = self.cache.grafts.place_of(at.identity) {
+                found = Some(Step::New(open_place(place)?));
+            } else if let Some(parent) = at.parent.as_deref() {
+                names.push(&at.name);
+                found = parent.kept().map(Step::Kept);
+                at = parent;
+            } else {
+                found = Some(Step::New(open_root(names.is_empty())?));
+            }
         };
         while !names.is_empty() {
             let path = take_step(&mut names);
@@ -260,6 +269,15 @@ fn open_root(listable: bool) -> io::Result<DirectoryFd> {
     })
 }
 
+/// A directory that is known by an absolute path.
+fn open_place(place: &Path) -> io::Result<DirectoryFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(DirectoryFd {
+        fd: rustix::fs::openat(CWD, place, flags, Mode::empty())?,
+        listable: true,
+    })
+}
+
 fn open_listable(base: BorrowedFd<'_>, path: &CString, last: bool) -> io::Result<DirectoryFd> {
     let open = |flags: OFlags| open_beneath(base, path, flags | OFlags::DIRECTORY, Mode::empty());
     let is = |error: &io::Error, errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
@@ -288,13 +306,15 @@ fn open_listable(base: BorrowedFd<'_>, path: &CString, last: bool) -> io::Result
 pub(super) struct FdCache {
     fds_max: usize,
     queue: Mutex<VecDeque<Weak<Directory>>>,
+    grafts: Grafts,
 }
 
 impl FdCache {
-    pub(super) fn new(fds_max: usize) -> Arc<FdCache> {
+    pub(super) fn new(fds_max: usize, grafts: Grafts) -> Arc<FdCache> {
         Arc::new(FdCache {
             fds_max: fds_max.max(1),
             queue: Mutex::new(VecDeque::new()),
+            grafts,
         })
     }
 

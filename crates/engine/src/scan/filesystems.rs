@@ -41,12 +41,23 @@ impl Filesystems {
         directory: BorrowedFd<'_>,
         name: &CStr,
     ) -> u32 {
+        self.number_as(device, (device, mount), directory, name)
+    }
+
+    /// The same, described as the file system with this device and mount, which `name` leads to.
+    pub(super) fn number_as(
+        &self,
+        device: u64,
+        (described, mount): (u64, u64),
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+    ) -> u32 {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = known.by_device.get(&device) {
             return *number;
         }
         let number = known.list.len() as u32;
-        let filesystem = describe(device, mount, directory, name, self.barrier);
+        let filesystem = describe(described, mount, directory, name, self.barrier);
         known.list.push(filesystem);
         known.by_device.insert(device, number);
         number

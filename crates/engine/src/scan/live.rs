@@ -112,6 +112,37 @@ pub fn live_target(path: &Path, scratch: &Path) -> Result<LiveTarget, NotPossibl
     })
 }
 
+/// The mount that a directory is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOf {
+    /// Where.
+    pub point: PathBuf,
+    /// What: often a device.
+    pub source: PathBuf,
+    /// `ext4`, `btrfs` ...
+    pub kind: String,
+    /// Places below the directory where something else is mounted.
+    pub mounts_below: Vec<PathBuf>,
+}
+
+impl MountOf {
+    /// Looks in the table of mounts.
+    pub fn directory(path: &Path) -> io::Result<MountOf> {
+        let place = Place::of(path)?;
+        let table = MountTable::read()?;
+        let Some(mount) = table.find(place.mount) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let path_of = |bytes: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
+        Ok(MountOf {
+            point: path_of(&mount.point),
+            source: path_of(&mount.source),
+            kind: mount.kind.clone(),
+            mounts_below: table.below(path),
+        })
+    }
+}
+
 /// What the path leads to.
 struct Place {
     directory: OwnedFd,

@@ -33,7 +33,7 @@ pub struct Protocol {
     pub barrier: BarrierKind,
     /// Inodes are looked at again after the second barrier.
     pub verify: bool,
-    /// What is younger than the first barrier is read through the kernel.
+    /// What is younger than the first barrier is read through the kernel, and again by the next backup.
     pub respect_t0: bool,
     /// Content is read past the page cache.
     pub direct: bool,
@@ -117,12 +117,13 @@ pub(super) fn begin(
     }
     let image = Arc::new(image.reading(protocol.direct));
     let stat = stat_at(directory.as_fd(), c".").map_err(|errno| other(&errno))?;
+    let barrier = if protocol.respect_t0 { t0 } else { LAST_TIME };
     let mut filesystem = describe(
         identity_of(&stat).device,
         mount_of(&stat),
         directory.as_fd(),
         c".",
-        t0,
+        barrier,
     );
     filesystem.scanner = "inode".to_owned();
     let gathered = super::choose::gather(&image, &options, monitor);
@@ -143,7 +144,7 @@ pub(super) fn begin(
         filesystem,
         device: target.device,
         image_path: None,
-        barrier: protocol.respect_t0.then_some(t0).or(Some(LAST_TIME)),
+        barrier: Some(barrier),
         changed: Arc::default(),
     };
     let way = Way::from(options);

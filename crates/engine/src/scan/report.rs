@@ -10,7 +10,6 @@ use crate::spill::Sorter;
 use bale_format::entry::{Entry, Kind};
 use bale_format::snapshot::Filesystem;
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, bounded};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -18,8 +17,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Items between the scanner and the counter: a few batches.
-const ITEMS_AHEAD_MAX: usize = 4;
 /// Memory for sorting hard links.
 const LINKS_BYTES: usize = 8 << 20;
 
@@ -148,12 +145,7 @@ pub fn report(
     };
     counting.report.choice = noted.notes.into_inner().expect("no panics while held");
     let items = chosen.items;
-    std::thread::scope(|scope| {
-        let (sender, receiver) = bounded(ITEMS_AHEAD_MAX);
-        // Emitting and counting each keep a processor busy. It ends early when nobody listens any more.
-        scope.spawn(move || items.map(|item| sender.send(item)).all(|sent| sent.is_ok()));
-        counting.take(receiver, each)
-    })?;
+    counting.take(items, each)?;
     if let Some(problem) = guard.and_then(|guard| guard.check()) {
         counting.problem(&problem);
     }
@@ -201,7 +193,11 @@ struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    fn take(&mut self, items: Receiver<ScanItem>, each: &mut dyn FnMut(Seen<'_>)) -> Result<()> {
+    fn take(
+        &mut self,
+        items: Box<dyn Iterator<Item = ScanItem> + Send>,
+        each: &mut dyn FnMut(Seen<'_>),
+    ) -> Result<()> {
         for item in items {
             match item {
                 ScanItem::Filesystem(filesystem) => self.filesystems.push((filesystem, false)),

@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub struct Sources {
     root: Arc<SourceNode>,
     paths: Vec<PathBuf>,
+    /// Sources that are read somewhere else, and where.
+    read_at: Vec<(PathBuf, PathBuf)>,
 }
 
 /// A directory on the way to a source, or a source itself.
@@ -53,6 +55,22 @@ impl Sources {
     /// Absolute paths of the sources, links resolved, sorted, each once.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
+    }
+
+    /// Reads a source, which is a directory, from another place: its snapshot. The catalog says that it is where it was.
+    pub fn read_from(&mut self, source: &Path, place: PathBuf) -> io::Result<()> {
+        for path in [source, &place] {
+            if !std::fs::symlink_metadata(path)?.is_dir() {
+                let text = format!("{} is no directory", path.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+            }
+        }
+        self.read_at.push((source.to_path_buf(), place));
+        Ok(())
+    }
+
+    pub(super) fn read_at(&self) -> &[(PathBuf, PathBuf)] {
+        &self.read_at
     }
 
     pub(super) fn root(&self) -> &Arc<SourceNode> {

@@ -2,6 +2,7 @@
 
 use super::directory::{Directory, DirectoryFd, identity_of};
 use super::filesystems::Filesystems;
+use super::grafts::Graft;
 use super::names::Names;
 use super::pending::{Reach, Subdirectory};
 use super::sources::SourceNode;
@@ -9,7 +10,7 @@ use super::{Note, NoteKind, PARENT_BYTES_MAX, Problem};
 use crate::filter::Filter;
 use bale_format::entry::{Entry, EntryFlags, Kind, Time};
 use bytes::Bytes;
-use rustix::fs::{Access, AtFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{Access, AtFlags, CWD, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -118,7 +119,7 @@ impl Part<'_> {
         let mut stats: Vec<Option<rustix::io::Result<Statx>>> = Vec::new();
         stats.resize_with(names.items.len(), || None);
         for at in order {
-            stats[at as usize] = Some(stat_at(self.fd, c_name(&names, at as usize)));
+            stats[at as usize] = Some(self.stat_name(c_name(&names, at as usize)));
         }
         let arena = Bytes::from(names.arena);
         result.entries.reserve_exact(keep.len());
@@ -137,6 +138,19 @@ impl Part<'_> {
             }
         }
         result
+    }
+
+    fn stat_name(&self, name: &CStr) -> rustix::io::Result<Statx> {
+        match self.graft(name.to_bytes()) {
+            Some(graft) => stat_at(CWD, &graft.c_place().map_err(|_| Errno::INVAL)?),
+            None => stat_at(self.fd, name),
+        }
+    }
+
+    /// A source that is read somewhere else.
+    fn graft(&self, name: &[u8]) -> Option<&Graft> {
+        self.source_node(name)?;
+        self.directory.grafts().child(self.path, name)
     }
 
     /// Positions of the names that no pattern leaves out.
@@ -228,7 +242,15 @@ impl Part<'_> {
             Some((last, number)) if last == device => number,
             _ => {
                 let numbers = &self.rules.filesystems;
-                let number = numbers.number(device, mount, self.fd.as_fd(), c_name);
+                // A snapshot is the file system that it was taken of, else nothing in it would be known again.
+                let live = self
+                    .graft(c_name.to_bytes())
+                    .map(|_| stat_at(self.fd, c_name));
+                let described = match live {
+                    Some(Ok(live)) => (identity_of(&live).device, mount_of(&live)),
+                    _ => (device, mount),
+                };
+                let number = numbers.number_as(device, described, self.fd.as_fd(), c_name);
                 self.last_filesystem.set(Some((device, number)));
                 number
             }

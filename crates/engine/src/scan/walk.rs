@@ -2,6 +2,7 @@
 
 use super::directory::{Directory, DirectoryFd, FdCache, identity_of};
 use super::filesystems::Filesystems;
+use super::grafts::Grafts;
 use super::list::{ListedNames, list};
 use super::names::Names;
 use super::pending::{Overflow, Reach};
@@ -67,7 +68,7 @@ impl Scanner {
         options: ScanOptions,
         filter: Arc<Filter>,
     ) -> io::Result<Scanner> {
-        let barrier = barrier_now();
+        let barrier = options.barrier.unwrap_or_else(barrier_now);
         let limits = Limits::of_this_process(options.threads);
         let rules = Rules {
             filter,
@@ -75,8 +76,13 @@ impl Scanner {
             one_file_system: options.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),
         };
-        let cache = FdCache::new(limits.directory_fds);
-        let stat = stat_at(CWD, c"/")?;
+        let grafts = Grafts::find(sources)?;
+        let root = match grafts.child(b"", b"") {
+            Some(graft) => graft.c_place()?,
+            None => c"/".to_owned(),
+        };
+        let cache = FdCache::new(limits.directory_fds, grafts);
+        let stat = stat_at(CWD, &root)?;
         let directory = Directory::root(&cache, identity_of(&stat));
         let mount = mount_of(&stat);
         let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)

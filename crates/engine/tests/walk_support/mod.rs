@@ -1,20 +1,20 @@
 //! Shared by the tests of walking, filtering and reading.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use bale_engine::scan::{Directory, Note, Problem, ScanItem, ScanOptions, Scanner, Sources};
+use bale_engine::image::Place as EntryPlace;
+use bale_engine::scan::{Note, Problem, ScanItem, ScanOptions, Scanner, Sources};
 use bale_format::entry::{Entry, EntryFlags, Key};
 use bale_format::snapshot::Filesystem;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 /// Everything a scan said.
 #[derive(Default)]
 pub struct Walked {
     pub entries: Vec<Entry>,
-    pub directories: Vec<Arc<Directory>>,
+    pub places: Vec<EntryPlace>,
     pub batches: Vec<usize>,
     pub problems: Vec<Problem>,
     pub notes: Vec<Note>,
@@ -39,8 +39,8 @@ impl Walked {
             ScanItem::Filesystem(filesystem) => self.filesystems.push(filesystem),
             ScanItem::Entries(batch) => {
                 self.batches.push(batch.entries.len());
-                for entry in batch.entries {
-                    self.directories.push(batch.directory.clone());
+                for (at, entry) in batch.entries.into_iter().enumerate() {
+                    self.places.push(batch.places.of(at));
                     self.entries.push(entry);
                 }
             }
@@ -84,11 +84,11 @@ impl Walked {
     }
 
     /// The entry and its directory.
-    pub fn get(&self, path: &Path) -> (Entry, Arc<Directory>) {
+    pub fn get(&self, path: &Path) -> (Entry, EntryPlace) {
         let wanted = without_slash(path);
         let at = self.entries.iter().position(|e| e.path() == wanted);
         let at = at.unwrap_or_else(|| panic!("no entry for {}", path.display()));
-        (self.entries[at].clone(), self.directories[at].clone())
+        (self.entries[at].clone(), self.places[at].clone())
     }
 }
 

@@ -48,8 +48,8 @@ pub struct Seen {
     pub path: Vec<u8>,
     /// It is said to be what it was at the moment. Otherwise it was read later, at no certain time.
     pub settled: bool,
-    /// Bytes.
-    pub content: Vec<u8>,
+    /// Bytes; `None`: it is said that they could not be read.
+    pub content: Option<Vec<u8>>,
 }
 
 /// What a check found.
@@ -61,6 +61,8 @@ pub struct Report {
     pub unsettled: usize,
     /// Of these, those that are of no single moment: must be read again.
     pub unsettled_torn: usize,
+    /// Files that could not be read: gone while they were looked for.
+    pub unread: usize,
     /// Settled files that mix versions.
     pub torn: usize,
     /// Settled files of another moment.
@@ -111,6 +113,10 @@ pub(super) fn check(log: &Log, moment: Moment, seen: impl IntoIterator<Item = Se
 }
 
 fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, seen: &Seen) {
+    let Some(bytes) = &seen.content else {
+        report.unread += 1;
+        return;
+    };
     let until = if seen.settled {
         moment.fine
     } else {
@@ -118,23 +124,19 @@ fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, s
     };
     let possible = possible(steps, moment.coarse, until);
     let ever = self::possible(steps, moment.coarse, moment.end);
-    let is_one_of = |contents: &[Option<&Content>]| {
-        contents
-            .iter()
-            .flatten()
-            .any(|content| content.is(&seen.content))
-    };
+    let is_one_of =
+        |contents: &[Option<&Content>]| contents.iter().flatten().any(|content| content.is(bytes));
     if ever.iter().all(|content| content.is_none()) {
         report.extra += 1;
         return report.tell(format!("{path} was not there; {}", story(steps, moment)));
     }
-    if is_one_of(&possible) || seen.settled && is_under_way(steps, moment, &seen.content) {
+    if is_one_of(&possible) || seen.settled && is_under_way(steps, moment, bytes) {
         report.settled += usize::from(seen.settled);
         report.unsettled += usize::from(!seen.settled);
         return;
     }
     let contents: Vec<_> = steps.iter().map(|step| step.content.as_ref()).collect();
-    let what = if !is_theirs(&contents, &seen.content) {
+    let what = if !is_theirs(&contents, bytes) {
         report.foreign += 1;
         "foreign"
     } else if !seen.settled {
@@ -148,13 +150,8 @@ fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, s
         report.torn += 1;
         "torn"
     };
-    let blocks: Vec<_> = seen
-        .content
-        .chunks(BLOCK_BYTES)
-        .map(recognize)
-        .take(3)
-        .collect();
-    let len = seen.content.len();
+    let blocks: Vec<_> = bytes.chunks(BLOCK_BYTES).map(recognize).take(3).collect();
+    let len = bytes.len();
     report.tell(format!(
         "{path} is {what}: {len} bytes, {blocks:?} ...; {}",
         story(steps, moment)
@@ -167,7 +164,7 @@ fn possible(steps: &[Step], from: i128, until: i128) -> Vec<Option<&Content>> {
     let during = steps
         .iter()
         .filter(|step| step.start <= until && step.end >= from);
-    let first = before.map_or(None, |step| step.content.as_ref());
+    let first = before.and_then(|step| step.content.as_ref());
     std::iter::once(first)
         .chain(during.map(|step| step.content.as_ref()))
         .collect()
@@ -260,7 +257,7 @@ mod tests {
         let file = |path: &str, settled, content| Seen {
             path: path.as_bytes().to_vec(),
             settled,
-            content,
+            content: Some(content),
         };
         let q = Content::whole(7, 1, 3 * BLOCK_BYTES as u64).bytes();
         check(
@@ -307,7 +304,7 @@ mod tests {
         let seen = Seen {
             path: b"p".to_vec(),
             settled: true,
-            content: version(1),
+            content: Some(version(1)),
         };
         assert_eq!(check(&log(), early, [seen]).extra, 1);
     }
@@ -332,7 +329,7 @@ mod tests {
             let seen = Seen {
                 path: b"p".to_vec(),
                 settled: true,
-                content: half.clone(),
+                content: Some(half.clone()),
             };
             assert_eq!(check(&log, moment, [seen]).torn, wrong);
         }

@@ -15,11 +15,10 @@ use wait4::Wait4;
 use super::error::{Result, at_path};
 use super::processes;
 
-/// Between two looks at memory and at the wish to stop.
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 20_000_000,
-};
+/// Between two looks at memory and at the wish to stop: at most this, and twice as long each time until then, so that
+/// short work is seen too.
+const LOOK_EVERY_NANOS: i64 = 20_000_000;
+const FIRST_LOOK_NANOS: i64 = 500_000;
 /// A child that was asked to end gets this long to do so.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of an error only the beginning is of use.
@@ -48,7 +47,8 @@ pub(super) struct Ended {
     pub wall_seconds: f64,
     pub user_seconds: f64,
     pub system_seconds: f64,
-    pub peak_memory_bytes: u64,
+    /// `None` if it was too short to be seen.
+    pub peak_memory_bytes: Option<u64>,
     /// CPU of everything else on the machine meanwhile, kernel threads included.
     pub other_cpu_seconds: Option<f64>,
 }
@@ -99,7 +99,7 @@ impl Work<'_> {
             wall_seconds,
             user_seconds: used.rusage.utime.as_secs_f64(),
             system_seconds: used.rusage.stime.as_secs_f64(),
-            peak_memory_bytes: sampled_bytes.max(own_peak_bytes.unwrap_or(0)),
+            peak_memory_bytes: own_peak_bytes.max(Some(sampled_bytes).filter(|bytes| *bytes > 0)),
             other_cpu_seconds: busy.map(|(before, after)| (after - before - own_seconds).max(0.0)),
         })
     }
@@ -134,9 +134,15 @@ impl Watched {
         let Some(descriptor) = descriptor else {
             return (false, 0);
         };
+        let mut pause_nanos = FIRST_LOOK_NANOS;
         loop {
+            let pause = Timespec {
+                tv_sec: 0,
+                tv_nsec: pause_nanos,
+            };
+            pause_nanos = (pause_nanos * 2).min(LOOK_EVERY_NANOS);
             let mut events = [PollFd::new(&descriptor, PollFlags::IN)];
-            if poll(&mut events, Some(&LOOK_EVERY)).is_ok_and(|ready| ready > 0) {
+            if poll(&mut events, Some(&pause)).is_ok_and(|ready| ready > 0) {
                 return (asked.is_some(), peak_bytes);
             }
             peak_bytes = peak_bytes.max(processes::largest_peak_memory_bytes(self.number()));
@@ -251,7 +257,10 @@ mod tests {
         let ended = run("sleep 0.1", None, false);
         assert_eq!(ended.failure, None);
         assert!(ended.wall_seconds >= 0.1);
-        assert!(ended.peak_memory_bytes > 100_000, "{ended:?}");
+        assert!(
+            ended.peak_memory_bytes.is_some_and(|bytes| bytes > 100_000),
+            "{ended:?}"
+        );
         assert!(!ended.is_stopped);
     }
 

@@ -56,6 +56,12 @@ pub enum CompareError {
     /// The tree could not be made.
     #[error("make the tree")]
     Generate(#[from] GenerateError),
+    /// Never leaves `compare`: with so many files it begins again.
+    #[error("too many files for the time; {files} may fit")]
+    TooMany {
+        /// So many may fit.
+        files: u64,
+    },
     /// The monitor asked to stop.
     #[error("stopped on request")]
     Stopped,

@@ -479,7 +479,7 @@ fn write_runs(report: &Report, page: &mut Markup) {
             "td",
             &[],
             &shown(
-                measured.map(|run| run.peak_memory_bytes as f64),
+                measured.and_then(|run| Some(run.peak_memory_bytes? as f64)),
                 figures::bytes,
             ),
         );

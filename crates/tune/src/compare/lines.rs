@@ -41,7 +41,7 @@ pub fn run_object(run: &Run) -> Value {
         "user_seconds": measured.map(|run| run.user_seconds),
         "system_seconds": measured.map(|run| run.system_seconds),
         "other_cpu_seconds": measured.and_then(|run| run.other_cpu_seconds),
-        "peak_memory_bytes": measured.map(|run| run.peak_memory_bytes),
+        "peak_memory_bytes": measured.and_then(|run| run.peak_memory_bytes),
         "device_reads": device.map(|stat| stat.reads),
         "device_read_bytes": device.map(|stat| stat.read_bytes),
         "device_writes": device.map(|stat| stat.writes),
@@ -142,12 +142,15 @@ pub fn run_line(run: &Run) -> String {
             format!("{what}: {word}: {why}")
         }
         (None, Some(measured)) => {
-            let memory = figures::bytes(measured.peak_memory_bytes as f64);
+            let memory = measured
+                .peak_memory_bytes
+                .map(|bytes| figures::bytes(bytes as f64));
+            let memory = memory.map_or(String::new(), |memory| format!(", {memory}"));
             let reads = measured
                 .device
                 .map(|stat| format!(", {} reads", figures::count(stat.reads)));
             let seconds = figures::seconds(measured.wall_seconds);
-            format!("{what}: {seconds}, {memory}{}", reads.unwrap_or_default())
+            format!("{what}: {seconds}{memory}{}", reads.unwrap_or_default())
         }
         (None, None) => what,
     }

@@ -54,6 +54,20 @@ impl Lineup {
             }
         }
         lineup.leave_out_dependents();
+        let is_busy = |adapter: &Adapter| {
+            let mut cases = Case::ALL.into_iter().filter(|case| options.measures(*case));
+            cases.any(|case| adapter.script(case).is_some())
+        };
+        // Who only builds the ground for others stays.
+        let grounds: Vec<_> = lineup
+            .adapters
+            .iter()
+            .filter(|adapter| is_busy(adapter))
+            .map(|adapter| adapter.shares)
+            .collect();
+        lineup
+            .adapters
+            .retain(|adapter| is_busy(adapter) || grounds.contains(&adapter.name));
         lineup
     }
 

@@ -142,6 +142,8 @@ pub struct CompareOptions {
     pub source: SourceKind,
     /// No run starts when it would end later than this, and none goes on.
     pub budget: Option<Duration>,
+    /// Begin again with fewer files when the first tools show that these are too many for the budget.
+    pub may_shrink: bool,
     /// Seed of the tree and of its changes.
     pub seed: u64,
     /// `PATH`.

@@ -118,8 +118,8 @@ pub struct Measured {
     pub user_seconds: f64,
     /// CPU seconds in the kernel for the tool.
     pub system_seconds: f64,
-    /// Largest resident size of its largest process, bytes.
-    pub peak_memory_bytes: u64,
+    /// Largest resident size of its largest process, bytes; not known of what ended within milliseconds.
+    pub peak_memory_bytes: Option<u64>,
     /// What the device of the tree (restores: of the target) did; not known without root.
     pub device: Option<BlockStat>,
     /// Space of the repository afterwards; after backups.
@@ -189,7 +189,7 @@ impl Report {
                 .zip(fastest)
                 .map(|(own, (_, fastest))| own.median / fastest),
             cpu_seconds: spread(&|run| Some(run.user_seconds + run.system_seconds)),
-            peak_memory_bytes: spread(&|run| Some(run.peak_memory_bytes as f64)),
+            peak_memory_bytes: spread(&|run| run.peak_memory_bytes.map(|bytes| bytes as f64)),
             reads: device(|stat| stat.reads),
             read_bytes: device(|stat| stat.read_bytes),
             writes: device(|stat| stat.writes),

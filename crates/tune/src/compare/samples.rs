@@ -16,7 +16,7 @@ fn run(
         wall_seconds,
         user_seconds: wall_seconds / 2.0,
         system_seconds: wall_seconds / 4.0,
-        peak_memory_bytes: 50 << 20,
+        peak_memory_bytes: Some(50 << 20),
         device: Some(BlockStat {
             reads: 1000,
             read_bytes: 4 << 20,

@@ -1,12 +1,10 @@
 //! The tree that all tools work on: made afresh from its seed for every round, changed the same way in every round.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use bale_fsimage::mkext4::{BlockSink, Ext4Options};
+use bale_fsimage::mkext4::Ext4Options;
 
 use super::error::{CompareError, Result, at_path};
 use super::monitor::CompareMonitor;
@@ -209,26 +207,13 @@ pub(super) fn count_files(root: &Path) -> Result<Counted> {
     Ok(counted)
 }
 
-/// Nobody waits for its speed.
-struct PlainImage(File);
-
-impl BlockSink for PlainImage {
-    fn write_at(&mut self, offset_bytes: u64, buffer: Vec<u8>) -> io::Result<Vec<u8>> {
-        self.0.write_all_at(&buffer, offset_bytes).map(|()| buffer)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.sync_all()
-    }
-}
-
 fn write_image(generator: &Generator, image: &Path, monitor: &dyn CompareMonitor) -> Result<()> {
     let ext4 = Ext4Options {
         free_percent: FREE_PERCENT,
         ..Ext4Options::default()
     };
     let plan = generator.plan_ext4(&ext4).map_err(stopped)?;
-    let sink = std::fs::File::options()
+    let sink = fs::File::options()
         .read(true)
         .write(true)
         .create(true)

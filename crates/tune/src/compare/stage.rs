@@ -1,34 +1,32 @@
 //! One round: every kind of work, by every tool in turn, with cold caches.
 
+mod place;
+mod verdict;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::adapters::Adapter;
+use super::adapters::{Adapter, Kind};
 use super::block_stat::BlockStat;
 use super::child::{Ended, Work};
 use super::circumstances;
 use super::error::{CompareError, Result, at_path};
-use super::figures;
 use super::lineup::Lineup;
 use super::monitor::CompareMonitor;
 use super::options::{Case, CompareOptions};
 use super::order::{Budget, rotated};
 use super::programs::Programs;
 use super::report::{Circumstance, Measured, Run, Trouble};
-use super::source::{Counted, Source, count_files, make_ext4};
-use super::volume::{Volume, drop_caches, make_sparse, sync};
+use super::source::{Counted, Source, count_files};
+use super::volume::Volume;
 use super::workspace::Workspace;
-
-/// Restores go into a file system that is this much larger than the tree's.
-const TARGET_PERCENT: u64 = 150;
-const TARGET_EXTRA_BYTES: u64 = 256 << 20;
 
 /// Everything that rounds need. The order of the volumes and the workspace is the order of cleaning up.
 pub(super) struct Stage<'a> {
-    pub options: &'a CompareOptions,
+    pub options: CompareOptions,
     pub monitor: &'a dyn CompareMonitor,
     pub lineup: &'a Lineup,
     pub has_device: bool,
@@ -56,14 +54,6 @@ struct Round {
     one: (PathBuf, Vec<u8>),
 }
 
-/// Where a run works.
-struct Place {
-    destination: PathBuf,
-    /// Device whose operations are counted.
-    counted: Option<PathBuf>,
-    script: String,
-}
-
 impl Stage<'_> {
     /// Runs everything once.
     pub fn run_round(&mut self, number: u32) -> Result<()> {
@@ -82,10 +72,16 @@ impl Stage<'_> {
                 }
             }
         }
-        self.target = None;
-        self.workspace
-            .remove(&self.workspace.path("repositories"))?;
-        self.workspace.remove(&self.workspace.path("caches"))
+        Ok(())
+    }
+
+    /// Forgets all runs, for a smaller tree.
+    pub fn begin_again(&mut self, files: u64) {
+        self.options.files = files;
+        self.runs.clear();
+        self.circumstances.clear();
+        self.begun = 0;
+        self.budget.begin_again();
     }
 
     /// Runs that a whole comparison makes.
@@ -109,7 +105,16 @@ impl Stage<'_> {
             self.options.runs
         ));
         self.source = None;
-        let source = Source::make(self.options, &self.workspace, self.has_device, self.monitor)?;
+        self.target = None;
+        for place in ["repositories", "caches"] {
+            self.workspace.remove(&self.workspace.path(place))?;
+        }
+        let source = Source::make(
+            &self.options,
+            &self.workspace,
+            self.has_device,
+            self.monitor,
+        )?;
         let one = source.middle_file()?;
         let tree = count_files(&source.root)?;
         if number == 1 {
@@ -145,7 +150,8 @@ impl Stage<'_> {
         }
         let script = script_of(adapter, adapter.init);
         let destination = self.workspace.path("unused");
-        let ended = self.run_script(round, adapter, &script, &destination)?;
+        let until = self.budget.deadline();
+        let ended = self.run_script(round, adapter, (&script, until), &destination)?;
         if let Some(why) = ended.failure {
             round.broken.insert(
                 adapter.name,
@@ -180,6 +186,7 @@ impl Stage<'_> {
             self.record(round, case, adapter, Some(trouble), None);
             return Ok(());
         }
+        let began = Instant::now();
         let place = self.prepare(case, adapter, script)?;
         let title = format!("round {}: {}, {}", round.number, case.title(), adapter.name);
         self.monitor.begins(&title, self.begun, self.runs_planned());
@@ -187,7 +194,12 @@ impl Stage<'_> {
             *round.backups.entry(owner).or_insert(0) += 1;
         }
         let before = place.counted.as_deref().and_then(BlockStat::of_device);
-        let ended = self.run_script(round, adapter, &place.script, &place.destination)?;
+        let work = (place.script.as_str(), self.limit(case, adapter));
+        let ended = self.run_script(round, adapter, work, &place.destination)?;
+        self.stop_if_asked()?;
+        if let Some(files) = self.fewer_files(case, adapter, &ended) {
+            return Err(CompareError::TooMany { files });
+        }
         let after = place.counted.as_deref().and_then(BlockStat::of_device);
         let device = before.zip(after).map(|(before, after)| after.since(before));
         let trouble = self.trouble_of(round, case, adapter, &ended, &place)?;
@@ -199,7 +211,9 @@ impl Stage<'_> {
                     .insert(owner, "its first backup failed".to_owned());
             }
         }
-        self.budget.note(case, adapter.name, ended.wall_seconds);
+        let around_seconds = began.elapsed().as_secs_f64() - ended.wall_seconds;
+        self.budget
+            .note(case, adapter.name, ended.wall_seconds, around_seconds);
         let repository_bytes = if case.is_backup() {
             self.repository_bytes(owner)
         } else {
@@ -216,6 +230,30 @@ impl Stage<'_> {
         };
         self.record(round, case, adapter, trouble, Some(measured));
         Ok(())
+    }
+
+    /// When a run is ended.
+    fn limit(&self, case: Case, adapter: &Adapter) -> Option<Instant> {
+        let deadline = self.budget.deadline();
+        if !self.is_trial(case, adapter) {
+            return deadline;
+        }
+        let too_slow = self.budget.too_slow(self.options.files, Instant::now());
+        [deadline, too_slow].into_iter().flatten().min()
+    }
+
+    /// Does this run show whether the tree is too large for the time?
+    fn is_trial(&self, case: Case, adapter: &Adapter) -> bool {
+        self.options.may_shrink && case == Case::First && adapter.kind != Kind::Reference
+    }
+
+    fn fewer_files(&self, case: Case, adapter: &Adapter, ended: &Ended) -> Option<u64> {
+        let runs = self.runs_planned().saturating_sub(self.begun);
+        let (files, seconds) = (self.options.files, ended.wall_seconds);
+        let fewer = self
+            .budget
+            .fitting_files(files, seconds, runs, Instant::now());
+        fewer.filter(|_| self.is_trial(case, adapter))
     }
 
     /// Why a run is not begun.
@@ -240,107 +278,11 @@ impl Stage<'_> {
         Some(Trouble::NotRun("no time left for it".to_owned()))
     }
 
-    /// Cold caches, and the file systems as this work needs them.
-    fn prepare(&mut self, case: Case, adapter: &Adapter, script: &str) -> Result<Place> {
-        let mut script = script_of(adapter, script);
-        if case == Case::Restore {
-            return self.prepare_restore(adapter, script);
-        }
-        let destination = self.workspace.fresh_directory("one")?;
-        let Some(volume) = self
-            .source
-            .as_ref()
-            .and_then(|source| source.volume.as_ref())
-        else {
-            sync();
-            return Ok(Place {
-                destination,
-                counted: None,
-                script,
-            });
-        };
-        volume.unmount()?;
-        drop_caches()?;
-        if case == Case::OneFile {
-            script.push_str("\nsync -f \"$DST\"");
-            return Ok(Place {
-                destination,
-                counted: None,
-                script,
-            });
-        }
-        if !adapter.reads_device(case) {
-            volume.mount()?;
-            drop_caches()?;
-        }
-        Ok(Place {
-            destination,
-            counted: Some(volume.device.clone()),
-            script,
-        })
-    }
-
-    /// A fresh file system; the time to write everything out is part of the run.
-    fn prepare_restore(&mut self, adapter: &Adapter, mut script: String) -> Result<Place> {
-        let source = self
-            .source
-            .as_ref()
-            .and_then(|source| source.volume.as_ref());
-        let Some(source) = source else {
-            script.push_str("\nsync -f \"$DST\"");
-            let destination = self.workspace.fresh_directory("target")?;
-            sync();
-            return Ok(Place {
-                destination,
-                counted: None,
-                script,
-            });
-        };
-        source.unmount()?;
-        let source_bytes = fs::metadata(&source.image)
-            .map_err(at_path("stat", &source.image))?
-            .len();
-        self.target = None;
-        let image = self.workspace.path("target.img");
-        let _ = fs::remove_file(&image);
-        make_sparse(
-            &image,
-            source_bytes / 100 * TARGET_PERCENT + TARGET_EXTRA_BYTES,
-        )?;
-        if !adapter.writes_device() {
-            make_ext4(&self.workspace, &image, self.options.files)?;
-        }
-        let point = self.workspace.path("target");
-        let volume = Volume::attach(
-            self.workspace.programs(),
-            image,
-            point,
-            "noatime,noinit_itable",
-        )?;
-        let (device, mut destination) = (volume.device.clone(), volume.point.clone());
-        if adapter.writes_device() {
-            script.push_str("\nsync \"$DST_DEV\"");
-        } else {
-            script.push_str("\nsync -f \"$DST\"");
-            volume.mount()?;
-            circumstances::add_target(&mut self.circumstances, &volume);
-            destination.push("out");
-            fs::create_dir(&destination).map_err(at_path("create", &destination))?;
-        }
-        self.target = Some(volume);
-        drop_caches()?;
-        Ok(Place {
-            destination,
-            counted: Some(device),
-            script,
-        })
-    }
-
     fn run_script(
         &self,
         round: &Round,
         adapter: &'static Adapter,
-        script: &str,
+        (script, until): (&str, Option<Instant>),
         destination: &Path,
     ) -> Result<Ended> {
         let environment = self.environment(round, adapter, destination);
@@ -351,7 +293,7 @@ impl Stage<'_> {
             environment: &environment,
             directory: &logs,
             log: logs.join(adapter.name),
-            until: self.budget.deadline(),
+            until,
         };
         let mut started = |process| {
             // Without the note the next comparison would only not find the child.
@@ -413,59 +355,6 @@ impl Stage<'_> {
         environment
     }
 
-    /// What was wrong, if anything: with the run, or with what it brought back.
-    fn trouble_of(
-        &self,
-        round: &Round,
-        case: Case,
-        adapter: &Adapter,
-        ended: &Ended,
-        place: &Place,
-    ) -> Result<Option<Trouble>> {
-        if ended.is_stopped {
-            self.stop_if_asked()?;
-            let after = figures::seconds(ended.wall_seconds);
-            return Ok(Some(Trouble::NotRun(format!(
-                "ended after {after}: no time left"
-            ))));
-        }
-        if let Some(why) = &ended.failure {
-            return Ok(Some(Trouble::Failed(why.clone())));
-        }
-        let wrong = match case {
-            Case::Restore => self.wrong_restore(round, adapter, place)?,
-            Case::OneFile => wrong_file(&place.destination, &round.one.1)?,
-            _ => None,
-        };
-        Ok(wrong.map(Trouble::Failed))
-    }
-
-    fn wrong_restore(
-        &self,
-        round: &Round,
-        adapter: &Adapter,
-        place: &Place,
-    ) -> Result<Option<String>> {
-        if adapter.writes_device()
-            && let Some(volume) = &self.target
-            && let Err(error) = volume.mount()
-        {
-            return Ok(Some(format!("what it wrote cannot be mounted: {error}")));
-        }
-        let expected = if adapter.is_incremental {
-            round.tree
-        } else {
-            round.tree_first
-        };
-        let found = count_files(&place.destination)?;
-        Ok((found != expected).then(|| {
-            format!(
-                "it ended well but restored {} files of {} bytes instead of {} of {}",
-                found.files, found.bytes, expected.files, expected.bytes
-            )
-        }))
-    }
-
     fn repository_bytes(&self, owner: &str) -> Option<u64> {
         let path = self.workspace.path("repositories").join(owner);
         let words = ["-s".as_ref(), "-B1".as_ref(), path.as_os_str()];
@@ -508,46 +397,4 @@ fn script_of(adapter: &Adapter, script: &str) -> String {
     let setup = adapter.setup;
     let separator = if setup.is_empty() { "" } else { "\n" };
     format!("set -e\n{setup}{separator}{script}")
-}
-
-/// The only file below a directory must have this content.
-fn wrong_file(directory: &Path, content: &[u8]) -> Result<Option<String>> {
-    let mut waiting = vec![directory.to_owned()];
-    let mut found = Vec::new();
-    while let Some(at) = waiting.pop() {
-        for entry in fs::read_dir(&at).map_err(at_path("read", &at))? {
-            let path = entry.map_err(at_path("read", &at))?.path();
-            if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
-                waiting.push(path);
-            } else {
-                found.push(path);
-            }
-        }
-    }
-    let [path] = found.as_slice() else {
-        return Ok(Some(format!(
-            "it ended well but restored {} files instead of one",
-            found.len()
-        )));
-    };
-    let is_same = fs::read(path).map_err(at_path("read", path))? == content;
-    Ok((!is_same).then(|| "it ended well but the file differs".to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_restored_file_must_be_alone_and_the_same() {
-        let directory = tempfile::tempdir().unwrap();
-        let wrong = |content: &[u8]| wrong_file(directory.path(), content).unwrap();
-        assert!(wrong(b"x").is_some(), "nothing");
-        fs::create_dir(directory.path().join("a")).unwrap();
-        fs::write(directory.path().join("a/f"), b"x").unwrap();
-        assert_eq!(wrong(b"x"), None);
-        assert!(wrong(b"y").is_some(), "other content");
-        fs::write(directory.path().join("g"), b"x").unwrap();
-        assert!(wrong(b"x").is_some(), "two files");
-    }
 }

@@ -183,8 +183,8 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[1], "               first    unchanged");
         assert_eq!(lines[2], "bale  10.0 s (0.50×)  1.00 s (1×)");
-        assert_eq!(lines[3], "tar     20.0 s (1×)  1.00 s (1×)");
-        assert_eq!(lines[4], "borg    40.0 s (2×)       failed");
+        assert_eq!(lines[3], "tar      20.0 s (1×)  1.00 s (1×)");
+        assert_eq!(lines[4], "borg     40.0 s (2×)       failed");
         let widest = lines.iter().take(5).map(|line| line.chars().count()).max();
         assert!(widest <= Some(100));
         assert!(text.contains("borg, unchanged: failed: exit 2: <b>&\"'"));

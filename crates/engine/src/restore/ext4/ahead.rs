@@ -30,6 +30,7 @@ const BATCHES_AHEAD_MAX: usize = 64;
 const FETCHERS_MAX: usize = 8;
 
 /// A row, or a piece of the row before it.
+#[allow(clippy::large_enum_variant, reason = "almost all are rows")]
 pub enum Item {
     Row(Row),
     Piece(PieceItem),
@@ -169,6 +170,7 @@ enum Message {
 pub struct Items {
     messages: Receiver<Message>,
     batch: VecDeque<Item>,
+    has_ended: bool,
     budget: Arc<Budget>,
 }
 
@@ -196,21 +198,15 @@ impl Items {
 
     /// Is there one more item?
     fn fill(&mut self) -> Result<bool, RestoreError> {
-        while self.batch.is_empty() {
+        while self.batch.is_empty() && !self.has_ended {
             match self.messages.recv() {
                 Ok(Message::Batch(batch)) => self.batch = batch.into(),
-                Ok(Message::End) => {
-                    // Asked again, the answer is the same.
-                    self.messages = crossbeam_channel::never();
-                    self.budget.close();
-                    return Ok(false);
-                }
+                Ok(Message::End) => self.has_ended = true,
                 Ok(Message::Failed(error)) => return Err(error),
-                Err(_) if self.budget.is_closed() => return Ok(false),
                 Err(_) => return Err(RestoreError::Catalog("its reader ended".into())),
             }
         }
-        Ok(true)
+        Ok(!self.batch.is_empty())
     }
 }
 
@@ -244,6 +240,7 @@ pub fn with_items<'w, T>(
         let mut items = Items {
             messages,
             batch: VecDeque::new(),
+            has_ended: false,
             budget: budget.clone(),
         };
         scope.spawn(move || {

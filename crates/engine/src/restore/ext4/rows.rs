@@ -144,7 +144,11 @@ impl<'a> WantedRows<'a> {
 
     /// The row as the image has it, if it is wanted and possible.
     fn take(&mut self, mut entry: Entry) -> Option<Entry> {
-        if entry.name.is_empty() || entry.path() == self.strip[..] {
+        let path_bytes =
+            entry.parent.len() + usize::from(!entry.parent.is_empty()) + entry.name.len();
+        // Paths of other lengths, almost all, need not be joined to be told apart.
+        let may_be_root = path_bytes == self.strip.len() && entry.path() == self.strip[..];
+        if entry.name.is_empty() || may_be_root {
             return self.take_root(entry);
         }
         self.enter(&entry.parent);

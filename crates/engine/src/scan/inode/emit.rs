@@ -3,29 +3,28 @@
 //! Where the kernel knows better, it is asked, directory by directory: for the directories that lead to a source, and on a
 //! mounted file system for what changed after the barrier.
 
+mod children;
+mod kernel;
+
 use super::gather::{Faults, Gathered};
 use super::tree::{Child, Marks, Position, Tree};
 use crate::filter::Filter;
-use crate::image::{Image, ImageInode, Place, State, set_stat, unpack_inode};
+use crate::image::{Image, State, unpack_inode};
 use crate::scan::directory::{Directory, FdCache, Identity, identity_of};
 use crate::scan::filesystems::Filesystems;
-use crate::scan::list::{ListedNames, list};
+use crate::scan::grafts::Grafts;
 use crate::scan::names::{Names, SortedNames};
-use crate::scan::pending::{Overflow, Pending, Reach, Subdirectory};
-use crate::scan::sources::{SourceNode, Sources};
-use crate::scan::stat::{
-    Part, Rules, entry_of, mount_of, names_of_marks, names_of_node, reach_of_node, stat_at,
-};
+use crate::scan::pending::{Overflow, Pending, Reach};
+use crate::scan::sources::Sources;
+use crate::scan::stat::{Rules, entry_of, mount_of, reach_of_node, stat_at};
 use crate::scan::{
-    BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, Note, NoteKind, PARENT_BYTES_MAX, Places, Problem,
-    ScanItem, ScanOptions,
+    BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, Note, NoteKind, Places, Problem, ScanItem,
+    ScanOptions,
 };
-use bale_format::entry::{Entry, EntryFlags, Key, Kind, Time};
+use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bale_format::snapshot::Filesystem;
-use bale_fsimage::{Inode, Layout};
 use bytes::Bytes;
 use rustix::fs::CWD;
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
@@ -124,7 +123,7 @@ impl ImageScanner {
             one_file_system: way.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),
         };
-        let cache = FdCache::new(DIRECTORY_FDS_MAX);
+        let cache = FdCache::new(DIRECTORY_FDS_MAX, Grafts::default());
         let stat = stat_at(CWD, c"/")?;
         let directory = Directory::root(&cache, identity_of(&stat));
         let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)
@@ -242,29 +241,6 @@ impl ImageScanner {
         self.kernel_listing(directory, path, reach)
     }
 
-    fn kernel_listing(
-        &mut self,
-        directory: &Arc<Directory>,
-        path: &Bytes,
-        reach: &Reach,
-    ) -> io::Result<Listing> {
-        let fd = directory.open()?;
-        Ok(match reach {
-            Reach::Only(node) => Listing::Few(Some(names_of_node(node))),
-            Reach::Marks => Listing::Few(Some(names_of_marks(&self.rules.filter))),
-            Reach::All(_) | Reach::AllAnd(..) => {
-                let listed = list(&fd, &self.spill, &self.large);
-                if let Some(error) = listed.error {
-                    self.unreadable(path, "list", error);
-                }
-                match listed.names {
-                    ListedNames::Few(names) => Listing::Few(Some(names)),
-                    ListedNames::Many(names) => Listing::Many(names),
-                }
-            }
-        })
-    }
-
     /// Of a mounted file system, what changed and what makes no sense is asked of the kernel.
     fn is_unsure(&mut self, child: &Child) -> bool {
         let odd = child.marks.has(Marks::MISSING) || child.marks.has(Marks::AGAIN);
@@ -297,363 +273,6 @@ impl ImageScanner {
             }
             Listing::Done => {}
         }
-    }
-
-    fn emit_from_kernel(&mut self, names: Names) {
-        let level = self.levels.last().expect("called inside a directory");
-        let (directory, path) = (level.directory.clone(), level.path.clone());
-        let fd = match directory.open() {
-            Ok(fd) => fd,
-            Err(error) => return self.unreadable(&path, "list", error),
-        };
-        let part = Part {
-            rules: &self.rules,
-            directory: &directory,
-            fd: &fd,
-            reach: &level.reach,
-            path: &path,
-            last_filesystem: Cell::new(None),
-        };
-        let mut statted = part.stat(names);
-        if statted.incomplete {
-            self.ready.push_back(amend(&path, EntryFlags::UNREADABLE));
-        }
-        let problems = statted.problems.into_iter().map(ScanItem::Problem);
-        self.ready.extend(problems);
-        self.ready
-            .extend(statted.notes.into_iter().map(ScanItem::Note));
-        let places = self.show_image(
-            &directory,
-            &mut statted.entries,
-            &mut statted.subdirectories,
-        );
-        if !statted.entries.is_empty() {
-            self.push_batch(statted.entries, places);
-        }
-        let level = self.levels.last_mut().expect("as above");
-        level
-            .pending
-            .append(statted.subdirectories, &mut self.overflow);
-    }
-
-    /// A source that is an image becomes the root directory of what is in it.
-    fn show_image(
-        &mut self,
-        directory: &Arc<Directory>,
-        entries: &mut [Entry],
-        subdirectories: &mut Vec<Subdirectory>,
-    ) -> Places {
-        let image_path = self.frame.image_path.as_deref();
-        let shown = entries
-            .iter_mut()
-            .position(|entry| image_path == Some(&entry.path()[..]));
-        let Some(at) = shown else {
-            return Places::Directory(directory.clone());
-        };
-        let (parent, name) = (entries[at].parent.clone(), entries[at].name.clone());
-        let (entry, inode) = match self.root_entry(parent, name) {
-            Ok(found) => found,
-            Err(error) => {
-                entries[at].flags.set(EntryFlags::UNREADABLE);
-                let path = entries[at].path();
-                self.unreadable(&Bytes::from(path), "read the root directory in", error);
-                return Places::Directory(directory.clone());
-            }
-        };
-        subdirectories.retain(|subdirectory| subdirectory.name != entry.name);
-        let place = subdirectories.partition_point(|other| other.name < entry.name);
-        subdirectories.insert(
-            place,
-            Subdirectory {
-                name: entry.name.clone(),
-                identity: Identity {
-                    device: IMAGE_DEVICE,
-                    inode: self.image.root(),
-                },
-                reach: Reach::All(None),
-            },
-        );
-        entries[at] = entry;
-        let by_kernel = Place::Directory(directory.clone());
-        let mut places = vec![by_kernel; entries.len()];
-        places[at] = Place::Image(inode);
-        Places::Each(places)
-    }
-
-    fn root_entry(&mut self, parent: Bytes, name: Bytes) -> io::Result<(Entry, ImageInode)> {
-        let number = self.image.root();
-        let raw = self.image.read_inode(number)?;
-        let inode = self.image.inode(number, &raw).map_err(io::Error::other)?;
-        let mut entry = Entry::new(parent, name, Kind::Directory);
-        set_stat(&mut entry, &inode);
-        entry.filesystem = self.own;
-        let mut packed = Vec::new();
-        crate::image::pack_inode(&raw, &mut packed);
-        let inode = ImageInode {
-            image: self.image.clone(),
-            number,
-            packed: Bytes::from(packed),
-        };
-        Ok((entry, inode))
-    }
-
-    fn emit_from_tree(&mut self, directory_inode: u64, mut position: Position) {
-        let level = self.levels.last().expect("called inside a directory");
-        let (directory, path, reach) = (
-            level.directory.clone(),
-            level.path.clone(),
-            level.reach.clone(),
-        );
-        let mut entries = Vec::new();
-        let mut places = Vec::new();
-        let mut subdirectories = Vec::new();
-        let mut last: Option<Bytes> = None;
-        let mut at_end = false;
-        while entries.len() < BATCH_ENTRIES_MAX {
-            let child = match self.tree.next(directory_inode, &mut position) {
-                Ok(Some(child)) => child,
-                Ok(None) => {
-                    at_end = true;
-                    break;
-                }
-                Err(error) => {
-                    self.unreadable(&path, "list", error);
-                    at_end = true;
-                    break;
-                }
-            };
-            if last.as_ref() == Some(&child.name) {
-                self.missed(
-                    &path,
-                    &child.name,
-                    "listed twice in one directory".to_owned(),
-                );
-                continue;
-            }
-            last = Some(child.name.clone());
-            if !self.is_wanted(&path, &reach, &child.name) {
-                continue;
-            }
-            if self.image.state() == State::Mounted && self.is_unsure(&child) {
-                self.emit_changed(
-                    &directory,
-                    &path,
-                    &reach,
-                    &child,
-                    &mut entries,
-                    &mut places,
-                    &mut subdirectories,
-                );
-                continue;
-            }
-            let Some((mut entry, inode)) = self.entry_of(&path, &child) else {
-                continue;
-            };
-            let node = source_node(&reach, &child.name);
-            let named = node.is_some_and(|node| node.is_source);
-            if !named && entry.kind == Kind::File && self.rules.filter.excludes_size(entry.size) {
-                continue;
-            }
-            if entry.kind == Kind::Directory
-                && let Some(subdirectory) =
-                    self.subdirectory(&mut entry, &child, &reach, node.cloned(), &directory)
-            {
-                subdirectories.push(subdirectory);
-            }
-            places.push(self.place_of(&directory, &entry, &inode, child));
-            entries.push(entry);
-        }
-        if !entries.is_empty() {
-            self.push_batch(entries, Places::Each(places));
-        }
-        let level = self.levels.last_mut().expect("as above");
-        level.pending.append(subdirectories, &mut self.overflow);
-        if !at_end {
-            level.listing = Listing::Tree(directory_inode, position);
-        }
-    }
-
-    /// A child that changed since it was gathered: the kernel tells what it is now.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of one batch under way"
-    )]
-    fn emit_changed(
-        &mut self,
-        directory: &Arc<Directory>,
-        path: &Bytes,
-        reach: &Reach,
-        child: &Child,
-        entries: &mut Vec<Entry>,
-        places: &mut Vec<Place>,
-        subdirectories: &mut Vec<Subdirectory>,
-    ) {
-        let fd = match directory.open() {
-            Ok(fd) => fd,
-            Err(error) => return self.missed(path, &child.name, error.to_string()),
-        };
-        let part = Part {
-            rules: &self.rules,
-            directory,
-            fd: &fd,
-            reach,
-            path,
-            last_filesystem: Cell::new(None),
-        };
-        let mut names = Names::default();
-        names.push(&child.name, child.inode);
-        let statted = part.stat(names);
-        if statted.incomplete {
-            self.ready.push_back(amend(path, EntryFlags::UNREADABLE));
-        }
-        let problems = statted.problems.into_iter().map(ScanItem::Problem);
-        self.ready.extend(problems);
-        self.ready
-            .extend(statted.notes.into_iter().map(ScanItem::Note));
-        let by_kernel = Place::Directory(directory.clone());
-        places.extend(std::iter::repeat_n(by_kernel, statted.entries.len()));
-        entries.extend(statted.entries);
-        subdirectories.extend(statted.subdirectories);
-    }
-
-    fn is_wanted(&self, path: &Bytes, reach: &Reach, name: &[u8]) -> bool {
-        let is_node = source_node(reach, name).is_some();
-        match reach {
-            Reach::Only(_) => is_node,
-            Reach::Marks => {
-                let mut marks = self.rules.filter.marks().iter();
-                marks.any(|mark| mark.file().to_bytes() == name)
-            }
-            Reach::All(_) | Reach::AllAnd(..) => {
-                is_node
-                    || !self.rules.filter.has_patterns()
-                    || !self
-                        .rules
-                        .filter
-                        .excludes(&bale_format::entry::join(path, name))
-            }
-        }
-    }
-
-    /// `None`: it was told why there is no entry.
-    fn entry_of(&mut self, path: &Bytes, child: &Child) -> Option<(Entry, Inode)> {
-        let inode = match child.marks.has(Marks::MISSING) {
-            true => Err(match self.faults.inodes.get(&child.inode) {
-                Some(why) => format!("inode {}: {why}", child.inode),
-                None => format!("it leads to inode {}, which is not in use", child.inode),
-            }),
-            false => match unpack_inode(&child.packed, &mut self.raw) {
-                Some(raw) => self.image.inode(child.inode, raw),
-                None => Err("a temporary file is damaged".to_owned()),
-            },
-        };
-        let inode = match inode {
-            Ok(inode) => inode,
-            Err(why) => {
-                self.missed(path, &child.name, why);
-                return None;
-            }
-        };
-        let Some(kind) = Kind::from_mode(inode.mode) else {
-            let why = "a type of file that nobody knows".to_owned();
-            self.missed(path, &child.name, why);
-            return None;
-        };
-        let mut entry = Entry::new(path.clone(), child.name.clone(), kind);
-        set_stat(&mut entry, &inode);
-        entry.filesystem = self.own;
-        Some((entry, inode))
-    }
-
-    /// Through the kernel: what changed after the barrier, and what only it can read.
-    fn place_of(
-        &self,
-        directory: &Arc<Directory>,
-        entry: &Entry,
-        inode: &Inode,
-        child: Child,
-    ) -> Place {
-        let through_kernel = self.image.state() == State::Mounted
-            && (self
-                .frame
-                .barrier
-                .is_none_or(|barrier| entry.ctime >= barrier || entry.mtime >= barrier)
-                || matches!(inode.layout, Layout::Kernel(_))
-                || entry.kind == Kind::File
-                    && self.image.mapping_has_nodes(child.inode, &self.raw));
-        match through_kernel {
-            true => Place::Directory(directory.clone()),
-            false => Place::Image(ImageInode {
-                image: self.image.clone(),
-                number: child.inode,
-                packed: child.packed,
-            }),
-        }
-    }
-
-    /// What of a subdirectory is to be entered; `None`: nothing.
-    fn subdirectory(
-        &mut self,
-        entry: &mut Entry,
-        child: &Child,
-        reach: &Reach,
-        node: Option<Arc<SourceNode>>,
-        directory: &Arc<Directory>,
-    ) -> Option<Subdirectory> {
-        if child.marks.has(Marks::AGAIN) {
-            entry.flags.set(EntryFlags::UNREADABLE);
-            let error = io::Error::other("a directory that has another name already");
-            self.tell(entry.path(), "enter", error);
-            return None;
-        }
-        if directory.child_path_bytes(&entry.name) > PARENT_BYTES_MAX {
-            entry.flags.set(EntryFlags::UNREADABLE);
-            let error = io::Error::other("its path is too long");
-            self.tell(entry.path(), "enter", error);
-            return None;
-        }
-        let reach = match (reach, node) {
-            (Reach::Marks, _) => return None,
-            (Reach::Only(_), Some(node)) => reach_of_node(&node, None),
-            (_, Some(node)) if node.is_source => reach_of_node(&node, None),
-            (_, node) if self.is_marked(child) => node.map_or(Reach::Marks, Reach::Only),
-            (_, Some(node)) => Reach::AllAnd(None, node),
-            (_, None) => Reach::All(None),
-        };
-        if matches!(reach, Reach::Marks) {
-            entry.flags.set(EntryFlags::NOT_CROSSED);
-        }
-        Some(Subdirectory {
-            name: entry.name.clone(),
-            identity: Identity {
-                device: self.frame.device,
-                inode: child.inode,
-            },
-            reach,
-        })
-    }
-
-    /// Does the directory bear one of the marks that leave its content out?
-    fn is_marked(&mut self, child: &Child) -> bool {
-        let filter: &Filter = &self.rules.filter;
-        let marks: Vec<_> = filter.marks().to_vec();
-        marks.iter().any(|mark| {
-            let found = self.tree.child(child.inode, mark.file().to_bytes());
-            let Ok(Some(file)) = found else {
-                return false;
-            };
-            mark.header().is_empty() || self.begins_with(&file, mark.header())
-        })
-    }
-
-    fn begins_with(&self, file: &Child, header: &[u8]) -> bool {
-        let inode = ImageInode {
-            image: self.image.clone(),
-            number: file.inode,
-            packed: file.packed.clone(),
-        };
-        let first = crate::read::read_first_bytes(&inode, header.len());
-        first.is_ok_and(|first| first == header)
     }
 
     fn missed(&mut self, path: &Bytes, name: &[u8], why: String) {
@@ -706,14 +325,6 @@ impl Iterator for ImageScanner {
             }
         }
         self.ready.pop_front()
-    }
-}
-
-/// What the sources say of a child.
-fn source_node<'a>(reach: &'a Reach, name: &[u8]) -> Option<&'a Arc<SourceNode>> {
-    match reach {
-        Reach::Only(node) | Reach::AllAnd(_, node) => node.children.get(name),
-        Reach::All(_) | Reach::Marks => None,
     }
 }
 

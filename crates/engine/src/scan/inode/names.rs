@@ -90,7 +90,10 @@ impl Iterator for Groups {
         let mut span = first.spans[0];
         let is_torn = first.spans.len() > 1;
         let mut pieces = vec![first];
-        while !is_torn {
+        loop {
+            if is_torn {
+                break;
+            }
             match self.next_piece() {
                 Some(Ok(next)) => {
                     let at = next.spans[0];

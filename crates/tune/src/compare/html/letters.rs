@@ -1,8 +1,8 @@
 //! How wide words are drawn: near enough, and rather too wide, so that labels neither overlap nor run out of their places.
 
 /// Mean width of a letter in parts of the font's size, for the sans fonts of common systems.
-const LETTER: f64 = 0.56;
-const BOLD_LETTER: f64 = 0.61;
+const LETTER: f64 = 0.6;
+const BOLD_LETTER: f64 = 0.68;
 
 /// Width of words in a font of `size` pixels.
 pub(super) fn width(text: &str, size: f64) -> f64 {

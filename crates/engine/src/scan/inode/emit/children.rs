@@ -1,0 +1,242 @@
+//! Children of a directory, out of the tree.
+
+use super::{ImageScanner, Listing};
+use crate::filter::Filter;
+use crate::image::{ImageInode, Place, State, set_stat, unpack_inode};
+use crate::scan::directory::{Directory, Identity};
+use crate::scan::inode::tree::{Child, Marks, Position};
+use crate::scan::pending::{Reach, Subdirectory};
+use crate::scan::sources::SourceNode;
+use crate::scan::stat::reach_of_node;
+use crate::scan::{BATCH_ENTRIES_MAX, PARENT_BYTES_MAX, Places};
+use bale_format::entry::{Entry, EntryFlags, Kind};
+use bale_fsimage::{Inode, Layout};
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+
+impl ImageScanner {
+    pub(super) fn emit_from_tree(&mut self, directory_inode: u64, mut position: Position) {
+        let level = self.levels.last().expect("called inside a directory");
+        let (directory, path, reach) = (
+            level.directory.clone(),
+            level.path.clone(),
+            level.reach.clone(),
+        );
+        let mut entries = Vec::new();
+        let mut places = Vec::new();
+        let mut subdirectories = Vec::new();
+        let mut last: Option<Bytes> = None;
+        let mut at_end = false;
+        while entries.len() < BATCH_ENTRIES_MAX {
+            let child = match self.tree.next(directory_inode, &mut position) {
+                Ok(Some(child)) => child,
+                Ok(None) => {
+                    at_end = true;
+                    break;
+                }
+                Err(error) => {
+                    self.unreadable(&path, "list", error);
+                    at_end = true;
+                    break;
+                }
+            };
+            if last.as_ref() == Some(&child.name) {
+                self.missed(
+                    &path,
+                    &child.name,
+                    "listed twice in one directory".to_owned(),
+                );
+                continue;
+            }
+            last = Some(child.name.clone());
+            if !self.is_wanted(&path, &reach, &child.name) {
+                continue;
+            }
+            if self.image.state() == State::Mounted && self.is_unsure(&child) {
+                self.emit_changed(
+                    &directory,
+                    &path,
+                    &reach,
+                    &child,
+                    &mut entries,
+                    &mut places,
+                    &mut subdirectories,
+                );
+                continue;
+            }
+            let Some((mut entry, inode)) = self.entry_of(&path, &child) else {
+                continue;
+            };
+            let node = source_node(&reach, &child.name);
+            let named = node.is_some_and(|node| node.is_source);
+            if !named && entry.kind == Kind::File && self.rules.filter.excludes_size(entry.size) {
+                continue;
+            }
+            if entry.kind == Kind::Directory
+                && let Some(subdirectory) =
+                    self.subdirectory(&mut entry, &child, &reach, node.cloned(), &directory)
+            {
+                subdirectories.push(subdirectory);
+            }
+            places.push(self.place_of(&directory, &entry, &inode, child));
+            entries.push(entry);
+        }
+        if !entries.is_empty() {
+            self.push_batch(entries, Places::Each(places));
+        }
+        let level = self.levels.last_mut().expect("as above");
+        level.pending.append(subdirectories, &mut self.overflow);
+        if !at_end {
+            level.listing = Listing::Tree(directory_inode, position);
+        }
+    }
+
+    fn is_wanted(&self, path: &Bytes, reach: &Reach, name: &[u8]) -> bool {
+        let is_node = source_node(reach, name).is_some();
+        match reach {
+            Reach::Only(_) => is_node,
+            Reach::Marks => {
+                let mut marks = self.rules.filter.marks().iter();
+                marks.any(|mark| mark.file().to_bytes() == name)
+            }
+            Reach::All(_) | Reach::AllAnd(..) => {
+                is_node
+                    || !self.rules.filter.has_patterns()
+                    || !self
+                        .rules
+                        .filter
+                        .excludes(&bale_format::entry::join(path, name))
+            }
+        }
+    }
+
+    /// `None`: it was told why there is no entry.
+    fn entry_of(&mut self, path: &Bytes, child: &Child) -> Option<(Entry, Inode)> {
+        let inode = match child.marks.has(Marks::MISSING) {
+            true => Err(match self.faults.inodes.get(&child.inode) {
+                Some(why) => format!("inode {}: {why}", child.inode),
+                None => format!("it leads to inode {}, which is not in use", child.inode),
+            }),
+            false => match unpack_inode(&child.packed, &mut self.raw) {
+                Some(raw) => self.image.inode(child.inode, raw),
+                None => Err("a temporary file is damaged".to_owned()),
+            },
+        };
+        let inode = match inode {
+            Ok(inode) => inode,
+            Err(why) => {
+                self.missed(path, &child.name, why);
+                return None;
+            }
+        };
+        let Some(kind) = Kind::from_mode(inode.mode) else {
+            let why = "a type of file that nobody knows".to_owned();
+            self.missed(path, &child.name, why);
+            return None;
+        };
+        let mut entry = Entry::new(path.clone(), child.name.clone(), kind);
+        set_stat(&mut entry, &inode);
+        entry.filesystem = self.own;
+        Some((entry, inode))
+    }
+
+    /// Through the kernel: what changed after the barrier, and what only it can read.
+    fn place_of(
+        &self,
+        directory: &Arc<Directory>,
+        entry: &Entry,
+        inode: &Inode,
+        child: Child,
+    ) -> Place {
+        let through_kernel = self.image.state() == State::Mounted
+            && (self
+                .frame
+                .barrier
+                .is_none_or(|barrier| entry.ctime >= barrier || entry.mtime >= barrier)
+                || matches!(inode.layout, Layout::Kernel(_))
+                || entry.kind == Kind::File
+                    && self.image.mapping_has_nodes(child.inode, &self.raw));
+        match through_kernel {
+            true => Place::Directory(directory.clone()),
+            false => Place::Image(ImageInode {
+                image: self.image.clone(),
+                number: child.inode,
+                packed: child.packed,
+            }),
+        }
+    }
+
+    /// What of a subdirectory is to be entered; `None`: nothing.
+    fn subdirectory(
+        &mut self,
+        entry: &mut Entry,
+        child: &Child,
+        reach: &Reach,
+        node: Option<Arc<SourceNode>>,
+        directory: &Arc<Directory>,
+    ) -> Option<Subdirectory> {
+        if child.marks.has(Marks::AGAIN) {
+            entry.flags.set(EntryFlags::UNREADABLE);
+            let error = io::Error::other("a directory that has another name already");
+            self.tell(entry.path(), "enter", error);
+            return None;
+        }
+        if directory.child_path_bytes(&entry.name) > PARENT_BYTES_MAX {
+            entry.flags.set(EntryFlags::UNREADABLE);
+            let error = io::Error::other("its path is too long");
+            self.tell(entry.path(), "enter", error);
+            return None;
+        }
+        let reach = match (reach, node) {
+            (Reach::Marks, _) => return None,
+            (Reach::Only(_), Some(node)) => reach_of_node(&node, None),
+            (_, Some(node)) if node.is_source => reach_of_node(&node, None),
+            (_, node) if self.is_marked(child) => node.map_or(Reach::Marks, Reach::Only),
+            (_, Some(node)) => Reach::AllAnd(None, node),
+            (_, None) => Reach::All(None),
+        };
+        if matches!(reach, Reach::Marks) {
+            entry.flags.set(EntryFlags::NOT_CROSSED);
+        }
+        Some(Subdirectory {
+            name: entry.name.clone(),
+            identity: Identity {
+                device: self.frame.device,
+                inode: child.inode,
+            },
+            reach,
+        })
+    }
+
+    /// Does the directory bear one of the marks that leave its content out?
+    fn is_marked(&mut self, child: &Child) -> bool {
+        let filter: &Filter = &self.rules.filter;
+        let marks: Vec<_> = filter.marks().to_vec();
+        marks.iter().any(|mark| {
+            let found = self.tree.child(child.inode, mark.file().to_bytes());
+            let Ok(Some(file)) = found else {
+                return false;
+            };
+            mark.header().is_empty() || self.begins_with(&file, mark.header())
+        })
+    }
+
+    fn begins_with(&self, file: &Child, header: &[u8]) -> bool {
+        let inode = ImageInode {
+            image: self.image.clone(),
+            number: file.inode,
+            packed: file.packed.clone(),
+        };
+        let first = crate::read::read_first_bytes(&inode, header.len());
+        first.is_ok_and(|first| first == header)
+    }
+}
+
+/// What the sources say of a child.
+fn source_node<'a>(reach: &'a Reach, name: &[u8]) -> Option<&'a Arc<SourceNode>> {
+    match reach {
+        Reach::Only(node) | Reach::AllAnd(_, node) => node.children.get(name),
+        Reach::All(_) | Reach::Marks => None,
+    }
+}

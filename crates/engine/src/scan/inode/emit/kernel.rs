@@ -1,0 +1,182 @@
+//! Children of a directory, as the kernel tells them; and the root of an image in the place of its file.
+
+use super::{IMAGE_DEVICE, ImageScanner, Listing, amend};
+use crate::image::{ImageInode, Place, set_stat};
+use crate::scan::directory::{Directory, Identity};
+use crate::scan::inode::tree::Child;
+use crate::scan::list::{ListedNames, list};
+use crate::scan::names::Names;
+use crate::scan::pending::{Reach, Subdirectory};
+use crate::scan::stat::{Part, names_of_marks, names_of_node};
+use crate::scan::{Places, ScanItem};
+use bale_format::entry::{Entry, EntryFlags, Kind};
+use bytes::Bytes;
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+
+impl ImageScanner {
+    pub(super) fn kernel_listing(
+        &mut self,
+        directory: &Arc<Directory>,
+        path: &Bytes,
+        reach: &Reach,
+    ) -> io::Result<Listing> {
+        let fd = directory.open()?;
+        Ok(match reach {
+            Reach::Only(node) => Listing::Few(Some(names_of_node(node))),
+            Reach::Marks => Listing::Few(Some(names_of_marks(&self.rules.filter))),
+            Reach::All(_) | Reach::AllAnd(..) => {
+                let listed = list(&fd, &self.spill, &self.large);
+                if let Some(error) = listed.error {
+                    self.unreadable(path, "list", error);
+                }
+                match listed.names {
+                    ListedNames::Few(names) => Listing::Few(Some(names)),
+                    ListedNames::Many(names) => Listing::Many(names),
+                }
+            }
+        })
+    }
+
+    pub(super) fn emit_from_kernel(&mut self, names: Names) {
+        let level = self.levels.last().expect("called inside a directory");
+        let (directory, path) = (level.directory.clone(), level.path.clone());
+        let fd = match directory.open() {
+            Ok(fd) => fd,
+            Err(error) => return self.unreadable(&path, "list", error),
+        };
+        let part = Part {
+            rules: &self.rules,
+            directory: &directory,
+            fd: &fd,
+            reach: &level.reach,
+            path: &path,
+            last_filesystem: Cell::new(None),
+        };
+        let mut statted = part.stat(names);
+        if statted.incomplete {
+            self.ready.push_back(amend(&path, EntryFlags::UNREADABLE));
+        }
+        let problems = statted.problems.into_iter().map(ScanItem::Problem);
+        self.ready.extend(problems);
+        self.ready
+            .extend(statted.notes.into_iter().map(ScanItem::Note));
+        let places = self.show_image(
+            &directory,
+            &mut statted.entries,
+            &mut statted.subdirectories,
+        );
+        if !statted.entries.is_empty() {
+            self.push_batch(statted.entries, places);
+        }
+        let level = self.levels.last_mut().expect("as above");
+        level
+            .pending
+            .append(statted.subdirectories, &mut self.overflow);
+    }
+
+    /// A source that is an image becomes the root directory of what is in it.
+    fn show_image(
+        &mut self,
+        directory: &Arc<Directory>,
+        entries: &mut [Entry],
+        subdirectories: &mut Vec<Subdirectory>,
+    ) -> Places {
+        let image_path = self.frame.image_path.as_deref();
+        let shown = entries
+            .iter_mut()
+            .position(|entry| image_path == Some(&entry.path()[..]));
+        let Some(at) = shown else {
+            return Places::Directory(directory.clone());
+        };
+        let (parent, name) = (entries[at].parent.clone(), entries[at].name.clone());
+        let (entry, inode) = match self.root_entry(parent, name) {
+            Ok(found) => found,
+            Err(error) => {
+                entries[at].flags.set(EntryFlags::UNREADABLE);
+                let path = entries[at].path();
+                self.unreadable(&Bytes::from(path), "read the root directory in", error);
+                return Places::Directory(directory.clone());
+            }
+        };
+        subdirectories.retain(|subdirectory| subdirectory.name != entry.name);
+        let place = subdirectories.partition_point(|other| other.name < entry.name);
+        subdirectories.insert(
+            place,
+            Subdirectory {
+                name: entry.name.clone(),
+                identity: Identity {
+                    device: IMAGE_DEVICE,
+                    inode: self.image.root(),
+                },
+                reach: Reach::All(None),
+            },
+        );
+        entries[at] = entry;
+        let by_kernel = Place::Directory(directory.clone());
+        let mut places = vec![by_kernel; entries.len()];
+        places[at] = Place::Image(inode);
+        Places::Each(places)
+    }
+
+    fn root_entry(&mut self, parent: Bytes, name: Bytes) -> io::Result<(Entry, ImageInode)> {
+        let number = self.image.root();
+        let raw = self.image.read_inode(number)?;
+        let inode = self.image.inode(number, &raw).map_err(io::Error::other)?;
+        let mut entry = Entry::new(parent, name, Kind::Directory);
+        set_stat(&mut entry, &inode);
+        entry.filesystem = self.own;
+        let mut packed = Vec::new();
+        crate::image::pack_inode(&raw, &mut packed);
+        let inode = ImageInode {
+            image: self.image.clone(),
+            number,
+            packed: Bytes::from(packed),
+        };
+        Ok((entry, inode))
+    }
+
+    /// A child that changed since it was gathered: the kernel tells what it is now.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one batch under way"
+    )]
+    pub(super) fn emit_changed(
+        &mut self,
+        directory: &Arc<Directory>,
+        path: &Bytes,
+        reach: &Reach,
+        child: &Child,
+        entries: &mut Vec<Entry>,
+        places: &mut Vec<Place>,
+        subdirectories: &mut Vec<Subdirectory>,
+    ) {
+        let fd = match directory.open() {
+            Ok(fd) => fd,
+            Err(error) => return self.missed(path, &child.name, error.to_string()),
+        };
+        let part = Part {
+            rules: &self.rules,
+            directory,
+            fd: &fd,
+            reach,
+            path,
+            last_filesystem: Cell::new(None),
+        };
+        let mut names = Names::default();
+        names.push(&child.name, child.inode);
+        let statted = part.stat(names);
+        if statted.incomplete {
+            self.ready.push_back(amend(path, EntryFlags::UNREADABLE));
+        }
+        let problems = statted.problems.into_iter().map(ScanItem::Problem);
+        self.ready.extend(problems);
+        self.ready
+            .extend(statted.notes.into_iter().map(ScanItem::Note));
+        let by_kernel = Place::Directory(directory.clone());
+        places.extend(std::iter::repeat_n(by_kernel, statted.entries.len()));
+        entries.extend(statted.entries);
+        subdirectories.extend(statted.subdirectories);
+    }
+}

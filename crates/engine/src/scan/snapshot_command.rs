@@ -1,0 +1,321 @@
+//! Reading from a snapshot that somebody else's command makes, keeps and releases (docs/SNAPSHOTS.md).
+//!
+//! The command is one process for the life of the snapshot: it makes it, says where it is, waits until its standard
+//! input ends, and releases it. So the snapshot is released whatever becomes of us: when the backup is over, when it
+//! fails, when it is interrupted, and when it is killed. It is never killed itself.
+
+use super::Sources;
+use super::live::MountOf;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a command may say in all.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Between two looks whether the command has ended.
+const END_PAUSE: Duration = Duration::from_millis(10);
+
+/// A command that makes snapshots.
+#[derive(Clone, Debug)]
+pub struct SnapshotCommand {
+    /// The program.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// How long making, and how long releasing may take.
+    pub wait_max: Duration,
+}
+
+/// What the command is told, in its environment.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// `BALE_SOURCE`: the directory that is to be read.
+    pub source: PathBuf,
+    /// `BALE_MOUNT_POINT`: where its file system is mounted.
+    pub mount_point: PathBuf,
+    /// `BALE_DEVICE`: what is mounted there.
+    pub device: PathBuf,
+    /// `BALE_FILESYSTEM`: `ext4`, `btrfs` ...
+    pub filesystem: String,
+    /// `BALE_SNAPSHOT_NAME`: a name that no other run uses.
+    pub name: String,
+    /// `BALE_WANTED`: a device that is not mounted rather than a directory.
+    pub device_wanted: bool,
+}
+
+/// A snapshot that exists as long as this.
+#[derive(Debug)]
+pub struct StorageSnapshot {
+    /// Where the content of the *source* is to be read, if it is mounted.
+    pub directory: Option<PathBuf>,
+    /// A block device that holds the file system as it was, if there is one. Not mounted, or mounted read-only.
+    pub device: Option<PathBuf>,
+    command: Holding,
+}
+
+/// Why there is no snapshot, or one too many.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The command could not be run.
+    #[error("run {program}: {source}")]
+    Run {
+        /// Which.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ended, or went on without an answer.
+    #[error("{program} made no snapshot: {why}")]
+    Refused {
+        /// Which.
+        program: String,
+        /// Why.
+        why: String,
+    },
+    /// It did not end well: the snapshot may still be there.
+    #[error("{program} may not have released the snapshot: {why}")]
+    NotReleased {
+        /// Which.
+        program: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl SnapshotCommand {
+    /// Runs the command and waits until the snapshot is there. What was settled at a barrier before this is settled in
+    /// the snapshot.
+    pub fn take(&self, wanted: &Wanted) -> Result<StorageSnapshot, SnapshotError> {
+        let mut command = self.start(wanted)?;
+        let refused = |command: &Holding, why: String| SnapshotError::Refused {
+            program: command.program.clone(),
+            why,
+        };
+        let answer = command.answer(self.wait_max);
+        let answer = answer.and_then(|text| parse(&text));
+        let (directory, device) = match answer {
+            Ok(places) => places,
+            Err(why) => {
+                // It may have made one all the same: its end is waited for.
+                let why = match command.release() {
+                    Ok(()) => why,
+                    Err(error) => format!("{why}; {error}"),
+                };
+                return Err(refused(&command, why));
+            }
+        };
+        Ok(StorageSnapshot {
+            directory,
+            device,
+            command,
+        })
+    }
+
+    fn start(&self, wanted: &Wanted) -> Result<Holding, SnapshotError> {
+        let program = self.program.to_string_lossy().into_owned();
+        let child = Command::new(&self.program)
+            .args(&self.arguments)
+            .env("BALE_SOURCE", &wanted.source)
+            .env("BALE_MOUNT_POINT", &wanted.mount_point)
+            .env("BALE_DEVICE", &wanted.device)
+            .env("BALE_FILESYSTEM", &wanted.filesystem)
+            .env("BALE_SNAPSHOT_NAME", &wanted.name)
+            .env(
+                "BALE_WANTED",
+                if wanted.device_wanted {
+                    "device"
+                } else {
+                    "directory"
+                },
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // An interrupt at the terminal is for us: the snapshot is needed until we have stopped.
+            .process_group(0)
+            .spawn();
+        match child {
+            Ok(child) => Ok(Holding {
+                child,
+                program,
+                wait_max: self.wait_max,
+                released: false,
+            }),
+            Err(source) => Err(SnapshotError::Run { program, source }),
+        }
+    }
+}
+
+/// Takes a snapshot of each source and has it read from there. Call it before the scan, keep what it returns until the
+/// backup is over, and give the scan a barrier from before. `name` is unique to the run; `note` is told what the
+/// snapshots leave out.
+pub fn take_all(
+    command: &SnapshotCommand,
+    sources: &mut Sources,
+    name: &str,
+    note: &mut dyn FnMut(String),
+) -> Result<Vec<StorageSnapshot>, SnapshotError> {
+    let mut taken = Vec::new();
+    for (number, source) in sources.paths().to_vec().into_iter().enumerate() {
+        let run = |error: io::Error| SnapshotError::Run {
+            program: format!("the snapshot command for {}", source.display()),
+            source: error,
+        };
+        let mount = MountOf::directory(&source).map_err(run)?;
+        for below in &mount.mounts_below {
+            let text = "is another file system and not in the snapshot";
+            note(format!("{} {text}", below.display()));
+        }
+        let snapshot = command.take(&Wanted {
+            source: source.clone(),
+            mount_point: mount.point,
+            device: mount.source,
+            filesystem: mount.kind,
+            name: format!("{name}-{number}"),
+            device_wanted: false,
+        })?;
+        let Some(directory) = snapshot.directory.clone() else {
+            return Err(SnapshotError::Refused {
+                program: snapshot.command.program.clone(),
+                why: "it names no directory".to_owned(),
+            });
+        };
+        sources.read_from(&source, directory).map_err(run)?;
+        taken.push(snapshot);
+    }
+    Ok(taken)
+}
+
+impl StorageSnapshot {
+    /// Releases it, and says so if that did not go well. Dropping releases it, too.
+    pub fn release(mut self) -> Result<(), SnapshotError> {
+        self.command.release()
+    }
+}
+
+/// The command, waiting for its input to end.
+#[derive(Debug)]
+struct Holding {
+    child: Child,
+    program: String,
+    wait_max: Duration,
+    released: bool,
+}
+
+impl Holding {
+    /// What it says up to the line `ready`.
+    fn answer(&mut self, wait_max: Duration) -> Result<Vec<u8>, String> {
+        let started = Instant::now();
+        let output = self.child.stdout.as_mut().expect("its output is a pipe");
+        let mut text = Vec::new();
+        while !text.ends_with(b"\nready\n") && text != b"ready\n" {
+            if text.len() >= ANSWER_BYTES_MAX {
+                return Err("it says too much".to_owned());
+            }
+            let left = wait_max.saturating_sub(started.elapsed());
+            // Byte by byte: what follows `ready` is not for us.
+            match read_byte(output, left) {
+                Ok(Some(byte)) => text.push(byte),
+                Ok(None) => return Err("it ended without saying `ready`".to_owned()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(text)
+    }
+
+    fn release(&mut self) -> Result<(), SnapshotError> {
+        if std::mem::replace(&mut self.released, true) {
+            return Ok(());
+        }
+        drop(self.child.stdin.take());
+        let not_released = |why: String| SnapshotError::NotReleased {
+            program: self.program.clone(),
+            why,
+        };
+        match wait(&mut self.child, self.wait_max) {
+            Ok(Some(status)) if status.success() => Ok(()),
+            Ok(Some(status)) => Err(not_released(status.to_string())),
+            Ok(None) => Err(not_released("it does not end".to_owned())),
+            Err(error) => Err(not_released(error.to_string())),
+        }
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if let Err(error) = self.release() {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// Lines of `directory PATH` and `device PATH`; others are for later versions.
+fn parse(text: &[u8]) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
+    let (mut directory, mut device) = (None, None);
+    for line in text.split(|byte| *byte == b'\n') {
+        let path = |bytes: &[u8]| Path::new(OsStr::from_bytes(bytes)).to_path_buf();
+        if let Some(place) = line.strip_prefix(b"directory ") {
+            directory = Some(path(place));
+        } else if let Some(place) = line.strip_prefix(b"device ") {
+            device = Some(path(place));
+        }
+    }
+    let places: Vec<_> = directory.iter().chain(&device).collect();
+    match places.iter().find(|place| !place.is_absolute()) {
+        Some(place) => Err(format!("{} is no absolute path", place.display())),
+        None if places.is_empty() => Err("it names no directory and no device".to_owned()),
+        None => Ok((directory, device)),
+    }
+}
+
+fn read_byte(output: &mut ChildStdout, wait_max: Duration) -> io::Result<Option<u8>> {
+    let started = Instant::now();
+    loop {
+        let left = wait_max.saturating_sub(started.elapsed());
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut fds = [PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&left)) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long")),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut byte = [0];
+    Ok((output.read(&mut byte)? == 1).then_some(byte[0]))
+}
+
+fn wait(child: &mut Child, wait_max: Duration) -> io::Result<Option<ExitStatus>> {
+    let started = Instant::now();
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(Some(status)),
+            None if started.elapsed() < wait_max => std::thread::sleep(END_PAUSE),
+            None => return Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_names_absolute_places() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(parse(b"directory /a b\nready\n"), Ok((path("/a b"), None)));
+        let both = b"note\ndevice /dev/vg/x\ndirectory /m\nready\n";
+        assert_eq!(parse(both), Ok((path("/m"), path("/dev/vg/x"))));
+        assert!(parse(b"ready\n").is_err());
+        assert!(parse(b"directory relative\nready\n").is_err());
+    }
+}
