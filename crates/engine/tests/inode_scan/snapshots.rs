@@ -161,6 +161,7 @@ impl Pair {
         let walked = mounted(self);
         assert!(walked.problems.is_empty(), "{which}: {:?}", walked.problems);
         let chunks = self.data_chunks();
+        at_rest(image);
         let mut scanned = self.inode_scan(image);
         assert!(
             scanned.problems.is_empty(),
@@ -207,18 +208,23 @@ pub fn assert_same_rows(walked: &Rows, scanned: &Rows, which: &str) {
     );
 }
 
-/// The image was unmounted and comes to rest: nobody writes to it any more, and ctimes settle. What changed a tick ago is
-/// marked to be read again, and the second scan would not mark it.
+/// The image was unmounted and comes to rest, and ctimes settle: what changed a tick ago is marked to be read again, and the
+/// second scan would not mark it.
 pub fn settle(image: &Path) {
+    at_rest(image);
+    std::thread::sleep(std::time::Duration::from_millis(40));
+}
+
+/// Waits until no loop device writes to the image: another test's child may have held the mount for a moment longer.
+fn at_rest(image: &Path) {
     let is_attached = || {
         let attached = run("losetup", &["-j", image.to_str().unwrap()]).stdout;
         !attached.is_empty()
     };
-    for _ in 0..200 {
-        if !is_attached() {
-            break;
-        }
+    let mut attempts = 0;
+    while is_attached() {
+        attempts += 1;
+        assert!(attempts < 500, "{} stays attached", image.display());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    std::thread::sleep(std::time::Duration::from_millis(40));
 }
