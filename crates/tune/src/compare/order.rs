@@ -110,17 +110,24 @@ impl Budget {
             .is_none_or(|deadline| now + Duration::from_secs_f64(seconds) <= deadline)
     }
 
-    /// Of the same tool at the same work; else the slowest tool at that work; else a guess.
+    /// Of the same tool at the same work; else from its own first backup, as others compare with theirs; else the
+    /// slowest tool at that work; else a guess.
     fn expected_seconds(&self, case: Case, tool: &str) -> f64 {
-        let slowest = |is_meant: &dyn Fn(&str) -> bool| {
+        let slowest = |case: Case, tool: Option<&str>| {
             let runs = self
                 .known
                 .iter()
-                .filter(|(other, name, _)| *other == case && is_meant(name));
+                .filter(|(other, name, _)| *other == case && tool.is_none_or(|tool| tool == *name));
             runs.map(|(_, _, seconds)| *seconds).max_by(f64::total_cmp)
         };
-        let own = slowest(&|name| name == tool);
-        own.or_else(|| slowest(&|_| true))
+        let over_first = self.known.iter().filter(|(other, ..)| *other == case);
+        let over_first = over_first
+            .filter_map(|(_, name, seconds)| Some(seconds / slowest(Case::First, Some(name))?))
+            .max_by(f64::total_cmp);
+        let by_first = slowest(Case::First, Some(tool)).zip(over_first);
+        slowest(case, Some(tool))
+            .or(by_first.map(|(first, over)| first * over))
+            .or_else(|| slowest(case, None))
             .map_or(UNKNOWN_SECONDS, |seconds| seconds * CAUTION)
     }
 }
@@ -160,6 +167,12 @@ mod tests {
         budget.note(Case::First, "b", 2.0, 1.5);
         assert!(budget.allows(Case::First, "b", began + Duration::from_secs(90)));
         assert!(!budget.allows(Case::First, "b", began + Duration::from_secs(97)));
+        budget.note(Case::Restore, "a", 60.0, 1.5);
+        let late = began + Duration::from_secs(90);
+        assert!(
+            budget.allows(Case::Restore, "b", late),
+            "b was faster first"
+        );
         assert!(Budget::new(began, None).allows(Case::First, "a", began));
     }
 
