@@ -11,6 +11,7 @@
 
 mod choose;
 mod complete;
+mod device_copy;
 mod directory;
 mod filesystems;
 pub mod freeze;
@@ -33,7 +34,7 @@ pub use choose::{Chosen, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
-pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
+pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook, UNFROZEN_DOUBT_SECONDS};
 pub use sources::{Sources, parse_list};
 pub use walk::Scanner;
 

@@ -8,6 +8,8 @@ mod barrier;
 mod by_inode;
 #[path = "live/freezer_faults.rs"]
 mod freezer_faults;
+#[path = "live/loads.rs"]
+mod loads;
 #[path = "live/mounts.rs"]
 mod mounts;
 #[path = "live/snapshots.rs"]

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
 use bale_engine::monitor::Monitor;
 use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
-use bale_engine::scan::{ScanOptions, Sources, barrier_now, parse_list};
+use bale_engine::scan::{ScanMode, ScanOptions, Sources, barrier_now, parse_list};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,9 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     }
     // What is settled now is settled in a snapshot that is taken later.
     let barrier = options.snapshot_command.as_ref().map(|_| barrier_now());
+    let mode = look::scan_mode(options.look.scan);
     let snapshots = match &options.snapshot_command {
-        Some(command) => take_snapshots(command, &mut sources, &console)?,
+        Some(command) => take_snapshots(command, &mut sources, mode, &console)?,
         None => Vec::new(),
     };
     let scan = ScanOptions {
@@ -94,6 +95,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
 fn take_snapshots(
     command: &str,
     sources: &mut Sources,
+    mode: ScanMode,
     console: &Console,
 ) -> Result<Vec<StorageSnapshot>> {
     let command = SnapshotCommand {
@@ -104,7 +106,7 @@ fn take_snapshots(
     let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
     let name = format!("{}-{}", std::process::id(), now.as_secs());
     let mut note = |text: String| console.note(&text);
-    take_all(&command, sources, &name, &mut note).context("take a storage snapshot")
+    take_all(&command, sources, mode, &name, &mut note).context("take a storage snapshot")
 }
 
 fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {

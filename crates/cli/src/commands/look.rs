@@ -19,14 +19,10 @@ pub fn filter(options: &Look) -> Result<Filter> {
 /// How to look; temporary files go to `spill_directory`.
 pub fn scan_options(options: &Look, filter: Filter, spill_directory: PathBuf) -> ScanOptions {
     ScanOptions {
-        mode: match options.scan {
-            Scan::Auto => ScanMode::Auto,
-            Scan::Walk => ScanMode::Walk,
-            Scan::Inode => ScanMode::Inode,
-        },
+        mode: scan_mode(options.scan),
         freezer: match options.no_freeze {
             true => None,
-            false => freezer(),
+            false => Some(freezer()),
         },
         one_file_system: options.one_file_system,
         filter,
@@ -35,13 +31,23 @@ pub fn scan_options(options: &Look, filter: Filter, spill_directory: PathBuf) ->
     }
 }
 
+/// The engine's word for `--scan`.
+pub fn scan_mode(scan: Scan) -> ScanMode {
+    match scan {
+        Scan::Auto => ScanMode::Auto,
+        Scan::Walk => ScanMode::Walk,
+        Scan::Inode => ScanMode::Inode,
+    }
+}
+
 /// This program again, as freezer.
-fn freezer() -> Option<FreezerCommand> {
-    Some(FreezerCommand {
-        program: std::env::current_exe().ok()?,
+fn freezer() -> FreezerCommand {
+    FreezerCommand {
+        // Not the path it was started by: an update may have put another program there meanwhile.
+        program: PathBuf::from("/proc/self/exe"),
         arguments: vec!["freezer".into()],
         environment: Vec::new(),
-    })
+    }
 }
 
 fn filter_options(options: &Look) -> Result<FilterOptions> {

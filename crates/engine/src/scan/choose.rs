@@ -1,9 +1,9 @@
 //! Which way to look: by inodes from the device where that is allowed and right, or by walking.
 
+use super::device_copy;
 use super::inode::{
     Frame, Gather, Gathered, IMAGE_DEVICE, ImageScanner, TablesState, Way, planned_reads,
 };
-use super::live::LiveTarget;
 use super::mounted::{self, Mounted};
 use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
 use crate::ahead::Ahead;
@@ -14,6 +14,7 @@ use crate::read::Arranged;
 use bale_format::entry::Time;
 use bale_format::snapshot::{Filesystem, PathText, Totals};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -101,7 +102,7 @@ struct Stamp {
 }
 
 impl Guard {
-    fn of(path: &Path) -> io::Result<Guard> {
+    pub(super) fn of(path: &Path) -> io::Result<Guard> {
         Ok(Guard {
             path: path.to_path_buf(),
             before: Stamp::of(path)?,
@@ -142,6 +143,9 @@ const INODES_WORTH_IT: u64 = 10_000;
 
 /// Chooses and begins.
 pub fn choose(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
+    if let Some((source, device)) = sources.device_copy() {
+        return device_copy::begin(sources, source, device, options, monitor);
+    }
     match options.mode {
         _ if !sources.read_at().is_empty() => {
             monitor.note("walking the snapshot");
@@ -172,7 +176,8 @@ fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> 
             return walk(sources, options);
         }
     };
-    if let Err(why) = is_worth_it(&target) {
+    let whole = target.path_inside.as_os_str().is_empty();
+    if let Err(why) = is_worth_it(target.directory.as_fd(), whole) {
         walking(&why);
         return walk(sources, options);
     }
@@ -194,11 +199,14 @@ fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> 
 }
 
 /// Reading all inode tables is right for all of a file system, and for most of it.
-fn is_worth_it(target: &LiveTarget) -> std::result::Result<(), String> {
-    if !target.path_inside.as_os_str().is_empty() {
+pub(super) fn is_worth_it(
+    directory: BorrowedFd<'_>,
+    whole: bool,
+) -> std::result::Result<(), String> {
+    if !whole {
         return Err("only a part of the file system is asked for (--scan inode reads it by inodes all the same)".to_owned());
     }
-    let stat = rustix::fs::fstatvfs(&target.directory).map_err(|errno| errno.to_string())?;
+    let stat = rustix::fs::fstatvfs(directory).map_err(|errno| errno.to_string())?;
     let inodes = stat.f_files.saturating_sub(stat.f_ffree);
     match inodes < INODES_WORTH_IT {
         true => Err(format!("there are only {inodes} inodes")),

@@ -121,6 +121,8 @@ pub struct MountOf {
     pub source: PathBuf,
     /// `ext4`, `btrfs` ...
     pub kind: String,
+    /// The directory's path from the root of the file system, without leading slash; empty: the root.
+    pub path_inside: PathBuf,
     /// Places below the directory where something else is mounted.
     pub mounts_below: Vec<PathBuf>,
 }
@@ -138,6 +140,7 @@ impl MountOf {
             point: path_of(&mount.point),
             source: path_of(&mount.source),
             kind: mount.kind.clone(),
+            path_inside: mount.path_inside(path).ok_or(io::ErrorKind::NotFound)?,
             mounts_below: table.below(path),
         })
     }

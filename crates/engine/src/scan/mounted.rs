@@ -5,13 +5,18 @@
 //! files: the device holds all that was written before a freeze, and an inode that is equal byte by byte (but for the
 //! access time) and whose times are older than the first barrier was not touched since. All else is asked of the kernel:
 //! at once, what was younger than the barrier when it was scanned; in a second pass, what changed later.
+//!
+//! Where it may not be frozen, ext4 still says on its device what there is, because its inodes and directories lie in the
+//! page cache of the device; then all content is read through the kernel, which can wait for writers file by file. What is
+//! known to be there is as right as with a freeze, and what is in it as right as by walking
+//! (docs/decisions/0004-inode-scan.md).
 
 use super::choose::{Chosen, ITEMS_AHEAD_MAX};
 use super::directory::identity_of;
 use super::filesystems::describe;
 use super::freeze::{Barrier, BarrierKind, FreezeLimits, Freezer};
 use super::inode::{Frame, Gather, Gathered, ImageScanner, Way, planned_reads};
-use super::live::{ClockSteps, LiveTarget};
+use super::live::{ClockSteps, LiveKind, LiveTarget};
 use super::stat::{mount_of, stat_at};
 use super::{ScanItem, ScanOptions, Scanner, Sources, barrier_now};
 use crate::ahead::Ahead;
@@ -20,11 +25,16 @@ use crate::image::{Image, State};
 use crate::monitor::Monitor;
 use crate::read::Arranged;
 use bale_format::entry::Time;
+use bale_format::snapshot::Filesystem;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Inodes that changed during a scan and are remembered one by one: 8 bytes each. Of more, everything is walked.
 pub const CHANGED_MAX: usize = 2 << 20;
+
+/// Without a freeze, what was changed in this time before the scan is read again by the next backup: the longest direct
+/// write, of which neither its ctime nor a lock tells that it is under way.
+pub const UNFROZEN_DOUBT_SECONDS: i64 = 60;
 
 /// What tests leave out, to see that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +63,7 @@ impl Default for Protocol {
 /// A scan of a mounted file system that must be looked at again when everything was read.
 pub struct Mounted {
     gathered: Gathered,
-    freezer: Option<Freezer>,
-    t0: Time,
+    fixed: Fixed,
     frame: Frame,
     way: Way,
     target: LiveTarget,
@@ -82,6 +91,90 @@ pub enum SecondLook {
     },
 }
 
+/// How the moment of a scan was fixed.
+struct Fixed {
+    /// `None`: nothing can be written, or it was not frozen.
+    freezer: Option<Freezer>,
+    /// What is younger may not be what was scanned.
+    t0: Time,
+    /// Writes may be under way: content is read through the kernel.
+    unfrozen: bool,
+}
+
+impl Fixed {
+    fn now(
+        target: &LiveTarget,
+        options: &ScanOptions,
+        monitor: &dyn Monitor,
+    ) -> std::result::Result<Fixed, String> {
+        let command = match &options.freezer {
+            _ if target.read_only => {
+                return Ok(Fixed {
+                    freezer: None,
+                    t0: barrier_now(),
+                    unfrozen: false,
+                });
+            }
+            None => return Fixed::unfrozen(target, "it may not be frozen"),
+            Some(command) => command,
+        };
+        let frozen = Freezer::start(command, target.directory.as_fd(), FreezeLimits::default())
+            .and_then(|mut freezer| {
+                let barrier = freezer.barrier(options.protocol.barrier)?;
+                Ok((freezer, barrier))
+            });
+        match frozen {
+            Ok((freezer, barrier)) => Ok(Fixed {
+                freezer: Some(freezer),
+                t0: barrier.t0_coarse,
+                unfrozen: false,
+            }),
+            Err(error) if error.is_refusal() && target.kind == LiveKind::Ext4 => {
+                monitor.note(&error.to_string());
+                Fixed::unfrozen(target, "")
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// `why` is said where that is not enough.
+    fn unfrozen(target: &LiveTarget, why: &str) -> std::result::Result<Fixed, String> {
+        if target.kind != LiveKind::Ext4 {
+            return Err(format!(
+                "{why}, and the device of a mounted XFS shows only what a freeze wrote there"
+            ));
+        }
+        let t0 = barrier_now();
+        write_back(target)?;
+        Ok(Fixed {
+            freezer: None,
+            t0,
+            unfrozen: true,
+        })
+    }
+
+    /// For the snapshot: what is younger is read again by the next backup.
+    fn barrier(&self, protocol: Protocol) -> Time {
+        let doubt = if self.unfrozen {
+            UNFROZEN_DOUBT_SECONDS
+        } else {
+            0
+        };
+        match protocol.respect_t0 {
+            true => Time {
+                seconds: self.t0.seconds - doubt,
+                ..self.t0
+            },
+            false => LAST_TIME,
+        }
+    }
+}
+
+/// Brings to the device what is kept back: the lengths of files that wait for their blocks, and times (`lazytime`).
+fn write_back(target: &LiveTarget) -> std::result::Result<(), String> {
+    rustix::fs::syncfs(&target.directory).map_err(|errno| format!("write it back: {errno}"))
+}
+
 /// Begins; an error of the kind [`Error::Other`] says why it must be walked.
 pub(super) fn begin(
     sources: &Sources,
@@ -91,24 +184,9 @@ pub(super) fn begin(
 ) -> Result<Chosen> {
     let began = std::time::Instant::now();
     let protocol = options.protocol;
-    let directory = &target.directory;
     let other = |error: &dyn std::fmt::Display| Error::Other(error.to_string());
     let clock = ClockSteps::watch().map_err(|error| other(&error))?;
-    let mut freezer = None;
-    let t0 = match (target.read_only, &options.freezer) {
-        // Nothing can be under way.
-        (true, _) => barrier_now(),
-        (false, None) => return Err(Error::Other("it may not be frozen".to_owned())),
-        (false, Some(command)) => {
-            let mut started = Freezer::start(command, directory.as_fd(), FreezeLimits::default())
-                .map_err(|error| other(&error))?;
-            let barrier = started
-                .barrier(protocol.barrier)
-                .map_err(|error| other(&error))?;
-            freezer = Some(started);
-            barrier.t0_coarse
-        }
-    };
+    let fixed = Fixed::now(&target, &options, monitor).map_err(Error::Other)?;
     let image = Image::open(target.device_path(), State::Mounted).map_err(|error| other(&error))?;
     if image.uuid() != target.uuid {
         return Err(Error::Other(
@@ -116,16 +194,8 @@ pub(super) fn begin(
         ));
     }
     let image = Arc::new(image.reading(protocol.direct));
-    let stat = stat_at(directory.as_fd(), c".").map_err(|errno| other(&errno))?;
-    let barrier = if protocol.respect_t0 { t0 } else { LAST_TIME };
-    let mut filesystem = describe(
-        identity_of(&stat).device,
-        mount_of(&stat),
-        directory.as_fd(),
-        c".",
-        barrier,
-    );
-    filesystem.scanner = "inode".to_owned();
+    let barrier = fixed.barrier(protocol);
+    let filesystem = described(&target, barrier).map_err(|errno| other(&errno))?;
     let gathered = super::choose::gather(&image, &options, monitor);
     let failed = Error::local("read the inodes of", target.device_path());
     let gathered = match gathered.map_err(failed)? {
@@ -134,33 +204,44 @@ pub(super) fn begin(
     };
     let totals = gathered.totals();
     monitor.note(&format!(
-        "inode scan of {} ({} with {} inodes, read from its device in {:.1} s)",
+        "inode scan of {} ({} with {} inodes, read from its device in {:.1} s{})",
         target.mount_point.display(),
         image.kind(),
         totals.inodes(),
-        began.elapsed().as_secs_f64()
+        began.elapsed().as_secs_f64(),
+        match fixed.unfrozen {
+            true => "; not frozen: content is read through the kernel",
+            false => "",
+        }
     ));
     let frame = Frame {
         filesystem,
         device: target.device,
         image_path: None,
-        barrier: Some(barrier),
+        barrier: Some(barrier).filter(|_| !fixed.unfrozen),
         changed: Arc::default(),
     };
     let way = Way::from(options);
     let whole = target.path_inside.as_os_str().is_empty();
-    let start = |frame| ImageScanner::start(sources, &gathered, frame, &way);
-    let scanner = start(frame.clone()).map_err(Error::local("scan", &target.mount_point))?;
-    let ahead = start(frame.clone()).map_err(Error::local("scan", &target.mount_point))?;
-    let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
+    let start = |frame| {
+        ImageScanner::start(sources, &gathered, frame, &way)
+            .map_err(Error::local("scan", &target.mount_point))
+    };
+    let scanner = start(frame.clone())?;
+    let arranged = match fixed.unfrozen {
+        true => None,
+        false => {
+            let ahead = Box::new(planned_reads(start(frame.clone())?));
+            Some(Arranged::new(image, ahead, &way.spill_directory))
+        }
+    };
     Ok(Chosen {
         expected: whole.then(|| totals.expected()),
-        arranged: Some(arranged),
+        arranged,
         state: Some(gathered.state()),
         mounted: Some(Mounted {
             gathered,
-            freezer,
-            t0,
+            fixed,
             frame,
             way,
             target,
@@ -168,6 +249,16 @@ pub(super) fn begin(
             protocol,
         }),
         ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
+    })
+}
+
+fn described(target: &LiveTarget, barrier: Time) -> rustix::io::Result<Filesystem> {
+    let directory = target.directory.as_fd();
+    let stat = stat_at(directory, c".")?;
+    let device = identity_of(&stat).device;
+    Ok(Filesystem {
+        scanner: "inode".to_owned(),
+        ..describe(device, mount_of(&stat), directory, c".", barrier)
     })
 }
 
@@ -212,14 +303,17 @@ impl Mounted {
 
     /// Inodes that are not what they were, and directories that may not be.
     fn changed(&mut self) -> std::result::Result<Vec<u64>, String> {
-        if let Some(freezer) = &mut self.freezer {
+        if let Some(freezer) = &mut self.fixed.freezer {
             let barrier: std::result::Result<Barrier, _> = freezer.barrier(self.protocol.barrier);
             barrier.map_err(|error| error.to_string())?;
+        }
+        if self.fixed.unfrozen {
+            write_back(&self.target)?;
         }
         if self.clock.seen() {
             return Err("the clock was set meanwhile".to_owned());
         }
-        let changed = self.gathered.changed_inodes(self.t0, CHANGED_MAX);
+        let changed = self.gathered.changed_inodes(self.fixed.t0, CHANGED_MAX);
         match changed {
             Ok(Some(changed)) => Ok(changed),
             Ok(None) => Err(format!("more than {CHANGED_MAX} inodes changed meanwhile")),

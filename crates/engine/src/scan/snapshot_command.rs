@@ -4,8 +4,10 @@
 //! input ends, and releases it. So the snapshot is released whatever becomes of us: when the backup is over, when it
 //! fails, when it is interrupted, and when it is killed. It is never killed itself.
 
-use super::Sources;
+use super::choose::is_worth_it;
+use super::device_copy;
 use super::live::MountOf;
+use super::{ScanMode, Sources};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -55,7 +57,7 @@ pub struct Wanted {
 pub struct StorageSnapshot {
     /// Where the content of the *source* is to be read, if it is mounted.
     pub directory: Option<PathBuf>,
-    /// A block device that holds the file system as it was, if there is one. Not mounted, or mounted read-only.
+    /// A block device, or an image, that holds the file system as it was, if there is one. Not mounted.
     pub device: Option<PathBuf>,
     command: Holding,
 }
@@ -152,12 +154,13 @@ impl SnapshotCommand {
     }
 }
 
-/// Takes a snapshot of each source and has it read from there. Call it before the scan, keep what it returns until the
-/// backup is over, and give the scan a barrier from before. `name` is unique to the run; `note` is told what the
-/// snapshots leave out.
+/// Takes a snapshot of each source and has it read from there: from a device by its inodes where `mode` has it so and the
+/// device can be read, else by walking. Call it before the scan, keep what it returns until the backup is over, and give
+/// the scan a barrier from before. `name` is unique to the run; `note` is told what the snapshots leave out.
 pub fn take_all(
     command: &SnapshotCommand,
     sources: &mut Sources,
+    mode: ScanMode,
     name: &str,
     note: &mut dyn FnMut(String),
 ) -> Result<Vec<StorageSnapshot>, SnapshotError> {
@@ -172,27 +175,117 @@ pub fn take_all(
             let text = "is another file system and not in the snapshot";
             note(format!("{} {text}", below.display()));
         }
-        let snapshot = command.take(&Wanted {
+        let is_alone = sources.paths().len() == 1;
+        let wanted = Wanted {
+            device_wanted: is_alone && wants_device(mode, &source, &mount),
             source: source.clone(),
             mount_point: mount.point,
             device: mount.source,
             filesystem: mount.kind,
             name: format!("{name}-{number}"),
-            device_wanted: false,
-        })?;
-        let Some(directory) = snapshot.directory.clone() else {
-            return Err(SnapshotError::Refused {
-                program: snapshot.command.program.clone(),
-                why: "it names no directory".to_owned(),
-            });
         };
-        sources.read_from(&source, directory).map_err(run)?;
+        let by_device = is_alone && mode != ScanMode::Walk;
+        let (snapshot, place) = match by_device {
+            true => take_for_inodes(command, &wanted, mode == ScanMode::Inode, note)?,
+            false => take_for_walking(command, &wanted)?,
+        };
+        match place {
+            ReadFrom::Device(device) => sources.read_from_device(device),
+            ReadFrom::Directory(directory) => sources.read_from(&source, directory),
+        }
+        .map_err(run)?;
         taken.push(snapshot);
     }
     Ok(taken)
 }
 
+/// Where a source is read.
+enum ReadFrom {
+    Device(PathBuf),
+    Directory(PathBuf),
+}
+
+/// Is the inode scan what is right for this source?
+fn wants_device(mode: ScanMode, source: &Path, mount: &MountOf) -> bool {
+    if !device_copy::is_read_from_device(&mount.kind) {
+        return false;
+    }
+    let worth_it = || {
+        let directory = std::fs::File::open(source).ok()?;
+        is_worth_it(directory.as_fd(), mount.path_inside.as_os_str().is_empty()).ok()
+    };
+    match mode {
+        ScanMode::Walk => false,
+        ScanMode::Inode => true,
+        ScanMode::Auto => worth_it().is_some(),
+    }
+}
+
+/// A snapshot that is read from its device if that can be, else by walking, unless it `must` be.
+fn take_for_inodes(
+    command: &SnapshotCommand,
+    wanted: &Wanted,
+    must: bool,
+    note: &mut dyn FnMut(String),
+) -> Result<(StorageSnapshot, ReadFrom), SnapshotError> {
+    let snapshot = command.take(wanted)?;
+    let why_not = match (&snapshot.device, &snapshot.directory) {
+        (Some(device), directory) if wanted.device_wanted || directory.is_none() => {
+            match device_copy::check(&wanted.source, device) {
+                Ok(()) => {
+                    let device = ReadFrom::Device(device.clone());
+                    return Ok((snapshot, device));
+                }
+                Err(why) => Some(format!("{}: {why}", device.display())),
+            }
+        }
+        _ => None,
+    };
+    if must {
+        let why = why_not.unwrap_or_else(|| "it names no device".to_owned());
+        return Err(snapshot.useless(format!("--scan inode cannot be used: {why}")));
+    }
+    if let Some(why) = why_not {
+        note(format!("the snapshot is not read from its device: {why}"));
+    }
+    match snapshot.directory.clone() {
+        Some(directory) => Ok((snapshot, ReadFrom::Directory(directory))),
+        // One that is mounted must be made anew: which of the two was wanted was said when this one was made.
+        None if wanted.device_wanted => {
+            snapshot.release()?;
+            take_for_walking(command, wanted)
+        }
+        None => Err(snapshot.useless("it names no directory".to_owned())),
+    }
+}
+
+fn take_for_walking(
+    command: &SnapshotCommand,
+    wanted: &Wanted,
+) -> Result<(StorageSnapshot, ReadFrom), SnapshotError> {
+    let snapshot = command.take(&Wanted {
+        device_wanted: false,
+        name: match wanted.device_wanted {
+            true => format!("{}-mounted", wanted.name),
+            false => wanted.name.clone(),
+        },
+        ..wanted.clone()
+    })?;
+    match snapshot.directory.clone() {
+        Some(directory) => Ok((snapshot, ReadFrom::Directory(directory))),
+        None => Err(snapshot.useless("it names no directory".to_owned())),
+    }
+}
+
 impl StorageSnapshot {
+    /// Why it was made in vain; it is released when dropped.
+    fn useless(&self, why: String) -> SnapshotError {
+        SnapshotError::Refused {
+            program: self.command.program.clone(),
+            why,
+        }
+    }
+
     /// Releases it, and says so if that did not go well. Dropping releases it, too.
     pub fn release(mut self) -> Result<(), SnapshotError> {
         self.command.release()

@@ -18,6 +18,8 @@ pub struct Sources {
     paths: Vec<PathBuf>,
     /// Sources that are read somewhere else, and where.
     read_at: Vec<(PathBuf, PathBuf)>,
+    /// The one source is read from a device with a copy of its file system.
+    device_copy: Option<PathBuf>,
 }
 
 /// A directory on the way to a source, or a source itself.
@@ -71,6 +73,21 @@ impl Sources {
 
     pub(super) fn read_at(&self) -> &[(PathBuf, PathBuf)] {
         &self.read_at
+    }
+
+    /// Reads the source from a device, or an image, that holds its file system as it was. There must be only one.
+    pub fn read_from_device(&mut self, device: PathBuf) -> io::Result<()> {
+        if self.paths.len() != 1 {
+            let text = "only a single source is read from a device";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        self.device_copy = Some(device);
+        Ok(())
+    }
+
+    /// The source that is read from a device, and the device.
+    pub(super) fn device_copy(&self) -> Option<(&Path, &Path)> {
+        Some((self.paths.first()?, self.device_copy.as_deref()?))
     }
 
     pub(super) fn root(&self) -> &Arc<SourceNode> {

@@ -9,7 +9,7 @@ use bale_engine::repository::Repository;
 use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
 use bale_engine::restore::{Everything, RestoreOptions};
 use bale_engine::scan::freeze::BarrierKind;
-use bale_engine::scan::{Protocol, ScanMode, ScanOptions, Sources};
+use bale_engine::scan::{Protocol, ScanMode, ScanOptions, Sources, UNFROZEN_DOUBT_SECONDS};
 use bale_format::Time;
 use bale_format::entry::{EntryFlags, Kind};
 use bale_testkit::live_tree::{Load, Moment, Report, Seen};
@@ -26,12 +26,15 @@ use std::time::Duration;
 /// How far the clock of ctimes may lag behind on a machine whose ticks come late.
 const LAG_MAX: Duration = Duration::from_millis(50);
 
+/// How much older than its moment the barrier of a scan without a freeze says that it is.
+const UNFROZEN_DOUBT: Duration = Duration::from_secs(UNFROZEN_DOUBT_SECONDS as u64);
+
 /// Backups within which a protocol that is not whole must be caught.
 const ROUNDS_TO_GO_WRONG: usize = 12;
 
 /// A tree under writers and a repository.
-struct Bench {
-    mounted: Mounted,
+pub struct Bench {
+    pub mounted: Mounted,
     tree: LiveTree,
     scene: Scene,
     way: Way,
@@ -40,18 +43,24 @@ struct Bench {
 
 /// How it is backed up.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+pub struct Way {
     mode: ScanMode,
     protocol: Protocol,
+    freeze: bool,
 }
 
 const WALK: Way = Way {
     mode: ScanMode::Walk,
     protocol: FULL,
+    freeze: true,
 };
-const INODE: Way = Way {
+pub const INODE: Way = Way {
     mode: ScanMode::Inode,
-    protocol: FULL,
+    ..WALK
+};
+pub const UNFROZEN: Way = Way {
+    freeze: false,
+    ..INODE
 };
 const FULL: Protocol = Protocol {
     barrier: BarrierKind::Freeze,
@@ -62,7 +71,10 @@ const FULL: Protocol = Protocol {
 
 impl Bench {
     fn new(kind: &'static str, way: Way, load: Load) -> Bench {
-        let mounted = Mounted::new(kind, 1024);
+        Bench::on(Mounted::new(kind, 1024), way, load)
+    }
+
+    pub fn on(mounted: Mounted, way: Way, load: Load) -> Bench {
         let source = mounted.path().join("tree");
         std::fs::create_dir(&source).unwrap();
         Bench {
@@ -74,18 +86,18 @@ impl Bench {
         }
     }
 
-    fn source(&self) -> PathBuf {
+    pub fn source(&self) -> PathBuf {
         self.mounted.path().join("tree")
     }
 
-    fn backup(&self) -> Outcome {
+    pub fn backup(&self) -> Outcome {
         let spill = self.mounted.beside("");
         self.scene.clock.advance(STEP);
         backup_of(self.source(), spill, self.way, "", &self.scene.repository())
     }
 
     /// A backup while everybody writes, and what is wrong with it.
-    fn backup_under_writers(&mut self) -> Report {
+    pub fn backup_under_writers(&mut self) -> Report {
         let before = self.tree.steps();
         let (source, spill) = (self.source(), self.mounted.beside(""));
         let (way, repository) = (self.way, self.scene.repository());
@@ -100,7 +112,7 @@ impl Bench {
     }
 
     /// The newest snapshot, restored; `None` if the source is not even in it.
-    fn restore(&mut self) -> Option<PathBuf> {
+    pub fn restore(&mut self) -> Option<PathBuf> {
         let repository = self.scene.repository();
         let snapshot = repository.snapshots().unwrap().pop().unwrap();
         self.restored += 1;
@@ -124,7 +136,7 @@ impl Bench {
     }
 
     /// Every file of the newest snapshot, with its content.
-    fn seen(&mut self, outcome: &Outcome) -> Vec<Seen> {
+    pub fn seen(&mut self, outcome: &Outcome) -> Vec<Seen> {
         let Some(target) = self.restore() else {
             return Vec::new();
         };
@@ -160,6 +172,10 @@ impl Bench {
             .filter_map(|filesystem| filesystem.barrier)
             .max()
             .unwrap();
+        let t0 = match self.way.freeze {
+            true => t0,
+            false => later(t0, UNFROZEN_DOUBT),
+        };
         let moment = Moment::of_barrier(t0, later(t0, LAG_MAX));
         let seen = self.seen(outcome);
         self.tree.check(moment, seen)
@@ -173,11 +189,21 @@ fn backup_of(
     fault: &str,
     repository: &Arc<Repository>,
 ) -> Outcome {
+    backup_into(source, spill_directory, way, fault, repository).unwrap()
+}
+
+fn backup_into(
+    source: PathBuf,
+    spill_directory: PathBuf,
+    way: Way,
+    fault: &str,
+    repository: &Arc<Repository>,
+) -> Result<Outcome, Error> {
     let (sources, _) = Sources::resolve(&[source]).unwrap();
     let scan = ScanOptions {
         mode: way.mode,
         protocol: way.protocol,
-        freezer: Some(freezer_command(fault)),
+        freezer: way.freeze.then(|| freezer_command(fault)),
         spill_directory,
         ..ScanOptions::default()
     };
@@ -185,7 +211,7 @@ fn backup_of(
         host: "host".to_owned(),
         ..BackupOptions::default()
     };
-    backup(repository, &sources, scan, &options, &Recorder::default()).unwrap()
+    backup(repository, &sources, scan, &options, &Recorder::default())
 }
 
 fn later(time: Time, by: Duration) -> Time {
@@ -197,7 +223,7 @@ fn later(time: Time, by: Duration) -> Time {
     }
 }
 
-fn load(seed: u64) -> Load {
+pub fn load(seed: u64) -> Load {
     Load {
         seed,
         large_files: 1,
@@ -209,8 +235,20 @@ fn load(seed: u64) -> Load {
 
 /// Backs up again and again under writers; then they stop, and the next backup must be exactly what is there.
 fn back_up_under_writers(kind: &'static str, way: Way) {
-    let mut bench = Bench::new(kind, way, load(7));
-    bench.backup();
+    back_up_what_is_written_on(Mounted::new(kind, 1024), way);
+}
+
+fn back_up_what_is_written_on(mounted: Mounted, way: Way) {
+    let kind = mounted.kind;
+    let mut bench = Bench::on(mounted, way, load(7));
+    let first = bench.backup();
+    let scanners: Vec<_> = first
+        .snapshot
+        .filesystems
+        .iter()
+        .map(|fs| &fs.scanner[..])
+        .collect();
+    assert_eq!(scanners.contains(&"inode"), way.mode == ScanMode::Inode);
     let mut settled = 0;
     for round in 0..3 {
         let report = bench.backup_under_writers();
@@ -218,19 +256,63 @@ fn back_up_under_writers(kind: &'static str, way: Way) {
         settled += report.settled;
         eprintln!("{kind} {:?} {round}: {report:?}", way.mode);
     }
-    let must_settle = if way.mode == ScanMode::Inode { 600 } else { 0 };
+    // Without a freeze nothing is as old as that here.
+    let can_settle = way.mode == ScanMode::Inode && way.freeze;
+    let must_settle = if can_settle { 600 } else { 0 };
     assert!(
         settled >= must_settle,
         "{kind}: only {settled} files were settled"
     );
-    bench.backup();
-    let restored = Tree::read(&bench.restore().expect("the source"));
-    let differing = restored.differences(&Tree::read(&bench.source()));
-    let paths: Vec<_> = differing
-        .iter()
-        .map(|path| String::from_utf8_lossy(path))
-        .collect();
-    assert!(paths.is_empty(), "{kind} {way:?}: differ: {paths:?}");
+    bench.next_backup_has_every_byte();
+}
+
+impl Bench {
+    /// To be called when nobody writes any more.
+    pub fn next_backup_has_every_byte(&mut self) {
+        self.backup();
+        let restored = Tree::read(&self.restore().expect("the source"));
+        let differing = restored.differences(&Tree::read(&self.source()));
+        let paths: Vec<_> = differing
+            .iter()
+            .map(|path| String::from_utf8_lossy(path))
+            .collect();
+        let (kind, way) = (self.mounted.kind, self.way);
+        assert!(paths.is_empty(), "{kind} {way:?}: differ: {paths:?}");
+    }
+}
+
+/// ext4 only: of XFS there is nothing to be seen on the device without a freeze.
+#[test]
+fn an_inode_scan_without_a_freeze_has_every_byte_once_the_writers_stop() {
+    if can_mount() {
+        back_up_under_writers("ext4", UNFROZEN);
+    }
+}
+
+#[test]
+fn times_that_stay_in_memory_are_no_trouble() {
+    if can_mount() {
+        for (kind, way) in [("ext4", INODE), ("ext4", UNFROZEN), ("xfs", INODE)] {
+            back_up_what_is_written_on(Mounted::with(kind, 1024, &[], "lazytime"), way);
+        }
+    }
+}
+
+#[test]
+fn a_mounted_xfs_is_not_read_from_its_device_without_a_freeze() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new("xfs", UNFROZEN, load(1));
+    let refused = backup_into(
+        bench.source(),
+        bench.mounted.beside(""),
+        UNFROZEN,
+        "",
+        &bench.scene.repository(),
+    );
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("only what a freeze wrote"), "{why}");
 }
 
 #[test]
@@ -254,7 +336,12 @@ fn an_inode_scan_under_writers_is_right_and_once_they_stop_the_next_has_every_by
 /// Backs up under writers until something is wrong.
 fn must_go_wrong(kind: &'static str, protocol: Protocol, load: Load) {
     let mode = ScanMode::Inode;
-    let mut bench = Bench::new(kind, Way { mode, protocol }, load);
+    let way = Way {
+        mode,
+        protocol,
+        freeze: true,
+    };
+    let mut bench = Bench::new(kind, way, load);
     bench.backup();
     for _ in 0..ROUNDS_TO_GO_WRONG {
         let report = bench.backup_under_writers();
@@ -319,10 +406,11 @@ fn overwrite(path: &Path, letter: u8, parts: usize) {
 
 /// A file of A is overwritten with B while it is backed up. What the backup after that restores: must be B.
 fn letters_after_overwriting(kind: &'static str, protocol: Protocol, when: Overwrite) -> [u8; 2] {
-    let way = Way {
-        mode: ScanMode::Inode,
-        protocol,
-    };
+    let way = Way { protocol, ..INODE };
+    letters_of(kind, way, when)
+}
+
+fn letters_of(kind: &'static str, way: Way, when: Overwrite) -> [u8; 2] {
     let mut bench = Bench::new(
         kind,
         way,
@@ -382,6 +470,16 @@ fn what_is_overwritten_around_the_first_barrier_is_right_in_the_next_backup() {
         for when in [Overwrite::LongBefore, Overwrite::After] {
             let letters = letters_after_overwriting(kind, FULL, when);
             assert_eq!(letters, *b"BB", "{kind} {when:?}");
+        }
+    }
+}
+
+#[test]
+fn without_a_freeze_a_long_write_is_waited_for_all_the_same() {
+    if can_mount() {
+        for _ in 0..3 {
+            let letters = letters_of("ext4", UNFROZEN, Overwrite::LongBefore);
+            assert_eq!(letters, *b"BB");
         }
     }
 }

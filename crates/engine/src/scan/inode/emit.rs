@@ -62,7 +62,8 @@ pub struct Frame {
     pub filesystem: Filesystem,
     /// `major << 32 | minor` where the file system is mounted, or [`IMAGE_DEVICE`].
     pub device: u64,
-    /// The source that is an image or device, to be shown as a directory.
+    /// The source that is an image or device, to be shown as a directory. `None`, and nothing writes to the image: it stands
+    /// for the file system that has its device number.
     pub image_path: Option<Vec<u8>>,
     /// Entries with a ctime at or after this are read through the kernel.
     pub barrier: Option<Time>,
@@ -147,7 +148,9 @@ impl ImageScanner {
             own,
             raw: Vec::new(),
         };
-        scanner.push_batch(vec![entry], Places::Directory(directory.clone()));
+        let mut entries = vec![entry];
+        let places = scanner.show_image(&directory, &mut entries, &mut Vec::new());
+        scanner.push_batch(entries, places);
         scanner.tell_general_faults();
         let source_mount = scanner.rules.one_file_system.then_some(mount);
         let reach = reach_of_node(sources.root(), source_mount);

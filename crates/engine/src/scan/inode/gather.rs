@@ -9,6 +9,7 @@ use bale_format::entry::Time;
 use bale_format::snapshot::Totals;
 use std::collections::HashMap;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -171,6 +172,19 @@ impl Gathered {
     /// What there is.
     pub fn totals(&self) -> InodeTotals {
         self.totals
+    }
+
+    /// Does a path without leading slash lead to something? Links are not followed.
+    pub fn has_path(&self, path: &Path) -> io::Result<bool> {
+        let mut tree = self.tree.again();
+        let mut at = self.image.root();
+        for name in path {
+            match tree.child(at, name.as_bytes())? {
+                Some(child) => at = child.inode,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// The file system.

@@ -1,7 +1,7 @@
 //! Children of a directory, as the kernel tells them; and the root of an image in the place of its file.
 
 use super::{IMAGE_DEVICE, ImageScanner, Listing, amend};
-use crate::image::{ImageInode, Place, set_stat};
+use crate::image::{ImageInode, Place, State, set_stat};
 use crate::scan::directory::{Directory, Identity};
 use crate::scan::inode::tree::Child;
 use crate::scan::list::{ListedNames, list};
@@ -76,43 +76,59 @@ impl ImageScanner {
             .append(statted.subdirectories, &mut self.overflow);
     }
 
-    /// A source that is an image becomes the root directory of what is in it.
-    fn show_image(
+    /// A source that is an image becomes the root directory of what is in it; where an image stands for a mounted file system,
+    /// its directory becomes what it is in the image.
+    pub(super) fn show_image(
         &mut self,
         directory: &Arc<Directory>,
         entries: &mut [Entry],
         subdirectories: &mut Vec<Subdirectory>,
     ) -> Places {
         let image_path = self.frame.image_path.as_deref();
-        let shown = entries
-            .iter_mut()
-            .position(|entry| image_path == Some(&entry.path()[..]));
+        let stands_for_mounted = image_path.is_none() && self.image.state() == State::Still;
+        let shown = entries.iter().position(|entry| match image_path {
+            Some(path) => path == &entry.path()[..],
+            None => {
+                let is_on_it = entry.filesystem == self.own && entry.kind == Kind::Directory;
+                stands_for_mounted && is_on_it
+            }
+        });
         let Some(at) = shown else {
             return Places::Directory(directory.clone());
         };
         let (parent, name) = (entries[at].parent.clone(), entries[at].name.clone());
-        let (entry, inode) = match self.root_entry(parent, name) {
+        let number = match stands_for_mounted {
+            true => entries[at].inode,
+            false => self.image.root(),
+        };
+        let (entry, inode) = match self.directory_entry(number, parent, name) {
             Ok(found) => found,
             Err(error) => {
                 entries[at].flags.set(EntryFlags::UNREADABLE);
                 let path = entries[at].path();
-                self.unreadable(&Bytes::from(path), "read the root directory in", error);
+                self.unreadable(
+                    &Bytes::from(path),
+                    "read this directory in the image",
+                    error,
+                );
                 return Places::Directory(directory.clone());
             }
         };
-        subdirectories.retain(|subdirectory| subdirectory.name != entry.name);
-        let place = subdirectories.partition_point(|other| other.name < entry.name);
-        subdirectories.insert(
-            place,
-            Subdirectory {
-                name: entry.name.clone(),
-                identity: Identity {
-                    device: IMAGE_DEVICE,
-                    inode: self.image.root(),
+        if !stands_for_mounted {
+            subdirectories.retain(|subdirectory| subdirectory.name != entry.name);
+            let place = subdirectories.partition_point(|other| other.name < entry.name);
+            subdirectories.insert(
+                place,
+                Subdirectory {
+                    name: entry.name.clone(),
+                    identity: Identity {
+                        device: IMAGE_DEVICE,
+                        inode: number,
+                    },
+                    reach: Reach::All(None),
                 },
-                reach: Reach::All(None),
-            },
-        );
+            );
+        }
         entries[at] = entry;
         let by_kernel = Place::Directory(directory.clone());
         let mut places = vec![by_kernel; entries.len()];
@@ -120,8 +136,12 @@ impl ImageScanner {
         Places::Each(places)
     }
 
-    fn root_entry(&mut self, parent: Bytes, name: Bytes) -> io::Result<(Entry, ImageInode)> {
-        let number = self.image.root();
+    fn directory_entry(
+        &mut self,
+        number: u64,
+        parent: Bytes,
+        name: Bytes,
+    ) -> io::Result<(Entry, ImageInode)> {
         let raw = self.image.read_inode(number)?;
         let inode = self.image.inode(number, &raw).map_err(io::Error::other)?;
         let mut entry = Entry::new(parent, name, Kind::Directory);
