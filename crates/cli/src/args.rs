@@ -216,7 +216,8 @@ pub struct Look {
     /// whichever is right
     #[arg(long, value_enum, default_value_t = Scan::Auto)]
     pub scan: Scan,
-    /// Never freeze a file system: what is mounted and can be written to is then walked
+    /// Never freeze a file system: of ext4 the device then tells only what there is, and content is read through the kernel;
+    /// XFS is walked
     #[arg(long)]
     pub no_freeze: bool,
 }
@@ -236,7 +237,8 @@ pub struct Backup {
     /// What to look at, and how.
     #[command(flatten)]
     pub look: Look,
-    /// Read from storage snapshots that this command makes and releases (docs/SNAPSHOTS.md)
+    /// Read from storage snapshots that this command makes and releases: directories, or devices that are read by inodes
+    /// (docs/SNAPSHOTS.md)
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub snapshot_command: Option<String>,
     /// Tag the snapshot (repeat, or separate by commas)

@@ -4,10 +4,13 @@ use super::mounts::*;
 use bale_engine::backup::{BackupOptions, Outcome, backup};
 use bale_engine::catalog::CatalogReader;
 use bale_engine::monitor::Recorder;
+use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
+use bale_engine::restore::{Everything, RestoreOptions};
 use bale_engine::scan::snapshot_command::{SnapshotCommand, SnapshotError, Wanted, take_all};
-use bale_engine::scan::{ScanOptions, Sources, barrier_now};
+use bale_engine::scan::{ScanMode, ScanOptions, Sources, barrier_now};
 use bale_testkit::Scene;
 use bale_testkit::scene::STEP;
+use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -105,12 +108,28 @@ struct Bench {
 impl Bench {
     fn backup(&self, command: Option<&SnapshotCommand>, change: impl FnOnce()) -> Outcome {
         let source = self.mounted.path().join("tree");
-        let (mut sources, _) = Sources::resolve(&[&source]).unwrap();
+        let (outcome, _) = self.backup_of(&source, ScanMode::Walk, command, change);
+        outcome
+    }
+
+    /// And what was said.
+    fn backup_of(
+        &self,
+        source: &Path,
+        mode: ScanMode,
+        command: Option<&SnapshotCommand>,
+        change: impl FnOnce(),
+    ) -> (Outcome, Vec<String>) {
+        let (mut sources, _) = Sources::resolve(&[source]).unwrap();
         let barrier = command.map(|_| barrier_now());
-        let taken =
-            command.map(|command| take_all(command, &mut sources, "test-1", &mut |_| ()).unwrap());
+        let mut notes = Vec::new();
+        let taken = command.map(|command| {
+            let mut note = |text| notes.push(text);
+            take_all(command, &mut sources, mode, "test-1", &mut note).unwrap()
+        });
         change();
         let scan = ScanOptions {
+            mode,
             barrier,
             spill_directory: self.mounted.beside(""),
             ..ScanOptions::default()
@@ -131,7 +150,8 @@ impl Bench {
         for snapshot in taken.into_iter().flatten() {
             snapshot.release().unwrap();
         }
-        outcome
+        notes.append(&mut monitor.notes.lock().unwrap());
+        (outcome, notes)
     }
 
     /// Paths below the source, and what dump tells of one.
@@ -153,6 +173,268 @@ impl Bench {
         })
         .collect()
     }
+}
+
+/// A command that copies the image under a mounted file system, after `settle`, and names a loop device of the copy, or
+/// where that is mounted, as it was wanted. It writes down what it did.
+fn copying(mounted: &Mounted, settle: &str) -> SnapshotCommand {
+    let text = format!(
+        r#"set -eu
+cd {place}
+loop=
+release() {{
+    xfs_freeze -u mount 2>/dev/null || :
+    test "$BALE_WANTED" = device || umount mounted-copy || :
+    test -z "$loop" || losetup -d "$loop"
+    rm -f copy
+    echo "released $BALE_WANTED" >>log
+}}
+trap release EXIT
+{settle}
+cp --sparse=always image copy
+xfs_freeze -u mount 2>/dev/null || :
+if test "$BALE_WANTED" = device; then
+    loop=$(losetup -f --show copy)
+    printf 'device %s\nready\n' "$loop"
+else
+    mkdir -p mounted-copy
+    nouuid=; test "$BALE_FILESYSTEM" != xfs || nouuid=,nouuid
+    mount -o loop$nouuid copy mounted-copy
+    printf 'directory %s\nready\n' "$PWD/mounted-copy${{BALE_SOURCE#"$BALE_MOUNT_POINT"}}"
+fi
+cat >/dev/null
+"#,
+        place = mounted.beside("").display(),
+    );
+    shell(&text)
+}
+
+fn has_loops() -> bool {
+    can_mount() && can_run(&["losetup", "xfs_freeze"])
+}
+
+/// What a snapshot says of the rows below a source: all of it.
+fn told(bench: &Bench, source: &Path, outcome: &Outcome) -> Vec<String> {
+    let repository = bench.scene.repository();
+    let layers = outcome.snapshot.layers.clone();
+    let catalog = CatalogReader::open(repository.segment_source(), layers).unwrap();
+    let below = &source.as_os_str().as_bytes()[1..];
+    let rows = catalog.subtree(below).unwrap().map(|row| row.unwrap());
+    rows.map(|row| format!("{row:?}")).collect()
+}
+
+fn bench_with_a_tree(kind: &'static str) -> Bench {
+    let bench = Bench {
+        mounted: Mounted::new(kind, 512),
+        scene: Scene::new(),
+    };
+    let tree = bench.mounted.path().join("tree");
+    std::fs::create_dir_all(tree.join("a/b")).unwrap();
+    for number in 0..300usize {
+        let path = tree.join(format!("a/{number}"));
+        std::fs::write(path, vec![number as u8; number * 97]).unwrap();
+    }
+    std::fs::write(tree.join("a/b/large"), vec![7; 5 << 20]).unwrap();
+    std::fs::hard_link(tree.join("a/7"), tree.join("a/b/seven")).unwrap();
+    std::os::unix::fs::symlink("somewhere", tree.join("link")).unwrap();
+    rustix::fs::setxattr(
+        tree.join("a/8"),
+        "user.color",
+        b"blue",
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+    // Old enough to be settled.
+    std::thread::sleep(Duration::from_millis(50));
+    bench
+}
+
+/// Committed to the journal, and, as far as that can be had, not yet where it belongs.
+const JOURNALED: &str = "sync mount/tree/a/b/large mount/tree/a/299 mount/tree";
+const FROZEN: &str = "xfs_freeze -f mount";
+
+#[test]
+fn a_snapshot_that_is_a_device_is_read_by_inodes_and_told_as_its_source() {
+    if !has_loops() {
+        return;
+    }
+    for (kind, settle) in [("ext4", JOURNALED), ("xfs", FROZEN)] {
+        for below in ["tree", "tree/a", ""] {
+            let bench = bench_with_a_tree(kind);
+            let source = bench.mounted.path().join(below);
+            let source = source.components().collect::<PathBuf>();
+            let tree = bench.mounted.path().join("tree");
+            let (walked, _) = bench.backup_of(&source, ScanMode::Walk, None, || ());
+            let expected = told(&bench, &source, &walked);
+            let command = copying(&bench.mounted, settle);
+            let (outcome, notes) =
+                bench.backup_of(&source, ScanMode::Inode, Some(&command), || {
+                    std::fs::write(tree.join("a/9"), b"changed after the snapshot").unwrap();
+                    std::fs::rename(tree.join("a/10"), tree.join("moved")).unwrap();
+                    std::fs::write(bench.mounted.path().join("new"), b"").unwrap();
+                });
+            assert!(
+                notes
+                    .iter()
+                    .any(|note| note.contains("inode scan of the snapshot")),
+                "{notes:?}"
+            );
+            let rows = told(&bench, &source, &outcome);
+            assert_eq!(rows.len(), expected.len(), "{kind} {below:?}");
+            for (row, expected) in rows.iter().zip(&expected) {
+                assert_eq!(row, expected, "{kind} {below:?}");
+            }
+            assert_eq!(
+                outcome.snapshot.filesystems.last().unwrap().scanner,
+                "inode"
+            );
+            let log = std::fs::read_to_string(bench.mounted.beside("log")).unwrap();
+            assert_eq!(log, "released device\n");
+            assert!(!bench.mounted.beside("copy").exists());
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_whose_content_is_only_on_the_device_is_read_from_it() {
+    if !has_loops() {
+        return;
+    }
+    // Without a parent: everything is read from the device, and what is restored is what was there.
+    let bench = bench_with_a_tree("ext4");
+    let tree = bench.mounted.path().join("tree");
+    let before = bale_testkit::Tree::read(&tree);
+    let command = copying(&bench.mounted, "sync -f mount");
+    let (outcome, _) = bench.backup_of(&tree, ScanMode::Inode, Some(&command), || {
+        std::fs::write(tree.join("a/b/large"), b"changed after the snapshot").unwrap();
+    });
+    let target = bench.mounted.beside("restored");
+    std::fs::create_dir(&target).unwrap();
+    let repository = bench.scene.repository();
+    let restore = SnapshotRestore {
+        repository: &repository,
+        snapshot: &(outcome.id.unwrap(), outcome.snapshot.clone()),
+        target: &target,
+        options: RestoreOptions {
+            below: tree.as_os_str().as_bytes()[1..].to_vec().into(),
+            threads: 1,
+            ..RestoreOptions::new(&Everything)
+        },
+    };
+    let spill = SpillScratch(repository.spill_dir().unwrap());
+    restore.restore(&spill, &Recorder::default()).unwrap();
+    let differing = bale_testkit::Tree::read(&target).differences(&before);
+    assert!(differing.is_empty(), "{differing:?}");
+}
+
+#[test]
+fn a_device_with_a_log_of_xfs_to_be_replayed_is_mounted_and_walked() {
+    if !has_loops() {
+        return;
+    }
+    let bench = bench_with_a_tree("xfs");
+    let top = bench.mounted.path();
+    // Enough that the inode scan is right.
+    for number in 0..10_000 {
+        File::create(top.join(format!("tree/a/b/{number}"))).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let (walked, _) = bench.backup_of(&top, ScanMode::Walk, None, || ());
+    let command = copying(
+        &bench.mounted,
+        "sync mount/tree/a/b mount/tree/a/299 mount/tree/a",
+    );
+    let (mut sources, _) = Sources::resolve(&[&top]).unwrap();
+    let inode = ScanMode::Inode;
+    let refused = take_all(&command, &mut sources, inode, "test", &mut |_| ()).unwrap_err();
+    let why = refused.to_string();
+    assert!(why.contains("its log has to be replayed"), "{why}");
+    let log = || std::fs::read_to_string(bench.mounted.beside("log")).unwrap();
+    assert_eq!(log(), "released device\n");
+
+    // Where the scanner may choose, the device was wanted first, and then a directory.
+    let (outcome, notes) = bench.backup_of(&top, ScanMode::Auto, Some(&command), || ());
+    assert!(notes[0].contains("its log has to be replayed"), "{notes:?}");
+    assert_eq!(
+        log(),
+        "released device\n".repeat(2) + "released directory\n"
+    );
+    assert_eq!(told(&bench, &top, &outcome), told(&bench, &top, &walked));
+}
+
+#[test]
+fn the_snapshot_is_released_when_the_backup_fails_or_is_interrupted() {
+    if !has_loops() {
+        return;
+    }
+    let bench = bench_with_a_tree("ext4");
+    let tree = bench.mounted.path().join("tree");
+    let copy = bench.mounted.beside("copy");
+    for fails in [true, false] {
+        let command = copying(&bench.mounted, "sync -f mount");
+        let (mut sources, _) = Sources::resolve(&[&tree]).unwrap();
+        let mode = ScanMode::Inode;
+        let taken = take_all(&command, &mut sources, mode, "test", &mut |_| ()).unwrap();
+        assert!(copy.exists());
+        let monitor = Recorder::default();
+        if fails {
+            // The snapshot ran full.
+            let device = taken[0].device.clone().unwrap();
+            run(
+                "dd",
+                &[
+                    "if=/dev/zero",
+                    &format!("of={}", device.display()),
+                    "bs=1M",
+                    "count=1",
+                ],
+            );
+        } else {
+            monitor
+                .interrupt
+                .store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        let scan = ScanOptions {
+            mode,
+            spill_directory: bench.mounted.beside(""),
+            ..ScanOptions::default()
+        };
+        let options = BackupOptions::default();
+        let done = backup(
+            &bench.scene.repository(),
+            &sources,
+            scan,
+            &options,
+            &monitor,
+        );
+        let error = done.unwrap_err();
+        assert_eq!(
+            matches!(error, bale_engine::error::Error::Interrupted),
+            !fails,
+            "{error}"
+        );
+        drop(taken);
+        assert!(!copy.exists(), "still there: {error}");
+    }
+    // A device with something else on it: who named it made a mistake, and the snapshot goes all the same.
+    let other = bench.mounted.beside("other");
+    File::create(&other).unwrap().set_len(64 << 20).unwrap();
+    run("mkfs.ext4", &["-q", other.to_str().unwrap()]);
+    let text = format!(
+        "trap 'rm {0}' EXIT; echo device {0}; echo ready; cat",
+        other.display()
+    );
+    let (mut sources, _) = Sources::resolve(&[&tree]).unwrap();
+    let refused = take_all(
+        &shell(&text),
+        &mut sources,
+        ScanMode::Inode,
+        "test",
+        &mut |_| (),
+    );
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("another file system"), "{why}");
+    assert!(!other.exists());
 }
 
 #[test]
