@@ -9,6 +9,7 @@ mod forgetting;
 mod generating;
 mod golden;
 mod keys;
+mod live;
 mod looking;
 mod restoring;
 mod source;

@@ -9,11 +9,9 @@ use crate::scan::{Directory, Problem, complete_opened};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_sys::buffer::ALIGNMENT;
 use bale_sys::cache::cachestat;
-use bale_sys::open::open_for_reading;
 use rustix::fs::{Advice, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -193,9 +191,7 @@ impl Drop for LargeReader {
 
 /// Opens for direct reads unless much of the file is in the page cache anyway, or the file system has none.
 fn open_file(directory: &Arc<Directory>, entry: &mut Entry) -> io::Result<(OwnedFd, Statx, bool)> {
-    let directory = directory.open()?;
-    let name = CString::new(&entry.name[..])?;
-    let file = open_for_reading(directory.as_fd(), &name, OFlags::empty())?;
+    let file = directory.open_file(entry)?;
     let stat = stat_of(file.as_fd())?;
     refresh(entry, &stat)?;
     wait_for_writers(file.as_fd(), entry);

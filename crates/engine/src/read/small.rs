@@ -12,12 +12,10 @@ use crate::image::Place;
 use crate::scan::{Directory, Problem, complete_opened};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_sys::buffer::AlignedBuffer;
-use bale_sys::open::open_for_reading;
 use bytes::Bytes;
-use rustix::fs::{OFlags, Statx};
+use rustix::fs::Statx;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::CString;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -474,11 +472,7 @@ fn read_in_directory(directory: &Arc<Directory>, entry: Entry) -> SmallFile {
             .extend(directory.complete(&mut file.entry).err());
         return file;
     }
-    let opened = directory.open().and_then(|directory| {
-        let name = CString::new(&file.entry.name[..])?;
-        open_for_reading(directory.as_fd(), &name, OFlags::empty())
-    });
-    let result = match opened {
+    let result = match directory.open_file(&file.entry) {
         Ok(fd) => file.read(fd.as_fd()),
         Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
             file.state = SmallState::Vanished;

@@ -268,6 +268,7 @@ fn scan_image(
         image_path: Some(without_slash(path)),
         barrier: None,
         changed: Arc::default(),
+        handles: None,
     };
     let way = Way::from(options);
     let start = |frame| ImageScanner::start(sources, &gathered, frame, &way);

@@ -117,6 +117,7 @@ pub(super) fn begin(
         image_path: None,
         barrier: None,
         changed: Arc::default(),
+        handles: None,
     };
     let way = Way::from(options);
     let whole = mount.path_inside.as_os_str().is_empty();

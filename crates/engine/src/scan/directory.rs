@@ -5,7 +5,9 @@
 //! Chains of any depth: no path longer than the kernel's limit is passed, and nothing recurses.
 
 use super::grafts::Grafts;
-use bale_sys::open::open_beneath;
+use super::handle::FileHandles;
+use bale_format::entry::{Entry, Kind};
+use bale_sys::open::{open_beneath, open_for_reading};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -149,6 +151,20 @@ impl Directory {
         *lock(&self.open) = Some(fd.clone());
         self.cache.keep(self);
         Ok(fd)
+    }
+
+    /// Opens a regular file of this directory for reading. What an inode table told of is opened as that inode in that
+    /// generation, wherever it was moved meanwhile; if it is gone, or there is no right to do so, what has its name now.
+    pub fn open_file(self: &Arc<Self>, entry: &Entry) -> io::Result<OwnedFd> {
+        if let Some(handles) = &self.cache.handles
+            && entry.kind == Kind::File
+            && let Some(fd) = handles.open_file(self.identity.device, entry)
+        {
+            return Ok(fd);
+        }
+        let directory = self.open()?;
+        let name = CString::new(&entry.name[..])?;
+        open_for_reading(directory.as_fd(), &name, OFlags::empty())
     }
 
     fn kept(&self) -> Option<Arc<DirectoryFd>> {
@@ -307,14 +323,25 @@ pub(super) struct FdCache {
     fds_max: usize,
     queue: Mutex<VecDeque<Weak<Directory>>>,
     grafts: Grafts,
+    handles: Option<Arc<FileHandles>>,
 }
 
 impl FdCache {
     pub(super) fn new(fds_max: usize, grafts: Grafts) -> Arc<FdCache> {
+        FdCache::with_handles(fds_max, grafts, None)
+    }
+
+    /// Files of a file system that is scanned by inodes are opened by handle.
+    pub(super) fn with_handles(
+        fds_max: usize,
+        grafts: Grafts,
+        handles: Option<Arc<FileHandles>>,
+    ) -> Arc<FdCache> {
         Arc::new(FdCache {
             fds_max: fds_max.max(1),
             queue: Mutex::new(VecDeque::new()),
             grafts,
+            handles,
         })
     }
 

@@ -5,6 +5,7 @@
 
 use super::GETDENTS_BYTES;
 use super::live::LiveKind;
+use bale_format::entry::Entry;
 use bale_sys::handle::FileHandle;
 use rustix::fs::{AtFlags, OFlags, RawDir, Statx, StatxFlags, statx};
 use rustix::io::Errno;
@@ -15,6 +16,30 @@ use std::os::fd::{AsFd, OwnedFd};
 pub struct Handles {
     mount: OwnedFd,
     kind: LiveKind,
+}
+
+/// The regular files of the one file system that is scanned by inodes.
+pub struct FileHandles {
+    /// `major << 32 | minor`.
+    device: u64,
+    handles: Handles,
+}
+
+impl FileHandles {
+    /// Of the file system with this device number.
+    pub fn new(device: u64, handles: Handles) -> FileHandles {
+        FileHandles { device, handles }
+    }
+
+    /// Opens a file for reading. `None`: it is on another file system, its generation is not known, it is gone, or handles
+    /// are refused.
+    pub(super) fn open_file(&self, device: u64, entry: &Entry) -> Option<OwnedFd> {
+        if device != self.device || entry.generation == 0 {
+            return None;
+        }
+        let opened = self.handles.open(entry.inode, entry.generation, REGULAR);
+        opened.ok().flatten().map(|opened| opened.fd)
+    }
 }
 
 /// An inode that was opened.

@@ -15,6 +15,7 @@ use super::choose::{Chosen, ITEMS_AHEAD_MAX};
 use super::directory::identity_of;
 use super::filesystems::describe;
 use super::freeze::{Barrier, BarrierKind, FreezeLimits, Freezer};
+use super::handle::{FileHandles, Handles};
 use super::inode::{Frame, Gather, Gathered, ImageScanner, Way, planned_reads};
 use super::live::{ClockSteps, LiveKind, LiveTarget};
 use super::stat::{mount_of, stat_at};
@@ -220,6 +221,10 @@ pub(super) fn begin(
         image_path: None,
         barrier: Some(barrier).filter(|_| !fixed.unfrozen),
         changed: Arc::default(),
+        handles: target.directory.try_clone().ok().map(|directory| {
+            let handles = Handles::new(directory, target.kind);
+            Arc::new(FileHandles::new(target.device, handles))
+        }),
     };
     let way = Way::from(options);
     let whole = target.path_inside.as_os_str().is_empty();

@@ -13,6 +13,7 @@ use crate::image::{Image, State, unpack_inode};
 use crate::scan::directory::{Directory, FdCache, Identity, identity_of};
 use crate::scan::filesystems::Filesystems;
 use crate::scan::grafts::Grafts;
+use crate::scan::handle::FileHandles;
 use crate::scan::names::{Names, SortedNames};
 use crate::scan::pending::{Overflow, Pending, Reach};
 use crate::scan::sources::Sources;
@@ -69,6 +70,8 @@ pub struct Frame {
     pub barrier: Option<Time>,
     /// Inodes that are not what they were gathered as, sorted: the kernel is asked for them.
     pub changed: Arc<Vec<u64>>,
+    /// For what is read through the kernel.
+    pub handles: Option<Arc<FileHandles>>,
 }
 
 /// The stream of an inode scan. Iterating yields the stream.
@@ -124,7 +127,8 @@ impl ImageScanner {
             one_file_system: way.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),
         };
-        let cache = FdCache::new(DIRECTORY_FDS_MAX, Grafts::default());
+        let handles = frame.handles.clone();
+        let cache = FdCache::with_handles(DIRECTORY_FDS_MAX, Grafts::default(), handles);
         let stat = stat_at(CWD, c"/")?;
         let directory = Directory::root(&cache, identity_of(&stat));
         let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)

@@ -79,7 +79,12 @@ impl ImageScanner {
             {
                 subdirectories.push(subdirectory);
             }
-            places.push(self.place_of(&directory, &entry, &inode, child));
+            let place = self.place_of(&directory, &entry, &inode, child);
+            if entry.kind == Kind::File && matches!(place, Place::Directory(_)) {
+                // To open it by.
+                entry.generation = inode.generation;
+            }
+            places.push(place);
             entries.push(entry);
         }
         if !entries.is_empty() {

@@ -1,7 +1,7 @@
 //! Children of a directory, as the kernel tells them; and the root of an image in the place of its file.
 
 use super::{IMAGE_DEVICE, ImageScanner, Listing, amend};
-use crate::image::{ImageInode, Place, State, set_stat};
+use crate::image::{ImageInode, Place, State, set_stat, unpack_inode};
 use crate::scan::directory::{Directory, Identity};
 use crate::scan::inode::tree::Child;
 use crate::scan::list::{ListedNames, list};
@@ -186,7 +186,7 @@ impl ImageScanner {
         };
         let mut names = Names::default();
         names.push(&child.name, child.inode);
-        let statted = part.stat(names);
+        let mut statted = part.stat(names);
         if statted.incomplete {
             self.ready.push_back(amend(path, EntryFlags::UNREADABLE));
         }
@@ -196,6 +196,15 @@ impl ImageScanner {
             .extend(statted.notes.into_iter().map(ScanItem::Note));
         let by_kernel = Place::Directory(directory.clone());
         places.extend(std::iter::repeat_n(by_kernel, statted.entries.len()));
+        if let Some(entry) = statted.entries.first_mut()
+            && entry.kind == Kind::File
+            && entry.inode == child.inode
+            && let Some(raw) = unpack_inode(&child.packed, &mut self.raw)
+            && let Ok(inode) = self.image.inode(child.inode, raw)
+        {
+            // To open it by: another life of the number is opened by its name.
+            entry.generation = inode.generation;
+        }
         entries.extend(statted.entries);
         subdirectories.extend(statted.subdirectories);
     }

@@ -1,0 +1,48 @@
+//! Storage snapshots and mounted file systems, through the binary.
+
+use super::bench::{Bench, binary, is_root, skipped};
+
+#[test]
+fn an_interrupt_while_a_snapshot_is_held_ends_with_its_release() {
+    let bench = Bench::new();
+    bench.write("source/a", "a");
+    bench.backup();
+    let command = format!(
+        "trap 'echo released >>{}' EXIT; echo directory $BALE_SOURCE; kill -INT $PPID; sleep 1; echo ready; cat >/dev/null",
+        bench.path("log").display()
+    );
+    let ran = bench.run(&[
+        "backup",
+        "source",
+        "--force",
+        "--snapshot-command",
+        &command,
+    ]);
+    assert_eq!(ran.code, 130, "{ran}");
+    let log = std::fs::read_to_string(bench.path("log")).unwrap();
+    assert_eq!(log, "released\n");
+}
+
+#[test]
+fn a_file_system_is_frozen_also_by_a_program_that_was_deleted_meanwhile() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.sh(&format!(
+        "truncate -s 64M image; mkfs.ext4 -q image; mkdir disk; mkfifo list; cp {} own
+        unshare -m bash -euc '
+        mount -o loop image disk; echo content >disk/file
+        ./own backup --scan inode --files-from - <list 2>told &
+        exec 3>list
+        until readlink /proc/$!/exe | grep -q own; do sleep 0.1; done
+        rm own; echo $PWD/disk >&3; exec 3>&-; wait $!
+        umount disk'",
+        binary().display()
+    ));
+    let told = std::fs::read_to_string(bench.path("told")).unwrap();
+    assert!(
+        told.contains("inode scan of") && !told.contains("not frozen"),
+        "{told}"
+    );
+}
