@@ -147,6 +147,9 @@ pub fn choose(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) ->
         return device_copy::begin(sources, source, device, options, monitor);
     }
     match options.mode {
+        ScanMode::Inode if !sources.read_at().is_empty() => Err(Error::Other(
+            "--scan inode cannot be used: the snapshot is a directory".to_owned(),
+        )),
         _ if !sources.read_at().is_empty() => {
             monitor.note("walking the snapshot");
             walk(sources, options)
@@ -158,8 +161,10 @@ pub fn choose(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) ->
                 let refuse =
                     |why: String| Error::Other(format!("--scan inode cannot be used: {why}"));
                 let target = mounted::target(sources, &options).map_err(refuse)?;
-                mounted::begin(sources, target, options, monitor)
-                    .map_err(|error| refuse(error.to_string()))
+                mounted::begin(sources, target, options, monitor).map_err(|error| match error {
+                    Error::Interrupted => error,
+                    error => refuse(error.to_string()),
+                })
             }
         },
         ScanMode::Auto => by_itself(sources, options, monitor),
@@ -244,8 +249,7 @@ fn scan_image(
         ))
     })?;
     let image = Arc::new(image);
-    let gathered = gather(&image, &options, monitor);
-    let gathered = match gathered.map_err(Error::local("read the inodes of", path))? {
+    let gathered = match gather(&image, path, &options, monitor)? {
         Gather::Whole(gathered) => gathered,
         Gather::AsKnown(state) => {
             return Ok(Chosen {
@@ -287,10 +291,11 @@ fn scan_image(
 /// Reads inode tables and directories; tells how far it is.
 pub(super) fn gather(
     image: &Arc<Image>,
+    path: &Path,
     options: &ScanOptions,
     monitor: &dyn Monitor,
-) -> io::Result<Gather> {
-    Gathered::gather(
+) -> Result<Gather> {
+    let gathered = Gathered::gather(
         image.clone(),
         &options.spill_directory,
         &mut |done, total| {
@@ -303,7 +308,11 @@ pub(super) fn gather(
             !monitor.interrupted()
         },
         &|state| options.known.as_ref().is_some_and(|known| known(state)),
-    )
+    );
+    gathered.map_err(|error| match error.kind() {
+        io::ErrorKind::Interrupted => Error::Interrupted,
+        _ => Error::local("read the inodes of", path)(error),
+    })
 }
 
 fn filesystem(image: &Image, mount: &Path, barrier: Time) -> Filesystem {

@@ -85,8 +85,7 @@ pub(super) fn begin(
     let original = Original::of(source, barrier).map_err(Error::local("look at", source))?;
     let refused = |why| Error::Other(format!("read the snapshot in {}: {why}", device.display()));
     let image = Arc::new(original.open(device).map_err(refused)?);
-    let gathered = gather(&image, &options, monitor);
-    let gathered = match gathered.map_err(Error::local("read the inodes of", device))? {
+    let gathered = match gather(&image, device, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
         Gather::AsKnown(state) => {
             return Ok(Chosen {

@@ -197,9 +197,7 @@ pub(super) fn begin(
     let image = Arc::new(image.reading(protocol.direct));
     let barrier = fixed.barrier(protocol);
     let filesystem = described(&target, barrier).map_err(|errno| other(&errno))?;
-    let gathered = super::choose::gather(&image, &options, monitor);
-    let failed = Error::local("read the inodes of", target.device_path());
-    let gathered = match gathered.map_err(failed)? {
+    let gathered = match super::choose::gather(&image, target.device_path(), &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
         Gather::AsKnown(state) => return Ok(Chosen::as_known(filesystem, state, monitor)),
     };

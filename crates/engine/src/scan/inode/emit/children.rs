@@ -79,12 +79,7 @@ impl ImageScanner {
             {
                 subdirectories.push(subdirectory);
             }
-            let place = self.place_of(&directory, &entry, &inode, child);
-            if entry.kind == Kind::File && matches!(place, Place::Directory(_)) {
-                // To open it by.
-                entry.generation = inode.generation;
-            }
-            places.push(place);
+            places.push(self.place_of(&directory, &mut entry, &inode, child));
             entries.push(entry);
         }
         if !entries.is_empty() {
@@ -150,7 +145,7 @@ impl ImageScanner {
     fn place_of(
         &self,
         directory: &Arc<Directory>,
-        entry: &Entry,
+        entry: &mut Entry,
         inode: &Inode,
         child: Child,
     ) -> Place {
@@ -162,6 +157,10 @@ impl ImageScanner {
                 || matches!(inode.layout, Layout::Kernel(_))
                 || entry.kind == Kind::File
                     && self.image.mapping_has_nodes(child.inode, &self.raw));
+        if through_kernel && entry.kind == Kind::File {
+            // To open it by.
+            entry.generation = inode.generation;
+        }
         match through_kernel {
             true => Place::Directory(directory.clone()),
             false => Place::Image(ImageInode {
