@@ -244,13 +244,17 @@ fn bench_with_a_tree(kind: &'static str) -> Bench {
         rustix::fs::XattrFlags::empty(),
     )
     .unwrap();
+    run("sync", &["-f", bench.mounted.path().to_str().unwrap()]);
+    // And this is on no device yet.
+    std::fs::set_permissions(tree.join("a/8"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::rename(tree.join("a/20"), tree.join("a/twenty")).unwrap();
     // Old enough to be settled.
     std::thread::sleep(Duration::from_millis(50));
     bench
 }
 
-/// Committed to the journal, and, as far as that can be had, not yet where it belongs.
-const JOURNALED: &str = "sync mount/tree/a/b/large mount/tree/a/299 mount/tree";
+/// Brings the last changes to the journal, and, as far as that can be had, not to where they belong.
+const JOURNALED: &str = "sync mount/tree/a/8 mount/tree/a";
 const FROZEN: &str = "xfs_freeze -f mount";
 
 #[test]
