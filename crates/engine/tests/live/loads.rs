@@ -140,12 +140,13 @@ fn files_that_come_to_share_blocks_while_they_are_read_are_right() {
 
 /// Appends to files until there is no room, and deletes them.
 fn fill(source: &Path, stop: &AtomicBool, times_full: &AtomicBool) {
-    let mut number = 0;
-    while !stop.load(Ordering::Relaxed) {
-        let path = source.join("full").join((number % 40).to_string());
-        number += 1;
-        let file = File::create(path).unwrap();
-        let block = pattern(number % 40, 1 << 20);
+    for turn in 0u32.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let number = turn % 40;
+        let file = File::create(source.join("full").join(number.to_string())).unwrap();
+        let block = pattern(number, 1 << 20);
         for at in 0..3 {
             if let Err(error) = file.write_all_at(&block, at << 20) {
                 assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
