@@ -65,6 +65,18 @@ pub struct TablePiece {
     chunks: Vec<bale_fsimage::xfs::InodeChunk>,
 }
 
+impl TablePiece {
+    /// Of its bytes, and of what else tells which of them are inodes in use.
+    pub fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(bytes);
+        if !self.chunks.is_empty() {
+            hasher.update(format!("{:?}", self.chunks).as_bytes());
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
 /// Names that are read at once: blocks of one directory that lie one behind the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamesPiece {

@@ -283,6 +283,7 @@ pub(super) fn gather(
 ) -> io::Result<Gather> {
     Gathered::gather(
         image.clone(),
+        &options.inode_key,
         &options.spill_directory,
         &mut |done, total| {
             let progress = Progress {

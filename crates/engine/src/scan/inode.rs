@@ -14,6 +14,7 @@
 
 mod append;
 mod changes;
+mod digests;
 mod emit;
 mod gather;
 mod join;
@@ -24,6 +25,7 @@ mod stored;
 mod tables;
 mod tree;
 
+pub use digests::DigestKey;
 pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, Way};
 pub(crate) use ordered::in_order;
 pub use planned::planned_reads;
