@@ -171,7 +171,6 @@ trait Volume: Send + Sync {
     fn target(&self, number: u64, raw: &[u8]) -> Result<Vec<u8>, String>;
     /// Names and values, sorted by name.
     fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String>;
-    fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool;
     /// Zeroes what reading a file changes in its inode.
     fn forget_atime(&self, raw: &mut [u8]);
     /// Content must be read from the view that a replayed journal gives, not from the device.
@@ -275,11 +274,6 @@ impl Image {
     /// Must metadata be read to find a file's content?
     pub fn mapping_has_nodes(&self, number: u64, raw: &[u8]) -> bool {
         self.volume.mapping_has_nodes(number, raw)
-    }
-
-    /// Do two readings of an inode differ in nothing but the access time?
-    pub fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool {
-        self.volume.same_except_atime(number, a, b)
     }
 
     /// Zeroes what reading a file changes in its inode.

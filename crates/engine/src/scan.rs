@@ -92,7 +92,7 @@ pub struct ScanOptions {
     pub freezer: Option<freeze::FreezerCommand>,
     /// Tells whether the inode tables are as they were for the snapshot that is compared with; then nothing else is read.
     pub known: Option<Known>,
-    /// Keys the digests of inodes: the same that `known` was made with.
+    /// Keys the digests of inodes.
     pub inode_key: inode::DigestKey,
     /// For tests.
     pub protocol: Protocol,
