@@ -82,6 +82,7 @@ fn scan_and_store(
     let known = KnownState::of(run, &scan)?;
     let scan = ScanOptions {
         known: known.recall(parent).filter(|_| !options.force),
+        inode_key: known.inode_key(),
         ..scan
     };
     let mut scan = scan::choose(sources, scan, monitor)?;

@@ -65,6 +65,18 @@ pub struct TablePiece {
     chunks: Vec<bale_fsimage::xfs::InodeChunk>,
 }
 
+impl TablePiece {
+    /// Of its bytes, and of what else tells which of them are inodes in use.
+    pub fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(bytes);
+        if !self.chunks.is_empty() {
+            hasher.update(format!("{:?}", self.chunks).as_bytes());
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
 /// Names that are read at once: blocks of one directory that lie one behind the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamesPiece {
@@ -159,7 +171,6 @@ trait Volume: Send + Sync {
     fn target(&self, number: u64, raw: &[u8]) -> Result<Vec<u8>, String>;
     /// Names and values, sorted by name.
     fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String>;
-    fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool;
     /// Zeroes what reading a file changes in its inode.
     fn forget_atime(&self, raw: &mut [u8]);
     /// Content must be read from the view that a replayed journal gives, not from the device.
@@ -263,11 +274,6 @@ impl Image {
     /// Must metadata be read to find a file's content?
     pub fn mapping_has_nodes(&self, number: u64, raw: &[u8]) -> bool {
         self.volume.mapping_has_nodes(number, raw)
-    }
-
-    /// Do two readings of an inode differ in nothing but the access time?
-    pub fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool {
-        self.volume.same_except_atime(number, a, b)
     }
 
     /// Zeroes what reading a file changes in its inode.

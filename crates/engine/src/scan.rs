@@ -93,6 +93,8 @@ pub struct ScanOptions {
     pub freezer: Option<freeze::FreezerCommand>,
     /// Tells whether the inode tables are as they were for the snapshot that is compared with; then nothing else is read.
     pub known: Option<Known>,
+    /// Keys the digests of inodes.
+    pub inode_key: inode::DigestKey,
     /// For tests.
     pub protocol: Protocol,
     /// When what is read was as it is, if that is over: a barrier before a snapshot was taken.
@@ -128,6 +130,7 @@ impl Default for ScanOptions {
             mode: ScanMode::Walk,
             freezer: None,
             known: None,
+            inode_key: [0; 16],
             protocol: Protocol::default(),
             barrier: None,
             one_file_system: false,

@@ -1,6 +1,8 @@
 //! The inode scan against the walk: an image and its mount give the same snapshot, whatever the file system's features and
 //! history; and of an image that is damaged nothing is missing in silence. Needs root, loop devices, e2fsprogs, xfsprogs.
 
+#[path = "inode_scan/changes.rs"]
+mod changes;
 #[path = "inode_scan/damage.rs"]
 mod damage;
 #[path = "inode_scan/ext4_features.rs"]

@@ -42,6 +42,11 @@ impl KnownState {
         })
     }
 
+    /// Keys the digests of inodes, so that nobody can make an inode that looks like what it was.
+    pub(super) fn inode_key(&self) -> [u8; 16] {
+        self.run.keys().content_hash(b"key of digests of inodes")
+    }
+
     /// Says whether inode tables are as they were for the parent; `None` if that would prove nothing.
     pub(super) fn recall(&self, parent: &Parent) -> Option<Known> {
         let id = parent.id.filter(|_| parent.is_beyond_doubt())?;

@@ -33,7 +33,7 @@ impl ParentCursor {
         key: &Key,
         vanished: impl FnMut(Entry) -> Result<()>,
     ) -> Result<Option<Entry>> {
-        if self.last.as_ref().is_some_and(|last| last >= key) {
+        if self.last.as_ref().is_some_and(|last| !is_after(key, last)) {
             return Err(CatalogError::Order {
                 path: bale_format::entry::join(&key.parent, &key.name),
             });
@@ -42,7 +42,8 @@ impl ParentCursor {
         self.pass(Some(key), vanished)?;
         let is_here = |row: &Result<Entry>| {
             row.as_ref().map_or(true, |entry| {
-                entry.parent == key.parent && entry.name == key.name
+                // Names differ sooner than long paths.
+                entry.name == key.name && entry.parent == key.parent
             })
         };
         self.rows.next_if(is_here).transpose()
@@ -69,6 +70,18 @@ impl ParentCursor {
     }
 }
 
+/// Neighbours mostly are in one directory, and equal paths are told quickly as bytes.
+fn is_after(key: &Key, last: &Key) -> bool {
+    match key.parent == last.parent {
+        true => key.name > last.name,
+        false => key > last,
+    }
+}
+
 fn is_before(entry: &Entry, key: &Key) -> bool {
-    bale_format::entry::compare_keys(&entry.parent, &entry.name, &key.parent, &key.name).is_lt()
+    // Equal paths are told quickly as bytes; only different ones are compared by component.
+    match entry.parent == key.parent {
+        true => entry.name < key.name,
+        false => bale_format::entry::compare_parents(&entry.parent, &key.parent).is_lt(),
+    }
 }

@@ -209,13 +209,6 @@ impl Volume for Ext4Volume {
         Ok(found.into_iter().map(|one| (one.name, one.value)).collect())
     }
 
-    fn same_except_atime(&self, number: u64, a: &[u8], b: &[u8]) -> bool {
-        match (RawInode::new(number, a), RawInode::new(number, b)) {
-            (Some(a), Some(b)) => a.same_except_atime(&b),
-            _ => false,
-        }
-    }
-
     fn forget_atime(&self, raw: &mut [u8]) {
         for range in TOUCHED_BY_READING {
             if let Some(bytes) = raw.get_mut(range) {

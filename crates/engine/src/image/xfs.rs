@@ -335,12 +335,6 @@ impl Volume for XfsVolume {
         Ok(found)
     }
 
-    fn same_except_atime(&self, _number: u64, a: &[u8], b: &[u8]) -> bool {
-        let ignored = |at: usize| IGNORED.iter().any(|range| range.contains(&at));
-        let same = |(at, (a, b)): (usize, (&u8, &u8))| a == b || ignored(at);
-        a.len() == b.len() && a.iter().zip(b).enumerate().all(same)
-    }
-
     fn forget_atime(&self, raw: &mut [u8]) {
         for range in IGNORED {
             if let Some(bytes) = raw.get_mut(range) {

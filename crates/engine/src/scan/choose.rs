@@ -297,6 +297,7 @@ pub(super) fn gather(
 ) -> Result<Gather> {
     let gathered = Gathered::gather(
         image.clone(),
+        &options.inode_key,
         &options.spill_directory,
         &mut |done, total| {
             let progress = Progress {

@@ -14,6 +14,7 @@
 
 mod append;
 mod changes;
+mod digests;
 mod emit;
 mod gather;
 mod join;
@@ -24,6 +25,7 @@ mod stored;
 mod tables;
 mod tree;
 
+pub use digests::DigestKey;
 pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, Way};
 pub(crate) use ordered::in_order;
 pub use planned::planned_reads;
@@ -53,7 +55,9 @@ pub const TREE_BLOCK_BYTES: usize = 64 << 10;
 /// the two buffers of their sort) or the buffers of their merge are there, too.
 pub const INODE_SCAN_BYTES_MAX: usize = 128 << 20;
 const PIECES_BYTES: usize = PIECES_AHEAD_MAX * 2 * crate::image::TABLE_PIECE_BYTES;
-const STRETCHES_BYTES: usize = append::STRETCHES_AHEAD_MAX * crate::image::TABLE_PIECE_BYTES;
+/// Of the inode file or the tree, and of digests.
+const STRETCHES_BYTES: usize =
+    append::STRETCHES_AHEAD_MAX * (crate::image::TABLE_PIECE_BYTES + TREE_BLOCK_BYTES);
 const _: () = assert!(
     SORT_NAMES_BYTES + SORT_PLACES_BYTES + PIECES_BYTES + STRETCHES_BYTES <= INODE_SCAN_BYTES_MAX
 );

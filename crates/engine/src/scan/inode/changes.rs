@@ -1,74 +1,71 @@
-//! What changed since the inode tables were read: they are read again and compared byte by byte.
+//! What changed since the inode tables were read: they are read again. A piece whose bytes are what they were is not even
+//! taken apart; of the others, every inode is compared by its digest.
 
+use super::digests::{
+    Digest, DigestKey, DigestReader, Digests, PieceSeen, RECORD_BYTES, is_before,
+};
 use super::ordered::in_order;
-use super::stored::{self, InodeFile, InodeReader, StoredInode};
-use super::tables::{buffer, read_piece};
-use crate::image::{Image, unpack_inode};
+use super::tables::{Parsed, buffer, read_bytes, read_piece};
+use crate::image::{Image, TablePiece};
 use bale_format::entry::Time;
-use bale_fsimage::FileKind;
+use bale_sys::buffer::AlignedBuffer;
 use std::io;
+
+/// A piece that was read again.
+enum Again {
+    Same(PieceSeen),
+    Other(Box<Parsed>),
+}
 
 /// Compares what is read again with what was read, both in the order of numbers.
 struct Comparison<'a> {
-    image: &'a Image,
-    reader: InodeReader<'a>,
-    t0: Time,
+    reader: DigestReader<'a>,
     changed: Vec<u64>,
-    raw_old: Vec<u8>,
-    raw_new: Vec<u8>,
 }
 
 impl Comparison<'_> {
-    fn look(&mut self, new: StoredInode, packed: &[u8]) -> io::Result<()> {
-        // What is gone, or cannot be read any more, is as good as changed.
-        while let Some((old, _)) = self.reader.here()
-            && old.number < new.number
+    /// What is gone before this number, or cannot be read any more, is as good as changed.
+    fn pass_to(&mut self, number: Option<u64>) -> io::Result<()> {
+        while let Some(old) = self.reader.here()?
+            && number.is_none_or(|number| old.number < number)
         {
             self.changed.push(old.number);
-            self.reader.advance()?;
+            self.reader.advance();
         }
-        if self
-            .reader
-            .here()
-            .is_none_or(|(old, _)| old.number != new.number)
-        {
+        Ok(())
+    }
+
+    fn look(&mut self, new: Digest) -> io::Result<()> {
+        self.pass_to(Some(new.number))?;
+        match self.reader.here()? {
+            Some(old) if old.number == new.number => {
+                if old.digest != new.digest {
+                    self.changed.push(new.number);
+                }
+                self.reader.advance();
+            }
             // New: its directory has changed, too.
-            return Ok(());
+            _ => {}
         }
-        if !self.is_same(new, packed) {
-            self.changed.push(new.number);
-        }
-        self.reader.advance()
+        Ok(())
     }
 
-    fn is_same(&mut self, new: StoredInode, packed: &[u8]) -> bool {
-        let Some((_, old)) = self.reader.here() else {
-            return false;
-        };
-        let is_directory = new.kind == FileKind::Directory;
-        let equal = packed == old;
-        if equal && !is_directory {
-            return true;
+    fn take(&mut self, again: Again, t0: Time) -> io::Result<()> {
+        match again {
+            Again::Same(piece) => {
+                self.pass_to(Some(piece.first_inode()))?;
+                self.reader.skip(&piece);
+            }
+            Again::Other(parsed) => {
+                for record in parsed.digests.chunks_exact(RECORD_BYTES) {
+                    self.look(Digest::of(record.try_into().expect("exact chunks")))?;
+                }
+                let young = parsed.directories.iter();
+                let young = young.filter(|(_, newest)| !is_before(*newest, t0));
+                self.changed.extend(young.map(|(number, _)| *number));
+            }
         }
-        let old = unpack_inode(old, &mut self.raw_old);
-        let raw = unpack_inode(packed, &mut self.raw_new);
-        let (Some(old), Some(raw)) = (old, raw) else {
-            return false;
-        };
-        if !equal && !self.image.same_except_atime(new.number, old, raw) {
-            return false;
-        }
-        !is_directory || self.is_settled(new.number)
-    }
-
-    /// Was the directory last changed before the barrier?
-    fn is_settled(&self, number: u64) -> bool {
-        let Ok(inode) = self.image.inode(number, &self.raw_new) else {
-            return false;
-        };
-        let before = (self.t0.seconds, self.t0.nanos);
-        let stamp = |time: bale_fsimage::Timestamp| (time.seconds, time.nanos);
-        stamp(inode.ctime) < before && stamp(inode.mtime) < before
+        Ok(())
     }
 }
 
@@ -76,28 +73,21 @@ impl Comparison<'_> {
 /// since `t0`. `None`: more than `changed_max`.
 pub(super) fn changed_inodes(
     image: &Image,
-    before: &InodeFile,
+    before: &Digests,
+    key: &DigestKey,
     t0: Time,
     changed_max: usize,
 ) -> io::Result<Option<Vec<u64>>> {
     let mut comparison = Comparison {
-        image,
-        reader: before.read()?,
-        t0,
+        reader: before.read(),
         changed: Vec::new(),
-        raw_old: Vec::new(),
-        raw_new: Vec::new(),
     };
     let compared = in_order(
         image.tables(),
         buffer,
-        |buffer, piece| read_piece(image, piece, buffer),
-        |parsed| -> io::Result<()> {
-            let mut rest = &parsed.inodes[..];
-            while let Some((new, packed, behind)) = stored::split_first(rest) {
-                comparison.look(new, packed)?;
-                rest = behind;
-            }
+        |buffer, piece| read_again(image, before, key, t0, piece, buffer),
+        |again| -> io::Result<()> {
+            comparison.take(again, t0)?;
             match comparison.changed.len() > changed_max {
                 true => Err(io::ErrorKind::QuotaExceeded.into()),
                 false => Ok(()),
@@ -108,11 +98,28 @@ pub(super) fn changed_inodes(
         Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => return Ok(None),
         result => result?,
     }
-    while let Some((old, _)) = comparison.reader.here()
-        && comparison.changed.len() <= changed_max
+    comparison.pass_to(None)?;
+    let mut changed = comparison.changed;
+    changed.sort_unstable();
+    changed.dedup();
+    Ok((changed.len() <= changed_max).then_some(changed))
+}
+
+fn read_again(
+    image: &Image,
+    before: &Digests,
+    key: &DigestKey,
+    t0: Time,
+    piece: Result<TablePiece, String>,
+    buffer: &mut AlignedBuffer,
+) -> Again {
+    if let Ok(piece) = &piece
+        && let Some(seen) = before.piece(piece)
+        && seen.is_settled(t0)
+        && let Ok(range) = read_bytes(image, piece, buffer)
+        && piece.digest(&buffer[range]) == seen.raw
     {
-        comparison.changed.push(old.number);
-        comparison.reader.advance()?;
+        return Again::Same(*seen);
     }
-    Ok((comparison.changed.len() <= changed_max).then_some(comparison.changed))
+    Again::Other(Box::new(read_piece(image, key, piece, buffer)))
 }

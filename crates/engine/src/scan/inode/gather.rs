@@ -1,5 +1,6 @@
 //! The first half of an inode scan: everything is read and put in order; then it is known what there is.
 
+use super::digests::{DigestKey, Digests};
 use super::join::join;
 use super::names::read_names;
 use super::tables::read_tables;
@@ -17,8 +18,9 @@ use std::sync::Arc;
 pub struct Gathered {
     pub(super) image: Arc<Image>,
     pub(super) tree: Tree,
-    /// Inodes by number, as they were read: to be compared with what a barrier says later.
-    pub(super) inodes: super::stored::InodeFile,
+    /// What the tables said: to be compared with what they say after another barrier.
+    digests: Digests,
+    key: DigestKey,
     /// What is wrong with inodes that no file could be made of, and with directories that lack names.
     pub(super) faults: Faults,
     totals: InodeTotals,
@@ -132,12 +134,13 @@ impl Gathered {
     /// Reads inode tables and directories. Temporary files go to `spill`; `progress` is told inodes done and expected.
     pub fn gather(
         image: Arc<Image>,
+        key: &DigestKey,
         spill: &Path,
         progress: &mut dyn FnMut(u64, u64) -> bool,
         is_known: &dyn Fn(&TablesState) -> bool,
     ) -> io::Result<Gather> {
         let mut faults = Faults::default();
-        let tables = read_tables(&image, spill, &mut faults, progress)?;
+        let tables = read_tables(&image, key, spill, &mut faults, progress)?;
         let state = TablesState {
             digest: tables.digest,
             newest: Time {
@@ -154,7 +157,8 @@ impl Gathered {
         Ok(Gather::Whole(Box::new(Gathered {
             image,
             tree: joined.tree,
-            inodes: tables.inodes,
+            digests: tables.digests,
+            key: *key,
             faults,
             totals: joined.totals,
             state,
@@ -196,6 +200,6 @@ impl Gathered {
     /// which directories were changed after `t0`: their names may have been read in the middle of a change, and further
     /// changes in the same tick of the clock show nowhere. `None`: more than `changed_max`.
     pub fn changed_inodes(&self, t0: Time, changed_max: usize) -> io::Result<Option<Vec<u64>>> {
-        super::changes::changed_inodes(&self.image, &self.inodes, t0, changed_max)
+        super::changes::changed_inodes(&self.image, &self.digests, &self.key, t0, changed_max)
     }
 }

@@ -1,13 +1,14 @@
 //! Inode tables: read in the order of the device, in large pieces; inodes go to a file in the order of their numbers.
 
 use super::append::Appender;
+use super::digests::{Digest, DigestKey, Digests, DigestsWriter, digest_of};
 use super::gather::Faults;
 use super::ordered::in_order;
 use super::stored::{self, InodeFile};
 use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
 use crate::image::{FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink};
 use crate::spill::Sorter;
-use bale_fsimage::Timestamp;
+use bale_fsimage::{FileKind, Timestamp};
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::io;
 use std::path::Path;
@@ -18,6 +19,8 @@ const READS_MAX: usize = 3;
 /// What the inode tables gave.
 pub(super) struct Tables {
     pub(super) inodes: InodeFile,
+    /// What they said, inode by inode.
+    pub(super) digests: Digests,
     /// Names of small directories, by inode.
     pub(super) names: Sorter,
     /// Places of directory blocks, by place.
@@ -41,39 +44,73 @@ pub(super) struct Parsed {
     incomplete: Vec<(u64, String)>,
     general: Option<String>,
     newest: Timestamp,
-    /// All inodes, one behind the other.
-    plain: Vec<u8>,
-    /// Length of one of these, with its number.
-    record_bytes: usize,
-    digest: [u8; 32],
+    /// Number of the first inode of the piece.
+    first_inode: u64,
+    /// Of the piece's bytes, if they could be read.
+    raw: Option<[u8; 32]>,
+    /// Number and digest of each inode.
+    pub(super) digests: Vec<u8>,
+    /// Directories and their latest changes.
+    pub(super) directories: Vec<(u64, Timestamp)>,
+    scratch: Vec<u8>,
 }
 
-impl TableSink for Parsed {
+/// Takes a piece apart.
+struct Parsing<'a> {
+    image: &'a Image,
+    key: &'a DigestKey,
+    parsed: &'a mut Parsed,
+}
+
+impl TableSink for Parsing<'_> {
     fn inode(&mut self, found: FoundInode, raw: &[u8]) {
-        stored::append(&found, raw, &mut self.inodes);
-        self.inodes_count += 1;
-        self.newest = self.newest.max(found.newest);
-        self.plain.extend_from_slice(&found.number.to_le_bytes());
-        self.plain.extend_from_slice(raw);
-        self.record_bytes = 8 + raw.len();
+        let parsed = &mut *self.parsed;
+        stored::append(&found, raw, &mut parsed.inodes);
+        parsed.inodes_count += 1;
+        parsed.newest = parsed.newest.max(found.newest);
+        let number = found.number;
+        let digest = digest_of(self.image, self.key, number, raw, &mut parsed.scratch);
+        Digest { number, digest }.append(&mut parsed.digests);
+        if found.kind == FileKind::Directory {
+            parsed.directories.push((number, found.newest));
+        }
     }
 
     fn names(&mut self, piece: NamesPiece) {
-        self.pieces.push(piece);
+        self.parsed.pieces.push(piece);
     }
 
     fn name(&mut self, directory: u64, name: &[u8], inode: u64) {
-        self.names.push((directory, inode, name.to_vec()));
+        self.parsed.names.push((directory, inode, name.to_vec()));
     }
 
     fn damaged(&mut self, number: u64, why: String) {
-        self.damaged.push((number, why));
+        self.parsed.damaged.push((number, why));
     }
 
     fn incomplete(&mut self, directory: u64, why: String) {
-        self.incomplete.push((directory, why));
+        self.parsed.incomplete.push((directory, why));
     }
 }
+
+/// Most records of the inode file are no longer than this: room that is made at once.
+const RECORD_BYTES_USUAL: usize = 160;
+
+impl Parsed {
+    /// With room for what most pieces hold.
+    fn of(piece: &TablePiece) -> Parsed {
+        let inodes_max = piece.span.len as usize / INODE_BYTES_USUAL;
+        Parsed {
+            inodes: Vec::with_capacity(inodes_max * RECORD_BYTES_USUAL),
+            digests: Vec::with_capacity(inodes_max * super::digests::RECORD_BYTES),
+            first_inode: piece.first_inode,
+            ..Parsed::default()
+        }
+    }
+}
+
+/// Size of most inodes in their table.
+const INODE_BYTES_USUAL: usize = 256;
 
 pub(super) fn buffer() -> AlignedBuffer {
     AlignedBuffer::new(TABLE_PIECE_BYTES + 2 * ALIGNMENT)
@@ -82,6 +119,7 @@ pub(super) fn buffer() -> AlignedBuffer {
 /// Reads a piece and takes it apart; again, if something in it looks damaged and somebody may be writing.
 pub(super) fn read_piece(
     image: &Image,
+    key: &DigestKey,
     piece: Result<TablePiece, String>,
     buffer: &mut AlignedBuffer,
 ) -> Parsed {
@@ -94,9 +132,18 @@ pub(super) fn read_piece(
         }
     };
     for _ in 0..READS_MAX {
-        parsed = Parsed::default();
-        match image.read_metadata(piece.span, buffer) {
-            Ok(range) => image.parse_table(&piece, &buffer[range], &mut parsed),
+        parsed = Parsed::of(&piece);
+        match read_bytes(image, &piece, buffer) {
+            Ok(range) => {
+                let bytes = &buffer[range];
+                parsed.raw = Some(piece.digest(bytes));
+                let mut parsing = Parsing {
+                    image,
+                    key,
+                    parsed: &mut parsed,
+                };
+                image.parse_table(&piece, bytes, &mut parsing);
+            }
             Err(error) => {
                 parsed.general = Some(format!(
                     "read inodes from number {} on: {error}",
@@ -109,22 +156,27 @@ pub(super) fn read_piece(
             break;
         }
     }
-    for record in parsed.plain.chunks_exact_mut(parsed.record_bytes.max(1)) {
-        image.forget_atime(&mut record[8..]);
-    }
-    parsed.digest = *blake3::hash(&parsed.plain).as_bytes();
-    parsed.plain = Vec::new();
     parsed
+}
+
+pub(super) fn read_bytes(
+    image: &Image,
+    piece: &TablePiece,
+    buffer: &mut AlignedBuffer,
+) -> io::Result<std::ops::Range<usize>> {
+    image.read_metadata(piece.span, buffer)
 }
 
 /// Reads all inode tables.
 pub(super) fn read_tables(
     image: &Image,
+    key: &DigestKey,
     spill: &Path,
     faults: &mut Faults,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> io::Result<Tables> {
     let file = Appender::create(spill)?;
+    let mut digests = DigestsWriter::create(spill)?;
     let mut names = Sorter::new(spill, SORT_NAMES_BYTES);
     let mut places = Sorter::new(spill, SORT_PLACES_BYTES);
     let (mut done, expected) = (0, image.inodes_expected());
@@ -134,12 +186,16 @@ pub(super) fn read_tables(
     let read = in_order(
         image.tables(),
         buffer,
-        |buffer, piece| read_piece(image, piece, buffer),
+        |buffer, piece| read_piece(image, key, piece, buffer),
         |parsed| -> io::Result<()> {
-            if !file.append(parsed.inodes) {
+            digest.update(blake3::hash(&parsed.digests).as_bytes());
+            let directories = parsed.directories.iter().map(|(_, newest)| *newest);
+            let newest_directory = directories.max().unwrap_or_default();
+            let (first, raw) = (parsed.first_inode, parsed.raw);
+            let is_written = digests.add(first, raw, newest_directory, parsed.digests);
+            if !is_written || !file.append(parsed.inodes) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            digest.update(&parsed.digest);
             newest = newest.max(parsed.newest);
             done += parsed.inodes_count;
             for piece in &parsed.pieces {
@@ -168,9 +224,11 @@ pub(super) fn read_tables(
     );
     // Why writing failed says more than that it did.
     let inodes = InodeFile::new(file.finish()?);
+    let digests = digests.finish()?;
     read?;
     Ok(Tables {
         inodes,
+        digests,
         names,
         places,
         digest: *digest.finalize().as_bytes(),

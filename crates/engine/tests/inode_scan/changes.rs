@@ -1,0 +1,102 @@
+//! A second look at the inode tables names every inode that is not what it was, and no other; and every directory that is
+//! too young to tell.
+
+use super::image::{Image as Ext4Image, can_run};
+use super::snapshots::settle;
+use super::xfs_image;
+use bale_engine::image::{Image, State};
+use bale_engine::scan::inode::{Gather, Gathered};
+use bale_format::entry::Time;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+const FILES: u64 = 3000;
+const LATE: Time = Time {
+    seconds: i64::MAX,
+    nanos: 0,
+};
+
+fn populate(root: &Path) {
+    for directory in ["a", "b", "quiet"] {
+        std::fs::create_dir(root.join(directory)).unwrap();
+        for number in 0..FILES {
+            std::fs::write(root.join(format!("{directory}/{number}")), b"content").unwrap();
+        }
+    }
+}
+
+/// Changes a little; tells the inodes that must be named.
+fn change(root: &Path) -> BTreeSet<u64> {
+    let inode = |path: &str| std::fs::metadata(root.join(path)).unwrap().ino();
+    let mut changed = BTreeSet::from([inode("a"), inode("b"), inode("a/7"), inode("b/2990")]);
+    changed.insert(inode("quiet/1500"));
+    changed.insert(inode("b/11"));
+    std::fs::write(root.join("a/7"), b"something else").unwrap();
+    std::fs::remove_file(root.join("b/2990")).unwrap();
+    std::fs::hard_link(root.join("b/11"), root.join("a/linked")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(root.join("quiet/1500"), mode).unwrap();
+    // Read, and no more than that.
+    std::fs::read(root.join("quiet/3")).unwrap();
+    changed
+}
+
+fn assert_named(image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
+    mounted(&mut |root| populate(root));
+    settle(image);
+    let gather = |path: &Path| {
+        let opened = Arc::new(Image::open(path, State::Still).unwrap());
+        let spill = std::env::temp_dir();
+        match Gathered::gather(opened, &[7; 16], &spill, &mut |_, _| true, &|_| false).unwrap() {
+            Gather::Whole(gathered) => gathered,
+            Gather::AsKnown(_) => unreachable!("nothing is known"),
+        }
+    };
+    let before = gather(image);
+    let named = |t0| before.changed_inodes(t0, 1000).unwrap().unwrap();
+    assert_eq!(named(LATE), [] as [u64; 0], "nothing was changed");
+    let mut expected = BTreeSet::new();
+    let mut directories = BTreeSet::new();
+    mounted(&mut |root| {
+        expected = change(root);
+        for directory in ["", "a", "b", "quiet"] {
+            directories.insert(std::fs::metadata(root.join(directory)).unwrap().ino());
+        }
+    });
+    settle(image);
+    let found: BTreeSet<u64> = named(LATE).into_iter().collect();
+    assert_eq!(found, expected);
+    // To a barrier before everything no directory is settled, changed or not.
+    let early = Time {
+        seconds: 1,
+        nanos: 0,
+    };
+    let found: BTreeSet<u64> = named(early).into_iter().collect();
+    assert!(found.is_superset(&expected) && found.is_superset(&directories));
+    assert_eq!(before.changed_inodes(LATE, 3).unwrap(), None, "too many");
+}
+
+#[test]
+fn a_second_look_names_what_changed_and_nothing_else_on_ext4() {
+    let test = "a_second_look_names_what_changed_and_nothing_else_on_ext4";
+    if !can_run(test, &["mke2fs", "mount", "umount"]) {
+        return;
+    }
+    let image = Ext4Image::make(64, "-t ext4 -b 1024 -N 12000");
+    assert_named(&image.path, &|work| work(&image.mount("relatime").path));
+}
+
+#[test]
+fn a_second_look_names_what_changed_and_nothing_else_on_xfs() {
+    if !xfs_image::can_run(&["mkfs.xfs", "mount"]) {
+        return;
+    }
+    let image = xfs_image::Image::make(320, "");
+    assert_named(&image.path(), &|work| {
+        let mounted = image.mount();
+        work(&mounted.path());
+        mounted.unmount();
+    });
+}
