@@ -9,6 +9,7 @@ mod forgetting;
 mod generating;
 mod golden;
 mod keys;
+mod killing;
 mod looking;
 mod restoring;
 mod source;
