@@ -2,9 +2,12 @@
 
 mod ext4;
 mod generate;
+mod global;
 mod restore;
 
 pub use generate::Generate;
+pub use global::Global;
+use global::NoRepository;
 pub use restore::Restore;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -29,43 +32,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Options of every command.
-#[derive(Clone, Debug, Args)]
-pub struct Global {
-    /// Repository directory [default: one in the user's data directory, made when needed]
-    #[arg(short, long, global = true, env = "BALE_REPOSITORY", value_hint = ValueHint::DirPath, value_name = "DIR")]
-    pub repo: Option<PathBuf>,
-    /// Read the password from the first line of this file
-    #[arg(short = 'p', long, global = true, env = "BALE_PASSWORD_FILE", value_hint = ValueHint::FilePath, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
-    /// Run this command and take the first line it prints as the password
-    #[arg(
-        long,
-        global = true,
-        env = "BALE_PASSWORD_COMMAND",
-        value_name = "COMMAND"
-    )]
-    pub password_command: Option<String>,
-    /// Open the repository with this key file (or a file with a recovery key) instead of a password
-    #[arg(long, global = true, env = "BALE_KEY_FILE", value_hint = ValueHint::FilePath, value_name = "FILE")]
-    pub key_file: Option<PathBuf>,
-    /// Directory for what can be rebuilt at any time
-    #[arg(long, global = true, env = "BALE_CACHE_DIR", value_hint = ValueHint::DirPath, value_name = "DIR")]
-    pub cache_dir: Option<PathBuf>,
-    /// Print one JSON object a line
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Print only errors and problems
-    #[arg(short, long, global = true)]
-    pub quiet: bool,
-    /// Tell more
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-    /// Never draw progress, also on a terminal
-    #[arg(long, global = true, env = "BALE_NO_PROGRESS", value_parser = clap::builder::FalseyValueParser::new())]
-    pub no_progress: bool,
 }
 
 /// The commands.
@@ -547,6 +513,9 @@ sudo bale compare --source xfs --json";
 /// `compare`
 #[derive(Debug, Args)]
 pub struct Compare {
+    /// Not for this command.
+    #[command(flatten)]
+    pub unused: NoRepository,
     /// Finish within five minutes: a small tree, one run of each, tar and at most three other peers
     #[arg(long)]
     pub quick: bool,
@@ -579,6 +548,9 @@ pub struct Compare {
 /// `completions`
 #[derive(Debug, Args)]
 pub struct Completions {
+    /// Not for this command.
+    #[command(flatten)]
+    pub unused: NoRepository,
     /// Which shell
     pub shell: clap_complete::Shell,
 }
@@ -586,6 +558,9 @@ pub struct Completions {
 /// `man`
 #[derive(Debug, Args)]
 pub struct Man {
+    /// Not for this command.
+    #[command(flatten)]
+    pub unused: NoRepository,
     /// Directory for the pages
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,

@@ -12,6 +12,7 @@ mod error;
 mod file;
 mod manifest;
 mod monitor;
+mod mounted;
 mod names;
 mod options;
 mod rows;
@@ -30,6 +31,7 @@ pub use change::{ChangeOptions, Changed, change};
 pub use error::GenerateError;
 pub use manifest::{DIFFERENCES_LISTED_MAX, Verified, verify_manifest, write_manifest};
 pub use monitor::{GenerateMonitor, Progress, Unwatched};
+pub use mounted::{Access, MountedImage};
 pub use options::{
     DEPTH_MAX, FILE_BYTES_MIN, GenerateOptions, NAME_BYTES_MAX, NAME_BYTES_MIN, POOL_BYTES,
     SNAPSHOTS_MAX, TIME_DEFAULT_SECONDS,

@@ -1,6 +1,7 @@
 //! `gen`: letters as people know them from the generator of a commercial suite, words for what that lacked.
 
 use super::ext4::Ext4Choices;
+use super::global::NoSecrets;
 use crate::exit::Usage;
 use crate::sizes;
 use bale_tune::generate::{ChangeOptions, GenerateOptions};
@@ -16,7 +17,10 @@ pub struct Generate {
     /// Stands in the place of the global --repo, which this command does not have: -r is a depth here.
     #[arg(long = "no-repository", hide = true)]
     pub repo: Option<PathBuf>,
-    /// Directory to fill; it must exist
+    /// Not for this command.
+    #[command(flatten)]
+    pub unused: NoSecrets,
+    /// Existing directory to fill; with --change, --new, --delete or --verify-manifest also an image or device (as root)
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub target: Option<PathBuf>,
     /// Write an ext4 file system with the tree to a file or device instead
@@ -49,40 +53,40 @@ pub struct Generate {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Tree")]
 pub struct Tree {
-    /// Least directories in a directory [default: 5]
+    /// Least directories in each directory that is not the last of its branch [default: 5]
     #[arg(short = 'd', value_name = "N")]
     pub directories_min: Option<u64>,
-    /// Most directories in a directory [default: 10]
+    /// Most directories; this and every other maximum is reached [default: 10]
     #[arg(short = 'D', value_name = "N")]
     pub directories_max: Option<u64>,
-    /// Least files in a directory [default: 5]
+    /// Least files in each directory [default: 5]
     #[arg(short = 'f', value_name = "N")]
     pub files_min: Option<u64>,
-    /// Most files in a directory [default: 10]
+    /// Most files in each directory [default: 10]
     #[arg(short = 'F', value_name = "N")]
     pub files_max: Option<u64>,
-    /// Least depth below each directory of the target [default: 5]
+    /// Least recursion depth of each base directory, which is one directly in the target [default: 5]
     #[arg(short = 'r', value_name = "N")]
     pub depth_min: Option<u64>,
-    /// Most depth [default: 10]
+    /// Most recursion depth of each base directory [default: 10]
     #[arg(short = 'R', value_name = "N")]
     pub depth_max: Option<u64>,
-    /// Least size of a file, at least 511 [default: 1024]
+    /// Least size of a file in bytes or as 4K, 1M; at least 511 [default: 1024]
     #[arg(short = 's', value_name = "SIZE")]
     pub size_min: Option<String>,
-    /// Most size of a file [default: 1M]
+    /// Most size of a file [default: 1048576]
     #[arg(short = 'S', value_name = "SIZE")]
     pub size_max: Option<String>,
-    /// Least length of a name [default: 5]
+    /// Least length of a name, its extension not counted; ignored with -N [default: 5]
     #[arg(short = 'l', value_name = "N")]
     pub name_min: Option<u64>,
-    /// Most length of a name [default: 15]
+    /// Most length of a name; ignored with -N [default: 15]
     #[arg(short = 'L', value_name = "N")]
     pub name_max: Option<u64>,
-    /// Size of the pool that content is cut from, MB [default: 50]
+    /// Size of the pool of random bytes that content is cut from, MB [default: 50]
     #[arg(short = 'P', value_name = "MB")]
     pub pool: Option<u64>,
-    /// Stop after this many files; 0: never
+    /// Stop after this many files; 0: never [default: 0]
     #[arg(
         short = 'M',
         value_name = "N",
@@ -160,7 +164,7 @@ pub struct Tree {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Ageing (of a tree that is there)")]
 pub struct Ageing {
-    /// Change the content of this many files of the target
+    /// Change the content of this many files, chosen by --seed: the same seed and tree give the same result
     #[arg(long, value_name = "PERCENT")]
     pub change: Option<String>,
     /// Make this many new files

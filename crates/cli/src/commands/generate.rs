@@ -11,13 +11,13 @@ use bale_engine::restore::ext4::ImageTarget;
 use bale_fsimage::Timestamp;
 use bale_fsimage::mkext4::{Ext4Options, Ext4Summary};
 use bale_tune::generate::{
-    Changed, GenerateError, GenerateMonitor, GenerateOptions, Generator, Progress, Verified,
-    change, scratch_in, verify_manifest, write_manifest,
+    Access, ChangeOptions, Changed, GenerateError, GenerateMonitor, GenerateOptions, Generator,
+    MountedImage, Progress, Verified, change, scratch_in, verify_manifest, write_manifest,
 };
 use serde_json::json;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Bytes of a manifest between two reads or writes.
@@ -34,12 +34,7 @@ pub fn run(global: &Global, options: &Generate) -> Result<i32> {
         return verify(global, target, manifest, options.threads);
     }
     if let Some(how) = options.change()? {
-        let target = directory_to_age(options)?;
-        let done = change(target, &how).map_err(told)?;
-        if let Some(manifest) = &options.manifest {
-            let mut out = create(manifest)?;
-            write_manifest(target, options.threads, &mut out).map_err(told)?;
-        }
+        let done = age(options, &how)?;
         changed(global, &done, began);
         return Ok(exit::COMPLETE);
     }
@@ -151,22 +146,70 @@ fn announce(
     Ok(())
 }
 
-fn directory_to_age(options: &Generate) -> Result<&Path> {
-    match (&options.target, &options.to_ext4) {
-        (Some(target), _) => Ok(target),
-        (None, Some(_)) => Err(Usage(
-            "a tree in an image is aged while it is mounted: mount it and name the place with -t"
-                .to_owned(),
-        )
-        .into()),
-        (None, None) => Err(Usage("name the directory to age with -t".to_owned()).into()),
+/// Ages the tree in a directory, an image or on a device, and lists its hashes if that is wanted.
+fn age(options: &Generate, how: &ChangeOptions) -> Result<Changed> {
+    let Some(target) = options.target.as_ref().or(options.to_ext4.as_ref()) else {
+        return Err(Usage("name the directory or image to age with -t".to_owned()).into());
+    };
+    how.check().map_err(told)?;
+    let tree = StandingTree::open(target, Access::Write)?;
+    let done = change(&tree.root(), how).map_err(|error| tree.told(error))?;
+    if let Some(manifest) = &options.manifest {
+        let mut out = create(manifest)?;
+        write_manifest(&tree.root(), options.threads, &mut out)
+            .map_err(|error| tree.told(error))?;
+    }
+    tree.close()?;
+    Ok(done)
+}
+
+/// A tree that is there: in a directory, or in the file system of an image.
+enum StandingTree<'a> {
+    Directory(&'a Path),
+    Image(MountedImage),
+}
+
+impl StandingTree<'_> {
+    fn open(target: &Path, access: Access) -> Result<StandingTree<'_>> {
+        let meta = std::fs::metadata(target)
+            .map_err(|error| Usage(format!("{}: {error}", target.display())))?;
+        if meta.is_dir() {
+            return Ok(StandingTree::Directory(target));
+        }
+        // It refuses what is mounted or lent to others already; that there is something in it is meant so.
+        ImageTarget::look_at(target, true)?;
+        let mounted = MountedImage::mount(target, access).map_err(told)?;
+        Ok(StandingTree::Image(mounted))
+    }
+
+    fn root(&self) -> PathBuf {
+        match self {
+            StandingTree::Directory(path) => path.to_path_buf(),
+            StandingTree::Image(mounted) => mounted.root(),
+        }
+    }
+
+    fn told(&self, error: GenerateError) -> anyhow::Error {
+        told(match self {
+            StandingTree::Directory(_) => error,
+            StandingTree::Image(mounted) => mounted.rename(error),
+        })
+    }
+
+    fn close(self) -> Result<()> {
+        match self {
+            StandingTree::Directory(_) => Ok(()),
+            StandingTree::Image(mounted) => mounted.unmount().map_err(told),
+        }
     }
 }
 
 fn verify(global: &Global, target: &Path, manifest: &Path, threads: u32) -> Result<i32> {
     let file = File::open(manifest).with_context(|| format!("open {}", manifest.display()))?;
     let mut lines = BufReader::with_capacity(MANIFEST_BUFFER_BYTES, file);
-    let verified = verify_manifest(target, threads, &mut lines).map_err(told)?;
+    let tree = StandingTree::open(target, Access::Read)?;
+    let verified = verify_manifest(&tree.root(), threads, &mut lines);
+    let verified = verified.map_err(|error| tree.told(error))?;
     differences(global, &verified);
     Ok(if verified.different > 0 {
         exit::DAMAGE

@@ -1,7 +1,11 @@
 //! Trees to test with: into a directory, into an image, again the same, aged, and compared with their list of hashes.
 
-use crate::bench::{Bench, have, skipped};
+use crate::bench::{Bench, have, is_root, skipped};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const SMALL: &str = "-d 2 -D 3 -r 1 -R 2 -f 3 -F 9 -s 511 -S 3000 -l 3 -L 8 -P 1 --symlinks 5 --sparse 5 --xattrs 10 --odd-names 10 --owners 3 --ages 900 --links 3";
 
@@ -133,6 +137,7 @@ fn words_that_make_no_sense_are_refused_before_anything_is_made() {
     for words in [
         &["gen"][..],
         &["gen", "-t", "missing", "-s", "1"],
+        &["gen", "-t", "missing", "--change", "5"],
         &["gen", "--to-ext4", "i", "--change", "5"],
         &["gen", "--to-ext4", "i", "-t", "source"],
         &["gen", "-t", "source", "--symlinks", "101"],
@@ -161,4 +166,182 @@ fn words_that_make_no_sense_are_refused_before_anything_is_made() {
     ]);
     assert!(small.code == 1 && small.err.contains("needs"), "{small}");
     assert!(!bench.path("i").exists());
+}
+
+const AGED: [&str; 8] = [
+    "--change", "10", "--new", "5", "--delete", "5", "--seed", "9",
+];
+
+/// Loop devices need root, and what they are attached with.
+fn cannot_mount() -> bool {
+    if is_root() && have("losetup") {
+        return false;
+    }
+    skipped("ageing an image needs root and losetup");
+    true
+}
+
+fn nothing_is_attached(bench: &Bench) {
+    let place = bench.path("").display().to_string();
+    let used = || {
+        let loops = Command::new("losetup").arg("-l").output().unwrap().stdout;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        format!("{}{mounts}", String::from_utf8_lossy(&loops)).contains(&place)
+    };
+    // The kernel lets go of a loop device a moment after its last user did.
+    for _ in 0..100 {
+        if !used() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("a loop device or a mount was left behind");
+}
+
+fn aged(bench: &Bench, target: &str, manifest: &str) -> serde_json::Value {
+    let mut words = vec!["gen", "-t", target, "--manifest", manifest, "--json"];
+    words.extend(AGED);
+    let mut summary = bench.ok(&words).summary();
+    summary["seconds"] = 0.into();
+    summary
+}
+
+#[test]
+fn a_tree_in_an_image_is_aged_as_it_would_be_in_a_directory() {
+    if cannot_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    let tree = SMALL.replace("--odd-names 10", "--odd-names 10 --count 400");
+    fs::create_dir(bench.path("tree")).unwrap();
+    bench.ok(&words(&["-t", "tree"], &tree));
+    bench.ok(&words(&["--to-ext4", "one.img", "--fs-size", "64M"], &tree));
+    fs::copy(bench.path("one.img"), bench.path("two.img")).unwrap();
+    let in_directory = aged(&bench, "tree", "list");
+    assert!(
+        in_directory["changed"].as_u64().unwrap() > 0,
+        "{in_directory}"
+    );
+    assert_eq!(aged(&bench, "one.img", "one"), in_directory);
+    assert_eq!(aged(&bench, "two.img", "two"), in_directory);
+    bench.sh("cmp list one; cmp list two; e2fsck -fn one.img; e2fsck -fn two.img");
+    bench.ok(&["gen", "-t", "one.img", "--verify-manifest", "list"]);
+    // --to-ext4 names an image as well; another seed has another result.
+    bench.ok(&[
+        "gen",
+        "--to-ext4",
+        "two.img",
+        "--change",
+        "10",
+        "--seed",
+        "4",
+    ]);
+    let differs = bench.run(&["gen", "-t", "two.img", "--verify-manifest", "list"]);
+    assert_eq!(differs.code, 4, "{differs}");
+    nothing_is_attached(&bench);
+}
+
+#[test]
+fn an_image_that_cannot_be_aged_is_refused_and_why() {
+    if cannot_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.write("text", "no file system");
+    let refused = bench.run(&["gen", "-t", "text", "--change", "5"]);
+    assert!(
+        refused.code == 1 && refused.err.contains("holds no"),
+        "{refused}"
+    );
+    bench.ok(&words(&["--to-ext4", "one.img", "--count", "50"], SMALL));
+    bench.sh("mkdir at; mount -o loop one.img at");
+    let refused = bench.run(&["gen", "-t", "one.img", "--change", "5"]);
+    bench.sh("umount at");
+    assert!(
+        refused.code == 1 && refused.err.contains("is behind"),
+        "{refused}"
+    );
+    if !have("setpriv") {
+        return skipped("ageing without root needs setpriv");
+    }
+    let everybody = |path: &Path| {
+        fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+    };
+    fs::copy(crate::bench::binary(), bench.path("bale")).unwrap();
+    everybody(&bench.path("."));
+    everybody(&bench.path("one.img"));
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+        .arg(bench.path("bale"))
+        .args(["gen", "-t", "one.img", "--change", "5"]);
+    let refused = crate::bench::Ran::from(bench.prepared(command).output().unwrap());
+    assert!(
+        refused.code == 1 && refused.err.contains("needs root") && refused.err.contains("-t"),
+        "{refused}"
+    );
+    nothing_is_attached(&bench);
+}
+
+#[test]
+fn a_kill_while_an_image_is_aged_leaves_neither_mount_nor_loop_device() {
+    if cannot_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.ok(&words(
+        &[
+            "--to-ext4",
+            "one.img",
+            "--count",
+            "3000",
+            "--fs-size",
+            "128M",
+        ],
+        SMALL,
+    ));
+    for round in 1..=8u64 {
+        let mut command = bench.command();
+        let mut child = command
+            .args(["gen", "-t", "one.img", "--change", "50", "--seed", "1"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // It is mounted when a descriptor of its own is there; before that, losetup may be at work.
+        let descriptors = format!("/proc/{}/fd", child.id());
+        let is_mounted = || {
+            fs::read_dir(&descriptors).is_ok_and(|fds| {
+                fds.flatten()
+                    .any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == Path::new("/")))
+            })
+        };
+        while !is_mounted() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(round * 3));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        nothing_is_attached(&bench);
+    }
+    bench.sh("e2fsck -fy one.img >/dev/null || [ $? = 1 ]; e2fsck -fn one.img");
+}
+
+#[test]
+fn help_of_commands_without_a_repository_is_silent_about_repositories() {
+    let bench = Bench::new();
+    for command in ["gen", "compare", "completions", "man"] {
+        let text = bench.ok(&[command, "--help"]).text();
+        for word in [
+            "--password",
+            "--key-file",
+            "--cache-dir",
+            "--repo",
+            "BALE_REPOSITORY",
+        ] {
+            assert!(!text.contains(word), "{command} --help: {word}");
+        }
+        assert!(text.contains("Example"), "{command} --help has no example");
+    }
+    let text = bench.ok(&["restore", "--help"]).text();
+    assert!(text.contains("--password-file") && text.contains("--key-file"));
 }

@@ -9,6 +9,7 @@ mod forgetting;
 mod generating;
 mod golden;
 mod keys;
+mod killing;
 mod live;
 mod looking;
 mod restoring;

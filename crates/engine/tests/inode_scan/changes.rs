@@ -43,6 +43,10 @@ fn change(root: &Path) -> BTreeSet<u64> {
     changed
 }
 
+#[allow(
+    clippy::type_complexity,
+    reason = "mounts, lets somebody work there, unmounts"
+)]
 fn assert_named(image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
     mounted(&mut |root| populate(root));
     settle(image);

@@ -62,12 +62,13 @@ impl<S: BlockSink> Ext4Builder<S> {
                 .record(u64::from(number) - 1, &mut self.maker)?;
             fields.encode(record, block_size, in_inode)
         } else {
-            let mut record = [0; 4096];
-            let record = &mut record[..self.options.inode_size as usize];
+            let record = self.stream.next_record(
+                self.options.inode_size as usize,
+                &self.blocks.geometry,
+                &mut self.blocks.out,
+            )?;
             let clamped = fields.encode(record, block_size, in_inode);
             inode::seal(record, self.seed, number);
-            self.stream
-                .push(record, &self.blocks.geometry, &mut self.blocks.out)?;
             clamped
         })
     }

@@ -9,6 +9,8 @@ use super::sink::BlockSink;
 pub(super) const STREAM_BUFFER_BYTES: usize = 4 << 20;
 /// Bytes gathered for one write of inode tables, bitmaps or descriptors.
 const RUN_BUFFER_BYTES: usize = 1 << 20;
+/// Sinks that write past caches like offsets that are multiples of this.
+const RUN_ALIGN_BYTES: u64 = 4096;
 
 /// The sink, with errors that say what was attempted.
 pub(super) struct Output<S> {
@@ -63,12 +65,37 @@ impl JoinedWrites {
         bytes: &[u8],
         out: &mut Output<S>,
     ) -> Result<()> {
+        self.make_room(offset_bytes, bytes.len(), out)?;
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The zeros that will be written there, to be filled by the caller.
+    pub fn put_zeros<S: BlockSink>(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: usize,
+        out: &mut Output<S>,
+    ) -> Result<&mut [u8]> {
+        self.make_room(offset_bytes, len_bytes, out)?;
+        let start = self.buffer.len();
+        self.buffer.resize(start + len_bytes, 0);
+        Ok(&mut self.buffer[start..])
+    }
+
+    fn make_room<S: BlockSink>(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: usize,
+        out: &mut Output<S>,
+    ) -> Result<()> {
         let follows = self.start + self.buffer.len() as u64 == offset_bytes;
-        if !follows || self.buffer.len() + bytes.len() > RUN_BUFFER_BYTES {
+        // The first write of a run ends such that the others begin at a whole page.
+        let limit = RUN_BUFFER_BYTES - (self.start % RUN_ALIGN_BYTES) as usize;
+        if !follows || self.buffer.len() + len_bytes > limit {
             self.flush(1, out)?;
             self.start = offset_bytes;
         }
-        self.buffer.extend_from_slice(bytes);
         Ok(())
     }
 

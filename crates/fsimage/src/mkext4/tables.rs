@@ -47,6 +47,18 @@ impl InodeStream {
         geometry: &Geometry,
         out: &mut Output<S>,
     ) -> Result<()> {
+        self.next_record(record.len(), geometry, out)?
+            .copy_from_slice(record);
+        Ok(())
+    }
+
+    /// The place of the next record, as zeros: what is put there will be written.
+    pub fn next_record<S: BlockSink>(
+        &mut self,
+        record_bytes: usize,
+        geometry: &Geometry,
+        out: &mut Output<S>,
+    ) -> Result<&mut [u8]> {
         let (group, slot) = (
             (self.next - 1) / self.inodes_per_group,
             (self.next - 1) % self.inodes_per_group,
@@ -64,11 +76,8 @@ impl InodeStream {
             }
         };
         self.next += 1;
-        self.joined.put(
-            table * u64::from(geometry.block_size) + slot * record.len() as u64,
-            record,
-            out,
-        )
+        let offset_bytes = table * u64::from(geometry.block_size) + slot * record_bytes as u64;
+        self.joined.put_zeros(offset_bytes, record_bytes, out)
     }
 
     pub fn write_out<S: BlockSink>(&mut self, block_size: u32, out: &mut Output<S>) -> Result<()> {

@@ -58,7 +58,19 @@ pub(crate) struct FileContent<'a> {
     pub hole: Range<u64>,
 }
 
-impl FileContent<'_> {
+impl<'a> FileContent<'a> {
+    /// The bytes from `start` to `end`, no part of the hole among them, as they lie in the pool.
+    pub fn slices(&self, start: u64, end: u64) -> impl Iterator<Item = &'a [u8]> {
+        let (pool, dice, mut at) = (self.pool, self.dice, start);
+        std::iter::from_fn(move || {
+            let within = (at % CUT_BYTES as u64) as usize;
+            let len = ((CUT_BYTES - within) as u64).min(end.saturating_sub(at)) as usize;
+            let cut = pool.cut(dice, at / CUT_BYTES as u64);
+            at += len as u64;
+            (len > 0).then(|| &cut[within..within + len])
+        })
+    }
+
     /// Fills `buf` with the bytes from `offset`.
     pub fn fill(&self, offset: u64, buf: &mut [u8]) {
         let mut done = 0;
@@ -119,6 +131,10 @@ mod tests {
             let mut part = vec![2; end - start];
             content.fill(start as u64, &mut part);
             assert_eq!(part, whole[start..end]);
+        }
+        for (start, end) in [(0, 0), (0, 1), (511, 513), (3, 1500), (9000, 12_000)] {
+            let slices: Vec<&[u8]> = content.slices(start as u64, end as u64).collect();
+            assert_eq!(slices.concat(), whole[start..end]);
         }
     }
 }

@@ -22,6 +22,14 @@ pub enum GenerateError {
         /// Why.
         source: io::Error,
     },
+    /// An image cannot be mounted for this.
+    #[error("{}: {why}", path.display())]
+    Image {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// The file system writer failed.
     #[error("write the ext4 file system")]
     Ext4(#[from] MkError),

@@ -4,6 +4,7 @@
 //! so a further run with another seed adds density.
 
 use std::ffi::OsStr;
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,8 @@ use super::rows::{FileRow, FilledDirectory, What, for_each_filled};
 use super::tree::{Shape, snapshot_name};
 use super::workers::threads_for;
 
-/// Content is handed to the kernel in pieces of this size.
-const WRITE_BYTES: usize = 1 << 20;
+/// Pieces of content in one system call: as many as Linux takes.
+const WRITE_SLICES_MAX: usize = 1024;
 
 /// Writes the tree below `root`, which must exist.
 pub(super) fn write(
@@ -80,12 +81,12 @@ struct Writer<'a> {
     root_path: &'a Path,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
     fn write_batch(&self, directories: &[FilledDirectory]) -> Result<Progress> {
         let mut progress = Progress::default();
-        let mut buffer = Vec::new();
+        let mut slices = Vec::new();
         for directory in directories {
-            self.write_directory(directory, &mut buffer, &mut progress)?;
+            self.write_directory(directory, &mut slices, &mut progress)?;
         }
         Ok(progress)
     }
@@ -93,7 +94,7 @@ impl Writer<'_> {
     fn write_directory(
         &self,
         directory: &FilledDirectory,
-        buffer: &mut Vec<u8>,
+        slices: &mut Vec<IoSlice<'a>>,
         progress: &mut Progress,
     ) -> Result<()> {
         let path = &directory.plan.path;
@@ -113,7 +114,7 @@ impl Writer<'_> {
                     self.link(directory, descriptor.as_fd(), &row.name, file, progress)
                 }
                 What::File(file) => {
-                    self.write_file(descriptor.as_fd(), &row.name, file, buffer, progress)
+                    self.write_file(descriptor.as_fd(), &row.name, file, slices, progress)
                 }
             };
             done.map_err(|errno| GenerateError::Path {
@@ -171,7 +172,7 @@ impl Writer<'_> {
         parent: BorrowedFd<'_>,
         name: &[u8],
         file: &FileRow,
-        buffer: &mut Vec<u8>,
+        slices: &mut Vec<IoSlice<'a>>,
         progress: &mut Progress,
     ) -> std::result::Result<(), Errno> {
         let name = OsStr::from_bytes(name);
@@ -201,7 +202,7 @@ impl Writer<'_> {
             descriptor.as_fd(),
             &file.shape.content(self.pool),
             size_bytes,
-            buffer,
+            slices,
         )?;
         if let Some(value) = &file.shape.xattr {
             fs::fsetxattr(
@@ -301,11 +302,12 @@ fn times(attributes: &Attributes) -> Timestamps {
     }
 }
 
-fn write_content(
+/// Hands the kernel places in the pool, so that it makes the only copy.
+fn write_content<'a>(
     descriptor: BorrowedFd<'_>,
-    content: &FileContent<'_>,
+    content: &FileContent<'a>,
     size_bytes: u64,
-    buffer: &mut Vec<u8>,
+    slices: &mut Vec<IoSlice<'a>>,
 ) -> std::result::Result<(), Errno> {
     let hole = content.hole.clone();
     if !hole.is_empty() {
@@ -322,18 +324,14 @@ fn write_content(
         } else {
             size_bytes
         };
-        let len = (end - offset).min(WRITE_BYTES as u64) as usize;
-        buffer.resize(buffer.len().max(len), 0);
-        content.fill(offset, &mut buffer[..len]);
-        let mut done = 0;
-        while done < len {
-            done += match rustix::io::pwrite(descriptor, &buffer[done..len], offset + done as u64) {
-                Err(Errno::INTR) => 0,
-                Ok(0) => return Err(Errno::IO),
-                other => other?,
-            };
-        }
-        offset += len as u64;
+        slices.clear();
+        let places = content.slices(offset, end).take(WRITE_SLICES_MAX);
+        slices.extend(places.map(IoSlice::new));
+        offset += match rustix::io::pwritev(descriptor, slices, offset) {
+            Err(Errno::INTR) => 0,
+            Ok(0) => return Err(Errno::IO),
+            other => other? as u64,
+        };
     }
     Ok(())
 }
