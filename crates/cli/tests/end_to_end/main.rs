@@ -10,6 +10,7 @@ mod generating;
 mod golden;
 mod keys;
 mod looking;
+mod many_names;
 mod restoring;
 mod source;
 mod tree;
