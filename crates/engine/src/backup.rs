@@ -20,6 +20,7 @@ mod large;
 mod links;
 mod parent;
 mod pass;
+mod queue;
 mod rows;
 mod run;
 mod second;

@@ -33,6 +33,10 @@ pub const INDEX_ENTRIES_TARGET: usize = 64 << 10;
 
 /// Items between comparing and packing.
 pub const ITEMS_QUEUED_MAX: usize = 8 << 10;
+/// Items handed over together.
+pub const ITEMS_BATCH_MAX: usize = 256;
+/// The same, in bytes of content that was read already.
+pub const ITEMS_BATCH_BYTES_MAX: u64 = 512 << 10;
 /// Files between two calls of the monitor.
 pub const PROGRESS_EVERY: u64 = 256;
 /// Longest set of extended attributes that stands in its row (docs/FORMAT.md, section 8).

@@ -20,7 +20,7 @@ pub use arranged::{ARRANGED_BYTES_MAX, Arranged, Hasher, Wanted};
 pub use blocks::Block;
 pub(crate) use device::read_first_bytes;
 pub use large::{Finished, LargeFile, LargeReader, Piece};
-pub use small::{SmallFile, SmallReader, SmallState, read_small};
+pub use small::{ReadBefore, SmallFile, SmallReader, SmallState, read_small};
 
 use crate::scan::{Problem, set_stat};
 use bale_format::entry::{Entry, Kind};

@@ -36,6 +36,20 @@ impl SealKey {
         bytes.extend_from_slice(tag.as_ref());
     }
 
+    /// Turns ciphertext and tag into the plaintext, which is returned. What is in `sealed` after an error means nothing.
+    pub(crate) fn open_in_place<'a>(
+        &self,
+        what: &'static str,
+        nonce: [u8; NONCE_LEN],
+        aad: &[u8],
+        sealed: &'a mut [u8],
+    ) -> Result<&'a mut [u8], FormatError> {
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        self.0
+            .open_in_place(nonce, Aad::from(aad), sealed)
+            .map_err(|_| FormatError::damaged(what, Fault::Seal))
+    }
+
     /// Puts the plaintext in `out`, replacing what was there. Nothing is left in `out` if the seal is broken.
     pub(crate) fn open(
         &self,

@@ -15,15 +15,19 @@ impl ScratchKey {
         ScratchKey(SealKey::new(random))
     }
 
-    /// Appends the sealed block to `out`.
-    pub fn seal(&self, number: u64, plain: &[u8], out: &mut Vec<u8>) {
-        self.0.seal(nonce(number), b"scratch", plain, out);
+    /// Turns the block into its sealed form.
+    pub fn seal_in_place(&self, number: u64, block: &mut Vec<u8>) {
+        self.0.seal_in_place(nonce(number), b"scratch", block);
     }
 
-    /// Puts the plaintext in `out`, replacing what was there.
-    pub fn open(&self, number: u64, sealed: &[u8], out: &mut Vec<u8>) -> Result<(), FormatError> {
+    /// Turns the sealed block into its plaintext; what is behind the slice returned means nothing.
+    pub fn open_in_place<'a>(
+        &self,
+        number: u64,
+        block: &'a mut [u8],
+    ) -> Result<&'a mut [u8], FormatError> {
         self.0
-            .open("temporary file", nonce(number), b"scratch", sealed, out)
+            .open_in_place("temporary file", nonce(number), b"scratch", block)
     }
 }
 
@@ -40,11 +44,11 @@ mod tests {
     #[test]
     fn a_block_opens_under_its_own_number_only() {
         let key = ScratchKey::new(&[7; 32]);
-        let (mut sealed, mut plain) = (Vec::new(), Vec::new());
-        key.seal(3, b"content", &mut sealed);
-        assert!(!sealed.windows(7).any(|window| window == b"content"));
-        key.open(3, &sealed, &mut plain).unwrap();
-        assert_eq!(plain, b"content");
-        assert!(key.open(4, &sealed, &mut plain).is_err());
+        let mut block = b"content".to_vec();
+        key.seal_in_place(3, &mut block);
+        assert_eq!(block.len(), 7 + SCRATCH_EXTRA_BYTES);
+        assert!(!block.windows(7).any(|window| window == b"content"));
+        assert!(key.open_in_place(4, &mut block.clone()).is_err());
+        assert_eq!(key.open_in_place(3, &mut block).unwrap(), b"content");
     }
 }

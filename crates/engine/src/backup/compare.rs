@@ -4,17 +4,17 @@
 //! it, nothing went wrong with it then, and its content is still in the repository.
 
 use super::parent::Parent;
+use super::queue::{Gone, ItemSender};
 use super::tally::Tally;
 use crate::catalog::{KeyRange, ParentCursor};
 use crate::error::{Error, Result};
 use crate::image::Place;
 use crate::pack::ChunkWriter;
-use crate::read::{SMALL_BYTES_MAX, SmallReader};
+use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader};
 use crate::scan::{Batch, NoteKind, ScanItem};
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind};
-use crossbeam_channel::Sender;
 use std::collections::HashMap;
 
 /// Amendments kept; of further ones only the problem remains.
@@ -25,6 +25,12 @@ pub(super) enum Item {
     /// The reader's next file.
     Small {
         place: Place,
+        old: Option<Box<Entry>>,
+    },
+    /// A small file that was read already.
+    Read {
+        place: Place,
+        file: Box<SmallFile>,
         old: Option<Box<Entry>>,
     },
     /// To be read in pieces.
@@ -94,9 +100,9 @@ impl<'a> Comparer<'a> {
     pub(super) fn compare(
         mut self,
         scanner: Box<dyn Iterator<Item = ScanItem> + Send>,
-        items: Sender<Item>,
+        mut items: ItemSender,
     ) -> Result<Scanned> {
-        let done = self.compare_all(scanner, &items);
+        let done = self.compare_all(scanner, &mut items);
         self.reader.close();
         drop(items);
         match done {
@@ -108,7 +114,7 @@ impl<'a> Comparer<'a> {
     fn compare_all(
         &mut self,
         scanner: Box<dyn Iterator<Item = ScanItem> + Send>,
-        items: &Sender<Item>,
+        items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
         let mut cursor = ParentCursor::open(&self.parent.catalog, KeyRange::all());
         for item in scanner {
@@ -130,19 +136,20 @@ impl<'a> Comparer<'a> {
         cursor
             .finish(|row| {
                 if result.is_ok() {
-                    result = send(items, Item::Gone(row.key()));
+                    result = items.send(Item::Gone(row.key()));
                 }
                 Ok(())
             })
             .map_err(catalog_error)?;
-        result
+        result?;
+        Ok(items.flush()?)
     }
 
     fn compare_batch(
         &mut self,
         batch: Batch,
         cursor: &mut ParentCursor,
-        items: &Sender<Item>,
+        items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
         let Batch { places, entries } = batch;
         for (at, mut entry) in entries.into_iter().enumerate() {
@@ -154,7 +161,7 @@ impl<'a> Comparer<'a> {
             let mut sent = Ok(());
             let old = cursor.advance_to(&entry.key(), |row| {
                 if sent.is_ok() {
-                    sent = send(items, Item::Gone(row.key()));
+                    sent = items.send(Item::Gone(row.key()));
                 }
                 Ok(())
             });
@@ -246,7 +253,7 @@ impl<'a> Comparer<'a> {
         place: Place,
         mut entry: Entry,
         old: Option<Box<Entry>>,
-        items: &Sender<Item>,
+        items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
         if entry.kind != Kind::File || entry.size == 0 {
             if let Err(problem) = place.complete(&mut entry) {
@@ -256,13 +263,8 @@ impl<'a> Comparer<'a> {
                     self.tally.problem(&problem);
                 }
             }
-            return send(
-                items,
-                Item::Row {
-                    entry: Box::new(entry),
-                    old,
-                },
-            );
+            let entry = Box::new(entry);
+            return Ok(items.send(Item::Row { entry, old })?);
         }
         let item = if entry.nlink > 1 {
             Item::Linked {
@@ -277,10 +279,23 @@ impl<'a> Comparer<'a> {
                 old,
             }
         } else {
-            self.reader.push(&place, entry);
-            Item::Small { place, old }
+            match self.reader.read_before(&place) {
+                Some(content) => Item::Read {
+                    file: Box::new(content.into_file(entry)),
+                    place,
+                    old,
+                },
+                None => {
+                    if !self.reader.has_room(&entry) {
+                        // Room comes from the packing thread, which must have what it can take.
+                        items.flush()?;
+                    }
+                    self.reader.push(&place, entry);
+                    Item::Small { place, old }
+                }
+            }
         };
-        send(items, item)
+        Ok(items.send(item)?)
     }
 
     fn add_filesystem(&mut self, found: Filesystem) {
@@ -308,8 +323,10 @@ enum Stop {
     Gone,
 }
 
-fn send(items: &Sender<Item>, item: Item) -> std::result::Result<(), Stop> {
-    items.send(item).map_err(|_| Stop::Gone)
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Stop {
+        Stop::Gone
+    }
 }
 
 fn catalog_error(error: crate::catalog::CatalogError) -> Stop {

@@ -4,16 +4,15 @@ use super::checkpoint::Checkpoints;
 use super::commit::Written;
 use super::compare::Comparer;
 use super::parent::Parent;
+use super::queue::ItemSender;
 use super::rows::{RowWriter, Segments};
 use super::run::Run;
 use super::tally::Tally;
 use crate::catalog::CatalogWriter;
 use crate::error::{Error, Result};
-use crate::limits::ITEMS_QUEUED_MAX;
 use crate::pack::ChunkWriter;
 use crate::read::{Arranged, Hasher, SmallReader};
 use crate::scan::ScanItem;
-use crossbeam_channel::bounded;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ impl Pass<'_> {
         let hasher: Hasher = Arc::new(move |bytes| repository.keys().content_hash(bytes));
         let arranged = arranged.map(|arranged| arranged.hashing(hasher));
         let reader = SmallReader::start(None).with_arranged(arranged);
-        let (sender, queue) = bounded(ITEMS_QUEUED_MAX);
+        let (sender, queue) = ItemSender::pair();
         let comparer = Comparer::new(parent, store, &reader, tally);
         let segments = Segments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);

@@ -8,6 +8,7 @@ use super::compare::Item;
 use super::content;
 use super::large::LargeStore;
 use super::links::{LinkKey, LinkTable};
+use super::queue::ItemQueue;
 use super::seen::{Chunks, ContentTable, Spot};
 use super::tally::Tally;
 use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink};
@@ -18,7 +19,6 @@ use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
 use bale_format::xattrs::XattrsColumn;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Layer};
-use crossbeam_channel::Receiver;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -86,10 +86,10 @@ impl<'a> RowWriter<'a> {
     /// Takes items until there are no more. `after_item` may make a checkpoint.
     pub(super) fn write_all(
         &mut self,
-        items: Receiver<Item>,
+        items: ItemQueue,
         mut after_item: impl FnMut(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        for item in items {
+        for item in items.into_iter().flatten() {
             self.take(item)?;
             self.drain()?;
             if self.waiting.len() >= ROWS_WAITING_MAX {
@@ -131,6 +131,7 @@ impl<'a> RowWriter<'a> {
                 let file = self.reader.pop().expect("every small item was asked for");
                 self.take_small(&place, file, old)?;
             }
+            Item::Read { place, file, old } => self.take_small(&place, *file, old)?,
             Item::Large { place, entry, old } => self.take_large(&place, *entry, old)?,
             Item::Linked { place, entry, old } => self.take_linked(&place, entry, old)?,
         }

@@ -107,7 +107,7 @@ impl ImageInode {
         })
     }
 
-    fn complete(&self, entry: &mut Entry) -> Result<(), Problem> {
+    pub(crate) fn complete(&self, entry: &mut Entry) -> Result<(), Problem> {
         let problem = |entry: &Entry, action, error| Problem {
             path: entry.path(),
             action,

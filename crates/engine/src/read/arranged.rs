@@ -3,7 +3,8 @@
 //! The two orders may have nothing in common, and no window that fits in memory would help: so the bytes wait in an unnamed
 //! file, arranged by where they belong in the catalog's order, coarsely: in buckets that are put in order in memory one
 //! after the other. What waits is sealed with a key of this run. A window is as much as there may be buckets for; a tree
-//! that is larger is read in several.
+//! that is larger is read in several. The threads that read put files into buckets themselves: all processors hash, copy
+//! and seal while the device works.
 
 use super::SMALL_BYTES_MAX;
 use super::device::{GROUP_BUFFER_BYTES, GROUP_BYTES_MAX, GROUP_GAP_BYTES_MAX};
@@ -19,6 +20,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of files in one bucket.
@@ -98,10 +100,8 @@ impl Arranged {
             }
             if let Some(window) = &mut self.window {
                 match window.take(inode) {
-                    Ok(Taken::Bytes(bytes)) => {
-                        let hash = bytes.first_chunk().copied();
-                        let hash = hash.filter(|_| self.hasher.is_some());
-                        return Some((bytes.slice(HASH_BYTES..), hash));
+                    Ok(Taken::File { hash, bytes }) => {
+                        return Some((bytes, hash.filter(|_| self.hasher.is_some())));
                     }
                     Ok(Taken::Other) => return None,
                     Ok(Taken::End) => self.window = None,
@@ -126,7 +126,10 @@ impl Arranged {
 }
 
 enum Taken {
-    Bytes(Bytes),
+    File {
+        hash: Option<[u8; HASH_BYTES]>,
+        bytes: Bytes,
+    },
     /// Another file is next.
     Other,
     End,
@@ -193,10 +196,9 @@ impl Window {
         }
         let places = places.finish().map_err(io::Error::other)?;
         let buckets = end.div_ceil(BUCKET_BYTES) as usize;
-        let mut scratch = Scratch::create(spill, buckets)?;
-        let mut missing = HashSet::new();
-        read_all(image, places, hasher, &mut scratch, &mut missing)?;
-        scratch.end()?;
+        let scratch = Scratch::create(spill, buckets)?;
+        let missing = read_all(image, places, hasher, &scratch)?;
+        let scratch = scratch.end()?;
         let (sender, loaded) = bounded(0);
         std::thread::spawn(move || {
             let mut loader = Loader::default();
@@ -246,7 +248,10 @@ impl Window {
                 if end > bytes.len() {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
-                return Ok(Taken::Bytes(bytes.slice(place..end)));
+                return Ok(Taken::File {
+                    hash: bytes[place..].first_chunk().copied(),
+                    bytes: bytes.slice(place + HASH_BYTES..end),
+                });
             }
             // The old bucket goes before the next one comes.
             self.bucket = None;
@@ -313,38 +318,27 @@ impl Iterator for Groups {
     }
 }
 
-/// What a group became: for each file place (8), length (4), bytes; or the places that are missing.
-struct Parsed {
-    records: Vec<u8>,
-    missing: Vec<u64>,
-}
-
+/// Reads all files into their buckets. Returns the places of those that could not be read.
 fn read_all(
     image: &Image,
     places: Sorted,
     hasher: Option<&Hasher>,
-    scratch: &mut Scratch,
-    missing: &mut HashSet<u64>,
-) -> io::Result<()> {
+    scratch: &Scratch,
+) -> io::Result<HashSet<u64>> {
     let mut groups = Groups {
         places,
         waiting: None,
         failed: false,
     };
+    let mut missing = HashSet::new();
     in_order(
         &mut groups,
-        || AlignedBuffer::new(GROUP_BUFFER_BYTES),
-        |buffer, group| read_group(image, group, hasher, buffer),
-        |parsed| -> io::Result<()> {
-            let mut rest = &parsed.records[..];
-            while let Some((head, behind)) = rest.split_first_chunk::<12>() {
-                let at = u64::from_le_bytes(head[..8].try_into().expect("8 of 12 bytes"));
-                let len = u32::from_le_bytes(head[8..].try_into().expect("4 of 12 bytes"));
-                let (bytes, behind) = behind.split_at(len as usize);
-                scratch.add(at, bytes)?;
-                rest = behind;
-            }
-            missing.extend(parsed.missing);
+        || (AlignedBuffer::new(GROUP_BUFFER_BYTES), Vec::new()),
+        |(buffer, spare), group| {
+            read_group(image, &group, hasher, buffer, &mut scratch.filler(spare))
+        },
+        |missed: io::Result<Vec<u64>>| -> io::Result<()> {
+            missing.extend(missed?);
             match missing.len() > MISSING_MAX {
                 true => Err(io::Error::other("much of the device cannot be read")),
                 false => Ok(()),
@@ -353,63 +347,73 @@ fn read_all(
     )?;
     match groups.failed {
         true => Err(io::Error::other("a temporary file cannot be read")),
-        false => Ok(()),
+        false => Ok(missing),
     }
 }
 
+/// Returns the places that are missing.
 fn read_group(
     image: &Image,
-    group: Vec<Placed>,
+    group: &[Placed],
     hasher: Option<&Hasher>,
     buffer: &mut AlignedBuffer,
-) -> Parsed {
-    let mut parsed = Parsed {
-        records: Vec::new(),
-        missing: Vec::new(),
-    };
+    filler: &mut Filler,
+) -> io::Result<Vec<u64>> {
     let start = group.first().map_or(0, |placed| placed.span.offset);
     let end = group.iter().map(|placed| placed.span.end()).max();
     let span = Span {
         offset: start,
         len: (end.unwrap_or(start) - start) as u32,
     };
-    match image.read_content(span, buffer) {
-        Ok(range) => {
-            let bytes: usize = group.iter().map(|placed| placed.span.len as usize).sum();
-            let heads = (12 + HASH_BYTES) * group.len();
-            parsed.records.reserve_exact(bytes + heads);
-            for placed in group {
-                let at = range.start + (placed.span.offset - start) as usize;
-                let content = &buffer[at..at + placed.span.len as usize];
-                let hash = hasher.map_or([0; HASH_BYTES], |hasher| hasher(content));
-                let records = &mut parsed.records;
-                records.extend_from_slice(&placed.at.to_le_bytes());
-                records.extend_from_slice(&(placed.span.len + HASH_BYTES as u32).to_le_bytes());
-                records.extend_from_slice(&hash);
-                records.extend_from_slice(content);
-            }
-        }
+    let Ok(range) = image.read_content(span, buffer) else {
         // Each is read on its own later, around what is bad.
-        Err(_) => parsed.missing.extend(group.iter().map(|placed| placed.at)),
+        return Ok(group.iter().map(|placed| placed.at).collect());
+    };
+    for placed in group {
+        let at = range.start + (placed.span.offset - start) as usize;
+        let content = &buffer[at..at + placed.span.len as usize];
+        let hash = hasher.map_or([0; HASH_BYTES], |hasher| hasher(content));
+        filler.add(placed.at, &hash, content)?;
     }
-    parsed
+    Ok(Vec::new())
 }
 
-/// The unnamed file of one window.
+/// The unnamed file of one window, while it is filled.
 struct Scratch {
     file: File,
     key: ScratchKey,
-    buckets: Vec<Bucket>,
-    end: u64,
+    buckets: Vec<Mutex<Bucket>>,
+    /// Where the next block goes.
+    end: AtomicU64,
 }
 
 #[derive(Default)]
 struct Bucket {
     /// Bytes that wait to be written.
     block: Vec<u8>,
-    /// Where written blocks are, and how long they are sealed.
+    written: Written,
+}
+
+/// What of a bucket is in the file.
+#[derive(Default)]
+struct Written {
+    /// Where blocks are, and how long they are sealed.
     blocks: Vec<(u64, u32)>,
     bytes: usize,
+}
+
+/// The unnamed file of one window, complete.
+struct Filled {
+    file: File,
+    key: ScratchKey,
+    buckets: Vec<Written>,
+}
+
+/// What one thread fills buckets with.
+struct Filler<'a> {
+    scratch: &'a Scratch,
+    /// An empty block, to be exchanged for a full one.
+    spare: &'a mut Vec<u8>,
 }
 
 impl Scratch {
@@ -418,47 +422,76 @@ impl Scratch {
         Ok(Scratch {
             file: unnamed_file(spill)?,
             key: ScratchKey::new(&random),
-            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
-            end: 0,
+            buckets: (0..buckets).map(|_| Mutex::default()).collect(),
+            end: AtomicU64::new(0),
         })
     }
 
-    fn add(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let number = (at / BUCKET_BYTES) as usize;
-        let place = (at % BUCKET_BYTES) as u32;
-        let bucket = &mut self.buckets[number];
-        let full = bucket.block.len() + HEAD_BYTES + bytes.len() > BLOCK_BYTES;
-        if full && !bucket.block.is_empty() {
-            self.write_block(number)?;
+    fn filler<'a>(&'a self, spare: &'a mut Vec<u8>) -> Filler<'a> {
+        Filler {
+            scratch: self,
+            spare,
         }
-        let bucket = &mut self.buckets[number];
-        bucket.block.extend_from_slice(&place.to_le_bytes());
-        bucket
-            .block
-            .extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        bucket.block.extend_from_slice(bytes);
-        bucket.bytes = bucket.bytes.max(place as usize + bytes.len());
-        Ok(())
     }
 
-    fn write_block(&mut self, number: usize) -> io::Result<()> {
-        let bucket = &mut self.buckets[number];
-        let mut sealed = Vec::with_capacity(bucket.block.len() + SCRATCH_EXTRA_BYTES);
+    /// Seals a block where it is and writes it; the block is empty afterwards.
+    fn write(&self, block: &mut Vec<u8>) -> io::Result<(u64, u32)> {
+        let len = block.len() + SCRATCH_EXTRA_BYTES;
         // The offset in the file is a number that no other block has.
-        self.key.seal(self.end, &bucket.block, &mut sealed);
-        self.file.write_all_at(&sealed, self.end)?;
-        bucket.blocks.push((self.end, sealed.len() as u32));
-        bucket.block.clear();
-        self.end += sealed.len() as u64;
-        Ok(())
+        let offset = self.end.fetch_add(len as u64, Ordering::Relaxed);
+        self.key.seal_in_place(offset, block);
+        self.file.write_all_at(block, offset)?;
+        block.clear();
+        Ok((offset, len as u32))
     }
 
-    fn end(&mut self) -> io::Result<()> {
-        for number in 0..self.buckets.len() {
-            if !self.buckets[number].block.is_empty() {
-                self.write_block(number)?;
+    fn end(self) -> io::Result<Filled> {
+        for bucket in &self.buckets {
+            let mut bucket = lock(bucket);
+            let mut block = std::mem::take(&mut bucket.block);
+            if !block.is_empty() {
+                let place = self.write(&mut block)?;
+                bucket.written.blocks.push(place);
             }
-            self.buckets[number].block = Vec::new();
+        }
+        let written = |bucket: Mutex<Bucket>| {
+            let bucket = bucket.into_inner();
+            bucket.unwrap_or_else(PoisonError::into_inner).written
+        };
+        Ok(Filled {
+            file: self.file,
+            key: self.key,
+            buckets: self.buckets.into_iter().map(written).collect(),
+        })
+    }
+}
+
+impl Filler<'_> {
+    /// Puts a file in its bucket. In which order a bucket is filled does not matter.
+    fn add(&mut self, at: u64, hash: &[u8; HASH_BYTES], content: &[u8]) -> io::Result<()> {
+        let place = (at % BUCKET_BYTES) as u32;
+        let len = HASH_BYTES + content.len();
+        let shared = &self.scratch.buckets[(at / BUCKET_BYTES) as usize];
+        let mut bucket = lock(shared);
+        let is_full = bucket.block.len() + HEAD_BYTES + len > BLOCK_BYTES;
+        let is_full = is_full && !bucket.block.is_empty();
+        if is_full {
+            std::mem::swap(&mut bucket.block, self.spare);
+        }
+        let block = &mut bucket.block;
+        if block.capacity() == 0 {
+            block.reserve_exact(BLOCK_BYTES + SCRATCH_EXTRA_BYTES);
+        }
+        block.extend_from_slice(&place.to_le_bytes());
+        block.extend_from_slice(&(len as u32).to_le_bytes());
+        block.extend_from_slice(hash);
+        block.extend_from_slice(content);
+        bucket.written.bytes = bucket.written.bytes.max(place as usize + len);
+        if is_full {
+            // Others may fill the bucket while this is sealed and written.
+            drop(bucket);
+            let place = self.scratch.write(self.spare)?;
+            lock(shared).written.blocks.push(place);
         }
         Ok(())
     }
@@ -467,27 +500,23 @@ impl Scratch {
 /// Puts buckets in order, one after the other.
 #[derive(Default)]
 struct Loader {
-    sealed: Vec<u8>,
-    plain: Vec<u8>,
+    block: Vec<u8>,
     spare: Arc<Mutex<Vec<AlignedBuffer>>>,
 }
 
 impl Loader {
     /// All bytes of a bucket, in order.
-    fn load(&mut self, scratch: &Scratch, number: usize) -> io::Result<Bytes> {
+    fn load(&mut self, scratch: &Filled, number: usize) -> io::Result<Bytes> {
         let bucket = &scratch.buckets[number];
         let spare = lock(&self.spare).pop();
         let room = (BUCKET_BYTES + SMALL_BYTES_MAX) as usize + HASH_BYTES;
         let mut arranged = spare.unwrap_or_else(|| AlignedBuffer::new(room));
         let damaged = || io::Error::other("a temporary file is damaged");
         for (offset, len) in &bucket.blocks {
-            self.sealed.resize(*len as usize, 0);
-            scratch.file.read_exact_at(&mut self.sealed, *offset)?;
-            scratch
-                .key
-                .open(*offset, &self.sealed, &mut self.plain)
-                .map_err(|_| damaged())?;
-            let mut rest = &self.plain[..];
+            self.block.resize(*len as usize, 0);
+            scratch.file.read_exact_at(&mut self.block, *offset)?;
+            let opened = scratch.key.open_in_place(*offset, &mut self.block);
+            let mut rest = &*opened.map_err(|_| damaged())?;
             while let Some((head, behind)) = rest.split_first_chunk::<HEAD_BYTES>() {
                 let place =
                     u32::from_le_bytes(head[..4].try_into().expect("4 of 8 bytes")) as usize;

@@ -2,7 +2,7 @@
 
 use super::small::{SmallFile, SmallState};
 use super::{SALVAGE_BYTES, problem};
-use crate::image::{ContentMap, Extents, ImageInode, Place, Span};
+use crate::image::{ContentMap, Extents, ImageInode, Span};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_fsimage::MappedExtent;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
@@ -96,10 +96,10 @@ pub(super) fn looked_at(
     inode: &ImageInode,
     entry: Entry,
     (bytes, hash): (Bytes, Option<[u8; 16]>),
-) -> Looked {
+) -> SmallFile {
     let mut file = finish(inode, entry, Extents::none(), bytes, Vec::new(), None);
     file.hash = hash;
-    Looked::Done(Box::new(file))
+    file
 }
 
 /// Reads one small file from its device.
@@ -222,8 +222,7 @@ fn finish(
 ) -> SmallFile {
     let mut file = SmallFile::new(entry);
     file.state = SmallState::Read;
-    file.problems
-        .extend(Place::Image(inode.clone()).complete(&mut file.entry).err());
+    file.problems.extend(inode.complete(&mut file.entry).err());
     if extents.sparse {
         file.holes = extents.gaps(file.entry.size);
     }

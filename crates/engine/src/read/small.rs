@@ -8,7 +8,7 @@ use super::device::{
 };
 use super::{SMALL_BYTES_MAX, SMALL_THREADS_MAX};
 use super::{SMALL_WINDOW_BYTES_MAX, SMALL_WINDOW_FILES_MAX};
-use crate::image::Place;
+use crate::image::{ImageInode, Place};
 use crate::scan::{Directory, Problem};
 use bale_format::entry::Entry;
 use bale_sys::buffer::AlignedBuffer;
@@ -48,6 +48,19 @@ pub struct SmallFile {
     pub bad: Vec<Range<u64>>,
     /// What went wrong.
     pub problems: Vec<Problem>,
+}
+
+/// Content of a small file on a device that was read with many others.
+pub struct ReadBefore<'a> {
+    inode: &'a ImageInode,
+    content: (Bytes, Option<[u8; 16]>),
+}
+
+impl ReadBefore<'_> {
+    /// The file with this content.
+    pub fn into_file(self, entry: Entry) -> SmallFile {
+        device::looked_at(self.inode, entry, self.content)
+    }
 }
 
 /// What became of a file that was to be read.
@@ -171,16 +184,18 @@ impl SmallReader {
     pub fn push(&self, place: &Place, entry: Entry) {
         match place {
             Place::Directory(directory) => self.push_in_directory(directory, entry),
-            Place::Image(inode) => {
-                let mut arranged = self.arranged.lock().unwrap_or_else(PoisonError::into_inner);
-                let arranged = arranged.as_mut();
-                let looked = match arranged.and_then(|arranged| arranged.take(inode.number)) {
-                    Some(content) => device::looked_at(inode, entry, content),
-                    None => device::look(inode, entry, 0),
-                };
-                self.push_on_device(looked);
-            }
+            Place::Image(inode) => self.push_on_device(device::look(inode, entry, 0)),
         }
+    }
+
+    /// The content of a file that was read before it is asked for; if it was not, it must be pushed.
+    pub fn read_before<'a>(&self, place: &'a Place) -> Option<ReadBefore<'a>> {
+        let Place::Image(inode) = place else {
+            return None;
+        };
+        let mut arranged = self.arranged.lock().unwrap_or_else(PoisonError::into_inner);
+        let content = arranged.as_mut()?.take(inode.number)?;
+        Some(ReadBefore { inode, content })
     }
 
     fn push_on_device(&self, looked: Looked) {
