@@ -16,15 +16,20 @@ fn found(path: &Path) -> (Entry, bale_engine::image::Place) {
 }
 
 #[test]
-fn files_come_in_the_order_asked_for_with_their_bytes_whatever_the_threads() {
+fn files_come_in_the_order_asked_for_with_their_bytes_whatever_the_threads_and_with_or_without_rings()
+ {
     let place = Place::new();
     let bytes_of = |number: usize| vec![number as u8; number * 7 % 5000];
     for number in 0..2000 {
         place.write(&format!("{}/{number}", number % 13), &bytes_of(number));
     }
     let walked = walk(&[&place.path], ScanOptions::default());
-    for threads in [0, 1, 16] {
+    for (threads, rings) in [(0, true), (1, true), (16, true), (1, false), (16, false)] {
         let reader = SmallReader::start(Some(threads));
+        let reader = match rings {
+            true => reader,
+            false => reader.without_rings(),
+        };
         let mut taken = 0;
         let mut check = |reader: &SmallReader| {
             let file = reader.pop().unwrap();

@@ -12,6 +12,7 @@ pub mod handle;
 pub mod inode;
 pub mod mapped;
 pub mod open;
+pub mod reads;
 pub mod restore_calls;
 pub mod signals;
 pub mod xattr;

@@ -12,6 +12,7 @@ mod keys;
 mod killing;
 mod live;
 mod looking;
+mod many_names;
 mod restoring;
 mod source;
 mod tree;

@@ -9,7 +9,7 @@ use bale_format::{Content, Entry};
 pub(super) fn known(
     store: &ChunkWriter,
     chunks: &mut Chunks,
-    contents: &ContentTable,
+    contents: &mut ContentTable,
     entry: &Entry,
     old: Option<&Entry>,
 ) -> Option<Spot> {

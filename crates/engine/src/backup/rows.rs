@@ -74,7 +74,7 @@ impl<'a> RowWriter<'a> {
             catalog,
             bundles: Bundles::new(),
             chunks: Chunks::default(),
-            contents: ContentTable::new(),
+            contents: ContentTable::new(store.repository().spill_dir().ok()),
             links: LinkTable::new(store.repository().spill_dir().ok()),
             waiting: VecDeque::new(),
             last_key: None,
@@ -196,7 +196,7 @@ impl<'a> RowWriter<'a> {
         let spot = match content::known(
             self.store,
             &mut self.chunks,
-            &self.contents,
+            &mut self.contents,
             &entry,
             old.as_deref(),
         ) {

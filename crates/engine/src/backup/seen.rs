@@ -1,14 +1,25 @@
 //! Content seen before: where identical small files are stored already.
 //!
-//! The table has a fixed size. A file that had to make room is stored once more, nothing worse: the table is a saving and
-//! never the truth. Further names of one inode: see `links`.
+//! What came last is in a table in memory. When that is half full, what is new in it goes to sorted files without names
+//! (`older`), up to a limit; the memory is the same however many files there are. All of it is a saving and never the
+//! truth: a file that is not found is stored once more, nothing worse. Further names of one inode: see `links`.
+
+mod older;
 
 use bale_format::{ChunkId, Content};
+use older::Older;
+use std::path::PathBuf;
 
-/// Slots of the content table: 32 bytes each, 16 MiB.
-const CONTENT_SLOTS: usize = 1 << 19;
+/// Contents in memory: 32 bytes each, 4 MiB.
+const RECENT_SLOTS: usize = 1 << 17;
 /// Slots that a key may stand in.
 const WAYS: usize = 4;
+/// New contents in memory that make a batch for the files.
+const BATCH_CONTENTS: usize = RECENT_SLOTS / 2;
+/// New contents that found no slot before the batch was full.
+const DISPLACED_MAX: usize = 1024;
+/// Bits that tell whether a content may be among these.
+const DISPLACED_BITS: usize = 1 << 14;
 
 /// Number of a chunk in `Chunks`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +104,39 @@ impl Chunks {
 pub struct ContentTable {
     sets: Vec<ContentSet>,
     turn: usize,
+    /// Contents in memory that are not in the files.
+    new: usize,
+    /// New contents that had to leave their slots.
+    displaced: Vec<Stored>,
+    displaced_filter: Vec<u64>,
+    older: Place,
+}
+
+/// Where contents go that have to leave memory.
+enum Place {
+    /// None had to yet.
+    Unused(PathBuf),
+    Files(Box<Older>),
+    /// Nowhere: files cannot be made or written.
+    Nowhere,
+}
+
+/// A content, and where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stored {
+    hash: [u8; 16],
+    size: u32,
+    chunk: ChunkNumber,
+    offset: u32,
+}
+
+impl Stored {
+    fn spot(self) -> Spot {
+        Spot::Bundled {
+            chunk: self.chunk,
+            offset: self.offset,
+        }
+    }
 }
 
 /// Aligned, so that a look-up waits for memory once.
@@ -102,53 +146,141 @@ struct ContentSet([ContentSlot; WAYS]);
 
 #[derive(Clone, Copy, Default)]
 struct ContentSlot {
-    hash: [u8; 16],
-    size: u32,
-    chunk: ChunkNumber,
-    offset: u32,
-    used: bool,
+    stored: Stored,
+    state: SlotState,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum SlotState {
+    #[default]
+    Free,
+    /// Not in the files.
+    New,
+    /// May be forgotten: in the files, or nowhere else to go.
+    Copy,
 }
 
 impl ContentTable {
-    /// An empty table.
-    pub fn new() -> ContentTable {
+    /// An empty table; `directory` is for the files.
+    pub fn new(directory: Option<PathBuf>) -> ContentTable {
         ContentTable {
-            sets: vec![ContentSet::default(); CONTENT_SLOTS / WAYS],
+            sets: vec![ContentSet::default(); RECENT_SLOTS / WAYS],
             turn: 0,
+            new: 0,
+            displaced: Vec::new(),
+            displaced_filter: vec![0; DISPLACED_BITS / 64],
+            older: directory.map_or(Place::Nowhere, Place::Unused),
         }
     }
 
     /// Where a file of this content is.
-    pub fn find(&self, hash: &[u8; 16], size: u32) -> Option<Spot> {
-        let set = &self.sets[set_of(hash, self.sets.len())].0;
-        let found = set
-            .iter()
-            .find(|slot| slot.used && slot.hash == *hash && slot.size == size)?;
-        Some(Spot::Bundled {
-            chunk: found.chunk,
-            offset: found.offset,
-        })
+    pub fn find(&mut self, hash: &[u8; 16], size: u32) -> Option<Spot> {
+        let is_it = |stored: &Stored| stored.hash == *hash && stored.size == size;
+        let number = set_of(hash, self.sets.len());
+        let mut slots = self.sets[number].0.iter();
+        let recent = slots.find(|slot| slot.state != SlotState::Free && is_it(&slot.stored));
+        if let Some(slot) = recent {
+            return Some(slot.stored.spot());
+        }
+        let (word, bit) = displaced_bit(hash);
+        if self.displaced_filter[word] & bit != 0
+            && let Some(stored) = self.displaced.iter().find(|stored| is_it(stored))
+        {
+            return Some(stored.spot());
+        }
+        let Place::Files(older) = &self.older else {
+            return None;
+        };
+        let found = older.find(hash, size)?;
+        if let Some(way) = self.way_without_new(number) {
+            self.sets[number].0[way] = ContentSlot {
+                stored: found,
+                state: SlotState::Copy,
+            };
+        }
+        Some(found.spot())
     }
 
     /// Remembers a bundled file.
     pub fn remember(&mut self, hash: &[u8; 16], size: u32, chunk: ChunkNumber, offset: u32) {
-        let set = set_of(hash, self.sets.len());
-        let set = &mut self.sets[set].0;
-        let free = set
-            .iter()
-            .position(|slot| !slot.used || (slot.hash == *hash && slot.size == size));
-        let way = free.unwrap_or_else(|| {
-            self.turn = (self.turn + 1) % WAYS;
-            self.turn
-        });
-        set[way] = ContentSlot {
+        let stored = Stored {
             hash: *hash,
             size,
             chunk,
             offset,
-            used: true,
         };
+        let number = set_of(hash, self.sets.len());
+        let slots = &self.sets[number].0;
+        let same = slots.iter().position(|slot| {
+            slot.state == SlotState::New && slot.stored.hash == *hash && slot.stored.size == size
+        });
+        let way = same.or_else(|| self.way_without_new(number));
+        let way = way.unwrap_or_else(|| {
+            self.turn = (self.turn + 1) % WAYS;
+            self.turn
+        });
+        let state = SlotState::New;
+        let slot = ContentSlot { stored, state };
+        let before = std::mem::replace(&mut self.sets[number].0[way], slot);
+        self.new += usize::from(same.is_none());
+        if before.state == SlotState::New && same.is_none() {
+            let (word, bit) = displaced_bit(&before.stored.hash);
+            self.displaced_filter[word] |= bit;
+            self.displaced.push(before.stored);
+        }
+        if self.new >= BATCH_CONTENTS || self.displaced.len() >= DISPLACED_MAX {
+            self.put_away();
+        }
     }
+
+    /// A slot of the set that is free, or whose content may be forgotten.
+    fn way_without_new(&mut self, set: usize) -> Option<usize> {
+        let slots = &self.sets[set].0;
+        let free = slots.iter().position(|slot| slot.state == SlotState::Free);
+        free.or_else(|| {
+            let mut ways = (1..=WAYS).map(|step| (self.turn + step) % WAYS);
+            let way = ways.find(|way| slots[*way].state == SlotState::Copy)?;
+            self.turn = way;
+            Some(way)
+        })
+    }
+
+    /// Gives what is new to the files. In memory it stays until its slot is wanted.
+    fn put_away(&mut self) {
+        let mut batch = std::mem::take(&mut self.displaced);
+        self.displaced_filter.fill(0);
+        let keeps = match &self.older {
+            Place::Files(older) => !older.is_full(),
+            Place::Unused(_) => true,
+            Place::Nowhere => false,
+        };
+        for slot in self.sets.iter_mut().flat_map(|set| &mut set.0) {
+            if slot.state == SlotState::New {
+                slot.state = SlotState::Copy;
+                if keeps {
+                    batch.push(slot.stored);
+                }
+            }
+        }
+        self.new = 0;
+        if !keeps {
+            return;
+        }
+        if let Place::Unused(directory) = &self.older {
+            self.older = Place::Files(Box::new(Older::new(directory.clone())));
+        }
+        if let Place::Files(older) = &mut self.older
+            && older.take(batch).is_err()
+        {
+            self.older = Place::Nowhere;
+        }
+    }
+}
+
+fn displaced_bit(hash: &[u8; 16]) -> (usize, u64) {
+    let number = u64::from_le_bytes(hash[8..].try_into().expect("8 of 16 bytes"));
+    let bit = number as usize % DISPLACED_BITS;
+    (bit / 64, 1 << (bit % 64))
 }
 
 fn set_of(hash: &[u8; 16], sets: usize) -> usize {
@@ -160,31 +292,79 @@ fn set_of(hash: &[u8; 16], sets: usize) -> usize {
 mod tests {
     use super::*;
 
+    /// Several times what is in memory, so that runs are merged.
+    const MANY: u32 = 600_000;
+
+    fn content(number: u32) -> ([u8; 16], u32, ChunkNumber, u32) {
+        let hash = blake3::hash(&number.to_le_bytes());
+        let hash = *hash.as_bytes().first_chunk().unwrap();
+        (hash, number % 5000, ChunkNumber(number / 900), number % 900)
+    }
+
+    fn remember(table: &mut ContentTable, number: u32) {
+        let (hash, size, chunk, offset) = content(number);
+        table.remember(&hash, size, chunk, offset);
+    }
+
+    /// Is it known? Where it is must be right.
+    fn knows(table: &mut ContentTable, number: u32) -> bool {
+        let (hash, size, chunk, offset) = content(number);
+        let found = table.find(&hash, size);
+        assert!(found.is_none_or(|spot| spot == Spot::Bundled { chunk, offset }));
+        found.is_some()
+    }
+
     #[test]
-    fn what_was_remembered_last_is_found_and_other_sizes_are_not() {
-        let (mut table, mut chunks) = (ContentTable::new(), Chunks::default());
-        let chunk = chunks.open();
-        table.remember(&[7; 16], 10, chunk, 3);
-        assert_eq!(
-            table.find(&[7; 16], 10),
-            Some(Spot::Bundled { chunk, offset: 3 })
-        );
-        assert_eq!(table.find(&[7; 16], 11), None);
-        for n in 0..WAYS as u8 {
-            let mut hash = [7; 16];
-            hash[15] = n;
-            table.remember(&hash, 10, chunk, u32::from(n));
+    fn contents_far_beyond_memory_are_all_stored_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut table = ContentTable::new(Some(directory.path().to_owned()));
+        for number in 0..MANY {
+            assert!(!knows(&mut table, number), "{number} before it came");
+            remember(&mut table, number);
         }
-        assert_eq!(
-            table.find(
-                &{
-                    let mut h = [7; 16];
-                    h[15] = 3;
-                    h
-                },
-                10
-            ),
-            Some(Spot::Bundled { chunk, offset: 3 })
-        );
+        for number in (0..MANY).rev() {
+            assert!(knows(&mut table, number), "{number} was forgotten");
+        }
+        let (hash, size, ..) = content(7);
+        assert_eq!(table.find(&hash, size + 1), None, "another size");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn without_files_what_came_last_is_known_and_nothing_is_wrong() {
+        for directory in [None, Some(PathBuf::from("/no such directory"))] {
+            let mut table = ContentTable::new(directory);
+            let many = 4 * RECENT_SLOTS as u32;
+            (0..many).for_each(|number| remember(&mut table, number));
+            let known = (0..many).filter(|number| knows(&mut table, *number));
+            let known = known.count();
+            assert!(
+                (RECENT_SLOTS / 2..=RECENT_SLOTS).contains(&known),
+                "{known}"
+            );
+            let last = (many - 1000..many).filter(|number| knows(&mut table, *number));
+            assert!(last.count() > 900);
+        }
+    }
+
+    #[test]
+    fn contents_of_one_set_displace_each_other_and_are_known_still() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut table = ContentTable::new(Some(directory.path().to_owned()));
+        let content = |number: u32| {
+            let mut hash = [7; 16];
+            hash[12..].copy_from_slice(&number.to_le_bytes());
+            hash
+        };
+        for number in 0..3 * DISPLACED_MAX as u32 {
+            table.remember(&content(number), 10, ChunkNumber(1), number);
+        }
+        for number in 0..3 * DISPLACED_MAX as u32 {
+            let spot = Spot::Bundled {
+                chunk: ChunkNumber(1),
+                offset: number,
+            };
+            assert_eq!(table.find(&content(number), 10), Some(spot));
+        }
     }
 }

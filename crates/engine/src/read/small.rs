@@ -1,30 +1,28 @@
 //! Small files: many in flight, read in inode order, handed out in the order they were asked for.
 
+mod group;
+
 use super::arranged::Arranged;
 use super::device::{
     self, DeviceJob, GROUP_BUFFER_BYTES, GROUP_BYTES_MAX, GROUP_GAP_BYTES_MAX, Looked,
 };
-use super::ranges::{next_data, read_range};
-use super::{READ_RETRIES_MAX, SMALL_BYTES_MAX, SMALL_THREADS_MAX};
+use super::{SMALL_BYTES_MAX, SMALL_THREADS_MAX};
 use super::{SMALL_WINDOW_BYTES_MAX, SMALL_WINDOW_FILES_MAX};
-use super::{is_unchanged, may_have_holes, problem, refresh, stat_of, wait_for_writers};
 use crate::image::{ImageInode, Place};
-use crate::scan::{Directory, Problem, complete_opened};
-use bale_format::entry::{Entry, EntryFlags};
+use crate::scan::{Directory, Problem};
+use bale_format::entry::Entry;
 use bale_sys::buffer::AlignedBuffer;
 use bytes::Bytes;
-use rustix::fs::Statx;
-use rustix::io::Errno;
+use group::{GroupReader, read_in_directory};
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// What a file in the window takes beside its bytes.
 const FILE_BYTES: u64 = 512;
-/// Files that a thread takes at once when there are many.
+/// Files that a thread takes at once when there are many, and reads with one wait; fewer where few files may be open.
 const GROUP_FILES_MAX: usize = 8;
 /// Groups of files on a device that are read at a time.
 const DEVICE_READS_MAX: usize = 4;
@@ -109,8 +107,10 @@ struct State {
     idle: usize,
 }
 
-#[derive(Default)]
 struct Shared {
+    group_files_max: usize,
+    /// No thread was refused a ring to read through.
+    rings: AtomicBool,
     state: Mutex<State>,
     work: Condvar,
     front: Condvar,
@@ -131,7 +131,14 @@ impl SmallReader {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let files = limit.current.unwrap_or(u64::MAX).min(1 << 20) as usize;
         let count = threads.unwrap_or((files / 8).clamp(1, SMALL_THREADS_MAX));
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            group_files_max: (files / 8 / count.max(1)).clamp(1, GROUP_FILES_MAX),
+            rings: AtomicBool::new(true),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            front: Condvar::new(),
+            room: Condvar::new(),
+        });
         let mut started = Vec::new();
         for _ in 0..count {
             let shared = shared.clone();
@@ -154,6 +161,12 @@ impl SmallReader {
     /// The same, for many files on a device that will be asked for.
     pub fn with_arranged(self, arranged: Option<Arranged>) -> SmallReader {
         *self.arranged.lock().unwrap_or_else(PoisonError::into_inner) = arranged;
+        self
+    }
+
+    /// The same, as where the kernel refuses rings: each read is a call of its own.
+    pub fn without_rings(self) -> SmallReader {
+        self.shared.rings.store(false, Ordering::Relaxed);
         self
     }
 
@@ -272,11 +285,11 @@ impl SmallReader {
             assert!(!state.stopped, "a thread that reads files panicked");
             state.front_waits = true;
             if self.threads.is_empty() {
-                let group = state.take_group();
+                let group = state.take_group(self.shared.group_files_max);
                 let on_device = state.take_device_group();
                 if !group.is_empty() || !on_device.is_empty() {
                     drop(state);
-                    self.shared.read_group(group);
+                    self.shared.read_group(group, &mut GroupReader::default());
                     let mut buffers = DeviceBuffers::default();
                     self.shared.read_device_group(on_device, &mut buffers);
                     state = self.shared.lock();
@@ -316,9 +329,9 @@ impl State {
     }
 
     /// Goes through inode numbers upwards, then starts again: like a lift.
-    fn take_group(&mut self) -> Vec<Job> {
-        let many = self.waiting.len() >= GROUP_FILES_MAX * SMALL_THREADS_MAX;
-        let count = if many { GROUP_FILES_MAX } else { 1 };
+    fn take_group(&mut self, files_max: usize) -> Vec<Job> {
+        let many = self.waiting.len() >= files_max * SMALL_THREADS_MAX;
+        let count = if many { files_max } else { 1 };
         let mut group = Vec::with_capacity(count);
         while group.len() < count {
             let above = self.waiting.range(self.last..).next();
@@ -405,7 +418,7 @@ impl Shared {
 
     fn work(&self) {
         let _guard = StopOnPanic(self);
-        let mut buffers = DeviceBuffers::default();
+        let (mut buffers, mut reader) = (DeviceBuffers::default(), GroupReader::default());
         let mut state = self.lock();
         while !state.stopped {
             let on_device = state.take_device_group();
@@ -418,7 +431,7 @@ impl Shared {
                 state = self.lock();
                 continue;
             }
-            let group = state.take_group();
+            let group = state.take_group(self.group_files_max);
             if group.is_empty() {
                 state.idle += 1;
                 state = self
@@ -428,7 +441,7 @@ impl Shared {
                 state.idle -= 1;
             } else {
                 drop(state);
-                self.read_group(group);
+                self.read_group(group, &mut reader);
                 state = self.lock();
             }
         }
@@ -457,17 +470,16 @@ impl Shared {
         }
     }
 
-    fn read_group(&self, group: Vec<Job>) {
-        for job in group {
-            let file = read_in_directory(&job.directory, job.entry);
+    fn read_group(&self, group: Vec<Job>, reader: &mut GroupReader) {
+        reader.read(group, self.group_files_max, &self.rings, |place, file| {
             let mut state = self.lock();
-            let at = (job.place - state.first) as usize;
+            let at = (place - state.first) as usize;
             state.slots[at].1 = Some(file);
             drop(state);
             if at == 0 {
                 self.front.notify_one();
             }
-        }
+        });
     }
 }
 
@@ -477,131 +489,4 @@ pub fn read_small(place: &Place, entry: Entry) -> SmallFile {
         Place::Directory(directory) => read_in_directory(directory, entry),
         Place::Image(inode) => device::read_alone(inode, entry),
     }
-}
-
-fn read_in_directory(directory: &Arc<Directory>, entry: Entry) -> SmallFile {
-    let mut file = SmallFile::new(entry);
-    if file.entry.size == 0 {
-        // Not opened: the endless files of `/proc` say that they are empty.
-        file.problems
-            .extend(directory.complete(&mut file.entry).err());
-        return file;
-    }
-    let result = match directory.open_file(&file.entry) {
-        Ok(fd) => file.read(fd.as_fd()),
-        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
-            file.state = SmallState::Vanished;
-            return file;
-        }
-        Err(error) => Err(error),
-    };
-    if let Err(error) = result {
-        file.give_up(error);
-    }
-    file
-}
-
-impl SmallFile {
-    pub(super) fn new(entry: Entry) -> SmallFile {
-        SmallFile {
-            entry,
-            state: SmallState::Read,
-            bytes: Bytes::new(),
-            hash: None,
-            holes: Vec::new(),
-            bad: Vec::new(),
-            problems: Vec::new(),
-        }
-    }
-
-    /// Four system calls if nothing happened: open, read to the end, stat, close; two for what the scan left out; and
-    /// one for a file written to of late. The `stat` before is the scan's.
-    fn read(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for attempt in 0..=READ_RETRIES_MAX + 1 {
-            if self.entry.size > SMALL_BYTES_MAX {
-                self.state = SmallState::Grown;
-                return Ok(());
-            }
-            let size = self.entry.size as usize;
-            // One byte more than there should be tells in the same call that the file ends there.
-            wait_for_writers(fd, &self.entry);
-            bytes.clear();
-            bytes.resize(size + 1, 0);
-            let filled = read_range(fd, 0, &mut bytes, size + 1)?;
-            bytes.truncate(filled.len.min(size));
-            let incomplete = complete_opened(fd, &mut self.entry).err();
-            let stat = stat_of(fd)?;
-            let moved = !is_unchanged(&self.entry, &stat);
-            // Some files are shorter than they say (`/sys`), and stay so.
-            let settled = filled.len == size || attempt > 0;
-            if !moved && settled || attempt > READ_RETRIES_MAX {
-                self.problems.extend(incomplete);
-                self.bytes = Bytes::from(bytes);
-                return self.keep(fd, filled, &stat, moved);
-            }
-            refresh(&mut self.entry, &stat)?;
-        }
-        unreachable!("the last attempt is kept")
-    }
-
-    fn keep(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        filled: super::ranges::Filled,
-        stat: &Statx,
-        moved: bool,
-    ) -> io::Result<()> {
-        refresh(&mut self.entry, stat)?;
-        let size = self.bytes.len() as u64;
-        if moved {
-            self.entry.flags.set(EntryFlags::CHANGED);
-        }
-        if let Some(errno) = filled.error {
-            self.entry.flags.set(EntryFlags::INCOMPLETE);
-            self.bad = clip(&filled.bad, size);
-            self.problems
-                .push(problem(&self.entry, "read", errno.into()));
-        }
-        self.entry.size = size;
-        if may_have_holes(stat) && !moved {
-            self.holes = self.holes_of(fd);
-            if !self.holes.is_empty() {
-                self.entry.flags.set(EntryFlags::SPARSE);
-            }
-        }
-        Ok(())
-    }
-
-    /// Holes that the file system tells of, and that are zero in what was read: a map may be wrong, bytes are not.
-    fn holes_of(&self, fd: BorrowedFd<'_>) -> Vec<Range<u64>> {
-        let size = self.entry.size;
-        let mut holes = Vec::new();
-        let mut at = 0;
-        while at < size {
-            let data = next_data(fd, at, size).unwrap_or(Some(at..size));
-            let data = data.unwrap_or(size..size);
-            let hole = at as usize..data.start as usize;
-            if !hole.is_empty() && self.bytes[hole].iter().all(|byte| *byte == 0) {
-                holes.push(at..data.start);
-            }
-            at = data.end;
-        }
-        holes
-    }
-
-    pub(super) fn give_up(&mut self, error: io::Error) {
-        self.state = SmallState::Unreadable;
-        self.bytes = Bytes::new();
-        self.entry.flags.set(EntryFlags::UNREADABLE);
-        self.problems.push(problem(&self.entry, "read", error));
-    }
-}
-
-fn clip(ranges: &[Range<usize>], size: u64) -> Vec<Range<u64>> {
-    ranges
-        .iter()
-        .map(|range| range.start as u64..(range.end as u64).min(size))
-        .filter(|range| range.start < range.end)
-        .collect()
 }
