@@ -46,3 +46,29 @@ fn a_file_system_is_frozen_also_by_a_program_that_was_deleted_meanwhile() {
         "{told}"
     );
 }
+
+#[test]
+fn another_part_of_a_file_system_at_the_same_place_is_not_taken_for_unchanged() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.sh(&format!(
+        "truncate -s 64M image; mkfs.ext4 -q image; mkdir disk place
+        unshare -m bash -euc '
+        mount -o loop image disk; mkdir disk/one disk/two; echo 1 >disk/one/a; echo 2 >disk/two/b; sync; sleep 0.1
+        mount --bind disk/one place
+        for i in 1 2 3; do {bale} backup --scan inode place 2>told.$i; done
+        umount place; mount --bind disk/two place
+        {bale} backup --scan inode place
+        umount place disk'",
+        bale = binary().display()
+    ));
+    let told = std::fs::read_to_string(bench.path("told.3")).unwrap();
+    assert!(told.contains("no inode was changed"), "{told}");
+    let listed = bench.ok(&["ls", "latest"]);
+    assert!(
+        listed.contains("place/b") && !listed.contains("place/a"),
+        "{listed}"
+    );
+}

@@ -249,7 +249,7 @@ fn scan_image(
         ))
     })?;
     let image = Arc::new(image);
-    let gathered = match gather(&image, path, &options, monitor)? {
+    let gathered = match gather(&image, path, Path::new(""), &options, monitor)? {
         Gather::Whole(gathered) => gathered,
         Gather::AsKnown(state) => {
             return Ok(Chosen {
@@ -289,15 +289,18 @@ fn scan_image(
 }
 
 /// Reads inode tables and directories; tells how far it is.
+/// Of the file system on `path`, for a tree below `inside` of it.
 pub(super) fn gather(
     image: &Arc<Image>,
     path: &Path,
+    inside: &Path,
     options: &ScanOptions,
     monitor: &dyn Monitor,
 ) -> Result<Gather> {
     let gathered = Gathered::gather(
         image.clone(),
         &options.inode_key,
+        inside,
         &options.spill_directory,
         &mut |done, total| {
             let progress = Progress {

@@ -85,7 +85,8 @@ pub(super) fn begin(
     let original = Original::of(source, barrier).map_err(Error::local("look at", source))?;
     let refused = |why| Error::Other(format!("read the snapshot in {}: {why}", device.display()));
     let image = Arc::new(original.open(device).map_err(refused)?);
-    let gathered = match gather(&image, device, &options, monitor)? {
+    let mount = MountOf::directory(source).map_err(Error::local("look at", source))?;
+    let gathered = match gather(&image, device, &mount.path_inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
         Gather::AsKnown(state) => {
             return Ok(Chosen {
@@ -94,7 +95,6 @@ pub(super) fn begin(
             });
         }
     };
-    let mount = MountOf::directory(source).map_err(Error::local("look at", source))?;
     if !gathered
         .has_path(&mount.path_inside)
         .map_err(Error::local("look for the source in", device))?

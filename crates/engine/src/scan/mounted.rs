@@ -197,7 +197,8 @@ pub(super) fn begin(
     let image = Arc::new(image.reading(protocol.direct));
     let barrier = fixed.barrier(protocol);
     let filesystem = described(&target, barrier).map_err(|errno| other(&errno))?;
-    let gathered = match super::choose::gather(&image, target.device_path(), &options, monitor)? {
+    let (device, inside) = (target.device_path(), &target.path_inside);
+    let gathered = match super::choose::gather(&image, device, inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
         Gather::AsKnown(state) => return Ok(Chosen::as_known(filesystem, state, monitor)),
     };

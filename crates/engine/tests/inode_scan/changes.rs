@@ -53,7 +53,16 @@ fn assert_named(image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
     let gather = |path: &Path| {
         let opened = Arc::new(Image::open(path, State::Still).unwrap());
         let spill = std::env::temp_dir();
-        match Gathered::gather(opened, &[7; 16], &spill, &mut |_, _| true, &|_| false).unwrap() {
+        match Gathered::gather(
+            opened,
+            &[7; 16],
+            Path::new(""),
+            &spill,
+            &mut |_, _| true,
+            &|_| false,
+        )
+        .unwrap()
+        {
             Gather::Whole(gathered) => gathered,
             Gather::AsKnown(_) => unreachable!("nothing is known"),
         }

@@ -156,13 +156,22 @@ fn mount(image: &Path, at: &Path, options: &str) -> Result<Mount, String> {
         image.to_str().unwrap(),
         at.to_str().unwrap(),
     ];
-    let output = try_run("mount", &args);
-    if output.status.success() {
-        return Ok(Mount {
-            path: at.to_owned(),
-        });
+    let mut attempts = 0;
+    loop {
+        let output = try_run("mount", &args);
+        if output.status.success() {
+            return Ok(Mount {
+                path: at.to_owned(),
+            });
+        }
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        // Another test's child, between fork and exec, may hold the mount before this one for a moment longer.
+        attempts += 1;
+        if attempts == 100 || !error.contains("busy") {
+            return Err(error);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    Err(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 impl Mount {

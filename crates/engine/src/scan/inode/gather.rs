@@ -30,7 +30,8 @@ pub struct Gathered {
 /// What the inode tables say as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TablesState {
-    /// Of all inodes but what reading files changes in them: equal digests mean that nothing was changed in between.
+    /// Of all inodes but what reading files changes in them, and of where in the file system the tree begins: equal digests
+    /// mean that nothing was changed in between.
     pub digest: [u8; 32],
     /// The latest change of any inode.
     pub newest: Time,
@@ -131,10 +132,11 @@ impl Faults {
 }
 
 impl Gathered {
-    /// Reads inode tables and directories. Temporary files go to `spill`; `progress` is told inodes done and expected.
+    /// Reads inode tables and directories, for a tree that begins at `inside` of the file system. Temporary files go to `spill`; `progress` is told inodes done and expected.
     pub fn gather(
         image: Arc<Image>,
         key: &DigestKey,
+        inside: &Path,
         spill: &Path,
         progress: &mut dyn FnMut(u64, u64) -> bool,
         is_known: &dyn Fn(&TablesState) -> bool,
@@ -142,7 +144,7 @@ impl Gathered {
         let mut faults = Faults::default();
         let tables = read_tables(&image, key, spill, &mut faults, progress)?;
         let state = TablesState {
-            digest: tables.digest,
+            digest: digest_of_part(&tables.digest, inside),
             newest: Time {
                 seconds: tables.newest.seconds,
                 nanos: tables.newest.nanos,
@@ -202,4 +204,12 @@ impl Gathered {
     pub fn changed_inodes(&self, t0: Time, changed_max: usize) -> io::Result<Option<Vec<u64>>> {
         super::changes::changed_inodes(&self.image, &self.digests, &self.key, t0, changed_max)
     }
+}
+
+/// One mount point may show one part of a file system today and another tomorrow.
+fn digest_of_part(digest: &[u8; 32], inside: &Path) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(digest);
+    hasher.update(inside.as_os_str().as_bytes());
+    *hasher.finalize().as_bytes()
 }
