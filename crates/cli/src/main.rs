@@ -18,6 +18,7 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
+    bale_sys::memory::return_freed_pages_at_once();
     let cli = args::Cli::parse();
     interrupt::listen();
     let json = cli.global.json;

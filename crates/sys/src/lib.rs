@@ -11,6 +11,7 @@ pub mod freeze;
 pub mod handle;
 pub mod inode;
 pub mod mapped;
+pub mod memory;
 pub mod open;
 pub mod reads;
 pub mod restore_calls;
