@@ -66,7 +66,7 @@ fn another_part_of_a_file_system_at_the_same_place_is_not_taken_for_unchanged() 
     ));
     let told = std::fs::read_to_string(bench.path("told.3")).unwrap();
     assert!(told.contains("no inode was changed"), "{told}");
-    let listed = bench.ok(&["ls", "latest"]);
+    let listed = bench.ok(&["ls", "-R", "latest"]).text();
     assert!(
         listed.contains("place/b") && !listed.contains("place/a"),
         "{listed}"
