@@ -274,22 +274,36 @@ fn scan_image(
         changed: Arc::default(),
         handles: None,
     };
-    let way = Way::from(options);
-    let start = |frame| ImageScanner::start(sources, &gathered, frame, &way);
-    let scanner = start(frame.clone()).map_err(Error::local("scan", path))?;
-    let ahead = start(frame).map_err(Error::local("scan", path))?;
-    let arranged = Arranged::new(image, Box::new(planned_reads(ahead)), &way.spill_directory);
     Ok(Chosen {
         expected: Some(totals.expected()),
         guard: Some(guard),
-        arranged: Some(arranged),
+        ..emit_still(sources, image, &gathered, frame, options, path)?
+    })
+}
+
+/// The stream of what was gathered from a device or image that nobody writes to, and the way to read all its small files.
+pub(super) fn emit_still(
+    sources: &Sources,
+    image: Arc<Image>,
+    gathered: &Gathered,
+    frame: Frame,
+    options: ScanOptions,
+    path: &Path,
+) -> Result<Chosen> {
+    let way = Way::from(options);
+    let start = |frame| {
+        ImageScanner::start(sources, gathered, frame, &way).map_err(Error::local("scan", path))
+    };
+    let scanner = start(frame.clone())?;
+    let ahead = Box::new(planned_reads(start(frame)?));
+    Ok(Chosen {
+        arranged: Some(Arranged::new(image, ahead, &way.spill_directory)),
         state: Some(gathered.state()),
         ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
     })
 }
 
-/// Reads inode tables and directories; tells how far it is.
-/// Of the file system on `path`, for a tree below `inside` of it.
+/// Reads inode tables and directories of the file system on `path`, for a tree below `inside` of it; tells how far it is.
 pub(super) fn gather(
     image: &Arc<Image>,
     path: &Path,

@@ -5,18 +5,16 @@
 //! says instead, from its root directory on: inode numbers are the same. Nothing writes to the device, so there is no
 //! second look, and the kernel knows nothing of it that could be asked.
 
-use super::choose::{Chosen, Guard, ITEMS_AHEAD_MAX, gather};
+use super::choose::{Chosen, Guard, emit_still, gather};
 use super::directory::identity_of;
 use super::filesystems::{describe, uuid_text};
-use super::inode::{Frame, Gather, ImageScanner, Way, planned_reads};
+use super::inode::{Frame, Gather};
 use super::live::MountOf;
 use super::stat::{mount_of, stat_at};
 use super::{ScanOptions, Sources, barrier_now};
-use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::Monitor;
-use crate::read::Arranged;
 use bale_format::entry::Time;
 use bale_format::snapshot::Filesystem;
 use std::io;
@@ -118,18 +116,10 @@ pub(super) fn begin(
         changed: Arc::default(),
         handles: None,
     };
-    let way = Way::from(options);
     let whole = mount.path_inside.as_os_str().is_empty();
-    let start = |frame| {
-        ImageScanner::start(sources, &gathered, frame, &way).map_err(Error::local("scan", device))
-    };
-    let scanner = start(frame.clone())?;
-    let ahead = Box::new(planned_reads(start(frame)?));
     Ok(Chosen {
         expected: whole.then(|| totals.expected()),
         guard: Some(guard),
-        arranged: Some(Arranged::new(image, ahead, &way.spill_directory)),
-        state: Some(gathered.state()),
-        ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
+        ..emit_still(sources, image, &gathered, frame, options, device)?
     })
 }
