@@ -19,6 +19,8 @@ mod histories;
 mod image;
 #[path = "inode_scan/logs.rs"]
 mod logs;
+#[path = "../../fsimage/tests/mounting/mod.rs"]
+mod mounting;
 #[path = "inode_scan/snapshots.rs"]
 mod snapshots;
 #[path = "inode_scan/xfs_features.rs"]

@@ -1,5 +1,6 @@
 //! Damage is found, named, and never makes the reader panic, loop or grow; what is gone is never gone in silence.
 
+mod mounting;
 mod xfs_image;
 
 use std::fs::{self, File};

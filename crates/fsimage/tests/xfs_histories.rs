@@ -2,6 +2,7 @@
 //!
 //! Each history goes on in the tree that those before it left, so that later ones meet worn allocation groups.
 
+mod mounting;
 mod xfs_image;
 
 use std::collections::BTreeMap;

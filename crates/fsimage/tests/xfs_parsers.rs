@@ -1,6 +1,7 @@
 //! Each parser takes any bytes without panic. The entrances are those of the fuzz targets; this keeps them honest
 //! on every run.
 
+mod mounting;
 mod xfs_image;
 
 use bale_fsimage::xfs::fuzz;

@@ -1,5 +1,6 @@
 //! The reader sees in an image exactly what the kernel shows of it, whatever mkfs.xfs was asked for.
 
+mod mounting;
 mod xfs_image;
 
 use bale_fsimage::xfs::{LogState, Xfs};

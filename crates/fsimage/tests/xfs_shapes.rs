@@ -1,5 +1,6 @@
 //! Structures that only large, worn or altered file systems have, each with proof that the test met it.
 
+mod mounting;
 mod xfs_image;
 
 use std::fs::{self, File};

@@ -1,6 +1,7 @@
 //! File systems that are never mounted: made by mkfs.xfs from a list, read back, and asked of xfs_db. This needs no root,
 //! and no kernel that still knows version 4.
 
+mod mounting;
 mod xfs_image;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! Images of file systems in a temporary directory, made by mke2fs and mounted through loop devices.
 
+use crate::mounting::mount_patiently;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -148,30 +149,12 @@ impl Image {
 fn mount(image: &Path, at: &Path, options: &str) -> Result<Mount, String> {
     std::fs::create_dir_all(at).unwrap();
     let options = format!("loop,{options}");
-    let args = [
-        "-t",
-        "ext4",
-        "-o",
-        &options,
-        image.to_str().unwrap(),
-        at.to_str().unwrap(),
-    ];
-    let mut attempts = 0;
-    loop {
-        let output = try_run("mount", &args);
-        if output.status.success() {
-            return Ok(Mount {
-                path: at.to_owned(),
-            });
-        }
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Another test's child, between fork and exec, may hold the mount before this one for a moment longer.
-        attempts += 1;
-        if attempts == 100 || !error.contains("busy") {
-            return Err(error);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    let mut command = Command::new("mount");
+    command.args(["-t", "ext4", "-o", &options]);
+    mount_patiently(command.arg(image).arg(at))?;
+    Ok(Mount {
+        path: at.to_owned(),
+    })
 }
 
 impl Mount {

@@ -11,5 +11,7 @@ mod fixture;
 mod histories;
 mod image;
 mod journal;
+#[path = "../mounting/mod.rs"]
+mod mounting;
 mod scan;
 mod unmounted;

@@ -6,6 +6,7 @@ pub mod fixture;
 pub mod operations;
 pub mod seen;
 
+use crate::mounting::mount_patiently;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -134,20 +135,9 @@ impl Image {
     pub fn mount(&self) -> Mounted<'_> {
         let at = self.beside("mnt");
         std::fs::create_dir_all(&at).unwrap();
-        let mut attempts = 0;
-        loop {
-            let mut mount = Command::new("mount");
-            mount.args(["-o", "loop,noatime,nouuid"]);
-            let output = mount.arg(self.path()).arg(&at).output().unwrap();
-            let error = String::from_utf8_lossy(&output.stderr);
-            if output.status.success() {
-                break;
-            }
-            // Another test's child, between fork and exec, may hold the mount before this one for a moment longer.
-            attempts += 1;
-            assert!(attempts < 100 && error.contains("busy"), "{error}");
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop,noatime,nouuid"]);
+        mount_patiently(mount.arg(self.path()).arg(&at)).unwrap();
         Mounted {
             image: self,
             mounted: true,
