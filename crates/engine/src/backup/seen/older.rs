@@ -7,7 +7,7 @@
 
 use super::Stored;
 use std::fs::File;
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -123,9 +123,7 @@ impl Run {
 }
 
 struct RunWriter {
-    file: File,
-    written: u64,
-    buffer: Vec<u8>,
+    file: BufWriter<File>,
     records: u64,
     firsts: Vec<u32>,
 }
@@ -133,9 +131,7 @@ struct RunWriter {
 impl RunWriter {
     fn new(directory: &std::path::Path) -> io::Result<RunWriter> {
         Ok(RunWriter {
-            file: crate::spill::unnamed_file(directory)?,
-            written: 0,
-            buffer: Vec::with_capacity(BUFFER_BYTES),
+            file: BufWriter::with_capacity(BUFFER_BYTES, crate::spill::unnamed_file(directory)?),
             records: 0,
             firsts: Vec::new(),
         })
@@ -149,24 +145,13 @@ impl RunWriter {
             self.firsts.push(first_of(hash));
         }
         self.records += 1;
-        self.buffer.extend_from_slice(record);
-        if self.buffer.len() >= BUFFER_BYTES {
-            self.flush()?;
-        }
-        Ok(())
+        self.file.write_all(record)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all_at(&self.buffer, self.written)?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    fn finish(mut self, level: u32) -> io::Result<Run> {
-        self.flush()?;
+    fn finish(self, level: u32) -> io::Result<Run> {
+        let file = self.file.into_inner();
         Ok(Run {
-            file: self.file,
+            file: file.map_err(io::IntoInnerError::into_error)?,
             records: self.records,
             level,
             firsts: self.firsts,
