@@ -269,6 +269,28 @@ fn the_time_is_told_by_the_clock() {
     );
 }
 
+/// Tests of one program run beside each other. A mount namespace begins with a copy of all mounts: what another test
+/// unmounts meanwhile stays in use by the copy, its image is still written to, and its next mount finds the old state.
+#[test]
+fn tests_that_mount_in_a_namespace_have_a_program_of_their_own() {
+    let alone = ["engine/tests/no_device_nodes.rs", "testkit/tests/tidy.rs"];
+    let root = repository().join("crates");
+    let mut files = Vec::new();
+    files_below(&root, &mut files);
+    let findings: Vec<_> = files
+        .iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+        .map(|path| (path.strip_prefix(&root).unwrap().to_str().unwrap(), path))
+        .filter(|(name, _)| !alone.contains(name))
+        .filter(|(_, path)| {
+            let text = std::fs::read_to_string(path).unwrap();
+            text.contains("unshare -m") || text.contains("\"unshare\"")
+        })
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    must_be_empty(&findings, "mount in the open, or in a test program alone:");
+}
+
 #[test]
 fn modules_are_named_after_what_they_hold() {
     let hubs = [

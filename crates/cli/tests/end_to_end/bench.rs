@@ -110,6 +110,14 @@ impl Bench {
         let err = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{script}: {err}");
     }
+
+    /// As `sh`; whatever it left mounted in this place is unmounted at the end. In the open and not in a mount namespace
+    /// of its own: that would begin with a copy of what other tests have mounted, and hold it when they unmount.
+    pub fn mounting_sh(&self, script: &str) {
+        let unmount =
+            "findmnt -rno TARGET | grep -F \"$place/\" | sort -r | xargs -r -d \"\\n\" umount -l";
+        self.sh(&format!("place=$PWD; trap '{unmount}' EXIT\n{script}"));
+    }
 }
 
 impl From<Output> for Ran {

@@ -104,11 +104,10 @@ fn other_file_systems_are_crossed_only_as_asked() {
     if !is_root() {
         return skipped("mounting needs root");
     }
-    // In a mount namespace of its own, so that nothing stays mounted.
-    bench.sh(&format!(
-        "mkdir source/mounted; unshare -m bash -euc '
+    bench.mounting_sh(&format!(
+        "mkdir source/mounted
         mount -t tmpfs tmpfs source/mounted; echo inside > source/mounted/inside
-        {0} backup source -x -q; {0} backup source -q'",
+        {0} backup source -x -q; {0} backup source -q",
         crate::bench::binary().display()
     ));
     let found = bench.ok(&["find", "inside", "--json"]).of_type("entry");

@@ -29,15 +29,14 @@ fn a_file_system_is_frozen_also_by_a_program_that_was_deleted_meanwhile() {
     if !is_root() {
         return skipped("mounting needs root");
     }
-    bench.sh(&format!(
+    bench.mounting_sh(&format!(
         "truncate -s 64M image; mkfs.ext4 -q image; mkdir disk; mkfifo list; cp {} own
-        unshare -m bash -euc '
         mount -o loop image disk; echo content >disk/file
         ./own backup --scan inode --files-from - <list 2>told &
         exec 3>list
         until readlink /proc/$!/exe | grep -q own; do sleep 0.1; done
         rm own; echo $PWD/disk >&3; exec 3>&-; wait $!
-        umount disk'",
+        umount disk",
         binary().display()
     ));
     let told = std::fs::read_to_string(bench.path("told")).unwrap();
@@ -53,15 +52,14 @@ fn another_part_of_a_file_system_at_the_same_place_is_not_taken_for_unchanged() 
     if !is_root() {
         return skipped("mounting needs root");
     }
-    bench.sh(&format!(
+    bench.mounting_sh(&format!(
         "truncate -s 64M image; mkfs.ext4 -q image; mkdir disk place
-        unshare -m bash -euc '
         mount -o loop image disk; mkdir disk/one disk/two; echo 1 >disk/one/a; echo 2 >disk/two/b; sync; sleep 0.1
         mount --bind disk/one place
         for i in 1 2 3; do {bale} backup --scan inode place 2>told.$i; done
         umount place; mount --bind disk/two place
         {bale} backup --scan inode place
-        umount place disk'",
+        umount place disk",
         bale = binary().display()
     ));
     let told = std::fs::read_to_string(bench.path("told.3")).unwrap();

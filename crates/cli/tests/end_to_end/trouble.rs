@@ -176,13 +176,13 @@ fn a_full_disk_commits_nothing_and_works_again_with_space() {
         return skipped("mounting needs root");
     }
     bench.sh("head -c 12000000 /dev/urandom > source/large; echo secret > pw; mkdir disk");
-    bench.sh(&format!(
-        "export BALE_REPOSITORY=$PWD/disk/repo BALE_PASSWORD_FILE=$PWD/pw; unshare -m bash -euc '
+    bench.mounting_sh(&format!(
+        "export BALE_REPOSITORY=$PWD/disk/repo BALE_PASSWORD_FILE=$PWD/pw
         mount -t tmpfs -o size=10M tmpfs disk; {0} init -q
         code=0; {0} backup source -q || code=$?; echo $code > code
         {0} snapshots --json > full
         mount -o remount,size=40M disk
-        {0} backup source -q; {0} check --read-data -q; {0} snapshots --json > after'",
+        {0} backup source -q; {0} check --read-data -q; {0} snapshots --json > after",
         binary().display()
     ));
     let read = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();

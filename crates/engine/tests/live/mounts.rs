@@ -66,6 +66,17 @@ impl Mounted {
     }
 
     pub fn with(kind: &'static str, size_mib: u64, mkfs: &[&str], options: &str) -> Mounted {
+        Mounted::prepared(kind, size_mib, mkfs, options, |_| {})
+    }
+
+    /// As `with`; `prepare` gets the image before it is mounted for the first time.
+    pub fn prepared(
+        kind: &'static str,
+        size_mib: u64,
+        mkfs: &[&str],
+        options: &str,
+        prepare: impl FnOnce(&Path),
+    ) -> Mounted {
         let mounted = Mounted {
             directory: tempfile::tempdir().unwrap(),
             kind,
@@ -77,6 +88,7 @@ impl Mounted {
         arguments.extend(mkfs);
         arguments.push(image.to_str().unwrap());
         run(&format!("mkfs.{kind}"), &arguments);
+        prepare(&image);
         std::fs::create_dir(mounted.path()).unwrap();
         let options = match options {
             "" => "loop".to_string(),

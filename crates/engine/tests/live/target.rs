@@ -106,21 +106,10 @@ fn what_would_be_read_wrongly_is_refused_with_a_reason() {
     let journal = Mounted::with("ext4", 64, &[], "data=journal");
     assert!(refusal(&journal.path()).contains("data=journal"));
     // By default of the superblock; the table of mounts does not say it on every kernel.
-    let journal = Mounted::new("ext4", 64);
-    let path = journal.path();
-    run("umount", &[path.to_str().unwrap()]);
-    let image = journal.image();
-    run("tune2fs", &["-o", "journal_data", image.to_str().unwrap()]);
-    run(
-        "mount",
-        &[
-            "-o",
-            "loop",
-            image.to_str().unwrap(),
-            path.to_str().unwrap(),
-        ],
-    );
-    assert!(refusal(&path).contains("data=journal"));
+    let journal = Mounted::prepared("ext4", 64, &[], "", |image| {
+        run("tune2fs", &["-o", "journal_data", image.to_str().unwrap()]);
+    });
+    assert!(refusal(&journal.path()).contains("data=journal"));
 
     let mounted = Mounted::new("ext4", 64);
     let names = ["upper", "work", "lower", "merged"];
@@ -171,49 +160,6 @@ impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["-d", &self.0]).status();
     }
-}
-
-/// Mount point of a process that has no device nodes.
-const NO_NODES: &str = "BALE_TEST_NO_NODES";
-
-/// Not a test: looks for a target where `/dev` is empty.
-#[test]
-fn process_without_nodes() {
-    let Ok(path) = std::env::var(NO_NODES) else {
-        return;
-    };
-    let (path, scratch) = path.split_once(':').unwrap();
-    let scratch = Path::new(scratch);
-    let target = live_target(Path::new(path), scratch).unwrap();
-    assert!(target.device_path().starts_with(scratch), "{target:?}");
-    assert!(std::fs::File::open(target.device_path()).is_ok());
-    drop(target);
-    assert_eq!(std::fs::read_dir(scratch).unwrap().count(), 0);
-}
-
-#[test]
-fn where_dev_has_no_node_one_is_made_and_removed() {
-    if !can_mount() || !can_run(&["unshare"]) {
-        return;
-    }
-    let mounted = Mounted::new("ext4", 64);
-    let scratch = mounted.beside("scratch");
-    std::fs::create_dir(&scratch).unwrap();
-    let script = "mount -t tmpfs none /dev && exec \"$0\" --exact target::process_without_nodes";
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script])
-        .arg(std::env::current_exe().unwrap())
-        .env(
-            NO_NODES,
-            format!("{}:{}", mounted.path().display(), scratch.display()),
-        )
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{output:?}"
-    );
 }
 
 #[test]
