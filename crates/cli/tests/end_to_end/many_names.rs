@@ -57,7 +57,7 @@ fn a_directory_of_ten_million_names_by_both_scanners_and_back_within_the_memory_
     let mut words: Vec<&str> = shape.split(' ').collect();
     words.extend(["-f", &number, "-F", &number, "--count", &number]);
     words.extend(["--symlinks", SYMLINKS_PERCENT]);
-    bench.ok(&words);
+    peak_within(&bench, INODE_KIB_MAX, &words);
 
     // By walking.
     bench.sh("mount -o loop,ro,noatime many.img source");
