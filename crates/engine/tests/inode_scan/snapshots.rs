@@ -30,6 +30,7 @@ pub struct Pair {
 pub struct Taken {
     pub rows: Rows,
     pub problems: Vec<Problem>,
+    pub notes: Vec<String>,
     pub outcome: Outcome,
     /// The path of the source, without leading slash.
     source: Vec<u8>,
@@ -79,6 +80,7 @@ impl Pair {
         Ok(Taken {
             rows: self.rows(&outcome, &source),
             problems,
+            notes: std::mem::take(&mut *monitor.notes.lock().unwrap()),
             outcome,
             source: source.as_os_str().as_bytes()[1..].to_vec(),
         })

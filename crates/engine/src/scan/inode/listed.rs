@@ -1,0 +1,244 @@
+//! Names of directories as the kernel lists them, where it is the kernel that tells of inodes.
+//!
+//! Every directory that was told of is listed exactly once, opened by inode and generation: wherever it is moved
+//! meanwhile, its names are not missed. The order is that of the tree as far as memory goes, and that of inode numbers
+//! otherwise: to open a directory that it does not know yet, the kernel looks through its parent for the name, which it
+//! needs not do for one whose name was looked up a moment ago.
+
+use super::gather::Faults;
+use super::names::{add, push_names};
+use super::{INODE_SCAN_BYTES_MAX, SORT_NAMES_BYTES, SORT_PLACES_BYTES, THREADS_MAX};
+use crate::image::{Image, ToldXfs, decode_piece};
+use crate::scan::GETDENTS_BYTES;
+use crate::scan::handle::{DIRECTORY, Handles, Name, list};
+use crate::spill::{Sorted, Sorter};
+use bale_sys::handle::FileHandle;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// Directories that wait to be listed in the order of the tree; further ones come in the order of numbers.
+const WAITING_MAX: usize = 512 << 10;
+/// Directories remembered as listed or waiting; of more, the rest comes in the order of numbers.
+const SEEN_MAX: usize = (2 << 20) / 8 * 7;
+/// Names that go to the sorter at once.
+const STRETCH_BYTES: usize = 256 << 10;
+/// Stretches on their way to the sorter.
+const STRETCHES_AHEAD_MAX: usize = 8;
+/// Subdirectories that begin to wait at once.
+const CHILDREN_AT_ONCE: usize = 256;
+
+/// Both tables may be copied while they grow.
+const SEEN_BYTES: usize = (2 << 20) * (size_of::<u64>() + 1) / 2 * 3;
+const WAITING_BYTES: usize = WAITING_MAX * size_of::<Found>() / 2 * 3;
+const _: () = assert!(
+    SORT_NAMES_BYTES
+        + SORT_PLACES_BYTES
+        + SEEN_BYTES
+        + WAITING_BYTES
+        + (STRETCHES_AHEAD_MAX + THREADS_MAX) * STRETCH_BYTES
+        + THREADS_MAX * GETDENTS_BYTES
+        <= INODE_SCAN_BYTES_MAX
+);
+
+/// A directory to be listed.
+#[derive(Clone, Copy)]
+struct Found {
+    inode: u64,
+    generation: u32,
+}
+
+/// What threads tell.
+enum Told {
+    /// One behind the other.
+    Names(Vec<u8>),
+    /// Of this directory names may be missing.
+    Incomplete(u64, String),
+    /// It is no use to go on.
+    Failed(io::Error),
+}
+
+/// Lists all directories that `places` tells of.
+pub(super) fn list_names(
+    image: &Image,
+    told: &ToldXfs,
+    names: &mut Sorter,
+    places: Sorter,
+    faults: &mut Faults,
+) -> io::Result<()> {
+    let handles = told.handles();
+    let (_, mount) = FileHandle::of(handles.mount(), c".")?;
+    let lister = Lister {
+        handles,
+        mount,
+        queue: Mutex::new(Queue {
+            waiting: Vec::new(),
+            seen: HashSet::new(),
+            places: places.finish().map_err(io::Error::other)?,
+        }),
+    };
+    std::thread::scope(|scope| {
+        let (sender, results) = bounded(STRETCHES_AHEAD_MAX);
+        for _ in 0..THREADS_MAX {
+            let (lister, sender) = (&lister, sender.clone());
+            scope.spawn(move || lister.work(sender));
+        }
+        drop(sender);
+        collect(image, results, names, faults)
+    })
+}
+
+/// An error ends the threads, too: nobody takes what they tell.
+fn collect(
+    image: &Image,
+    results: Receiver<Told>,
+    names: &mut Sorter,
+    faults: &mut Faults,
+) -> io::Result<()> {
+    for told in results {
+        match told {
+            Told::Names(added) => push_names(image, names, &added)?,
+            Told::Incomplete(directory, why) => faults.directory(directory, why),
+            Told::Failed(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What is to be listed.
+struct Queue {
+    /// The last one is next.
+    waiting: Vec<Found>,
+    /// Listed or waiting, as far as that is remembered.
+    seen: HashSet<u64>,
+    /// All, by number.
+    places: Sorted,
+}
+
+impl Queue {
+    fn take(&mut self) -> io::Result<Option<Found>> {
+        if let Some(found) = self.waiting.pop() {
+            return Ok(Some(found));
+        }
+        while let Some((_, value)) = self.places.next_record().map_err(io::Error::other)? {
+            let damaged = || io::Error::other("a temporary file is damaged");
+            let piece = decode_piece(value).ok_or_else(damaged)?;
+            let inode = piece.directory;
+            let is_new = match self.seen.len() < SEEN_MAX {
+                true => self.seen.insert(inode),
+                // From here on nothing begins to wait, so that this one cannot come again.
+                false => !self.seen.contains(&inode),
+            };
+            if is_new {
+                let generation = piece.generation();
+                return Ok(Some(Found { inode, generation }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn add(&mut self, children: &mut Vec<Found>) {
+        for child in children.drain(..) {
+            let has_room = self.waiting.len() < WAITING_MAX && self.seen.len() < SEEN_MAX;
+            if has_room && self.seen.insert(child.inode) {
+                self.waiting.push(child);
+            }
+        }
+    }
+}
+
+struct Lister<'a> {
+    handles: &'a Handles,
+    /// Id of the mount that the handles are of.
+    mount: i32,
+    queue: Mutex<Queue>,
+}
+
+/// What one thread is about to tell.
+struct Outbox {
+    names: Vec<u8>,
+    sender: Sender<Told>,
+    /// Nobody takes it any more.
+    is_closed: bool,
+}
+
+impl Outbox {
+    fn tell(&mut self, told: Told) {
+        self.is_closed |= self.sender.send(told).is_err();
+    }
+
+    fn name(&mut self, directory: u64, name: Name<'_>) {
+        add(&mut self.names, directory, name.inode, name.name);
+        if self.names.len() >= STRETCH_BYTES {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let room = Vec::with_capacity(STRETCH_BYTES + 512);
+        let names = std::mem::replace(&mut self.names, room);
+        if !names.is_empty() {
+            self.tell(Told::Names(names));
+        }
+    }
+}
+
+impl Lister<'_> {
+    fn work(&self, sender: Sender<Told>) {
+        let mut out = Outbox {
+            names: Vec::new(),
+            sender,
+            is_closed: false,
+        };
+        while !out.is_closed {
+            let next = self.queue().take();
+            match next {
+                Ok(Some(found)) => self.list(found, &mut out),
+                Ok(None) => break,
+                Err(error) => out.tell(Told::Failed(error)),
+            }
+        }
+        out.flush();
+    }
+
+    fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list(&self, found: Found, out: &mut Outbox) {
+        let directory = found.inode;
+        let opened = match self.handles.open(directory, found.generation, DIRECTORY) {
+            Ok(Some(opened)) => opened,
+            // It is gone, which the second look will show: its number is not in use, or has another life.
+            Ok(None) => return,
+            Err(error) => return out.tell(Told::Incomplete(directory, error.to_string())),
+        };
+        let mut children = Vec::new();
+        let listed = list(&opened.fd, &mut |name| {
+            out.name(directory, name);
+            if name.is_directory {
+                children.extend(self.look_up(&opened.fd, name));
+            }
+            if children.len() >= CHILDREN_AT_ONCE {
+                self.queue().add(&mut children);
+            }
+        });
+        self.queue().add(&mut children);
+        if let Err(error) = listed {
+            out.tell(Told::Incomplete(directory, error.to_string()));
+        }
+    }
+
+    /// From now on the kernel knows where this subdirectory is. `None`: something is mounted there, it was moved meanwhile,
+    /// or handles are of another kind; then it comes in the order of numbers.
+    fn look_up(&self, directory: &OwnedFd, name: Name<'_>) -> Option<Found> {
+        let c_name = CString::new(name.name).ok()?;
+        let (handle, mount) = FileHandle::of(directory.as_fd(), &c_name).ok()?;
+        let (inode, generation) = handle.xfs_parts()?;
+        let is_it = mount == self.mount && inode == name.inode;
+        is_it.then_some(Found { inode, generation })
+    }
+}
