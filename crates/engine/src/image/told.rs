@@ -226,7 +226,9 @@ impl Pieces<'_> {
                 Err(error) if is_interrupted(&error) => continue,
                 Err(error) => {
                     self.is_at_end = true;
-                    return Err(format!("the kernel does not tell all inode numbers: {error}"));
+                    return Err(format!(
+                        "the kernel does not tell all inode numbers: {error}"
+                    ));
                 }
             };
             self.is_at_end = found.len() == 0;
@@ -333,12 +335,7 @@ impl Volume for ToldXfs {
         }
     }
 
-    fn parse_names(
-        &self,
-        _: &NamesPiece,
-        _: &[u8],
-        _: &mut dyn FnMut(&[u8], u64),
-    ) -> Vec<String> {
+    fn parse_names(&self, _: &NamesPiece, _: &[u8], _: &mut dyn FnMut(&[u8], u64)) -> Vec<String> {
         vec![BY_KERNEL.to_owned()]
     }
 
@@ -442,7 +439,13 @@ mod tests {
         );
         assert_eq!(
             (inode.uid, inode.gid, inode.project, inode.size, inode.rdev),
-            (told.uid, told.gid, told.project, told.size_bytes, told.device)
+            (
+                told.uid,
+                told.gid,
+                told.project,
+                told.size_bytes,
+                told.device
+            )
         );
         assert_eq!(
             (inode.ctime.seconds, inode.ctime.nanos),

@@ -117,7 +117,7 @@ impl Pair {
     /// Ranges that were allocated and never written are holes to an inode scan. The kernel, asked for holes, calls them data
     /// once they were read ahead into its cache, so a walk may store zeros there. Such files hold the same bytes all the same;
     /// that is what is asserted of them before they count as equal. Tells how many there are.
-    fn adopt_other_holes(&self, walked: &Taken, scanned: &mut Taken, which: &str) -> usize {
+    pub fn adopt_other_holes(&self, walked: &Taken, scanned: &mut Taken, which: &str) -> usize {
         let differ = |path: &Vec<u8>, row: &Entry| {
             let other = walked.rows.get(path)?;
             let in_pieces = |row: &Entry| matches!(row.content, Content::Pieces { .. });
