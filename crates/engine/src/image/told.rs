@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a record.
 const RECORD_BYTES: usize = 80;
@@ -34,6 +35,8 @@ pub(crate) struct ToldXfs {
     handles: Handles,
     uuid: [u8; 16],
     root: u64,
+    /// Held while inodes are asked for: threads that ask for those of one group only wait for each other in the kernel.
+    asking: Mutex<()>,
 }
 
 impl ToldXfs {
@@ -46,6 +49,7 @@ impl ToldXfs {
             directory,
             uuid,
             root: root.inode,
+            asking: Mutex::new(()),
         })
     }
 
@@ -64,6 +68,7 @@ impl ToldXfs {
         };
         let used: u32 = piece.chunks.iter().map(|c| c.used.count_ones()).sum();
         let mut stat = BulkStat::new(None, (used as usize).min(INODES_PER_CALL_MAX));
+        let _turn = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         while records.next < records.end {
             stat.seek(records.next);
             match stat.next(self.directory.as_fd()) {

@@ -1,14 +1,17 @@
 //! A mounted XFS that may not be frozen: what the kernel tells of its inodes and directories gives the snapshot that a walk
 //! gives. Nothing of this is read from the device.
 
-use super::snapshots::{Pair, Taken, assert_same_rows};
+use super::snapshots::{Pair, Taken, assert_same_rows, settle};
 use super::xfs_image::fixture::{Abilities, populate};
 use super::xfs_image::operations::operate;
 use super::xfs_image::{Image, Random, can_run, can_run_since};
 use bale_engine::monitor::Recorder;
 use bale_engine::scan::inode::TablesState;
 use bale_engine::scan::{ScanMode, ScanOptions, Sources, choose};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use bale_fsimage::xfs::Xfs;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 const TOOLS: [&str; 5] = ["mkfs.xfs", "mount", "setfacl", "cp", "xfs_io"];
@@ -175,6 +178,64 @@ fn what_is_left_out_is_left_out_of_what_the_kernel_tells() {
         pair.filter = filter;
         assert_same(&pair, &mounted.path(), which);
     }
+    mounted.unmount();
+}
+
+/// Turns bits around in a file that is part of no checksum that fits then.
+fn damage(image: &Path, offset: u64) {
+    let file = File::options().read(true).write(true).open(image).unwrap();
+    let mut bytes = [0; 4];
+    file.read_exact_at(&mut bytes, offset).unwrap();
+    file.write_all_at(&bytes.map(|byte| !byte), offset).unwrap();
+}
+
+#[test]
+fn what_the_kernel_cannot_read_is_told_of_as_a_walk_tells_it() {
+    if !can_run(&["mkfs.xfs", "mount"]) {
+        return;
+    }
+    let image = Image::make(320, "");
+    let mounted = image.mount();
+    let root = mounted.path();
+    for directory in ["sound", "damaged", "many"] {
+        std::fs::create_dir(root.join(directory)).unwrap();
+        for number in 0..300 {
+            std::fs::write(root.join(format!("{directory}/{number}")), directory).unwrap();
+        }
+    }
+    let inode = |path: &str| std::fs::metadata(root.join(path)).unwrap().ino();
+    let inodes = ["damaged", "sound/7", "sound/8", "sound/299"].map(inode);
+    let listing = inode("many");
+    mounted.unmount();
+    settle(&image.path());
+    let source = image.open();
+    let xfs = Xfs::open(&source).unwrap();
+    let offset = |inode| xfs.superblock().inode_offset(inode).unwrap();
+    let mut raw = vec![0; usize::from(xfs.superblock().inode_bytes)];
+    source.read_exact_at(&mut raw, offset(listing)).unwrap();
+    let many = xfs.parse_inode(listing, &raw).unwrap();
+    let block = xfs.dir_blocks(&source, &many).unwrap().next().unwrap();
+    damage(&image.path(), block.unwrap().first.device_offset + 100);
+    // The owner.
+    inodes
+        .iter()
+        .for_each(|inode| damage(&image.path(), offset(*inode) + 8));
+
+    let pair = Pair::new();
+    let mounted = image.mount();
+    let walked = walked(&pair, &mounted.path());
+    let listed = told(&pair, &mounted.path());
+    let paths = |taken: &Taken| -> BTreeSet<Vec<u8>> {
+        let problems = taken.problems.iter();
+        problems.map(|problem| problem.path.clone()).collect()
+    };
+    assert!(
+        paths(&walked).len() >= inodes.len(),
+        "{:?}",
+        walked.problems
+    );
+    assert_eq!(paths(&walked), paths(&listed), "{:?}", listed.problems);
+    assert_same_rows(&walked.rows, &listed.rows, "damaged");
     mounted.unmount();
 }
 

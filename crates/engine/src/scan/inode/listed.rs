@@ -7,10 +7,10 @@
 
 use super::gather::Faults;
 use super::names::{add, push_names};
-use super::{INODE_SCAN_BYTES_MAX, SORT_NAMES_BYTES, SORT_PLACES_BYTES, THREADS_MAX};
+use super::{INODE_SCAN_BYTES_MAX, SORT_NAMES_BYTES, SORT_PLACES_BYTES};
 use crate::image::{Image, ToldXfs, decode_piece};
-use crate::scan::GETDENTS_BYTES;
 use crate::scan::handle::{DIRECTORY, Handles, Name, list};
+use crate::scan::{GETDENTS_BYTES, SCAN_THREADS_MAX};
 use crate::spill::{Sorted, Sorter};
 use bale_sys::handle::FileHandle;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Directories that wait to be listed in the order of the tree; further ones come in the order of numbers.
 const WAITING_MAX: usize = 512 << 10;
@@ -39,8 +39,8 @@ const _: () = assert!(
         + SORT_PLACES_BYTES
         + SEEN_BYTES
         + WAITING_BYTES
-        + (STRETCHES_AHEAD_MAX + THREADS_MAX) * STRETCH_BYTES
-        + THREADS_MAX * GETDENTS_BYTES
+        + (STRETCHES_AHEAD_MAX + SCAN_THREADS_MAX) * STRETCH_BYTES
+        + SCAN_THREADS_MAX * GETDENTS_BYTES
         <= INODE_SCAN_BYTES_MAX
 );
 
@@ -78,11 +78,13 @@ pub(super) fn list_names(
             waiting: Vec::new(),
             seen: HashSet::new(),
             places: places.finish().map_err(io::Error::other)?,
+            at_work: 0,
         }),
+        more: Condvar::new(),
     };
     std::thread::scope(|scope| {
         let (sender, results) = bounded(STRETCHES_AHEAD_MAX);
-        for _ in 0..THREADS_MAX {
+        for _ in 0..SCAN_THREADS_MAX {
             let (lister, sender) = (&lister, sender.clone());
             scope.spawn(move || lister.work(sender));
         }
@@ -116,9 +118,16 @@ struct Queue {
     seen: HashSet<u64>,
     /// All, by number.
     places: Sorted,
+    /// Threads that are listing, and may find more.
+    at_work: usize,
 }
 
 impl Queue {
+    /// Is it better to wait for what others find than to go on by number?
+    fn should_wait(&self) -> bool {
+        self.waiting.is_empty() && self.at_work > 0 && self.seen.len() < SEEN_MAX
+    }
+
     fn take(&mut self) -> io::Result<Option<Found>> {
         if let Some(found) = self.waiting.pop() {
             return Ok(Some(found));
@@ -155,6 +164,18 @@ struct Lister<'a> {
     /// Id of the mount that the handles are of.
     mount: i32,
     queue: Mutex<Queue>,
+    /// Something waits, or fewer are at work.
+    more: Condvar,
+}
+
+/// A thread at work.
+struct AtWork<'a>(&'a Lister<'a>);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.queue().at_work -= 1;
+        self.0.more.notify_all();
+    }
 }
 
 /// What one thread is about to tell.
@@ -194,9 +215,11 @@ impl Lister<'_> {
             is_closed: false,
         };
         while !out.is_closed {
-            let next = self.queue().take();
-            match next {
-                Ok(Some(found)) => self.list(found, &mut out),
+            match self.take() {
+                Ok(Some((found, at_work))) => {
+                    self.list(found, &mut out);
+                    drop(at_work);
+                }
                 Ok(None) => break,
                 Err(error) => out.tell(Told::Failed(error)),
             }
@@ -206,6 +229,25 @@ impl Lister<'_> {
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> io::Result<Option<(Found, AtWork<'_>)>> {
+        let queue = self
+            .more
+            .wait_while(self.queue(), |queue| queue.should_wait());
+        let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
+        let found = queue.take()?;
+        Ok(found.map(|found| {
+            queue.at_work += 1;
+            (found, AtWork(self))
+        }))
+    }
+
+    fn add(&self, children: &mut Vec<Found>) {
+        if !children.is_empty() {
+            self.queue().add(children);
+            self.more.notify_all();
+        }
     }
 
     fn list(&self, found: Found, out: &mut Outbox) {
@@ -223,10 +265,10 @@ impl Lister<'_> {
                 children.extend(self.look_up(&opened.fd, name));
             }
             if children.len() >= CHILDREN_AT_ONCE {
-                self.queue().add(&mut children);
+                self.add(&mut children);
             }
         });
-        self.queue().add(&mut children);
+        self.add(&mut children);
         if let Err(error) = listed {
             out.tell(Told::Incomplete(directory, error.to_string()));
         }
