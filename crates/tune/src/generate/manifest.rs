@@ -21,7 +21,7 @@ use super::content::Pool;
 use super::error::{GenerateError, Result, at_path};
 use super::file::{FileShape, Kind};
 use super::options::GenerateOptions;
-use super::rows::{FilledDirectory, What, for_each_filled};
+use super::rows::{FilledDirectory, What, batches, for_each_filled};
 use super::tree::Shape;
 use super::workers::{in_order, threads_for};
 
@@ -61,9 +61,9 @@ pub(super) fn of_options(
 ) -> Result<()> {
     let shape = Shape::new(options);
     writeln!(out, "{HEADER}").map_err(GenerateError::Manifest)?;
-    let lines = |directories: Vec<FilledDirectory>| {
+    let lines = |directories: &mut dyn Iterator<Item = FilledDirectory>| {
         let (mut text, mut buffer) = (String::new(), vec![0; READ_BYTES]);
-        for directory in &directories {
+        for directory in directories {
             for row in &directory.rows {
                 let path = joined(&directory.plan.path, &row.name);
                 match &row.what {
@@ -79,7 +79,7 @@ pub(super) fn of_options(
     for_each_filled(
         options,
         threads_for(options.threads),
-        shape.plans(),
+        batches(shape.plans()),
         lines,
         |text| {
             out.write_all(text.as_bytes())

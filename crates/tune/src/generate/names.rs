@@ -4,6 +4,18 @@ use super::dice::Dice;
 use super::options::GenerateOptions;
 
 const LETTERS: &[u8; 66] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@=+";
+/// The same, ascending.
+const LETTERS_IN_ORDER: &[u8; 66] =
+    b"+0123456789=@ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
+/// Beginnings of two letters.
+pub(crate) const STRATA: u64 = (LETTERS_IN_ORDER.len() * LETTERS_IN_ORDER.len()) as u64;
+
+/// The beginning of that number; they ascend.
+pub(crate) fn stratum_prefix(stratum: u64) -> [u8; 2] {
+    let letters = LETTERS_IN_ORDER.len() as u64;
+    [stratum / letters, stratum % letters].map(|letter| LETTERS_IN_ORDER[letter as usize])
+}
+
 /// Five of six files have one.
 const EXTENSIONS: [&[u8]; 32] = [
     b"txt", b"log", b"xml", b"dat", b"doc", b"htm", b"json", b"csv", b"c", b"h", b"py", b"rs",
@@ -116,5 +128,22 @@ fn push_odd(out: &mut Vec<u8>, dice: Dice) {
     if out.len() - start == core.len() {
         // The longest name that can still be made unique.
         out.resize(start + 240, b'x');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_ascend_and_are_of_the_same_letters() {
+        assert!(LETTERS_IN_ORDER.is_sorted());
+        assert!(
+            LETTERS
+                .iter()
+                .all(|letter| LETTERS_IN_ORDER.contains(letter))
+        );
+        let all: Vec<_> = (0..STRATA).map(stratum_prefix).collect();
+        assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
     }
 }

@@ -9,10 +9,10 @@ use super::options::GenerateOptions;
 use super::tree::DirectoryPlan;
 use super::workers::in_order;
 
-/// A batch is closed when it has this many names; one directory is never split.
+/// A batch is closed when it has this many names.
 const BATCH_NAMES: u64 = 512;
 
-/// A directory and its rows, ascending by name.
+/// A directory, or a part of a large one, and its rows, ascending by name.
 pub(super) struct FilledDirectory {
     pub plan: DirectoryPlan,
     pub rows: Vec<Row>,
@@ -168,32 +168,45 @@ fn entry<'a>(
     }
 }
 
-/// Fills directories on `threads` workers, does `work` with each batch there, and hands the results on in order.
+/// Fills directories on `threads` workers, does `work` with each batch there, one directory at a time, and hands the results
+/// on in order.
 pub(super) fn for_each_filled<R: Send>(
     options: &GenerateOptions,
     threads: usize,
-    plans: impl Iterator<Item = DirectoryPlan>,
-    work: impl Fn(Vec<FilledDirectory>) -> R + Sync,
+    batches: impl Iterator<Item = Vec<DirectoryPlan>>,
+    work: impl Fn(&mut dyn Iterator<Item = FilledDirectory>) -> R + Sync,
     each: impl FnMut(R) -> Result<()>,
 ) -> Result<()> {
     let fill = |plans: Vec<DirectoryPlan>| {
-        work(
-            plans
-                .into_iter()
-                .map(|plan| FilledDirectory::new(plan, options))
-                .collect(),
-        )
+        let plans = plans.into_iter();
+        work(&mut plans.map(|plan| FilledDirectory::new(plan, options)))
     };
-    in_order(threads, batches(plans), fill, each)
+    in_order(threads, batches, fill, each)
 }
 
-fn batches(
-    mut plans: impl Iterator<Item = DirectoryPlan>,
+/// Several small directories, or a part of a large one, at a time.
+pub(super) fn batches(
+    plans: impl Iterator<Item = DirectoryPlan>,
 ) -> impl Iterator<Item = Vec<DirectoryPlan>> {
+    batched(plans, |_| true)
+}
+
+/// All parts of a directory are in one batch.
+pub(super) fn batches_of_whole_directories(
+    plans: impl Iterator<Item = DirectoryPlan>,
+) -> impl Iterator<Item = Vec<DirectoryPlan>> {
+    batched(plans, |next| next.is_first_part)
+}
+
+/// A batch that is large enough ends where it `may_end_before` the next plan.
+fn batched(
+    plans: impl Iterator<Item = DirectoryPlan>,
+    may_end_before: impl Fn(&DirectoryPlan) -> bool,
+) -> impl Iterator<Item = Vec<DirectoryPlan>> {
+    let mut plans = plans.peekable();
     std::iter::from_fn(move || {
         let (mut batch, mut names) = (Vec::new(), 0);
-        while names < BATCH_NAMES {
-            let Some(plan) = plans.next() else { break };
+        while let Some(plan) = plans.next_if(|next| names < BATCH_NAMES || !may_end_before(next)) {
             names += 1 + plan.files + plan.subdirectories.len() as u64;
             batch.push(plan);
         }

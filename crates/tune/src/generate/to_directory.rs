@@ -17,7 +17,7 @@ use super::error::{GenerateError, Result, at_path};
 use super::file::{Attributes, Kind, XATTR_NAME};
 use super::monitor::{GenerateMonitor, Progress};
 use super::options::GenerateOptions;
-use super::rows::{FileRow, FilledDirectory, What, for_each_filled};
+use super::rows::{FileRow, FilledDirectory, What, batches, for_each_filled};
 use super::tree::{Shape, snapshot_name};
 use super::workers::threads_for;
 
@@ -50,13 +50,14 @@ pub(super) fn write(
             Err(GenerateError::Stopped)
         }
     };
-    let work = |directories: Vec<FilledDirectory>| writer.write_batch(&directories);
+    let work =
+        |directories: &mut dyn Iterator<Item = FilledDirectory>| writer.write_batch(directories);
     let threads = threads_for(options.threads);
     if options.snapshots > 0 {
         for_each_filled(
             options,
             1,
-            std::iter::once(shape.farm_root()),
+            std::iter::once(vec![shape.farm_root()]),
             work,
             &mut note,
         )?;
@@ -66,7 +67,7 @@ pub(super) fn write(
         for_each_filled(
             options,
             threads,
-            shape.snapshot_plans(snapshot),
+            batches(shape.snapshot_plans(snapshot)),
             work,
             &mut note,
         )?;
@@ -82,11 +83,14 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn write_batch(&self, directories: &[FilledDirectory]) -> Result<Progress> {
+    fn write_batch(
+        &self,
+        directories: &mut dyn Iterator<Item = FilledDirectory>,
+    ) -> Result<Progress> {
         let mut progress = Progress::default();
         let mut slices = Vec::new();
         for directory in directories {
-            self.write_directory(directory, &mut slices, &mut progress)?;
+            self.write_directory(&directory, &mut slices, &mut progress)?;
         }
         Ok(progress)
     }
@@ -99,7 +103,7 @@ impl<'a> Writer<'a> {
     ) -> Result<()> {
         let path = &directory.plan.path;
         let descriptor = self.open_directory(path)?;
-        progress.directories += 1;
+        progress.directories += u64::from(directory.plan.is_first_part);
         for row in &directory.rows {
             let done = match &row.what {
                 What::Directory(..) => match fs::mkdirat(

@@ -11,7 +11,8 @@ use super::file::{Attributes, Kind};
 use super::monitor::{GenerateMonitor, Progress};
 use super::options::GenerateOptions;
 use super::rows::{
-    FileRow, FilledDirectory, What, directory_entry, for_each_filled, with_file_entry,
+    FileRow, FilledDirectory, What, batches, batches_of_whole_directories, directory_entry,
+    for_each_filled, with_file_entry,
 };
 use super::tree::Shape;
 use super::workers::threads_for;
@@ -20,17 +21,15 @@ use super::workers::threads_for;
 pub(super) fn plan(options: &GenerateOptions, pool: &Pool, ext4: &Ext4Options) -> Result<Plan> {
     let shape = Shape::new(options);
     let mut totals = Totals::default();
-    let count = |directories: Vec<FilledDirectory>| {
+    let count = |directories: &mut dyn Iterator<Item = FilledDirectory>| {
         let mut counter = TotalsCounter::new(ext4);
-        directories
-            .iter()
-            .for_each(|directory| directory.count(options, &mut counter, pool));
+        directories.for_each(|directory| directory.count(options, &mut counter, pool));
         counter.finish()
     };
     for_each_filled(
         options,
         threads_for(options.threads),
-        shape.plans(),
+        batches_of_whole_directories(shape.plans()),
         count,
         |counted| {
             totals += counted;
@@ -61,8 +60,8 @@ pub(super) fn write<S: BlockSink>(
     for_each_filled(
         options,
         threads,
-        shape.plans(),
-        |directories| directories,
+        batches(shape.plans()),
+        |directories| directories.collect::<Vec<_>>(),
         |directories| {
             for directory in directories {
                 writer.push(&directory)?;
@@ -90,12 +89,12 @@ struct Writer<'a, S: BlockSink> {
 impl<S: BlockSink> Writer<'_, S> {
     fn push(&mut self, directory: &FilledDirectory) -> Result<()> {
         let parent = &directory.plan.path;
-        if parent.is_empty() {
+        if parent.is_empty() && directory.plan.is_first_part {
             let attributes = Attributes::of_directory(directory.plan.dice, self.options);
             self.builder
                 .push(&directory_entry(b"", b"", &attributes), &mut NoData)?;
         }
-        self.progress.directories += 1;
+        self.progress.directories += u64::from(directory.plan.is_first_part);
         for row in &directory.rows {
             match &row.what {
                 What::Directory(attributes) => {

@@ -4,8 +4,14 @@
 //! wait on the way down, and the names of files can be made elsewhere, in parallel.
 
 use super::dice::Dice;
-use super::names::push_name;
+use super::names::{STRATA, push_name, stratum_prefix};
 use super::options::GenerateOptions;
+use std::ops::Range;
+
+/// A directory of more files than this is made in parts, where its names can be drawn in order.
+const LARGE_FILES: u64 = 256 << 10;
+/// Files of a part, about: 8 MB while it is in work.
+const PART_FILES: u64 = 32 << 10;
 
 const FOR_TREE: u64 = 1;
 const FOR_DIRECTORY: u64 = 2;
@@ -14,7 +20,7 @@ const FOR_DIRECTORIES: u64 = 4;
 const FOR_FILES: u64 = 5;
 const FOR_DEPTH: u64 = 6;
 
-/// One directory of the tree.
+/// One directory of the tree, or a part of a large one: its names from one to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryPlan {
     /// Path below the root, components joined by `/`; empty for the root.
@@ -22,8 +28,13 @@ pub(crate) struct DirectoryPlan {
     pub dice: Dice,
     /// Which snapshot of a link farm; 0 without a farm.
     pub snapshot: u32,
+    /// Not a further part of the directory before it.
+    pub is_first_part: bool,
     /// Number of files, the limit on all files applied.
     pub files: u64,
+    /// Files of the directory in parts before this, and all of them.
+    drawn_before: u64,
+    drawn_in_all: u64,
     /// Files before these in the catalog of the snapshot.
     pub first_file: u64,
     /// Ascending and unique, each with the seed of the directory.
@@ -42,13 +53,13 @@ pub(crate) struct Child {
 impl DirectoryPlan {
     /// All names, ascending and unique. Takes about 80 bytes for each while the directory is in work.
     pub fn children(&self, options: &GenerateOptions) -> Vec<Child> {
-        let mut files = unique_names(
-            self.dice,
-            FOR_FILE,
-            self.files,
-            options,
-            &self.subdirectories,
-        );
+        let drawn = Drawn {
+            dice: self.dice,
+            purpose: FOR_FILE,
+            numbers: self.drawn_before..self.drawn_before + self.files,
+            in_all: self.drawn_in_all,
+        };
+        let mut files = unique_names(&drawn, options, &self.subdirectories);
         let directories = self.subdirectories.iter().cloned();
         let mut children: Vec<Child> = Vec::with_capacity(files.len() + self.subdirectories.len());
         children.extend(directories.map(|(name, dice)| Child {
@@ -70,20 +81,56 @@ impl DirectoryPlan {
     }
 }
 
-/// Draws names until none is there twice or taken; the result ascends.
-fn unique_names(
+/// Names to be drawn.
+struct Drawn {
     dice: Dice,
     purpose: u64,
-    count: u64,
+    numbers: Range<u64>,
+    /// Numbers of the whole directory.
+    in_all: u64,
+}
+
+/// Can the directory be made in parts? Only names of letters can be drawn in order.
+fn is_in_parts(files: u64, options: &GenerateOptions) -> bool {
+    files > LARGE_FILES
+        && options.name_bytes.0 >= 2
+        && !options.realistic_names
+        && options.odd_name_share == 0
+}
+
+/// First file of a stratum: names that begin with the same two letters.
+fn stratum_start(stratum: u64, files: u64) -> u64 {
+    let (each, more) = (files / STRATA, files % STRATA);
+    stratum * each + stratum.min(more)
+}
+
+fn stratum_of(number: u64, files: u64) -> u64 {
+    let (each, more) = (files / STRATA, files % STRATA);
+    match number < more * (each + 1) {
+        true => number / (each + 1),
+        false => more + (number - more * (each + 1)) / each,
+    }
+}
+
+/// Draws names until none is there twice or taken; the result ascends.
+fn unique_names(
+    drawn: &Drawn,
     options: &GenerateOptions,
     taken: &[(Vec<u8>, Dice)],
 ) -> Vec<(Vec<u8>, Dice)> {
+    let purpose = drawn.purpose;
     let is_directory = purpose == FOR_DIRECTORY;
-    let mut names: Vec<(Vec<u8>, Dice)> = (0..count)
+    let in_order = !is_directory && is_in_parts(drawn.in_all, options);
+    let numbers = drawn.numbers.clone();
+    let mut names: Vec<(Vec<u8>, Dice)> = numbers
         .map(|number| {
-            let dice = dice.part(purpose, number);
+            let dice = drawn.dice.part(purpose, number);
             let mut name = Vec::with_capacity(24);
             push_name(&mut name, dice, is_directory, options);
+            if in_order {
+                let prefix = stratum_prefix(stratum_of(number, drawn.in_all));
+                name[..prefix.len()].copy_from_slice(&prefix);
+            }
             (name, dice)
         })
         .collect();
@@ -168,7 +215,10 @@ impl<'a> Shape<'a> {
             path: Vec::new(),
             dice,
             snapshot: 0,
+            is_first_part: true,
             files: 0,
+            drawn_before: 0,
+            drawn_in_all: 0,
             first_file: 0,
             subdirectories: names.collect(),
         }
@@ -187,6 +237,7 @@ impl<'a> Shape<'a> {
             snapshot,
             files_left: self.files_max(),
             next_file: 0,
+            parts: None,
             waiting: vec![Waiting {
                 path,
                 dice,
@@ -221,14 +272,45 @@ pub(crate) struct Walk<'a> {
     snapshot: u32,
     files_left: u64,
     next_file: u64,
+    /// What is left of a large directory, and the stratum where that begins.
+    parts: Option<(DirectoryPlan, u64)>,
     /// Last first. At most one directory's children for each level.
     waiting: Vec<Waiting>,
+}
+
+impl Walk<'_> {
+    /// Takes the first part off what is left of a large directory.
+    fn next_part(&mut self, mut left: DirectoryPlan, stratum: u64) -> DirectoryPlan {
+        let all = left.drawn_in_all;
+        let mut end = stratum + 1;
+        while end < STRATA && stratum_start(end, all) - left.drawn_before < PART_FILES {
+            end += 1;
+        }
+        if end == STRATA {
+            return left;
+        }
+        let mut rest = left.clone();
+        let below = stratum_prefix(end);
+        let names = &left.subdirectories;
+        let middle = names.partition_point(|(name, _)| name[..] < below[..]);
+        rest.subdirectories = left.subdirectories.split_off(middle);
+        left.files = stratum_start(end, all) - left.drawn_before;
+        rest.is_first_part = false;
+        rest.drawn_before += left.files;
+        rest.first_file += left.files;
+        rest.files -= left.files;
+        self.parts = Some((rest, end));
+        left
+    }
 }
 
 impl Iterator for Walk<'_> {
     type Item = DirectoryPlan;
 
     fn next(&mut self) -> Option<DirectoryPlan> {
+        if let Some((left, stratum)) = self.parts.take() {
+            return Some(self.next_part(left, stratum));
+        }
         let Waiting { path, dice, place } = self.waiting.pop()?;
         let drawn = dice.within(FOR_FILES, self.options.files.0, self.options.files.1);
         let files = drawn.min(self.files_left);
@@ -239,7 +321,13 @@ impl Iterator for Walk<'_> {
             directories_of(self.options, dice, place)
         };
         self.files_left -= files;
-        let subdirectories = unique_names(dice, FOR_DIRECTORY, directories, self.options, &[]);
+        let drawn = Drawn {
+            dice,
+            purpose: FOR_DIRECTORY,
+            numbers: 0..directories,
+            in_all: directories,
+        };
+        let subdirectories = unique_names(&drawn, self.options, &[]);
         for (name, child) in subdirectories.iter().rev() {
             let path = if path.is_empty() {
                 name.clone()
@@ -254,13 +342,20 @@ impl Iterator for Walk<'_> {
         }
         let first_file = self.next_file;
         self.next_file += files;
-        Some(DirectoryPlan {
+        let plan = DirectoryPlan {
             path,
             dice,
             snapshot: self.snapshot,
+            is_first_part: true,
             files,
+            drawn_before: 0,
+            drawn_in_all: files,
             first_file,
             subdirectories,
+        };
+        Some(match is_in_parts(files, self.options) {
+            true => self.next_part(plan, 0),
+            false => plan,
         })
     }
 }
@@ -377,6 +472,42 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_large_directory_comes_in_parts_with_names_that_ascend_over_all_of_them() {
+        let count = 2 * LARGE_FILES + 12_345;
+        let options = GenerateOptions {
+            count: Some(count),
+            files: (count - 100, count - 100),
+            name_bytes: (3, 3),
+            directories: (3, 3),
+            depth: (1, 1),
+            ..dense(5)
+        };
+        let plans: Vec<DirectoryPlan> = Shape::new(&options).plans().collect();
+        let parts: Vec<_> = plans.iter().filter(|plan| plan.path.is_empty()).collect();
+        assert!(parts.len() > 10);
+        assert_eq!(parts.iter().filter(|plan| plan.is_first_part).count(), 1);
+        let (mut last, mut files, mut directories) = (Vec::new(), 0, 0);
+        for plan in &parts {
+            for child in plan.children(&options) {
+                assert!(last < child.name, "{last:?} {child:?}");
+                match child.file {
+                    Some(position) => {
+                        assert_eq!(position, files);
+                        files += 1;
+                    }
+                    None => directories += 1,
+                }
+                last = child.name;
+            }
+        }
+        let in_root = |plan: &&DirectoryPlan| !plan.path.is_empty() && !plan.path.contains(&b'/');
+        assert_eq!(files, count - 100);
+        assert_eq!(directories, plans.iter().filter(in_root).count());
+        let files: u64 = plans.iter().map(|plan| plan.files).sum();
+        assert_eq!(files, count);
     }
 
     #[test]
