@@ -34,7 +34,7 @@ pub(crate) struct ToldXfs {
     directory: OwnedFd,
     handles: Handles,
     uuid: [u8; 16],
-    root: u64,
+    root: BulkInode,
     /// Held while inodes are asked for: threads that ask for those of one group only wait for each other in the kernel.
     asking: Mutex<()>,
 }
@@ -48,9 +48,14 @@ impl ToldXfs {
             handles: Handles::new(directory.try_clone()?, LiveKind::Xfs),
             directory,
             uuid,
-            root: root.inode,
+            root,
             asking: Mutex::new(()),
         })
+    }
+
+    /// Inode and generation of the root.
+    pub(crate) fn root_handle(&self) -> (u64, u32) {
+        (self.root.inode, self.root.generation)
     }
 
     /// For listing directories.
@@ -297,7 +302,7 @@ impl Volume for ToldXfs {
     }
 
     fn root(&self) -> u64 {
-        self.root
+        self.root.inode
     }
 
     fn number_bytes(&self) -> usize {

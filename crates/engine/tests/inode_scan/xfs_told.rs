@@ -7,12 +7,13 @@ use super::xfs_image::operations::operate;
 use super::xfs_image::{Image, Random, can_run, can_run_since};
 use bale_engine::monitor::Recorder;
 use bale_engine::scan::inode::TablesState;
-use bale_engine::scan::{ScanMode, ScanOptions, Sources, choose};
+use bale_engine::scan::{Chosen, Known, ScanItem, ScanMode, ScanOptions, Sources, choose};
 use bale_fsimage::xfs::Xfs;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 const TOOLS: [&str; 5] = ["mkfs.xfs", "mount", "setfacl", "cp", "xfs_io"];
 const HISTORIES: u64 = 12;
@@ -239,15 +240,28 @@ fn what_the_kernel_cannot_read_is_told_of_as_a_walk_tells_it() {
     mounted.unmount();
 }
 
-fn state_of(directory: &Path) -> TablesState {
+fn chosen(directory: &Path, known: Option<Known>) -> Chosen {
     let (sources, _) = Sources::resolve(&[directory]).unwrap();
     let options = ScanOptions {
         mode: ScanMode::Inode,
         spill_directory: std::env::temp_dir(),
+        known,
         ..ScanOptions::default()
     };
-    let chosen = choose(&sources, options, &Recorder::default()).unwrap();
-    chosen.state.unwrap()
+    choose(&sources, options, &Recorder::default()).unwrap()
+}
+
+fn state_of(directory: &Path) -> TablesState {
+    chosen(directory, None).state.unwrap()
+}
+
+fn entries_of(chosen: Chosen) -> usize {
+    let batches = chosen.items.map(|item| match item {
+        ScanItem::Entries(batch) => batch.entries.len(),
+        ScanItem::Problem(problem) => panic!("{problem:?}"),
+        _ => 0,
+    });
+    batches.sum()
 }
 
 #[test]
@@ -266,6 +280,18 @@ fn reading_changes_nothing_and_every_change_is_told() {
     std::fs::read(path("a")).unwrap();
     std::fs::read_dir(mounted.path()).unwrap().count();
     assert_eq!(state_of(&mounted.path()), before);
+    // What is known needs no names, and what might be is listed afterwards.
+    let as_known = chosen(
+        &mounted.path(),
+        Some(Arc::new(move |state| *state == before)),
+    );
+    assert!(as_known.as_known.is_some());
+    assert_eq!(entries_of(as_known), 0);
+    let unlike = chosen(&mounted.path(), Some(Arc::new(|_| false)));
+    assert_eq!(
+        entries_of(unlike),
+        entries_of(chosen(&mounted.path(), None))
+    );
     let changes: [&dyn Fn(); 5] = [
         &|| std::fs::write(path("a"), vec![8; 10_000]).unwrap(),
         &|| std::fs::set_permissions(path("b"), PermissionsExt::from_mode(0o600)).unwrap(),

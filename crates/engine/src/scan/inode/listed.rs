@@ -3,21 +3,25 @@
 //! Every directory that was told of is listed exactly once, opened by inode and generation: wherever it is moved
 //! meanwhile, its names are not missed. The order is that of the tree as far as memory goes, and that of inode numbers
 //! otherwise: to open a directory that it does not know yet, the kernel looks through its parent for the name, which it
-//! needs not do for one whose name was looked up a moment ago.
+//! needs not do for one whose name was looked up a moment ago. That order needs no tables: they can be read meanwhile.
 
 use super::gather::Faults;
 use super::names::{add, push_names};
-use super::{INODE_SCAN_BYTES_MAX, SORT_NAMES_BYTES, SORT_PLACES_BYTES};
+use super::{
+    INODE_SCAN_BYTES_MAX, PIECES_BYTES, SORT_NAMES_BYTES, SORT_PLACES_BYTES, STRETCHES_BYTES,
+};
 use crate::image::{Image, ToldXfs, decode_piece};
 use crate::scan::handle::{DIRECTORY, Handles, Name, list};
 use crate::scan::{GETDENTS_BYTES, SCAN_THREADS_MAX};
 use crate::spill::{Sorted, Sorter};
 use bale_sys::handle::FileHandle;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Sender, bounded};
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Directories that wait to be listed in the order of the tree; further ones come in the order of numbers.
@@ -39,6 +43,8 @@ const _: () = assert!(
         + SORT_PLACES_BYTES
         + SEEN_BYTES
         + WAITING_BYTES
+        + PIECES_BYTES
+        + STRETCHES_BYTES
         + (STRETCHES_AHEAD_MAX + SCAN_THREADS_MAX) * STRETCH_BYTES
         + SCAN_THREADS_MAX * GETDENTS_BYTES
         <= INODE_SCAN_BYTES_MAX
@@ -61,63 +67,78 @@ enum Told {
     Failed(io::Error),
 }
 
-/// Lists all directories that `places` tells of.
-pub(super) fn list_names(
-    image: &Image,
-    told: &ToldXfs,
-    names: &mut Sorter,
-    places: Sorter,
-    faults: &mut Faults,
-) -> io::Result<()> {
-    let handles = told.handles();
-    let (_, mount) = FileHandle::of(handles.mount(), c".")?;
-    let lister = Lister {
-        handles,
-        mount,
-        queue: Mutex::new(Queue {
-            waiting: Vec::new(),
-            seen: HashSet::new(),
-            places: places.finish().map_err(io::Error::other)?,
-            at_work: 0,
-        }),
-        more: Condvar::new(),
-    };
-    std::thread::scope(|scope| {
-        let (sender, results) = bounded(STRETCHES_AHEAD_MAX);
-        for _ in 0..SCAN_THREADS_MAX {
-            let (lister, sender) = (&lister, sender.clone());
-            scope.spawn(move || lister.work(sender));
-        }
-        drop(sender);
-        collect(image, results, names, faults)
-    })
+/// Names on their way to be sorted.
+pub(super) struct Listing<'a> {
+    image: &'a Image,
+    lister: Lister<'a>,
+    names: Sorter,
+    faults: Faults,
 }
 
-/// An error ends the threads, too: nobody takes what they tell.
-fn collect(
-    image: &Image,
-    results: Receiver<Told>,
-    names: &mut Sorter,
-    faults: &mut Faults,
-) -> io::Result<()> {
-    for told in results {
-        match told {
-            Told::Names(added) => push_names(image, names, &added)?,
-            Told::Incomplete(directory, why) => faults.directory(directory, why),
-            Told::Failed(error) => return Err(error),
-        }
+impl<'a> Listing<'a> {
+    pub(super) fn new(
+        image: &'a Image,
+        told: &'a ToldXfs,
+        names: Sorter,
+    ) -> io::Result<Listing<'a>> {
+        let handles = told.handles();
+        let (_, mount) = FileHandle::of(handles.mount(), c".")?;
+        Ok(Listing {
+            image,
+            lister: Lister {
+                handles,
+                mount,
+                queue: Mutex::new(Queue::default()),
+                more: Condvar::new(),
+                is_stopped: AtomicBool::new(false),
+            },
+            names,
+            faults: Faults::default(),
+        })
     }
-    Ok(())
+
+    /// Lists from the root on while `read` reads the tables.
+    pub(super) fn while_reading<T>(
+        image: &'a Image,
+        told: &'a ToldXfs,
+        spill: &Path,
+        read: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<(Listing<'a>, T)> {
+        let names = Sorter::new(spill, SORT_NAMES_BYTES);
+        let mut listing = Listing::new(image, told, names)?;
+        let (inode, generation) = told.root_handle();
+        listing.lister.add(&mut vec![Found { inode, generation }]);
+        let tables = std::thread::scope(|scope| {
+            let (lister, names, faults) =
+                (&listing.lister, &mut listing.names, &mut listing.faults);
+            let listed = scope.spawn(|| lister.list_all(image, names, faults));
+            let tables = read();
+            lister.is_stopped.store(tables.is_err(), Ordering::Relaxed);
+            let listed = listed.join().expect("listing does not panic");
+            listed.and(tables)
+        })?;
+        Ok((listing, tables))
+    }
+
+    /// Lists what `places` tells of and was not listed before; gives all names by inode.
+    pub(super) fn finish(mut self, places: Sorter, faults: &mut Faults) -> io::Result<Sorted> {
+        self.lister.queue().places = Some(places.finish().map_err(io::Error::other)?);
+        self.lister
+            .list_all(self.image, &mut self.names, &mut self.faults)?;
+        faults.add_all(self.faults);
+        self.names.finish().map_err(io::Error::other)
+    }
 }
 
 /// What is to be listed.
+#[derive(Default)]
 struct Queue {
     /// The last one is next.
     waiting: Vec<Found>,
     /// Listed or waiting, as far as that is remembered.
     seen: HashSet<u64>,
-    /// All, by number.
-    places: Sorted,
+    /// All, by number; none as long as the tables are not read.
+    places: Option<Sorted>,
     /// Threads that are listing, and may find more.
     at_work: usize,
 }
@@ -132,7 +153,10 @@ impl Queue {
         if let Some(found) = self.waiting.pop() {
             return Ok(Some(found));
         }
-        while let Some((_, value)) = self.places.next_record().map_err(io::Error::other)? {
+        let Some(places) = &mut self.places else {
+            return Ok(None);
+        };
+        while let Some((_, value)) = places.next_record().map_err(io::Error::other)? {
             let damaged = || io::Error::other("a temporary file is damaged");
             let piece = decode_piece(value).ok_or_else(damaged)?;
             let inode = piece.directory;
@@ -166,6 +190,7 @@ struct Lister<'a> {
     queue: Mutex<Queue>,
     /// Something waits, or fewer are at work.
     more: Condvar,
+    is_stopped: AtomicBool,
 }
 
 /// A thread at work.
@@ -208,13 +233,33 @@ impl Outbox {
 }
 
 impl Lister<'_> {
+    /// An error ends the threads, too: nobody takes what they tell.
+    fn list_all(&self, image: &Image, names: &mut Sorter, faults: &mut Faults) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            let (sender, results) = bounded(STRETCHES_AHEAD_MAX);
+            for _ in 0..SCAN_THREADS_MAX {
+                let sender = sender.clone();
+                scope.spawn(move || self.work(sender));
+            }
+            drop(sender);
+            for told in results {
+                match told {
+                    Told::Names(added) => push_names(image, names, &added)?,
+                    Told::Incomplete(directory, why) => faults.directory(directory, why),
+                    Told::Failed(error) => return Err(error),
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn work(&self, sender: Sender<Told>) {
         let mut out = Outbox {
             names: Vec::new(),
             sender,
             is_closed: false,
         };
-        while !out.is_closed {
+        while !out.is_closed && !self.is_stopped.load(Ordering::Relaxed) {
             match self.take() {
                 Ok(Some((found, at_work))) => {
                     self.list(found, &mut out);

@@ -2,6 +2,7 @@
 
 use super::GAP_BYTES_MAX;
 use super::gather::Faults;
+use super::listed::Listing;
 use super::ordered::in_order;
 use crate::image::{Image, NAMES_PIECE_BYTES, NamesPiece, Span, decode_piece};
 use crate::spill::{Sorted, Sorter};
@@ -146,8 +147,7 @@ pub(super) fn read_names(
     faults: &mut Faults,
 ) -> io::Result<Sorted> {
     if let Some(told) = image.told() {
-        super::listed::list_names(image, told, &mut names, places, faults)?;
-        return names.finish().map_err(io::Error::other);
+        return Listing::new(image, told, names)?.finish(places, faults);
     }
     let groups = Groups {
         places: places.finish().map_err(io::Error::other)?,
