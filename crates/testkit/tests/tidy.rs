@@ -21,6 +21,7 @@ const THREADS: [&str; 19] = [
     "engine/src/restore/ext4/image.rs",
     "engine/src/restore/queue.rs",
     "engine/src/scan/inode/append.rs",
+    "engine/src/scan/inode/listed.rs",
     "engine/src/scan/inode/ordered.rs",
     "engine/src/scan/walk.rs",
     "engine/src/spill.rs",
