@@ -18,6 +18,7 @@ mod digests;
 mod emit;
 mod gather;
 mod join;
+mod listed;
 mod names;
 mod ordered;
 mod planned;

@@ -30,6 +30,7 @@ pub struct Pair {
 pub struct Taken {
     pub rows: Rows,
     pub problems: Vec<Problem>,
+    pub notes: Vec<String>,
     pub outcome: Outcome,
     /// The path of the source, without leading slash.
     source: Vec<u8>,
@@ -79,6 +80,7 @@ impl Pair {
         Ok(Taken {
             rows: self.rows(&outcome, &source),
             problems,
+            notes: std::mem::take(&mut *monitor.notes.lock().unwrap()),
             outcome,
             source: source.as_os_str().as_bytes()[1..].to_vec(),
         })
@@ -116,7 +118,7 @@ impl Pair {
     /// for as long as they are in its cache, where reading ahead may have put them: a walk may store zeros there, or holes
     /// where the scan stored zeros, as the machine has memory. Such files hold the same bytes all the same; that is what is
     /// asserted of them before they count as equal. Tells how many there are.
-    fn adopt_other_holes(&self, walked: &Taken, scanned: &mut Taken, which: &str) -> usize {
+    pub fn adopt_other_holes(&self, walked: &Taken, scanned: &mut Taken, which: &str) -> usize {
         let in_pieces = |row: &Entry| matches!(row.content, Content::Pieces { .. });
         let differ = |path: &Vec<u8>, row: &Entry| {
             let other = walked.rows.get(path)?;

@@ -12,7 +12,8 @@ use crate::scan::{BATCH_ENTRIES_MAX, PARENT_BYTES_MAX, Places};
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use bale_fsimage::{Inode, Layout};
 use bytes::Bytes;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 impl ImageScanner {
@@ -226,7 +227,7 @@ impl ImageScanner {
     fn is_marked(&mut self, child: &Child) -> bool {
         let filter: &Filter = &self.rules.filter;
         let marks: Vec<_> = filter.marks().to_vec();
-        marks.iter().any(|mark| {
+        marks.into_iter().any(|mark| {
             let found = self.tree.child(child.inode, mark.file().to_bytes());
             let Ok(Some(file)) = found else {
                 return false;
@@ -235,14 +236,30 @@ impl ImageScanner {
         })
     }
 
-    fn begins_with(&self, file: &Child, header: &[u8]) -> bool {
-        let inode = ImageInode {
-            image: self.image.clone(),
-            number: file.inode,
-            packed: file.packed.clone(),
+    fn begins_with(&mut self, file: &Child, header: &[u8]) -> bool {
+        let first = match self.image.state() == State::Mounted && self.frame.barrier.is_none() {
+            true => self.first_bytes_by_kernel(file, header.len()),
+            false => {
+                let inode = ImageInode {
+                    image: self.image.clone(),
+                    number: file.inode,
+                    packed: file.packed.clone(),
+                };
+                crate::read::read_first_bytes(&inode, header.len()).ok()
+            }
         };
-        let first = crate::read::read_first_bytes(&inode, header.len());
-        first.is_ok_and(|first| first == header)
+        first.is_some_and(|first| first == header)
+    }
+
+    /// Of a file system that was not frozen, whose device does not show what is in files.
+    fn first_bytes_by_kernel(&mut self, file: &Child, len: usize) -> Option<Vec<u8>> {
+        let raw = unpack_inode(&file.packed, &mut self.raw)?;
+        let inode = self.image.inode(file.inode, raw).ok()?;
+        let handles = self.frame.handles.as_ref()?;
+        let opened = File::from(handles.open_inode(inode.number, inode.generation)?);
+        let mut first = Vec::new();
+        opened.take(len as u64).read_to_end(&mut first).ok()?;
+        Some(first)
     }
 }
 
