@@ -57,7 +57,10 @@ pub const TREE_BLOCKS_KEPT: usize = 64;
 pub const INODE_SCAN_BYTES_MAX: usize = 128 << 20;
 const PIECES_BYTES: usize = PIECES_AHEAD_MAX * 2 * crate::image::TABLE_PIECE_BYTES;
 /// Of the inode file, and of digests.
-const STRETCHES_BYTES: usize = append::STRETCHES_AHEAD_MAX * 2 * crate::image::TABLE_PIECE_BYTES;
+const STRETCHES_BYTES: usize =
+    append::STRETCHES_AHEAD_MAX * (crate::image::TABLE_PIECE_BYTES + DIGESTS_BYTES);
+/// Sixteen bytes for each inode of a piece, which has 128 or more.
+const DIGESTS_BYTES: usize = crate::image::TABLE_PIECE_BYTES / 8;
 /// Of readers of the tree: of the scanner, and of the one that plans what is read.
 const TREE_BYTES: usize = 2 * (TREE_BLOCKS_KEPT + TREE_RUNS_MAX) * crate::spill::BLOCK_BYTES;
 const _: () = assert!(TREE_BYTES <= INODE_SCAN_BYTES_MAX);
