@@ -17,6 +17,6 @@ pub fn listen() {
         }
     });
     if let Err(error) = result {
-        eprintln!("bale: cannot listen for signals: {error}");
+        tell!("bale: cannot listen for signals: {error}");
     }
 }

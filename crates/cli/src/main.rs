@@ -2,6 +2,23 @@
 //!
 //! The only crate that knows the environment, the terminal and exit codes.
 
+/// Says a line on stderr. A stderr that nobody reads any more is no reason to stop: `eprintln` would panic, in the middle
+/// of a backup.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _nobody_listens = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
+/// The same, and the line goes on.
+macro_rules! tell_part {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _nobody_listens = write!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod args;
 mod commands;
 mod exit;

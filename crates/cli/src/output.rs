@@ -21,7 +21,7 @@ pub fn broken(error: &std::io::Error) -> ! {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
-    eprintln!("bale: write to standard output: {error}");
+    tell!("bale: write to standard output: {error}");
     std::process::exit(crate::exit::FAILED);
 }
 
@@ -37,7 +37,7 @@ pub fn failure(error: &anyhow::Error, json: bool) -> i32 {
     if json {
         object(&json!({"type": "error", "message": text, "code": code}));
     }
-    eprintln!("bale: {text}");
+    tell!("bale: {text}");
     code
 }
 
@@ -49,7 +49,7 @@ pub fn problem(problem: &Problem, json: bool) {
         put_path(&mut value, "path", &problem.path);
         object(&value);
     } else {
-        eprintln!(
+        tell!(
             "bale: {} {}: {}",
             problem.action,
             escape(&problem.path),

@@ -109,16 +109,16 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
             "recovery_key": made.recovery_key,
         }));
     } else {
-        eprintln!(
+        tell!(
             "Made repository {} at {place}",
             &made.repository.id().to_string()[..8]
         );
-        eprintln!();
-        eprintln!(
+        tell!();
+        tell!(
             "  Recovery key, shown only now. Whoever has it can read the backups; keep it apart from this machine:"
         );
-        eprintln!("  {}", made.recovery_key);
-        eprintln!();
+        tell!("  {}", made.recovery_key);
+        tell!();
     }
     Ok(Arc::new(made.repository))
 }
@@ -168,11 +168,11 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
     };
     let repository = make(global, &own.repository, vec![slot])?;
     if !global.json {
-        eprintln!(
+        tell!(
             "  No repository was named, so this one was made for you. Its key: {}",
             output::path(&own.key_file)
         );
-        eprintln!();
+        tell!();
     }
     Ok(repository)
 }

@@ -72,7 +72,7 @@ impl Console {
         if self.quiet || self.json {
             return;
         }
-        self.above(|| eprintln!("{}", output::escape(text.as_bytes())));
+        self.above(|| tell!("{}", output::escape(text.as_bytes())));
     }
 
     fn above(&self, print: impl FnOnce()) {
@@ -127,7 +127,7 @@ impl Monitor for Console {
 
     fn current(&self, path: &[u8]) {
         if self.verbose && !self.json {
-            self.above(|| eprintln!("{}", output::escape(path)));
+            self.above(|| tell!("{}", output::escape(path)));
         }
     }
 

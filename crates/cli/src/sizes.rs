@@ -37,6 +37,14 @@ pub fn parse_bytes(text: &str) -> Result<u64, Usage> {
     Ok(bytes as u64)
 }
 
+/// `1 snapshot`, `2 snapshots`.
+pub fn counted(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{} {noun}s", count(number)),
+    }
+}
+
 /// Reads `90s`, `15m`, `24h`, `7d`, or `0`.
 pub fn parse_duration(text: &str) -> Result<Duration, Usage> {
     let wrong = || {

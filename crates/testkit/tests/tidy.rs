@@ -247,6 +247,14 @@ fn the_terminal_and_the_environment_belong_to_the_command_line() {
     );
 }
 
+/// `eprintln` panics when nobody reads stderr any more: a backup would end because a terminal was closed.
+#[test]
+fn nothing_panics_for_want_of_a_listener() {
+    let words = ["eprintln!(", "eprint!("];
+    let conformance = "engine/src/store/conformance.rs";
+    must_be_empty(&found(&words, &[conformance]), "say it with `tell!`:");
+}
+
 #[test]
 fn threads_start_in_few_places() {
     let words = [

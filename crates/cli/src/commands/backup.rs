@@ -126,7 +126,7 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
     if global.quiet {
         return;
     }
-    eprintln!(
+    tell!(
         "{} files ({} new, {} changed, {} unmodified), {} directories, {}",
         sizes::count(totals.files),
         sizes::count(counts.files_new),
@@ -139,17 +139,17 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
         sizes::bytes(counts.bytes_read),
         sizes::bytes(counts.bytes_stored),
     );
-    eprintln!(
+    tell!(
         "read {read}, stored {stored}, in {}",
         sizes::duration(seconds)
     );
     match outcome.id {
-        Some(id) => eprintln!("snapshot {} saved", id.short()),
-        None if options.dry_run => eprintln!("dry run: nothing was stored"),
-        None => eprintln!("nothing changed: no snapshot was made"),
+        Some(id) => tell!("snapshot {} saved", id.short()),
+        None if options.dry_run => tell!("dry run: nothing was stored"),
+        None => tell!("nothing changed: no snapshot was made"),
     }
     if problems > 0 {
-        eprintln!(
+        tell!(
             "{} problems, named above and kept in the snapshot: what they concern is missing or not certain",
             sizes::count(problems)
         );

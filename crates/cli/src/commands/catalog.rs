@@ -25,7 +25,7 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
         }));
     } else if !global.quiet {
         let (files, rows) = (exported.files, sizes::count(exported.rows));
-        eprintln!(
+        tell!(
             "wrote {files} files with {rows} rows, {}",
             sizes::bytes(exported.bytes)
         );

@@ -53,7 +53,7 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
         );
     } else if !global.quiet {
         let (objects, bytes) = (sizes::count(report.objects), sizes::bytes(report.bytes));
-        eprintln!(
+        tell!(
             "read {objects} objects, {bytes}: {} damaged",
             report.damage.len()
         );
@@ -103,7 +103,7 @@ fn print_lost(global: &Global, report: &CheckReport) {
 }
 
 fn print_summary(report: &CheckReport) {
-    eprintln!(
+    tell!(
         "looked at {} snapshots, {} catalog segments, {} packs, {} chunks",
         report.snapshots,
         sizes::count(report.segments),
@@ -111,21 +111,21 @@ fn print_summary(report: &CheckReport) {
         sizes::count(report.chunks)
     );
     if report.packs_read > 0 {
-        eprintln!(
+        tell!(
             "read and verified {} packs, {}",
             sizes::count(report.packs_read),
             sizes::bytes(report.bytes_read)
         );
     }
     if report.packs_unindexed > 0 {
-        eprintln!(
+        tell!(
             "{} packs are named by no index: no damage, a prune sees to them",
             report.packs_unindexed
         );
     }
     match report.is_clean() {
-        true => eprintln!("no damage found"),
-        false => eprintln!(
+        true => tell!("no damage found"),
+        false => tell!(
             "DAMAGE: {} objects or chunks; {} paths cannot be restored whole. The next backup stores again what still exists.",
             report.damage.len(),
             sizes::count(report.lost_count)

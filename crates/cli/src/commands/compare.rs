@@ -42,7 +42,7 @@ pub fn run(global: &Global, words: &Compare) -> Result<i32> {
         for text in compare::table(&report).lines() {
             output::line(&output::escape(text.as_bytes()));
         }
-        eprintln!(
+        tell!(
             "Wrote {}, and the same as .json and .csv",
             text_of(&written.html)
         );
@@ -72,9 +72,9 @@ impl CompareMonitor for Talk {
             output::object(&json!({"type": "note", "message": text}));
         } else if !self.quiet {
             if self.is_line_open.take() {
-                eprintln!();
+                tell!();
             }
-            eprintln!("{}", output::escape(text.as_bytes()));
+            tell!("{}", output::escape(text.as_bytes()));
         }
     }
 
@@ -85,7 +85,7 @@ impl CompareMonitor for Talk {
                 "bytes_total": 0, "seconds": self.began.elapsed().as_secs_f64(), "seconds_left": null,
             }));
         } else if !self.json && !self.quiet {
-            eprint!("[{run}/{runs}] ");
+            tell_part!("[{run}/{runs}] ");
             self.is_line_open.set(true);
         }
     }
@@ -95,7 +95,7 @@ impl CompareMonitor for Talk {
             output::object(&compare::run_object(run));
         } else if !self.quiet {
             self.is_line_open.set(false);
-            eprintln!("{}", output::escape(compare::run_line(run).as_bytes()));
+            tell!("{}", output::escape(compare::run_line(run).as_bytes()));
         }
     }
 

@@ -116,7 +116,7 @@ fn summary(global: &Global, tally: &Tally) {
         }));
     }
     if !global.quiet {
-        eprintln!(
+        tell!(
             "{} added, {} removed, {} changed, {} only in metadata; {} came, {} went",
             sizes::count(tally.added),
             sizes::count(tally.removed),

@@ -32,7 +32,7 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         return prune::prune(global, &repository, &options.prune_options, options.dry_run);
     }
     if !removed.is_empty() && !options.dry_run && !global.quiet && !global.json {
-        eprintln!("Their space comes back with: bale prune");
+        tell!("Their space comes back with: bale prune");
     }
     Ok(exit::COMPLETE)
 }
@@ -154,7 +154,10 @@ fn apply(
         } else {
             "removed"
         };
-        eprintln!("{word} {} snapshots", removed.len());
+        tell!(
+            "{word} {}",
+            crate::sizes::counted(removed.len() as u64, "snapshot")
+        );
     }
     Ok(())
 }

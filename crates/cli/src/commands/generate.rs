@@ -235,7 +235,7 @@ fn differences(global: &Global, verified: &Verified) {
         output::line(&format!("and {} more", sizes::count(unlisted)));
     }
     if !global.quiet {
-        eprintln!(
+        tell!(
             "{} entries are as the manifest says, {} are not",
             sizes::count(verified.same),
             sizes::count(verified.different)
@@ -252,7 +252,7 @@ fn changed(global: &Global, done: &Changed, began: Instant) {
         }));
     }
     if !global.quiet {
-        eprintln!(
+        tell!(
             "of {} files {} changed and {} went, {} came, in {}",
             sizes::count(done.files),
             sizes::count(done.changed),
@@ -285,7 +285,7 @@ fn summary(global: &Global, progress: &Progress, image: Option<&Image>, began: I
         0 => String::new(),
         count => format!(" ({} names were there)", sizes::count(count)),
     };
-    eprintln!(
+    tell!(
         "made {} files{existing}, {} directories, {} symbolic links, {} links, {} in {}",
         sizes::count(progress.files),
         sizes::count(progress.directories),

@@ -29,7 +29,7 @@ pub fn run(global: &Global, command: &Key) -> Result<i32> {
             let old = repository.slot();
             said(global, "removed", repository.remove_key(&old.to_string())?);
             if !global.quiet && !global.json {
-                eprintln!("The root key is the same: who knew it can still read this repository.");
+                tell!("The root key is the same: who knew it can still read this repository.");
             }
         }
     }
@@ -49,7 +49,7 @@ fn add(
                 &json!({"type": "recovery_key", "id": id.to_string(), "recovery_key": text}),
             );
         } else {
-            eprintln!("Recovery key, shown only now:");
+            tell!("Recovery key, shown only now:");
             output::line(&text);
         }
         return Ok(id);
@@ -92,6 +92,6 @@ fn said(global: &Global, what: &str, id: ObjectId) {
     if global.json {
         output::object(&json!({"type": "key", "action": what, "id": id.to_string()}));
     } else if !global.quiet {
-        eprintln!("{what} key {}", id.short());
+        tell!("{what} key {}", id.short());
     }
 }

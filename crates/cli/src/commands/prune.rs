@@ -48,13 +48,13 @@ pub fn prune(
             "bytes_repacked": pruned.bytes_repacked,
         }));
     } else if !global.quiet {
-        eprintln!(
+        tell!(
             "gave back {} ({} packs)",
             sizes::bytes(pruned.bytes_deleted),
             pruned.packs_deleted
         );
         if pruned.bytes_condemned > pruned.bytes_deleted {
-            eprintln!(
+            tell!(
                 "a prune after {} gives back {} more",
                 options.grace,
                 sizes::bytes(pruned.bytes_condemned)

@@ -16,7 +16,7 @@ pub fn run(global: &Global, command: &Repair) -> Result<i32> {
     console.finish();
     for (pack, text) in &report.unreadable {
         let text = output::escape(text.as_bytes());
-        eprintln!("bale: pack {pack}: {text}: left alone");
+        tell!("bale: pack {pack}: {text}: left alone");
     }
     if global.json {
         output::object(&json!({
@@ -25,7 +25,7 @@ pub fn run(global: &Global, command: &Repair) -> Result<i32> {
         }));
     } else if !global.quiet {
         let word = if *dry_run { "would list" } else { "listed" };
-        eprintln!(
+        tell!(
             "{word} {} packs with {} chunks again",
             report.packs_listed,
             sizes::count(report.chunks_listed)

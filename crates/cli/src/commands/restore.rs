@@ -84,16 +84,16 @@ fn loss_object(loss: &Loss) -> Value {
 }
 
 fn print_loss(loss: &Loss) {
-    eprintln!(
+    tell!(
         "not restored for {} entries: {} ({})",
         sizes::count(loss.entries),
         loss.kind.text(),
         output::escape(loss.text.as_bytes())
     );
     for path in &loss.paths {
-        eprintln!("  {}", output::escape(path));
+        tell!("  {}", output::escape(path));
     }
-    output::and_more(loss.paths.len(), loss.entries, |more| eprintln!("  {more}"));
+    output::and_more(loss.paths.len(), loss.entries, |more| tell!("  {more}"));
 }
 
 fn into_directory(
@@ -160,7 +160,7 @@ fn summary(
     } else {
         "restored"
     };
-    eprintln!(
+    tell!(
         "{word} {} files ({} were there), {} directories, {} links, {} others, {} in {}",
         sizes::count(report.files_written),
         sizes::count(report.kept + report.skipped),
@@ -171,10 +171,10 @@ fn summary(
         sizes::duration(seconds),
     );
     if options.verify && !options.dry_run {
-        eprintln!("verified: {} differences", sizes::count(report.differences));
+        tell!("verified: {} differences", sizes::count(report.differences));
     }
     if report.problems > 0 {
-        eprintln!(
+        tell!(
             "{} problems, named above. The same command tries again what is missing.",
             sizes::count(report.problems)
         );

@@ -42,7 +42,7 @@ pub fn with_runs(repository: &Repository) -> Result<Vec<Named>> {
     let (runs, damaged_runs) = repository.runs_readable()?;
     all.extend(runs);
     for (_, error) in damaged.into_iter().chain(damaged_runs) {
-        eprintln!(
+        tell!(
             "bale: {}",
             crate::output::escape(error.to_string().as_bytes())
         );

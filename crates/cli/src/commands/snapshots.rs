@@ -38,7 +38,7 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
         print(id, snapshot, global.json);
     }
     if !global.json && !global.quiet {
-        eprintln!("{} snapshots", all.len());
+        tell!("{}", crate::sizes::counted(all.len() as u64, "snapshot"));
     }
     Ok(exit::COMPLETE)
 }

@@ -195,6 +195,25 @@ fn a_full_disk_commits_nothing_and_works_again_with_space() {
     assert_eq!(read("after").matches("\"partial\":false").count(), 1);
 }
 
+#[test]
+fn a_backup_goes_on_when_nobody_reads_what_it_says() {
+    let bench = Bench::new();
+    for number in 0..50 {
+        bench.write(&format!("source/{number}"), "content");
+    }
+    let mut command = bench.command();
+    let mut child = command
+        .args(["backup", "source", "--verbose", "/nowhere/at/all"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    let listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
+    assert_eq!(listed.len(), 1);
+}
+
 /// Half-written objects of dead processes are removed by whoever writes next, and by nobody who only reads.
 #[test]
 fn what_a_dead_process_left_half_written_is_swept_before_writing() {
