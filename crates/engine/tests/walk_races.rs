@@ -6,7 +6,9 @@ use bale_engine::scan::{NoteKind, ScanItem, ScanOptions, Scanner, Sources};
 use bale_format::entry::{EntryFlags, Kind};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::os::unix::fs::symlink;
-use walk_support::{LoopMount, Place, Walked, threads, walk, while_disturbed, without_slash};
+use walk_support::{
+    BindMount, LoopMount, Place, Walked, is_root, threads, walk, while_disturbed, without_slash,
+};
 
 /// A directory on the way is exchanged with a link to a secret, over and over. Whatever the walk sees, it never
 /// leaves the tree.
@@ -97,6 +99,55 @@ fn directory_replaced_by_another_one_after_it_was_seen_is_refused() {
     assert_eq!((walked.problems.len(), walked.amends.len()), (2, 2));
     let (key, flags) = &walked.amends[0];
     assert_eq!((&key.name[..], *flags), (&b"a"[..], EntryFlags::UNREADABLE));
+}
+
+/// SRC-12: of two directories that were seen, one is mounted over and the other's mount goes away before they are entered.
+/// Neither is taken for the other thing that stands there then, and both are named.
+#[test]
+fn a_mount_that_comes_or_goes_after_it_was_seen_is_refused_and_named() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    place.write("tree/comes/below", b"x");
+    place.write("tree/goes/below", b"x");
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::write(other.path().join("mounted"), b"y").unwrap();
+    let (comes, goes) = (place.join("tree/comes"), place.join("tree/goes"));
+    for one_file_system in [false, true] {
+        let mut mounts = vec![BindMount::new(other.path(), &goes)];
+        let (sources, _) = Sources::resolve(&[&place.join("tree")]).unwrap();
+        let options = ScanOptions {
+            one_file_system,
+            ..threads(0)
+        };
+        let mut walked = Walked::default();
+        for item in Scanner::start(&sources, options).unwrap() {
+            if let ScanItem::Entries(batch) = &item
+                && batch.entries.iter().any(|entry| &entry.name[..] == b"goes")
+            {
+                mounts.clear();
+                mounts.push(BindMount::new(other.path(), &comes));
+            }
+            walked.push(item);
+        }
+        drop(mounts);
+        assert_eq!(walked.below(&place.join("tree")), [&b"comes"[..], b"goes"]);
+        let about: Vec<_> = walked
+            .problems
+            .iter()
+            .map(|problem| problem.path.clone())
+            .collect();
+        let goes_flags = walked.find(&goes).unwrap().flags;
+        match one_file_system {
+            false => assert_eq!(about, [without_slash(&comes), without_slash(&goes)]),
+            true => {
+                assert_eq!(about, [without_slash(&comes)]);
+                assert!(goes_flags.has(EntryFlags::NOT_CROSSED));
+            }
+        }
+        assert_eq!(walked.amends.len(), walked.problems.len());
+    }
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! What a backup may take for unchanged: what it has looked at, and what cannot have changed since without a trace in its
+//! times (SRC-05, SRC-06).
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bale_engine::backup::Outcome;
+use bale_engine::catalog::CatalogReader;
+use bale_testkit::Scene;
+
+/// On a machine whose threads wait long for their turn, a file may be old when it is looked at.
+const TRIES_MAX: usize = 200;
+/// Longer than the doubt about the clock of ctimes.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// Was the ctime of this file, as the snapshot has it, before the barrier of its file system?
+fn is_settled(scene: &Scene, outcome: &Outcome, name: &str) -> bool {
+    let repository = scene.repository();
+    let snapshot = &outcome.snapshot;
+    let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone());
+    let path = scene.source().join(name);
+    let row = catalog.unwrap().lookup(&path.as_os_str().as_bytes()[1..]);
+    let row = row.unwrap().unwrap();
+    let barrier = snapshot.filesystems[row.filesystem as usize].barrier;
+    barrier.is_some_and(|barrier| row.ctime < barrier)
+}
+
+/// SRC-06: a file as young as the scan could change once more in the same tick of the clock. It is read again by the next
+/// backup, though everything that `stat` tells is equal; once it is older, it is not.
+#[test]
+fn what_is_as_young_as_the_scan_is_read_again_and_what_is_older_is_not() {
+    let young = (0..TRIES_MAX).find_map(|_| {
+        let mut scene = Scene::new();
+        scene.write("file", b"as young as the scan");
+        let outcome = scene.backup(&scene.repository()).unwrap();
+        scene.kept.clear();
+        (!is_settled(&scene, &outcome, "file")).then_some(scene)
+    });
+    let scene = young.expect("a file is written and backed up within a few ticks of the clock");
+    std::thread::sleep(SETTLED);
+    let second = scene.backup(&scene.repository()).unwrap();
+    assert_eq!(
+        second.snapshot.counts.bytes_read, 20,
+        "it was young, and is read"
+    );
+    assert_eq!(
+        second.snapshot.counts.files_unmodified, 1,
+        "and is found to be the same"
+    );
+    assert!(is_settled(&scene, &second, "file"), "now it is old");
+    let third = scene.backup(&scene.repository()).unwrap();
+    assert_eq!(
+        third.snapshot.counts.bytes_read, 0,
+        "and is not read any more"
+    );
+}
+
+/// SRC-05 between two backups: other content of the same length under the old mtime.
+#[test]
+fn a_file_rewritten_under_its_old_mtime_is_stored_again() {
+    let mut scene = Scene::new();
+    scene.write("file", b"old content");
+    let moment = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let path = scene.source().join("file");
+    let set = |path| {
+        File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_modified(moment)
+    };
+    set(&path).unwrap();
+    std::thread::sleep(SETTLED);
+    scene.keep();
+    std::fs::write(&path, b"new content").unwrap();
+    set(&path).unwrap();
+    let outcome = scene.backup(&scene.repository()).unwrap();
+    assert_eq!(outcome.snapshot.counts.files_changed, 1);
+    let store = scene.store.clone();
+    scene.assert_restorable(&store, "rewritten under its old mtime");
+}
