@@ -1,5 +1,5 @@
 //! What a backup may take for unchanged: what it has looked at, and what cannot have changed since without a trace in its
-//! times (SRC-05, SRC-06).
+//! times (SRC-05, SRC-06, OBJ-11).
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -79,4 +79,29 @@ fn a_file_rewritten_under_its_old_mtime_is_stored_again() {
     assert_eq!(outcome.snapshot.counts.files_changed, 1);
     let store = scene.store.clone();
     scene.assert_restorable(&store, "rewritten under its old mtime");
+}
+
+/// OBJ-11: what a path is changes from backup to backup; each snapshot has what it was then.
+#[test]
+fn a_path_that_becomes_something_else_is_that_in_its_snapshot() {
+    let mut scene = Scene::new();
+    let path = scene.source().join("path");
+    // Names that differ by case only are two.
+    scene.write("Path", b"another one");
+    for round in 0..2 {
+        scene.write("path", b"a file");
+        scene.keep();
+        std::fs::remove_file(&path).unwrap();
+        scene.write("path/below/deep", b"in a directory");
+        scene.keep();
+        std::fs::remove_dir_all(&path).unwrap();
+        std::os::unix::fs::symlink("Path", &path).unwrap();
+        scene.keep();
+        std::fs::remove_file(&path).unwrap();
+        if round == 0 {
+            scene.keep();
+        }
+    }
+    let store = scene.store.clone();
+    scene.assert_restorable(&store, "a path that was everything");
 }

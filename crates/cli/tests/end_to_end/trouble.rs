@@ -1,4 +1,4 @@
-//! Damage, unreadable files, interruption, a full disk, two at once.
+//! Damage, unreadable files, interruption, a full disk, few means, many at once.
 
 use crate::bench::{Bench, Ran, binary, is_root, skipped};
 use std::process::{Command, Stdio};
@@ -122,6 +122,106 @@ fn two_backups_at_once_both_count() {
         2
     );
     bench.ok(&["check", "--read-data"]);
+}
+
+/// CON-01, CON-02: eight processes, as eight computers would run them, into one directory.
+#[test]
+fn eight_backups_at_once_from_eight_hosts_all_count() {
+    let bench = Bench::new();
+    bench.sh("head -c 3000000 /dev/urandom > shared; for h in $(seq 8); do mkdir -p source/$h/own; cp shared source/$h; echo $h > source/$h/name; for i in $(seq 50); do echo $h $i > source/$h/own/$i; done; head -c 1000000 /dev/urandom > source/$h/large; done");
+    bench.ok(&["init"]);
+    let start = |host: u32| {
+        let (host, source) = (format!("host{host}"), format!("source/{host}"));
+        let mut command = bench.command();
+        command.args(["backup", &source, "--host", &host, "--json"]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let running: Vec<_> = (1..=8).map(start).collect();
+    let done: Vec<Ran> = (running.into_iter())
+        .map(|child| Ran::from(child.wait_with_output().unwrap()))
+        .collect();
+    for (ran, host) in done.iter().zip(1..) {
+        assert_eq!(ran.code, 0, "{ran}");
+        let id = ran.summary()["snapshot"].as_str().unwrap().to_owned();
+        let (source, out) = (format!("/{host}"), format!("out{host}"));
+        let address = bench.address_in(&id, &source);
+        bench.ok(&["restore", &address, "--target", &out]);
+        let source = bench.source.join(host.to_string());
+        crate::tree::assert_same(&source, &bench.path(&out));
+    }
+    let listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
+    assert_eq!(listed.len(), 8);
+    bench.ok(&["check", "--read-data"]);
+}
+
+/// RES-02: a user who may have 32 processes and 64 open files.
+#[test]
+fn few_processes_and_few_open_files_suffice() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("becoming another user needs root");
+    }
+    // Processes are counted by user: one that nobody else is.
+    const NOBODY_ELSE: u32 = 64_123;
+    bench.sh("cd source; for d in $(seq 20); do mkdir $d; for i in $(seq 40); do echo $d $i > $d/$i; done; done; head -c 9000000 /dev/urandom > large; ln 1/1 link; truncate -s 3M hole");
+    std::fs::copy(binary(), bench.path("bale")).unwrap();
+    bench.sh(&format!(
+        "chmod 755 .; chown -R {NOBODY_ELSE}:{NOBODY_ELSE} home source"
+    ));
+    let limited = |script: &str| {
+        let mut command = bench.prepared(Command::new("setpriv"));
+        command
+            .arg(format!("--reuid={NOBODY_ELSE}"))
+            .arg(format!("--regid={NOBODY_ELSE}"))
+            .args(["--clear-groups", "bash", "-euc"])
+            .arg(format!("ulimit -u 32; ulimit -n 64; {script}"));
+        let ran = Ran::from(command.output().unwrap());
+        assert_eq!(ran.code, 0, "{script}: {ran}");
+    };
+    limited("./bale backup source -q; ./bale check --read-data -q; ./bale prune -q");
+    let address = bench.address("");
+    limited(&format!("./bale restore {address} --target home/out -q"));
+    crate::tree::assert_same(&bench.source, &bench.path("home/out"));
+}
+
+/// RES-02: with no place for a cache, what writes says so and writes nothing; what reads, reads.
+#[test]
+fn without_a_place_for_a_cache_a_backup_says_so_and_looking_works() {
+    let bench = Bench::new();
+    bench.write("source/a", "a");
+    bench.write("pw", "secret");
+    let to = ["-r", "repo", "-p", "pw"];
+    let words = |more: &[&'static str]| [&to[..], more].concat();
+    bench.ok(&words(&["init"]));
+    bench.ok(&words(&["backup", "source"]));
+    let homeless = |more: &[&'static str]| {
+        let mut command = bench.command();
+        command
+            .env("HOME", "/proc/nowhere")
+            .env("TMPDIR", "/proc/nowhere");
+        Ran::from(command.args(words(more)).output().unwrap())
+    };
+    let refused = homeless(&["backup", "source"]);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(
+        refused.err.contains("/proc/nowhere/.cache/bale"),
+        "{refused}"
+    );
+    for looking in [
+        &["snapshots"][..],
+        &["ls", "latest"],
+        &["check", "--read-data"],
+    ] {
+        let ran = homeless(looking);
+        assert_eq!(ran.code, 0, "{looking:?}: {ran}");
+    }
+    let listed = bench
+        .ok(&words(&["snapshots", "--json"]))
+        .of_type("snapshot");
+    assert_eq!(listed.len(), 1);
+    let elsewhere = homeless(&["backup", "source", "--cache-dir", "cache"]);
+    assert_eq!(elsewhere.code, 0, "{elsewhere}");
 }
 
 #[test]
