@@ -184,7 +184,7 @@ fn open_with_clock(scene: &Scene, store: &DatedStore, off_seconds: i64) -> Arc<R
         .unwrap()
 }
 
-/// SRC-11: whoever prunes has a clock that is years ahead, or behind, while a backup runs that relies on what is condemned.
+/// SRC-11: who prunes has a clock that is years off, and that goes on by two grace periods while a backup runs.
 #[test]
 fn prunes_with_clocks_that_are_years_off_take_nothing_from_a_backup() {
     for off_seconds in [-2 * YEAR_SECONDS, 10 * YEAR_SECONDS] {
@@ -192,14 +192,33 @@ fn prunes_with_clocks_that_are_years_off_take_nothing_from_a_backup() {
         let store = scene.store.fork();
         let repository = scene.open(store.clone()).unwrap();
         let monitor = AtCommit::new(|| {
-            for _ in 0..2 {
-                prune_with(&open_with_clock(&scene, &store, off_seconds));
+            for later_seconds in [0, 2 * GRACE.as_secs() as i64] {
+                prune_with(&open_with_clock(
+                    &scene,
+                    &store,
+                    off_seconds + later_seconds,
+                ));
             }
         });
         let done = backed_up(&scene, &repository, &monitor);
         let story = format!("pruned by a clock {off_seconds} s off");
         whole_or_refused(&scene, &store, done, &story);
     }
+}
+
+/// SRC-11: what was condemned a moment ago by a clock that is years behind has not been condemned for years.
+#[test]
+fn a_grace_period_does_not_begin_in_the_past() {
+    let scene = doomed();
+    let packs = scene.store.names(Area::Packs);
+    let ids = packs.iter().filter_map(|name| name.id()).collect();
+    let behind = open_with_clock(&scene, &scene.store, -2 * YEAR_SECONDS);
+    behind.condemn(ids).unwrap();
+    let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
+    assert_eq!(pruned.packs_deleted, 0);
+    scene.clock.advance(2 * GRACE);
+    let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
+    assert_eq!(pruned.packs_deleted, packs.len() as u64);
 }
 
 /// SRC-11: the clock of whoever backs up jumps from one backup to the next. All of them restore, and are kept by prunes.
