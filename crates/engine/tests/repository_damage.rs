@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use bale_engine::backup::BackupOptions;
 use bale_engine::error::Error;
 use bale_engine::monitor::Recorder;
 use bale_engine::pack::ChunkWriter;
@@ -295,7 +296,15 @@ fn in_a_full_store_forgetting_works_and_a_prune_works_or_says_why() {
     scene.write("gone", &noise(6, 900_000));
     let first = scene.keep();
     fs::remove_file(scene.source().join("gone")).unwrap();
-    scene.keep();
+    // A catalog of its own: in a shared one the row would stay below the one that removes it.
+    let force = BackupOptions {
+        force: true,
+        ..BackupOptions::default()
+    };
+    let (repository, monitor) = (scene.repository(), Recorder::default());
+    let second = scene.backup_with(&repository, &force, &monitor).unwrap();
+    let now = Tree::read(&scene.source());
+    scene.kept.push((second.id.unwrap(), now));
     let faulty = FaultyStore::over(scene.store.clone());
     let repository = scene.open(faulty.clone()).unwrap();
     faulty.full_after(0);
