@@ -1,6 +1,6 @@
 //! Damage, unreadable files, interruption, a full disk, few means, many at once.
 
-use crate::bench::{Bench, Ran, binary, is_root, skipped};
+use crate::bench::{Bench, Ran, binary, have, is_root, skipped};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -98,6 +98,54 @@ fn unreadable_and_vanished_paths_are_named_and_the_rest_is_kept() {
         bench.ok(&["dump", &bench.address("/readable")]).out,
         b"yes\n"
     );
+}
+
+/// SRC-01 from one end to the other: what can be read of a file is kept, the rest is named by backup and restore, and a
+/// later backup reads it again though nothing about it has changed.
+#[test]
+fn what_a_device_cannot_give_is_named_kept_in_part_and_read_again_later() {
+    let bench = Bench::new();
+    for tool in ["mkfs.ext4", "debugfs", "mount"] {
+        if !have(tool) {
+            return skipped(tool);
+        }
+    }
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.mounting_sh(&format!(
+        "truncate -s 64M disk; mkfs.ext4 -q -F -b 4096 disk
+        mount -o loop disk source; echo small > source/small; sync
+        head -c 20000000 /dev/urandom > source/large; cp source/large whole
+        umount source; cp --sparse=always disk good
+        block=$(debugfs -R 'bmap /large 2000' disk 2>/dev/null)
+        mount -o loop,noatime disk source; truncate -s $((block * 4096)) disk
+        code=0; {0} backup source --json > bad.json || code=$?; echo $code > bad
+        umount source 2>/dev/null || umount -l source; mv good disk; mount -o loop,noatime disk source
+        code=0; {0} restore latest:$PWD/source -t part --json > part.json || code=$?; echo $code > restored
+        {0} backup source --json > later.json; {0} restore latest:$PWD/source -t later -q",
+        binary().display()
+    ));
+    let read = |name: &str| std::fs::read(bench.path(name)).unwrap();
+    let text = |name: &str| String::from_utf8(read(name)).unwrap();
+    let (whole, part) = (read("whole"), read("part/large"));
+    for (code, told) in [("bad", "bad.json"), ("restored", "part.json")] {
+        let told = text(told);
+        assert_eq!(text(code).trim(), "3", "{told}");
+        let mut problems = (told.lines())
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .filter(|line| line["type"] == "problem");
+        let is_large = |problem: &serde_json::Value| {
+            let path = problem["path"].as_str().unwrap();
+            path.ends_with("/large") || path == "large"
+        };
+        assert!(problems.any(|problem| is_large(&problem)), "{told}");
+    }
+    let good = part.iter().zip(&whole).take_while(|(a, b)| a == b).count();
+    assert!(good >= 2000 * 4096 && good < whole.len(), "{good}");
+    assert!(part.len() == whole.len() && part[good..].iter().all(|byte| *byte == 0));
+    assert_eq!(text("part/small"), "small\n");
+    assert!(read("later/large") == whole, "{}", text("later.json"));
 }
 
 #[test]
