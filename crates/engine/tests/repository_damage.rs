@@ -10,7 +10,7 @@ use bale_engine::error::Error;
 use bale_engine::monitor::Recorder;
 use bale_engine::pack::ChunkWriter;
 use bale_engine::repair::repair_index;
-use bale_engine::repository::Repository;
+use bale_engine::repository::{NewSlot, Repository, Secret};
 use bale_engine::store::{Area, ObjectName, Store};
 use bale_engine::verify::scrub;
 use bale_format::error::FormatError;
@@ -510,6 +510,29 @@ fn refuses_deleting(scene: &Scene, repository: &std::sync::Arc<Repository>, need
         let pruned = scene.prune(repository, Duration::ZERO);
         assert!(pruned.is_err(), "{pruned:?}");
     }
+}
+
+/// FMT-02 for whoever adds without backing up.
+#[test]
+#[ignore = "not yet: repair and key do not ask whether they may write"]
+fn repairing_and_changing_keys_leave_a_repository_of_a_later_program_alone() {
+    let scene = small();
+    let mut later = scene.repository().config().clone();
+    later.features_write = vec!["later".to_owned()];
+    let bytes = later.encode(scene.repository().keys()).unwrap();
+    let store = with(&scene.store, &ObjectName::config(), bytes);
+    let index = store.names(Area::Index);
+    index.iter().for_each(|name| store.delete(name).unwrap());
+    let before = store.memory().objects();
+    let opened = scene.open(store.clone()).unwrap();
+    let repaired = repair_index(&opened, false, &Recorder::default());
+    assert!(repaired.is_err(), "{repaired:?}");
+    let new = NewSlot {
+        secret: Secret::KeyFile(b"another key file, as long as the first one is".to_vec()),
+        label: "other".to_owned(),
+    };
+    assert!(opened.add_key(&Scene::secret(), &new).is_err());
+    assert_eq!(store.memory().objects(), before);
 }
 
 /// RES-03: a cache that is gone, or full of somebody else's bytes, costs time only.
