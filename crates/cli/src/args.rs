@@ -182,8 +182,8 @@ pub struct Look {
     /// whichever is right
     #[arg(long, value_enum, default_value_t = Scan::Auto)]
     pub scan: Scan,
-    /// Never freeze a file system: of ext4 the device then tells only what there is, and content is read through the kernel;
-    /// XFS is walked
+    /// Never freeze a file system: of ext4 the device then tells only what there is, of XFS the kernel does, and content is
+    /// read through the kernel
     #[arg(long)]
     pub no_freeze: bool,
 }

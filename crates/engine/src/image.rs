@@ -9,16 +9,19 @@ mod content;
 mod device;
 mod ext4;
 mod packed;
+mod told;
 mod xfs;
 
 pub(crate) use content::set_stat;
 pub use content::{ContentMap, Extents, Place};
 pub use device::{Device, Span};
 pub use packed::{pack_inode, unpack_inode};
+pub(crate) use told::ToldXfs;
 
 use bale_fsimage::{FileKind, Inode, MappedExtent, Timestamp};
 use bytes::Bytes;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,7 +60,7 @@ pub enum State {
 /// Inodes that are read at once.
 #[derive(Clone, Debug)]
 pub struct TablePiece {
-    /// Place on the device.
+    /// Place on the device; of inodes that the kernel tells, their numbers.
     pub span: Span,
     /// Number of the first inode.
     pub first_inode: u64,
@@ -137,6 +140,10 @@ type NamesAndValues = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a file system's reader does for the scan.
 trait Volume: Send + Sync {
+    /// Is it the kernel that tells?
+    fn told(&self) -> Option<&ToldXfs> {
+        None
+    }
     fn kind(&self) -> &'static str;
     fn uuid(&self) -> [u8; 16];
     fn root(&self) -> u64;
@@ -202,6 +209,28 @@ impl Image {
             state,
             direct: true,
         })
+    }
+
+    /// A mounted XFS as the kernel tells it, whatever its device shows; `directory` is any of it.
+    pub(crate) fn told_by_kernel(
+        path: &Path,
+        directory: OwnedFd,
+        uuid: [u8; 16],
+    ) -> Result<Image, ImageError> {
+        let volume = ToldXfs::new(directory, uuid).map_err(|error| {
+            ImageError::Refused(format!("the kernel does not list its inodes: {error}"))
+        })?;
+        Ok(Image {
+            volume: Box::new(volume),
+            device: Arc::new(Device::open(path, State::Mounted)?),
+            state: State::Mounted,
+            direct: true,
+        })
+    }
+
+    /// Is it the kernel that tells? Then names must be listed, and content cannot be read from here.
+    pub(crate) fn told(&self) -> Option<&ToldXfs> {
+        self.volume.told()
     }
 
     /// `ext4`, `xfs` ...
@@ -284,6 +313,18 @@ impl Image {
     /// Must content be read through the replayed journal?
     pub fn is_replayed(&self) -> bool {
         self.volume.is_replayed()
+    }
+
+    /// Reads a piece of the inode tables.
+    pub fn read_table(
+        &self,
+        piece: &TablePiece,
+        buffer: &mut bale_sys::buffer::AlignedBuffer,
+    ) -> std::io::Result<std::ops::Range<usize>> {
+        match self.told() {
+            Some(told) => told.read_table(piece, buffer).map(|len| 0..len),
+            None => self.read_metadata(piece.span, buffer),
+        }
     }
 
     /// Reads metadata: past the page cache where nothing writes, through it on a mounted ext4, whose page cache is the truth.

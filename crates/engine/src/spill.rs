@@ -5,10 +5,12 @@
 //! of equal keys stay in the order in which they came. Memory is bounded by what the caller allows, disk by the records
 //! themselves. The files have no name, so nothing is left behind, whatever happens.
 
+mod blocks;
 mod merge;
 mod run;
 
-pub use run::unnamed_file;
+pub use blocks::Runs;
+pub use run::{BLOCK_BYTES, Block, unnamed_file};
 
 use merge::Merge;
 use run::{Run, RunWriter};
@@ -22,6 +24,8 @@ pub const FAN_IN_MAX: usize = 64;
 pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 /// Places in the buffer are 32 bits wide.
 pub const MEMORY_BYTES_MAX: usize = 4 << 30;
+/// From here on a buffer is expected to become full.
+const GROWN_BYTES: usize = 1 << 20;
 /// Key and value of one record together.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
@@ -78,12 +82,31 @@ impl Sorter {
         if key.len().saturating_add(value.len()) > RECORD_BYTES_MAX {
             return Err(self.error("write")(io::ErrorKind::InvalidInput.into()));
         }
-        let bytes = key.len() + value.len() + size_of::<Slot>();
+        self.make_room(key.len() + value.len())?;
+        self.buffer.push(key, value);
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Adds a record whose key and value are in two and three parts.
+    pub fn push_parts(&mut self, key: [&[u8]; 2], value: [&[u8]; 3]) -> Result<()> {
+        let len = |parts: &[&[u8]]| parts.iter().map(|part| part.len()).sum::<usize>();
+        let (key_len, value_len) = (len(&key), len(&value));
+        if key_len.saturating_add(value_len) > RECORD_BYTES_MAX {
+            return Err(self.error("write")(io::ErrorKind::InvalidInput.into()));
+        }
+        self.make_room(key_len + value_len)?;
+        self.buffer.push_parts(key, value);
+        self.records += 1;
+        Ok(())
+    }
+
+    fn make_room(&mut self, record_bytes: usize) -> Result<()> {
+        let bytes = record_bytes + size_of::<Slot>();
         if self.buffer.bytes() + bytes > self.buffer_bytes_max && !self.buffer.slots.is_empty() {
             self.spill()?;
         }
-        self.buffer.push(key, value);
-        self.records += 1;
+        self.buffer.grow_at_once(self.buffer_bytes_max);
         Ok(())
     }
 
@@ -105,22 +128,33 @@ impl Sorter {
                 },
             });
         }
-        self.spill()?;
-        self.await_run()?;
-        (self.buffer, self.spare) = (Buffer::default(), Buffer::default());
-        // The youngest runs are the smallest: those are merged until few enough are left.
-        let mut runs: Vec<Run> = self.levels.drain(..).rev().flatten().collect();
-        while runs.len() > FAN_IN_MAX {
-            let excess = (runs.len() - FAN_IN_MAX + 1).clamp(2, FAN_IN_MAX);
-            let youngest = runs.split_off(runs.len() - excess);
-            runs.push(self.merge(youngest)?);
-        }
+        let runs = self.runs(FAN_IN_MAX)?;
         let merge = Merge::new(runs, self.merge_bytes).map_err(self.error("read"))?;
         Ok(Sorted {
             records: self.records,
             directory: self.directory,
             from: From::Runs(merge),
         })
+    }
+
+    /// Sorts what is left; the sorted runs, merged until they are at most so many, are read at any place.
+    pub fn finish_runs(mut self, runs_max: usize) -> Result<Runs> {
+        Ok(Runs::new(self.runs(runs_max)?))
+    }
+
+    /// All records as runs, at most so many.
+    fn runs(&mut self, runs_max: usize) -> Result<Vec<Run>> {
+        self.spill()?;
+        self.await_run()?;
+        (self.buffer, self.spare) = (Buffer::default(), Buffer::default());
+        // The youngest runs are the smallest: those are merged until few enough are left.
+        let mut runs: Vec<Run> = self.levels.drain(..).rev().flatten().collect();
+        while runs.len() > runs_max {
+            let excess = (runs.len() - runs_max + 1).clamp(2, FAN_IN_MAX);
+            let youngest = runs.split_off(runs.len() - excess);
+            runs.push(self.merge(youngest)?);
+        }
+        Ok(runs)
     }
 
     /// Lets a thread write the buffer as a run, once the one before is written.
@@ -222,6 +256,23 @@ impl Sorted {
     }
 }
 
+impl Sorted {
+    /// The record that was handed out last; `None` before the first and after the last.
+    #[allow(
+        clippy::type_complexity,
+        reason = "a name would say less than the two slices"
+    )]
+    pub fn current(&self) -> Option<(&[u8], &[u8])> {
+        match &self.from {
+            From::Memory { buffer, next } => {
+                let slot = buffer.slots.get(next.checked_sub(1)?);
+                slot.map(|slot| buffer.record(slot))
+            }
+            From::Runs(merge) => merge.current(),
+        }
+    }
+}
+
 impl Iterator for Sorted {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
@@ -263,6 +314,32 @@ impl Buffer {
         });
         self.data.extend_from_slice(key);
         self.data.extend_from_slice(value);
+    }
+
+    fn push_parts(&mut self, key: [&[u8]; 2], value: [&[u8]; 3]) {
+        let at = self.data.len();
+        key.iter()
+            .for_each(|part| self.data.extend_from_slice(part));
+        let value_at = self.data.len();
+        value
+            .iter()
+            .for_each(|part| self.data.extend_from_slice(part));
+        self.slots.push(Slot {
+            prefix: prefix(&self.data[at..value_at]),
+            at: at as u32,
+            key_len: (value_at - at) as u32,
+            value_len: (self.data.len() - value_at) as u32,
+        });
+    }
+
+    /// A buffer that becomes large gets all its room at once: growing step by step copies it. Room that is not used takes
+    /// no memory.
+    fn grow_at_once(&mut self, bytes_max: usize) {
+        if self.data.len() >= GROWN_BYTES && self.data.capacity() < bytes_max {
+            self.data.reserve_exact(bytes_max - self.data.len());
+            let slots_max = bytes_max / size_of::<Slot>();
+            self.slots.reserve_exact(slots_max - self.slots.len());
+        }
     }
 
     fn key(&self, slot: &Slot) -> &[u8] {

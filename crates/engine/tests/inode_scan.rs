@@ -27,3 +27,5 @@ mod snapshots;
 mod xfs_features;
 #[path = "../../fsimage/tests/xfs_image/mod.rs"]
 mod xfs_image;
+#[path = "inode_scan/xfs_told.rs"]
+mod xfs_told;

@@ -1,4 +1,4 @@
-//! Inodes of a mounted XFS, many at a time and in order of number (`XFS_IOC_BULKSTAT`, Linux 5.4).
+//! Inodes of a mounted XFS, many at a time and in order of number (`XFS_IOC_BULKSTAT`, `XFS_IOC_INUMBERS`, Linux 5.4).
 //!
 //! It shows what the kernel thinks now, also what no raw read shows yet (all but the length), and opens nothing.
 
@@ -12,8 +12,15 @@ pub const INODES_PER_CALL_MAX: usize = 4096;
 
 const HEAD_BYTES: usize = 64;
 const INODE_BYTES: usize = 192;
+/// Chunks of inodes asked for in one call.
+const CHUNKS_PER_CALL: usize = 1024;
+const CHUNK_BYTES: usize = 24;
 /// Stay in one allocation group.
 const IN_GROUP: u32 = 1 << 0;
+/// The inode number stands for a special inode.
+const SPECIAL: u32 = 1 << 1;
+/// With [`SPECIAL`]: the root directory.
+const SPECIAL_ROOT: u64 = 1;
 /// Count extents in 64 bits; kernels before 5.19 do not know it.
 const WIDE_EXTENT_COUNTS: u32 = 1 << 2;
 
@@ -24,6 +31,7 @@ struct Head {
 }
 
 const BULKSTAT: Opcode = opcode::read::<Head>(b'X', 127);
+const INUMBERS: Opcode = opcode::read::<Head>(b'X', 128);
 
 /// What `XFS_IOC_BULKSTAT` tells of one inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,8 +56,8 @@ pub struct BulkInode {
     pub blocks: u64,
     /// `FS_XFLAG_*`.
     pub xflags: u64,
-    /// Device number of a device node, as XFS keeps it.
-    pub device: u32,
+    /// Device number of a device node: major and minor.
+    pub device: (u32, u32),
     /// Extents of the data fork.
     pub extents: u64,
     /// Extents of the attribute fork.
@@ -94,6 +102,25 @@ impl BulkStat {
         self.done = false;
     }
 
+    /// From now on at most so many at a time, within what was said first.
+    pub fn limit(&mut self, per_call: usize) {
+        let room = (self.buffer.len() - HEAD_BYTES) / INODE_BYTES;
+        self.per_call = per_call.clamp(1, room) as u32;
+    }
+
+    /// The root directory. `fd` and rights as for [`BulkStat::next`].
+    pub fn root(fd: BorrowedFd<'_>) -> io::Result<Option<BulkInode>> {
+        let mut buffer = vec![0; HEAD_BYTES + INODE_BYTES];
+        let asked = Asked {
+            from: SPECIAL_ROOT,
+            flags: SPECIAL,
+            count: 1,
+            group: 0,
+        };
+        let found = ask(fd, BULKSTAT, &mut buffer, asked, INODE_BYTES)?;
+        Ok((found == 1).then(|| decode(&buffer[HEAD_BYTES..], false)))
+    }
+
     /// The next inodes in use, sorted by number; none at the end. `fd` is any file or directory of the file system. Needs
     /// `CAP_SYS_ADMIN`.
     pub fn next(
@@ -122,17 +149,96 @@ impl BulkStat {
     fn call(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let in_group = self.group.map_or(0, |_| IN_GROUP);
         let wide = if self.wide { WIDE_EXTENT_COUNTS } else { 0 };
-        let head = &mut self.buffer[..HEAD_BYTES];
-        head.fill(0);
-        head[0..8].copy_from_slice(&self.next.to_ne_bytes());
-        head[8..12].copy_from_slice(&(in_group | wide).to_ne_bytes());
-        head[12..16].copy_from_slice(&self.per_call.to_ne_bytes());
-        head[20..24].copy_from_slice(&self.group.unwrap_or(0).to_ne_bytes());
-        // SAFETY: the kernel reads the 64 bytes of the head and writes it and at most `per_call` inodes of 192 bytes after
-        // it, which is the length of the buffer; it copies bytes and asks for no alignment.
-        check(unsafe { libc::ioctl(fd.as_raw_fd(), BULKSTAT as _, self.buffer.as_mut_ptr()) })?;
-        Ok((read_u32(&self.buffer, 16) as usize).min(self.per_call as usize))
+        let asked = Asked {
+            from: self.next,
+            flags: in_group | wide,
+            count: self.per_call,
+            group: self.group.unwrap_or(0),
+        };
+        ask(fd, BULKSTAT, &mut self.buffer, asked, INODE_BYTES)
     }
+}
+
+/// As many as 64 inode numbers in a row that have a place on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberChunk {
+    /// The first number.
+    pub first_inode: u64,
+    /// Bit i: inode `first_inode + i` is in use.
+    pub used: u64,
+}
+
+/// One pass over the numbers of a file system's inodes: much quicker than over the inodes.
+pub struct InodeNumbers {
+    buffer: Vec<u8>,
+    next: u64,
+    done: bool,
+}
+
+impl Default for InodeNumbers {
+    fn default() -> InodeNumbers {
+        InodeNumbers {
+            buffer: vec![0; HEAD_BYTES + CHUNKS_PER_CALL * CHUNK_BYTES],
+            next: 0,
+            done: false,
+        }
+    }
+}
+
+impl InodeNumbers {
+    /// The next chunks, sorted; none at the end. `fd` and rights as for [`BulkStat::next`].
+    pub fn next(
+        &mut self,
+        fd: BorrowedFd<'_>,
+    ) -> io::Result<impl ExactSizeIterator<Item = NumberChunk> + '_> {
+        let mut found = 0;
+        if !self.done {
+            let asked = Asked {
+                from: self.next,
+                flags: 0,
+                count: CHUNKS_PER_CALL as u32,
+                group: 0,
+            };
+            found = ask(fd, INUMBERS, &mut self.buffer, asked, CHUNK_BYTES)?;
+            self.next = read_u64(&self.buffer, 0);
+            self.done = found == 0;
+        }
+        let chunks = &self.buffer[HEAD_BYTES..HEAD_BYTES + found * CHUNK_BYTES];
+        Ok(chunks.chunks_exact(CHUNK_BYTES).map(|bytes| NumberChunk {
+            first_inode: read_u64(bytes, 0),
+            used: read_u64(bytes, 8),
+        }))
+    }
+}
+
+/// What goes into the head.
+struct Asked {
+    from: u64,
+    flags: u32,
+    count: u32,
+    group: u32,
+}
+
+/// Fills the buffer; tells how many records are in it. Where to go on stands at its start.
+fn ask(
+    fd: BorrowedFd<'_>,
+    call: Opcode,
+    buffer: &mut [u8],
+    asked: Asked,
+    record_bytes: usize,
+) -> io::Result<usize> {
+    let room = (buffer.len() - HEAD_BYTES) / record_bytes;
+    let count = asked.count.min(room as u32);
+    let head = &mut buffer[..HEAD_BYTES];
+    head.fill(0);
+    head[0..8].copy_from_slice(&asked.from.to_ne_bytes());
+    head[8..12].copy_from_slice(&asked.flags.to_ne_bytes());
+    head[12..16].copy_from_slice(&count.to_ne_bytes());
+    head[20..24].copy_from_slice(&asked.group.to_ne_bytes());
+    // SAFETY: the kernel reads the 64 bytes of the head and writes it and at most `count` records of `record_bytes`, which
+    // is the size that this call has, after it: they fit in the buffer. It copies bytes and asks for no alignment.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, buffer.as_mut_ptr()) })?;
+    Ok((read_u32(buffer, 16) as usize).min(count as usize))
 }
 
 fn decode(bytes: &[u8], wide: bool) -> BulkInode {
@@ -153,7 +259,7 @@ fn decode(bytes: &[u8], wide: bool) -> BulkInode {
         uid: read_u32(bytes, 68),
         gid: read_u32(bytes, 72),
         project: read_u32(bytes, 76),
-        device: read_u32(bytes, 100),
+        device: (read_u32(bytes, 100) >> 18, read_u32(bytes, 100) & 0x3_ffff),
         links: read_u32(bytes, 112),
         extents: if wide {
             read_u64(bytes, 136)

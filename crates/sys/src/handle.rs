@@ -36,6 +36,22 @@ impl FileHandle {
         FileHandle::new(INODE64_GENERATION, &bytes).expect("12 bytes fit")
     }
 
+    /// Inode and generation of a handle of XFS. `None`: of another kind.
+    pub fn xfs_parts(&self) -> Option<(u64, u32)> {
+        let u32_of = |bytes: &[u8]| Some(u32::from_ne_bytes(bytes.try_into().ok()?));
+        match (self.kind, self.bytes()) {
+            (INODE64_GENERATION, bytes) if bytes.len() == 12 => {
+                let (inode, generation) = bytes.split_first_chunk::<8>()?;
+                Some((u64::from_ne_bytes(*inode), u32_of(generation)?))
+            }
+            (INODE32_GENERATION, bytes) if bytes.len() == 8 => {
+                let (inode, generation) = bytes.split_at(4);
+                Some((u32_of(inode)?.into(), u32_of(generation)?))
+            }
+            _ => None,
+        }
+    }
+
     /// From its type and bytes; `None` if there are too many.
     pub fn new(kind: i32, bytes: &[u8]) -> Option<FileHandle> {
         let mut handle = FileHandle {

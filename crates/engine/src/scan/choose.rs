@@ -325,7 +325,7 @@ pub(super) fn gather(
             monitor.progress(Phase::Scan, progress);
             !monitor.interrupted()
         },
-        &|state| options.known.as_ref().is_some_and(|known| known(state)),
+        options.known.as_deref().map(|known| known as _),
     );
     gathered.map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => Error::Interrupted,

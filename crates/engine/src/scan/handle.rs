@@ -7,10 +7,10 @@ use super::GETDENTS_BYTES;
 use super::live::LiveKind;
 use bale_format::entry::Entry;
 use bale_sys::handle::FileHandle;
-use rustix::fs::{AtFlags, OFlags, RawDir, Statx, StatxFlags, statx};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Statx, StatxFlags, statx};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Opens the inodes of one mounted file system. Needs `CAP_DAC_READ_SEARCH`.
 pub struct Handles {
@@ -37,7 +37,12 @@ impl FileHandles {
         if device != self.device || entry.generation == 0 {
             return None;
         }
-        let opened = self.handles.open(entry.inode, entry.generation, REGULAR);
+        self.open_inode(entry.inode, entry.generation)
+    }
+
+    /// Opens a regular file of the file system for reading. `None`: it is gone, or handles are refused.
+    pub(super) fn open_inode(&self, inode: u64, generation: u32) -> Option<OwnedFd> {
+        let opened = self.handles.open(inode, generation, REGULAR);
         opened.ok().flatten().map(|opened| opened.fd)
     }
 }
@@ -57,9 +62,16 @@ pub struct Name<'a> {
     pub name: &'a [u8],
     /// What the directory says that it leads to: where something is mounted, the inode under the mount.
     pub inode: u64,
+    /// The directory says that it leads to a directory; not all tell.
+    pub is_directory: bool,
 }
 
 impl Handles {
+    /// Any file or directory of the file system.
+    pub(super) fn mount(&self) -> BorrowedFd<'_> {
+        self.mount.as_fd()
+    }
+
     /// `mount` is any file or directory of the file system.
     pub fn new(mount: OwnedFd, kind: LiveKind) -> Handles {
         Handles { mount, kind }
@@ -148,6 +160,7 @@ pub fn list(directory: &OwnedFd, name: &mut dyn FnMut(Name<'_>)) -> io::Result<(
             name(Name {
                 name: bytes,
                 inode: entry.ino(),
+                is_directory: entry.file_type() == FileType::Directory,
             });
         }
     }
@@ -157,4 +170,4 @@ pub fn list(directory: &OwnedFd, name: &mut dyn FnMut(Name<'_>)) -> io::Result<(
 /// `S_IFMT`, `S_IFREG`, `S_IFDIR`.
 const FILE_TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
-const DIRECTORY: u32 = 0o040_000;
+pub(super) const DIRECTORY: u32 = 0o040_000;

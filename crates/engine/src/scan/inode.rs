@@ -18,6 +18,7 @@ mod digests;
 mod emit;
 mod gather;
 mod join;
+mod listed;
 mod names;
 mod ordered;
 mod planned;
@@ -46,18 +47,23 @@ pub const SORT_PLACES_BYTES: usize = 8 << 20;
 pub const GAP_BYTES_MAX: u64 = 64 << 10;
 /// Inodes and directories of which it is remembered what is wrong with them.
 pub const DAMAGED_MAX: usize = 64 << 10;
+/// Sorted runs of children that are read side by side; more are merged.
+pub const TREE_RUNS_MAX: usize = 16;
 /// Blocks of the sorted children kept in memory.
 pub const TREE_BLOCKS_KEPT: usize = 64;
-/// Bytes of one such block.
-pub const TREE_BLOCK_BYTES: usize = 64 << 10;
 
 /// Memory of a scan. Names are sorted while pieces are read; while children are sorted, names that fit in memory (in one of
 /// the two buffers of their sort) or the buffers of their merge are there, too.
 pub const INODE_SCAN_BYTES_MAX: usize = 128 << 20;
 const PIECES_BYTES: usize = PIECES_AHEAD_MAX * 2 * crate::image::TABLE_PIECE_BYTES;
-/// Of the inode file or the tree, and of digests.
+/// Of the inode file, and of digests.
 const STRETCHES_BYTES: usize =
-    append::STRETCHES_AHEAD_MAX * (crate::image::TABLE_PIECE_BYTES + TREE_BLOCK_BYTES);
+    append::STRETCHES_AHEAD_MAX * (crate::image::TABLE_PIECE_BYTES + DIGESTS_BYTES);
+/// Sixteen bytes for each inode of a piece, which has 128 or more.
+const DIGESTS_BYTES: usize = crate::image::TABLE_PIECE_BYTES / 8;
+/// Of readers of the tree: of the scanner, and of the one that plans what is read.
+const TREE_BYTES: usize = 2 * (TREE_BLOCKS_KEPT + TREE_RUNS_MAX) * crate::spill::BLOCK_BYTES;
+const _: () = assert!(TREE_BYTES <= INODE_SCAN_BYTES_MAX);
 const _: () = assert!(
     SORT_NAMES_BYTES + SORT_PLACES_BYTES + PIECES_BYTES + STRETCHES_BYTES <= INODE_SCAN_BYTES_MAX
 );

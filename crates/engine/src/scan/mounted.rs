@@ -7,9 +7,9 @@
 //! at once, what was younger than the barrier when it was scanned; in a second pass, what changed later.
 //!
 //! Where it may not be frozen, ext4 still says on its device what there is, because its inodes and directories lie in the
-//! page cache of the device; then all content is read through the kernel, which can wait for writers file by file. What is
-//! known to be there is as right as with a freeze, and what is in it as right as by walking
-//! (docs/decisions/0004-inode-scan.md).
+//! page cache of the device; of XFS the kernel lists the inodes, and the directories by inode. Then all content is read
+//! through the kernel, which can wait for writers file by file. What is known to be there is as right as with a freeze, and
+//! what is in it as right as by walking (docs/decisions/0004-inode-scan.md).
 
 use super::choose::{Chosen, ITEMS_AHEAD_MAX};
 use super::directory::identity_of;
@@ -116,7 +116,7 @@ impl Fixed {
                     unfrozen: false,
                 });
             }
-            None => return Fixed::unfrozen(target, "it may not be frozen"),
+            None => return Fixed::unfrozen(target),
             Some(command) => command,
         };
         let frozen = Freezer::start(command, target.directory.as_fd(), FreezeLimits::default())
@@ -130,21 +130,15 @@ impl Fixed {
                 t0: barrier.t0_coarse,
                 unfrozen: false,
             }),
-            Err(error) if error.is_refusal() && target.kind == LiveKind::Ext4 => {
+            Err(error) if error.is_refusal() => {
                 monitor.note(&error.to_string());
-                Fixed::unfrozen(target, "")
+                Fixed::unfrozen(target)
             }
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// `why` is said where that is not enough.
-    fn unfrozen(target: &LiveTarget, why: &str) -> std::result::Result<Fixed, String> {
-        if target.kind != LiveKind::Ext4 {
-            return Err(format!(
-                "{why}, and the device of a mounted XFS shows only what a freeze wrote there"
-            ));
-        }
+    fn unfrozen(target: &LiveTarget) -> std::result::Result<Fixed, String> {
         let t0 = barrier_now();
         write_back(target)?;
         Ok(Fixed {
@@ -171,7 +165,8 @@ impl Fixed {
     }
 }
 
-/// Brings to the device what is kept back: the lengths of files that wait for their blocks, and times (`lazytime`).
+/// Brings to the device what is kept back: the lengths of files that wait for their blocks, and times (`lazytime`). The
+/// kernel, asked for all inodes of an XFS, tells the lengths that the device has.
 fn write_back(target: &LiveTarget) -> std::result::Result<(), String> {
     rustix::fs::syncfs(&target.directory).map_err(|errno| format!("write it back: {errno}"))
 }
@@ -188,7 +183,7 @@ pub(super) fn begin(
     let other = |error: &dyn std::fmt::Display| Error::Other(error.to_string());
     let clock = ClockSteps::watch().map_err(|error| other(&error))?;
     let fixed = Fixed::now(&target, &options, monitor).map_err(Error::Other)?;
-    let image = Image::open(target.device_path(), State::Mounted).map_err(|error| other(&error))?;
+    let image = open_image(&target, fixed.unfrozen).map_err(|error| other(&error))?;
     if image.uuid() != target.uuid {
         return Err(Error::Other(
             "its device holds another file system".to_owned(),
@@ -204,10 +199,14 @@ pub(super) fn begin(
     };
     let totals = gathered.totals();
     monitor.note(&format!(
-        "inode scan of {} ({} with {} inodes, read from its device in {:.1} s{})",
+        "inode scan of {} ({} with {} inodes, {} in {:.1} s{})",
         target.mount_point.display(),
         image.kind(),
         totals.inodes(),
+        match image.told() {
+            Some(_) => "listed by the kernel",
+            None => "read from its device",
+        },
         began.elapsed().as_secs_f64(),
         match fixed.unfrozen {
             true => "; not frozen: content is read through the kernel",
@@ -254,6 +253,23 @@ pub(super) fn begin(
         }),
         ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
     })
+}
+
+/// What tells of inodes and names: the device, but of an XFS that was not frozen the kernel.
+fn open_image(
+    target: &LiveTarget,
+    unfrozen: bool,
+) -> std::result::Result<Image, crate::image::ImageError> {
+    let path = target.device_path();
+    if !unfrozen || target.kind != LiveKind::Xfs {
+        return Image::open(path, State::Mounted);
+    }
+    let directory = target.directory.try_clone();
+    let directory = directory.map_err(|source| crate::image::ImageError::Open {
+        path: target.mount_point.display().to_string(),
+        source,
+    })?;
+    Image::told_by_kernel(path, directory, target.uuid)
 }
 
 fn described(target: &LiveTarget, barrier: Time) -> rustix::io::Result<Filesystem> {

@@ -60,6 +60,12 @@ impl Merge {
         Ok(Some(self.runs[first.run].record()))
     }
 
+    /// The record that was handed out last.
+    pub(super) fn current(&self) -> Option<(&[u8], &[u8])> {
+        let first = self.heap.first().filter(|_| self.is_taken)?;
+        Some(self.runs[first.run].record())
+    }
+
     fn pass_first(&mut self) -> io::Result<()> {
         self.is_taken = false;
         let run = self.heap[0].run;

@@ -1,20 +1,35 @@
 //! A sorted run of records in a file without a name.
 //!
-//! Lengths of key and value (4 bytes each), key, value; and so on.
+//! Lengths of key and value (4 bytes each), key, value; and so on. No record begins in one block and ends in the next; the
+//! first and the last key of each block are known, as far as eight bytes tell, so a run can be read from any place.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
+/// A block is no longer, unless a record is.
+pub const BLOCK_BYTES: usize = 64 << 10;
 const HEAD_BYTES: usize = 8;
 
 /// A finished run.
 pub(super) struct Run {
-    file: File,
-    len: u64,
+    pub(super) file: File,
+    pub(super) len: u64,
+    pub(super) blocks: Vec<Block>,
+}
+
+/// Where a block begins, and the first eight bytes of its first and its last key, as big-endian numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// Of the first record.
+    pub first: u64,
+    /// Of the last one.
+    pub last: u64,
+    pub(super) offset: u64,
 }
 
 /// A run being written.
@@ -22,6 +37,28 @@ pub(super) struct RunWriter {
     file: File,
     buffer: Vec<u8>,
     len: u64,
+    blocks: Vec<Block>,
+}
+
+/// The first eight bytes of a key as a big-endian number, zeros behind a shorter one.
+fn beginning(key: &[u8]) -> u64 {
+    if let Some(first) = key.first_chunk::<8>() {
+        return u64::from_be_bytes(*first);
+    }
+    let mut first = [0; 8];
+    first[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(first)
+}
+
+/// A record of a block: its key, its value, and where the next one begins. `None`: there is no whole record.
+pub(super) fn record_at(block: &[u8], at: usize) -> Option<(Range<usize>, Range<usize>)> {
+    let head = block.get(at..)?.first_chunk::<HEAD_BYTES>()?;
+    let [key_len, value_len] = [0, 4]
+        .map(|at| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 of 8 bytes")) as usize);
+    let key_at = at + HEAD_BYTES;
+    let value_at = key_at.checked_add(key_len)?;
+    let end = value_at.checked_add(value_len)?;
+    (end <= block.len()).then_some((key_at..value_at, value_at..end))
 }
 
 /// A new file that goes with its last descriptor, whatever happens.
@@ -50,11 +87,23 @@ impl RunWriter {
             file: unnamed_file(directory)?,
             buffer: Vec::with_capacity(WRITE_BUFFER_BYTES),
             len: 0,
+            blocks: Vec::new(),
         })
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let bytes = HEAD_BYTES + key.len() + value.len();
+        let (first, offset) = (beginning(key), self.len);
+        match self.blocks.last_mut() {
+            Some(block) if offset - block.offset + bytes as u64 <= BLOCK_BYTES as u64 => {
+                block.last = first;
+            }
+            _ => self.blocks.push(Block {
+                first,
+                last: first,
+                offset,
+            }),
+        }
         if !self.buffer.is_empty() && self.buffer.len() + bytes > WRITE_BUFFER_BYTES {
             self.flush()?;
         }
@@ -78,9 +127,11 @@ impl RunWriter {
 
     pub(super) fn finish(mut self) -> io::Result<Run> {
         self.flush()?;
+        self.blocks.shrink_to_fit();
         Ok(Run {
             file: self.file,
             len: self.len,
+            blocks: self.blocks,
         })
     }
 }

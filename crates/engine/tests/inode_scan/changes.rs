@@ -59,7 +59,7 @@ fn assert_named(image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
             Path::new(""),
             &spill,
             &mut |_, _| true,
-            &|_| false,
+            None,
         )
         .unwrap()
         {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 const CACHE_TAG: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n# a cache";
 
-fn populate(root: &Path) {
+pub fn populate(root: &Path) {
     let write = |path: &str, bytes: &[u8]| {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -59,7 +59,7 @@ fn patterns(texts: &[&str], ignore_case: bool) -> Vec<Pattern> {
     texts.iter().map(pattern).collect()
 }
 
-fn cases() -> Vec<(&'static str, FilterOptions)> {
+pub fn cases() -> Vec<(&'static str, FilterOptions)> {
     let marks = |marks: Vec<Mark>| FilterOptions {
         marks,
         ..FilterOptions::default()

@@ -9,7 +9,7 @@ use bale_engine::filter::{Filter, FilterOptions};
 use bale_engine::monitor::{Problem, Recorder};
 use bale_engine::restore::snapshot::SpillScratch;
 use bale_engine::scan::{ScanMode, ScanOptions, Sources};
-use bale_format::{ChunkKind, Content, Entry};
+use bale_format::{ChunkKind, Content, Entry, EntryFlags};
 use bale_testkit::scene::{STEP, Scene};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -30,6 +30,7 @@ pub struct Pair {
 pub struct Taken {
     pub rows: Rows,
     pub problems: Vec<Problem>,
+    pub notes: Vec<String>,
     pub outcome: Outcome,
     /// The path of the source, without leading slash.
     source: Vec<u8>,
@@ -79,6 +80,7 @@ impl Pair {
         Ok(Taken {
             rows: self.rows(&outcome, &source),
             problems,
+            notes: std::mem::take(&mut *monitor.notes.lock().unwrap()),
             outcome,
             source: source.as_os_str().as_bytes()[1..].to_vec(),
         })
@@ -113,15 +115,16 @@ impl Pair {
     }
 
     /// Ranges that were allocated and never written are holes to an inode scan. The kernel, asked for holes, calls them data
-    /// once they were read ahead into its cache, so a walk may store zeros there. Such files hold the same bytes all the same;
-    /// that is what is asserted of them before they count as equal. Tells how many there are.
-    fn adopt_other_holes(&self, walked: &Taken, scanned: &mut Taken, which: &str) -> usize {
+    /// for as long as they are in its cache, where reading ahead may have put them: a walk may store zeros there, or holes
+    /// where the scan stored zeros, as the machine has memory. Such files hold the same bytes all the same; that is what is
+    /// asserted of them before they count as equal. Tells how many there are.
+    pub fn adopt_other_holes(&self, walked: &Taken, scanned: &mut Taken, which: &str) -> usize {
+        let in_pieces = |row: &Entry| matches!(row.content, Content::Pieces { .. });
         let differ = |path: &Vec<u8>, row: &Entry| {
             let other = walked.rows.get(path)?;
-            let in_pieces = |row: &Entry| matches!(row.content, Content::Pieces { .. });
             let differs = other.content_hash != row.content_hash || other.content != row.content;
-            let both = in_pieces(row) && in_pieces(other) && row.size == other.size;
-            (differs && both && row.size <= COMPARED_BYTES_MAX).then_some(path.clone())
+            let holes = (in_pieces(row) || in_pieces(other)) && row.size == other.size;
+            (differs && holes && row.size <= COMPARED_BYTES_MAX).then_some(path.clone())
         };
         let rows = scanned.rows.iter();
         let differing: Vec<_> = rows.filter_map(|(path, row)| differ(path, row)).collect();
@@ -132,6 +135,8 @@ impl Pair {
             let row = scanned.rows.get_mut(path).unwrap();
             row.content = walked.content;
             row.content_hash = walked.content_hash;
+            let sparse = EntryFlags::SPARSE.0;
+            row.flags = EntryFlags(row.flags.0 & !sparse | walked.flags.0 & sparse);
         }
         differing.len()
     }

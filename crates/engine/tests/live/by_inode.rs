@@ -6,9 +6,11 @@ use bale_engine::monitor::Recorder;
 use bale_engine::read::{SmallState, read_small};
 use bale_engine::scan::handle::{Handles, list};
 use bale_engine::scan::live::live_target;
-use bale_engine::scan::{Batch, Chosen, ScanItem, ScanMode, ScanOptions, Sources, choose};
+use bale_engine::scan::{
+    Batch, Chosen, ScanItem, ScanMode, ScanOptions, SecondLook, Sources, choose,
+};
 use bale_format::entry::{Entry, Kind};
-use bale_sys::bulkstat::{BulkInode, BulkStat};
+use bale_sys::bulkstat::{BulkInode, BulkStat, InodeNumbers};
 use bale_sys::handle::FileHandle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -225,6 +227,25 @@ fn bulkstat_tells_of_every_inode_what_stat_tells() {
             .collect::<BTreeSet<_>>(),
         inodes
     );
+    let mut numbers = InodeNumbers::default();
+    let mut chunks = Vec::new();
+    loop {
+        let before = chunks.len();
+        chunks.extend(numbers.next(mounted.open().as_fd()).unwrap());
+        if chunks.len() == before {
+            break;
+        }
+    }
+    assert!(chunks.is_sorted_by_key(|chunk| chunk.first_inode));
+    let in_use = |inode: &u64| {
+        chunks.iter().any(|chunk| {
+            let at = inode.wrapping_sub(chunk.first_inode);
+            at < 64 && chunk.used >> at & 1 == 1
+        })
+    };
+    assert!(inodes.iter().all(in_use));
+    let root = BulkStat::root(mounted.open().as_fd()).unwrap().unwrap();
+    assert_eq!(root, found[0]);
     let by_group: Vec<_> = (0..4)
         .flat_map(|group| all_inodes(&mounted, Some(group), 100))
         .collect();
@@ -286,8 +307,8 @@ fn what_the_kernel_reads_for_a_scan_is_the_inode_that_was_scanned_wherever_it_wa
     if !can_mount() {
         return;
     }
-    // ext4 has the kernel read all content when it is not frozen, XFS has it read files of many extents.
-    for (kind, freeze) in [("ext4", false), ("xfs", true)] {
+    // The kernel reads all content of what is not frozen; of a frozen XFS, files of many extents.
+    for (kind, freeze) in [("ext4", false), ("xfs", false), ("xfs", true)] {
         let mounted = Mounted::new(kind, 512);
         let path = |name: &str| mounted.path().join(name);
         let names = ["moved/file", "renamed", "replaced", "gone"];
@@ -333,6 +354,84 @@ fn what_the_kernel_reads_for_a_scan_is_the_inode_that_was_scanned_wherever_it_wa
                 }
                 _ => assert_eq!(file.state, SmallState::Vanished, "{kind}: {name}"),
             }
+        }
+    }
+}
+
+/// Paths below the mount point and what they lead to.
+fn paths_of(mounted: &Mounted, items: impl Iterator<Item = ScanItem>) -> BTreeMap<String, u64> {
+    let mut paths = BTreeMap::new();
+    for item in items {
+        match item {
+            ScanItem::Entries(Batch { entries, .. }) => {
+                for entry in entries {
+                    let path = format!("/{}", String::from_utf8(entry.path()).unwrap());
+                    if let Some(path) = path.strip_prefix(mounted.path().to_str().unwrap()) {
+                        paths.insert(path.to_owned(), entry.inode);
+                    }
+                }
+            }
+            ScanItem::Problem(problem) => panic!("{problem:?}"),
+            _ => {}
+        }
+    }
+    paths
+}
+
+fn walked(mounted: &Mounted) -> BTreeMap<String, u64> {
+    let (sources, _) = Sources::resolve(&[mounted.path()]).unwrap();
+    let chosen = choose(&sources, ScanOptions::default(), &Recorder::default()).unwrap();
+    paths_of(mounted, chosen.items)
+}
+
+#[test]
+fn a_second_look_without_a_freeze_tells_what_there_is_now_or_that_all_is_as_it_was() {
+    if !can_mount() {
+        return;
+    }
+    for kind in FILESYSTEMS {
+        let mounted = Mounted::new(kind, 512);
+        let path = |name: &str| mounted.path().join(name);
+        for directory in ["moved/deep/deeper", "quiet", "left", "removed"] {
+            std::fs::create_dir_all(path(directory)).unwrap();
+            for number in 0..200 {
+                std::fs::write(path(directory).join(number.to_string()), directory).unwrap();
+            }
+        }
+        // Older than the first look.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let (sources, _) = Sources::resolve(&[mounted.path()]).unwrap();
+        let begun = || {
+            let options = ScanOptions {
+                mode: ScanMode::Inode,
+                spill_directory: mounted.beside(""),
+                ..ScanOptions::default()
+            };
+            let mut chosen = choose(&sources, options, &Recorder::default()).unwrap();
+            let looked = chosen.mounted().unwrap();
+            let state = chosen.state.unwrap();
+            (paths_of(&mounted, chosen.items), looked, state)
+        };
+        let (paths, looked, state) = begun();
+        assert_eq!(paths, walked(&mounted), "{kind}");
+        let second = looked.look_again(&sources).unwrap();
+        assert!(matches!(second, SecondLook::Still), "{kind}");
+
+        let (paths, looked, again) = begun();
+        assert_eq!((paths, again), (walked(&mounted), state), "{kind}");
+        std::fs::rename(path("moved"), path("left/now here")).unwrap();
+        std::fs::remove_dir_all(path("removed")).unwrap();
+        std::fs::create_dir_all(path("new/newer")).unwrap();
+        std::fs::write(path("new/newer/file"), "new").unwrap();
+        std::fs::hard_link(path("quiet/3"), path("new/link")).unwrap();
+        std::fs::rename(path("quiet/4"), path("quiet/other")).unwrap();
+        match looked.look_again(&sources).unwrap() {
+            SecondLook::Changed { items, inodes } => {
+                assert!(inodes < 300, "{kind}: {inodes} inodes");
+                assert_eq!(paths_of(&mounted, items), walked(&mounted), "{kind}");
+            }
+            SecondLook::Still => panic!("{kind}: nothing was seen"),
+            SecondLook::Unsure { why, .. } => panic!("{kind}: {why}"),
         }
     }
 }

@@ -165,7 +165,8 @@ fn a_file_system_that_runs_full_again_and_again_is_right_once_it_does_no_more() 
     if !can_mount() {
         return;
     }
-    for (kind, way) in [("ext4", INODE), ("ext4", UNFROZEN), ("xfs", INODE)] {
+    let both = [INODE, UNFROZEN].map(|way| FILESYSTEMS.map(|kind| (kind, way)));
+    for (kind, way) in both.into_iter().flatten() {
         let mut bench = Bench::on(Mounted::new(kind, 512), way, few());
         let source = bench.source();
         std::fs::create_dir(source.join("full")).unwrap();

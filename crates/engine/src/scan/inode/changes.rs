@@ -20,6 +20,8 @@ enum Again {
 /// Compares what is read again with what was read, both in the order of numbers.
 struct Comparison<'a> {
     reader: DigestReader<'a>,
+    /// What is new counts as changed, too.
+    wants_new: bool,
     changed: Vec<u64>,
 }
 
@@ -44,7 +46,8 @@ impl Comparison<'_> {
                 }
                 self.reader.advance();
             }
-            // New: its directory has changed, too.
+            // New: its directory has changed, too. A directory that the kernel did not tell of before was not listed.
+            _ if self.wants_new => self.changed.push(new.number),
             _ => {}
         }
         Ok(())
@@ -80,6 +83,7 @@ pub(super) fn changed_inodes(
 ) -> io::Result<Option<Vec<u64>>> {
     let mut comparison = Comparison {
         reader: before.read(),
+        wants_new: image.told().is_some(),
         changed: Vec::new(),
     };
     let compared = in_order(

@@ -9,7 +9,7 @@ mod kernel;
 use super::gather::{Faults, Gathered};
 use super::tree::{Child, Marks, Position, Tree};
 use crate::filter::Filter;
-use crate::image::{Image, State, unpack_inode};
+use crate::image::{Image, State};
 use crate::scan::directory::{Directory, FdCache, Identity, identity_of};
 use crate::scan::filesystems::Filesystems;
 use crate::scan::grafts::Grafts;
@@ -104,7 +104,7 @@ struct Level {
 
 /// Where the rest of a directory's children come from.
 enum Listing {
-    Tree(u64, Position),
+    Tree(Position),
     Few(Option<Names>),
     Many(SortedNames),
     Done,
@@ -243,17 +243,15 @@ impl ImageScanner {
                 self.unreadable(path, "list", io::Error::other(why));
             }
             let found = self.tree.find(inode)?;
-            return Ok(found.map_or(Listing::Done, |position| Listing::Tree(inode, position)));
+            return Ok(found.map_or(Listing::Done, Listing::Tree));
         }
         self.kernel_listing(directory, path, reach)
     }
 
     /// Of a mounted file system, what changed and what makes no sense is asked of the kernel.
-    fn is_unsure(&mut self, child: &Child) -> bool {
+    fn is_unsure(&self, child: &Child) -> bool {
         let odd = child.marks.has(Marks::MISSING) || child.marks.has(Marks::AGAIN);
         odd || self.has_changed(child.inode)
-            || unpack_inode(&child.packed, &mut self.raw)
-                .is_none_or(|raw| self.image.inode(child.inode, raw).is_err())
     }
 
     fn has_changed(&self, inode: u64) -> bool {
@@ -264,7 +262,7 @@ impl ImageScanner {
     fn emit_children(&mut self) {
         let level = self.levels.last_mut().expect("called inside a directory");
         match std::mem::replace(&mut level.listing, Listing::Done) {
-            Listing::Tree(inode, position) => self.emit_from_tree(inode, position),
+            Listing::Tree(position) => self.emit_from_tree(position),
             Listing::Few(names) => self.emit_from_kernel(names.unwrap_or_default()),
             Listing::Many(mut sorted) => {
                 let mut names = Names::default();

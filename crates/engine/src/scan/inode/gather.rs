@@ -2,6 +2,7 @@
 
 use super::digests::{DigestKey, Digests};
 use super::join::join;
+use super::listed::Listing;
 use super::names::read_names;
 use super::tables::read_tables;
 use super::tree::Tree;
@@ -117,6 +118,17 @@ impl Faults {
         }
     }
 
+    pub(super) fn add_all(&mut self, others: Faults) {
+        for (number, why) in others.inodes {
+            self.inode(number, why);
+        }
+        for (number, why) in others.directories {
+            self.directory(number, why);
+        }
+        others.general.into_iter().for_each(|why| self.general(why));
+        self.others += others.others;
+    }
+
     fn is_empty(&self) -> bool {
         let maps = [&self.inodes, &self.directories];
         maps.iter().all(|map| map.is_empty()) && self.general.is_empty() && self.others == 0
@@ -132,17 +144,25 @@ impl Faults {
 }
 
 impl Gathered {
-    /// Reads inode tables and directories, for a tree that begins at `inside` of the file system. Temporary files go to `spill`; `progress` is told inodes done and expected.
+    /// Reads inode tables and directories, for a tree that begins at `inside` of the file system. Temporary files go to `spill`; `progress` is told inodes done and expected; where
+    /// `is_known` may say that enough is known, it is asked before names are read.
     pub fn gather(
         image: Arc<Image>,
         key: &DigestKey,
         inside: &Path,
         spill: &Path,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-        is_known: &dyn Fn(&TablesState) -> bool,
+        is_known: Option<&dyn Fn(&TablesState) -> bool>,
     ) -> io::Result<Gather> {
         let mut faults = Faults::default();
-        let tables = read_tables(&image, key, spill, &mut faults, progress)?;
+        let mut read = || read_tables(&image, key, spill, &mut faults, progress);
+        let (listing, tables) = match image.told() {
+            Some(told) if is_known.is_none() => {
+                let (listing, tables) = Listing::while_reading(&image, told, spill, &mut read)?;
+                (Some(listing), tables)
+            }
+            _ => (None, read()?),
+        };
         let state = TablesState {
             digest: digest_of_part(&tables.digest, inside),
             newest: Time {
@@ -151,10 +171,13 @@ impl Gathered {
             },
             is_sound: faults.is_empty(),
         };
-        if is_known(&state) {
+        if is_known.is_some_and(|is_known| is_known(&state)) {
             return Ok(Gather::AsKnown(state));
         }
-        let names = read_names(&image, tables.names, tables.places, &mut faults)?;
+        let names = match listing {
+            Some(listing) => listing.finish(tables.places, &mut faults)?,
+            None => read_names(&image, tables.names, tables.places, &mut faults)?,
+        };
         let joined = join(&image, &tables.inodes, names, spill, &mut faults)?;
         Ok(Gather::Whole(Box::new(Gathered {
             image,

@@ -3,12 +3,11 @@
 //! The numbers must agree: a name without an inode, a directory with two names, an inode with fewer names than links are
 //! problems that no checksum tells.
 
-use super::SORT_CHILDREN_BYTES;
 use super::gather::{Faults, InodeTotals};
 use super::stored::{InodeFile, StoredInode};
 use super::tree::{Marks, Tree, TreeWriter};
 use crate::image::{Image, State};
-use crate::spill::{Sorted, Sorter};
+use crate::spill::Sorted;
 use bale_fsimage::FileKind;
 use std::io;
 use std::path::Path;
@@ -21,79 +20,32 @@ pub(super) struct Joined {
 /// Sorted names, one at hand.
 struct Names {
     sorted: Sorted,
-    /// Inode it leads to, directory, name.
-    head: Option<(u64, u64, Vec<u8>)>,
+}
+
+/// One of them.
+struct Name<'a> {
+    inode: u64,
+    directory: u64,
+    name: &'a [u8],
 }
 
 impl Names {
+    /// The name at hand; `None` at the end.
+    fn here(&self) -> Option<Name<'_>> {
+        let (key, value) = self.sorted.current()?;
+        let mut number = [0; 8];
+        number[8 - key.len()..].copy_from_slice(key);
+        let (directory, name) = value.split_first_chunk::<8>().expect("8 bytes and a name");
+        Some(Name {
+            inode: u64::from_be_bytes(number),
+            directory: u64::from_le_bytes(*directory),
+            name,
+        })
+    }
+
     fn advance(&mut self) -> io::Result<()> {
-        let spare = self.head.take().map(|(_, _, name)| name);
-        self.head = self
-            .sorted
-            .next_record()
-            .map_err(io::Error::other)?
-            .map(|(key, value)| {
-                let mut number = [0; 8];
-                number[8 - key.len()..].copy_from_slice(key);
-                let (directory, name) = value.split_at(8);
-                let directory = u64::from_le_bytes(directory.try_into().expect("8 bytes"));
-                let mut kept = spare.unwrap_or_default();
-                kept.clear();
-                kept.extend_from_slice(name);
-                (u64::from_be_bytes(number), directory, kept)
-            });
+        self.sorted.next_record().map_err(io::Error::other)?;
         Ok(())
-    }
-}
-
-/// Children on their way to be sorted.
-struct Children<'a> {
-    image: &'a Image,
-    sorter: Sorter,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
-
-impl Children<'_> {
-    fn push(
-        &mut self,
-        directory: u64,
-        name: &[u8],
-        inode: u64,
-        marks: u8,
-        packed: &[u8],
-    ) -> io::Result<()> {
-        self.key.clear();
-        self.key
-            .extend_from_slice(&directory.to_be_bytes()[8 - self.image.number_bytes()..]);
-        self.key.extend_from_slice(name);
-        self.value.clear();
-        self.value.extend_from_slice(&inode.to_le_bytes());
-        self.value.push(marks);
-        self.value.extend_from_slice(packed);
-        self.sorter
-            .push(&self.key, &self.value)
-            .map_err(io::Error::other)
-    }
-
-    fn finish(self, spill: &Path) -> io::Result<Tree> {
-        let number_bytes = self.image.number_bytes();
-        let mut sorted = self.sorter.finish().map_err(io::Error::other)?;
-        let mut writer = TreeWriter::create(spill)?;
-        while let Some((key, value)) = sorted.next_record().map_err(io::Error::other)? {
-            let (directory, name) = key.split_at(number_bytes);
-            let mut number = [0; 8];
-            number[8 - number_bytes..].copy_from_slice(directory);
-            let (inode, rest) = value.split_at(8);
-            writer.push(
-                u64::from_be_bytes(number),
-                name,
-                u64::from_le_bytes(inode.try_into().expect("8 bytes")),
-                Marks(rest[0]),
-                &rest[1..],
-            )?;
-        }
-        writer.finish()
     }
 }
 
@@ -108,28 +60,24 @@ pub(super) fn join(
         names: names.records(),
         ..InodeTotals::default()
     };
-    let mut names = Names {
-        sorted: names,
-        head: None,
-    };
+    let mut names = Names { sorted: names };
     names.advance()?;
-    let mut children = Children {
-        image,
-        sorter: Sorter::new(spill, SORT_CHILDREN_BYTES),
-        key: Vec::new(),
-        value: Vec::new(),
-    };
+    let mut children = TreeWriter::new(spill, image.number_bytes());
     let mut reader = inodes.read()?;
     while let Some((inode, packed)) = reader.here() {
         without_inode(&mut names, &mut children, Some(inode.number))?;
         let is_directory = inode.kind == FileKind::Directory;
         let mut names_count = 0u64;
-        while let Some((number, directory, name)) = &names.head
-            && *number == inode.number
+        while let Some(Name {
+            inode: number,
+            directory,
+            name,
+        }) = names.here()
+            && number == inode.number
         {
             let is_again = is_directory && (names_count > 0 || inode.number == image.root());
-            let marks = if is_again { Marks::AGAIN } else { 0 };
-            children.push(*directory, name, inode.number, marks, packed)?;
+            let marks = Marks(if is_again { Marks::AGAIN } else { 0 });
+            children.push(directory, name, number, marks, packed)?;
             names_count += 1;
             names.advance()?;
         }
@@ -139,7 +87,7 @@ pub(super) fn join(
     without_inode(&mut names, &mut children, None)?;
     drop(names);
     Ok(Joined {
-        tree: children.finish(spill)?,
+        tree: children.finish()?,
         totals,
     })
 }
@@ -147,13 +95,17 @@ pub(super) fn join(
 /// Names that lead to inodes before `until` that are not there.
 fn without_inode(
     names: &mut Names,
-    children: &mut Children<'_>,
+    children: &mut TreeWriter,
     until: Option<u64>,
 ) -> io::Result<()> {
-    while let Some((number, directory, name)) = &names.head
-        && until.is_none_or(|until| *number < until)
+    while let Some(Name {
+        inode,
+        directory,
+        name,
+    }) = names.here()
+        && until.is_none_or(|until| inode < until)
     {
-        children.push(*directory, name, *number, Marks::MISSING, &[])?;
+        children.push(directory, name, inode, Marks(Marks::MISSING), &[])?;
         names.advance()?;
     }
     Ok(())

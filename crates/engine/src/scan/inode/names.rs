@@ -2,6 +2,7 @@
 
 use super::GAP_BYTES_MAX;
 use super::gather::Faults;
+use super::listed::Listing;
 use super::ordered::in_order;
 use crate::image::{Image, NAMES_PIECE_BYTES, NamesPiece, Span, decode_piece};
 use crate::spill::{Sorted, Sorter};
@@ -40,6 +41,18 @@ pub(super) fn push_name(
     names
         .push(&inode.to_be_bytes()[at..], &value[..8 + name.len()])
         .map_err(io::Error::other)
+}
+
+/// The same for names one behind the other, as [`add`] makes them.
+pub(super) fn push_names(image: &Image, names: &mut Sorter, mut added: &[u8]) -> io::Result<()> {
+    while let Some((head, behind)) = added.split_first_chunk::<17>() {
+        let (name, behind) = behind.split_at(usize::from(head[16]));
+        added = behind;
+        let number =
+            |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 of 17 bytes"));
+        push_name(image, names, number(0), name, number(8))?;
+    }
+    Ok(())
 }
 
 /// Longest name of either file system.
@@ -133,6 +146,9 @@ pub(super) fn read_names(
     places: Sorter,
     faults: &mut Faults,
 ) -> io::Result<Sorted> {
+    if let Some(told) = image.told() {
+        return Listing::new(image, told, names)?.finish(places, faults);
+    }
     let groups = Groups {
         places: places.finish().map_err(io::Error::other)?,
         waiting: None,
@@ -144,15 +160,7 @@ pub(super) fn read_names(
         |buffer, group| group.map(|group| read_group(image, &group, buffer)),
         |parsed| -> io::Result<()> {
             let parsed = parsed?;
-            let mut rest = &parsed.names[..];
-            while let Some((head, behind)) = rest.split_first_chunk::<17>() {
-                let (name, behind) = behind.split_at(usize::from(head[16]));
-                rest = behind;
-                let number = |at: usize| {
-                    u64::from_le_bytes(head[at..at + 8].try_into().expect("8 of 17 bytes"))
-                };
-                push_name(image, &mut names, number(0), name, number(8))?;
-            }
+            push_names(image, &mut names, &parsed.names)?;
             for (directory, why) in parsed.incomplete {
                 faults.directory(directory, why);
             }
@@ -206,7 +214,8 @@ fn parse(image: &Image, piece: &NamesPiece, bytes: &[u8], parsed: &mut Parsed) -
     problems
 }
 
-fn add(names: &mut Vec<u8>, directory: u64, inode: u64, name: &[u8]) {
+/// Appends directory (8), inode (8), length (1), name.
+pub(super) fn add(names: &mut Vec<u8>, directory: u64, inode: u64, name: &[u8]) {
     names.extend_from_slice(&directory.to_le_bytes());
     names.extend_from_slice(&inode.to_le_bytes());
     names.push(name.len() as u8);

@@ -164,7 +164,7 @@ pub(super) fn read_bytes(
     piece: &TablePiece,
     buffer: &mut AlignedBuffer,
 ) -> io::Result<std::ops::Range<usize>> {
-    image.read_metadata(piece.span, buffer)
+    image.read_table(piece, buffer)
 }
 
 /// Reads all inode tables.
@@ -187,7 +187,11 @@ pub(super) fn read_tables(
         image.tables(),
         buffer,
         |buffer, piece| read_piece(image, key, piece, buffer),
-        |parsed| -> io::Result<()> {
+        |mut parsed| -> io::Result<()> {
+            if let Some(why) = parsed.general.take_if(|_| image.told().is_some()) {
+                // What the kernel does not tell cannot be missed by a checksum.
+                return Err(io::Error::other(why));
+            }
             digest.update(blake3::hash(&parsed.digests).as_bytes());
             let directories = parsed.directories.iter().map(|(_, newest)| *newest);
             let newest_directory = directories.max().unwrap_or_default();

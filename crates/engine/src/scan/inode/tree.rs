@@ -1,21 +1,21 @@
-//! All names of a file system, children of one directory together and sorted by name, in an unnamed file.
+//! All names of a file system, children of one directory together and sorted by name, in unnamed files.
 //!
-//! A table of the first directory of each block is in memory (16 bytes for 64 KiB of names), and the blocks used last. What
-//! is read here was written by this process: a record that makes no sense is a failing disk, and an error.
+//! The children were sorted ([`crate::spill`]) into a few runs, which are not merged: most directories are in one of them,
+//! and those in several are merged when they are asked for. In memory: where each block of a run begins and ends (24 bytes
+//! for 64 KiB of names), and the blocks used last. What is read here was written by this process: a record that makes no
+//! sense is a failing disk, and an error.
 
-use super::append::Appender;
-use super::{TREE_BLOCK_BYTES, TREE_BLOCKS_KEPT};
+use super::{SORT_CHILDREN_BYTES, TREE_BLOCKS_KEPT, TREE_RUNS_MAX};
+use crate::spill::{Runs, Sorter};
 use bytes::Bytes;
-use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Directory (8), inode (8), marks (1), length of the name (1), length of the packed inode (4).
-const HEAD_BYTES: usize = 22;
+/// Of the value of a record: inode (8), marks (1); the packed inode follows. The key is the directory and the name.
+const HEAD_BYTES: usize = 9;
 
 /// What is known of a child besides its inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,37 +41,20 @@ pub(super) struct Child {
     pub(super) packed: Bytes,
 }
 
-/// Where a record begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    block: usize,
-    at: usize,
-}
-
-#[derive(Clone, Copy)]
-struct BlockStart {
-    directory: u64,
-    offset: u64,
-}
-
-/// Takes names in the order of (directory, name).
+/// Takes names in any order.
 pub(super) struct TreeWriter {
-    file: Appender,
-    block: Vec<u8>,
-    first_directory: u64,
-    starts: Vec<BlockStart>,
-    len: u64,
+    sorter: Sorter,
+    /// Bytes of an inode number.
+    number_bytes: usize,
 }
 
 impl TreeWriter {
-    pub(super) fn create(spill: &Path) -> io::Result<TreeWriter> {
-        Ok(TreeWriter {
-            file: Appender::create(spill)?,
-            block: Vec::with_capacity(TREE_BLOCK_BYTES),
-            first_directory: 0,
-            starts: Vec::new(),
-            len: 0,
-        })
+    /// Numbers of inodes take `number_bytes`, at most eight.
+    pub(super) fn new(spill: &Path, number_bytes: usize) -> TreeWriter {
+        TreeWriter {
+            sorter: Sorter::new(spill, SORT_CHILDREN_BYTES),
+            number_bytes,
+        }
     }
 
     pub(super) fn push(
@@ -82,145 +65,167 @@ impl TreeWriter {
         marks: Marks,
         packed: &[u8],
     ) -> io::Result<()> {
-        let bytes = HEAD_BYTES + name.len() + packed.len();
-        if !self.block.is_empty() && self.block.len() + bytes > TREE_BLOCK_BYTES {
-            self.end_block();
-        }
-        if self.block.is_empty() {
-            self.first_directory = directory;
-        }
-        let name_len = u8::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidData)?;
-        self.block.extend_from_slice(&directory.to_le_bytes());
-        self.block.extend_from_slice(&inode.to_le_bytes());
-        self.block.extend_from_slice(&[marks.0, name_len]);
-        self.block
-            .extend_from_slice(&(packed.len() as u32).to_le_bytes());
-        self.block.extend_from_slice(name);
-        self.block.extend_from_slice(packed);
-        Ok(())
+        let number = directory.to_be_bytes();
+        let key = [&number[8 - self.number_bytes..], name];
+        let value = [&inode.to_le_bytes()[..], &[marks.0], packed];
+        self.sorter.push_parts(key, value).map_err(io::Error::other)
     }
 
-    fn end_block(&mut self) {
-        if self.block.is_empty() {
-            return;
-        }
-        self.starts.push(BlockStart {
-            directory: self.first_directory,
-            offset: self.len,
-        });
-        self.len += self.block.len() as u64;
-        let next = Vec::with_capacity(TREE_BLOCK_BYTES);
-        // Should this fail, `finish` tells why.
-        self.file.append(std::mem::replace(&mut self.block, next));
-    }
-
-    pub(super) fn finish(mut self) -> io::Result<Tree> {
-        self.end_block();
-        self.starts.shrink_to_fit();
+    pub(super) fn finish(self) -> io::Result<Tree> {
+        let runs = self.sorter.finish_runs(TREE_RUNS_MAX);
         Ok(Tree {
-            file: Arc::new(self.file.finish()?),
-            starts: Arc::new(self.starts),
-            len: self.len,
+            runs: Arc::new(runs.map_err(io::Error::other)?),
+            number_bytes: self.number_bytes,
             kept: VecDeque::new(),
         })
     }
 }
 
-/// The finished file.
+/// The finished files.
 pub(super) struct Tree {
-    file: Arc<File>,
-    starts: Arc<Vec<BlockStart>>,
-    len: u64,
-    kept: VecDeque<(usize, Bytes)>,
+    runs: Arc<Runs>,
+    number_bytes: usize,
+    kept: VecDeque<(BlockNumber, Bytes)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct BlockNumber {
+    run: usize,
+    block: usize,
+}
+
+/// Where the rest of a directory's children begin: a record in each run that has some.
+pub(super) struct Position {
+    directory: u64,
+    heads: Vec<Head>,
+}
+
+struct Head {
+    number: BlockNumber,
+    block: Bytes,
+    key: Range<usize>,
+    value: Range<usize>,
 }
 
 impl Tree {
-    /// The same file, for another reader.
+    /// The same files, for another reader.
     pub(super) fn again(&self) -> Tree {
         Tree {
-            file: self.file.clone(),
-            starts: self.starts.clone(),
-            len: self.len,
+            runs: self.runs.clone(),
+            number_bytes: self.number_bytes,
             kept: VecDeque::new(),
         }
     }
 
     /// The first child of a directory; `None` if it has none.
     pub(super) fn find(&mut self, directory: u64) -> io::Result<Option<Position>> {
-        // The first block that begins with this directory or a later one: the children begin in it or in the one before.
-        let after = self
-            .starts
-            .partition_point(|start| start.directory < directory);
-        let mut position = Position {
-            block: after.saturating_sub(1),
-            at: 0,
-        };
-        loop {
-            let before = position;
-            let Some(found) = self.pass_to(directory, &mut position)? else {
-                return Ok(None);
-            };
-            if found {
-                return Ok(Some(position));
-            }
-            if position == before {
-                return Ok(None);
-            }
+        let mut heads = Vec::new();
+        for run in 0..self.runs.count() {
+            heads.extend(self.find_in(run, directory)?);
         }
+        Ok((!heads.is_empty()).then_some(Position { directory, heads }))
     }
 
-    /// Goes to the first record of this directory or a later one in the block, or to the next block. `None`: the end.
-    fn pass_to(&mut self, directory: u64, position: &mut Position) -> io::Result<Option<bool>> {
-        if position.block >= self.starts.len() {
+    fn find_in(&mut self, run: usize, directory: u64) -> io::Result<Option<Head>> {
+        let beginnings = self.beginnings(directory);
+        let blocks = self.runs.blocks(run);
+        // The children begin in the first block that does not end before them.
+        let block = blocks.partition_point(|block| block.last < *beginnings.start());
+        let may_have_it = blocks
+            .get(block)
+            .is_some_and(|block| block.first <= *beginnings.end());
+        if !may_have_it {
             return Ok(None);
         }
-        let block = self.block(position.block)?;
-        while position.at < block.len() {
-            let head = head(&block, position.at)?;
-            if head.directory >= directory {
-                return Ok((head.directory == directory).then_some(true));
+        let number = BlockNumber { run, block };
+        let block = self.block(number)?;
+        let mut at = 0;
+        while at < block.len() {
+            let (key, value) = Runs::record(&block, at)?;
+            at = value.end;
+            let found = self.directory_of(&block[key.clone()])?;
+            if found >= directory {
+                return Ok((found == directory).then_some(Head {
+                    number,
+                    block,
+                    key,
+                    value,
+                }));
             }
-            position.at += head.len;
         }
-        *position = Position {
-            block: position.block + 1,
-            at: 0,
-        };
-        Ok(Some(false))
+        Ok(None)
     }
 
-    /// The child at a position, which moves on; `None` if the children of `directory` end before.
-    pub(super) fn next(
-        &mut self,
-        directory: u64,
-        position: &mut Position,
-    ) -> io::Result<Option<Child>> {
-        loop {
-            if position.block >= self.starts.len() {
-                return Ok(None);
-            }
-            let block = self.block(position.block)?;
-            if position.at >= block.len() {
-                *position = Position {
-                    block: position.block + 1,
-                    at: 0,
-                };
-                continue;
-            }
-            let head = head(&block, position.at)?;
-            if head.directory != directory {
-                return Ok(None);
-            }
-            let name_at = position.at + HEAD_BYTES;
-            let packed_at = name_at + head.name_len;
-            position.at += head.len;
-            return Ok(Some(Child {
-                inode: head.inode,
-                marks: head.marks,
-                name: block.slice(name_at..packed_at),
-                packed: block.slice(packed_at..position.at),
-            }));
+    /// What the first eight bytes of keys of this directory can be.
+    fn beginnings(&self, directory: u64) -> std::ops::RangeInclusive<u64> {
+        let name_bits = 64 - 8 * self.number_bytes as u32;
+        let first = directory.checked_shl(name_bits).unwrap_or(0);
+        first..=first | (1u64 << name_bits).wrapping_sub(1)
+    }
+
+    fn directory_of(&self, key: &[u8]) -> io::Result<u64> {
+        let damaged = || io::Error::other("a temporary file is damaged");
+        let number = key.get(..self.number_bytes).ok_or_else(damaged)?;
+        let mut bytes = [0; 8];
+        bytes[8 - self.number_bytes..].copy_from_slice(number);
+        Ok(u64::from_be_bytes(bytes))
+    }
+
+    /// The child at a position, which moves on; `None` after the last.
+    pub(super) fn next(&mut self, position: &mut Position) -> io::Result<Option<Child>> {
+        let heads = &position.heads;
+        let name = |at: &usize| &heads[*at].block[heads[*at].key.clone()];
+        // Of equal names the one of the earlier run.
+        let Some(least) = (0..heads.len()).min_by(|a, b| name(a).cmp(name(b))) else {
+            return Ok(None);
+        };
+        let head = &position.heads[least];
+        let child = self.child_at(head)?;
+        match self.after(head, position.directory)? {
+            Some(next) => position.heads[least] = next,
+            None => drop(position.heads.remove(least)),
         }
+        Ok(Some(child))
+    }
+
+    fn child_at(&self, head: &Head) -> io::Result<Child> {
+        let fixed = head.block[head.value.clone()].first_chunk::<HEAD_BYTES>();
+        let [inode @ .., marks] =
+            fixed.ok_or_else(|| io::Error::other("a temporary file is damaged"))?;
+        Ok(Child {
+            inode: u64::from_le_bytes(*inode),
+            marks: Marks(*marks),
+            name: head
+                .block
+                .slice(head.key.start + self.number_bytes..head.key.end),
+            packed: head
+                .block
+                .slice(head.value.start + HEAD_BYTES..head.value.end),
+        })
+    }
+
+    /// The next record of the same directory in the same run.
+    fn after(&mut self, head: &Head, directory: u64) -> io::Result<Option<Head>> {
+        let (mut number, mut at) = (head.number, head.value.end);
+        let block = match at < head.block.len() {
+            true => head.block.clone(),
+            false => {
+                number.block += 1;
+                at = 0;
+                if number.block >= self.runs.blocks(number.run).len() {
+                    return Ok(None);
+                }
+                self.block(number)?
+            }
+        };
+        let (key, value) = Runs::record(&block, at)?;
+        let is_in_it = self.directory_of(&block[key.clone()])? == directory;
+        Ok(is_in_it.then_some(Head {
+            number,
+            block,
+            key,
+            value,
+        }))
     }
 
     /// The child of this name.
@@ -228,7 +233,7 @@ impl Tree {
         let Some(mut position) = self.find(directory)? else {
             return Ok(None);
         };
-        while let Some(child) = self.next(directory, &mut position)? {
+        while let Some(child) = self.next(&mut position)? {
             if child.name[..] >= *name {
                 return Ok((child.name[..] == *name).then_some(child));
             }
@@ -236,100 +241,61 @@ impl Tree {
         Ok(None)
     }
 
-    fn block(&mut self, number: usize) -> io::Result<Bytes> {
+    fn block(&mut self, number: BlockNumber) -> io::Result<Bytes> {
         if let Some((_, block)) = self.kept.iter().rev().find(|(kept, _)| *kept == number) {
             return Ok(block.clone());
         }
-        let start = self.starts[number].offset;
-        let end = self
-            .starts
-            .get(number + 1)
-            .map_or(self.len, |next| next.offset);
-        let block = Bytes::from(self.read_block((end - start) as usize, start)?);
+        let block = self.runs.read(number.run, number.block)?;
         if self.kept.len() >= TREE_BLOCKS_KEPT {
             self.kept.pop_front();
         }
         self.kept.push_back((number, block.clone()));
         Ok(block)
     }
-
-    /// Without filling the buffer with zeros first: all of the tree comes through here.
-    fn read_block(&self, len: usize, offset: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(len);
-        while bytes.len() < len {
-            let at = offset + bytes.len() as u64;
-            match rustix::io::pread(&*self.file, spare_capacity(&mut bytes), at) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        bytes.truncate(len);
-        Ok(bytes)
-    }
-}
-
-struct Head {
-    directory: u64,
-    inode: u64,
-    marks: Marks,
-    name_len: usize,
-    len: usize,
-}
-
-fn head(block: &[u8], at: usize) -> io::Result<Head> {
-    let damaged = || io::Error::other("a temporary file is damaged");
-    let bytes = block
-        .get(at..)
-        .and_then(|rest| rest.first_chunk::<HEAD_BYTES>())
-        .ok_or_else(damaged)?;
-    let number =
-        |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 of 22 bytes"));
-    let packed_len = u32::from_le_bytes(bytes[18..22].try_into().expect("4 of 22 bytes"));
-    let len = HEAD_BYTES + usize::from(bytes[17]) + packed_len as usize;
-    if len > block.len() - at {
-        return Err(damaged());
-    }
-    Ok(Head {
-        directory: number(0),
-        inode: number(8),
-        marks: Marks(bytes[16]),
-        name_len: usize::from(bytes[17]),
-        len,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn children_are_found_whatever_block_they_begin_in() {
-        let mut writer = TreeWriter::create(&std::env::temp_dir()).unwrap();
-        // Directories of very different sizes, one of them over many blocks, and numbers that do not occur.
-        let counts = |directory: u64| match directory % 5 {
+    /// Directories of very different sizes, one of them over many blocks, and numbers that do not occur.
+    fn count(directory: u64) -> u64 {
+        match directory % 5 {
             0 => 0,
             1 => 1,
             2 => 3000,
             3 => 7,
             _ => 40,
-        };
-        for directory in 0..60u64 {
-            for n in 0..counts(directory) {
+        }
+    }
+
+    /// Pushes children round-robin over all directories, so that every directory is in every run.
+    fn tree(directories: u64, packed_bytes: usize, number_bytes: usize) -> Tree {
+        let mut writer = TreeWriter::new(&std::env::temp_dir(), number_bytes);
+        let packed = vec![1; packed_bytes];
+        for n in (0..3000).rev() {
+            for directory in (0..directories).filter(|directory| n < count(*directory)) {
                 let name = format!("name-{n:06}");
                 writer
-                    .push(directory, name.as_bytes(), n, Marks::default(), &[1; 90])
+                    .push(directory, name.as_bytes(), n, Marks::default(), &packed)
                     .unwrap();
             }
         }
-        let mut tree = writer.finish().unwrap();
-        assert!(tree.starts.len() > 20);
-        for directory in (0..61u64).rev() {
-            let expected = if directory < 60 { counts(directory) } else { 0 };
+        writer.finish().unwrap()
+    }
+
+    fn assert_all_found(tree: &mut Tree, directories: u64) {
+        for directory in (0..directories + 1).rev() {
+            let expected = if directory < directories {
+                count(directory)
+            } else {
+                0
+            };
             let mut found = 0;
             if let Some(mut position) = tree.find(directory).unwrap() {
-                while let Some(child) = tree.next(directory, &mut position).unwrap() {
+                while let Some(child) = tree.next(&mut position).unwrap() {
                     assert_eq!(child.inode, found);
+                    assert_eq!(child.name, format!("name-{found:06}"));
                     found += 1;
                 }
             }
@@ -341,8 +307,36 @@ mod tests {
     }
 
     #[test]
+    fn children_are_found_whatever_block_they_begin_in() {
+        for number_bytes in [1, 4, 8] {
+            let mut tree = tree(60, 90, number_bytes);
+            assert_eq!(tree.runs.count(), 1);
+            assert!(tree.runs.blocks(0).len() > 20);
+            assert_all_found(&mut tree, 60);
+        }
+    }
+
+    #[test]
+    fn children_are_found_whatever_run_they_are_in() {
+        let mut few = tree(60, 4000, 4);
+        assert!(
+            (2..=TREE_RUNS_MAX).contains(&few.runs.count()),
+            "{}",
+            few.runs.count()
+        );
+        assert_all_found(&mut few, 60);
+    }
+
+    #[test]
+    fn more_runs_than_are_read_at_a_time_are_merged() {
+        let mut many = tree(30, 60_000, 4);
+        assert_eq!(many.runs.count(), TREE_RUNS_MAX);
+        assert_all_found(&mut many, 30);
+    }
+
+    #[test]
     fn a_tree_without_names_has_none() {
-        let writer = TreeWriter::create(&std::env::temp_dir()).unwrap();
+        let writer = TreeWriter::new(&std::env::temp_dir(), 4);
         assert!(writer.finish().unwrap().find(2).unwrap().is_none());
     }
 }

@@ -12,11 +12,12 @@ use crate::scan::{BATCH_ENTRIES_MAX, PARENT_BYTES_MAX, Places};
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use bale_fsimage::{Inode, Layout};
 use bytes::Bytes;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 impl ImageScanner {
-    pub(super) fn emit_from_tree(&mut self, directory_inode: u64, mut position: Position) {
+    pub(super) fn emit_from_tree(&mut self, mut position: Position) {
         let level = self.levels.last().expect("called inside a directory");
         let (directory, path, reach) = (
             level.directory.clone(),
@@ -29,7 +30,7 @@ impl ImageScanner {
         let mut last: Option<Bytes> = None;
         let mut at_end = false;
         while entries.len() < BATCH_ENTRIES_MAX {
-            let child = match self.tree.next(directory_inode, &mut position) {
+            let child = match self.tree.next(&mut position) {
                 Ok(Some(child)) => child,
                 Ok(None) => {
                     at_end = true;
@@ -41,7 +42,7 @@ impl ImageScanner {
                     break;
                 }
             };
-            if last.as_ref() == Some(&child.name) {
+            if last.replace(child.name.clone()).as_ref() == Some(&child.name) {
                 self.missed(
                     &path,
                     &child.name,
@@ -49,11 +50,11 @@ impl ImageScanner {
                 );
                 continue;
             }
-            last = Some(child.name.clone());
             if !self.is_wanted(&path, &reach, &child.name) {
                 continue;
             }
-            if self.image.state() == State::Mounted && self.is_unsure(&child) {
+            let found = self.inode_of(&child);
+            if self.image.state() == State::Mounted && (found.is_err() || self.is_unsure(&child)) {
                 self.emit_changed(
                     &directory,
                     &path,
@@ -65,7 +66,7 @@ impl ImageScanner {
                 );
                 continue;
             }
-            let Some((mut entry, inode)) = self.entry_of(&path, &child) else {
+            let Some((mut entry, inode)) = self.entry_of(&path, &child.name, found) else {
                 continue;
             };
             let node = source_node(&reach, &child.name);
@@ -79,7 +80,7 @@ impl ImageScanner {
             {
                 subdirectories.push(subdirectory);
             }
-            places.push(self.place_of(&directory, &mut entry, &inode, child));
+            places.push(self.place_of(&directory, &mut entry, &inode, child.inode, child.packed));
             entries.push(entry);
         }
         if !entries.is_empty() {
@@ -88,7 +89,7 @@ impl ImageScanner {
         let level = self.levels.last_mut().expect("as above");
         level.pending.append(subdirectories, &mut self.overflow);
         if !at_end {
-            level.listing = Listing::Tree(directory_inode, position);
+            level.listing = Listing::Tree(position);
         }
     }
 
@@ -111,31 +112,40 @@ impl ImageScanner {
         }
     }
 
-    /// `None`: it was told why there is no entry.
-    fn entry_of(&mut self, path: &Bytes, child: &Child) -> Option<(Entry, Inode)> {
-        let inode = match child.marks.has(Marks::MISSING) {
-            true => Err(match self.faults.inodes.get(&child.inode) {
+    /// The inode that a name leads to, or why there is none.
+    fn inode_of(&mut self, child: &Child) -> Result<Inode, String> {
+        if child.marks.has(Marks::MISSING) {
+            return Err(match self.faults.inodes.get(&child.inode) {
                 Some(why) => format!("inode {}: {why}", child.inode),
                 None => format!("it leads to inode {}, which is not in use", child.inode),
-            }),
-            false => match unpack_inode(&child.packed, &mut self.raw) {
-                Some(raw) => self.image.inode(child.inode, raw),
-                None => Err("a temporary file is damaged".to_owned()),
-            },
-        };
+            });
+        }
+        match unpack_inode(&child.packed, &mut self.raw) {
+            Some(raw) => self.image.inode(child.inode, raw),
+            None => Err("a temporary file is damaged".to_owned()),
+        }
+    }
+
+    /// `None`: it was told why there is no entry.
+    fn entry_of(
+        &mut self,
+        path: &Bytes,
+        name: &Bytes,
+        inode: Result<Inode, String>,
+    ) -> Option<(Entry, Inode)> {
         let inode = match inode {
             Ok(inode) => inode,
             Err(why) => {
-                self.missed(path, &child.name, why);
+                self.missed(path, name, why);
                 return None;
             }
         };
         let Some(kind) = Kind::from_mode(inode.mode) else {
             let why = "a type of file that nobody knows".to_owned();
-            self.missed(path, &child.name, why);
+            self.missed(path, name, why);
             return None;
         };
-        let mut entry = Entry::new(path.clone(), child.name.clone(), kind);
+        let mut entry = Entry::new(path.clone(), name.clone(), kind);
         set_stat(&mut entry, &inode);
         entry.filesystem = self.own;
         Some((entry, inode))
@@ -147,7 +157,8 @@ impl ImageScanner {
         directory: &Arc<Directory>,
         entry: &mut Entry,
         inode: &Inode,
-        child: Child,
+        number: u64,
+        packed: Bytes,
     ) -> Place {
         let through_kernel = self.image.state() == State::Mounted
             && (self
@@ -155,8 +166,7 @@ impl ImageScanner {
                 .barrier
                 .is_none_or(|barrier| entry.ctime >= barrier || entry.mtime >= barrier)
                 || matches!(inode.layout, Layout::Kernel(_))
-                || entry.kind == Kind::File
-                    && self.image.mapping_has_nodes(child.inode, &self.raw));
+                || entry.kind == Kind::File && self.image.mapping_has_nodes(number, &self.raw));
         if through_kernel && entry.kind == Kind::File {
             // To open it by.
             entry.generation = inode.generation;
@@ -165,8 +175,8 @@ impl ImageScanner {
             true => Place::Directory(directory.clone()),
             false => Place::Image(ImageInode {
                 image: self.image.clone(),
-                number: child.inode,
-                packed: child.packed,
+                number,
+                packed,
             }),
         }
     }
@@ -217,7 +227,7 @@ impl ImageScanner {
     fn is_marked(&mut self, child: &Child) -> bool {
         let filter: &Filter = &self.rules.filter;
         let marks: Vec<_> = filter.marks().to_vec();
-        marks.iter().any(|mark| {
+        marks.into_iter().any(|mark| {
             let found = self.tree.child(child.inode, mark.file().to_bytes());
             let Ok(Some(file)) = found else {
                 return false;
@@ -226,14 +236,30 @@ impl ImageScanner {
         })
     }
 
-    fn begins_with(&self, file: &Child, header: &[u8]) -> bool {
-        let inode = ImageInode {
-            image: self.image.clone(),
-            number: file.inode,
-            packed: file.packed.clone(),
+    fn begins_with(&mut self, file: &Child, header: &[u8]) -> bool {
+        let first = match self.image.state() == State::Mounted && self.frame.barrier.is_none() {
+            true => self.first_bytes_by_kernel(file, header.len()),
+            false => {
+                let inode = ImageInode {
+                    image: self.image.clone(),
+                    number: file.inode,
+                    packed: file.packed.clone(),
+                };
+                crate::read::read_first_bytes(&inode, header.len()).ok()
+            }
         };
-        let first = crate::read::read_first_bytes(&inode, header.len());
-        first.is_ok_and(|first| first == header)
+        first.is_some_and(|first| first == header)
+    }
+
+    /// Of a file system that was not frozen, whose device does not show what is in files.
+    fn first_bytes_by_kernel(&mut self, file: &Child, len: usize) -> Option<Vec<u8>> {
+        let raw = unpack_inode(&file.packed, &mut self.raw)?;
+        let inode = self.image.inode(file.inode, raw).ok()?;
+        let handles = self.frame.handles.as_ref()?;
+        let opened = File::from(handles.open_inode(inode.number, inode.generation)?);
+        let mut first = Vec::new();
+        opened.take(len as u64).read_to_end(&mut first).ok()?;
+        Some(first)
     }
 }
 
