@@ -1,12 +1,13 @@
-//! Backups, prunes, checks and restores at the same time: what is committed restores (CON-03, CON-05, CRA-07).
+//! Backups, prunes, checks and restores at the same time: what is committed restores (CON-03, CON-04, CON-05, CRA-07, SRC-11).
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bale_engine::clock::{Clock, ManualClock};
 use bale_engine::monitor::{Monitor, Phase, Problem, Progress, Recorder};
-use bale_engine::repository::Repository;
+use bale_engine::repository::{Environment, Repository};
 use bale_engine::store::{Area, Store};
 use bale_engine::verify::{Subset, check};
 use bale_format::ObjectId;
@@ -16,6 +17,7 @@ use bale_testkit::{Call, DatedStore, HookedStore, Scene, Tree, Turns, Verb};
 
 const GRACE: Duration = Duration::from_secs(24 * 3600);
 const THREE_DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
+const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
 /// Runs `act` once, when a backup is about to commit: everything is read, nothing is looked at again.
 struct AtCommit<F: Fn() + Sync> {
@@ -162,6 +164,84 @@ fn a_backup_asleep_for_days_at_any_call_is_whole_or_refused() {
         }
         assert!(at > 10, "{at}");
     }
+}
+
+/// Another computer whose clock is so many seconds off, and which knows the same secret.
+fn open_with_clock(scene: &Scene, store: &DatedStore, off_seconds: i64) -> Arc<Repository> {
+    let now = scene.clock.now();
+    let off = Duration::from_secs(off_seconds.unsigned_abs());
+    let now = if off_seconds < 0 {
+        now - off
+    } else {
+        now + off
+    };
+    let environment = Environment {
+        clock: Arc::new(ManualClock::at(now)),
+        ..scene.environment()
+    };
+    Repository::open(Arc::new(store.clone()), &Scene::secret(), environment)
+        .map(Arc::new)
+        .unwrap()
+}
+
+/// SRC-11: who prunes has a clock that is years off, and that goes on by two grace periods while a backup runs.
+#[test]
+fn prunes_with_clocks_that_are_years_off_take_nothing_from_a_backup() {
+    for off_seconds in [-2 * YEAR_SECONDS, 10 * YEAR_SECONDS] {
+        let scene = doomed();
+        let store = scene.store.fork();
+        let repository = scene.open(store.clone()).unwrap();
+        let monitor = AtCommit::new(|| {
+            for later_seconds in [0, 2 * GRACE.as_secs() as i64] {
+                prune_with(&open_with_clock(
+                    &scene,
+                    &store,
+                    off_seconds + later_seconds,
+                ));
+            }
+        });
+        let done = backed_up(&scene, &repository, &monitor);
+        let story = format!("pruned by a clock {off_seconds} s off");
+        whole_or_refused(&scene, &store, done, &story);
+    }
+}
+
+/// SRC-11: what was condemned a moment ago by a clock that is years behind has not been condemned for years.
+#[test]
+fn a_grace_period_does_not_begin_in_the_past() {
+    let scene = doomed();
+    let packs = scene.store.names(Area::Packs);
+    let ids = packs.iter().filter_map(|name| name.id()).collect();
+    let behind = open_with_clock(&scene, &scene.store, -2 * YEAR_SECONDS);
+    behind.condemn(ids).unwrap();
+    let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
+    assert_eq!(pruned.packs_deleted, 0);
+    scene.clock.advance(2 * GRACE);
+    let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
+    assert_eq!(pruned.packs_deleted, packs.len() as u64);
+}
+
+/// SRC-11: the clock of whoever backs up jumps from one backup to the next. All of them restore, and are kept by prunes.
+#[test]
+fn backups_by_a_clock_that_jumps_by_years_are_all_whole() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    let right = scene.clock.now();
+    let ahead = Duration::from_secs(10 * YEAR_SECONDS as u64);
+    let behind = Duration::from_secs(2 * YEAR_SECONDS as u64);
+    for (number, now) in [right + ahead, right, right - behind, right]
+        .into_iter()
+        .enumerate()
+    {
+        scene.clock.set(now);
+        scene.write("changing", &noise(number as u64, 40_000));
+        scene.keep();
+        let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
+        assert_eq!(pruned.packs_deleted, 0);
+        scene.assert_restorable(&scene.store, &format!("after jump {number}"));
+    }
+    scene.assert_sound(&scene.store, "after all jumps");
 }
 
 fn prune_with(repository: &Arc<Repository>) {

@@ -4,13 +4,15 @@
 //! with and once without the effect of the call that the crash struck. After each: every acknowledged snapshot restores bit
 //! for bit, a check that reads all finds nothing, and the next backup and the next prune work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bale_engine::error::Error;
+use bale_engine::random::SeededRandom;
 use bale_engine::repository::{NewSlot, Secret};
-use bale_engine::store::Area;
+use bale_engine::store::{Area, LocalStore, ObjectName, Store};
 use bale_testkit::scene::noise;
-use bale_testkit::{DatedStore, FaultyStore, Scene};
+use bale_testkit::{DatedStore, FaultyStore, Scene, SimulatedDisk, Tree};
 
 const GRACE: Duration = Duration::from_secs(24 * 3600);
 /// More calls than any operation here makes.
@@ -230,4 +232,74 @@ fn repairing_the_index_killed_anywhere_can_be_run_again() {
         repair(FaultyStore::over(store.clone())).expect(story);
         scene.assert_sound(store, story);
     });
+}
+
+/// A local repository on a disk that holds what the scene's does, all of it durable.
+fn on_a_disk(scene: &Scene) -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    let random = Arc::new(SeededRandom::new(1));
+    let store = LocalStore::create_on(Arc::new(disk.clone()), random).unwrap();
+    for (name, bytes) in scene.store.memory().objects() {
+        store.put(&name, &bytes).unwrap();
+    }
+    disk
+}
+
+/// What is found on a disk, as the scene's other tests look at it.
+fn found_on(scene: &Scene, disk: &SimulatedDisk) -> DatedStore {
+    let store = local(disk, 3);
+    let found = DatedStore::new(scene.clock.clone());
+    for area in Area::ALL {
+        let mut names: Vec<ObjectName> = Vec::new();
+        store.list(area, &mut |info| names.push(info.name)).unwrap();
+        for name in names {
+            found
+                .put(&name, &store.get(&name, u64::MAX).unwrap())
+                .unwrap();
+        }
+    }
+    found
+}
+
+fn local(disk: &SimulatedDisk, seed: u64) -> LocalStore {
+    LocalStore::open_on(Arc::new(disk.clone()), Arc::new(SeededRandom::new(seed)))
+}
+
+/// CRA-02 for a whole backup: the power goes after each change of the disk, and of what was not synced the disk keeps what
+/// it likes. What was acknowledged is there and whole, and nobody has to mend anything.
+#[test]
+fn a_power_cut_at_any_change_of_the_disk_costs_no_acknowledged_snapshot() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    scene.write("dir/deep/c.bin", &noise(4, 2_000));
+    scene.write("new/d", &noise(5, 700));
+    let start = on_a_disk(&scene);
+    let now = Tree::read(&scene.source());
+    let (mut acknowledged, mut cut) = (0, 0);
+    while acknowledged == 0 {
+        // Every change is followed by a cut; the kinds of what is lost are drawn.
+        for seed in 0..4 {
+            let disk = start.crashed(&mut SeededRandom::new(0));
+            disk.cut_power_after(cut);
+            let done = scene
+                .open(local(&disk, 2))
+                .and_then(|repository| scene.backup(&repository));
+            let story = format!(
+                "power cut after {cut} changes, seed {seed}: {:?}",
+                done.as_ref().err()
+            );
+            let found = found_on(&scene, &disk.crashed(&mut SeededRandom::new(seed)));
+            scene.assert_sound(&found, &story);
+            if let Ok(outcome) = done {
+                acknowledged += 1;
+                let repository = scene.open(found).unwrap();
+                let snapshots = repository.snapshots().unwrap();
+                let new = snapshots.iter().find(|(id, _)| Some(*id) == outcome.id);
+                scene.assert_restores(&repository, new.expect(&story), &now, &story);
+            }
+        }
+        cut += 1;
+    }
+    assert!(cut > 10, "{cut}");
 }

@@ -2,11 +2,13 @@
 
 mod walk_support;
 
-use bale_engine::scan::{NoteKind, ScanItem, ScanOptions, Scanner, Sources};
+use bale_engine::scan::{BATCH_ENTRIES_MAX, NoteKind, ScanItem, ScanOptions, Scanner, Sources};
 use bale_format::entry::{EntryFlags, Kind};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::os::unix::fs::symlink;
-use walk_support::{LoopMount, Place, Walked, threads, walk, while_disturbed, without_slash};
+use walk_support::{
+    BindMount, LoopMount, Place, Walked, is_root, threads, walk, while_disturbed, without_slash,
+};
 
 /// A directory on the way is exchanged with a link to a secret, over and over. Whatever the walk sees, it never
 /// leaves the tree.
@@ -99,6 +101,55 @@ fn directory_replaced_by_another_one_after_it_was_seen_is_refused() {
     assert_eq!((&key.name[..], *flags), (&b"a"[..], EntryFlags::UNREADABLE));
 }
 
+/// SRC-12: of two directories that were seen, one is mounted over and the other's mount goes away before they are entered.
+/// Neither is taken for the other thing that stands there then, and both are named.
+#[test]
+fn a_mount_that_comes_or_goes_after_it_was_seen_is_refused_and_named() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    place.write("tree/comes/below", b"x");
+    place.write("tree/goes/below", b"x");
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::write(other.path().join("mounted"), b"y").unwrap();
+    let (comes, goes) = (place.join("tree/comes"), place.join("tree/goes"));
+    for one_file_system in [false, true] {
+        let mut mounts = vec![BindMount::new(other.path(), &goes)];
+        let (sources, _) = Sources::resolve(&[&place.join("tree")]).unwrap();
+        let options = ScanOptions {
+            one_file_system,
+            ..threads(0)
+        };
+        let mut walked = Walked::default();
+        for item in Scanner::start(&sources, options).unwrap() {
+            if let ScanItem::Entries(batch) = &item
+                && batch.entries.iter().any(|entry| &entry.name[..] == b"goes")
+            {
+                mounts.clear();
+                mounts.push(BindMount::new(other.path(), &comes));
+            }
+            walked.push(item);
+        }
+        drop(mounts);
+        assert_eq!(walked.below(&place.join("tree")), [&b"comes"[..], b"goes"]);
+        let about: Vec<_> = walked
+            .problems
+            .iter()
+            .map(|problem| problem.path.clone())
+            .collect();
+        let goes_flags = walked.find(&goes).unwrap().flags;
+        match one_file_system {
+            false => assert_eq!(about, [without_slash(&comes), without_slash(&goes)]),
+            true => {
+                assert_eq!(about, [without_slash(&comes)]);
+                assert!(goes_flags.has(EntryFlags::NOT_CROSSED));
+            }
+        }
+        assert_eq!(walked.amends.len(), walked.problems.len());
+    }
+}
+
 #[test]
 fn directory_that_the_device_cannot_give_is_unreadable_and_the_rest_is_walked() {
     let place = Place::new();
@@ -133,6 +184,68 @@ fn directory_that_the_device_cannot_give_is_unreadable_and_the_rest_is_walked() 
     let good = walked.below(&mount.point.join("good"));
     assert_eq!(good.len(), 200);
     assert_eq!(walked.find(&bad).unwrap().kind, Kind::Directory);
+}
+
+/// OBJ-11: a broken directory has a name twice. Only one of the two can be reached: the other is told of, in a small
+/// directory and in one that comes in parts.
+#[test]
+fn a_name_that_is_listed_twice_is_walked_once_and_told() {
+    // As many before them that they are the last of one batch and the first of the next.
+    for siblings in [0, BATCH_ENTRIES_MAX - 1] {
+        let place = Place::new();
+        let plain = [
+            "mkfs.ext4",
+            "-q",
+            "-F",
+            "-N",
+            "32768",
+            "-O",
+            "^metadata_csum,^has_journal,^dir_index",
+        ];
+        let Some(mount) = LoopMount::of_kind(&place, "twins", 64, &plain) else {
+            return;
+        };
+        let directory = mount.point.join("d");
+        std::fs::create_dir(&directory).unwrap();
+        let (one, two) = ("twin that was made first ", "twin that was made second");
+        for name in [one, two] {
+            std::fs::write(directory.join(name), name).unwrap();
+        }
+        for sibling in 0..siblings {
+            for letter in ["a", "z"] {
+                let name = format!("{letter}{sibling:0200}");
+                std::fs::File::create(directory.join(name)).unwrap();
+            }
+        }
+        walk_support::run("umount", &[mount.point.to_str().unwrap()]);
+        rename_on_the_device(&mount, two.as_bytes(), one.as_bytes());
+        walk_support::run("mount", &[&mount.device, mount.point.to_str().unwrap()]);
+        let walked = walk(&[&mount.point], ScanOptions::default());
+        let twins = walked.below(&directory);
+        let twins = twins.iter().filter(|name| name.starts_with(b"twin"));
+        assert!(twins.eq([one.as_bytes()]));
+        let [problem] = &walked.problems[..] else {
+            panic!("{:?}", walked.problems);
+        };
+        assert!(problem.path.starts_with(&without_slash(&directory)));
+        assert!(problem.error.to_string().contains("listed twice"));
+    }
+}
+
+/// In the directory block; what the files hold is something else.
+fn rename_on_the_device(mount: &LoopMount, from: &[u8], to: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let mut options = std::fs::File::options();
+    let device = options.read(true).write(true).open(&mount.device).unwrap();
+    let mut bytes = vec![0; 64 << 20];
+    device.read_exact_at(&mut bytes, 0).unwrap();
+    // An entry is its inode, its length, the name's length and kind, and the name.
+    let entry = [&[from.len() as u8, 1], from].concat();
+    let mut places = (2..bytes.len() - entry.len()).step_by(4);
+    let found = places.find(|at| bytes[*at..].starts_with(&entry));
+    let at = found.expect("the directory's block") + 2;
+    device.write_all_at(to, at as u64).unwrap();
+    device.sync_all().unwrap();
 }
 
 /// Number of the first block (1 KiB, ext4 of this size) of a directory, by debugfs's older sibling: FIEMAP.

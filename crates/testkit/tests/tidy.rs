@@ -358,6 +358,64 @@ fn the_architecture_tells_of_every_crate() {
     );
 }
 
+/// What docs/PROOF.md must speak of: a kind and its numbers.
+const PROOF_IDS: [(&str, &[u32]); 8] = [
+    ("SRC", &[1, 2, 3, 4, 5, 6, 7, 8, 11, 12]),
+    ("OBJ", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
+    ("REP", &[1, 2, 3, 4, 6, 8, 9, 10]),
+    ("CRA", &[1, 2, 3, 5, 6]),
+    ("CON", &[1, 2, 3, 4, 5, 7]),
+    ("RST", &[1, 2, 3, 4, 5, 6, 7, 8]),
+    ("RES", &[1, 2, 3]),
+    ("FMT", &[1, 2, 3, 4]),
+];
+
+/// Is there a test of this name in the text of a file?
+fn has_test(text: &str, name: &str) -> bool {
+    let lines: Vec<_> = text.lines().map(str::trim_start).collect();
+    let start = format!("fn {name}(");
+    let found = lines.iter().position(|line| line.starts_with(&start));
+    let above = found.map(|at| lines[..at].iter().rev());
+    above.is_some_and(|mut above| {
+        let mut attributes = above.by_ref().take_while(|line| line.starts_with("#["));
+        attributes.any(|line| *line == "#[test]")
+    })
+}
+
+#[test]
+fn every_test_that_the_proof_names_exists() {
+    let proof = std::fs::read_to_string(repository().join("docs/PROOF.md")).unwrap();
+    let named: Vec<_> = (proof.split('`'))
+        .filter_map(|word| word.split_once("::"))
+        .collect();
+    assert!(named.len() > 100, "the proof names {} tests", named.len());
+    let findings: Vec<_> = named
+        .iter()
+        .filter(|(file, test)| {
+            let text = std::fs::read_to_string(repository().join("crates").join(file));
+            !text.is_ok_and(|text| has_test(&text, test))
+        })
+        .map(|(file, test)| format!("{file}::{test}"))
+        .collect();
+    must_be_empty(&findings, "say in docs/PROOF.md where it is shown now:");
+}
+
+#[test]
+fn the_proof_speaks_of_everything_that_must_hold() {
+    let proof = std::fs::read_to_string(repository().join("docs/PROOF.md")).unwrap();
+    let ids = PROOF_IDS.iter().flat_map(|(kind, numbers)| {
+        let id = move |number: &u32| format!("{kind}-{number:02}");
+        numbers.iter().map(id)
+    });
+    let findings: Vec<_> = ids
+        .filter(|id| {
+            let row = format!("| {id} | ");
+            proof.lines().filter(|line| line.starts_with(&row)).count() != 1
+        })
+        .collect();
+    must_be_empty(&findings, "give it one line of docs/PROOF.md:");
+}
+
 #[test]
 fn tidy_measures_functions_right() {
     let lines: Vec<_> = "fn a() {\n    b();\n}\n\nimpl X {\n    pub fn c(\n        d: u8,\n    ) {\n        e();\n    }\n}"

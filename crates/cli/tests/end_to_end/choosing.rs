@@ -114,6 +114,54 @@ fn other_file_systems_are_crossed_only_as_asked() {
     assert_eq!(found.len(), 1, "only the second crosses");
 }
 
+/// Two file systems begin to number their inodes at the same number: what is linked in one is not linked to the other's.
+#[test]
+fn equal_inode_numbers_of_two_file_systems_are_two_files() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.mounting_sh(&format!(
+        "mkdir source/1 source/2
+        for m in 1 2; do mount -t tmpfs tmpfs source/$m; echo same > source/$m/a; touch -d @1000000000 source/$m/a; ln source/$m/a source/$m/b; done
+        stat -c %i source/*/a | uniq | wc -l > inodes
+        {0} backup source -q; {0} restore latest:$PWD/source -t out -q",
+        crate::bench::binary().display()
+    ));
+    let read = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
+    assert_eq!(read("inodes").trim(), "1", "else this shows nothing");
+    for name in ["1/a", "1/b", "2/a", "2/b"] {
+        let path = bench.path("out").join(name);
+        assert_eq!(std::fs::read(&path).unwrap(), b"same\n", "{name}");
+        let links = std::os::unix::fs::MetadataExt::nlink(&path.metadata().unwrap());
+        assert_eq!(links, 2, "{name}");
+    }
+}
+
+#[test]
+fn names_of_an_inode_that_an_exclude_left_behind_have_its_content() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir a m z; echo content > m/small; head -c 900000 /dev/urandom > m/large; for f in small large; do ln m/$f a/$f; ln m/$f z/$f; done");
+    bench.ok(&["backup", "source", "--exclude", "/**/source/a"]);
+    bench.ok(&["restore", &bench.address(""), "--target", "out"]);
+    assert!(!bench.path("out/a").exists());
+    for name in ["small", "large"] {
+        let (m, z) = (
+            bench.path("out/m").join(name),
+            bench.path("out/z").join(name),
+        );
+        let content = std::fs::read(bench.source.join("a").join(name)).unwrap();
+        assert!(std::fs::read(&m).unwrap() == content, "{name}");
+        let inode = |path: &std::path::Path| {
+            let meta = path.metadata().unwrap();
+            use std::os::unix::fs::MetadataExt;
+            (meta.ino(), meta.nlink())
+        };
+        assert_eq!(inode(&m), inode(&z), "{name}");
+        assert_eq!(inode(&m).1, 2, "{name}");
+    }
+}
+
 #[test]
 fn a_dry_run_and_an_unchanged_tree_make_no_snapshot() {
     let bench = Bench::new();

@@ -1,6 +1,6 @@
-//! Damage, unreadable files, interruption, a full disk, two at once.
+//! Damage, unreadable files, interruption, a full disk, few means, many at once.
 
-use crate::bench::{Bench, Ran, binary, is_root, skipped};
+use crate::bench::{Bench, Ran, binary, have, is_root, skipped};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -100,6 +100,54 @@ fn unreadable_and_vanished_paths_are_named_and_the_rest_is_kept() {
     );
 }
 
+/// SRC-01 from one end to the other: what can be read of a file is kept, the rest is named by backup and restore, and a
+/// later backup reads it again though nothing about it has changed.
+#[test]
+fn what_a_device_cannot_give_is_named_kept_in_part_and_read_again_later() {
+    let bench = Bench::new();
+    for tool in ["mkfs.ext4", "debugfs", "mount"] {
+        if !have(tool) {
+            return skipped(tool);
+        }
+    }
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.mounting_sh(&format!(
+        "truncate -s 64M disk; mkfs.ext4 -q -F -b 4096 disk
+        mount -o loop disk source; echo small > source/small; sync
+        head -c 20000000 /dev/urandom > source/large; cp source/large whole
+        umount source; cp --sparse=always disk good
+        block=$(debugfs -R 'bmap /large 2000' disk 2>/dev/null)
+        mount -o loop,noatime disk source; truncate -s $((block * 4096)) disk
+        code=0; {0} backup source --json > bad.json || code=$?; echo $code > bad
+        umount source 2>/dev/null || umount -l source; mv good disk; mount -o loop,noatime disk source
+        code=0; {0} restore latest:$PWD/source -t part --json > part.json || code=$?; echo $code > restored
+        {0} backup source --json > later.json; {0} restore latest:$PWD/source -t later -q",
+        binary().display()
+    ));
+    let read = |name: &str| std::fs::read(bench.path(name)).unwrap();
+    let text = |name: &str| String::from_utf8(read(name)).unwrap();
+    let (whole, part) = (read("whole"), read("part/large"));
+    for (code, told) in [("bad", "bad.json"), ("restored", "part.json")] {
+        let told = text(told);
+        assert_eq!(text(code).trim(), "3", "{told}");
+        let mut problems = (told.lines())
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .filter(|line| line["type"] == "problem");
+        let is_large = |problem: &serde_json::Value| {
+            let path = problem["path"].as_str().unwrap();
+            path.ends_with("/large") || path == "large"
+        };
+        assert!(problems.any(|problem| is_large(&problem)), "{told}");
+    }
+    let good = part.iter().zip(&whole).take_while(|(a, b)| a == b).count();
+    assert!(good >= 2000 * 4096 && good < whole.len(), "{good}");
+    assert!(part.len() == whole.len() && part[good..].iter().all(|byte| *byte == 0));
+    assert_eq!(text("part/small"), "small\n");
+    assert!(read("later/large") == whole, "{}", text("later.json"));
+}
+
 #[test]
 fn two_backups_at_once_both_count() {
     let bench = Bench::new();
@@ -122,6 +170,109 @@ fn two_backups_at_once_both_count() {
         2
     );
     bench.ok(&["check", "--read-data"]);
+}
+
+/// CON-01, CON-02: eight processes, as eight computers would run them, into one directory.
+#[test]
+fn eight_backups_at_once_from_eight_hosts_all_count() {
+    let bench = Bench::new();
+    bench.sh("head -c 3000000 /dev/urandom > shared; for h in $(seq 8); do mkdir -p source/$h/own; cp shared source/$h; echo $h > source/$h/name; for i in $(seq 50); do echo $h $i > source/$h/own/$i; done; head -c 1000000 /dev/urandom > source/$h/large; done");
+    bench.ok(&["init"]);
+    let start = |host: u32| {
+        let (host, source) = (format!("host{host}"), format!("source/{host}"));
+        let mut command = bench.command();
+        command.args(["backup", &source, "--host", &host, "--json"]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let running: Vec<_> = (1..=8).map(start).collect();
+    let done: Vec<Ran> = (running.into_iter())
+        .map(|child| Ran::from(child.wait_with_output().unwrap()))
+        .collect();
+    for (ran, host) in done.iter().zip(1..) {
+        assert_eq!(ran.code, 0, "{ran}");
+        let id = ran.summary()["snapshot"].as_str().unwrap().to_owned();
+        let (source, out) = (format!("/{host}"), format!("out{host}"));
+        let address = bench.address_in(&id, &source);
+        bench.ok(&["restore", &address, "--target", &out]);
+        let source = bench.source.join(host.to_string());
+        crate::tree::assert_same(&source, &bench.path(&out));
+    }
+    let listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
+    assert_eq!(listed.len(), 8);
+    bench.ok(&["check", "--read-data"]);
+}
+
+/// RES-02: a user who may have 32 processes and 64 open files.
+#[test]
+fn few_processes_and_few_open_files_suffice() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("becoming another user needs root");
+    }
+    // Processes are counted by user: one that nobody else is.
+    const NOBODY_ELSE: u32 = 64_123;
+    bench.sh("cd source; for d in $(seq 20); do mkdir $d; for i in $(seq 40); do echo $d $i > $d/$i; done; done; head -c 9000000 /dev/urandom > large; ln 1/1 link; truncate -s 3M hole");
+    std::fs::copy(binary(), bench.path("bale")).unwrap();
+    bench.sh(&format!(
+        "chmod 755 .; chown -R {NOBODY_ELSE}:{NOBODY_ELSE} home source"
+    ));
+    // On one processor, for threads are counted by processors.
+    let one =
+        "list=$(taskset -cp $$); list=${list##*: }; taskset -cp ${list%%[,-]*} $$ > /dev/null";
+    let limited = |script: &str| {
+        let mut command = bench.prepared(Command::new("setpriv"));
+        command
+            .arg(format!("--reuid={NOBODY_ELSE}"))
+            .arg(format!("--regid={NOBODY_ELSE}"))
+            .args(["--clear-groups", "bash", "-euc"])
+            .arg(format!("{one}; ulimit -u 32; ulimit -n 64; {script}"));
+        let ran = Ran::from(command.output().unwrap());
+        assert_eq!(ran.code, 0, "{script}: {ran}");
+    };
+    limited("./bale backup source -q; ./bale check --read-data -q; ./bale prune -q");
+    let address = bench.address("");
+    limited(&format!("./bale restore {address} --target home/out -q"));
+    crate::tree::assert_same(&bench.source, &bench.path("home/out"));
+}
+
+/// RES-02: with no place for a cache, what writes says so and writes nothing; what reads, reads.
+#[test]
+fn without_a_place_for_a_cache_a_backup_says_so_and_looking_works() {
+    let bench = Bench::new();
+    bench.write("source/a", "a");
+    bench.write("pw", "secret");
+    let to = ["-r", "repo", "-p", "pw"];
+    let words = |more: &[&'static str]| [&to[..], more].concat();
+    bench.ok(&words(&["init"]));
+    bench.ok(&words(&["backup", "source"]));
+    let homeless = |more: &[&'static str]| {
+        let mut command = bench.command();
+        command
+            .env("HOME", "/proc/nowhere")
+            .env("TMPDIR", "/proc/nowhere");
+        Ran::from(command.args(words(more)).output().unwrap())
+    };
+    let refused = homeless(&["backup", "source"]);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(
+        refused.err.contains("/proc/nowhere/.cache/bale"),
+        "{refused}"
+    );
+    for looking in [
+        &["snapshots"][..],
+        &["ls", "latest"],
+        &["check", "--read-data"],
+    ] {
+        let ran = homeless(looking);
+        assert_eq!(ran.code, 0, "{looking:?}: {ran}");
+    }
+    let listed = bench
+        .ok(&words(&["snapshots", "--json"]))
+        .of_type("snapshot");
+    assert_eq!(listed.len(), 1);
+    let elsewhere = homeless(&["backup", "source", "--cache-dir", "cache"]);
+    assert_eq!(elsewhere.code, 0, "{elsewhere}");
 }
 
 #[test]

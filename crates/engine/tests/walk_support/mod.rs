@@ -191,7 +191,7 @@ impl LoopMount {
         LoopMount::of_kind(place, name, 320, &["mkfs.xfs", "-q", "-f"])
     }
 
-    fn of_kind(place: &Place, name: &str, megabytes: u64, mkfs: &[&str]) -> Option<LoopMount> {
+    pub fn of_kind(place: &Place, name: &str, megabytes: u64, mkfs: &[&str]) -> Option<LoopMount> {
         if !is_root() {
             return None;
         }
