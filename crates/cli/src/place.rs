@@ -83,7 +83,12 @@ pub fn open_or_make_own(global: &Global, purpose: Use) -> Result<Arc<Repository>
     if global.repo.is_none() {
         let own = own()?;
         if !own.repository.join("config").exists() {
-            return make_own(global, &own);
+            use bale_engine::error::Error::RepositoryExists;
+            match make_own(global, &own) {
+                // Another first backup was quicker.
+                Err(error) if matches!(error.downcast_ref(), Some(RepositoryExists(_))) => {}
+                made => return made,
+            }
         }
     }
     open_for(global, purpose)
@@ -161,7 +166,7 @@ fn own_secret(global: &Global, own: &Own) -> Result<Secret> {
 }
 
 fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
-    let key = write_key_file(&own.key_file)?;
+    let key = own_key(&own.key_file)?;
     let slot = NewSlot {
         secret: Secret::key_file(key),
         label: "generated key".to_owned(),
@@ -177,7 +182,16 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
     Ok(repository)
 }
 
-/// Writes a new random key file that only its owner may read; refuses to replace one.
+/// The key that a first backup which was ended too soon, or runs beside this one, has left; or a new one.
+fn own_key(path: &Path) -> Result<Vec<u8>> {
+    match std::fs::read(path) {
+        Ok(key) => Ok(key),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => write_key_file(path),
+        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+    }
+}
+
+/// Writes a new random key file that only its owner may read; refuses to replace one. It is there as a whole or not at all.
 pub fn write_key_file(path: &Path) -> Result<Vec<u8>> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
@@ -185,15 +199,28 @@ pub fn write_key_file(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = [0; KEY_FILE_BYTES];
     bale_engine::random::Random::fill(&OsRandom, &mut bytes).context("draw random bytes")?;
     let text = format!("{}\n", bale_format::id::hex(&bytes)).into_bytes();
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(format!(".{}.new", std::process::id()));
+    let unfinished = PathBuf::from(unfinished);
     let mut file = std::fs::OpenOptions::new()
         .write(true)
-        .create_new(true)
+        .create(true)
+        .truncate(true)
         .mode(0o600)
-        .open(path)
-        .with_context(|| format!("create key file {}", path.display()))?;
-    file.write_all(&text)
+        .open(&unfinished)
+        .with_context(|| format!("create key file {}", unfinished.display()))?;
+    let written = file
+        .write_all(&text)
         .and_then(|()| file.sync_all())
-        .with_context(|| format!("write {}", path.display()))?;
+        .with_context(|| format!("write {}", unfinished.display()))
+        .and_then(|()| {
+            // Unlike a rename, this fails where there is something.
+            std::fs::hard_link(&unfinished, path)
+                .with_context(|| format!("create key file {}", path.display()))
+        });
+    let removed = std::fs::remove_file(&unfinished);
+    written?;
+    removed.with_context(|| format!("remove {}", unfinished.display()))?;
     Ok(text)
 }
 

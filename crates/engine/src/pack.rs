@@ -69,9 +69,9 @@ impl ChunkWriter {
                 std::thread::Builder::new()
                     .name(format!("encode-{number}"))
                     .spawn(move || encode::work(&shared, &queue, &give_back))
-                    .expect("a handful of threads can be started")
+                    .map_err(|error| Error::Other(format!("start a thread that encodes: {error}")))
             })
-            .collect();
+            .collect::<Result<_>>()?;
         Ok(ChunkWriter {
             shared,
             jobs: Some(jobs),

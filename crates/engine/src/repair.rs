@@ -8,10 +8,10 @@ use crate::monitor::{Monitor, Phase, Progress};
 use crate::pack::Published;
 use crate::repository::Repository;
 use crate::store::{Area, ObjectInfo, ObjectName};
-use bale_format::ObjectId;
 use bale_format::chunk::Decompressor;
 use bale_format::error::FormatError;
 use bale_format::pack::{PACK_FOOTER_BYTES, PackEntry, PackFooter, open_trailer};
+use bale_format::{Access, ObjectId};
 
 /// What a repair of the index did.
 #[derive(Debug, Default)]
@@ -33,6 +33,7 @@ pub fn repair_index(
     dry_run: bool,
     monitor: &dyn Monitor,
 ) -> Result<IndexRepair> {
+    repository.check_access(Access::Write)?;
     let index = repository.reload_index_readable()?;
     let mut orphans: Vec<ObjectInfo> = Vec::new();
     repository.store().list(Area::Packs, &mut |info| {

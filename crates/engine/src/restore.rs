@@ -218,6 +218,9 @@ pub enum RestoreError {
     /// Temporary files of the plan.
     #[error("sort the plan: {0}")]
     Scratch(#[source] io::Error),
+    /// Not a single thread can be started.
+    #[error("start a thread: {0}")]
+    Threads(#[source] io::Error),
     /// The target cannot be used.
     #[error("{action} {}: {source}", path.display())]
     Target {

@@ -514,7 +514,6 @@ fn refuses_deleting(scene: &Scene, repository: &std::sync::Arc<Repository>, need
 
 /// FMT-02 for whoever adds without backing up.
 #[test]
-#[ignore = "not yet: repair and key do not ask whether they may write"]
 fn repairing_and_changing_keys_leave_a_repository_of_a_later_program_alone() {
     let scene = small();
     let mut later = scene.repository().config().clone();

@@ -165,7 +165,6 @@ fn init_without_a_name_makes_the_users_own_once() {
 
 /// CRA-01: killed between the key file and the repository, and run again.
 #[test]
-#[ignore = "not yet: the key file that stands there is taken for a mistake"]
 fn a_first_backup_killed_behind_its_key_file_is_made_up_for_by_the_next() {
     let bench = Bench::new();
     bench.write("source/a", "a");

@@ -129,7 +129,6 @@ fn looking_and_bringing_back(bench: &Bench, names: u64) {
 
 /// 4,000 files in one directory, each with 60 KiB of attributes: a batch of the walk alone would be as large as the memory.
 #[test]
-#[ignore = "not yet: the window of small files counts content and not attributes"]
 fn large_attributes_of_many_files_go_in_and_come_back_within_the_memory_ceiling() {
     const FILES: usize = 4_000;
     for tool in ["mount", "python3", "mkfs.xfs"] {

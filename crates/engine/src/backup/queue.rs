@@ -11,7 +11,7 @@ pub(super) type ItemQueue = Receiver<Vec<Item>>;
 pub(super) struct ItemSender {
     sender: Sender<Vec<Item>>,
     batch: Vec<Item>,
-    /// Content in `batch`.
+    /// Content and attributes in `batch`.
     bytes: u64,
 }
 
@@ -33,9 +33,13 @@ impl ItemSender {
     /// Adds an item, which waits until there is a batch of them. Whoever is about to wait for the packing thread by other
     /// means calls [`ItemSender::flush`] before.
     pub(super) fn send(&mut self, item: Item) -> Result<(), Gone> {
-        if let Item::Read { file, .. } = &item {
-            self.bytes += file.bytes.len() as u64;
-        }
+        self.bytes += match &item {
+            Item::Read { file, .. } => file.bytes.len() + file.entry.xattrs.len(),
+            Item::Large { entry, .. } | Item::Linked { entry, .. } | Item::Row { entry, .. } => {
+                entry.xattrs.len()
+            }
+            Item::Small { .. } | Item::Gone(_) => 0,
+        } as u64;
         self.batch.push(item);
         if self.batch.len() >= ITEMS_BATCH_MAX || self.bytes >= ITEMS_BATCH_BYTES_MAX {
             return self.flush();

@@ -212,8 +212,9 @@ impl SmallReader {
         state.bytes += cost;
         match looked {
             Looked::Done(file) => {
-                state.slots.push_back((cost, Some(*file)));
-                if state.slots.len() == 1 {
+                state.slots.push_back((cost, None));
+                let last = state.first + state.slots.len() as u64 - 1;
+                if state.put(last, *file) {
                     self.shared.front.notify_one();
                 }
             }
@@ -272,11 +273,15 @@ impl SmallReader {
         let mut state = self.shared.lock();
         loop {
             if let Some((_, Some(_))) = state.slots.front() {
+                let was_short = state.is_short();
                 let (cost, file) = state.slots.pop_front()?;
                 state.first += 1;
                 state.bytes -= cost;
                 drop(state);
                 self.shared.room.notify_one();
+                if was_short {
+                    self.shared.work.notify_all();
+                }
                 return file;
             }
             if state.slots.is_empty() && state.closed {
@@ -296,7 +301,7 @@ impl SmallReader {
                     continue;
                 }
             }
-            if state.idle > 0 && state.device_group_is_due() {
+            if state.idle > 0 && (state.device_group_is_due() || state.is_short()) {
                 self.shared.work.notify_one();
             }
             let waited = self.shared.front.wait(state);
@@ -328,8 +333,28 @@ impl State {
                 && self.bytes + cost_of(entry) <= SMALL_WINDOW_BYTES_MAX
     }
 
+    /// Keeps a file that was read, whose attributes count from now on; true if it is the first.
+    fn put(&mut self, place: u64, file: SmallFile) -> bool {
+        let at = (place - self.first) as usize;
+        let attributes = file.entry.xattrs.len() as u64;
+        let slot = &mut self.slots[at];
+        slot.0 += attributes;
+        slot.1 = Some(file);
+        self.bytes += attributes;
+        at == 0
+    }
+
+    /// What was read is more than was thought when it was asked for: for the time being only the first file is read.
+    fn is_short(&self) -> bool {
+        self.bytes > SMALL_WINDOW_BYTES_MAX
+    }
+
     /// Goes through inode numbers upwards, then starts again: like a lift.
     fn take_group(&mut self, files_max: usize) -> Vec<Job> {
+        if self.is_short() {
+            let first = self.waiting.keys().find(|key| key.2 == self.first).copied();
+            return Vec::from_iter(first.and_then(|key| self.waiting.remove(&key)));
+        }
         let many = self.waiting.len() >= files_max * SMALL_THREADS_MAX;
         let count = if many { files_max } else { 1 };
         let mut group = Vec::with_capacity(count);
@@ -357,6 +382,16 @@ impl State {
     fn take_device_group(&mut self) -> Vec<DeviceJob> {
         if !self.device_group_is_due() {
             return Vec::new();
+        }
+        if self.is_short() {
+            let mut keys = self.on_device.keys();
+            let first = keys.find(|key| key.1 == self.first).copied();
+            let job = first.and_then(|key| self.on_device.remove(&key));
+            if let Some(job) = &job {
+                self.on_device_bytes -= u64::from(job.span().len);
+                self.device_reads += 1;
+            }
+            return Vec::from_iter(job);
         }
         let mut group: Vec<DeviceJob> = Vec::new();
         let (mut start, mut end) = (0, 0);
@@ -459,9 +494,7 @@ impl Shared {
         let mut state = self.lock();
         let mut is_first = false;
         for (place, file) in files {
-            let at = (place - state.first) as usize;
-            state.slots[at].1 = Some(file);
-            is_first |= at == 0;
+            is_first |= state.put(place, file);
         }
         state.device_reads -= 1;
         drop(state);
@@ -472,11 +505,8 @@ impl Shared {
 
     fn read_group(&self, group: Vec<Job>, reader: &mut GroupReader) {
         reader.read(group, self.group_files_max, &self.rings, |place, file| {
-            let mut state = self.lock();
-            let at = (place - state.first) as usize;
-            state.slots[at].1 = Some(file);
-            drop(state);
-            if at == 0 {
+            let is_first = self.lock().put(place, file);
+            if is_first {
                 self.front.notify_one();
             }
         });

@@ -173,6 +173,7 @@ impl Repository {
 
     /// Adds a slot; the secret that opened this repository proves the right to.
     pub fn add_key(&self, secret: &Secret, new: &NewSlot) -> Result<ObjectId> {
+        self.check_access(Access::Write)?;
         let (_, root) = find_slot(&*self.store, self.id(), secret)?;
         self.add_slot(&root, new)
     }
@@ -190,6 +191,7 @@ impl Repository {
 
     /// Removes a slot by the beginning of its id; the last one stays.
     pub fn remove_key(&self, prefix: &str) -> Result<ObjectId> {
+        self.check_access(Access::Write)?;
         let slots = self.list_keys()?;
         let matching: Vec<_> = slots
             .iter()

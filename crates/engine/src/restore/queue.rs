@@ -29,10 +29,10 @@ pub fn work<'r, T: Send>(
 ) -> Result<(), RestoreError> {
     let (sender, receiver) = crossbeam_channel::bounded::<T>(threads.max(1) * TASKS_WAITING_MAX);
     let fed = std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
+        for number in 0..threads.max(1) {
             let receiver = receiver.clone();
             let each = &each;
-            scope.spawn(move || {
+            let work = move || {
                 let mut worker = Worker::new(run);
                 for task in receiver {
                     // An ended run still empties the queue, so that the feeder never waits for ever.
@@ -40,7 +40,13 @@ pub fn work<'r, T: Send>(
                         each(&mut worker, task);
                     }
                 }
-            });
+            };
+            match std::thread::Builder::new().spawn_scoped(scope, work) {
+                // Fewer take longer.
+                Err(error) if number == 0 => return Err(RestoreError::Threads(error)),
+                Err(_) => break,
+                Ok(_) => {}
+            }
         }
         drop(receiver);
         let feeder = Feeder { run, sender };

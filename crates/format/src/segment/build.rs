@@ -129,7 +129,7 @@ impl SegmentBuilder {
                 && !EntryFlags(self.flags[*row] as u32).has(EntryFlags::REMOVED)
         };
         rows.filter(is_file)
-            .fold(0, |sum, row| self.size[row] as u64 + sum)
+            .fold(0u64, |sum, row| sum.saturating_add(self.size[row] as u64))
     }
 
     /// Key of a row.
