@@ -351,7 +351,7 @@ fn a_checkpoint_is_the_catalog_up_to_its_key() {
                     next_model.insert(key.clone(), entry.clone());
                 }
                 None => {
-                    writer.remove(key).unwrap();
+                    writer.remove(key, 0).unwrap();
                     next_model.remove(key);
                 }
             }

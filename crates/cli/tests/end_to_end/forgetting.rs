@@ -43,6 +43,26 @@ fn forgetting_with_prune_gives_space_back() {
 }
 
 #[test]
+fn what_was_deleted_is_given_back_also_among_many_files_and_bit_by_bit() {
+    let bench = Bench::new();
+    bench.sh("cd source; for i in $(seq 500); do echo $i >small$i; done
+        for i in 1 2 3 4 5; do head -c 600000 /dev/urandom >large$i; done
+        head -c 2000000 /dev/urandom >stays");
+    bench.backup();
+    for number in 1..=5 {
+        bench.sh(&format!("rm source/large{number}"));
+        bench.backup();
+    }
+    bench.ok(&["forget", "--keep-last", "1", "--prune", "--grace", "0"]);
+    let after = stored_bytes(&bench);
+    // One of the deleted files at most is still held.
+    assert!(after < 2_000_000 + 600_000 + 300_000, "{after}");
+    bench.ok(&["check", "--read-data"]);
+    bench.ok(&["restore", &bench.address(""), "--target", "out"]);
+    crate::tree::assert_same(&bench.source, &bench.path("out"));
+}
+
+#[test]
 fn prune_waits_for_the_grace_period_and_a_dry_run_changes_nothing() {
     let bench = Bench::new();
     bench.sh("head -c 2000000 /dev/urandom > source/gone");

@@ -50,8 +50,8 @@ pub(super) enum Item {
         entry: Box<Entry>,
         old: Option<Box<Entry>>,
     },
-    /// In the parent, and not here any more.
-    Gone(Key),
+    /// In the parent, and not here any more; the bytes it had there.
+    Gone(Key, u64),
 }
 
 /// What the scan found besides rows.
@@ -136,7 +136,7 @@ impl<'a> Comparer<'a> {
         cursor
             .finish(|row| {
                 if result.is_ok() {
-                    result = items.send(Item::Gone(row.key()));
+                    result = items.send(gone(&row));
                 }
                 Ok(())
             })
@@ -161,7 +161,7 @@ impl<'a> Comparer<'a> {
             let mut sent = Ok(());
             let old = cursor.advance_to(&entry.key(), |row| {
                 if sent.is_ok() {
-                    sent = items.send(Item::Gone(row.key()));
+                    sent = items.send(gone(&row));
                 }
                 Ok(())
             });
@@ -327,6 +327,12 @@ impl From<Gone> for Stop {
     fn from(_: Gone) -> Stop {
         Stop::Gone
     }
+}
+
+/// What is not here any more.
+fn gone(row: &Entry) -> Item {
+    let is_file = row.kind == Kind::File;
+    Item::Gone(row.key(), if is_file { row.size } else { 0 })
 }
 
 fn catalog_error(error: crate::catalog::CatalogError) -> Stop {

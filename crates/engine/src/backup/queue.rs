@@ -38,7 +38,7 @@ impl ItemSender {
             Item::Large { entry, .. } | Item::Linked { entry, .. } | Item::Row { entry, .. } => {
                 entry.xattrs.len()
             }
-            Item::Small { .. } | Item::Gone(_) => 0,
+            Item::Small { .. } | Item::Gone(..) => 0,
         } as u64;
         self.batch.push(item);
         if self.batch.len() >= ITEMS_BATCH_MAX || self.bytes >= ITEMS_BATCH_BYTES_MAX {

@@ -38,7 +38,7 @@ enum Row {
         spot: Option<Spot>,
         old: Option<Box<Entry>>,
     },
-    Gone(Key),
+    Gone(Key, u64),
 }
 
 pub(super) struct RowWriter<'a> {
@@ -125,7 +125,7 @@ impl<'a> RowWriter<'a> {
 
     fn take(&mut self, item: Item) -> Result<()> {
         match item {
-            Item::Gone(key) => self.waiting.push_back(Row::Gone(key)),
+            Item::Gone(key, bytes) => self.waiting.push_back(Row::Gone(key, bytes)),
             Item::Row { entry, old } => self.wait(entry, None, old)?,
             Item::Small { place, old } => {
                 let file = self.reader.pop().expect("every small item was asked for");
@@ -238,8 +238,8 @@ impl<'a> RowWriter<'a> {
             "vanished before it was read: /{}",
             String::from_utf8_lossy(&path)
         ));
-        if old.is_some() {
-            self.waiting.push_back(Row::Gone(entry.key()));
+        if let Some(old) = old {
+            self.waiting.push_back(Row::Gone(entry.key(), old.size));
         }
         Ok(())
     }
@@ -288,8 +288,8 @@ impl<'a> RowWriter<'a> {
                     entry.content = content;
                     self.put(*entry, old.as_deref())?;
                 }
-                Some(Row::Gone(key)) => {
-                    self.catalog.remove(&key)?;
+                Some(Row::Gone(key, bytes)) => {
+                    self.catalog.remove(&key, bytes)?;
                     self.changes += 1;
                     self.last_key = Some(key);
                 }
@@ -305,7 +305,7 @@ impl<'a> RowWriter<'a> {
             Row::Put {
                 spot: Some(spot), ..
             } => self.chunks.content(*spot),
-            Row::Put { spot: None, .. } | Row::Gone(_) => Some(Content::None),
+            Row::Put { spot: None, .. } | Row::Gone(..) => Some(Content::None),
         }
     }
 

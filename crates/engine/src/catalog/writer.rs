@@ -3,7 +3,8 @@
 //! Every row of the parent stays unless it is replaced or removed, so no row can be lost by not being mentioned. The
 //! base is seen as *stretches*: stretch i begins at the first key of base segment i (the first one at the beginning) and
 //! ends where the next begins. Changes of a stretch are held back until it ends or until overlays have more than an
-//! eighth of its rows; then it is folded: read, merged and written anew. Otherwise they go into the new overlay.
+//! eighth of its rows, or of its bytes; then it is folded: read, merged and written anew. Otherwise they go into the new
+//! overlay. Bytes count because a row that is hidden still holds its content: what was deleted could not be given back.
 //!
 //! ```text
 //! base      [ segment 0 ][ segment 1 ][ segment 2 ]     untouched stretches keep their segments
@@ -16,7 +17,8 @@
 use super::cursor::LayerMerge;
 use super::cut::{CutRule, SegmentWriter};
 use super::{
-    CatalogError, CatalogReader, FOLD_SHARE, KeyRange, LAYERS_MAX, Result, SegmentSink, after,
+    CatalogError, CatalogReader, FOLD_BYTES_MIN, FOLD_SHARE, KeyRange, LAYERS_MAX, Result,
+    SegmentSink, after,
 };
 use bale_format::entry::compare_keys;
 use bale_format::{Entry, EntryFlags, Key, Kind, Layer, SegmentRef};
@@ -67,6 +69,8 @@ enum State {
         changes: Vec<Entry>,
         /// Rows of kept overlays in this stretch.
         kept_rows: u64,
+        /// Bytes of the files of these and of the changes.
+        bytes: u64,
         /// The kept overlays at the beginning of the stretch.
         kept: LayerMerge,
     },
@@ -123,6 +127,14 @@ pub struct Partial {
     pub until: Key,
 }
 
+/// Bytes of a file, or of the one that a removed row hides.
+fn file_bytes(row: &Entry) -> u64 {
+    match row.kind {
+        Kind::File => row.size,
+        _ => 0,
+    }
+}
+
 impl<S: SegmentSink> CatalogWriter<S> {
     /// Begins a catalog that equals the parent's until something changes.
     pub fn new(parent: CatalogReader, sink: S) -> CatalogWriter<S> {
@@ -162,9 +174,10 @@ impl<S: SegmentSink> CatalogWriter<S> {
         self.guarded(|writer| writer.take(entry))
     }
 
-    /// Removes the parent's row of a key.
-    pub fn remove(&mut self, key: &Key) -> Result<()> {
+    /// Removes the parent's row of a key, of a file of so many bytes.
+    pub fn remove(&mut self, key: &Key, bytes: u64) -> Result<()> {
         let mut gone = Entry::new(key.parent.clone(), key.name.clone(), Kind::File);
+        gone.size = bytes;
         gone.flags.set(EntryFlags::REMOVED);
         self.guarded(|writer| writer.take(&gone))
     }
@@ -319,15 +332,18 @@ impl<S: SegmentSink> CatalogWriter<S> {
         match &mut self.stretch.state {
             State::Folding { .. } => self.fold_in(change),
             State::Waiting {
-                changes, kept_rows, ..
+                changes,
+                kept_rows,
+                bytes,
+                ..
             } => {
                 changes.push(change.clone());
-                let overlay_rows = changes.len() as u64 + *kept_rows;
-                let base_rows = self.stretch_rows();
-                if overlay_rows * FOLD_SHARE > base_rows {
-                    self.fold()?;
+                *bytes = bytes.saturating_add(file_bytes(change));
+                let overlay = (changes.len() as u64 + *kept_rows, *bytes);
+                match self.must_fold(overlay.0, overlay.1) {
+                    true => self.fold(),
+                    false => Ok(()),
                 }
-                Ok(())
             }
             State::Untouched => unreachable!("entered above"),
         }
@@ -338,10 +354,15 @@ impl<S: SegmentSink> CatalogWriter<S> {
         Some(&self.old_base().get(self.stretch.index + 1)?.first)
     }
 
-    fn stretch_rows(&self) -> u64 {
-        self.old_base()
+    /// Do overlays have so much of this stretch that it is better written anew?
+    fn must_fold(&self, overlay_rows: u64, overlay_bytes: u64) -> bool {
+        let (rows, bytes) = self
+            .old_base()
             .get(self.stretch.index)
-            .map_or(0, |segment| u64::from(segment.rows))
+            .map_or((0, 0), |base| (u64::from(base.rows), base.bytes));
+        let many_bytes =
+            overlay_bytes >= FOLD_BYTES_MIN && overlay_bytes.saturating_mul(FOLD_SHARE) > bytes;
+        overlay_rows * FOLD_SHARE > rows || many_bytes
     }
 
     fn stretch_range(&self) -> KeyRange {
@@ -363,6 +384,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
         }
         let at_start = self.kept.clone();
         let passed_before: u64 = self.kept.passed().sum();
+        let mut bytes = 0u64;
         while self.kept.head()?.is_some() {
             if range
                 .end
@@ -371,9 +393,11 @@ impl<S: SegmentSink> CatalogWriter<S> {
             {
                 break;
             }
+            bytes = bytes.saturating_add(file_bytes(&self.kept.entry()));
             self.kept.advance();
         }
         self.stretch.state = State::Waiting {
+            bytes,
             changes: Vec::new(),
             kept_rows: self.kept.passed().sum::<u64>() - passed_before,
             kept: at_start,

@@ -85,7 +85,7 @@ pub fn change(
     for (key, entry) in changes {
         match entry {
             Some(entry) => writer.put(entry).unwrap(),
-            None => writer.remove(key).unwrap(),
+            None => writer.remove(key, 0).unwrap(),
         }
     }
     writer.finish().unwrap().layers
