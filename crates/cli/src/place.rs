@@ -82,11 +82,11 @@ pub fn make_own_explicitly(global: &Global) -> Result<Arc<Repository>> {
 pub fn open_or_make_own(global: &Global, purpose: Use) -> Result<Arc<Repository>> {
     if global.repo.is_none() {
         let own = own()?;
-        if !own.repository.join("config").exists() {
-            use bale_engine::error::Error::RepositoryExists;
+        let is_made = || own.repository.join("config").exists();
+        if !is_made() {
             match make_own(global, &own) {
                 // Another first backup was quicker.
-                Err(error) if matches!(error.downcast_ref(), Some(RepositoryExists(_))) => {}
+                Err(_) if is_made() => {}
                 made => return made,
             }
         }
@@ -184,10 +184,14 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
 
 /// The key that a first backup which was ended too soon, or runs beside this one, has left; or a new one.
 fn own_key(path: &Path) -> Result<Vec<u8>> {
-    match std::fs::read(path) {
-        Ok(key) => Ok(key),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => write_key_file(path),
-        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+    let read = || std::fs::read(path).with_context(|| format!("read {}", path.display()));
+    if path.exists() {
+        return read();
+    }
+    match write_key_file(path) {
+        // Another first backup was quicker.
+        Err(_) if path.exists() => read(),
+        written => written,
     }
 }
 

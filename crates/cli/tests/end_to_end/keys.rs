@@ -173,3 +173,22 @@ fn a_first_backup_killed_behind_its_key_file_is_made_up_for_by_the_next() {
     assert_eq!(bench.backup()["files"], 1);
     bench.ok(&["restore", &bench.address(""), "--target", "out"]);
 }
+
+/// CON-01: of those who make the user's own repository at once, one does, and the others use it.
+#[test]
+fn first_backups_at_once_share_one_repository() {
+    for _ in 0..6 {
+        let bench = Bench::new();
+        bench.write("source/a", "a");
+        let started: Vec<_> = (0..4)
+            .map(|_| bench.command().args(["backup", "source"]).spawn().unwrap())
+            .collect();
+        for mut child in started {
+            assert!(child.wait().unwrap().success());
+        }
+        let listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
+        assert_eq!(listed.len(), 4);
+        assert_eq!(bench.ok(&["key", "list", "--json"]).of_type("key").len(), 2);
+        bench.ok(&["check", "--read-data"]);
+    }
+}

@@ -105,23 +105,32 @@ impl Repository {
         let config = Config::new(RepositoryId(id), created(&environment));
         let mut repository =
             Repository::assemble(store, keys, config, environment, ObjectId::default());
+        let mut made = Vec::new();
         for slot in slots {
             repository.slot = repository.add_slot(&root, &slot)?;
+            made.push(repository.slot);
         }
         let text = recovery.to_text();
         let label = "recovery key".to_owned();
-        repository.add_slot(
+        made.push(repository.add_slot(
             &root,
             &NewSlot {
                 secret: Secret::Recovery(recovery),
                 label,
             },
-        )?;
+        )?);
         let bytes = repository
             .config
             .encode(&repository.keys)
             .map_err(object_error("new config"))?;
         repository.store.put(&ObjectName::config(), &bytes)?;
+        // An object that is there already stays: another process made a repository here since we looked.
+        if read_config(&*repository.store)? != bytes {
+            for slot in made {
+                repository.store.delete(&ObjectName::key(slot))?;
+            }
+            return Err(Error::RepositoryExists(repository.store.place()));
+        }
         Ok(Made {
             repository,
             recovery_key: text.to_string(),
