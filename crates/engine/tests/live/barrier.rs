@@ -32,10 +32,9 @@ fn a_barrier_lies_between_the_ctimes_of_what_came_before_and_of_what_comes_after
             let before = ctime(&path);
             let barrier = freezer.barrier(BarrierKind::Freeze).unwrap();
             std::fs::write(&path, b"after").unwrap();
-            assert!(
-                before <= barrier.t0_coarse,
-                "{kind}: {before:?} {barrier:?}"
-            );
+            // A ctime may be ahead of the coarse clock: a kernel with multigrain times (Linux 6.13) never gives a stamp before
+            // the latest fine one, of any file. What is taken for young by that is only read again.
+            assert!(before <= barrier.t0_fine, "{kind}: {before:?} {barrier:?}");
             assert!(barrier.t0_coarse <= ctime(&path), "{kind}: {barrier:?}");
             assert!(barrier.t0_coarse <= barrier.t0_fine, "{barrier:?}");
             assert!(barrier.frozen_for > Duration::ZERO);
