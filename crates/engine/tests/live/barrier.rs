@@ -71,7 +71,7 @@ fn last_byte_after_a_barrier_during_a_long_write(
             return None;
         }
         let barrier = freezer.barrier(kind).unwrap();
-        assert!(ctime(&path) <= barrier.t0_coarse);
+        assert!(ctime(&path) <= barrier.t0_fine);
         Some(read_device(mounted, end))
     })
 }
