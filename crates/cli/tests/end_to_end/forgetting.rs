@@ -55,8 +55,8 @@ fn what_was_deleted_is_given_back_also_among_many_files_and_bit_by_bit() {
     }
     bench.ok(&["forget", "--keep-last", "1", "--prune", "--grace", "0"]);
     let after = stored_bytes(&bench);
-    // One of the deleted files at most is still held.
-    assert!(after < 2_000_000 + 600_000 + 300_000, "{after}");
+    // Of 3 MB that were deleted: the last file waits for company, and a pack that is mostly used stays as it is.
+    assert!(after < 4_000_000, "{after}");
     bench.ok(&["check", "--read-data"]);
     bench.ok(&["restore", &bench.address(""), "--target", "out"]);
     crate::tree::assert_same(&bench.source, &bench.path("out"));
