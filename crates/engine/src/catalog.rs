@@ -22,6 +22,7 @@ pub use diff::{Difference, Differences, diff};
 pub use export::{ExportError, Exported, export};
 pub use parent::ParentCursor;
 pub use reader::{CatalogReader, Rows, counted_rows};
+pub(crate) use writer::file_bytes;
 pub use writer::{CatalogWriter, Finished, Partial};
 
 use bale_format::{ChunkId, Key, SegmentError};

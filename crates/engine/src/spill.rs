@@ -79,13 +79,7 @@ impl Sorter {
 
     /// Adds a record.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        if key.len().saturating_add(value.len()) > RECORD_BYTES_MAX {
-            return Err(self.error("write")(io::ErrorKind::InvalidInput.into()));
-        }
-        self.make_room(key.len() + value.len())?;
-        self.buffer.push(key, value);
-        self.records += 1;
-        Ok(())
+        self.push_parts([key, &[]], [value, &[], &[]])
     }
 
     /// Adds a record whose key and value are in two and three parts.
@@ -254,9 +248,7 @@ impl Sorted {
             From::Runs(merge) => merge.next_record().map_err(error("read", &self.directory)),
         }
     }
-}
 
-impl Sorted {
     /// The record that was handed out last; `None` before the first and after the last.
     #[allow(
         clippy::type_complexity,
@@ -303,17 +295,6 @@ type Prefix = (u64, u64);
 impl Buffer {
     fn bytes(&self) -> usize {
         self.data.len() + self.slots.len() * size_of::<Slot>()
-    }
-
-    fn push(&mut self, key: &[u8], value: &[u8]) {
-        self.slots.push(Slot {
-            prefix: prefix(key),
-            at: self.data.len() as u32,
-            key_len: key.len() as u32,
-            value_len: value.len() as u32,
-        });
-        self.data.extend_from_slice(key);
-        self.data.extend_from_slice(value);
     }
 
     fn push_parts(&mut self, key: [&[u8]; 2], value: [&[u8]; 3]) {

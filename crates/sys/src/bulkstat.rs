@@ -102,12 +102,6 @@ impl BulkStat {
         self.done = false;
     }
 
-    /// From now on at most so many at a time, within what was said first.
-    pub fn limit(&mut self, per_call: usize) {
-        let room = (self.buffer.len() - HEAD_BYTES) / INODE_BYTES;
-        self.per_call = per_call.clamp(1, room) as u32;
-    }
-
     /// The root directory. `fd` and rights as for [`BulkStat::next`].
     pub fn root(fd: BorrowedFd<'_>) -> io::Result<Option<BulkInode>> {
         let mut buffer = vec![0; HEAD_BYTES + INODE_BYTES];

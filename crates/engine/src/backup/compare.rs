@@ -6,7 +6,7 @@
 use super::parent::Parent;
 use super::queue::{Gone, ItemSender};
 use super::tally::Tally;
-use crate::catalog::{KeyRange, ParentCursor};
+use crate::catalog::{KeyRange, ParentCursor, file_bytes};
 use crate::error::{Error, Result};
 use crate::image::Place;
 use crate::pack::ChunkWriter;
@@ -331,8 +331,7 @@ impl From<Gone> for Stop {
 
 /// What is not here any more.
 fn gone(row: &Entry) -> Item {
-    let is_file = row.kind == Kind::File;
-    Item::Gone(row.key(), if is_file { row.size } else { 0 })
+    Item::Gone(row.key(), file_bytes(row))
 }
 
 fn catalog_error(error: crate::catalog::CatalogError) -> Stop {

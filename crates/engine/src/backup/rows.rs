@@ -11,7 +11,7 @@ use super::links::{LinkKey, LinkTable};
 use super::queue::ItemQueue;
 use super::seen::{Chunks, ContentTable, Spot};
 use super::tally::Tally;
-use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink};
+use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink, file_bytes};
 use crate::error::Result;
 use crate::image::Place;
 use crate::limits::{ROWS_WAITING_MAX, XATTRS_ROW_BYTES_MAX};
@@ -239,7 +239,8 @@ impl<'a> RowWriter<'a> {
             String::from_utf8_lossy(&path)
         ));
         if let Some(old) = old {
-            self.waiting.push_back(Row::Gone(entry.key(), old.size));
+            self.waiting
+                .push_back(Row::Gone(entry.key(), file_bytes(&old)));
         }
         Ok(())
     }

@@ -128,7 +128,7 @@ pub struct Partial {
 }
 
 /// Bytes of a file, or of the one that a removed row hides.
-fn file_bytes(row: &Entry) -> u64 {
+pub(crate) fn file_bytes(row: &Entry) -> u64 {
     match row.kind {
         Kind::File => row.size,
         _ => 0,
@@ -339,8 +339,8 @@ impl<S: SegmentSink> CatalogWriter<S> {
             } => {
                 changes.push(change.clone());
                 *bytes = bytes.saturating_add(file_bytes(change));
-                let overlay = (changes.len() as u64 + *kept_rows, *bytes);
-                match self.must_fold(overlay.0, overlay.1) {
+                let (rows, bytes) = (changes.len() as u64 + *kept_rows, *bytes);
+                match self.must_fold(rows, bytes) {
                     true => self.fold(),
                     false => Ok(()),
                 }

@@ -40,16 +40,6 @@ pub(super) struct RunWriter {
     blocks: Vec<Block>,
 }
 
-/// The first eight bytes of a key as a big-endian number, zeros behind a shorter one.
-fn beginning(key: &[u8]) -> u64 {
-    if let Some(first) = key.first_chunk::<8>() {
-        return u64::from_be_bytes(*first);
-    }
-    let mut first = [0; 8];
-    first[..key.len()].copy_from_slice(key);
-    u64::from_be_bytes(first)
-}
-
 /// A record of a block: its key, its value, and where the next one begins. `None`: there is no whole record.
 pub(super) fn record_at(block: &[u8], at: usize) -> Option<(Range<usize>, Range<usize>)> {
     let head = block.get(at..)?.first_chunk::<HEAD_BYTES>()?;
@@ -93,7 +83,7 @@ impl RunWriter {
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
         let bytes = HEAD_BYTES + key.len() + value.len();
-        let (first, offset) = (beginning(key), self.len);
+        let (first, offset) = (super::prefix(key).0, self.len);
         match self.blocks.last_mut() {
             Some(block) if offset - block.offset + bytes as u64 <= BLOCK_BYTES as u64 => {
                 block.last = first;

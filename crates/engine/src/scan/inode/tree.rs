@@ -179,11 +179,10 @@ impl Tree {
         let Some(least) = (0..heads.len()).min_by(|a, b| name(a).cmp(name(b))) else {
             return Ok(None);
         };
-        let head = &position.heads[least];
+        let head = &mut position.heads[least];
         let child = self.child_at(head)?;
-        match self.after(head, position.directory)? {
-            Some(next) => position.heads[least] = next,
-            None => drop(position.heads.remove(least)),
+        if !self.advance(head, position.directory)? {
+            position.heads.remove(least);
         }
         Ok(Some(child))
     }
@@ -204,28 +203,19 @@ impl Tree {
         })
     }
 
-    /// The next record of the same directory in the same run.
-    fn after(&mut self, head: &Head, directory: u64) -> io::Result<Option<Head>> {
-        let (mut number, mut at) = (head.number, head.value.end);
-        let block = match at < head.block.len() {
-            true => head.block.clone(),
-            false => {
-                number.block += 1;
-                at = 0;
-                if number.block >= self.runs.blocks(number.run).len() {
-                    return Ok(None);
-                }
-                self.block(number)?
+    /// Goes on to the next record of the same run; false if that is not of the same directory.
+    fn advance(&mut self, head: &mut Head, directory: u64) -> io::Result<bool> {
+        let mut at = head.value.end;
+        if at >= head.block.len() {
+            head.number.block += 1;
+            if head.number.block >= self.runs.blocks(head.number.run).len() {
+                return Ok(false);
             }
-        };
-        let (key, value) = Runs::record(&block, at)?;
-        let is_in_it = self.directory_of(&block[key.clone()])? == directory;
-        Ok(is_in_it.then_some(Head {
-            number,
-            block,
-            key,
-            value,
-        }))
+            head.block = self.block(head.number)?;
+            at = 0;
+        }
+        (head.key, head.value) = Runs::record(&head.block, at)?;
+        Ok(self.directory_of(&head.block[head.key.clone()])? == directory)
     }
 
     /// The child of this name.
