@@ -1,12 +1,13 @@
 //! Restoring into a ready ext4 file system, instead of asking the kernel for one file at a time.
 //!
 //! The catalog is read twice. The first reading counts: then the place of everything is known, and the size is told before
-//! anything is written. The second writes the file system from front to back, each chunk fetched ahead of its turn. The
+//! anything is written; and contents that lie far from those around them are fetched in the order of the packs. The second writes the file system from front to back, each chunk fetched ahead of its turn. The
 //! superblock comes last, so what was interrupted cannot be mounted. Reading back goes the same way a third time.
 //!
 //! Everything a catalog knows comes back, the change time of inodes too; the access time is the modification time.
 
 mod ahead;
+mod apart;
 mod content;
 mod count;
 mod entries;
@@ -72,12 +73,13 @@ pub fn restore(
         check_space(&target, &plan)?;
     }
     if !options.dry_run {
+        let apart = counted.apart.fetch(&work)?;
         let (sink, unfinished) = target
             .create(plan.bytes())
             .map_err(RestoreError::ImageTarget)?;
         let links = counted.links.pop().expect("one for each reading");
         let rows = || WantedRows::new(&work, Reading::Quiet, take(&mut above));
-        let (_sink, summary, restored) = ahead::with_items(&work, rows, links, |items| {
+        let (_sink, summary, restored) = ahead::with_items(&work, rows, (links, apart), |items| {
             write::write(&work, plan, sink, items)
         })?;
         unfinished.keep();
@@ -106,7 +108,8 @@ pub fn verify(
     monitor.planned(&counted.plan);
     let rows = || WantedRows::new(&work, Reading::Quiet, take(&mut above));
     let links = counted.links.pop().expect("one for each reading");
-    ahead::with_items(&work, rows, links, |items| {
+    let apart = counted.apart.fetch(&work)?;
+    ahead::with_items(&work, rows, (links, apart), |items| {
         verify::verify(&work, image, items)
     })
 }

@@ -557,3 +557,60 @@ fn what_is_used_or_holds_something_is_refused() {
     let device = Device::new(&disk);
     assert!(refused(&device.0, false).contains("GPT"));
 }
+
+/// Files whose neighbours in the catalog lie in other chunks, as those of many backups and of equal contents do.
+fn scattered() -> Model {
+    let mut model = Model::new();
+    for number in 0..4000u32 {
+        let place = number * 1237 % 4000;
+        let content = format!("{number} ").repeat(180);
+        model.file(format!("{place:04}"), content.as_bytes());
+    }
+    model.close();
+    model
+}
+
+#[test]
+fn chunks_needed_in_many_places_are_fetched_once_or_twice() {
+    let place = scratch();
+    let image = place.path().join("image");
+    let model = scattered();
+    let (report, watch) = to_image(&model, &image, &options());
+    assert_eq!(watch.problems(), []);
+    assert_eq!(report.unwrap().restored.files_written, 4000);
+    let reads_max = model.reads_max();
+    assert!(
+        reads_max <= 2,
+        "to set apart, and for the last ones: {reads_max}"
+    );
+    fsck(&image);
+    assert_eq!(read_back(&model, &image, &options()), []);
+    assert!(model.reads_max() <= 4);
+}
+
+#[test]
+fn what_cannot_be_had_is_named_also_where_it_was_set_apart() {
+    let place = scratch();
+    let image = place.path().join("image");
+    let mut model = scattered();
+    let whole = model.row("0000").content.clone();
+    model.break_chunk_of("0000");
+    let chunk_of = |content: &Content| match content {
+        Content::Bundled { chunk, .. } => *chunk,
+        _ => unreachable!("all are small"),
+    };
+    let lost: BTreeSet<String> = model
+        .rows
+        .values()
+        .filter(|row| row.kind == Kind::File && chunk_of(&row.content) == chunk_of(&whole))
+        .map(|row| String::from_utf8(row.path()).unwrap())
+        .collect();
+    let (report, watch) = to_image(&model, &image, &options());
+    let named: BTreeSet<String> = watch.problems().into_iter().map(|told| told.0).collect();
+    assert!(lost.len() > 10, "a chunk of many files");
+    assert_eq!(named, lost);
+    assert_eq!(
+        report.unwrap().restored.files_written,
+        4000 - lost.len() as u64
+    );
+}

@@ -5,6 +5,7 @@
 //! needed lately are kept, for neighbours in a catalog are neighbours in a chunk, and those of several backups alternate.
 //! All chunks together stay below a bound; the oldest that nobody needs now make way.
 
+use super::apart::Apart;
 use super::links::{Links, Name};
 use super::rows::WantedRows;
 use super::work::Work;
@@ -22,6 +23,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 const AHEAD_BYTES_MAX: u64 = 96 << 20;
 /// A chunk counts as this much at least: their number is bounded too.
 const CHUNK_BYTES_LEAST: u64 = 256 << 10;
+/// What a chunk of one small file that was set apart takes beside its bytes.
+const SLOT_BYTES: u64 = 256;
 /// Rows and pieces handed over at a time.
 const BATCH_ITEMS_MAX: usize = 256;
 /// Batches that wait for the caller: at 400 bytes a row with its name, 7 MiB.
@@ -220,19 +223,14 @@ impl Drop for Items {
 pub fn with_items<'w, T>(
     work: &'w Work<'w>,
     rows: impl FnOnce() -> Result<WantedRows<'w>, RestoreError> + Send,
-    links: Links,
+    (links, apart): (Links, Apart),
     consume: impl FnOnce(&mut Items) -> Result<T, RestoreError>,
 ) -> Result<T, RestoreError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let fetchers = match work.options.threads {
-        0 => cores,
-        threads => threads,
-    };
     let budget = Budget::new();
     let (jobs, waiting) = unbounded::<Arc<Slot>>();
     let (out, messages) = bounded(BATCHES_AHEAD_MAX);
     std::thread::scope(|scope| {
-        for _ in 0..fetchers.clamp(1, FETCHERS_MAX) {
+        for _ in 0..work.fetchers().min(FETCHERS_MAX) {
             let waiting = waiting.clone();
             scope.spawn(move || waiting.iter().for_each(|slot| slot.fetch(work.chunks)));
         }
@@ -250,6 +248,7 @@ pub fn with_items<'w, T>(
                 jobs,
                 out,
                 links,
+                apart,
                 kept: VecDeque::new(),
                 batch: Vec::new(),
             };
@@ -280,6 +279,7 @@ struct Feeder<'w> {
     jobs: Sender<Arc<Slot>>,
     out: Sender<Message>,
     links: Links,
+    apart: Apart,
     /// The chunk used last is the last.
     kept: VecDeque<(ChunkId, Arc<Slot>)>,
     batch: Vec<Item>,
@@ -293,17 +293,15 @@ impl Feeder<'_> {
                 true => Some(self.links.at(position, &entry).map_err(Halt::Failed)?),
                 false => None,
             };
-            position += 1;
             let is_further = name.is_some_and(|name| !name.is_first);
             let bytes = match &entry.content {
                 _ if entry.kind != Kind::File || entry.size == 0 => RowBytes::None,
                 _ if is_further => RowBytes::Earlier,
                 Content::None => RowBytes::None,
-                Content::Bundled { chunk, offset } => {
-                    RowBytes::Bundled(self.slot(chunk, BUNDLE_BYTES_MAX as u64)?, *offset)
-                }
+                Content::Bundled { chunk, offset } => self.bundled(position, chunk, *offset)?,
                 Content::Pieces { list } => RowBytes::Pieces(*list),
             };
+            position += 1;
             let pieces = match bytes {
                 RowBytes::Pieces(list) => Some((list, entry.size)),
                 _ => None,
@@ -314,6 +312,24 @@ impl Feeder<'_> {
             }
         }
         self.flush()
+    }
+
+    /// Content that was set apart, or its chunk.
+    fn bundled(&mut self, position: u64, chunk: &ChunkId, offset: u32) -> Result<RowBytes, Halt> {
+        let apart = self.apart.at(position, (chunk, offset));
+        let Some(fetched) = apart.map_err(Halt::Failed)? else {
+            let slot = self.slot(chunk, BUNDLE_BYTES_MAX as u64)?;
+            return Ok(RowBytes::Bundled(slot, offset));
+        };
+        let weight = SLOT_BYTES + fetched.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        self.make_room(weight)?;
+        let slot = Slot {
+            id: *chunk,
+            bytes: OnceLock::from(fetched),
+            weight,
+            budget: self.budget.clone(),
+        };
+        Ok(RowBytes::Bundled(Arc::new(slot), 0))
     }
 
     fn feed_pieces(&mut self, list: &ChunkId, size: u64) -> Result<(), Halt> {

@@ -1,5 +1,6 @@
 //! The first reading: what the image will hold, so that everything has its place before the first byte is written.
 
+use super::apart::ApartFinder;
 use super::content::SparseData;
 use super::entries::{XattrSets, with_new_entry};
 use super::links::{LinkSorter, Links};
@@ -19,6 +20,8 @@ pub struct Counted {
     pub totals: Totals,
     /// For the readings that follow.
     pub links: Vec<Links>,
+    /// Contents that the reading that follows should not fetch where they come.
+    pub apart: ApartFinder,
 }
 
 /// Counts the wanted rows, and prepares their links for `readings` more.
@@ -37,6 +40,7 @@ pub fn count(
         plan: Plan::default(),
     };
     let mut links = LinkSorter::new(work)?;
+    let mut apart = ApartFinder::new(work)?;
     let mut position = 0;
     while let Some(entry) = rows.next_row()? {
         if entry.is_hard_link() {
@@ -45,6 +49,7 @@ pub fn count(
             counter.plan.links += 1;
         } else {
             counter.add(&entry);
+            apart.see(position, &entry, work)?;
         }
         position += 1;
     }
@@ -55,6 +60,7 @@ pub fn count(
         plan: counter.plan,
         totals,
         links,
+        apart,
     })
 }
 

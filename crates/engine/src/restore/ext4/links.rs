@@ -139,8 +139,8 @@ fn damaged() -> RestoreError {
     ))
 }
 
-/// A link made from another reading would lead to the wrong file.
-fn differs() -> RestoreError {
+/// A link, or content, of another reading would be that of the wrong file.
+pub fn differs() -> RestoreError {
     RestoreError::Catalog("it reads differently the second time".into())
 }
 

@@ -46,6 +46,15 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Threads that fetch chunks.
+    pub fn fetchers(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        match self.options.threads {
+            0 => cores(),
+            threads => threads,
+        }
+    }
+
     pub fn problem(&self, path: &[u8], action: &'static str, text: &str) {
         self.problems.fetch_add(1, Ordering::Relaxed);
         self.monitor.problem(path, action, text);
