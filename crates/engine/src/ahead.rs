@@ -17,11 +17,27 @@ impl<T: Send + 'static> Ahead<T> {
         batch_len: usize,
         batches_max: usize,
     ) -> Ahead<T> {
+        Ahead::start_weighed(items, |_| 1, batch_len, batches_max)
+    }
+
+    /// The same for items of different weights: a batch is complete when its items weigh `batch_weight` or more.
+    pub fn start_weighed(
+        items: impl Iterator<Item = T> + Send + 'static,
+        weight_of: impl Fn(&T) -> usize + Send + 'static,
+        batch_weight: usize,
+        batches_max: usize,
+    ) -> Ahead<T> {
         let (sender, receiver) = bounded(batches_max);
         let thread = std::thread::spawn(move || {
             let mut items = items.fuse();
             loop {
-                let batch: Vec<T> = items.by_ref().take(batch_len).collect();
+                let (mut batch, mut weight) = (Vec::new(), 0);
+                while weight < batch_weight
+                    && let Some(item) = items.next()
+                {
+                    weight += weight_of(&item);
+                    batch.push(item);
+                }
                 if batch.is_empty() || sender.send(batch).is_err() {
                     return;
                 }
@@ -74,6 +90,18 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn heavy_items_go_alone_and_light_ones_together() {
+        let items = [9, 1, 2, 3, 50, 1].into_iter();
+        let mut ahead = Ahead::start_weighed(items, |item| *item, 6, 2);
+        let mut batches = Vec::new();
+        while let Some(first) = ahead.next() {
+            let rest: Vec<usize> = ahead.batch.by_ref().collect();
+            batches.push([vec![first], rest].concat());
+        }
+        assert_eq!(batches, [vec![9], vec![1, 2, 3], vec![50], vec![1]]);
+    }
 
     #[test]
     fn items_come_in_order_and_no_more_are_made_than_allowed() {

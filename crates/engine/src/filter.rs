@@ -68,6 +68,11 @@ impl Filter {
         self.patterns.reaches()
     }
 
+    /// Are regular files left out for their size?
+    pub fn limits_size(&self) -> bool {
+        self.larger_than_bytes.is_some()
+    }
+
     /// Is a regular file of this size left out?
     pub fn excludes_size(&self, size: u64) -> bool {
         self.larger_than_bytes.is_some_and(|limit| size > limit)

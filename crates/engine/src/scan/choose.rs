@@ -6,7 +6,6 @@ use super::inode::{
 };
 use super::mounted::{self, Mounted};
 use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
-use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::{Monitor, Phase, Progress};
@@ -19,9 +18,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Batches that an inode scan runs ahead of those who take them: up to 2048 entries each.
-pub(super) const ITEMS_AHEAD_MAX: usize = 6;
 
 /// A scan that has begun.
 pub struct Chosen {
@@ -299,7 +295,7 @@ pub(super) fn emit_still(
     Ok(Chosen {
         arranged: Some(Arranged::new(image, ahead, &way.spill_directory)),
         state: Some(gathered.state()),
-        ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
+        ..Chosen::new(scanner.ahead())
     })
 }
 

@@ -50,7 +50,7 @@ pub const DAMAGED_MAX: usize = 64 << 10;
 /// Sorted runs of children that are read side by side; more are merged.
 pub const TREE_RUNS_MAX: usize = 16;
 /// Blocks of the sorted children kept in memory.
-pub const TREE_BLOCKS_KEPT: usize = 64;
+pub const TREE_BLOCKS_KEPT: usize = 128;
 
 /// Memory of a scan. Names are sorted while pieces are read; while children are sorted, names that fit in memory (in one of
 /// the two buffers of their sort) or the buffers of their merge are there, too.

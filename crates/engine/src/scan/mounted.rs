@@ -11,7 +11,7 @@
 //! through the kernel, which can wait for writers file by file. What is known to be there is as right as with a freeze, and
 //! what is in it as right as by walking (docs/decisions/0004-inode-scan.md).
 
-use super::choose::{Chosen, ITEMS_AHEAD_MAX};
+use super::choose::Chosen;
 use super::directory::identity_of;
 use super::filesystems::describe;
 use super::freeze::{Barrier, BarrierKind, FreezeLimits, Freezer};
@@ -20,7 +20,6 @@ use super::inode::{Frame, Gather, Gathered, ImageScanner, Way, planned_reads};
 use super::live::{ClockSteps, LiveKind, LiveTarget};
 use super::stat::{mount_of, stat_at};
 use super::{ScanItem, ScanOptions, Scanner, Sources, barrier_now};
-use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::image::{Image, State};
 use crate::monitor::Monitor;
@@ -251,7 +250,7 @@ pub(super) fn begin(
             clock,
             protocol,
         }),
-        ..Chosen::new(Ahead::start(scanner, 1, ITEMS_AHEAD_MAX))
+        ..Chosen::new(scanner.ahead())
     })
 }
 

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
-/// A block is no longer, unless a record is.
-pub const BLOCK_BYTES: usize = 64 << 10;
+/// A block is no longer, unless a record is. Whoever looks for a record reads half of one block on the average.
+pub const BLOCK_BYTES: usize = 16 << 10;
 const HEAD_BYTES: usize = 8;
 
 /// A finished run.

@@ -33,6 +33,9 @@ pub(super) fn digest_of(
     scratch.clear();
     scratch.extend_from_slice(raw);
     image.forget_atime(scratch);
+    // All inodes of a file system are of one length, and end in zeros.
+    let used = scratch.iter().rposition(|byte| *byte != 0);
+    scratch.truncate(used.map_or(0, |last| last + 1));
     let mut hasher = std::hash::DefaultHasher::new();
     hasher.write(key);
     hasher.write(&number.to_le_bytes());

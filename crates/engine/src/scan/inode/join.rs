@@ -76,7 +76,11 @@ pub(super) fn join(
             && number == inode.number
         {
             let is_again = is_directory && (names_count > 0 || inode.number == image.root());
-            let marks = Marks(if is_again { Marks::AGAIN } else { 0 });
+            let marks = match (is_directory, is_again) {
+                (false, _) => Marks::default(),
+                (true, false) => Marks(Marks::DIRECTORY),
+                (true, true) => Marks(Marks::DIRECTORY | Marks::AGAIN),
+            };
             children.push(directory, name, number, marks, packed)?;
             names_count += 1;
             names.advance()?;

@@ -24,7 +24,7 @@ pub(super) fn place_key(piece: &NamesPiece) -> [u8; 8] {
 }
 
 /// Key: the inode. Value: the directory, the name.
-pub(super) fn push_name(
+fn push_name(
     image: &Image,
     names: &mut Sorter,
     directory: u64,

@@ -1,24 +1,19 @@
 //! Which small files a backup with nothing to compare with will read from the device, in its order.
 
 use super::ImageScanner;
-use crate::ahead::Ahead;
 use crate::image::{ContentMap, ImageInode, Place, Span};
 use crate::read::{SMALL_BYTES_MAX, Wanted};
 use crate::scan::{Batch, ScanItem};
 use bale_format::Kind;
 use bale_format::entry::Entry;
 
-/// Batches of the scanner that wait to be looked at.
-const BATCHES_AHEAD_MAX: usize = 16;
-
 /// Those with one extent, which are almost all. The others are read one by one.
 pub fn planned_reads(scanner: ImageScanner) -> impl Iterator<Item = Wanted> + Send {
-    let batches = scanner.filter_map(|item| match item {
+    // Deciding what is wanted, and sorting it, takes as long as the scanner.
+    let batches = scanner.ahead().filter_map(|item| match item {
         ScanItem::Entries(batch) => Some(batch),
         _ => None,
     });
-    // Deciding what is wanted, and sorting it, takes as long as the scanner.
-    let batches = Ahead::start(batches, 1, BATCHES_AHEAD_MAX);
     batches.flat_map(|Batch { places, entries }| {
         let wanted = entries.into_iter().enumerate();
         wanted.filter_map(move |(at, entry)| match places.of(at) {

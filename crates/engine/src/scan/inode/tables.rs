@@ -38,8 +38,8 @@ pub(super) struct Parsed {
     pub(super) inodes: Vec<u8>,
     inodes_count: u64,
     pieces: Vec<NamesPiece>,
-    /// Directory, inode, name.
-    names: Vec<(u64, u64, Vec<u8>)>,
+    /// As [`super::names::add`] makes them.
+    names: Vec<u8>,
     damaged: Vec<(u64, String)>,
     incomplete: Vec<(u64, String)>,
     general: Option<String>,
@@ -81,7 +81,7 @@ impl TableSink for Parsing<'_> {
     }
 
     fn name(&mut self, directory: u64, name: &[u8], inode: u64) {
-        self.parsed.names.push((directory, inode, name.to_vec()));
+        super::names::add(&mut self.parsed.names, directory, inode, name);
     }
 
     fn damaged(&mut self, number: u64, why: String) {
@@ -207,9 +207,7 @@ pub(super) fn read_tables(
                 let value = super::names::encode_piece(piece);
                 places.push(&key, &value).map_err(io::Error::other)?;
             }
-            for (directory, inode, name) in &parsed.names {
-                super::names::push_name(image, &mut names, *directory, name, *inode)?;
-            }
+            super::names::push_names(image, &mut names, &parsed.names)?;
             for (number, why) in parsed.damaged {
                 faults.inode(number, why);
             }

@@ -2,7 +2,7 @@
 //!
 //! The children were sorted ([`crate::spill`]) into a few runs, which are not merged: most directories are in one of them,
 //! and those in several are merged when they are asked for. In memory: where each block of a run begins and ends (24 bytes
-//! for 64 KiB of names), and the blocks used last. What is read here was written by this process: a record that makes no
+//! for 16 KiB of names), and the blocks used last. What is read here was written by this process: a record that makes no
 //! sense is a failing disk, and an error.
 
 use super::{SORT_CHILDREN_BYTES, TREE_BLOCKS_KEPT, TREE_RUNS_MAX};
@@ -26,6 +26,8 @@ impl Marks {
     pub(super) const AGAIN: u8 = 1;
     /// Its inode is not in use, or is damaged.
     pub(super) const MISSING: u8 = 2;
+    /// A directory.
+    pub(super) const DIRECTORY: u8 = 4;
 
     pub(super) fn has(self, mark: u8) -> bool {
         self.0 & mark != 0
@@ -39,6 +41,26 @@ pub(super) struct Child {
     pub(super) marks: Marks,
     pub(super) name: Bytes,
     pub(super) packed: Bytes,
+}
+
+/// One name, where it was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChildHere<'p> {
+    pub(super) inode: u64,
+    pub(super) marks: Marks,
+    pub(super) name: &'p [u8],
+    pub(super) packed: &'p [u8],
+}
+
+impl ChildHere<'_> {
+    pub(super) fn to_child(self) -> Child {
+        Child {
+            inode: self.inode,
+            marks: self.marks,
+            name: Bytes::copy_from_slice(self.name),
+            packed: Bytes::copy_from_slice(self.packed),
+        }
+    }
 }
 
 /// Takes names in any order.
@@ -85,7 +107,14 @@ impl TreeWriter {
 pub(super) struct Tree {
     runs: Arc<Runs>,
     number_bytes: usize,
-    kept: VecDeque<(BlockNumber, Bytes)>,
+    kept: VecDeque<Kept>,
+}
+
+/// A block, and where in it a directory was found last: those asked for are mostly behind it.
+struct Kept {
+    number: BlockNumber,
+    bytes: Bytes,
+    found: (u64, usize),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,6 +127,8 @@ struct BlockNumber {
 pub(super) struct Position {
     directory: u64,
     heads: Vec<Head>,
+    /// The head whose record was handed out last.
+    taken: Option<usize>,
 }
 
 struct Head {
@@ -123,7 +154,11 @@ impl Tree {
         for run in 0..self.runs.count() {
             heads.extend(self.find_in(run, directory)?);
         }
-        Ok((!heads.is_empty()).then_some(Position { directory, heads }))
+        Ok((!heads.is_empty()).then_some(Position {
+            directory,
+            heads,
+            taken: None,
+        }))
     }
 
     fn find_in(&mut self, run: usize, directory: u64) -> io::Result<Option<Head>> {
@@ -138,12 +173,16 @@ impl Tree {
             return Ok(None);
         }
         let number = BlockNumber { run, block };
-        let block = self.block(number)?;
-        let mut at = 0;
+        let kept = self.keep(number)?;
+        let (block, last) = (self.kept[kept].bytes.clone(), self.kept[kept].found);
+        let mut at = if last.0 <= directory { last.1 } else { 0 };
         while at < block.len() {
             let (key, value) = Runs::record(&block, at)?;
-            at = value.end;
             let found = self.directory_of(&block[key.clone()])?;
+            if found >= directory {
+                self.kept[kept].found = (found, at);
+            }
+            at = value.end;
             if found >= directory {
                 return Ok((found == directory).then_some(Head {
                     number,
@@ -171,35 +210,38 @@ impl Tree {
         Ok(u64::from_be_bytes(bytes))
     }
 
-    /// The child at a position, which moves on; `None` after the last.
-    pub(super) fn next(&mut self, position: &mut Position) -> io::Result<Option<Child>> {
+    /// The next child; `None` after the last.
+    pub(super) fn next<'p>(
+        &mut self,
+        position: &'p mut Position,
+    ) -> io::Result<Option<ChildHere<'p>>> {
+        if let Some(taken) = position.taken.take()
+            && !self.advance(&mut position.heads[taken], position.directory)?
+        {
+            position.heads.remove(taken);
+        }
         let heads = &position.heads;
         let name = |at: &usize| &heads[*at].block[heads[*at].key.clone()];
         // Of equal names the one of the earlier run.
         let Some(least) = (0..heads.len()).min_by(|a, b| name(a).cmp(name(b))) else {
             return Ok(None);
         };
-        let head = &mut position.heads[least];
-        let child = self.child_at(head)?;
-        if !self.advance(head, position.directory)? {
-            position.heads.remove(least);
-        }
-        Ok(Some(child))
+        position.taken = Some(least);
+        self.child_at(&position.heads[least]).map(Some)
     }
 
-    fn child_at(&self, head: &Head) -> io::Result<Child> {
-        let fixed = head.block[head.value.clone()].first_chunk::<HEAD_BYTES>();
-        let [inode @ .., marks] =
-            fixed.ok_or_else(|| io::Error::other("a temporary file is damaged"))?;
-        Ok(Child {
+    fn child_at<'p>(&self, head: &'p Head) -> io::Result<ChildHere<'p>> {
+        let value = &head.block[head.value.clone()];
+        let damaged = || io::Error::other("a temporary file is damaged");
+        let (fixed, packed) = value
+            .split_first_chunk::<HEAD_BYTES>()
+            .ok_or_else(damaged)?;
+        let [inode @ .., marks] = fixed;
+        Ok(ChildHere {
             inode: u64::from_le_bytes(*inode),
             marks: Marks(*marks),
-            name: head
-                .block
-                .slice(head.key.start + self.number_bytes..head.key.end),
-            packed: head
-                .block
-                .slice(head.value.start + HEAD_BYTES..head.value.end),
+            name: &head.block[head.key.start + self.number_bytes..head.key.end],
+            packed,
         })
     }
 
@@ -224,23 +266,34 @@ impl Tree {
             return Ok(None);
         };
         while let Some(child) = self.next(&mut position)? {
-            if child.name[..] >= *name {
-                return Ok((child.name[..] == *name).then_some(child));
+            if *child.name >= *name {
+                return Ok((*child.name == *name).then(|| child.to_child()));
             }
         }
         Ok(None)
     }
 
     fn block(&mut self, number: BlockNumber) -> io::Result<Bytes> {
-        if let Some((_, block)) = self.kept.iter().rev().find(|(kept, _)| *kept == number) {
-            return Ok(block.clone());
+        let kept = self.keep(number)?;
+        Ok(self.kept[kept].bytes.clone())
+    }
+
+    /// Position of a block among those that are kept.
+    fn keep(&mut self, number: BlockNumber) -> io::Result<usize> {
+        let is_it = |kept: &Kept| kept.number == number;
+        if let Some(kept) = self.kept.iter().rposition(is_it) {
+            return Ok(kept);
         }
-        let block = self.runs.read(number.run, number.block)?;
+        let bytes = self.runs.read(number.run, number.block)?;
         if self.kept.len() >= TREE_BLOCKS_KEPT {
             self.kept.pop_front();
         }
-        self.kept.push_back((number, block.clone()));
-        Ok(block)
+        self.kept.push_back(Kept {
+            number,
+            bytes,
+            found: (0, 0),
+        });
+        Ok(self.kept.len() - 1)
     }
 }
 
@@ -285,7 +338,7 @@ mod tests {
             if let Some(mut position) = tree.find(directory).unwrap() {
                 while let Some(child) = tree.next(&mut position).unwrap() {
                     assert_eq!(child.inode, found);
-                    assert_eq!(child.name, format!("name-{found:06}"));
+                    assert_eq!(child.name, format!("name-{found:06}").as_bytes());
                     found += 1;
                 }
             }

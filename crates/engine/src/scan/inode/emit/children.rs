@@ -1,22 +1,23 @@
 //! Children of a directory, out of the tree.
 
-use super::{ImageScanner, Listing};
+use super::make::Maker;
+use super::order::{ListedChildren, Listing, OneChild, Order};
 use crate::filter::Filter;
-use crate::image::{ImageInode, Place, State, set_stat, unpack_inode};
+use crate::image::{ImageInode, State};
 use crate::scan::directory::{Directory, Identity};
-use crate::scan::inode::tree::{Child, Marks, Position};
+use crate::scan::inode::tree::{Child, ChildHere, Marks, Position};
 use crate::scan::pending::{Reach, Subdirectory};
 use crate::scan::sources::SourceNode;
 use crate::scan::stat::reach_of_node;
-use crate::scan::{BATCH_ENTRIES_MAX, PARENT_BYTES_MAX, Places};
+use crate::scan::{BATCH_ENTRIES_MAX, PARENT_BYTES_MAX};
 use bale_format::entry::{Entry, EntryFlags, Kind};
-use bale_fsimage::{Inode, Layout};
+use bale_fsimage::Inode;
 use bytes::Bytes;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-impl ImageScanner {
+impl Order {
     pub(super) fn emit_from_tree(&mut self, mut position: Position) {
         let level = self.levels.last().expect("called inside a directory");
         let (directory, path, reach) = (
@@ -24,12 +25,11 @@ impl ImageScanner {
             level.path.clone(),
             level.reach.clone(),
         );
-        let mut entries = Vec::new();
-        let mut places = Vec::new();
+        let mut listed = ListedChildren::of(directory.clone(), path.clone());
         let mut subdirectories = Vec::new();
-        let mut last: Option<Bytes> = None;
+        let mut last: Option<Vec<u8>> = None;
         let mut at_end = false;
-        while entries.len() < BATCH_ENTRIES_MAX {
+        while listed.children.len() < BATCH_ENTRIES_MAX {
             let child = match self.tree.next(&mut position) {
                 Ok(Some(child)) => child,
                 Ok(None) => {
@@ -42,26 +42,32 @@ impl ImageScanner {
                     break;
                 }
             };
-            if last.replace(child.name.clone()).as_ref() == Some(&child.name) {
-                self.missed(
-                    &path,
-                    &child.name,
-                    "listed twice in one directory".to_owned(),
-                );
+            if last.as_deref() == Some(child.name) {
+                let why = "listed twice in one directory".to_owned();
+                self.missed(&path, child.name, why);
                 continue;
             }
-            if !self.is_wanted(&path, &reach, &child.name) {
+            let last = last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(child.name);
+            if !self.is_wanted(&path, &reach, child.name) {
                 continue;
             }
+            if self.is_plain(&child) {
+                listed.add_later(child);
+                continue;
+            }
+            let child = child.to_child();
             let found = self.inode_of(&child);
-            if self.image.state() == State::Mounted && (found.is_err() || self.is_unsure(&child)) {
+            if self.image.state() == State::Mounted
+                && (found.is_err() || self.is_unsure(child.inode, child.marks))
+            {
                 self.emit_changed(
                     &directory,
                     &path,
                     &reach,
                     &child,
-                    &mut entries,
-                    &mut places,
+                    &mut listed.children,
                     &mut subdirectories,
                 );
                 continue;
@@ -80,11 +86,14 @@ impl ImageScanner {
             {
                 subdirectories.push(subdirectory);
             }
-            places.push(self.place_of(&directory, &mut entry, &inode, child.inode, child.packed));
-            entries.push(entry);
+            let (number, packed) = (child.inode, child.packed);
+            let maker = &self.maker;
+            let place = maker.place_of(&directory, &mut entry, &inode, number, packed);
+            let made = OneChild::Made(Box::new(entry), place);
+            listed.children.push(made);
         }
-        if !entries.is_empty() {
-            self.push_batch(entries, Places::Each(places));
+        if !listed.children.is_empty() {
+            self.push_children(listed);
         }
         let level = self.levels.last_mut().expect("as above");
         level.pending.append(subdirectories, &mut self.overflow);
@@ -112,6 +121,13 @@ impl ImageScanner {
         }
     }
 
+    /// Is nothing but its inode needed for this child? What is in it, the kernel and the filter need not be asked.
+    fn is_plain(&self, child: &ChildHere) -> bool {
+        child.marks == Marks::default()
+            && !self.has_changed(child.inode)
+            && !self.rules.filter.limits_size()
+    }
+
     /// The inode that a name leads to, or why there is none.
     fn inode_of(&mut self, child: &Child) -> Result<Inode, String> {
         if child.marks.has(Marks::MISSING) {
@@ -120,10 +136,7 @@ impl ImageScanner {
                 None => format!("it leads to inode {}, which is not in use", child.inode),
             });
         }
-        match unpack_inode(&child.packed, &mut self.raw) {
-            Some(raw) => self.image.inode(child.inode, raw),
-            None => Err("a temporary file is damaged".to_owned()),
-        }
+        self.maker.inode_of(child)
     }
 
     /// `None`: it was told why there is no entry.
@@ -133,51 +146,19 @@ impl ImageScanner {
         name: &Bytes,
         inode: Result<Inode, String>,
     ) -> Option<(Entry, Inode)> {
-        let inode = match inode {
-            Ok(inode) => inode,
+        let made = inode.and_then(|inode| {
+            let entry = Maker::entry_of(path, name.clone(), &inode)?;
+            Ok((entry, inode))
+        });
+        match made {
+            Ok((mut entry, inode)) => {
+                entry.filesystem = self.own;
+                Some((entry, inode))
+            }
             Err(why) => {
                 self.missed(path, name, why);
-                return None;
+                None
             }
-        };
-        let Some(kind) = Kind::from_mode(inode.mode) else {
-            let why = "a type of file that nobody knows".to_owned();
-            self.missed(path, name, why);
-            return None;
-        };
-        let mut entry = Entry::new(path.clone(), name.clone(), kind);
-        set_stat(&mut entry, &inode);
-        entry.filesystem = self.own;
-        Some((entry, inode))
-    }
-
-    /// Through the kernel: what changed after the barrier, and what only it can read.
-    fn place_of(
-        &self,
-        directory: &Arc<Directory>,
-        entry: &mut Entry,
-        inode: &Inode,
-        number: u64,
-        packed: Bytes,
-    ) -> Place {
-        let through_kernel = self.image.state() == State::Mounted
-            && (self
-                .frame
-                .barrier
-                .is_none_or(|barrier| entry.ctime >= barrier || entry.mtime >= barrier)
-                || matches!(inode.layout, Layout::Kernel(_))
-                || entry.kind == Kind::File && self.image.mapping_has_nodes(number, &self.raw));
-        if through_kernel && entry.kind == Kind::File {
-            // To open it by.
-            entry.generation = inode.generation;
-        }
-        match through_kernel {
-            true => Place::Directory(directory.clone()),
-            false => Place::Image(ImageInode {
-                image: self.image.clone(),
-                number,
-                packed,
-            }),
         }
     }
 
@@ -253,8 +234,7 @@ impl ImageScanner {
 
     /// Of a file system that was not frozen, whose device does not show what is in files.
     fn first_bytes_by_kernel(&mut self, file: &Child, len: usize) -> Option<Vec<u8>> {
-        let raw = unpack_inode(&file.packed, &mut self.raw)?;
-        let inode = self.image.inode(file.inode, raw).ok()?;
+        let inode = self.maker.inode_of(file).ok()?;
         let handles = self.frame.handles.as_ref()?;
         let opened = File::from(handles.open_inode(inode.number, inode.generation)?);
         let mut first = Vec::new();

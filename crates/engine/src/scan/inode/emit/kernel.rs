@@ -1,7 +1,8 @@
 //! Children of a directory, as the kernel tells them; and the root of an image in the place of its file.
 
-use super::{IMAGE_DEVICE, ImageScanner, Listing, amend};
-use crate::image::{ImageInode, Place, State, set_stat, unpack_inode};
+use super::order::{Listing, OneChild, Order, OrderItem};
+use super::{IMAGE_DEVICE, amend};
+use crate::image::{ImageInode, Place, State, set_stat};
 use crate::scan::directory::{Directory, Identity};
 use crate::scan::inode::tree::Child;
 use crate::scan::list::{ListedNames, list};
@@ -15,7 +16,7 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
-impl ImageScanner {
+impl Order {
     pub(super) fn kernel_listing(
         &mut self,
         directory: &Arc<Directory>,
@@ -56,12 +57,12 @@ impl ImageScanner {
         };
         let mut statted = part.stat(names);
         if statted.incomplete {
-            self.ready.push_back(amend(&path, EntryFlags::UNREADABLE));
+            self.put(amend(&path, EntryFlags::UNREADABLE));
         }
         let problems = statted.problems.into_iter().map(ScanItem::Problem);
-        self.ready.extend(problems);
+        let notes = statted.notes.into_iter().map(ScanItem::Note);
         self.ready
-            .extend(statted.notes.into_iter().map(ScanItem::Note));
+            .extend(problems.chain(notes).map(OrderItem::Item));
         let places = self.show_image(
             &directory,
             &mut statted.entries,
@@ -158,18 +159,13 @@ impl ImageScanner {
     }
 
     /// A child that changed since it was gathered: the kernel tells what it is now.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of one batch under way"
-    )]
     pub(super) fn emit_changed(
         &mut self,
         directory: &Arc<Directory>,
         path: &Bytes,
         reach: &Reach,
         child: &Child,
-        entries: &mut Vec<Entry>,
-        places: &mut Vec<Place>,
+        children: &mut Vec<OneChild>,
         subdirectories: &mut Vec<Subdirectory>,
     ) {
         let fd = match directory.open() {
@@ -188,24 +184,25 @@ impl ImageScanner {
         names.push(&child.name, child.inode);
         let mut statted = part.stat(names);
         if statted.incomplete {
-            self.ready.push_back(amend(path, EntryFlags::UNREADABLE));
+            self.put(amend(path, EntryFlags::UNREADABLE));
         }
         let problems = statted.problems.into_iter().map(ScanItem::Problem);
-        self.ready.extend(problems);
+        let notes = statted.notes.into_iter().map(ScanItem::Note);
         self.ready
-            .extend(statted.notes.into_iter().map(ScanItem::Note));
-        let by_kernel = Place::Directory(directory.clone());
-        places.extend(std::iter::repeat_n(by_kernel, statted.entries.len()));
+            .extend(problems.chain(notes).map(OrderItem::Item));
         if let Some(entry) = statted.entries.first_mut()
             && entry.kind == Kind::File
             && entry.inode == child.inode
-            && let Some(raw) = unpack_inode(&child.packed, &mut self.raw)
-            && let Ok(inode) = self.image.inode(child.inode, raw)
+            && let Ok(inode) = self.maker.inode_of(child)
         {
             // To open it by: another life of the number is opened by its name.
             entry.generation = inode.generation;
         }
-        entries.extend(statted.entries);
+        let made = statted.entries.into_iter().map(|entry| {
+            let by_kernel = Place::Directory(directory.clone());
+            OneChild::Made(Box::new(entry), by_kernel)
+        });
+        children.extend(made);
         subdirectories.extend(statted.subdirectories);
     }
 }

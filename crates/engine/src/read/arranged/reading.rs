@@ -1,0 +1,243 @@
+//! Reading a window: stretches of the device in the order in which they are needed, each in the order of the device.
+
+use super::scratch::{Filler, Scratch, lock};
+use super::{BUCKET_BYTES, BUCKETS_MAX, HASH_BYTES, Hasher, MISSING_MAX};
+use crate::image::{Image, Span};
+use crate::read::device::{GROUP_BUFFER_BYTES, GROUP_BYTES_MAX, GROUP_GAP_BYTES_MAX};
+use crate::scan::inode::in_order;
+use crate::spill::Sorted;
+use bale_sys::buffer::AlignedBuffer;
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Stretches of the device are this long: a device with arms moves seldom.
+const STRETCH_BYTES: u64 = 64 << 20;
+/// Stretches told apart, at 2 bytes: 64 TiB. What is behind them is one more.
+const STRETCHES_MAX: u64 = 1 << 20;
+/// No bucket needs it.
+const NOBODY: u16 = u16::MAX;
+const _: () = assert!(BUCKETS_MAX < NOBODY as usize);
+
+/// Bucket that needs a stretch first, and offset on the device.
+const KEY_BYTES: usize = 10;
+
+/// Which bucket needs a stretch first.
+#[derive(Default)]
+pub(super) struct Stretches {
+    first_buckets: Vec<u16>,
+}
+
+impl Stretches {
+    /// What is sorted of a file whose bytes go to `at` of the window; places ascend.
+    pub(super) fn record(&mut self, span: Span, at: u64) -> ([u8; KEY_BYTES], [u8; 12]) {
+        let stretch = (span.offset / STRETCH_BYTES).min(STRETCHES_MAX) as usize;
+        if self.first_buckets.len() <= stretch {
+            self.first_buckets.resize(stretch + 1, NOBODY);
+        }
+        let first = &mut self.first_buckets[stretch];
+        *first = (*first).min((at / BUCKET_BYTES) as u16);
+        let mut key = [0; KEY_BYTES];
+        key[..2].copy_from_slice(&first.to_be_bytes());
+        key[2..].copy_from_slice(&span.offset.to_be_bytes());
+        let mut value = [0; 12];
+        value[..4].copy_from_slice(&span.len.to_le_bytes());
+        value[4..].copy_from_slice(&at.to_le_bytes());
+        (key, value)
+    }
+}
+
+/// A file and where it belongs.
+struct Placed {
+    /// The bucket that needs its stretch first.
+    first_bucket: u16,
+    span: Span,
+    at: u64,
+}
+
+/// Puts neighbours together.
+struct Groups {
+    places: Sorted,
+    waiting: Option<Placed>,
+    failed: bool,
+}
+
+impl Groups {
+    fn next_placed(&mut self) -> Option<Placed> {
+        if let Some(placed) = self.waiting.take() {
+            return Some(placed);
+        }
+        match self.places.next_record() {
+            Ok(Some((key, value))) => Some(Placed {
+                first_bucket: u16::from_be_bytes(key[..2].try_into().expect("2 of 10 bytes")),
+                span: Span {
+                    offset: u64::from_be_bytes(key[2..].try_into().expect("8 of 10 bytes")),
+                    len: u32::from_le_bytes(value[..4].try_into().expect("4 of 12 bytes")),
+                },
+                at: u64::from_le_bytes(value[4..].try_into().expect("8 of 12 bytes")),
+            }),
+            Ok(None) => None,
+            Err(_) => {
+                self.failed = true;
+                None
+            }
+        }
+    }
+}
+
+impl Iterator for Groups {
+    type Item = Vec<Placed>;
+
+    fn next(&mut self) -> Option<Vec<Placed>> {
+        let first = self.next_placed()?;
+        let (start, mut end) = (first.span.offset, first.span.end());
+        let mut group = vec![first];
+        while let Some(next) = self.next_placed() {
+            let near = start..=end + GROUP_GAP_BYTES_MAX;
+            if !near.contains(&next.span.offset)
+                || next.span.end().max(end) - start > GROUP_BYTES_MAX
+            {
+                self.waiting = Some(next);
+                break;
+            }
+            end = end.max(next.span.end());
+            group.push(next);
+        }
+        Some(group)
+    }
+}
+
+/// How far the reading of a window is.
+#[derive(Default)]
+pub(super) struct Reading {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Buckets before this one have all their files, but for the missing.
+    complete: usize,
+    missing: HashSet<u64>,
+    /// Everything was read, or why not.
+    ended: Option<Result<(), String>>,
+    /// Nobody waits any more.
+    is_unwanted: bool,
+}
+
+impl Reading {
+    /// Reads all files into their buckets.
+    pub(super) fn read_all(
+        &self,
+        image: &Image,
+        places: Sorted,
+        hasher: Option<&Hasher>,
+        scratch: &Scratch,
+    ) {
+        // Also when a thread panics: nobody waits for ever.
+        let _ends = End(self);
+        let mut groups = Groups {
+            places,
+            waiting: None,
+            failed: false,
+        };
+        let read = in_order(
+            &mut groups,
+            || (AlignedBuffer::new(GROUP_BUFFER_BYTES), Vec::new()),
+            |(buffer, spare), group| {
+                let missed = read_group(image, &group, hasher, buffer, &mut scratch.filler(spare));
+                let first_bucket = group.first().map_or(0, |placed| placed.first_bucket);
+                missed.map(|missed| (usize::from(first_bucket), missed))
+            },
+            |read: io::Result<(usize, Vec<u64>)>| -> io::Result<()> {
+                let (first_bucket, missed) = read?;
+                self.advance(first_bucket, missed)
+            },
+        );
+        let read = match groups.failed {
+            true => Err(io::Error::other("a temporary file cannot be read")),
+            false => read,
+        };
+        let mut state = lock(&self.state);
+        state.ended = Some(read.map_err(|error| error.to_string()));
+    }
+
+    /// Everything before the stretches that this bucket needs first has been read.
+    fn advance(&self, first_bucket: usize, missed: Vec<u64>) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.missing.extend(missed);
+        if state.is_unwanted {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if state.missing.len() > MISSING_MAX {
+            return Err(io::Error::other("much of the device cannot be read"));
+        }
+        if state.complete < first_bucket {
+            state.complete = first_bucket;
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until a bucket has all its files; tells which of them could not be read.
+    pub(super) fn await_bucket(&self, number: usize) -> io::Result<HashSet<u64>> {
+        let mut state = lock(&self.state);
+        while state.complete <= number && state.ended.is_none() && !state.is_unwanted {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        match &state.ended {
+            _ if state.complete > number => {}
+            Some(Ok(())) => {}
+            Some(Err(why)) => return Err(io::Error::other(why.clone())),
+            None => return Err(io::ErrorKind::Interrupted.into()),
+        }
+        let is_of_bucket = |at: &u64| at / BUCKET_BYTES == number as u64;
+        Ok(state.missing.extract_if(|at| is_of_bucket(at)).collect())
+    }
+
+    /// Nobody waits any more: what is under way is the last.
+    pub(super) fn stop(&self) {
+        lock(&self.state).is_unwanted = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Wakes whoever waits when reading has ended in any way.
+struct End<'a>(&'a Reading);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        let unknown = || Err("a thread that reads the device panicked".to_owned());
+        state.ended.get_or_insert_with(unknown);
+        self.0.changed.notify_all();
+    }
+}
+
+/// Returns the places that are missing.
+fn read_group(
+    image: &Image,
+    group: &[Placed],
+    hasher: Option<&Hasher>,
+    buffer: &mut AlignedBuffer,
+    filler: &mut Filler,
+) -> io::Result<Vec<u64>> {
+    let start = group.first().map_or(0, |placed| placed.span.offset);
+    let end = group.iter().map(|placed| placed.span.end()).max();
+    let span = Span {
+        offset: start,
+        len: (end.unwrap_or(start) - start) as u32,
+    };
+    let Ok(range) = image.read_content(span, buffer) else {
+        // Each is read on its own later, around what is bad.
+        return Ok(group.iter().map(|placed| placed.at).collect());
+    };
+    for placed in group {
+        let at = range.start + (placed.span.offset - start) as usize;
+        let content = &buffer[at..at + placed.span.len as usize];
+        let hash = hasher.map_or([0; HASH_BYTES], |hasher| hasher(content));
+        filler.add(placed.at, &hash, content)?;
+    }
+    Ok(Vec::new())
+}

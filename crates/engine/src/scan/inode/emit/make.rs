@@ -1,0 +1,207 @@
+//! Names in order become entries: what is known of an inode is taken out of its packed bytes behind the thread that puts
+//! directories in order, so that two processors share the work.
+
+use super::amend;
+use super::order::{ListedChildren, OneChild, Order, OrderItem};
+use crate::ahead::Ahead;
+use crate::image::{Image, ImageInode, Place, State, set_stat, unpack_inode};
+use crate::scan::directory::Directory;
+use crate::scan::inode::tree::{Child, Marks};
+use crate::scan::{Batch, Places, Problem, ScanItem};
+use bale_format::entry::{Entry, EntryFlags, Kind, Time};
+use bale_fsimage::{Inode, Layout};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+/// Batches in order that wait for their entries.
+const ORDERED_AHEAD_MAX: usize = 6;
+
+/// The same of entries for whoever takes them.
+const MADE_AHEAD_MAX: usize = 6;
+/// Entries in such a batch, or those of one directory more: small directories together, each has a price.
+const ENTRIES_AHEAD: usize = 192;
+
+/// The stream of an inode scan. Iterating yields the stream.
+pub struct ImageScanner {
+    ordered: Ahead<OrderItem>,
+    maker: Maker,
+    ready: VecDeque<ScanItem>,
+}
+
+impl ImageScanner {
+    pub(super) fn behind(order: Order, maker: Maker) -> ImageScanner {
+        ImageScanner {
+            ordered: Ahead::start_weighed(
+                order,
+                OrderItem::weight,
+                ENTRIES_AHEAD,
+                ORDERED_AHEAD_MAX,
+            ),
+            maker,
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// The same, made by a thread of its own.
+    pub fn ahead(self) -> Ahead<ScanItem> {
+        let weight = |item: &ScanItem| match item {
+            ScanItem::Entries(batch) => batch.entries.len(),
+            _ => 1,
+        };
+        Ahead::start_weighed(self, weight, ENTRIES_AHEAD, MADE_AHEAD_MAX)
+    }
+
+    /// What could not be made is told before the others.
+    fn make(&mut self, listed: ListedChildren) {
+        let ListedChildren {
+            directory,
+            path,
+            filesystem,
+            children,
+            bytes,
+        } = listed;
+        let mut entries = Vec::with_capacity(children.len());
+        let mut places = Vec::with_capacity(children.len());
+        let mut rest = Bytes::from(bytes);
+        for child in children {
+            let (inode, name_bytes, packed_bytes) = match child {
+                OneChild::Made(entry, place) => {
+                    entries.push(*entry);
+                    places.push(place);
+                    continue;
+                }
+                OneChild::Later {
+                    inode,
+                    name_bytes,
+                    packed_bytes,
+                } => (inode, name_bytes, packed_bytes),
+            };
+            let child = Child {
+                inode,
+                marks: Marks::default(),
+                name: rest.split_to(usize::from(name_bytes)),
+                packed: rest.split_to(packed_bytes as usize),
+            };
+            let name = child.name.clone();
+            match self.maker.entry_and_place(&directory, &path, child) {
+                Ok((mut entry, place)) => {
+                    entry.filesystem = filesystem;
+                    entries.push(entry);
+                    places.push(place);
+                }
+                Err(why) => self.missed(&path, &name, why),
+            }
+        }
+        if !entries.is_empty() {
+            let places = Places::Each(places);
+            let batch = Batch { places, entries };
+            self.ready.push_back(ScanItem::Entries(batch));
+        }
+    }
+
+    fn missed(&mut self, path: &Bytes, name: &[u8], why: String) {
+        let [problem, amended] = missed(path, name, why);
+        self.ready.extend([problem, amended]);
+    }
+}
+
+impl Iterator for ImageScanner {
+    type Item = ScanItem;
+
+    fn next(&mut self) -> Option<ScanItem> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Some(item);
+            }
+            match self.ordered.next()? {
+                OrderItem::Item(item) => return Some(item),
+                OrderItem::Children(listed) => self.make(listed),
+            }
+        }
+    }
+}
+
+/// A name that nothing can be said of.
+pub(super) fn missed(path: &Bytes, name: &[u8], why: String) -> [ScanItem; 2] {
+    let problem = Problem {
+        path: bale_format::entry::join(path, name),
+        action: "stat",
+        error: io::Error::other(why),
+    };
+    [
+        ScanItem::Problem(problem),
+        amend(path, EntryFlags::UNREADABLE),
+    ]
+}
+
+/// Makes entries of packed inodes.
+#[derive(Clone)]
+pub(super) struct Maker {
+    pub(super) image: Arc<Image>,
+    /// What changed at or after it is read through the kernel.
+    pub(super) barrier: Option<Time>,
+    /// The inode unpacked last.
+    pub(super) raw: Vec<u8>,
+}
+
+impl Maker {
+    /// The inode that a name leads to, or why there is none.
+    pub(super) fn inode_of(&mut self, child: &Child) -> Result<Inode, String> {
+        match unpack_inode(&child.packed, &mut self.raw) {
+            Some(raw) => self.image.inode(child.inode, raw),
+            None => Err("a temporary file is damaged".to_owned()),
+        }
+    }
+
+    /// Its number of file system is not set.
+    pub(super) fn entry_of(path: &Bytes, name: Bytes, inode: &Inode) -> Result<Entry, String> {
+        let Some(kind) = Kind::from_mode(inode.mode) else {
+            return Err("a type of file that nobody knows".to_owned());
+        };
+        let mut entry = Entry::new(path.clone(), name, kind);
+        set_stat(&mut entry, inode);
+        Ok(entry)
+    }
+
+    fn entry_and_place(
+        &mut self,
+        directory: &Arc<Directory>,
+        path: &Bytes,
+        child: Child,
+    ) -> Result<(Entry, Place), String> {
+        let inode = self.inode_of(&child)?;
+        let mut entry = Maker::entry_of(path, child.name, &inode)?;
+        let place = self.place_of(directory, &mut entry, &inode, child.inode, child.packed);
+        Ok((entry, place))
+    }
+
+    /// Through the kernel: what changed after the barrier, and what only it can read. For the inode that was unpacked last.
+    pub(super) fn place_of(
+        &self,
+        directory: &Arc<Directory>,
+        entry: &mut Entry,
+        inode: &Inode,
+        number: u64,
+        packed: Bytes,
+    ) -> Place {
+        let is_late = |barrier: Time| entry.ctime >= barrier || entry.mtime >= barrier;
+        let through_kernel = self.image.state() == State::Mounted
+            && (self.barrier.is_none_or(is_late)
+                || matches!(inode.layout, Layout::Kernel(_))
+                || entry.kind == Kind::File && self.image.mapping_has_nodes(number, &self.raw));
+        if through_kernel && entry.kind == Kind::File {
+            // To open it by.
+            entry.generation = inode.generation;
+        }
+        match through_kernel {
+            true => Place::Directory(directory.clone()),
+            false => Place::Image(ImageInode {
+                image: self.image.clone(),
+                number,
+                packed,
+            }),
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Directories one after the other, in the order of the catalog, and what is in each.
+
+use super::make::Maker;
+use super::{Frame, Way, amend};
+use crate::image::{Image, Place, State};
+use crate::scan::directory::{Directory, FdCache, Identity, identity_of};
+use crate::scan::filesystems::Filesystems;
+use crate::scan::grafts::Grafts;
+use crate::scan::inode::gather::{Faults, Gathered};
+use crate::scan::inode::tree::{ChildHere, Marks, Position, Tree};
+use crate::scan::names::{Names, SortedNames};
+use crate::scan::pending::{Overflow, Pending, Reach};
+use crate::scan::sources::Sources;
+use crate::scan::stat::{Rules, entry_of, mount_of, reach_of_node, stat_at};
+use crate::scan::{
+    BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, Note, NoteKind, Places, Problem, ScanItem,
+};
+use bale_format::entry::{Entry, EntryFlags};
+use bytes::Bytes;
+use rustix::fs::CWD;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+/// Puts directories, and what is in them, into the order of the catalog. Iterating yields the stream.
+pub(super) struct Order {
+    pub(super) image: Arc<Image>,
+    pub(super) tree: Tree,
+    pub(super) faults: Faults,
+    pub(super) frame: Frame,
+    pub(super) rules: Rules,
+    pub(super) overflow: Overflow,
+    pub(super) spill: PathBuf,
+    pub(super) large: Mutex<()>,
+    pub(super) levels: Vec<Level>,
+    pub(super) ready: VecDeque<OrderItem>,
+    pub(super) numbers: Vec<Option<u32>>,
+    pub(super) filesystems: u32,
+    /// Number of the scanned file system, as the rules know it.
+    pub(super) own: u32,
+    pub(super) maker: Maker,
+}
+
+/// Something in the order of the stream.
+pub(super) enum OrderItem {
+    Item(ScanItem),
+    Children(ListedChildren),
+}
+
+impl OrderItem {
+    /// In entries.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            OrderItem::Item(_) => 1,
+            OrderItem::Children(listed) => listed.children.len(),
+        }
+    }
+}
+
+/// Children of one directory, of which some are not made yet.
+pub(super) struct ListedChildren {
+    pub(super) directory: Arc<Directory>,
+    pub(super) path: Bytes,
+    /// Number in the stream of the file system of those that are not made yet.
+    pub(super) filesystem: u32,
+    pub(super) children: Vec<OneChild>,
+    /// Of those that are not made yet: name and packed inode, one behind the other.
+    pub(super) bytes: Vec<u8>,
+}
+
+pub(super) enum OneChild {
+    Made(Box<Entry>, Place),
+    /// Only its inode is needed for it.
+    Later {
+        inode: u64,
+        name_bytes: u16,
+        packed_bytes: u32,
+    },
+}
+
+impl ListedChildren {
+    pub(super) fn of(directory: Arc<Directory>, path: Bytes) -> ListedChildren {
+        ListedChildren {
+            directory,
+            path,
+            filesystem: 0,
+            children: Vec::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Adds a child whose entry is made later.
+    pub(super) fn add_later(&mut self, child: ChildHere) {
+        self.bytes.extend_from_slice(child.name);
+        self.bytes.extend_from_slice(child.packed);
+        self.children.push(OneChild::Later {
+            inode: child.inode,
+            name_bytes: child.name.len() as u16,
+            packed_bytes: child.packed.len() as u32,
+        });
+    }
+}
+
+/// A directory that was entered.
+pub(super) struct Level {
+    pub(super) directory: Arc<Directory>,
+    pub(super) path: Bytes,
+    pub(super) reach: Reach,
+    pub(super) listing: Listing,
+    pub(super) pending: Pending,
+}
+
+/// Where the rest of a directory's children come from.
+pub(super) enum Listing {
+    Tree(Position),
+    Few(Option<Names>),
+    Many(SortedNames),
+    Done,
+}
+
+impl Order {
+    /// Begins to emit.
+    pub(super) fn start(
+        sources: &Sources,
+        gathered: &Gathered,
+        frame: Frame,
+        way: &Way,
+    ) -> io::Result<Order> {
+        let barrier = frame.filesystem.barrier.unwrap_or_default();
+        let filesystems = Filesystems::new(barrier);
+        let own = filesystems.adopt(frame.device, frame.filesystem.clone());
+        let rules = Rules {
+            filter: way.filter.clone(),
+            filesystems,
+            one_file_system: way.one_file_system,
+            ask_access: !rustix::process::geteuid().is_root(),
+        };
+        let handles = frame.handles.clone();
+        let cache = FdCache::with_handles(DIRECTORY_FDS_MAX, Grafts::default(), handles);
+        let stat = stat_at(CWD, c"/")?;
+        let directory = Directory::root(&cache, identity_of(&stat));
+        let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)
+            .ok_or_else(|| io::Error::other("the root is of no known type"))?;
+        let fd = directory.open()?;
+        let (device, mount) = (directory.identity().device, mount_of(&stat));
+        entry.filesystem = rules.filesystems.number(device, mount, fd.as_fd(), c".");
+        let maker = Maker {
+            image: gathered.image.clone(),
+            barrier: frame.barrier,
+            raw: Vec::new(),
+        };
+        let mut order = Order {
+            image: gathered.image.clone(),
+            tree: gathered.tree.again(),
+            faults: gathered.faults.clone(),
+            frame,
+            rules,
+            overflow: Overflow::new(&way.spill_directory),
+            spill: way.spill_directory.clone(),
+            large: Mutex::new(()),
+            levels: Vec::new(),
+            ready: VecDeque::new(),
+            numbers: Vec::new(),
+            filesystems: 0,
+            own,
+            maker,
+        };
+        let mut entries = vec![entry];
+        let places = order.show_image(&directory, &mut entries, &mut Vec::new());
+        order.push_batch(entries, places);
+        order.tell_general_faults();
+        let source_mount = order.rules.one_file_system.then_some(mount);
+        let reach = reach_of_node(sources.root(), source_mount);
+        order.enter(directory, Bytes::new(), reach);
+        Ok(order)
+    }
+
+    fn tell_general_faults(&mut self) {
+        let at = self.frame.filesystem.mount.0.clone();
+        let path = at.strip_prefix(b"/").unwrap_or(&at).to_vec();
+        let others = match self.faults.others {
+            0 => None,
+            others => Some(format!("{others} further damaged inodes or directories")),
+        };
+        for why in std::mem::take(&mut self.faults.general)
+            .into_iter()
+            .chain(others)
+        {
+            self.put(ScanItem::Problem(Problem {
+                path: path.clone(),
+                action: "scan",
+                error: io::Error::other(why),
+            }));
+        }
+    }
+
+    /// Emits children, or enters the next directory; false at the end.
+    fn step(&mut self) -> bool {
+        let Some(level) = self.levels.last_mut() else {
+            return false;
+        };
+        if !matches!(level.listing, Listing::Done) {
+            self.emit_children();
+            return true;
+        }
+        match level.pending.pop(&mut self.overflow) {
+            Ok(Some(next)) => {
+                let directory = level.directory.child(next.name.clone(), next.identity);
+                let path = Bytes::from(bale_format::entry::join(&level.path, &next.name));
+                self.enter(directory, path, next.reach);
+            }
+            Ok(None) => {
+                self.levels.pop();
+            }
+            Err(error) => {
+                let path = level.path.clone();
+                self.unreadable(&path, "remember what is in", error);
+                self.levels.pop();
+            }
+        }
+        true
+    }
+
+    fn enter(&mut self, directory: Arc<Directory>, path: Bytes, reach: Reach) {
+        let listing = match self.listing(&directory, &path, &reach) {
+            Ok(listing) => listing,
+            Err(error) if is_gone(&error) => {
+                let (path, kind) = (path.to_vec(), NoteKind::Vanished);
+                self.put(ScanItem::Note(Note { path, kind }));
+                return;
+            }
+            Err(error) => {
+                self.unreadable(&path, "enter", error);
+                return;
+            }
+        };
+        self.levels.push(Level {
+            directory,
+            path,
+            reach,
+            listing,
+            pending: Pending::default(),
+        });
+    }
+
+    /// From the device where the directory is on it and stood still; from the kernel otherwise.
+    fn listing(
+        &mut self,
+        directory: &Arc<Directory>,
+        path: &Bytes,
+        reach: &Reach,
+    ) -> io::Result<Listing> {
+        let Identity { device, inode } = directory.identity();
+        if device == self.frame.device && !self.has_changed(inode) {
+            if let Some(why) = self.faults.directories.remove(&inode) {
+                if self.image.state() == State::Mounted {
+                    return self.kernel_listing(directory, path, reach);
+                }
+                self.unreadable(path, "list", io::Error::other(why));
+            }
+            let found = self.tree.find(inode)?;
+            return Ok(found.map_or(Listing::Done, Listing::Tree));
+        }
+        self.kernel_listing(directory, path, reach)
+    }
+
+    /// Of a mounted file system, what changed and what makes no sense is asked of the kernel.
+    pub(super) fn is_unsure(&self, inode: u64, marks: Marks) -> bool {
+        let odd = marks.has(Marks::MISSING) || marks.has(Marks::AGAIN);
+        odd || self.has_changed(inode)
+    }
+
+    pub(super) fn has_changed(&self, inode: u64) -> bool {
+        self.frame.changed.binary_search(&inode).is_ok()
+    }
+
+    /// The next batch of the innermost directory.
+    fn emit_children(&mut self) {
+        let level = self.levels.last_mut().expect("called inside a directory");
+        match std::mem::replace(&mut level.listing, Listing::Done) {
+            Listing::Tree(position) => self.emit_from_tree(position),
+            Listing::Few(names) => self.emit_from_kernel(names.unwrap_or_default()),
+            Listing::Many(mut sorted) => {
+                let mut names = Names::default();
+                match sorted.take(BATCH_ENTRIES_MAX, &mut names) {
+                    Ok(true) => level.listing = Listing::Many(sorted),
+                    Ok(false) => {}
+                    Err(error) => {
+                        let path = level.path.clone();
+                        self.unreadable(&path, "sort", error);
+                    }
+                }
+                self.emit_from_kernel(names);
+            }
+            Listing::Done => {}
+        }
+    }
+
+    pub(super) fn missed(&mut self, path: &Bytes, name: &[u8], why: String) {
+        for item in super::make::missed(path, name, why) {
+            self.put(item);
+        }
+    }
+
+    pub(super) fn put(&mut self, item: ScanItem) {
+        self.ready.push_back(OrderItem::Item(item));
+    }
+
+    pub(super) fn unreadable(&mut self, path: &Bytes, action: &'static str, error: io::Error) {
+        self.put(amend(path, EntryFlags::UNREADABLE));
+        self.tell(path.to_vec(), action, error);
+    }
+
+    pub(super) fn tell(&mut self, path: Vec<u8>, action: &'static str, error: io::Error) {
+        self.put(ScanItem::Problem(Problem {
+            path,
+            action,
+            error,
+        }));
+    }
+
+    /// Numbers file systems in the order of the stream.
+    fn numbered(&mut self, provisional: u32) -> u32 {
+        let place = provisional as usize;
+        if self.numbers.len() <= place {
+            self.numbers.resize(place + 1, None);
+        }
+        if let Some(number) = self.numbers[place] {
+            return number;
+        }
+        let filesystem = self.rules.filesystems.get(provisional);
+        self.put(ScanItem::Filesystem(filesystem));
+        let number = self.filesystems;
+        self.numbers[place] = Some(number);
+        self.filesystems += 1;
+        number
+    }
+
+    pub(super) fn push_batch(&mut self, mut entries: Vec<Entry>, places: Places) {
+        for entry in &mut entries {
+            entry.filesystem = self.numbered(entry.filesystem);
+        }
+        self.put(ScanItem::Entries(Batch { places, entries }));
+    }
+
+    pub(super) fn push_children(&mut self, mut listed: ListedChildren) {
+        for child in &mut listed.children {
+            match child {
+                OneChild::Made(entry, _) => entry.filesystem = self.numbered(entry.filesystem),
+                OneChild::Later { .. } => listed.filesystem = self.numbered(self.own),
+            }
+        }
+        self.ready.push_back(OrderItem::Children(listed));
+    }
+}
+
+impl Iterator for Order {
+    type Item = OrderItem;
+
+    fn next(&mut self) -> Option<OrderItem> {
+        while self.ready.is_empty() {
+            if !self.step() {
+                return None;
+            }
+        }
+        self.ready.pop_front()
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
