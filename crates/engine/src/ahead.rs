@@ -1,12 +1,15 @@
 //! An iterator that runs ahead in a thread of its own, by a bounded number of batches.
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::collections::VecDeque;
 use std::thread::JoinHandle;
 
 /// Hands out what another thread has already made. Dropping it ends that thread.
 pub struct Ahead<T> {
-    batches: Option<Receiver<Vec<T>>>,
-    batch: std::vec::IntoIter<T>,
+    batches: Option<Receiver<VecDeque<T>>>,
+    batch: VecDeque<T>,
+    /// Takes empty batches back: fresh memory for each would cost more than what most items do.
+    spare: Sender<VecDeque<T>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -28,15 +31,16 @@ impl<T: Send + 'static> Ahead<T> {
         batches_max: usize,
     ) -> Ahead<T> {
         let (sender, receiver) = bounded(batches_max);
+        let (spare, spares) = bounded::<VecDeque<T>>(batches_max);
         let thread = std::thread::spawn(move || {
             let mut items = items.fuse();
             loop {
-                let (mut batch, mut weight) = (Vec::new(), 0);
+                let (mut batch, mut weight) = (spares.try_recv().unwrap_or_default(), 0);
                 while weight < batch_weight
                     && let Some(item) = items.next()
                 {
                     weight += weight_of(&item);
-                    batch.push(item);
+                    batch.push_back(item);
                 }
                 if batch.is_empty() || sender.send(batch).is_err() {
                     return;
@@ -45,7 +49,8 @@ impl<T: Send + 'static> Ahead<T> {
         });
         Ahead {
             batches: Some(receiver),
-            batch: Vec::new().into_iter(),
+            batch: VecDeque::new(),
+            spare,
             thread: Some(thread),
         }
     }
@@ -56,11 +61,14 @@ impl<T> Iterator for Ahead<T> {
 
     fn next(&mut self) -> Option<T> {
         loop {
-            if let Some(item) = self.batch.next() {
+            if let Some(item) = self.batch.pop_front() {
                 return Some(item);
             }
             match self.batches.as_ref()?.recv() {
-                Ok(batch) => self.batch = batch.into_iter(),
+                Ok(batch) => {
+                    let empty = std::mem::replace(&mut self.batch, batch);
+                    let _more_than_needed_are_freed = self.spare.try_send(empty);
+                }
                 Err(_) => {
                     self.batches = None;
                     if let Some(thread) = self.thread.take()
@@ -97,7 +105,7 @@ mod tests {
         let mut ahead = Ahead::start_weighed(items, |item| *item, 6, 2);
         let mut batches = Vec::new();
         while let Some(first) = ahead.next() {
-            let rest: Vec<usize> = ahead.batch.by_ref().collect();
+            let rest: Vec<usize> = ahead.batch.drain(..).collect();
             batches.push([vec![first], rest].concat());
         }
         assert_eq!(batches, [vec![9], vec![1, 2, 3], vec![50], vec![1]]);

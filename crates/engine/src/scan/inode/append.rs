@@ -1,7 +1,7 @@
 //! An unnamed file that is written by a thread of its own, from front to back.
 
 use crate::spill::unnamed_file;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -13,6 +13,8 @@ pub(super) const STRETCHES_AHEAD_MAX: usize = 8;
 /// Takes stretches of bytes.
 pub(super) struct Appender {
     stretches: Sender<Vec<u8>>,
+    /// Empty again.
+    spares: Receiver<Vec<u8>>,
     thread: JoinHandle<io::Result<File>>,
 }
 
@@ -20,16 +22,25 @@ impl Appender {
     pub(super) fn create(spill: &Path) -> io::Result<Appender> {
         let mut file = unnamed_file(spill)?;
         let (stretches, queue) = bounded::<Vec<u8>>(STRETCHES_AHEAD_MAX);
+        let (spare, spares) = bounded(STRETCHES_AHEAD_MAX);
         let write = move || {
-            for stretch in queue {
+            for mut stretch in queue {
                 file.write_all(&stretch)?;
+                stretch.clear();
+                let _more_than_needed_are_freed = spare.try_send(stretch);
             }
             Ok(file)
         };
         Ok(Appender {
             stretches,
+            spares,
             thread: std::thread::Builder::new().spawn(write)?,
         })
+    }
+
+    /// Where stretches come back, empty and with their room.
+    pub(super) fn spares(&self) -> Receiver<Vec<u8>> {
+        self.spares.clone()
     }
 
     /// False: writing failed, and [`Appender::finish`] tells why.

@@ -97,11 +97,13 @@ impl TableSink for Parsing<'_> {
 const RECORD_BYTES_USUAL: usize = 160;
 
 impl Parsed {
-    /// With room for what most pieces hold.
-    fn of(piece: &TablePiece) -> Parsed {
+    /// With room for what most pieces hold: that of `spare`, as far as it has some.
+    fn of(piece: &TablePiece, mut spare: Vec<u8>) -> Parsed {
         let inodes_max = piece.span.len as usize / INODE_BYTES_USUAL;
+        spare.clear();
+        spare.reserve(inodes_max * RECORD_BYTES_USUAL);
         Parsed {
-            inodes: Vec::with_capacity(inodes_max * RECORD_BYTES_USUAL),
+            inodes: spare,
             digests: Vec::with_capacity(inodes_max * super::digests::RECORD_BYTES),
             first_inode: piece.first_inode,
             ..Parsed::default()
@@ -122,8 +124,12 @@ pub(super) fn read_piece(
     key: &DigestKey,
     piece: Result<TablePiece, String>,
     buffer: &mut AlignedBuffer,
+    spare: Vec<u8>,
 ) -> Parsed {
-    let mut parsed = Parsed::default();
+    let mut parsed = Parsed {
+        inodes: spare,
+        ..Parsed::default()
+    };
     let piece = match piece {
         Ok(piece) => piece,
         Err(why) => {
@@ -132,7 +138,7 @@ pub(super) fn read_piece(
         }
     };
     for _ in 0..READS_MAX {
-        parsed = Parsed::of(&piece);
+        parsed = Parsed::of(&piece, parsed.inodes);
         match read_bytes(image, &piece, buffer) {
             Ok(range) => {
                 let bytes = &buffer[range];
@@ -176,6 +182,7 @@ pub(super) fn read_tables(
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> io::Result<Tables> {
     let file = Appender::create(spill)?;
+    let spares = file.spares();
     let mut digests = DigestsWriter::create(spill)?;
     let mut names = Sorter::new(spill, SORT_NAMES_BYTES);
     let mut places = Sorter::new(spill, SORT_PLACES_BYTES);
@@ -186,7 +193,10 @@ pub(super) fn read_tables(
     let read = in_order(
         image.tables(),
         buffer,
-        |buffer, piece| read_piece(image, key, piece, buffer),
+        |buffer, piece| {
+            let spare = spares.try_recv().unwrap_or_default();
+            read_piece(image, key, piece, buffer, spare)
+        },
         |mut parsed| -> io::Result<()> {
             if let Some(why) = parsed.general.take_if(|_| image.told().is_some()) {
                 // What the kernel does not tell cannot be missed by a checksum.
