@@ -16,6 +16,7 @@ mod scratch;
 use super::SMALL_BYTES_MAX;
 use super::device::GROUP_BUFFER_BYTES;
 use crate::image::{Image, Span};
+use crate::scan::inode::PIECES_AHEAD_MAX;
 use crate::spill::{Sorter, unnamed_file};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded};
@@ -46,7 +47,7 @@ pub const ARRANGED_BYTES_MAX: usize = 104 << 20;
 const _: () = assert!(
     BUCKETS_MAX * BLOCK_BYTES
         + SORT_BYTES
-        + 16 * GROUP_BUFFER_BYTES
+        + 2 * PIECES_AHEAD_MAX * GROUP_BUFFER_BYTES
         + 3 * (BUCKET_BYTES + SMALL_BYTES_MAX) as usize
         <= ARRANGED_BYTES_MAX
 );

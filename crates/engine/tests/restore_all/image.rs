@@ -593,7 +593,7 @@ fn what_cannot_be_had_is_named_also_where_it_was_set_apart() {
     let place = scratch();
     let image = place.path().join("image");
     let mut model = scattered();
-    let whole = model.row("0000").content.clone();
+    let whole = model.row("0000").content;
     model.break_chunk_of("0000");
     let chunk_of = |content: &Content| match content {
         Content::Bundled { chunk, .. } => *chunk,

@@ -241,3 +241,67 @@ fn read_group(
     }
     Ok(Vec::new())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(offset: u64) -> Span {
+        Span { offset, len: 100 }
+    }
+
+    #[test]
+    fn a_stretch_comes_with_the_first_bucket_that_needs_it() {
+        let mut stretches = Stretches::default();
+        let mut keys: Vec<[u8; KEY_BYTES]> = Vec::new();
+        // The first bucket needs the third stretch, the second bucket the first stretch and once more the third.
+        for (offset, at) in [
+            (2 * STRETCH_BYTES + 500, 0),
+            (70, BUCKET_BYTES),
+            (2 * STRETCH_BYTES + 20, BUCKET_BYTES + 200),
+            (u64::MAX, 2 * BUCKET_BYTES),
+        ] {
+            keys.push(stretches.record(span(offset), at).0);
+        }
+        let [first, second, again, behind_all] = keys[..] else {
+            panic!("four files");
+        };
+        assert!(again < first, "within a stretch in the order of the device");
+        assert!(first < second && second < behind_all);
+        assert_eq!(again[..2], [0, 0]);
+    }
+
+    #[test]
+    fn a_bucket_waits_for_its_stretches_and_knows_what_is_missing() {
+        let reading = Reading::default();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| reading.await_bucket(1));
+            reading.advance(1, vec![7, BUCKET_BYTES + 7]).unwrap();
+            assert_eq!(reading.await_bucket(0).unwrap(), HashSet::from([7]));
+            reading.advance(2, Vec::new()).unwrap();
+            let missing = waiting.join().unwrap().unwrap();
+            assert_eq!(missing, HashSet::from([BUCKET_BYTES + 7]));
+        });
+    }
+
+    #[test]
+    fn whoever_waits_is_told_when_nothing_comes_any_more() {
+        let reading = Reading::default();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| reading.await_bucket(3));
+            drop(End(&reading));
+            assert!(waiting.join().unwrap().is_err());
+        });
+        let stopped = Reading::default();
+        stopped.stop();
+        assert!(stopped.await_bucket(0).is_err());
+        assert!(stopped.advance(1, Vec::new()).is_err());
+    }
+
+    #[test]
+    fn too_many_missing_end_the_reading() {
+        let reading = Reading::default();
+        let missed = (0..=MISSING_MAX as u64).collect();
+        assert!(reading.advance(1, missed).is_err());
+    }
+}
