@@ -4,9 +4,9 @@
 //! them. One that goes through much of a layer has a thread load the next segment meanwhile.
 
 use super::{CatalogError, KeyRange, Result, SegmentSource};
+use crate::ahead::Soon;
 use bale_format::entry::compare_keys;
 use bale_format::{Entry, Key, Segment, SegmentRef};
-use crossbeam_channel::{Receiver, bounded};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -60,9 +60,9 @@ pub(super) struct LayerCursor {
     ahead: Option<Coming>,
 }
 
-/// The segment that a thread loads, if any; a clone of the cursor has none.
+/// Number of the segment that a thread loads, if any; a clone of the cursor has none.
 #[derive(Default)]
-struct Coming(Option<(usize, Receiver<Result<Segment>>)>);
+struct Coming(Option<(usize, Soon<Result<Segment>>)>);
 
 impl Clone for Coming {
     fn clone(&self) -> Coming {
@@ -71,23 +71,13 @@ impl Clone for Coming {
 }
 
 impl Coming {
-    /// The segment of this number, if it was begun. Waits for it.
+    /// The segment of this number, if it was begun.
     fn take(&mut self, number: usize) -> Option<Result<Segment>> {
-        let (begun, loaded) = self.0.take()?;
+        let (begun, segment) = self.0.take()?;
         match begun == number {
-            true => loaded.recv().ok(),
+            true => segment.wait(),
             false => None,
         }
-    }
-
-    fn begin(&mut self, number: usize, load: impl FnOnce() -> Result<Segment> + Send + 'static) {
-        let (sender, loaded) = bounded(1);
-        let send = move || {
-            let _whoever_waited_may_be_gone = sender.send(load());
-        };
-        let thread = std::thread::Builder::new().spawn(send);
-        // Without a thread it is loaded when it is needed.
-        self.0 = thread.is_ok().then_some((number, loaded));
     }
 }
 
@@ -194,7 +184,8 @@ impl LayerCursor {
         self.next = here;
         if let (Some(ahead), Some((number, range))) = (&mut self.ahead, next) {
             let (source, segments) = (self.source.clone(), self.segments.clone());
-            ahead.begin(number, move || load(&*source, &segments[number], &range));
+            let load = move || load(&*source, &segments[number], &range);
+            ahead.0 = Soon::start(load).map(|segment| (number, segment));
         }
     }
 

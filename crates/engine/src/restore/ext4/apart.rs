@@ -14,12 +14,11 @@ use crate::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
 use crate::restore::plan::text_of;
 use crate::restore::sort::{Sorted, Sorter};
 use crate::restore::{ChunkSource, ChunkUse, RestoreError};
+use crate::scan::inode::in_order;
 use bale_format::{ChunkId, Content, Entry, Kind};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, bounded};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Mutex;
 
 /// Chunks that are taken to be kept by the reading that fetches: fewer than it keeps, for some are still on their way.
 const CHUNKS_KEPT: usize = 16;
@@ -33,10 +32,8 @@ const APART_BYTES_MAX: u64 = 16 << 30;
 const SORTER_BYTES: usize = 16 << 20;
 /// Files of one chunk that are taken out together; for more it is opened again.
 const TASK_FILES_MAX: usize = 16 << 10;
-/// Chunks waiting for a thread, for each thread.
-const TASKS_WAITING_MAX: usize = 2;
-/// Threads that open chunks, at 4 MiB each and as much again while they are opened.
-const THREADS_MAX: usize = 8;
+/// And their bytes.
+const TASK_BYTES_MAX: u64 = BUNDLE_BYTES_MAX as u64;
 
 const _: () = assert!(VISIT_BYTES_MIN < u32::MAX as u64 && BUNDLE_BYTES_MAX < u32::MAX as usize);
 
@@ -175,67 +172,76 @@ struct Task {
 }
 
 fn fetch(by_place: Box<dyn Sorter>, work: &Work) -> Result<Apart, RestoreError> {
-    let rows = by_place.finish().map_err(RestoreError::Scratch)?;
+    let tasks = Tasks {
+        rows: by_place.finish().map_err(RestoreError::Scratch)?,
+        next: None,
+    };
     let sorter = work.scratch.sorter(SORTER_BYTES);
-    let by_position = Mutex::new(sorter.map_err(RestoreError::Scratch)?);
-    let threads = work.fetchers().min(THREADS_MAX);
-    let (tasks, waiting) = bounded(threads * TASKS_WAITING_MAX);
-    std::thread::scope(|scope| {
-        let mut workers = Vec::new();
-        for number in 0..threads {
-            let (waiting, by_position) = (waiting.clone(), &by_position);
-            let take_out = move || take_out(&waiting, work.chunks, by_position);
-            match std::thread::Builder::new().spawn_scoped(scope, take_out) {
-                Ok(worker) => workers.push(worker),
-                // Fewer take longer.
-                Err(error) if number == 0 => return Err(RestoreError::Threads(error)),
-                Err(_) => break,
+    let mut by_position = sorter.map_err(RestoreError::Scratch)?;
+    in_order(
+        tasks,
+        || (),
+        |(), task| Ok((task_done(&task?, work.chunks), work.monitor.stop())),
+        |done: io::Result<(Vec<Record>, bool)>| {
+            let (records, stop) = done.map_err(RestoreError::Scratch)?;
+            if stop {
+                return Err(RestoreError::Stopped);
             }
-        }
-        drop(waiting);
-        let fed = feed(rows, work, |task| tasks.send(task).is_ok());
-        drop(tasks);
-        let ended = workers
-            .into_iter()
-            .map(|worker| worker.join().expect("taking out does not panic"));
-        let done: io::Result<Vec<()>> = ended.collect();
-        fed?;
-        done.map_err(RestoreError::Scratch).map(|_| ())
-    })?;
-    let sorter = by_position.into_inner();
-    let sorter = sorter.expect("no holder of this lock panics");
+            for record in records {
+                let pushed = by_position.push(&record.position.to_be_bytes(), &record.bytes);
+                pushed.map_err(RestoreError::Scratch)?;
+            }
+            work.monitor.progress(0, 0);
+            Ok(())
+        },
+    )?;
     Ok(Apart {
-        sorted: sorter.finish().map_err(RestoreError::Scratch)?,
+        sorted: by_position.finish().map_err(RestoreError::Scratch)?,
         next: None,
     })
 }
 
-/// Hands over the files of each chunk, until nobody takes them.
-fn feed(rows: Sorted, work: &Work, mut send: impl FnMut(Task) -> bool) -> Result<(), RestoreError> {
-    let mut task: Option<Task> = None;
-    for pair in rows {
-        let (key, value) = pair.map_err(RestoreError::Scratch)?;
-        let (chunk, part) = decode(&key, &value).ok_or_else(damaged)?;
-        let is_other = |task: &Task| task.chunk != chunk || task.parts.len() == TASK_FILES_MAX;
-        if let Some(full) = task.take_if(|task| is_other(task)) {
-            if work.monitor.stop() {
-                return Err(RestoreError::Stopped);
-            }
-            work.monitor.progress(0, 0);
-            if !send(full) {
-                return Ok(());
-            }
+/// Puts files of one chunk together.
+struct Tasks {
+    rows: Sorted,
+    next: Option<(ChunkId, Part)>,
+}
+
+impl Tasks {
+    fn next_part(&mut self) -> io::Result<Option<(ChunkId, Part)>> {
+        if let Some(next) = self.next.take() {
+            return Ok(Some(next));
         }
-        let new = || Task {
-            chunk,
-            parts: Vec::new(),
+        let Some((key, value)) = self.rows.next().transpose()? else {
+            return Ok(None);
         };
-        task.get_or_insert_with(new).parts.push(part);
+        decode(&key, &value).map(Some).ok_or_else(damaged)
     }
-    if let Some(last) = task {
-        let _whoever_left_tells_why = send(last);
+
+    fn next_task(&mut self) -> io::Result<Option<Task>> {
+        let Some((chunk, first)) = self.next_part()? else {
+            return Ok(None);
+        };
+        let (mut parts, mut bytes) = (vec![first], u64::from(first.bytes));
+        while let Some((other, part)) = self.next_part()? {
+            bytes += u64::from(part.bytes);
+            let is_full = parts.len() == TASK_FILES_MAX || bytes > TASK_BYTES_MAX;
+            if other != chunk || is_full {
+                self.next = Some((other, part));
+                break;
+            }
+            parts.push(part);
+        }
+        Ok(Some(Task { chunk, parts }))
     }
-    Ok(())
+}
+
+impl Iterator for Tasks {
+    type Item = io::Result<Task>;
+
+    fn next(&mut self) -> Option<io::Result<Task>> {
+        self.next_task().transpose()
+    }
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Option<(ChunkId, Part)> {
@@ -261,31 +267,29 @@ fn head_of(is: u8, chunk: &ChunkId, offset: u32) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Takes files out of chunks until there are no more.
-fn take_out(
-    tasks: &Receiver<Task>,
-    chunks: &dyn ChunkSource,
-    by_position: &Mutex<Box<dyn Sorter>>,
-) -> io::Result<()> {
-    let mut record = Vec::new();
-    for task in tasks {
-        let chunk = chunks.read(&task.chunk, ChunkUse::Data);
-        let chunk = chunk.map_err(|trouble| text_of(&trouble));
-        let mut sorter = by_position.lock().expect("no holder of this lock panics");
-        for part in &task.parts {
-            let bytes = chunk.as_ref().map_err(String::clone);
-            let bytes = bytes.and_then(|chunk| bundled(chunk, part.offset, u64::from(part.bytes)));
-            let (is, content) = match &bytes {
-                Ok(bytes) => (FETCHED, *bytes),
-                Err(text) => (FAILED, text.as_bytes()),
-            };
-            record.clear();
-            record.extend_from_slice(&head_of(is, &task.chunk, part.offset));
-            record.extend_from_slice(content);
-            sorter.push(&part.position.to_be_bytes(), &record)?;
+/// What waits for the row at a position.
+struct Record {
+    position: u64,
+    bytes: Vec<u8>,
+}
+
+/// Takes files out of their chunk.
+fn task_done(task: &Task, chunks: &dyn ChunkSource) -> Vec<Record> {
+    let chunk = chunks.read(&task.chunk, ChunkUse::Data);
+    let chunk = chunk.map_err(|trouble| text_of(&trouble));
+    let record = |part: &Part| {
+        let chunk = chunk.as_ref().map_err(String::clone);
+        let found = chunk.and_then(|chunk| bundled(chunk, part.offset, u64::from(part.bytes)));
+        let (is, content) = match &found {
+            Ok(bytes) => (FETCHED, *bytes),
+            Err(text) => (FAILED, text.as_bytes()),
+        };
+        Record {
+            position: part.position,
+            bytes: [&head_of(is, &task.chunk, part.offset)[..], content].concat(),
         }
-    }
-    Ok(())
+    };
+    task.parts.iter().map(record).collect()
 }
 
 /// Contents by the position of their rows.
@@ -317,7 +321,9 @@ impl Apart {
                 return Ok(None);
             };
             let (key, record) = pair.map_err(RestoreError::Scratch)?;
-            let at = key.try_into().map_err(|_| damaged())?;
+            let at = key
+                .try_into()
+                .map_err(|_| RestoreError::Scratch(damaged()))?;
             self.next = Some((u64::from_be_bytes(at), record));
         }
         let Some((_, record)) = self.next.take_if(|next| next.0 == position) else {
@@ -325,7 +331,7 @@ impl Apart {
         };
         let mut bytes = Bytes::from(record);
         if bytes.len() < HEAD_BYTES {
-            return Err(damaged());
+            return Err(RestoreError::Scratch(damaged()));
         }
         let head = bytes.split_to(HEAD_BYTES);
         if head[1..] != head_of(head[0], chunk, offset)[1..] {
@@ -338,9 +344,7 @@ impl Apart {
     }
 }
 
-fn damaged() -> RestoreError {
-    RestoreError::Scratch(io::Error::new(
-        io::ErrorKind::InvalidData,
-        "a row of the contents set apart is damaged",
-    ))
+fn damaged() -> io::Error {
+    let what = "a row of the contents set apart is damaged";
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
