@@ -3,6 +3,7 @@
 //! Objects are sealed and named here, and nowhere else. Opening reads `config` and a key slot; the index is read when it
 //! is first needed. Nothing here decides what is stored or deleted.
 
+mod buffers;
 mod cache;
 mod chunks;
 mod objects;
@@ -20,6 +21,7 @@ use bale_format::config::Config;
 use bale_format::keys::Keys;
 use bale_format::record::PackKey;
 use bale_format::{ObjectId, RepositoryId, Snapshot};
+use buffers::SpareBuffers;
 use cache::ChunkCache;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,7 @@ pub struct Repository {
     index: RwLock<Option<Arc<ChunkIndex>>>,
     cache: Mutex<ChunkCache>,
     pack_keys: Mutex<HashMap<ObjectId, PackKey>>,
+    buffers: SpareBuffers,
 }
 
 /// A snapshot or unfinished run by name.

@@ -205,6 +205,8 @@ pub struct Decompressor {
     /// again and again.
     looked_at: Vec<u8>,
     inflated: Vec<u8>,
+    /// Room for the next plaintext that is handed out.
+    supplied: Vec<u8>,
 }
 
 impl Default for Decompressor {
@@ -225,7 +227,14 @@ impl Decompressor {
             opened: Vec::new(),
             looked_at: Vec::new(),
             inflated: Vec::new(),
+            supplied: Vec::new(),
         }
+    }
+
+    /// The next plaintext that is opened goes into this buffer, which grows if need be.
+    pub fn supply(&mut self, buffer: Vec<u8>) {
+        self.supplied = buffer;
+        self.supplied.clear();
     }
 
     /// Exactly `plain_bytes` bytes or an error; never allocates more than that.
@@ -236,7 +245,13 @@ impl Decompressor {
         plain_bytes: usize,
     ) -> Result<Vec<u8>, FormatError> {
         check_plain_bytes(plain_bytes)?;
-        inflate("chunk", &mut self.zstd, codec, payload, plain_bytes)
+        inflate(
+            "chunk",
+            &mut self.zstd,
+            codec,
+            (payload, plain_bytes),
+            Vec::new(),
+        )
     }
 
     /// As [`Decompressor::decompress`], of bytes just opened, for plaintexts whose bound the caller has checked.
@@ -248,11 +263,14 @@ impl Decompressor {
     ) -> Result<Vec<u8>, FormatError> {
         if codec == Codec::Stored {
             // Hand out the buffer itself instead of a copy.
-            let plain = std::mem::take(&mut self.opened);
+            let supplied = std::mem::take(&mut self.supplied);
+            let plain = std::mem::replace(&mut self.opened, supplied);
             check_length(what, plain.len(), plain_bytes)?;
             return Ok(plain);
         }
-        inflate(what, &mut self.zstd, codec, &self.opened, plain_bytes)
+        let plain = std::mem::take(&mut self.supplied);
+        let opened = (&self.opened[..], plain_bytes);
+        inflate(what, &mut self.zstd, codec, opened, plain)
     }
 
     /// Decompresses `opened_bytes` that `open` puts where it is told to, for a look: the buffers stay here and are used
@@ -313,20 +331,19 @@ fn inflate(
     what: &'static str,
     zstd: &mut zstd::bulk::Decompressor<'_>,
     codec: Codec,
-    payload: &[u8],
-    plain_bytes: usize,
+    (payload, plain_bytes): (&[u8], usize),
+    mut plain: Vec<u8>,
 ) -> Result<Vec<u8>, FormatError> {
-    let plain = match codec {
+    match codec {
         Codec::Stored => {
             check_length(what, payload.len(), plain_bytes)?;
-            payload.to_vec()
+            plain.extend_from_slice(payload);
         }
         Codec::Zstd => {
-            let mut plain = Vec::with_capacity(plain_bytes);
+            plain.reserve_exact(plain_bytes);
             inflate_into(what, zstd, payload, &mut plain)?;
-            plain
         }
-    };
+    }
     check_length(what, plain.len(), plain_bytes)?;
     Ok(plain)
 }

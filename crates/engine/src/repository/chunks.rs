@@ -189,12 +189,14 @@ impl Repository {
         }
         let key = self.pack_key(pack)?;
         let range = place.chunk.range();
-        let mut record = vec![0; (range.end - range.start) as usize];
-        self.store.read_at(&name, range.start, &mut record)?;
-        let plain = DECOMPRESSOR.with_borrow_mut(|contexts| {
-            key.open_chunk(&self.keys, &place.chunk, &record, contexts)
-        });
-        plain.map(Bytes::from).map_err(object_error(what()))
+        READING.with_borrow_mut(|Reading { contexts, record }| {
+            let record = room_for(record, (range.end - range.start) as usize);
+            self.store.read_at(&name, range.start, record)?;
+            contexts.supply(self.buffers.take(place.chunk.plain_bytes as usize));
+            let plain = key.open_chunk(&self.keys, &place.chunk, record, contexts);
+            let plain = plain.map_err(object_error(what()))?;
+            Ok(self.buffers.lend(plain))
+        })
     }
 
     /// The key of a pack, from the salt in its header.
@@ -254,9 +256,26 @@ impl Repository {
 /// Pack keys kept, about 1 KB each.
 const PACK_KEYS_MAX: usize = 4096;
 
+/// What each thread that reads chunks makes once.
+struct Reading {
+    contexts: Decompressor,
+    /// As it was stored. Never shrinks, so that it is not filled with zeros again and again.
+    record: Vec<u8>,
+}
+
 thread_local! {
-    /// Decompression contexts are made once for each thread that reads chunks.
-    static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+    static READING: RefCell<Reading> = RefCell::new(Reading {
+        contexts: Decompressor::new(),
+        record: Vec::new(),
+    });
+}
+
+/// The first `len` bytes of a buffer, which grows if need be.
+fn room_for(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    &mut buffer[..len]
 }
 
 fn add_all(index: &mut ChunkIndex, object: &Index) {

@@ -1,5 +1,6 @@
 //! Making and opening a repository, and its key slots.
 
+use super::buffers::SpareBuffers;
 use super::{Environment, Repository, draw, make_private_dir};
 use crate::error::{Error, Result};
 use crate::store::{Area, ObjectName, Store};
@@ -177,6 +178,7 @@ impl Repository {
             index: RwLock::new(None),
             cache: Mutex::default(),
             pack_keys: Mutex::default(),
+            buffers: SpareBuffers::default(),
         }
     }
 

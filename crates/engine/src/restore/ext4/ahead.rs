@@ -164,7 +164,7 @@ impl Budget {
 }
 
 enum Message {
-    Batch(Vec<Item>),
+    Batch(VecDeque<Item>),
     Failed(RestoreError),
     End,
 }
@@ -173,6 +173,8 @@ enum Message {
 pub struct Items {
     messages: Receiver<Message>,
     batch: VecDeque<Item>,
+    /// Takes empty batches back: fresh memory for each would cost more than reading its rows.
+    spare: Sender<VecDeque<Item>>,
     has_ended: bool,
     budget: Arc<Budget>,
 }
@@ -203,7 +205,10 @@ impl Items {
     fn fill(&mut self) -> Result<bool, RestoreError> {
         while self.batch.is_empty() && !self.has_ended {
             match self.messages.recv() {
-                Ok(Message::Batch(batch)) => self.batch = batch.into(),
+                Ok(Message::Batch(batch)) => {
+                    let empty = std::mem::replace(&mut self.batch, batch);
+                    let _more_than_needed_are_freed = self.spare.try_send(empty);
+                }
                 Ok(Message::End) => self.has_ended = true,
                 Ok(Message::Failed(error)) => return Err(error),
                 Err(_) => return Err(RestoreError::Catalog("its reader ended".into())),
@@ -229,6 +234,7 @@ pub fn with_items<'w, T>(
     let budget = Budget::new();
     let (jobs, waiting) = unbounded::<Arc<Slot>>();
     let (out, messages) = bounded(BATCHES_AHEAD_MAX);
+    let (spare, spares) = bounded(BATCHES_AHEAD_MAX);
     std::thread::scope(|scope| {
         for _ in 0..work.fetchers().min(FETCHERS_MAX) {
             let waiting = waiting.clone();
@@ -238,6 +244,7 @@ pub fn with_items<'w, T>(
         let mut items = Items {
             messages,
             batch: VecDeque::new(),
+            spare,
             has_ended: false,
             budget: budget.clone(),
         };
@@ -250,7 +257,8 @@ pub fn with_items<'w, T>(
                 links,
                 apart,
                 kept: VecDeque::new(),
-                batch: Vec::new(),
+                batch: VecDeque::new(),
+                spares,
             };
             let last = match rows()
                 .map_err(Halt::Failed)
@@ -282,7 +290,8 @@ struct Feeder<'w> {
     apart: Apart,
     /// The chunk used last is the last.
     kept: VecDeque<(ChunkId, Arc<Slot>)>,
-    batch: Vec<Item>,
+    batch: VecDeque<Item>,
+    spares: Receiver<VecDeque<Item>>,
 }
 
 impl Feeder<'_> {
@@ -418,7 +427,7 @@ impl Feeder<'_> {
     }
 
     fn put(&mut self, item: Item) -> Result<(), Halt> {
-        self.batch.push(item);
+        self.batch.push_back(item);
         if self.batch.len() >= BATCH_ITEMS_MAX {
             self.flush()?;
         }
@@ -429,7 +438,9 @@ impl Feeder<'_> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_ITEMS_MAX));
+        let spare = self.spares.try_recv();
+        let empty = spare.unwrap_or_else(|_| VecDeque::with_capacity(BATCH_ITEMS_MAX));
+        let batch = std::mem::replace(&mut self.batch, empty);
         self.out
             .send(Message::Batch(batch))
             .map_err(|_| Halt::Unwanted)
