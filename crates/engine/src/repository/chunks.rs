@@ -189,14 +189,17 @@ impl Repository {
         }
         let key = self.pack_key(pack)?;
         let range = place.chunk.range();
-        READING.with_borrow_mut(|Reading { contexts, record }| {
-            let record = room_for(record, (range.end - range.start) as usize);
-            self.store.read_at(&name, range.start, record)?;
+        // Taken out meanwhile: a store may come back here, on this thread, before it has read.
+        let mut buffer = READING.with_borrow_mut(|reading| std::mem::take(&mut reading.record));
+        let record = room_for(&mut buffer, (range.end - range.start) as usize);
+        self.store.read_at(&name, range.start, record)?;
+        let plain = READING.with_borrow_mut(|Reading { contexts, .. }| {
             contexts.supply(self.buffers.take(place.chunk.plain_bytes as usize));
-            let plain = key.open_chunk(&self.keys, &place.chunk, record, contexts);
-            let plain = plain.map_err(object_error(what()))?;
-            Ok(self.buffers.lend(plain))
-        })
+            key.open_chunk(&self.keys, &place.chunk, record, contexts)
+        });
+        READING.with_borrow_mut(|reading| reading.record = buffer);
+        let plain = plain.map_err(object_error(what()))?;
+        Ok(self.buffers.lend(plain))
     }
 
     /// The key of a pack, from the salt in its header.
