@@ -1,4 +1,4 @@
-//! An iterator that runs ahead in a thread of its own, by a bounded number of batches; and one thing that is made ahead.
+//! An iterator that runs ahead in a thread of its own, by a bounded number of batches.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::collections::VecDeque;
@@ -90,26 +90,6 @@ impl<T> Drop for Ahead<T> {
             // A panic was reported where it happened.
             let _ = thread.join();
         }
-    }
-}
-
-/// What another thread makes. Dropping it lets the thread end by itself.
-pub struct Soon<T>(Receiver<T>);
-
-impl<T: Send + 'static> Soon<T> {
-    /// Begins to make it. `None`: the system has no thread for it.
-    pub fn start(make: impl FnOnce() -> T + Send + 'static) -> Option<Soon<T>> {
-        let (sender, made) = bounded(1);
-        let make = move || {
-            let _whoever_wanted_it_may_be_gone = sender.send(make());
-        };
-        std::thread::Builder::new().spawn(make).ok()?;
-        Some(Soon(made))
-    }
-
-    /// Waits for it. `None`: making it panicked, which was reported where it happened.
-    pub fn wait(self) -> Option<T> {
-        self.0.recv().ok()
     }
 }
 

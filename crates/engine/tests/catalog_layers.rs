@@ -3,7 +3,7 @@
 mod catalog_seam;
 
 use bale_engine::catalog::{
-    CatalogError, CatalogReader, CatalogWriter, CutRule, Difference, KeyRange, ParentCursor, diff,
+    CatalogError, CatalogReader, CatalogWriter, CutRule, Difference, ParentCursor, diff,
 };
 use bale_format::{Entry, Key, Kind, Layer, SegmentRef};
 use catalog_seam::{Memory, SMALL, all, change, file, key, open, put};
@@ -286,56 +286,6 @@ fn every_row_of_the_parent_is_found_or_vanished() {
         .unwrap();
     assert_eq!(found + vanished.len() as u64, 3000);
     assert!(vanished.iter().all(|number| number % 7 == 0));
-}
-
-#[test]
-fn segments_loaded_ahead_give_the_same_rows_and_are_read_once() {
-    let memory = Arc::default();
-    let layers = change(&memory, &[], SMALL, &tree(3000));
-    let layers = change(
-        &memory,
-        &layers,
-        SMALL,
-        &put([numbered(70), numbered(2500)]),
-    );
-    let reader = open(&memory, &layers);
-    let segments: usize = layers.iter().map(|layer| layer.segments.len()).sum();
-    assert!(layers.len() > 1 && segments > 20);
-    let (start, end) = (numbered(100).key(), numbered(2000).key());
-    let part = KeyRange {
-        start: Some(start),
-        end: Some(end),
-    };
-    for range in [KeyRange::all(), part, KeyRange::one(&numbered(500).key())] {
-        let plain: Vec<Entry> = reader.rows(range.clone()).map(Result::unwrap).collect();
-        let reads = {
-            memory.forget();
-            let ahead = reader.rows_loaded_ahead(range.clone());
-            assert!(ahead.map(Result::unwrap).eq(plain));
-            memory.reads()
-        };
-        memory.forget();
-        reader.rows(range).for_each(drop);
-        assert_eq!(reads, memory.reads(), "no segment in vain");
-    }
-}
-
-#[test]
-fn a_segment_that_cannot_be_read_ahead_fails_where_it_comes() {
-    let memory = Arc::default();
-    let mut layers = change(&memory, &[], SMALL, &tree(3000));
-    let broken = layers[0].segments.len() / 2;
-    let before: u64 = layers[0].segments[..broken]
-        .iter()
-        .map(|one| u64::from(one.rows))
-        .sum();
-    layers[0].segments[broken].id = bale_format::ChunkId([7; 32]);
-    let mut rows = open(&memory, &layers).rows_loaded_ahead(KeyRange::all());
-    assert_eq!(
-        rows.by_ref().take_while(Result::is_ok).count() as u64,
-        before
-    );
-    assert!(rows.next().is_none(), "an error is the end");
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Cursors: a place in one layer, and in several layers merged.
 //!
 //! A cursor holds one segment, decoded as far as its range asks. Cloning one is cheap and shares it. Removed rows are seen here; readers hide
-//! them. One that goes through much of a layer has a thread load the next segment meanwhile.
+//! them.
 
 use super::{CatalogError, KeyRange, Result, SegmentSource};
-use crate::ahead::Soon;
 use bale_format::entry::compare_keys;
 use bale_format::{Entry, Key, Segment, SegmentRef};
 use std::cmp::Ordering;
@@ -56,29 +55,6 @@ pub(super) struct LayerCursor {
     current: Option<Current>,
     /// Rows that were passed.
     passed: u64,
-    /// Loads the next segment before it is needed.
-    ahead: Option<Coming>,
-}
-
-/// Number of the segment that a thread loads, if any; a clone of the cursor has none.
-#[derive(Default)]
-struct Coming(Option<(usize, Soon<Result<Segment>>)>);
-
-impl Clone for Coming {
-    fn clone(&self) -> Coming {
-        Coming(None)
-    }
-}
-
-impl Coming {
-    /// The segment of this number, if it was begun.
-    fn take(&mut self, number: usize) -> Option<Result<Segment>> {
-        let (begun, segment) = self.0.take()?;
-        match begun == number {
-            true => segment.wait(),
-            false => None,
-        }
-    }
 }
 
 #[derive(Clone)]
@@ -123,7 +99,6 @@ impl LayerCursor {
             next: 0,
             current: None,
             passed: 0,
-            ahead: None,
         };
         if let Some(start) = &range.start {
             cursor.seek(start);
@@ -135,14 +110,32 @@ impl LayerCursor {
     /// Loads the next segment if the current one is used up.
     fn fill(&mut self) -> Result<()> {
         while self.current.is_none() {
-            let Some((number, range)) = self.next_counted() else {
+            let Some(reference) = self.segments.get(self.next) else {
                 return Ok(());
             };
-            let segment = match self.ahead.as_mut().and_then(|ahead| ahead.take(number)) {
-                Some(loaded) => loaded?,
-                None => load(&*self.source, &self.segments[number], &range)?,
-            };
-            self.load_ahead();
+            if self
+                .range
+                .end
+                .as_ref()
+                .is_some_and(|end| reference.first >= *end)
+            {
+                self.next = self.segments.len();
+                return Ok(());
+            }
+            self.next += 1;
+            let range = self.range.intersect(&counted(reference));
+            let is_outside = range
+                .start
+                .as_ref()
+                .is_some_and(|start| *start > reference.last)
+                || range
+                    .end
+                    .as_ref()
+                    .is_some_and(|end| *end <= reference.first);
+            if is_outside {
+                continue;
+            }
+            let segment = load(&*self.source, reference, &range)?;
             let rows = segment.decoded();
             self.current = (!rows.is_empty()).then(|| Current {
                 segment: Arc::new(segment),
@@ -151,57 +144,6 @@ impl LayerCursor {
             });
         }
         Ok(())
-    }
-
-    /// Goes past the next segment of which rows count; its number, and which.
-    fn next_counted(&mut self) -> Option<(usize, KeyRange)> {
-        while let Some(reference) = self.segments.get(self.next) {
-            let is_behind = |end: &Key| reference.first >= *end;
-            if self.range.end.as_ref().is_some_and(is_behind) {
-                self.next = self.segments.len();
-                return None;
-            }
-            self.next += 1;
-            let range = self.range.intersect(&counted(reference));
-            let starts_behind = |start: &Key| *start > reference.last;
-            let ends_before = |end: &Key| *end <= reference.first;
-            let is_outside = range.start.as_ref().is_some_and(starts_behind)
-                || range.end.as_ref().is_some_and(ends_before);
-            if !is_outside {
-                return Some((self.next - 1, range));
-            }
-        }
-        None
-    }
-
-    /// Begins to load the segment that will be needed next, if this cursor does so.
-    fn load_ahead(&mut self) {
-        if self.ahead.is_none() {
-            return;
-        }
-        let here = self.next;
-        let next = self.next_counted();
-        self.next = here;
-        if let (Some(ahead), Some((number, range))) = (&mut self.ahead, next) {
-            let (source, segments) = (self.source.clone(), self.segments.clone());
-            let load = move || load(&*source, &segments[number], &range);
-            ahead.0 = Soon::start(load).map(|segment| (number, segment));
-        }
-    }
-
-    /// Has a thread load each segment while the one before is used.
-    pub(super) fn loading_ahead(self) -> LayerCursor {
-        LayerCursor {
-            ahead: Some(Coming::default()),
-            ..self
-        }
-    }
-
-    /// What is being loaded is of another range.
-    fn forget_ahead(&mut self) {
-        if let Some(ahead) = &mut self.ahead {
-            *ahead = Coming::default();
-        }
     }
 
     /// Key of the row here. Only after `fill`.
@@ -230,7 +172,6 @@ impl LayerCursor {
             }
             self.current = None;
         }
-        self.forget_ahead();
         let skipped = self.segments[self.next..].partition_point(|segment| segment.last < *key);
         self.next += skipped;
         if self.range.start.as_ref().is_none_or(|start| start < key) {
@@ -243,7 +184,6 @@ impl LayerCursor {
             return;
         }
         self.range.end = Some(end.clone());
-        self.forget_ahead();
         if let Some(current) = &mut self.current {
             current.end = current.end.min(current.segment.keys().lower_bound(end));
             if current.row >= current.end {

@@ -21,12 +21,7 @@ impl ParentCursor {
     /// Before the first row of a range; a thread of its own decodes ahead.
     pub fn open(parent: &CatalogReader, range: KeyRange) -> ParentCursor {
         ParentCursor {
-            rows: Ahead::start(
-                parent.rows_loaded_ahead(range),
-                ROWS_OF_A_BATCH,
-                BATCHES_AHEAD_MAX,
-            )
-            .peekable(),
+            rows: Ahead::start(parent.rows(range), ROWS_OF_A_BATCH, BATCHES_AHEAD_MAX).peekable(),
             last: None,
         }
     }

@@ -70,20 +70,6 @@ impl CatalogReader {
         }
     }
 
-    /// The same for whoever goes through all of a long range: segments of the oldest layer, which has most of the rows, are
-    /// loaded while those before are used.
-    pub fn rows_loaded_ahead(&self, range: KeyRange) -> Rows {
-        let cursor = |layer| match layer {
-            0 => self.cursor(layer, range.clone()).loading_ahead(),
-            _ => self.cursor(layer, range.clone()),
-        };
-        Rows {
-            merge: LayerMerge::new((0..self.layers.len()).map(cursor).collect()),
-            first: None,
-            failed: false,
-        }
-    }
-
     /// The children of a directory, in order of their names.
     pub fn list(&self, directory: &[u8]) -> Rows {
         self.rows(KeyRange::children(directory))
@@ -102,7 +88,7 @@ impl CatalogReader {
                 failed: false,
             });
         }
-        let mut rows = self.rows_loaded_ahead(KeyRange::below(path));
+        let mut rows = self.rows(KeyRange::below(path));
         rows.first = first;
         Ok(rows)
     }
