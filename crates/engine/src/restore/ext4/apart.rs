@@ -15,6 +15,7 @@ use crate::restore::plan::text_of;
 use crate::restore::sort::{Sorted, Sorter};
 use crate::restore::{ChunkSource, ChunkUse, RestoreError};
 use crate::scan::inode::in_order;
+use bale_format::scratch::ScratchKey;
 use bale_format::{ChunkId, Content, Entry, Kind};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -178,10 +179,12 @@ fn fetch(by_place: Box<dyn Sorter>, work: &Work) -> Result<Apart, RestoreError> 
     };
     let sorter = work.scratch.sorter(SORTER_BYTES);
     let mut by_position = sorter.map_err(RestoreError::Scratch)?;
+    let random = crate::random::draw(&crate::random::OsRandom).map_err(RestoreError::Scratch)?;
+    let key = ScratchKey::new(&random);
     in_order(
         tasks,
         || (),
-        |(), task| Ok((task_done(&task?, work.chunks), work.monitor.stop())),
+        |(), task| Ok((task_done(&task?, work.chunks, &key), work.monitor.stop())),
         |done: io::Result<(Vec<Record>, bool)>| {
             let (records, stop) = done.map_err(RestoreError::Scratch)?;
             if stop {
@@ -197,6 +200,7 @@ fn fetch(by_place: Box<dyn Sorter>, work: &Work) -> Result<Apart, RestoreError> 
     )?;
     Ok(Apart {
         sorted: by_position.finish().map_err(RestoreError::Scratch)?,
+        key: Some(key),
         next: None,
     })
 }
@@ -273,8 +277,8 @@ struct Record {
     bytes: Vec<u8>,
 }
 
-/// Takes files out of their chunk.
-fn task_done(task: &Task, chunks: &dyn ChunkSource) -> Vec<Record> {
+/// Takes files out of their chunk. What waits is sealed with a key of this run.
+fn task_done(task: &Task, chunks: &dyn ChunkSource, key: &ScratchKey) -> Vec<Record> {
     let chunk = chunks.read(&task.chunk, ChunkUse::Data);
     let chunk = chunk.map_err(|trouble| text_of(&trouble));
     let record = |part: &Part| {
@@ -284,9 +288,12 @@ fn task_done(task: &Task, chunks: &dyn ChunkSource) -> Vec<Record> {
             Ok(bytes) => (FETCHED, *bytes),
             Err(text) => (FAILED, text.as_bytes()),
         };
+        let mut bytes = [&head_of(is, &task.chunk, part.offset)[..], content].concat();
+        // No two rows have one position.
+        key.seal_in_place(part.position, &mut bytes);
         Record {
             position: part.position,
-            bytes: [&head_of(is, &task.chunk, part.offset)[..], content].concat(),
+            bytes,
         }
     };
     task.parts.iter().map(record).collect()
@@ -295,6 +302,8 @@ fn task_done(task: &Task, chunks: &dyn ChunkSource) -> Vec<Record> {
 /// Contents by the position of their rows.
 pub struct Apart {
     sorted: Sorted,
+    /// There is one if anything was set apart.
+    key: Option<ScratchKey>,
     next: Option<(u64, Vec<u8>)>,
 }
 
@@ -306,6 +315,7 @@ impl Apart {
     pub fn nothing() -> Apart {
         Apart {
             sorted: Box::new(std::iter::empty()),
+            key: None,
             next: None,
         }
     }
@@ -329,6 +339,11 @@ impl Apart {
         let Some((_, record)) = self.next.take_if(|next| next.0 == position) else {
             return Ok(None);
         };
+        let mut record = record;
+        let key = self.key.as_ref();
+        let opened = key.and_then(|key| key.open_in_place(position, &mut record).ok());
+        let len = opened.map(|plain| plain.len());
+        record.truncate(len.ok_or_else(|| RestoreError::Scratch(damaged()))?);
         let mut bytes = Bytes::from(record);
         if bytes.len() < HEAD_BYTES {
             return Err(RestoreError::Scratch(damaged()));
