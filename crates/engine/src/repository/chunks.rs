@@ -189,15 +189,16 @@ impl Repository {
         }
         let key = self.pack_key(pack)?;
         let range = place.chunk.range();
+        let len = (range.end - range.start) as usize;
         // Taken out meanwhile: a store may come back here, on this thread, before it has read.
         let mut buffer = READING.with_borrow_mut(|reading| std::mem::take(&mut reading.record));
-        let record = room_for(&mut buffer, (range.end - range.start) as usize);
+        let record = room_for(&mut buffer, len);
         self.store.read_at(&name, range.start, record)?;
-        let plain = READING.with_borrow_mut(|Reading { contexts, .. }| {
+        let plain = READING.with_borrow_mut(|Reading { contexts, record }| {
             contexts.supply(self.buffers.take(place.chunk.plain_bytes as usize));
-            key.open_chunk(&self.keys, &place.chunk, record, contexts)
+            *record = buffer;
+            key.open_chunk(&self.keys, &place.chunk, &record[..len], contexts)
         });
-        READING.with_borrow_mut(|reading| reading.record = buffer);
         let plain = plain.map_err(object_error(what()))?;
         Ok(self.buffers.lend(plain))
     }

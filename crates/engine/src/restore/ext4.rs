@@ -1,8 +1,9 @@
 //! Restoring into a ready ext4 file system, instead of asking the kernel for one file at a time.
 //!
 //! The catalog is read twice. The first reading counts: then the place of everything is known, and the size is told before
-//! anything is written; and contents that lie far from those around them are fetched in the order of the packs. The second writes the file system from front to back, each chunk fetched ahead of its turn. The
-//! superblock comes last, so what was interrupted cannot be mounted. Reading back goes the same way a third time.
+//! anything is written; and contents that lie far from those around them are fetched in the order of the packs. The second
+//! writes the file system from front to back, each chunk fetched ahead of its turn. The superblock comes last, so what was
+//! interrupted cannot be mounted. Reading back goes the same way a third time.
 //!
 //! Everything a catalog knows comes back, the change time of inodes too; the access time is the modification time.
 

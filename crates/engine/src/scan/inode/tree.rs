@@ -181,9 +181,6 @@ impl Tree {
             let found = self.directory_of(&block[key.clone()])?;
             if found >= directory {
                 self.kept[kept].found = (found, at);
-            }
-            at = value.end;
-            if found >= directory {
                 return Ok((found == directory).then_some(Head {
                     number,
                     block,
@@ -191,6 +188,7 @@ impl Tree {
                     value,
                 }));
             }
+            at = value.end;
         }
         Ok(None)
     }
