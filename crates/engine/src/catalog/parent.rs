@@ -33,7 +33,7 @@ impl ParentCursor {
         key: &Key,
         vanished: impl FnMut(Entry) -> Result<()>,
     ) -> Result<Option<Entry>> {
-        if self.last.as_ref().is_some_and(|last| !is_after(key, last)) {
+        if self.last.as_ref().is_some_and(|last| key <= last) {
             return Err(CatalogError::Order {
                 path: bale_format::entry::join(&key.parent, &key.name),
             });
@@ -67,14 +67,6 @@ impl ParentCursor {
             vanished(row?)?;
         }
         Ok(())
-    }
-}
-
-/// Neighbours mostly are in one directory, and equal paths are told quickly as bytes.
-fn is_after(key: &Key, last: &Key) -> bool {
-    match key.parent == last.parent {
-        true => key.name > last.name,
-        false => key > last,
     }
 }
 

@@ -4,7 +4,7 @@ use super::apart::ApartFinder;
 use super::content::SparseData;
 use super::entries::{XattrSets, with_new_entry};
 use super::links::{LinkSorter, Links};
-use super::rows::WantedRows;
+use super::rows::{self, WantedRows};
 use super::work::{Reading, Work};
 use crate::restore::RestoreError;
 use crate::restore::plan::Plan;
@@ -31,7 +31,6 @@ pub fn count(
     above: Option<Sorted>,
     readings: usize,
 ) -> Result<Counted, RestoreError> {
-    let mut rows = WantedRows::new(work, reading, above)?;
     let mut counter = Counter {
         work,
         totals: TotalsCounter::new(&work.ext4),
@@ -42,7 +41,8 @@ pub fn count(
     let mut links = LinkSorter::new(work)?;
     let mut apart = ApartFinder::new(work)?;
     let mut position = 0;
-    while let Some(entry) = rows.next_row()? {
+    let rows = || WantedRows::new(work, reading, above);
+    rows::for_each(rows, |entry| {
         if entry.is_hard_link() {
             counter.totals.add_link(&entry.parent, &entry.name);
             links.push(position, &entry)?;
@@ -52,7 +52,8 @@ pub fn count(
             apart.see(position, &entry, work)?;
         }
         position += 1;
-    }
+        Ok(())
+    })?;
     let links = links.finish(work, readings, |first| counter.add_first(first))?;
     let mut totals = counter.totals.finish();
     totals += counter.inodes.finish();

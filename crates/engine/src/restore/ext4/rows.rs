@@ -3,6 +3,10 @@
 //!
 //! The catalog is read several times, and every reading gives the same rows: those that can be no row of an image end here.
 
+mod ahead;
+
+pub use ahead::for_each;
+
 use super::work::{Reading, Work};
 use crate::restore::names::{check_name, check_path};
 use crate::restore::select::{Above, above, chosen};
