@@ -82,6 +82,7 @@ fn scan_and_store(
     let known = KnownState::of(run, &scan)?;
     let scan = ScanOptions {
         known: known.recall(parent).filter(|_| !options.force),
+        known_inodes: known.recall_inodes(parent).filter(|_| !options.force),
         inode_key: known.inode_key(),
         ..scan
     };
@@ -109,6 +110,7 @@ fn scan_and_store(
         if let Some(state) = scan.state {
             known.remember(&outcome, &state)?;
         }
+        known.pass_inodes_on(parent, &outcome)?;
         return Ok(outcome);
     }
     let pass = Pass {
@@ -126,15 +128,25 @@ fn scan_and_store(
     if let Some(problem) = guard.and_then(|guard| guard.check()) {
         tally.problem(&problem);
     }
-    let mut state = scan.state;
+    let (mut state, digests) = (scan.state, scan.digests);
+    let mut changed = Some(Arc::default());
     if let Some(mounted) = mounted.filter(|_| !options.dry_run) {
         let looked = second::look_again(&pass, written, mounted, sources)?;
-        state = state.filter(|_| looked.was_still);
+        changed = looked.changed;
+        let was_still = changed.as_ref().is_some_and(|changed| changed.is_empty());
+        state = state.filter(|_| was_still);
         written = looked.written;
     }
     let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
     if let Some(state) = state {
         known.remember(&outcome, &state)?;
+    }
+    if let (Some(digests), Some(changed)) = (digests, changed)
+        && let Err(error) = known.remember_inodes(&outcome, &digests, &changed)
+    {
+        tally.note(&format!(
+            "the next backup will take apart all inodes, as this one: {error}"
+        ));
     }
     Ok(outcome)
 }

@@ -20,7 +20,7 @@ mod writer;
 pub use cut::{CutRule, SegmentWriter};
 pub use diff::{Difference, Differences, diff};
 pub use export::{ExportError, Exported, export};
-pub use parent::ParentCursor;
+pub use parent::{ParentCursor, ParentRow};
 pub use reader::{CatalogReader, Rows, counted_rows};
 pub(crate) use writer::file_bytes;
 pub use writer::{CatalogWriter, Finished, Partial};

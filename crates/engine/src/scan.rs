@@ -45,6 +45,7 @@ use crate::filter::Filter;
 use crate::image::Place;
 use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bale_format::snapshot::Filesystem;
+use inode::SameChildren;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,6 +94,8 @@ pub struct ScanOptions {
     pub freezer: Option<freeze::FreezerCommand>,
     /// Tells whether the inode tables are as they were for the snapshot that is compared with; then nothing else is read.
     pub known: Option<Known>,
+    /// Opens the digests of inodes of the snapshot that is compared with, if there are any.
+    pub known_inodes: Option<OpenKnownInodes>,
     /// Keys the digests of inodes.
     pub inode_key: inode::DigestKey,
     /// For tests.
@@ -112,6 +115,9 @@ pub struct ScanOptions {
 /// Does this say what is known already?
 pub type Known = Arc<dyn Fn(&inode::TablesState) -> bool + Send + Sync>;
 
+/// Opens what is known of inodes.
+pub type OpenKnownInodes = Arc<dyn Fn() -> Option<inode::KnownInodes> + Send + Sync>;
+
 /// How a scan finds what there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScanMode {
@@ -130,6 +136,7 @@ impl Default for ScanOptions {
             mode: ScanMode::Walk,
             freezer: None,
             known: None,
+            known_inodes: None,
             inode_key: [0; 16],
             protocol: Protocol::default(),
             barrier: None,
@@ -148,6 +155,9 @@ pub enum ScanItem {
     Filesystem(Filesystem),
     /// Children of one directory.
     Entries(Batch),
+    /// Children of one directory that are what they were for the snapshot that is compared with. Only where
+    /// [`ScanOptions::known_inodes`] tells what they were.
+    Same(SameChildren),
     /// An entry that came earlier gets more flags: what was found only when the directory was entered. In no order.
     Amend {
         /// Which.

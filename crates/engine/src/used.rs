@@ -14,7 +14,6 @@ use bale_format::chunk::ChunkKind;
 use bale_format::pieces::{Piece, PieceList};
 use bale_format::segment::{self, Pointer};
 use bale_format::{ChunkId, Layer, Snapshot};
-use bytes::Bytes;
 use remembered::Remembered;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -169,7 +168,7 @@ fn read_pointers(repository: &Repository, id: &ChunkId) -> Result<Vec<Pointer>> 
 }
 
 /// The chunk that holds a large set of extended attributes.
-pub fn xattrs_chunk(xattrs: &Bytes) -> Option<ChunkId> {
+pub fn xattrs_chunk(xattrs: &[u8]) -> Option<ChunkId> {
     match xattrs.split_first() {
         Some((2, id)) => ChunkId::from_slice(id).ok(),
         _ => None,

@@ -270,13 +270,13 @@ fn every_row_of_the_parent_is_found_or_vanished() {
     let mut cursor = ParentCursor::open(&open(&memory, &layers), Default::default());
     let (mut found, mut vanished) = (0, Vec::new());
     for number in (0..3000).filter(|number| number % 7 != 0) {
-        let row = cursor.advance_to(&numbered(number).key(), |entry| {
+        let row = cursor.advance_to(&numbered(number).parent, &numbered(number).name, |entry| {
             vanished.push(entry.size);
             Ok(())
         });
         found += u64::from(row.unwrap().is_some());
     }
-    let again = cursor.advance_to(&numbered(100).key(), |_| Ok(()));
+    let again = cursor.advance_to(&numbered(100).parent, &numbered(100).name, |_| Ok(()));
     assert!(matches!(again, Err(CatalogError::Order { .. })));
     cursor
         .finish(|entry| {

@@ -21,6 +21,8 @@ mod image;
 mod logs;
 #[path = "../../fsimage/tests/mounting/mod.rs"]
 mod mounting;
+#[path = "inode_scan/same.rs"]
+mod same;
 #[path = "inode_scan/snapshots.rs"]
 mod snapshots;
 #[path = "inode_scan/xfs_features.rs"]

@@ -149,7 +149,7 @@ fn everything(files: u64, place: &Path) {
     let mut found = 0;
     for row in rows(files) {
         let old = cursor
-            .advance_to(&row.key(), |gone| panic!("{gone:?} is gone"))
+            .advance_to(&row.parent, &row.name, |gone| panic!("{gone:?} is gone"))
             .unwrap();
         found += u64::from(old.is_some());
     }

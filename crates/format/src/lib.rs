@@ -42,7 +42,7 @@ pub use pieces::{Piece, PieceList, PieceListBuilder, PieceRoot, PieceStep, Piece
 pub use record::{PackKey, RecordHead, RecordKind};
 pub use recovery::RecoveryKey;
 pub use sealed::ObjectType;
-pub use segment::{Pointer, Segment, SegmentBuilder, SegmentError, SegmentKeys};
+pub use segment::{Glance, Pointer, Segment, SegmentBuilder, SegmentError, SegmentKeys};
 pub use snapshot::{Layer, SegmentRef, Snapshot};
 pub use snapshot_json::Condemned;
 pub use xattrs::{Xattr, XattrsColumn};

@@ -162,6 +162,33 @@ impl SegmentKeys {
     }
 }
 
+/// What of a row is compared with what is there now: its fields are those of [`Entry`].
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "documented at Entry")]
+pub struct Glance<'a> {
+    pub kind: Kind,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub mtime: Time,
+    pub ctime: Time,
+    pub inode: u64,
+    pub nlink: u32,
+    pub filesystem: u32,
+    pub rdev: u64,
+    pub xattrs: &'a [u8],
+    pub flags: EntryFlags,
+    pub content: Content,
+}
+
+impl Glance<'_> {
+    /// Is this one of several names of one inode?
+    pub fn is_hard_link(&self) -> bool {
+        self.nlink > 1 && self.kind != Kind::Directory
+    }
+}
+
 /// A decoded segment, checked: the keys of all rows, and all columns of the rows that were asked for. Entries share its
 /// bytes.
 #[derive(Clone, Debug)]
@@ -293,11 +320,31 @@ impl Segment {
         self.rows.clone()
     }
 
+    /// What `stat` told of one of the decoded rows, and where its bytes are: without its path, and sharing nothing.
+    pub fn glance(&self, row: usize) -> Glance<'_> {
+        let row = row - self.rows.start;
+        Glance {
+            kind: Kind::from_number(self.kind[row]).expect("checked by decode"),
+            mode: self.mode[row] as u32,
+            uid: self.uid[row] as u32,
+            gid: self.gid[row] as u32,
+            size: self.size[row] as u64,
+            mtime: self.mtime(row),
+            ctime: self.ctime(row),
+            inode: self.inode[row] as u64,
+            nlink: self.nlink[row] as u32,
+            filesystem: self.filesystem[row] as u32,
+            rdev: self.rdev[row] as u64,
+            xattrs: self.xattrs.get(row),
+            flags: EntryFlags(self.flags[row] as u32),
+            content: self.content(row),
+        }
+    }
+
     /// One of the decoded rows. Its byte strings keep the segment's buffers alive.
     pub fn entry(&self, row: usize) -> Entry {
         let (parent, name) = (self.keys.parents.shared(row), self.keys.names.shared(row));
         let row = row - self.rows.start;
-        let chunk = || ChunkId(self.chunks.get(row).try_into().expect("checked by decode"));
         Entry {
             parent,
             name,
@@ -306,14 +353,8 @@ impl Segment {
             uid: self.uid[row] as u32,
             gid: self.gid[row] as u32,
             size: self.size[row] as u64,
-            mtime: Time {
-                seconds: self.mtime_s[row],
-                nanos: self.mtime_ns[row] as u32,
-            },
-            ctime: Time {
-                seconds: self.ctime_s[row],
-                nanos: self.ctime_ns[row] as u32,
-            },
+            mtime: self.mtime(row),
+            ctime: self.ctime(row),
             inode: self.inode[row] as u64,
             generation: self.generation[row] as u32,
             nlink: self.nlink[row] as u32,
@@ -324,15 +365,35 @@ impl Segment {
             inode_flags: self.inode_flags[row] as u32,
             project: self.project[row] as u32,
             flags: EntryFlags(self.flags[row] as u32),
-            content: match self.layout[row] {
-                1 => Content::Bundled {
-                    chunk: chunk(),
-                    offset: self.offset[row] as u32,
-                },
-                2 => Content::Pieces { list: chunk() },
-                _ => Content::None,
-            },
+            content: self.content(row),
             content_hash: self.content_hash.get(row).try_into().ok(),
+        }
+    }
+
+    /// `row` counts from the first one decoded; so below.
+    fn content(&self, row: usize) -> Content {
+        let chunk = || ChunkId(self.chunks.get(row).try_into().expect("checked by decode"));
+        match self.layout[row] {
+            1 => Content::Bundled {
+                chunk: chunk(),
+                offset: self.offset[row] as u32,
+            },
+            2 => Content::Pieces { list: chunk() },
+            _ => Content::None,
+        }
+    }
+
+    fn mtime(&self, row: usize) -> Time {
+        Time {
+            seconds: self.mtime_s[row],
+            nanos: self.mtime_ns[row] as u32,
+        }
+    }
+
+    fn ctime(&self, row: usize) -> Time {
+        Time {
+            seconds: self.ctime_s[row],
+            nanos: self.ctime_ns[row] as u32,
         }
     }
 

@@ -6,19 +6,28 @@
 use super::parent::Parent;
 use super::queue::{Gone, ItemSender};
 use super::tally::Tally;
-use crate::catalog::{KeyRange, ParentCursor, file_bytes};
+use crate::catalog::{KeyRange, ParentCursor, ParentRow, file_bytes};
 use crate::error::{Error, Result};
 use crate::image::Place;
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader};
+use crate::scan::inode::SameChildren;
 use crate::scan::{Batch, NoteKind, ScanItem};
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
-use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind};
+use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind};
+use bytes::Bytes;
 use std::collections::HashMap;
 
 /// Amendments kept; of further ones only the problem remains.
 const AMENDMENTS_MAX: usize = 64 << 10;
+
+/// Flags of a row that something went wrong with.
+const DOUBTFUL: u32 = EntryFlags::RACY.0
+    | EntryFlags::CHANGED.0
+    | EntryFlags::UNREADABLE.0
+    | EntryFlags::INCOMPLETE.0
+    | EntryFlags::XATTRS_UNREADABLE.0;
 
 /// Something for the packing thread, in the order of keys.
 pub(super) enum Item {
@@ -124,6 +133,7 @@ impl<'a> Comparer<'a> {
             match item {
                 ScanItem::Filesystem(found) => self.add_filesystem(found),
                 ScanItem::Entries(batch) => self.compare_batch(batch, &mut cursor, items)?,
+                ScanItem::Same(same) => self.compare_same(&same, &mut cursor, items)?,
                 ScanItem::Amend { key, flags } => self.amend(key, flags),
                 ScanItem::Problem(problem) => self.tally.problem(&problem),
                 ScanItem::Note(note) if note.kind == NoteKind::Vanished => {
@@ -153,46 +163,85 @@ impl<'a> Comparer<'a> {
     ) -> std::result::Result<(), Stop> {
         let Batch { places, entries } = batch;
         for (at, mut entry) in entries.into_iter().enumerate() {
-            entry.filesystem = self
-                .filesystems
-                .get(entry.filesystem as usize)
-                .copied()
-                .unwrap_or(entry.filesystem);
-            let mut sent = Ok(());
-            let old = cursor.advance_to(&entry.key(), |row| {
-                if sent.is_ok() {
-                    sent = items.send(gone(&row));
-                }
-                Ok(())
-            });
-            let old = old.map_err(catalog_error)?;
-            sent?;
+            entry.filesystem = self.filesystem_of(entry.filesystem);
+            let old = find_old(cursor, &entry.parent, &entry.name, items)?;
             match old {
-                Some(old) if self.is_unchanged(&entry, &old) => self.keep(&old),
-                old => self.change(places.of(at), entry, old.map(Box::new), items)?,
+                Some(old) if self.is_unchanged(&entry, old) => self.keep(&old.glance()),
+                old => {
+                    let old = old.map(|old| Box::new(old.entry()));
+                    self.change(places.of(at), entry, old, items)?;
+                }
             }
         }
         Ok(())
     }
 
-    fn is_unchanged(&mut self, new: &Entry, old: &Entry) -> bool {
-        let doubtful = EntryFlags::RACY.0
-            | EntryFlags::CHANGED.0
-            | EntryFlags::UNREADABLE.0
-            | EntryFlags::INCOMPLETE.0
-            | EntryFlags::XATTRS_UNREADABLE.0;
+    /// Rows of inodes that are what they were stay, if they are there and nothing is wrong with them. Of the others the inode
+    /// is looked at: those of a directory that was renamed, say.
+    fn compare_same(
+        &mut self,
+        same: &SameChildren,
+        cursor: &mut ParentCursor,
+        items: &mut ItemSender,
+    ) -> std::result::Result<(), Stop> {
+        let filesystem = self.filesystem_of(same.filesystem());
+        for (name, inode) in same.children() {
+            let old = find_old(cursor, same.path(), name, items)?;
+            let is_it = |old: &ParentRow| {
+                let glance = old.glance();
+                (glance.inode, glance.filesystem) == (inode, filesystem)
+                    && glance.kind != Kind::Directory
+            };
+            if let Some(old) = old.filter(is_it)
+                && self.still_stands(old)
+            {
+                self.keep(&old.glance());
+                continue;
+            }
+            let old = old.map(|old| Box::new(old.entry()));
+            match same.look(name, inode) {
+                Ok((mut entry, place)) => {
+                    entry.filesystem = filesystem;
+                    self.change(place, entry, old, items)?;
+                }
+                Err(problem) => {
+                    self.tally.problem(&problem);
+                    self.amend(Key::of_path(same.path()), EntryFlags::UNREADABLE);
+                    if let Some(old) = old {
+                        items.send(gone(&old))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Position in the snapshot's list of file systems.
+    fn filesystem_of(&self, position: u32) -> u32 {
+        let found = self.filesystems.get(position as usize);
+        found.copied().unwrap_or(position)
+    }
+
+    fn is_unchanged(&mut self, new: &Entry, old: ParentRow) -> bool {
+        let glance = old.glance();
         let mark = EntryFlags::NOT_CROSSED.0;
-        old.flags.0 & doubtful == 0
-            && old.flags.0 & mark == new.flags.0 & mark
-            && new.flags.0 & doubtful == 0
-            && stat_is_equal(new, old)
-            && self.parent.is_settled(old)
-            && self.content_is_there(old)
+        glance.flags.0 & mark == new.flags.0 & mark
+            && new.flags.0 & DOUBTFUL == 0
+            && stat_is_equal(new, &glance)
+            && self.still_stands(old)
+    }
+
+    /// Nothing went wrong when the row was made, it was made of what was settled, and what it points at is there.
+    fn still_stands(&mut self, row: ParentRow) -> bool {
+        let glance = row.glance();
+        glance.flags.0 & DOUBTFUL == 0
+            && self.parent.is_settled(row)
+            && self.content_is_there(&glance)
     }
 
     /// Is what the row points at in the repository, and not to be stored afresh?
-    fn content_is_there(&mut self, row: &Entry) -> bool {
-        if let Some(id) = crate::used::xattrs_chunk(&row.xattrs)
+    fn content_is_there(&mut self, row: &Glance) -> bool {
+        if let Some(id) = crate::used::xattrs_chunk(row.xattrs)
             && !self.store.rely_on(&id)
         {
             return false;
@@ -241,7 +290,7 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    fn keep(&mut self, row: &Entry) {
+    fn keep(&mut self, row: &Glance) {
         self.tally.kept(row);
         if let Content::Bundled { chunk, .. } = row.content {
             *self.scanned.live.entry(chunk).or_default() += row.size;
@@ -329,6 +378,25 @@ impl From<Gone> for Stop {
     }
 }
 
+/// The parent's row of this path; what is passed on the way is gone.
+fn find_old<'c>(
+    cursor: &'c mut ParentCursor,
+    parent: &Bytes,
+    name: &[u8],
+    items: &mut ItemSender,
+) -> std::result::Result<Option<ParentRow<'c>>, Stop> {
+    let mut sent = Ok(());
+    let old = cursor.advance_to(parent, name, |row| {
+        if sent.is_ok() {
+            sent = items.send(gone(&row));
+        }
+        Ok(())
+    });
+    let old = old.map_err(catalog_error)?;
+    sent?;
+    Ok(old)
+}
+
 /// What is not here any more.
 fn gone(row: &Entry) -> Item {
     Item::Gone(row.key(), file_bytes(row))
@@ -339,7 +407,7 @@ fn catalog_error(error: crate::catalog::CatalogError) -> Stop {
 }
 
 /// Is everything equal that `stat` tells?
-fn stat_is_equal(new: &Entry, old: &Entry) -> bool {
+fn stat_is_equal(new: &Entry, old: &Glance) -> bool {
     new.kind == old.kind
         && new.ctime == old.ctime
         && new.mtime == old.mtime

@@ -1,14 +1,20 @@
-//! What the inode tables said when a snapshot was made: if they say the same again, there is nothing to compare.
+//! What the inode tables said when a snapshot was made: if they say the same again, there is nothing to compare; and an inode
+//! of which they say the same is what it was.
 //!
 //! Kept in the cache as sixteen bytes that only the holder of the repository's key can make: a keyed hash of the snapshot, of
 //! how was asked, and of the digest of all inodes. Losing it costs time. It is kept only of a scan that leaves no doubt: all
 //! read, nothing changed meanwhile, nothing as young as the barrier.
+//!
+//! What they said of each inode is in a file of its own, nine bytes or a little more for each, named by random bytes; a second
+//! one of 32 bytes says for which snapshot it was made, sealed in the same way. Rows are kept by it only if they are settled
+//! as those of any backup, so it may be kept of a file system in use: without the inodes that changed meanwhile.
 
 use super::parent::Parent;
 use super::run::{Outcome, Run};
 use crate::error::{Error, Result};
-use crate::scan::inode::TablesState;
-use crate::scan::{Known, ScanOptions};
+use crate::read::Hasher;
+use crate::scan::inode::{Digests, KNOWN_NAME_BYTES, KnownInodes, TablesState};
+use crate::scan::{Known, OpenKnownInodes, ScanOptions};
 use bale_format::{ObjectId, Time};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +61,90 @@ impl KnownState {
         Some(Arc::new(move |state: &TablesState| {
             state.is_sound && kept == seal(&repository, &way, &id, state)
         }))
+    }
+
+    /// Opens what was said of each inode for the parent; `None` if that would prove nothing.
+    pub(super) fn recall_inodes(&self, parent: &Parent) -> Option<OpenKnownInodes> {
+        let id = parent.id.filter(|_| parent.is_beyond_doubt())?;
+        let name = self.inodes_of(&id)?;
+        let (path, hasher) = (self.inodes_path(), self.hasher());
+        Some(Arc::new(move || {
+            KnownInodes::open(&path, &name, hasher.clone()).ok()
+        }))
+    }
+
+    /// Keeps what was said of each inode, but for those that `changed` meanwhile (sorted).
+    pub(super) fn remember_inodes(
+        &self,
+        outcome: &Outcome,
+        digests: &Digests,
+        changed: &[u64],
+    ) -> Result<()> {
+        let Some(id) = outcome.id else {
+            return Ok(());
+        };
+        let path = self.inodes_path();
+        let error = |source| Error::local("write", &path)(source);
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(error)?;
+        }
+        let name = crate::random::draw(&crate::random::OsRandom).map_err(error)?;
+        let new = path.with_extension("inodes.new");
+        let kept = digests
+            .keep(changed, &new, &name, &self.hasher())
+            .and_then(|()| std::fs::rename(&new, &path));
+        if kept.is_err() {
+            // Whatever is the matter, there may be little room.
+            let _ = std::fs::remove_file(&new);
+        }
+        kept.map_err(error)?;
+        self.link_inodes(&id, &name)
+    }
+
+    /// What is kept for the parent is right for this snapshot, too: nothing was changed.
+    pub(super) fn pass_inodes_on(&self, parent: &Parent, outcome: &Outcome) -> Result<()> {
+        let known = parent.id.and_then(|id| self.inodes_of(&id));
+        match (known, outcome.id) {
+            (Some(name), Some(id)) => self.link_inodes(&id, &name),
+            _ => Ok(()),
+        }
+    }
+
+    fn inodes_path(&self) -> PathBuf {
+        self.path.with_extension("inodes")
+    }
+
+    fn link_path(&self) -> PathBuf {
+        self.path.with_extension("snapshot")
+    }
+
+    fn hasher(&self) -> Hasher {
+        let repository = self.run.clone();
+        Arc::new(move |bytes| repository.keys().content_hash(bytes))
+    }
+
+    /// Name of the file that was made for a snapshot.
+    fn inodes_of(&self, id: &ObjectId) -> Option<[u8; KNOWN_NAME_BYTES]> {
+        let kept = std::fs::read(self.link_path()).ok()?;
+        let (name, seal) = kept.split_first_chunk()?;
+        (seal == self.seal_link(id, name)).then_some(*name)
+    }
+
+    fn link_inodes(&self, id: &ObjectId, name: &[u8; KNOWN_NAME_BYTES]) -> Result<()> {
+        let mut link = name.to_vec();
+        link.extend_from_slice(&self.seal_link(id, name));
+        let path = self.link_path();
+        let new = path.with_extension("snapshot.new");
+        std::fs::write(&new, link)
+            .and_then(|()| std::fs::rename(&new, &path))
+            .map_err(Error::local("write", &path))
+    }
+
+    fn seal_link(&self, id: &ObjectId, name: &[u8; KNOWN_NAME_BYTES]) -> [u8; 16] {
+        let mut text = b"inodes of snapshot".to_vec();
+        text.extend_from_slice(&id.0);
+        text.extend_from_slice(name);
+        self.run.keys().content_hash(&text)
     }
 
     /// Remembers what the tables said for this snapshot, if nothing is left to doubt.

@@ -2,13 +2,13 @@
 //! same sources has finished since.
 
 use super::run::{BackupOptions, Run};
-use crate::catalog::{CatalogError, CatalogReader, KeyRange};
+use crate::catalog::{CatalogError, CatalogReader, KeyRange, ParentRow};
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::store::Area;
 use bale_format::snapshot::{Filesystem, Totals};
-use bale_format::{ChunkId, Entry, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
+use bale_format::{ChunkId, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -176,11 +176,12 @@ impl Parent {
     }
 
     /// Could the entry have changed after its row was made without any trace in its times?
-    pub(super) fn is_settled(&self, old: &Entry) -> bool {
+    pub(super) fn is_settled(&self, row: ParentRow) -> bool {
         let barriers = match &self.resumed {
-            Some((until, barriers)) if old.key() < *until => barriers,
+            Some((until, barriers)) if row.key() < *until => barriers,
             _ => &self.barriers,
         };
+        let old = row.glance();
         let barrier = barriers.get(old.filesystem as usize).copied().flatten();
         barrier.is_some_and(|barrier| old.ctime < barrier)
     }

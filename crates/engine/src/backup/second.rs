@@ -5,12 +5,13 @@ use super::commit::Written;
 use super::pass::Pass;
 use crate::error::Result;
 use crate::scan::{Mounted, SecondLook, Sources};
+use std::sync::Arc;
 
 /// What a second look came to.
 pub(super) struct Looked {
     pub(super) written: Written,
-    /// Nothing was changed meanwhile.
-    pub(super) was_still: bool,
+    /// Inodes that were changed meanwhile, sorted; `None`: nothing is known.
+    pub(super) changed: Option<Arc<Vec<u64>>>,
 }
 
 /// What the first pass wrote, or what a second one made of it.
@@ -23,30 +24,34 @@ pub(super) fn look_again(
     let Pass {
         run, store, tally, ..
     } = pass;
-    let (items, is_trusted) = match mounted.look_again(sources)? {
+    let (items, changed) = match mounted.look_again(sources)? {
         SecondLook::Still => {
             return Ok(Looked {
                 written: first,
-                was_still: true,
+                changed: Some(Arc::default()),
             });
         }
-        SecondLook::Changed { items, inodes } => {
+        SecondLook::Changed { items, changed } => {
             tally.note(&format!(
-                "{inodes} inodes changed while they were read: these are read again, through the kernel"
+                "{} inodes changed while they were read: these are read again, through the kernel",
+                changed.len()
             ));
-            (items, true)
+            (items, Some(changed))
         }
         SecondLook::Unsure { items, why } => {
             tally.note(&format!("everything is read again, walking: {why}"));
-            (items, false)
+            (items, None)
         }
     };
     store.flush()?;
     run.repository.reload_index()?;
     let filesystems = tally.filesystems();
-    let between = pass
-        .parent
-        .after(&run.repository, filesystems, first.layers, is_trusted)?;
+    let between = pass.parent.after(
+        &run.repository,
+        filesystems,
+        first.layers,
+        changed.is_some(),
+    )?;
     tally.begin_again();
     let second = Pass {
         parent: &between,
@@ -59,6 +64,6 @@ pub(super) fn look_again(
             changes: first.changes + second.changes,
             ..second
         },
-        was_still: false,
+        changed,
     })
 }

@@ -7,7 +7,7 @@ use crate::scan;
 use bale_format::snapshot::{
     Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
 };
-use bale_format::{Entry, Kind};
+use bale_format::{Entry, Glance, Kind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -61,11 +61,11 @@ impl<'a> Tally<'a> {
     }
 
     /// A row of the new snapshot that is as in the parent.
-    pub(super) fn kept(&self, entry: &Entry) {
-        if entry.kind == Kind::File {
+    pub(super) fn kept(&self, row: &Glance) {
+        if row.kind == Kind::File {
             self.files_unmodified.fetch_add(1, Ordering::Relaxed);
         }
-        self.count(entry);
+        self.count(row.kind, row.size, row.is_hard_link());
     }
 
     /// A row of the new snapshot that is not in the parent or was looked at again.
@@ -81,25 +81,25 @@ impl<'a> Tally<'a> {
                 self.monitor.current(&absolute_path(entry));
             }
         }
-        self.count(entry);
+        self.count(entry.kind, entry.size, entry.is_hard_link());
     }
 
     pub(super) fn read(&self, bytes: u64) {
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn count(&self, entry: &Entry) {
-        let counter = match entry.kind {
+    fn count(&self, kind: Kind, size: u64, is_hard_link: bool) {
+        let counter = match kind {
             Kind::File => &self.files,
             Kind::Directory => &self.dirs,
             _ => &self.others,
         };
         let before = counter.fetch_add(1, Ordering::Relaxed);
-        if entry.is_hard_link() {
+        if is_hard_link {
             self.hard_links.fetch_add(1, Ordering::Relaxed);
         }
-        if entry.kind == Kind::File {
-            self.bytes.fetch_add(entry.size, Ordering::Relaxed);
+        if kind == Kind::File {
+            self.bytes.fetch_add(size, Ordering::Relaxed);
             if before % PROGRESS_EVERY == 0 {
                 self.tell();
             }

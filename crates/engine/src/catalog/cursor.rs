@@ -7,6 +7,7 @@ use super::{CatalogError, KeyRange, Result, SegmentSource};
 use bale_format::entry::compare_keys;
 use bale_format::{Entry, Key, Segment, SegmentRef};
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows that a cursor tries one by one before it searches.
@@ -84,6 +85,12 @@ impl Current {
         }
         self.row = self.row.max(keys.lower_bound(key));
     }
+}
+
+/// Rows of one segment, one behind the other; never none.
+pub(super) struct RowRun {
+    pub(super) segment: Arc<Segment>,
+    pub(super) rows: Range<usize>,
 }
 
 impl LayerCursor {
@@ -299,6 +306,37 @@ impl LayerMerge {
     pub(super) fn is_removed(&self) -> bool {
         let current = self.current();
         current.segment.is_removed(current.row)
+    }
+
+    /// Takes the rows from here on that lie one behind the other in one segment, at most so many; `None` at the end. Removed
+    /// rows are passed.
+    pub(super) fn take_run(&mut self, rows_max: usize) -> Result<Option<RowRun>> {
+        let mut taken: Option<RowRun> = None;
+        while self.head()?.is_some() {
+            if self.is_removed() {
+                self.advance();
+                continue;
+            }
+            let Current { segment, row, .. } = self.current();
+            match &mut taken {
+                None => {
+                    taken = Some(RowRun {
+                        segment: segment.clone(),
+                        rows: *row..*row + 1,
+                    });
+                }
+                Some(run)
+                    if run.rows.len() < rows_max
+                        && run.rows.end == *row
+                        && Arc::ptr_eq(&run.segment, segment) =>
+                {
+                    run.rows.end += 1;
+                }
+                Some(_) => break,
+            }
+            self.advance();
+        }
+        Ok(taken)
     }
 
     /// Goes past the row here, in every layer that has its key.

@@ -1,9 +1,12 @@
 //! Compares a scan with the parent's catalog: both are sorted, so it is a merge.
 
+use super::cursor::{LayerMerge, RowRun};
 use super::{CatalogError, CatalogReader, KeyRange, Result};
 use crate::ahead::Ahead;
-use bale_format::{Entry, Key};
-use std::iter::Peekable;
+use bale_format::entry::compare_keys;
+use bale_format::{Entry, Glance, Key, Segment};
+use bytes::Bytes;
+use std::cmp::Ordering;
 
 /// Rows that are decoded ahead, in batches.
 const ROWS_OF_A_BATCH: usize = 512;
@@ -13,15 +16,67 @@ const BATCHES_AHEAD_MAX: usize = 4;
 /// A place in the parent's catalog. It moves only by being asked for keys in order, and every row it passes is either
 /// the answer or reported as vanished: none is lost silently.
 pub struct ParentCursor {
-    rows: Peekable<Ahead<Result<Entry>>>,
-    last: Option<Key>,
+    runs: Ahead<Result<RowRun>>,
+    /// What is left of the run at hand.
+    run: Option<RowRun>,
+    /// The key asked for last.
+    last: Option<(Bytes, Vec<u8>)>,
+}
+
+/// A row of the parent, where it was decoded.
+#[derive(Clone, Copy)]
+pub struct ParentRow<'a> {
+    segment: &'a Segment,
+    row: usize,
+}
+
+impl<'a> ParentRow<'a> {
+    /// What is compared.
+    pub fn glance(self) -> Glance<'a> {
+        self.segment.glance(self.row)
+    }
+
+    /// The whole row.
+    pub fn entry(self) -> Entry {
+        self.segment.entry(self.row)
+    }
+
+    /// Its key.
+    pub fn key(self) -> Key {
+        self.segment.keys().key(self.row)
+    }
+}
+
+/// Runs of a catalog's rows. Ends after an error.
+struct Runs {
+    merge: LayerMerge,
+    failed: bool,
+}
+
+impl Iterator for Runs {
+    type Item = Result<RowRun>;
+
+    fn next(&mut self) -> Option<Result<RowRun>> {
+        if self.failed {
+            return None;
+        }
+        let run = self.merge.take_run(ROWS_OF_A_BATCH);
+        self.failed = run.is_err();
+        run.transpose()
+    }
 }
 
 impl ParentCursor {
     /// Before the first row of a range; a thread of its own decodes ahead.
     pub fn open(parent: &CatalogReader, range: KeyRange) -> ParentCursor {
+        let runs = Runs {
+            merge: parent.rows(range).into_merge(),
+            failed: false,
+        };
+        let rows_of = |run: &Result<RowRun>| run.as_ref().map_or(1, |run| run.rows.len());
         ParentCursor {
-            rows: Ahead::start(parent.rows(range), ROWS_OF_A_BATCH, BATCHES_AHEAD_MAX).peekable(),
+            runs: Ahead::start_weighed(runs, rows_of, ROWS_OF_A_BATCH, BATCHES_AHEAD_MAX),
+            run: None,
             last: None,
         }
     }
@@ -30,50 +85,72 @@ impl ParentCursor {
     /// Keys must come in strictly increasing order.
     pub fn advance_to(
         &mut self,
-        key: &Key,
+        parent: &Bytes,
+        name: &[u8],
         vanished: impl FnMut(Entry) -> Result<()>,
-    ) -> Result<Option<Entry>> {
-        if self.last.as_ref().is_some_and(|last| key <= last) {
-            return Err(CatalogError::Order {
-                path: bale_format::entry::join(&key.parent, &key.name),
-            });
-        }
-        self.last = Some(key.clone());
-        self.pass(Some(key), vanished)?;
-        let is_here = |row: &Result<Entry>| {
-            row.as_ref().map_or(true, |entry| {
-                // Names differ sooner than long paths.
-                entry.name == key.name && entry.parent == key.parent
-            })
-        };
-        self.rows.next_if(is_here).transpose()
+    ) -> Result<Option<ParentRow<'_>>> {
+        self.remember(parent, name)?;
+        let is_here = self.pass(Some((parent, name)), vanished)?;
+        Ok(match &mut self.run {
+            Some(run) if is_here => {
+                run.rows.start += 1;
+                Some(ParentRow {
+                    segment: &run.segment,
+                    row: run.rows.start - 1,
+                })
+            }
+            _ => None,
+        })
     }
 
     /// Calls `vanished` for all rows that are left.
     pub fn finish(mut self, vanished: impl FnMut(Entry) -> Result<()>) -> Result<()> {
-        self.pass(None, vanished)
+        self.pass(None, vanished).map(drop)
     }
 
-    fn pass(
-        &mut self,
-        end: Option<&Key>,
-        mut vanished: impl FnMut(Entry) -> Result<()>,
-    ) -> Result<()> {
-        let is_before = |row: &Result<Entry>| match (row, end) {
-            (Ok(entry), Some(end)) => is_before(entry, end),
-            _ => true,
+    /// Notes a key that is asked for.
+    fn remember(&mut self, parent: &Bytes, name: &[u8]) -> Result<()> {
+        let Some((last_parent, last_name)) = &mut self.last else {
+            self.last = Some((parent.clone(), name.to_vec()));
+            return Ok(());
         };
-        while let Some(row) = self.rows.next_if(is_before) {
-            vanished(row?)?;
+        if compare_keys(parent, name, last_parent, last_name).is_le() {
+            return Err(CatalogError::Order {
+                path: bale_format::entry::join(parent, name),
+            });
         }
+        if last_parent != parent {
+            *last_parent = parent.clone();
+        }
+        last_name.clear();
+        last_name.extend_from_slice(name);
         Ok(())
     }
-}
 
-fn is_before(entry: &Entry, key: &Key) -> bool {
-    // Equal paths are told quickly as bytes; only different ones are compared by component.
-    match entry.parent == key.parent {
-        true => entry.name < key.name,
-        false => bale_format::entry::compare_parents(&entry.parent, &key.parent).is_lt(),
+    /// Goes to the first row that is not before a key, and says whether it has this key.
+    fn pass(
+        &mut self,
+        end: Option<(&[u8], &[u8])>,
+        mut vanished: impl FnMut(Entry) -> Result<()>,
+    ) -> Result<bool> {
+        loop {
+            let Some(run) = self.run.as_mut().filter(|run| !run.rows.is_empty()) else {
+                self.run = self.runs.next().transpose()?;
+                match &self.run {
+                    Some(_) => continue,
+                    None => return Ok(false),
+                }
+            };
+            let row = run.rows.start;
+            if let Some((parent, name)) = end {
+                let keys = run.segment.keys();
+                match compare_keys(keys.parent(row), keys.name(row), parent, name) {
+                    Ordering::Less => {}
+                    order => return Ok(order.is_eq()),
+                }
+            }
+            run.rows.start += 1;
+            vanished(run.segment.entry(row))?;
+        }
     }
 }

@@ -25,7 +25,7 @@ const FILE_BYTES: u64 = 512;
 /// Files that a thread takes at once when there are many, and reads with one wait; fewer where few files may be open.
 const GROUP_FILES_MAX: usize = 8;
 /// Groups of files on a device that are read at a time.
-const DEVICE_READS_MAX: usize = 4;
+const DEVICE_READS_MAX: usize = 12;
 /// Files on a device wait until there is this much of them, unless somebody waits for one of them.
 const DEVICE_BYTES_MIN: u64 = 4 << 20;
 /// Stack of a reading thread.

@@ -2,7 +2,8 @@
 
 use super::device_copy;
 use super::inode::{
-    Frame, Gather, Gathered, IMAGE_DEVICE, ImageScanner, TablesState, Way, planned_reads,
+    Digests, Frame, Gather, Gathered, IMAGE_DEVICE, ImageScanner, KnownInodes, TablesState, Way,
+    planned_reads,
 };
 use super::mounted::{self, Mounted};
 use super::{Problem, ScanItem, ScanMode, ScanOptions, Scanner, Sources, barrier_now};
@@ -31,6 +32,8 @@ pub struct Chosen {
     pub(super) arranged: Option<Arranged>,
     /// Must be looked at again.
     pub(super) mounted: Option<Mounted>,
+    /// What the inode tables said, inode by inode.
+    pub digests: Option<Arc<Digests>>,
     /// What the inode tables say as a whole, if they were read.
     pub state: Option<TablesState>,
     /// Nothing was changed since the snapshot that is compared with: the stream is empty, and this is its file system.
@@ -45,6 +48,7 @@ impl Chosen {
             guard: None,
             arranged: None,
             mounted: None,
+            digests: None,
             state: None,
             as_known: None,
         }
@@ -187,6 +191,7 @@ fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> 
         spill_directory: options.spill_directory.clone(),
         freezer: options.freezer.clone(),
         known: options.known.clone(),
+        known_inodes: options.known_inodes.clone(),
         ..options
     };
     match mounted::begin(sources, target, options, monitor) {
@@ -294,6 +299,7 @@ pub(super) fn emit_still(
     let ahead = Box::new(planned_reads(start(frame)?));
     Ok(Chosen {
         arranged: Some(Arranged::new(image, ahead, &way.spill_directory)),
+        digests: Some(gathered.digests().clone()),
         state: Some(gathered.state()),
         ..Chosen::new(scanner.ahead())
     })
@@ -310,6 +316,7 @@ pub(super) fn gather(
     let gathered = Gathered::gather(
         image.clone(),
         &options.inode_key,
+        known_inodes(options),
         inside,
         &options.spill_directory,
         &mut |done, total| {
@@ -327,6 +334,15 @@ pub(super) fn gather(
         io::ErrorKind::Interrupted => Error::Interrupted,
         _ => Error::local("read the inodes of", path)(error),
     })
+}
+
+/// Unless a file's size must be known to leave it out.
+fn known_inodes(options: &ScanOptions) -> Option<KnownInodes> {
+    let open = options.known_inodes.as_deref()?;
+    match options.filter.limits_size() {
+        true => None,
+        false => open(),
+    }
 }
 
 fn filesystem(image: &Image, mount: &Path, barrier: Time) -> Filesystem {

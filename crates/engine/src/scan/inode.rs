@@ -18,6 +18,7 @@ mod digests;
 mod emit;
 mod gather;
 mod join;
+mod lasting;
 mod listed;
 mod names;
 mod ordered;
@@ -26,8 +27,9 @@ mod stored;
 mod tables;
 mod tree;
 
-pub use digests::DigestKey;
-pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, Way};
+pub use digests::{DigestKey, Digests};
+pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, SameChildren, Way};
+pub use lasting::{KnownInodes, NAME_BYTES as KNOWN_NAME_BYTES};
 pub(crate) use ordered::in_order;
 pub use planned::planned_reads;
 
@@ -55,7 +57,8 @@ pub const TREE_BLOCKS_KEPT: usize = 128;
 /// Memory of a scan. Names are sorted while pieces are read; while children are sorted, names that fit in memory (in one of
 /// the two buffers of their sort) or the buffers of their merge are there, too.
 pub const INODE_SCAN_BYTES_MAX: usize = 128 << 20;
-const PIECES_BYTES: usize = PIECES_AHEAD_MAX * 2 * crate::image::TABLE_PIECE_BYTES;
+const PIECES_BYTES: usize =
+    PIECES_AHEAD_MAX * (2 * crate::image::TABLE_PIECE_BYTES + tables::KNOWN_OF_A_PIECE_BYTES);
 /// Of the inode file, and of digests.
 const STRETCHES_BYTES: usize =
     append::STRETCHES_AHEAD_MAX * (crate::image::TABLE_PIECE_BYTES + DIGESTS_BYTES);

@@ -79,8 +79,8 @@ pub enum SecondLook {
     Changed {
         /// The whole stream once more, the changed parts of it by the kernel.
         items: Box<dyn Iterator<Item = ScanItem> + Send>,
-        /// How many inodes.
-        inodes: usize,
+        /// Which inodes, sorted.
+        changed: Arc<Vec<u64>>,
     },
     /// Nothing that was read without the kernel can be trusted: this is a walk.
     Unsure {
@@ -240,6 +240,7 @@ pub(super) fn begin(
     Ok(Chosen {
         expected: whole.then(|| totals.expected()),
         arranged,
+        digests: Some(gathered.digests().clone()),
         state: Some(gathered.state()),
         mounted: Some(Mounted {
             gathered,
@@ -311,12 +312,12 @@ impl Mounted {
                 });
             }
         };
-        let inodes = changed.len();
-        self.frame.changed = Arc::new(changed);
+        let changed = Arc::new(changed);
+        self.frame.changed = changed.clone();
         let scanner = ImageScanner::start(sources, &self.gathered, self.frame, &self.way);
         Ok(SecondLook::Changed {
             items: Box::new(scanner.map_err(Error::local("scan", &self.target.mount_point))?),
-            inodes,
+            changed,
         })
     }
 

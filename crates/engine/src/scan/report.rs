@@ -207,6 +207,7 @@ impl Counting<'_> {
                         return Err(Error::Interrupted);
                     }
                 }
+                ScanItem::Same(_) => unreachable!("a report compares with nothing"),
                 ScanItem::Problem(problem) => self.problem(&problem),
                 ScanItem::Note(note) if note.kind == NoteKind::Vanished => {
                     self.report.vanished += 1;

@@ -56,6 +56,7 @@ fn assert_named(image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
         match Gathered::gather(
             opened,
             &[7; 16],
+            None,
             Path::new(""),
             &spill,
             &mut |_, _| true,

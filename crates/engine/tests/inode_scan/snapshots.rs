@@ -13,7 +13,7 @@ use bale_format::{ChunkKind, Content, Entry, EntryFlags};
 use bale_testkit::scene::{STEP, Scene};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Rows by their path below the source; the source itself has none.
 pub type Rows = BTreeMap<Vec<u8>, Entry>;
@@ -103,6 +103,11 @@ impl Pair {
             (path, row)
         });
         rows.collect()
+    }
+
+    /// Where is kept what inodes were.
+    pub fn cache(&self) -> PathBuf {
+        self.scene.repository().cache_dir().unwrap().join("inodes")
     }
 
     /// Chunks of content in the repository.

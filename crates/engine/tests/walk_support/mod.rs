@@ -45,6 +45,7 @@ impl Walked {
                 }
             }
             ScanItem::Amend { key, flags } => self.amends.push((key, flags)),
+            ScanItem::Same(same) => panic!("nothing was known: {same:?}"),
             ScanItem::Problem(problem) => self.problems.push(problem),
             ScanItem::Note(note) => self.notes.push(note),
         }

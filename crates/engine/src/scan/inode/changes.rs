@@ -125,5 +125,12 @@ fn read_again(
     {
         return Again::Same(*seen);
     }
-    Again::Other(Box::new(read_piece(image, key, piece, buffer, Vec::new())))
+    Again::Other(Box::new(read_piece(
+        image,
+        key,
+        piece,
+        &[],
+        buffer,
+        Vec::new(),
+    )))
 }

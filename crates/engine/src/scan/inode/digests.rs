@@ -6,6 +6,7 @@
 
 use super::append::Appender;
 use crate::image::{Image, TablePiece};
+use crate::read;
 use bale_format::entry::Time;
 use bale_fsimage::Timestamp;
 use std::fs::File;
@@ -137,13 +138,24 @@ impl DigestsWriter {
 }
 
 /// What the tables said.
-pub(super) struct Digests {
+pub struct Digests {
     file: File,
     /// In the order of their first inodes.
     pieces: Vec<PieceSeen>,
 }
 
 impl Digests {
+    /// Writes them to a file for the next backup, without inodes that are not what they were any more (sorted).
+    pub fn keep(
+        &self,
+        without: &[u64],
+        path: &Path,
+        name: &[u8; super::lasting::NAME_BYTES],
+        hasher: &read::Hasher,
+    ) -> io::Result<()> {
+        super::lasting::write(self, without, path, name, hasher)
+    }
+
     /// The piece as it was; `None`: there was none that began with the same inode.
     pub(super) fn piece(&self, piece: &TablePiece) -> Option<&PieceSeen> {
         let at = self

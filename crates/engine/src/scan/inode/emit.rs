@@ -7,8 +7,10 @@ mod children;
 mod kernel;
 mod make;
 mod order;
+mod same;
 
 pub use make::ImageScanner;
+pub use same::SameChildren;
 
 use super::gather::Gathered;
 use crate::filter::Filter;

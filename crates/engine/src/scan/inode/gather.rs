@@ -2,6 +2,7 @@
 
 use super::digests::{DigestKey, Digests};
 use super::join::join;
+use super::lasting::KnownInodes;
 use super::listed::Listing;
 use super::names::read_names;
 use super::tables::read_tables;
@@ -20,7 +21,7 @@ pub struct Gathered {
     pub(super) image: Arc<Image>,
     pub(super) tree: Tree,
     /// What the tables said: to be compared with what they say after another barrier.
-    digests: Digests,
+    digests: Arc<Digests>,
     key: DigestKey,
     /// What is wrong with inodes that no file could be made of, and with directories that lack names.
     pub(super) faults: Faults,
@@ -149,13 +150,18 @@ impl Gathered {
     pub fn gather(
         image: Arc<Image>,
         key: &DigestKey,
+        known_inodes: Option<KnownInodes>,
         inside: &Path,
         spill: &Path,
         progress: &mut dyn FnMut(u64, u64) -> bool,
         is_known: Option<&dyn Fn(&TablesState) -> bool>,
     ) -> io::Result<Gather> {
         let mut faults = Faults::default();
-        let mut read = || read_tables(&image, key, spill, &mut faults, progress);
+        let mut known_inodes = known_inodes;
+        let mut read = || {
+            let known = known_inodes.take();
+            read_tables(&image, key, known, spill, &mut faults, progress)
+        };
         let (listing, tables) = match image.told() {
             Some(told) if is_known.is_none() => {
                 let (listing, tables) = Listing::while_reading(&image, told, spill, &mut read)?;
@@ -182,7 +188,7 @@ impl Gathered {
         Ok(Gather::Whole(Box::new(Gathered {
             image,
             tree: joined.tree,
-            digests: tables.digests,
+            digests: Arc::new(tables.digests),
             key: *key,
             faults,
             totals: joined.totals,
@@ -196,6 +202,11 @@ impl Gathered {
             is_sound: self.faults.is_empty(),
             ..self.state
         }
+    }
+
+    /// What the tables said, inode by inode.
+    pub fn digests(&self) -> &Arc<Digests> {
+        &self.digests
     }
 
     /// What there is.

@@ -77,6 +77,7 @@ pub(super) fn join(
         {
             let is_again = is_directory && (names_count > 0 || inode.number == image.root());
             let marks = match (is_directory, is_again) {
+                (false, _) if inode.is_same => Marks(Marks::SAME),
                 (false, _) => Marks::default(),
                 (true, false) => Marks(Marks::DIRECTORY),
                 (true, true) => Marks(Marks::DIRECTORY | Marks::AGAIN),

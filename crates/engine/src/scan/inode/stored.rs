@@ -1,6 +1,7 @@
 //! Inodes in the order of their numbers, in an unnamed file: what counting needs, and the packed bytes.
 //!
-//! Number (8 bytes), size (8), links (4), length of the packed inode (4), type (1), the packed inode.
+//! Number (8 bytes), size (8), links (4), length of the packed inode (4), type (1), the packed inode. An inode that is what it
+//! was for the last backup comes without, and its type is marked.
 
 use crate::image::{FoundInode, pack_inode};
 use bale_fsimage::FileKind;
@@ -9,6 +10,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 const HEAD_BYTES: usize = 25;
+/// Added to the type.
+const SAME: u8 = 0x80;
 /// What an inode record tells besides its packed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoredInode {
@@ -16,18 +19,22 @@ pub(super) struct StoredInode {
     pub(super) nlink: u32,
     pub(super) kind: FileKind,
     pub(super) size: u64,
+    /// It is what it was for the last backup; its bytes are not here.
+    pub(super) is_same: bool,
 }
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Appends an inode.
-pub(super) fn append(inode: &FoundInode, raw: &[u8], out: &mut Vec<u8>) {
+/// Appends an inode; `raw` is `None` for one that is what it was for the last backup.
+pub(super) fn append(inode: &FoundInode, raw: Option<&[u8]>, out: &mut Vec<u8>) {
     let at = out.len();
     out.extend_from_slice(&inode.number.to_le_bytes());
     out.extend_from_slice(&inode.size.to_le_bytes());
     out.extend_from_slice(&inode.nlink.to_le_bytes());
-    out.extend_from_slice(&[0, 0, 0, 0, number_of(inode.kind)]);
+    let mark = if raw.is_none() { SAME } else { 0 };
+    out.extend_from_slice(&[0, 0, 0, 0, number_of(inode.kind) | mark]);
+    let Some(raw) = raw else { return };
     pack_inode(raw, out);
     let len = (out.len() - at - HEAD_BYTES) as u32;
     out[at + 20..at + 24].copy_from_slice(&len.to_le_bytes());
@@ -41,8 +48,9 @@ pub(super) fn split_first(bytes: &[u8]) -> Option<(StoredInode, &[u8], &[u8])> {
     let inode = StoredInode {
         number: u64_at(0),
         nlink: u32_at(16),
-        kind: kind_of(head[24])?,
+        kind: kind_of(head[24] & !SAME)?,
         size: u64_at(8),
+        is_same: head[24] & SAME != 0,
     };
     let (packed, rest) = rest.split_at_checked(u32_at(20) as usize)?;
     Some((inode, packed, rest))
@@ -159,11 +167,12 @@ mod tests {
             size: number * 1000,
             newest: Timestamp::default(),
         };
-        let raw = |number: u64| number.to_le_bytes().repeat(32);
+        let raw =
+            |number: u64| (!number.is_multiple_of(5)).then(|| number.to_le_bytes().repeat(32));
         let mut file = tempfile();
         let mut bytes = Vec::new();
         for number in 1..20_000 {
-            append(&inode(number), &raw(number), &mut bytes);
+            append(&inode(number), raw(number).as_deref(), &mut bytes);
         }
         assert!(bytes.len() > 3 * READ_BYTES);
         file.write_all(&bytes).unwrap();
@@ -178,8 +187,14 @@ mod tests {
                 (expected.number, expected.nlink)
             );
             assert_eq!((found.kind, found.size), (expected.kind, expected.size));
-            let found = crate::image::unpack_inode(packed, &mut unpacked);
-            assert_eq!(found, Some(&raw(number)[..]));
+            assert_eq!(found.is_same, number.is_multiple_of(5));
+            match raw(number) {
+                Some(raw) => {
+                    let found = crate::image::unpack_inode(packed, &mut unpacked);
+                    assert_eq!(found, Some(&raw[..]));
+                }
+                None => assert!(packed.is_empty()),
+            }
             reader.advance().unwrap();
         }
         assert!(reader.here().is_none());
@@ -195,7 +210,7 @@ mod tests {
             size: 0,
             newest: Timestamp::default(),
         };
-        append(&inode, &[1; 256], &mut bytes);
+        append(&inode, Some(&[1; 256]), &mut bytes);
         let mut file = tempfile();
         file.write_all(&bytes[..bytes.len() - 1]).unwrap();
         assert!(InodeFile::new(file).read().is_err());

@@ -3,6 +3,7 @@
 use super::append::Appender;
 use super::digests::{Digest, DigestKey, Digests, DigestsWriter, digest_of};
 use super::gather::Faults;
+use super::lasting::KnownInodes;
 use super::ordered::in_order;
 use super::stored::{self, InodeFile};
 use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
@@ -11,6 +12,7 @@ use crate::spill::Sorter;
 use bale_fsimage::{FileKind, Timestamp};
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::io;
+use std::iter::Peekable;
 use std::path::Path;
 
 /// Attempts at an inode that is damaged on a device in use: it may have been caught in the middle of a change.
@@ -59,19 +61,34 @@ pub(super) struct Parsed {
 struct Parsing<'a> {
     image: &'a Image,
     key: &'a DigestKey,
+    /// Of these inodes in the last backup, not yet passed.
+    known: &'a [Digest],
     parsed: &'a mut Parsed,
+}
+
+impl Parsing<'_> {
+    /// Is it what it was? Inodes mostly come in order; one that does not is taken for a changed one.
+    fn is_known(&mut self, new: Digest) -> bool {
+        let passed = self.known.iter().take_while(|old| old.number < new.number);
+        self.known = &self.known[passed.count()..];
+        self.known.first() == Some(&new)
+    }
 }
 
 impl TableSink for Parsing<'_> {
     fn inode(&mut self, found: FoundInode, raw: &[u8]) {
+        let number = found.number;
+        let digest = digest_of(self.image, self.key, number, raw, &mut self.parsed.scratch);
+        let digest = Digest { number, digest };
+        let is_directory = found.kind == FileKind::Directory;
+        // What directories hold is needed anyway.
+        let is_same = !is_directory && self.is_known(digest);
         let parsed = &mut *self.parsed;
-        stored::append(&found, raw, &mut parsed.inodes);
+        stored::append(&found, (!is_same).then_some(raw), &mut parsed.inodes);
         parsed.inodes_count += 1;
         parsed.newest = parsed.newest.max(found.newest);
-        let number = found.number;
-        let digest = digest_of(self.image, self.key, number, raw, &mut parsed.scratch);
-        Digest { number, digest }.append(&mut parsed.digests);
-        if found.kind == FileKind::Directory {
+        digest.append(&mut parsed.digests);
+        if is_directory {
             parsed.directories.push((number, found.newest));
         }
     }
@@ -118,11 +135,13 @@ pub(super) fn buffer() -> AlignedBuffer {
     AlignedBuffer::new(TABLE_PIECE_BYTES + 2 * ALIGNMENT)
 }
 
-/// Reads a piece and takes it apart; again, if something in it looks damaged and somebody may be writing.
+/// Reads a piece and takes it apart; again, if something in it looks damaged and somebody may be writing. Inodes with a digest
+/// among `known` are what they were.
 pub(super) fn read_piece(
     image: &Image,
     key: &DigestKey,
     piece: Result<TablePiece, String>,
+    known: &[Digest],
     buffer: &mut AlignedBuffer,
     spare: Vec<u8>,
 ) -> Parsed {
@@ -146,6 +165,7 @@ pub(super) fn read_piece(
                 let mut parsing = Parsing {
                     image,
                     key,
+                    known,
                     parsed: &mut parsed,
                 };
                 image.parse_table(&piece, bytes, &mut parsing);
@@ -173,10 +193,39 @@ pub(super) fn read_bytes(
     image.read_table(piece, buffer)
 }
 
+/// Digests of the last backup that go along with one piece: it has no more inodes.
+const KNOWN_OF_A_PIECE_MAX: usize = TABLE_PIECE_BYTES / 128;
+pub(super) const KNOWN_OF_A_PIECE_BYTES: usize = KNOWN_OF_A_PIECE_MAX * size_of::<Digest>();
+
+/// Pieces of the inode tables, each with what is known of its inodes.
+struct WithKnown<I: Iterator<Item = Result<TablePiece, String>>> {
+    pieces: Peekable<I>,
+    known: Option<KnownInodes>,
+}
+
+impl<I: Iterator<Item = Result<TablePiece, String>>> Iterator for WithKnown<I> {
+    type Item = (Result<TablePiece, String>, Vec<Digest>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let piece = self.pieces.next()?;
+        let mut digests = Vec::new();
+        if let (Some(known), Ok(piece)) = (&mut self.known, &piece) {
+            let end = match self.pieces.peek() {
+                Some(Ok(next)) => Some(next.first_inode),
+                _ => None,
+            };
+            let end = end.filter(|end| *end > piece.first_inode);
+            known.take(piece.first_inode, end, KNOWN_OF_A_PIECE_MAX, &mut digests);
+        }
+        Some((piece, digests))
+    }
+}
+
 /// Reads all inode tables.
 pub(super) fn read_tables(
     image: &Image,
     key: &DigestKey,
+    known: Option<KnownInodes>,
     spill: &Path,
     faults: &mut Faults,
     progress: &mut dyn FnMut(u64, u64) -> bool,
@@ -191,11 +240,14 @@ pub(super) fn read_tables(
     digest.update(&image.uuid());
     let mut newest = Timestamp::default();
     let read = in_order(
-        image.tables(),
+        WithKnown {
+            pieces: image.tables().peekable(),
+            known,
+        },
         buffer,
-        |buffer, piece| {
+        |buffer, (piece, known)| {
             let spare = spares.try_recv().unwrap_or_default();
-            read_piece(image, key, piece, buffer, spare)
+            read_piece(image, key, piece, &known, buffer, spare)
         },
         |mut parsed| -> io::Result<()> {
             if let Some(why) = parsed.general.take_if(|_| image.told().is_some()) {

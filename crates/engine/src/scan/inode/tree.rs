@@ -28,6 +28,8 @@ impl Marks {
     pub(super) const MISSING: u8 = 2;
     /// A directory.
     pub(super) const DIRECTORY: u8 = 4;
+    /// Its inode is what it was for the last backup, and not here.
+    pub(super) const SAME: u8 = 8;
 
     pub(super) fn has(self, mark: u8) -> bool {
         self.0 & mark != 0

@@ -57,8 +57,8 @@ impl Order {
                 listed.add_later(child);
                 continue;
             }
-            let child = child.to_child();
-            let found = self.inode_of(&child);
+            let mut child = child.to_child();
+            let found = self.inode_of(&mut child);
             if self.image.state() == State::Mounted
                 && (found.is_err() || self.is_unsure(child.inode, child.marks))
             {
@@ -123,13 +123,13 @@ impl Order {
 
     /// Is nothing but its inode needed for this child? What is in it, the kernel and the filter need not be asked.
     fn is_plain(&self, child: &ChildHere) -> bool {
-        child.marks == Marks::default()
+        child.marks.0 & !Marks::SAME == 0
             && !self.has_changed(child.inode)
             && !self.rules.filter.limits_size()
     }
 
     /// The inode that a name leads to, or why there is none.
-    fn inode_of(&mut self, child: &Child) -> Result<Inode, String> {
+    fn inode_of(&mut self, child: &mut Child) -> Result<Inode, String> {
         if child.marks.has(Marks::MISSING) {
             return Err(match self.faults.inodes.get(&child.inode) {
                 Some(why) => format!("inode {}: {why}", child.inode),
@@ -213,18 +213,21 @@ impl Order {
             let Ok(Some(file)) = found else {
                 return false;
             };
-            mark.header().is_empty() || self.begins_with(&file, mark.header())
+            mark.header().is_empty() || self.begins_with(file, mark.header())
         })
     }
 
-    fn begins_with(&mut self, file: &Child, header: &[u8]) -> bool {
+    fn begins_with(&mut self, mut file: Child, header: &[u8]) -> bool {
+        if self.maker.load(&mut file).is_err() {
+            return false;
+        }
         let first = match self.image.state() == State::Mounted && self.frame.barrier.is_none() {
-            true => self.first_bytes_by_kernel(file, header.len()),
+            true => self.first_bytes_by_kernel(&mut file, header.len()),
             false => {
                 let inode = ImageInode {
                     image: self.image.clone(),
                     number: file.inode,
-                    packed: file.packed.clone(),
+                    packed: file.packed,
                 };
                 crate::read::read_first_bytes(&inode, header.len()).ok()
             }
@@ -233,7 +236,7 @@ impl Order {
     }
 
     /// Of a file system that was not frozen, whose device does not show what is in files.
-    fn first_bytes_by_kernel(&mut self, file: &Child, len: usize) -> Option<Vec<u8>> {
+    fn first_bytes_by_kernel(&mut self, file: &mut Child, len: usize) -> Option<Vec<u8>> {
         let inode = self.maker.inode_of(file).ok()?;
         let handles = self.frame.handles.as_ref()?;
         let opened = File::from(handles.open_inode(inode.number, inode.generation)?);

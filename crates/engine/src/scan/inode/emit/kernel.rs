@@ -193,7 +193,7 @@ impl Order {
         if let Some(entry) = statted.entries.first_mut()
             && entry.kind == Kind::File
             && entry.inode == child.inode
-            && let Ok(inode) = self.maker.inode_of(child)
+            && let Ok(inode) = self.maker.inode_of(&mut child.clone())
         {
             // To open it by: another life of the number is opened by its name.
             entry.generation = inode.generation;

@@ -3,8 +3,9 @@
 
 use super::amend;
 use super::order::{ListedChildren, OneChild, Order, OrderItem};
+use super::same::SameChildren;
 use crate::ahead::Ahead;
-use crate::image::{Image, ImageInode, Place, State, set_stat, unpack_inode};
+use crate::image::{Image, ImageInode, Place, State, pack_inode, set_stat, unpack_inode};
 use crate::scan::directory::Directory;
 use crate::scan::inode::tree::{Child, Marks};
 use crate::scan::{Batch, Places, Problem, ScanItem};
@@ -48,62 +49,108 @@ impl ImageScanner {
     pub fn ahead(self) -> Ahead<ScanItem> {
         let weight = |item: &ScanItem| match item {
             ScanItem::Entries(batch) => batch.entries.len(),
+            ScanItem::Same(same) => same.len(),
             _ => 1,
         };
         Ahead::start_weighed(self, weight, ENTRIES_AHEAD, MADE_AHEAD_MAX)
     }
 
-    /// What could not be made is told before the others.
+    /// Runs of children that are made, and of those that are what they were. What could not be made is told before its run.
     fn make(&mut self, listed: ListedChildren) {
-        let ListedChildren {
-            directory,
-            path,
-            filesystem,
-            children,
-            bytes,
-        } = listed;
-        let mut entries = Vec::with_capacity(children.len());
-        let mut places = Vec::with_capacity(children.len());
-        let mut rest = Bytes::from(bytes);
-        for child in children {
-            let (inode, name_bytes, packed_bytes) = match child {
+        let mut bytes = Bytes::from(listed.bytes);
+        let mut run = Run::of(listed.directory, listed.path, listed.filesystem);
+        for child in listed.children {
+            match child {
                 OneChild::Made(entry, place) => {
-                    entries.push(*entry);
-                    places.push(place);
-                    continue;
+                    self.ready.extend(run.end_same(&self.maker));
+                    run.entries.push(*entry);
+                    run.places.push(place);
+                }
+                OneChild::Same { inode, name_bytes } => {
+                    self.ready.extend(run.end_made());
+                    run.add_same(inode, &bytes.split_to(usize::from(name_bytes)));
                 }
                 OneChild::Later {
                     inode,
                     name_bytes,
                     packed_bytes,
-                } => (inode, name_bytes, packed_bytes),
-            };
-            let child = Child {
-                inode,
-                marks: Marks::default(),
-                name: rest.split_to(usize::from(name_bytes)),
-                packed: rest.split_to(packed_bytes as usize),
-            };
-            let name = child.name.clone();
-            match self.maker.entry_and_place(&directory, &path, child) {
-                Ok((mut entry, place)) => {
-                    entry.filesystem = filesystem;
-                    entries.push(entry);
-                    places.push(place);
+                } => {
+                    self.ready.extend(run.end_same(&self.maker));
+                    let child = Child {
+                        inode,
+                        marks: Marks::default(),
+                        name: bytes.split_to(usize::from(name_bytes)),
+                        packed: bytes.split_to(packed_bytes as usize),
+                    };
+                    let name = child.name.clone();
+                    let made = self.maker.entry_and_place(&run.directory, &run.path, child);
+                    match made {
+                        Ok((entry, place)) => run.add_made(entry, place),
+                        Err(why) => self.ready.extend(missed(&run.path, &name, why)),
+                    }
                 }
-                Err(why) => self.missed(&path, &name, why),
             }
         }
-        if !entries.is_empty() {
-            let places = Places::Each(places);
-            let batch = Batch { places, entries };
-            self.ready.push_back(ScanItem::Entries(batch));
+        self.ready.extend(run.end_same(&self.maker));
+        self.ready.extend(run.end_made());
+    }
+}
+
+/// Children of one directory that go into one item.
+struct Run {
+    directory: Arc<Directory>,
+    path: Bytes,
+    /// Of those that are made here, and of those that are what they were.
+    filesystem: u32,
+    entries: Vec<Entry>,
+    places: Vec<Place>,
+    names: Vec<u8>,
+    same: Vec<(u64, u16)>,
+}
+
+impl Run {
+    fn of(directory: Arc<Directory>, path: Bytes, filesystem: u32) -> Run {
+        Run {
+            directory,
+            path,
+            filesystem,
+            entries: Vec::new(),
+            places: Vec::new(),
+            names: Vec::new(),
+            same: Vec::new(),
         }
     }
 
-    fn missed(&mut self, path: &Bytes, name: &[u8], why: String) {
-        let [problem, amended] = missed(path, name, why);
-        self.ready.extend([problem, amended]);
+    fn add_made(&mut self, mut entry: Entry, place: Place) {
+        entry.filesystem = self.filesystem;
+        self.entries.push(entry);
+        self.places.push(place);
+    }
+
+    fn add_same(&mut self, inode: u64, name: &[u8]) {
+        self.names.extend_from_slice(name);
+        self.same.push((inode, name.len() as u16));
+    }
+
+    fn end_made(&mut self) -> Option<ScanItem> {
+        let entries = std::mem::take(&mut self.entries);
+        let places = Places::Each(std::mem::take(&mut self.places));
+        (!entries.is_empty()).then_some(ScanItem::Entries(Batch { places, entries }))
+    }
+
+    fn end_same(&mut self, maker: &Maker) -> Option<ScanItem> {
+        if self.same.is_empty() {
+            return None;
+        }
+        Some(ScanItem::Same(SameChildren {
+            image: maker.image.clone(),
+            barrier: maker.barrier,
+            directory: self.directory.clone(),
+            path: self.path.clone(),
+            filesystem: self.filesystem,
+            names: std::mem::take(&mut self.names),
+            children: std::mem::take(&mut self.same),
+        }))
     }
 }
 
@@ -147,8 +194,22 @@ pub(super) struct Maker {
 }
 
 impl Maker {
+    /// Reads an inode that was not gathered, because it is what it was for the last backup.
+    pub(super) fn load(&self, child: &mut Child) -> Result<(), String> {
+        if !child.marks.has(Marks::SAME) || !child.packed.is_empty() {
+            return Ok(());
+        }
+        let raw = self.image.read_inode(child.inode);
+        let raw = raw.map_err(|error| error.to_string())?;
+        let mut packed = Vec::new();
+        pack_inode(&raw, &mut packed);
+        child.packed = Bytes::from(packed);
+        Ok(())
+    }
+
     /// The inode that a name leads to, or why there is none.
-    pub(super) fn inode_of(&mut self, child: &Child) -> Result<Inode, String> {
+    pub(super) fn inode_of(&mut self, child: &mut Child) -> Result<Inode, String> {
+        self.load(child)?;
         match unpack_inode(&child.packed, &mut self.raw) {
             Some(raw) => self.image.inode(child.inode, raw),
             None => Err("a temporary file is damaged".to_owned()),
@@ -165,13 +226,13 @@ impl Maker {
         Ok(entry)
     }
 
-    fn entry_and_place(
+    pub(super) fn entry_and_place(
         &mut self,
         directory: &Arc<Directory>,
         path: &Bytes,
-        child: Child,
+        mut child: Child,
     ) -> Result<(Entry, Place), String> {
-        let inode = self.inode_of(&child)?;
+        let inode = self.inode_of(&mut child)?;
         let mut entry = Maker::entry_of(path, child.name, &inode)?;
         let place = self.place_of(directory, &mut entry, &inode, child.inode, child.packed);
         Ok((entry, place))

@@ -71,6 +71,11 @@ pub(super) struct ListedChildren {
 
 pub(super) enum OneChild {
     Made(Box<Entry>, Place),
+    /// Its inode is what it was for the last backup.
+    Same {
+        inode: u64,
+        name_bytes: u16,
+    },
     /// Only its inode is needed for it.
     Later {
         inode: u64,
@@ -92,11 +97,16 @@ impl ListedChildren {
 
     /// Adds a child whose entry is made later.
     pub(super) fn add_later(&mut self, child: ChildHere) {
+        let (inode, name_bytes) = (child.inode, child.name.len() as u16);
         self.bytes.extend_from_slice(child.name);
+        if child.marks.has(Marks::SAME) {
+            self.children.push(OneChild::Same { inode, name_bytes });
+            return;
+        }
         self.bytes.extend_from_slice(child.packed);
         self.children.push(OneChild::Later {
-            inode: child.inode,
-            name_bytes: child.name.len() as u16,
+            inode,
+            name_bytes,
             packed_bytes: child.packed.len() as u32,
         });
     }
@@ -348,7 +358,9 @@ impl Order {
         for child in &mut listed.children {
             match child {
                 OneChild::Made(entry, _) => entry.filesystem = self.numbered(entry.filesystem),
-                OneChild::Later { .. } => listed.filesystem = self.numbered(self.own),
+                OneChild::Same { .. } | OneChild::Later { .. } => {
+                    listed.filesystem = self.numbered(self.own);
+                }
             }
         }
         self.ready.push_back(OrderItem::Children(listed));
