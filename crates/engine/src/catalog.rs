@@ -13,6 +13,7 @@ mod cursor;
 mod cut;
 mod diff;
 mod export;
+mod loader;
 mod parent;
 mod reader;
 mod writer;

@@ -81,6 +81,8 @@ pub(super) struct Comparer<'a> {
     filesystems: Vec<u32>,
     scanned: Scanned,
     last_chunk: Option<(ChunkId, bool)>,
+    /// Bytes in use of the chunk that kept rows pointed at last: neighbouring rows mostly share one.
+    kept: (ChunkId, u64),
 }
 
 impl<'a> Comparer<'a> {
@@ -102,6 +104,7 @@ impl<'a> Comparer<'a> {
             filesystems: Vec::new(),
             scanned,
             last_chunk: None,
+            kept: Default::default(),
         }
     }
 
@@ -112,6 +115,7 @@ impl<'a> Comparer<'a> {
         mut items: ItemSender,
     ) -> Result<Scanned> {
         let done = self.compare_all(scanner, &mut items);
+        self.add_kept();
         self.reader.close();
         drop(items);
         match done {
@@ -165,9 +169,12 @@ impl<'a> Comparer<'a> {
         for (at, mut entry) in entries.into_iter().enumerate() {
             entry.filesystem = self.filesystem_of(entry.filesystem);
             let old = find_old(cursor, &entry.parent, &entry.name, items)?;
-            match old {
-                Some(old) if self.is_unchanged(&entry, old) => self.keep(&old.glance()),
-                old => {
+            let glance = old.map(ParentRow::glance);
+            match (old, glance) {
+                (Some(old), Some(glance)) if self.is_unchanged(&entry, old, &glance) => {
+                    self.keep(&glance);
+                }
+                (old, _) => {
                     let old = old.map(|old| Box::new(old.entry()));
                     self.change(places.of(at), entry, old, items)?;
                 }
@@ -187,16 +194,14 @@ impl<'a> Comparer<'a> {
         let filesystem = self.filesystem_of(same.filesystem());
         for (name, inode) in same.children() {
             let old = find_old(cursor, same.path(), name, items)?;
-            let is_it = |old: &ParentRow| {
+            if let Some(old) = old {
                 let glance = old.glance();
-                (glance.inode, glance.filesystem) == (inode, filesystem)
-                    && glance.kind != Kind::Directory
-            };
-            if let Some(old) = old.filter(is_it)
-                && self.still_stands(old)
-            {
-                self.keep(&old.glance());
-                continue;
+                let is_it = (glance.inode, glance.filesystem) == (inode, filesystem)
+                    && glance.kind != Kind::Directory;
+                if is_it && self.still_stands(old, &glance) {
+                    self.keep(&glance);
+                    continue;
+                }
             }
             let old = old.map(|old| Box::new(old.entry()));
             match same.look(name, inode) {
@@ -222,21 +227,19 @@ impl<'a> Comparer<'a> {
         found.copied().unwrap_or(position)
     }
 
-    fn is_unchanged(&mut self, new: &Entry, old: ParentRow) -> bool {
-        let glance = old.glance();
+    fn is_unchanged(&mut self, new: &Entry, old: ParentRow, glance: &Glance) -> bool {
         let mark = EntryFlags::NOT_CROSSED.0;
         glance.flags.0 & mark == new.flags.0 & mark
             && new.flags.0 & DOUBTFUL == 0
-            && stat_is_equal(new, &glance)
-            && self.still_stands(old)
+            && stat_is_equal(new, glance)
+            && self.still_stands(old, glance)
     }
 
     /// Nothing went wrong when the row was made, it was made of what was settled, and what it points at is there.
-    fn still_stands(&mut self, row: ParentRow) -> bool {
-        let glance = row.glance();
+    fn still_stands(&mut self, row: ParentRow, glance: &Glance) -> bool {
         glance.flags.0 & DOUBTFUL == 0
-            && self.parent.is_settled(row)
-            && self.content_is_there(&glance)
+            && self.parent.is_settled(row, glance)
+            && self.content_is_there(glance)
     }
 
     /// Is what the row points at in the repository, and not to be stored afresh?
@@ -293,7 +296,19 @@ impl<'a> Comparer<'a> {
     fn keep(&mut self, row: &Glance) {
         self.tally.kept(row);
         if let Content::Bundled { chunk, .. } = row.content {
-            *self.scanned.live.entry(chunk).or_default() += row.size;
+            if self.kept.0 != chunk {
+                self.add_kept();
+                self.kept.0 = chunk;
+            }
+            self.kept.1 += row.size;
+        }
+    }
+
+    /// Adds what was kept of one chunk to the others.
+    fn add_kept(&mut self) {
+        let (chunk, bytes) = std::mem::take(&mut self.kept);
+        if bytes > 0 {
+            *self.scanned.live.entry(chunk).or_default() += bytes;
         }
     }
 

@@ -8,7 +8,7 @@ use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::store::Area;
 use bale_format::snapshot::{Filesystem, Totals};
-use bale_format::{ChunkId, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
+use bale_format::{ChunkId, Glance, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -176,12 +176,11 @@ impl Parent {
     }
 
     /// Could the entry have changed after its row was made without any trace in its times?
-    pub(super) fn is_settled(&self, row: ParentRow) -> bool {
+    pub(super) fn is_settled(&self, row: ParentRow, old: &Glance) -> bool {
         let barriers = match &self.resumed {
             Some((until, barriers)) if row.key() < *until => barriers,
             _ => &self.barriers,
         };
-        let old = row.glance();
         let barrier = barriers.get(old.filesystem as usize).copied().flatten();
         barrier.is_some_and(|barrier| old.ctime < barrier)
     }

@@ -3,6 +3,7 @@
 //! A cursor holds one segment, decoded as far as its range asks. Cloning one is cheap and shares it. Removed rows are seen here; readers hide
 //! them.
 
+use super::loader::SegmentLoader;
 use super::{CatalogError, KeyRange, Result, SegmentSource};
 use bale_format::entry::compare_keys;
 use bale_format::{Entry, Key, Segment, SegmentRef};
@@ -14,7 +15,11 @@ use std::sync::Arc;
 const SEEK_STEPS: usize = 3;
 
 /// Reads and checks the segment that a reference describes; of the rows outside the range only the keys.
-fn load(source: &dyn SegmentSource, reference: &SegmentRef, range: &KeyRange) -> Result<Segment> {
+pub(super) fn load(
+    source: &dyn SegmentSource,
+    reference: &SegmentRef,
+    range: &KeyRange,
+) -> Result<Segment> {
     let id = reference.id;
     let bytes = source
         .segment(&id)
@@ -56,6 +61,17 @@ pub(super) struct LayerCursor {
     current: Option<Current>,
     /// Rows that were passed.
     passed: u64,
+    ahead: OwnLoader,
+}
+
+/// Not shared: whoever clones a place loads as it goes.
+#[derive(Default)]
+struct OwnLoader(Option<SegmentLoader>);
+
+impl Clone for OwnLoader {
+    fn clone(&self) -> OwnLoader {
+        OwnLoader::default()
+    }
 }
 
 #[derive(Clone)]
@@ -106,6 +122,7 @@ impl LayerCursor {
             next: 0,
             current: None,
             passed: 0,
+            ahead: OwnLoader::default(),
         };
         if let Some(start) = &range.start {
             cursor.seek(start);
@@ -114,35 +131,32 @@ impl LayerCursor {
         cursor
     }
 
+    /// Has each segment loaded while the one before it is in use.
+    fn load_ahead(&mut self) {
+        if self.segments.len() > 1 {
+            self.ahead.0 = SegmentLoader::start(self.source.clone());
+        }
+    }
+
     /// Loads the next segment if the current one is used up.
     fn fill(&mut self) -> Result<()> {
         while self.current.is_none() {
-            let Some(reference) = self.segments.get(self.next) else {
-                return Ok(());
-            };
-            if self
-                .range
-                .end
-                .as_ref()
-                .is_some_and(|end| reference.first >= *end)
-            {
+            let Some((position, range)) = self.next_wanted(self.next) else {
                 self.next = self.segments.len();
                 return Ok(());
+            };
+            self.next = position + 1;
+            let loader = self.ahead.0.as_mut();
+            let segment = match loader.and_then(|loader| loader.take(position, &range)) {
+                Some(loaded) => loaded?,
+                None => load(&*self.source, &self.segments[position], &range)?,
+            };
+            if self.ahead.0.is_some()
+                && let Some((position, range)) = self.next_wanted(self.next)
+                && let Some(loader) = &mut self.ahead.0
+            {
+                loader.ask(position, &self.segments[position], range);
             }
-            self.next += 1;
-            let range = self.range.intersect(&counted(reference));
-            let is_outside = range
-                .start
-                .as_ref()
-                .is_some_and(|start| *start > reference.last)
-                || range
-                    .end
-                    .as_ref()
-                    .is_some_and(|end| *end <= reference.first);
-            if is_outside {
-                continue;
-            }
-            let segment = load(&*self.source, reference, &range)?;
             let rows = segment.decoded();
             self.current = (!rows.is_empty()).then(|| Current {
                 segment: Arc::new(segment),
@@ -151,6 +165,24 @@ impl LayerCursor {
             });
         }
         Ok(())
+    }
+
+    /// The first segment from a position on of which something is wanted, and what; `None`: there is none.
+    fn next_wanted(&self, from: usize) -> Option<(usize, KeyRange)> {
+        for (position, reference) in self.segments.iter().enumerate().skip(from) {
+            let end = self.range.end.as_ref();
+            if end.is_some_and(|end| reference.first >= *end) {
+                return None;
+            }
+            let range = self.range.intersect(&counted(reference));
+            let (start, end) = (range.start.as_ref(), range.end.as_ref());
+            let is_outside = start.is_some_and(|start| *start > reference.last)
+                || end.is_some_and(|end| *end <= reference.first);
+            if !is_outside {
+                return Some((position, range));
+            }
+        }
+        None
     }
 
     /// Key of the row here. Only after `fill`.
@@ -217,6 +249,13 @@ impl LayerMerge {
         LayerMerge {
             layers,
             ..LayerMerge::default()
+        }
+    }
+
+    /// Has the segments of the first layer, which is most of a catalog, loaded ahead.
+    pub(super) fn load_ahead(&mut self) {
+        if let Some(first) = self.layers.first_mut() {
+            first.load_ahead();
         }
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::cmp::Ordering;
 
 /// Rows that are decoded ahead, in batches.
-const ROWS_OF_A_BATCH: usize = 512;
+const ROWS_OF_A_BATCH: usize = 4096;
 /// Batches of these.
 const BATCHES_AHEAD_MAX: usize = 4;
 
@@ -67,10 +67,12 @@ impl Iterator for Runs {
 }
 
 impl ParentCursor {
-    /// Before the first row of a range; a thread of its own decodes ahead.
+    /// Before the first row of a range; threads of its own load and decode ahead.
     pub fn open(parent: &CatalogReader, range: KeyRange) -> ParentCursor {
+        let mut merge = parent.rows(range).into_merge();
+        merge.load_ahead();
         let runs = Runs {
-            merge: parent.rows(range).into_merge(),
+            merge,
             failed: false,
         };
         let rows_of = |run: &Result<RowRun>| run.as_ref().map_or(1, |run| run.rows.len());

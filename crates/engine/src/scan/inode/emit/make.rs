@@ -24,6 +24,9 @@ const MADE_AHEAD_MAX: usize = 6;
 /// Entries in such a batch, or those of one directory more: small directories together, each has a price.
 const ENTRIES_AHEAD: usize = 192;
 
+/// Children that are what they were, and of which nothing but the name goes on, cost as much as one entry.
+pub(super) const SAME_OF_AN_ENTRY: usize = 8;
+
 /// The stream of an inode scan. Iterating yields the stream.
 pub struct ImageScanner {
     ordered: Ahead<OrderItem>,
@@ -49,7 +52,7 @@ impl ImageScanner {
     pub fn ahead(self) -> Ahead<ScanItem> {
         let weight = |item: &ScanItem| match item {
             ScanItem::Entries(batch) => batch.entries.len(),
-            ScanItem::Same(same) => same.len(),
+            ScanItem::Same(same) => same.len().div_ceil(SAME_OF_AN_ENTRY),
             _ => 1,
         };
         Ahead::start_weighed(self, weight, ENTRIES_AHEAD, MADE_AHEAD_MAX)

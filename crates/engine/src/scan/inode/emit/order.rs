@@ -1,6 +1,6 @@
 //! Directories one after the other, in the order of the catalog, and what is in each.
 
-use super::make::Maker;
+use super::make::{Maker, SAME_OF_AN_ENTRY};
 use super::{Frame, Way, amend};
 use crate::image::{Image, Place, State};
 use crate::scan::directory::{Directory, FdCache, Identity, identity_of};
@@ -53,7 +53,9 @@ impl OrderItem {
     pub(super) fn weight(&self) -> usize {
         match self {
             OrderItem::Item(_) => 1,
-            OrderItem::Children(listed) => listed.children.len(),
+            OrderItem::Children(listed) => {
+                listed.children.len() - listed.same + listed.same.div_ceil(SAME_OF_AN_ENTRY)
+            }
         }
     }
 }
@@ -65,6 +67,8 @@ pub(super) struct ListedChildren {
     /// Number in the stream of the file system of those that are not made yet.
     pub(super) filesystem: u32,
     pub(super) children: Vec<OneChild>,
+    /// How many of them are what they were.
+    pub(super) same: usize,
     /// Of those that are not made yet: name and packed inode, one behind the other.
     pub(super) bytes: Vec<u8>,
 }
@@ -91,6 +95,7 @@ impl ListedChildren {
             path,
             filesystem: 0,
             children: Vec::new(),
+            same: 0,
             bytes: Vec::new(),
         }
     }
@@ -100,6 +105,7 @@ impl ListedChildren {
         let (inode, name_bytes) = (child.inode, child.name.len() as u16);
         self.bytes.extend_from_slice(child.name);
         if child.marks.has(Marks::SAME) {
+            self.same += 1;
             self.children.push(OneChild::Same { inode, name_bytes });
             return;
         }
