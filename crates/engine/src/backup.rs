@@ -107,10 +107,9 @@ fn scan_and_store(
         }
         let written = Written::nothing_but(parent);
         let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
-        if let Some(state) = scan.state {
-            known.remember(&outcome, &state)?;
-        }
-        known.pass_inodes_on(parent, &outcome)?;
+        let kept = scan.state.map(|state| known.remember(&outcome, &state));
+        note_unless_kept(&tally, kept.unwrap_or(Ok(())));
+        note_unless_kept(&tally, known.pass_inodes_on(parent, &outcome));
         return Ok(outcome);
     }
     let pass = Pass {
@@ -139,14 +138,20 @@ fn scan_and_store(
     }
     let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
     if let Some(state) = state {
-        known.remember(&outcome, &state)?;
+        note_unless_kept(&tally, known.remember(&outcome, &state));
     }
-    if let (Some(digests), Some(changed)) = (digests, changed)
-        && let Err(error) = known.remember_inodes(&outcome, &digests, &changed)
-    {
-        tally.note(&format!(
-            "the next backup will take apart all inodes, as this one: {error}"
-        ));
+    if let (Some(digests), Some(changed)) = (digests, changed) {
+        let kept = known.remember_inodes(&outcome, &digests, &changed);
+        note_unless_kept(&tally, kept);
     }
     Ok(outcome)
+}
+
+/// What is kept for the next backup saves time, and no more than that; this one is complete.
+fn note_unless_kept(tally: &Tally, kept: Result<()>) {
+    if let Err(error) = kept {
+        tally.note(&format!(
+            "the next backup will take longer than it could: {error}"
+        ));
+    }
 }

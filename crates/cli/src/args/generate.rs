@@ -44,7 +44,7 @@ pub struct Generate {
     /// Make nothing: compare the target directory with a list of hashes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "target", conflicts_with = "manifest")]
     pub verify_manifest: Option<PathBuf>,
-    /// Threads; they change no byte [default: one a core]
+    /// Threads; they change no byte [default: one a core, two where a directory is filled]
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
     pub threads: u32,
 }

@@ -19,7 +19,7 @@ use super::monitor::{GenerateMonitor, Progress};
 use super::options::GenerateOptions;
 use super::rows::{FileRow, FilledDirectory, What, batches, for_each_filled};
 use super::tree::{Shape, snapshot_name};
-use super::workers::threads_for;
+use super::workers::threads_that_wait_for;
 
 /// Pieces of content in one system call: as many as Linux takes.
 const WRITE_SLICES_MAX: usize = 1024;
@@ -52,7 +52,7 @@ pub(super) fn write(
     };
     let work =
         |directories: &mut dyn Iterator<Item = FilledDirectory>| writer.write_batch(directories);
-    let threads = threads_for(options.threads);
+    let threads = threads_that_wait_for(options.threads);
     if options.snapshots > 0 {
         for_each_filled(
             options,
