@@ -185,7 +185,7 @@ impl Adapter {
 
     /// Does it read the device below the tree at this work, so that nothing may be mounted?
     pub(super) fn reads_device(&self, case: Case) -> bool {
-        case.is_backup()
+        (case.is_backup() || case == Case::Scan)
             && matches!(
                 self.needs,
                 Needs::Device | Needs::Ext4Device | Needs::OurDevice
