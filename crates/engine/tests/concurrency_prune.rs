@@ -496,7 +496,11 @@ fn an_index_object_replaced_twice_names_nothing_that_is_gone() {
 #[test]
 fn prunes_at_once_leave_no_names_of_packs_that_are_gone() {
     let mut deleted = 0;
-    for seed in 0..30 {
+    for seed in 0..300 {
+        // Names of packs are random, and so is who meets whom: now and then it takes more to see some deleted.
+        if seed >= 30 && deleted > 5 {
+            break;
+        }
         let scene = condemned_in_turn();
         let clock = scene.clock.clone();
         let turns = Turns::new(seed, move |drawn| {
