@@ -61,7 +61,21 @@ fn is_mountable(bench: &Bench, image: &Path) -> bool {
         let unmounted = Command::new("umount").arg(&point).status();
         assert!(unmounted.unwrap().success());
     }
+    wait_until_detached(image);
     mounted
+}
+
+/// Whoever looks through all loop devices, as another `mount` does, may hold one a moment longer.
+fn wait_until_detached(image: &Path) {
+    let is_attached = || {
+        let listed = Command::new("losetup").arg("-j").arg(image).output();
+        !listed.unwrap().stdout.is_empty()
+    };
+    let began = Instant::now();
+    while is_attached() {
+        assert!(began.elapsed() < Duration::from_secs(10), "still attached");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Runs `words` to the end once, then kills them at many moments; `is_whole` judges what has a superblock.
