@@ -107,8 +107,9 @@ fn scan_and_store(
         }
         let written = Written::nothing_but(parent);
         let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
-        let kept = scan.state.map(|state| known.remember(&outcome, &state));
-        note_unless_kept(&tally, kept.unwrap_or(Ok(())));
+        if let Some(state) = scan.state {
+            note_unless_kept(&tally, known.remember(&outcome, &state));
+        }
         note_unless_kept(&tally, known.pass_inodes_on(parent, &outcome));
         return Ok(outcome);
     }

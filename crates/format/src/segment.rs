@@ -329,8 +329,14 @@ impl Segment {
             uid: self.uid[row] as u32,
             gid: self.gid[row] as u32,
             size: self.size[row] as u64,
-            mtime: self.mtime(row),
-            ctime: self.ctime(row),
+            mtime: Time {
+                seconds: self.mtime_s[row],
+                nanos: self.mtime_ns[row] as u32,
+            },
+            ctime: Time {
+                seconds: self.ctime_s[row],
+                nanos: self.ctime_ns[row] as u32,
+            },
             inode: self.inode[row] as u64,
             nlink: self.nlink[row] as u32,
             filesystem: self.filesystem[row] as u32,
@@ -344,33 +350,34 @@ impl Segment {
     /// One of the decoded rows. Its byte strings keep the segment's buffers alive.
     pub fn entry(&self, row: usize) -> Entry {
         let (parent, name) = (self.keys.parents.shared(row), self.keys.names.shared(row));
+        let told = self.glance(row);
         let row = row - self.rows.start;
         Entry {
             parent,
             name,
-            kind: Kind::from_number(self.kind[row]).expect("checked by decode"),
-            mode: self.mode[row] as u32,
-            uid: self.uid[row] as u32,
-            gid: self.gid[row] as u32,
-            size: self.size[row] as u64,
-            mtime: self.mtime(row),
-            ctime: self.ctime(row),
-            inode: self.inode[row] as u64,
+            kind: told.kind,
+            mode: told.mode,
+            uid: told.uid,
+            gid: told.gid,
+            size: told.size,
+            mtime: told.mtime,
+            ctime: told.ctime,
+            inode: told.inode,
             generation: self.generation[row] as u32,
-            nlink: self.nlink[row] as u32,
-            filesystem: self.filesystem[row] as u32,
-            rdev: self.rdev[row] as u64,
+            nlink: told.nlink,
+            filesystem: told.filesystem,
+            rdev: told.rdev,
             target: self.targets.shared(row),
             xattrs: self.xattrs.shared(row),
             inode_flags: self.inode_flags[row] as u32,
             project: self.project[row] as u32,
-            flags: EntryFlags(self.flags[row] as u32),
-            content: self.content(row),
+            flags: told.flags,
+            content: told.content,
             content_hash: self.content_hash.get(row).try_into().ok(),
         }
     }
 
-    /// `row` counts from the first one decoded; so below.
+    /// `row` counts from the first one decoded.
     fn content(&self, row: usize) -> Content {
         let chunk = || ChunkId(self.chunks.get(row).try_into().expect("checked by decode"));
         match self.layout[row] {
@@ -380,20 +387,6 @@ impl Segment {
             },
             2 => Content::Pieces { list: chunk() },
             _ => Content::None,
-        }
-    }
-
-    fn mtime(&self, row: usize) -> Time {
-        Time {
-            seconds: self.mtime_s[row],
-            nanos: self.mtime_ns[row] as u32,
-        }
-    }
-
-    fn ctime(&self, row: usize) -> Time {
-        Time {
-            seconds: self.ctime_s[row],
-            nanos: self.ctime_ns[row] as u32,
         }
     }
 

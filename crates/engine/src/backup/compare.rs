@@ -169,16 +169,15 @@ impl<'a> Comparer<'a> {
         for (at, mut entry) in entries.into_iter().enumerate() {
             entry.filesystem = self.filesystem_of(entry.filesystem);
             let old = find_old(cursor, &entry.parent, &entry.name, items)?;
-            let glance = old.map(ParentRow::glance);
-            match (old, glance) {
-                (Some(old), Some(glance)) if self.is_unchanged(&entry, old, &glance) => {
+            if let Some(old) = old {
+                let glance = old.glance();
+                if self.is_unchanged(&entry, old, &glance) {
                     self.keep(&glance);
-                }
-                (old, _) => {
-                    let old = old.map(|old| Box::new(old.entry()));
-                    self.change(places.of(at), entry, old, items)?;
+                    continue;
                 }
             }
+            let old = old.map(|old| Box::new(old.entry()));
+            self.change(places.of(at), entry, old, items)?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::read::Hasher;
 use crate::scan::inode::{Digests, KNOWN_NAME_BYTES, KnownInodes, TablesState};
 use crate::scan::{Known, OpenKnownInodes, ScanOptions};
 use bale_format::{ObjectId, Time};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Of one host and list of sources, scanned in one way.
@@ -133,11 +133,7 @@ impl KnownState {
     fn link_inodes(&self, id: &ObjectId, name: &[u8; KNOWN_NAME_BYTES]) -> Result<()> {
         let mut link = name.to_vec();
         link.extend_from_slice(&self.seal_link(id, name));
-        let path = self.link_path();
-        let new = path.with_extension("snapshot.new");
-        std::fs::write(&new, link)
-            .and_then(|()| std::fs::rename(&new, &path))
-            .map_err(Error::local("write", &path))
+        replace(&self.link_path(), &link)
     }
 
     fn seal_link(&self, id: &ObjectId, name: &[u8; KNOWN_NAME_BYTES]) -> [u8; 16] {
@@ -164,16 +160,19 @@ impl KnownState {
         if !is_certain {
             return Ok(());
         }
-        let error = |source| Error::local("write", &self.path)(source);
-        if let Some(directory) = self.path.parent() {
-            std::fs::create_dir_all(directory).map_err(error)?;
-        }
-        let sealed = seal(&self.run, &self.way, &id, state);
-        let new = self.path.with_extension("new");
-        std::fs::write(&new, sealed)
-            .and_then(|()| std::fs::rename(&new, &self.path))
-            .map_err(error)
+        replace(&self.path, &seal(&self.run, &self.way, &id, state))
     }
+}
+
+/// The old file or the new one is there, and nothing in between.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut new = path.to_path_buf().into_os_string();
+    new.push(".new");
+    let directory = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    directory
+        .and_then(|()| std::fs::write(&new, bytes))
+        .and_then(|()| std::fs::rename(&new, path))
+        .map_err(Error::local("write", path))
 }
 
 fn seal(

@@ -151,10 +151,8 @@ impl LayerCursor {
                 Some(loaded) => loaded?,
                 None => load(&*self.source, &self.segments[position], &range)?,
             };
-            if self.ahead.0.is_some()
-                && let Some((position, range)) = self.next_wanted(self.next)
-                && let Some(loader) = &mut self.ahead.0
-            {
+            let next = self.next_wanted(self.next);
+            if let (Some(loader), Some((position, range))) = (&mut self.ahead.0, next) {
                 loader.ask(position, &self.segments[position], range);
             }
             let rows = segment.decoded();

@@ -5,7 +5,7 @@ use super::image::{Image as Ext4Image, can_run};
 use super::snapshots::settle;
 use super::xfs_image;
 use bale_engine::image::{Image, State};
-use bale_engine::scan::inode::{Gather, Gathered};
+use bale_engine::scan::inode::{Gather, Gathered, KnownInodes};
 use bale_format::entry::Time;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -43,6 +43,26 @@ fn change(root: &Path) -> BTreeSet<u64> {
     changed
 }
 
+/// Everything of an image that nobody writes to.
+pub fn gather(image: &Path, known: Option<KnownInodes>) -> Gathered {
+    let opened = Arc::new(Image::open(image, State::Still).unwrap());
+    let spill = std::env::temp_dir();
+    let mut go_on = |_, _| true;
+    let gathered = Gathered::gather(
+        opened,
+        &[7; 16],
+        known,
+        Path::new(""),
+        &spill,
+        &mut go_on,
+        None,
+    );
+    match gathered.unwrap() {
+        Gather::Whole(gathered) => *gathered,
+        Gather::AsKnown(_) => unreachable!("nothing is known"),
+    }
+}
+
 #[allow(
     clippy::type_complexity,
     reason = "mounts, lets somebody work there, unmounts"
@@ -50,25 +70,7 @@ fn change(root: &Path) -> BTreeSet<u64> {
 fn assert_named(image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
     mounted(&mut |root| populate(root));
     settle(image);
-    let gather = |path: &Path| {
-        let opened = Arc::new(Image::open(path, State::Still).unwrap());
-        let spill = std::env::temp_dir();
-        match Gathered::gather(
-            opened,
-            &[7; 16],
-            None,
-            Path::new(""),
-            &spill,
-            &mut |_, _| true,
-            None,
-        )
-        .unwrap()
-        {
-            Gather::Whole(gathered) => gathered,
-            Gather::AsKnown(_) => unreachable!("nothing is known"),
-        }
-    };
-    let before = gather(image);
+    let before = gather(image, None);
     let named = |t0| before.changed_inodes(t0, 1000).unwrap().unwrap();
     assert_eq!(named(LATE), [] as [u64; 0], "nothing was changed");
     let mut expected = BTreeSet::new();

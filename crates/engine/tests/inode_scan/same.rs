@@ -1,14 +1,12 @@
 //! Inodes that are what they were for the last backup are not taken apart, and their rows are kept where their paths are what
 //! they were; whatever became of the paths, the snapshot is that of a walk.
 
+use super::changes::gather;
 use super::image::{Image as Ext4Image, can_run};
 use super::snapshots::{Pair, settle};
 use super::xfs_image;
 use bale_engine::filter::{Filter, Mark};
-use bale_engine::image::{Image, State};
-use bale_engine::scan::inode::{
-    Frame, Gather, Gathered, IMAGE_DEVICE, ImageScanner, KnownInodes, Way,
-};
+use bale_engine::scan::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner, KnownInodes, Way};
 use bale_engine::scan::{ScanItem, Sources};
 use bale_format::Entry;
 use std::collections::BTreeMap;
@@ -172,22 +170,7 @@ fn rows_are_kept_where_their_paths_are_what_they_were_on_xfs() {
 
 /// Everything of an image, by path; and how many of them came as what they were.
 fn scan(image: &Path, known: Option<KnownInodes>) -> (Gathered, BTreeMap<Vec<u8>, Entry>, u64) {
-    let opened = Arc::new(Image::open(image, State::Still).unwrap());
-    let spill = std::env::temp_dir();
-    let gathered = match Gathered::gather(
-        opened,
-        &[7; 16],
-        known,
-        Path::new(""),
-        &spill,
-        &mut |_, _| true,
-        None,
-    )
-    .unwrap()
-    {
-        Gather::Whole(gathered) => *gathered,
-        Gather::AsKnown(_) => unreachable!("nothing is known"),
-    };
+    let gathered = gather(image, known);
     let (sources, _) = Sources::resolve(&[image]).unwrap();
     let frame = Frame {
         filesystem: Default::default(),
@@ -200,7 +183,7 @@ fn scan(image: &Path, known: Option<KnownInodes>) -> (Gathered, BTreeMap<Vec<u8>
     let way = Way {
         filter: Arc::new(Filter::default()),
         one_file_system: false,
-        spill_directory: spill,
+        spill_directory: std::env::temp_dir(),
     };
     let (mut entries, mut same_count) = (BTreeMap::new(), 0);
     for item in ImageScanner::start(&sources, &gathered, frame, &way).unwrap() {
