@@ -191,6 +191,11 @@ pub(super) fn begin(
     let image = Arc::new(image.reading(protocol.direct));
     let barrier = fixed.barrier(protocol);
     let filesystem = described(&target, barrier).map_err(|errno| other(&errno))?;
+    // Where others write, a test found a wrong row once in six runs; until it is known why, all inodes are taken apart there.
+    let options = ScanOptions {
+        known_inodes: options.known_inodes.filter(|_| target.read_only),
+        ..options
+    };
     let (device, inside) = (target.device_path(), &target.path_inside);
     let gathered = match super::choose::gather(&image, device, inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
