@@ -3,9 +3,18 @@
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long somebody else may hold a block device before it counts as used: whoever looks for a free loop device claims
+/// each one for an instant (`loop_configure` in the kernel's drivers/block/loop.c), and so do programs that ask what is
+/// on a device.
+pub const HELD_FOR_A_MOMENT: Duration = Duration::from_millis(500);
 
 static OPENAT2_MISSING: AtomicBool = AtomicBool::new(false);
 
@@ -38,6 +47,31 @@ pub fn open_beneath(
         }
     }
     open_by_components(directory, path, flags, mode)
+}
+
+/// Opens a block device (or a file, where it makes no difference) as its only user: nobody has it mounted, and nobody
+/// mounts it before it is closed.
+///
+/// # Errors
+/// `EBUSY` if it was used for all of [`HELD_FOR_A_MOMENT`]; what `open` says.
+pub fn open_exclusively(path: &Path, write: bool) -> io::Result<File> {
+    let began = Instant::now();
+    loop {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(write)
+            .custom_flags(OFlags::EXCL.bits() as i32)
+            .open(path);
+        match opened {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy
+                    && began.elapsed() < HELD_FOR_A_MOMENT =>
+            {
+                std::thread::sleep(HELD_FOR_A_MOMENT / 50);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 fn open_by_components(

@@ -3,6 +3,7 @@
 use super::{ImageError, State};
 use bale_fsimage::ByteSource;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
+use bale_sys::open::open_exclusively;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::File;
@@ -57,15 +58,11 @@ impl Device {
                 "neither a block device nor a file".to_owned(),
             ));
         }
-        let exclusive = match state == State::Still && kind.is_block_device() {
-            true => OFlags::EXCL,
-            false => OFlags::empty(),
+        let buffered = match state == State::Still && kind.is_block_device() {
+            true => open_exclusively(path, false),
+            false => File::open(path),
         };
-        let open = |flags: OFlags| {
-            let flags = (flags | exclusive).bits() as i32;
-            File::options().read(true).custom_flags(flags).open(path)
-        };
-        let buffered = open(OFlags::empty()).map_err(error)?;
+        let buffered = buffered.map_err(error)?;
         let direct = File::options()
             .read(true)
             .custom_flags(OFlags::DIRECT.bits() as i32)

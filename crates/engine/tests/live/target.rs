@@ -1,7 +1,9 @@
 //! What may be scanned from its device.
 
 use super::mounts::*;
+use bale_engine::image::{Image, State};
 use bale_engine::scan::live::{ClockSteps, LiveKind, live_target};
+use bale_sys::open::{HELD_FOR_A_MOMENT, open_exclusively};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -139,8 +141,7 @@ fn an_xfs_of_several_devices_is_refused() {
             .unwrap()
             .set_len(512 << 20)
             .unwrap();
-        let device = run("losetup", &["-f", "--show", path.to_str().unwrap()]).stdout;
-        Loop(String::from_utf8(device).unwrap().trim().to_string())
+        Loop::over(&path)
     };
     let (data, extra) = (file("data"), file("extra"));
     let directory = place.path().join("mount");
@@ -154,7 +155,39 @@ fn an_xfs_of_several_devices_is_refused() {
     assert!(refusal(&directory).contains("log is on another device"));
 }
 
+#[test]
+fn a_device_that_somebody_holds_for_a_moment_is_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("image");
+    std::fs::File::create_new(&path)
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
+    let device = Loop::over(&path);
+    run("mkfs.ext4", &["-q", &device.0]);
+    let open = || Image::open(Path::new(&device.0), State::Still);
+    let holder = open_exclusively(Path::new(&device.0), false).unwrap();
+    assert!(open().is_err_and(|error| error.to_string().contains("busy")));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(HELD_FOR_A_MOMENT / 10);
+            drop(holder);
+        });
+        open().unwrap();
+    });
+}
+
 struct Loop(String);
+
+impl Loop {
+    fn over(path: &Path) -> Loop {
+        let device = run("losetup", &["-f", "--show", path.to_str().unwrap()]).stdout;
+        Loop(String::from_utf8(device).unwrap().trim().to_string())
+    }
+}
 
 impl Drop for Loop {
     fn drop(&mut self) {

@@ -6,11 +6,12 @@
 use super::image::ImageFile;
 use super::signature;
 use bale_fsimage::mkext4::Ext4Options;
-use rustix::fs::{Dev, OFlags, major, minor};
+use bale_sys::open::open_exclusively;
+use rustix::fs::{Dev, major, minor};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Front and end of a device that are wiped first: signatures of other kinds lie outside of what ext4 writes.
@@ -189,14 +190,6 @@ impl Drop for Unfinished {
             let _left_behind = std::fs::remove_file(path);
         }
     }
-}
-
-fn open_exclusively(path: &Path, write: bool) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(OFlags::EXCL.bits() as i32)
-        .open(path)
 }
 
 fn wipe(file: &File, device_bytes: u64) -> io::Result<()> {
