@@ -12,6 +12,8 @@ mod freezer_faults;
 mod loads;
 #[path = "live/mounts.rs"]
 mod mounts;
+#[path = "live/same.rs"]
+mod same;
 #[path = "live/snapshots.rs"]
 mod snapshots;
 #[path = "live/target.rs"]

@@ -204,17 +204,19 @@ impl<'a> Comparer<'a> {
             }
             let old = old.map(|old| Box::new(old.entry()));
             match same.look(name, inode) {
-                Ok((mut entry, place)) => {
+                Ok(Some((mut entry, place))) => {
                     entry.filesystem = filesystem;
                     self.change(place, entry, old, items)?;
+                    continue;
                 }
+                Ok(None) => self.note_vanished(&bale_format::entry::join(same.path(), name)),
                 Err(problem) => {
                     self.tally.problem(&problem);
                     self.amend(Key::of_path(same.path()), EntryFlags::UNREADABLE);
-                    if let Some(old) = old {
-                        items.send(gone(&old))?;
-                    }
                 }
+            }
+            if let Some(old) = old {
+                items.send(gone(&old))?;
             }
         }
         Ok(())

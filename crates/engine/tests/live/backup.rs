@@ -4,7 +4,7 @@ use super::mounts::*;
 use bale_engine::backup::{BackupOptions, Outcome, backup};
 use bale_engine::catalog::CatalogReader;
 use bale_engine::error::Error;
-use bale_engine::monitor::Recorder;
+use bale_engine::monitor::{Monitor, Recorder};
 use bale_engine::repository::Repository;
 use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
 use bale_engine::restore::{Everything, RestoreOptions};
@@ -91,9 +91,14 @@ impl Bench {
     }
 
     pub fn backup(&self) -> Outcome {
+        self.backup_told_to(&Recorder::default())
+    }
+
+    pub fn backup_told_to(&self, monitor: &dyn Monitor) -> Outcome {
         let spill = self.mounted.beside("");
         self.scene.clock.advance(STEP);
-        backup_of(self.source(), spill, self.way, "", &self.scene.repository())
+        let repository = self.scene.repository();
+        backup_into(self.source(), spill, self.way, "", &repository, monitor).unwrap()
     }
 
     /// A backup while everybody writes, and what is wrong with it.
@@ -189,7 +194,8 @@ fn backup_of(
     fault: &str,
     repository: &Arc<Repository>,
 ) -> Outcome {
-    backup_into(source, spill_directory, way, fault, repository).unwrap()
+    let monitor = Recorder::default();
+    backup_into(source, spill_directory, way, fault, repository, &monitor).unwrap()
 }
 
 fn backup_into(
@@ -198,6 +204,7 @@ fn backup_into(
     way: Way,
     fault: &str,
     repository: &Arc<Repository>,
+    monitor: &dyn Monitor,
 ) -> Result<Outcome, Error> {
     let (sources, _) = Sources::resolve(&[source]).unwrap();
     let scan = ScanOptions {
@@ -211,7 +218,7 @@ fn backup_into(
         host: "host".to_owned(),
         ..BackupOptions::default()
     };
-    backup(repository, &sources, scan, &options, &Recorder::default())
+    backup(repository, &sources, scan, &options, monitor)
 }
 
 fn later(time: Time, by: Duration) -> Time {

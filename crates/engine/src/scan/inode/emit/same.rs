@@ -1,13 +1,18 @@
 //! Children whose inodes are what they were for the last backup. Nothing is known of them but name and number: whoever has
 //! the row of the last backup needs no more, and whoever has not looks at the inode on the device.
+//!
+//! That look comes long after the inodes were gathered. Of a mounted file system its inode may belong to another file by
+//! then, or to none: what is not as old as the barrier is asked of the kernel, by its name.
 
 use super::make::Maker;
-use crate::image::{Image, Place};
+use crate::image::{Image, Place, State};
 use crate::scan::Problem;
 use crate::scan::directory::Directory;
 use crate::scan::inode::tree::{Child, Marks};
-use bale_format::entry::{Entry, Time};
+use crate::scan::stat::{entry_of, stat_at};
+use bale_format::entry::{Entry, Kind, Time};
 use bytes::Bytes;
+use std::ffi::CString;
 use std::io;
 use std::sync::Arc;
 
@@ -51,8 +56,9 @@ impl SameChildren {
         })
     }
 
-    /// Reads the inode of a child. The number of its file system is not set.
-    pub fn look(&self, name: &[u8], inode: u64) -> Result<(Entry, Place), Problem> {
+    /// Reads the inode of a child. The number of its file system is not set. `None`: the name has gone meanwhile, or a
+    /// directory has it.
+    pub fn look(&self, name: &[u8], inode: u64) -> Result<Option<(Entry, Place)>, Problem> {
         let mut maker = Maker {
             image: self.image.clone(),
             barrier: self.barrier,
@@ -65,11 +71,36 @@ impl SameChildren {
             packed: Bytes::new(),
         };
         let made = maker.entry_and_place(&self.directory, &self.path, child);
-        made.map_err(|why| Problem {
+        let found = match made {
+            Ok((entry, place @ Place::Image(_))) if entry.kind != Kind::Directory => {
+                Ok(Some((entry, place)))
+            }
+            _ if self.image.state() == State::Mounted => self.ask(name),
+            Ok(found) => Ok(Some(found)),
+            Err(why) => Err(io::Error::other(why)),
+        };
+        found.map_err(|error| Problem {
             path: bale_format::entry::join(&self.path, name),
             action: "stat",
-            error: io::Error::other(why),
+            error,
         })
+    }
+
+    /// What the kernel says of a name.
+    fn ask(&self, name: &[u8]) -> io::Result<Option<(Entry, Place)>> {
+        let name_with_nul = CString::new(name)?;
+        let stat = match self
+            .directory
+            .open()
+            .and_then(|fd| Ok(stat_at(&fd, &name_with_nul)?))
+        {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            stat => stat?,
+        };
+        let entry = entry_of(self.path.clone(), Bytes::copy_from_slice(name), &stat);
+        let entry = entry.ok_or_else(|| io::Error::other("a type of file that nobody knows"))?;
+        let place = Place::Directory(self.directory.clone());
+        Ok((entry.kind != Kind::Directory).then_some((entry, place)))
     }
 }
 
