@@ -8,10 +8,14 @@ mod barrier;
 mod by_inode;
 #[path = "live/freezer_faults.rs"]
 mod freezer_faults;
+#[path = "live/hooks.rs"]
+mod hooks;
 #[path = "live/loads.rs"]
 mod loads;
 #[path = "live/mounts.rs"]
 mod mounts;
+#[path = "live/moved.rs"]
+mod moved;
 #[path = "live/same.rs"]
 mod same;
 #[path = "live/snapshots.rs"]

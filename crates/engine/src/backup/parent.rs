@@ -32,6 +32,9 @@ pub(super) struct Parent {
     barriers: Vec<Option<Time>>,
     /// Rows before this key are of an unfinished run, with barriers of their own.
     resumed: Option<(Key, Vec<Option<Time>>)>,
+    /// Inodes (sorted) that were not what they were when all was read. Whatever their times say: a defragmenter moves a
+    /// file without changing one, and what was read where it lay may be another file's.
+    moved: Arc<Vec<u64>>,
 }
 
 impl Parent {
@@ -100,6 +103,7 @@ impl Parent {
             catalog: CatalogReader::empty(),
             barriers: Vec::new(),
             resumed: None,
+            moved: Arc::default(),
         }
     }
 
@@ -137,17 +141,17 @@ impl Parent {
         self.run.is_none() && !self.thorough && self.thin.is_empty()
     }
 
-    /// What the first pass of a run stored, for a second pass to compare with. Rows are trusted if what was read without
-    /// the kernel is known to be right.
+    /// What the first pass of a run stored, for a second pass to compare with. Rows are trusted but for those of the inodes
+    /// that `changed` while they were read (sorted); none is if that is not known.
     pub(super) fn after(
         &self,
         repository: &Arc<Repository>,
         filesystems: Vec<Filesystem>,
         layers: Vec<Layer>,
-        is_trusted: bool,
+        changed: Option<&Arc<Vec<u64>>>,
     ) -> Result<Parent> {
         let mut barriers = barriers(&filesystems);
-        if !is_trusted {
+        if changed.is_none() {
             barriers.fill(None);
         }
         Ok(Parent {
@@ -160,6 +164,7 @@ impl Parent {
             catalog: CatalogReader::open(repository.segment_source(), layers)?,
             barriers,
             resumed: None,
+            moved: changed.cloned().unwrap_or_default(),
         })
     }
 
@@ -175,7 +180,7 @@ impl Parent {
         })
     }
 
-    /// Could the entry have changed after its row was made without any trace in its times?
+    /// Is it certain that the entry did not change after its row was made without any trace in its times?
     pub(super) fn is_settled(&self, row: ParentRow, old: &Glance) -> bool {
         let barriers = match &self.resumed {
             Some((until, barriers)) if row.key() < *until => barriers,
@@ -183,6 +188,7 @@ impl Parent {
         };
         let barrier = barriers.get(old.filesystem as usize).copied().flatten();
         barrier.is_some_and(|barrier| old.ctime < barrier)
+            && self.moved.binary_search(&old.inode).is_err()
     }
 }
 

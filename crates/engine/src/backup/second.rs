@@ -46,12 +46,9 @@ pub(super) fn look_again(
     store.flush()?;
     run.repository.reload_index()?;
     let filesystems = tally.filesystems();
-    let between = pass.parent.after(
-        &run.repository,
-        filesystems,
-        first.layers,
-        changed.is_some(),
-    )?;
+    let between =
+        pass.parent
+            .after(&run.repository, filesystems, first.layers, changed.as_ref())?;
     tally.begin_again();
     let second = Pass {
         parent: &between,

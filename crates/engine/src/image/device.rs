@@ -42,11 +42,14 @@ pub struct Device {
     buffered: File,
     /// `None`: the file system it is on has no direct reads.
     direct: Option<Arc<OwnedFd>>,
+    /// What cannot be read past the page cache may be read through it: nobody writes.
+    may_be_cached: bool,
     len_bytes: u64,
 }
 
 impl Device {
     /// Opens for reading. A block device that nothing may write to is opened exclusively: whoever has it mounted would.
+    /// Of a mounted one the page cache may show what is long gone, so it must be readable past it.
     pub fn open(path: &Path, state: State) -> Result<Device, ImageError> {
         let error = |source| ImageError::Open {
             path: path.display().to_string(),
@@ -67,10 +70,17 @@ impl Device {
             .read(true)
             .custom_flags(OFlags::DIRECT.bits() as i32)
             .open(path);
+        let may_be_cached = state == State::Still;
+        let direct = match direct {
+            Ok(file) => Some(Arc::new(OwnedFd::from(file))),
+            Err(_) if may_be_cached => None,
+            Err(source) => return Err(error(source)),
+        };
         let len_bytes = buffered.len_bytes();
         Ok(Device {
             buffered,
-            direct: direct.ok().map(|file| Arc::new(OwnedFd::from(file))),
+            direct,
+            may_be_cached,
             len_bytes,
         })
     }
@@ -94,10 +104,12 @@ impl Device {
             let room = &mut buffer[filled..span.aligned_len()];
             match rustix::io::pread(direct, room, start + filled as u64) {
                 // Where the file ends within a block, or its blocks are larger than ours.
-                Ok(0) => return self.read_buffered(span, buffer),
+                Ok(0) | Err(Errno::INVAL) if self.may_be_cached => {
+                    return self.read_buffered(span, buffer);
+                }
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(got) => filled += got,
                 Err(Errno::INTR) => {}
-                Err(Errno::INVAL) => return self.read_buffered(span, buffer),
                 Err(errno) => return Err(errno.into()),
             }
         }

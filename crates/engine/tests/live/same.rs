@@ -1,8 +1,9 @@
 //! Inodes that were known from the last backup and are looked at late, when their names may have changed hands.
 
 use super::backup::{Bench, INODE, UNFROZEN};
+use super::hooks::Meddler;
 use super::mounts::*;
-use bale_engine::monitor::{Monitor, Problem, Recorder};
+use bale_engine::monitor::Recorder;
 use bale_testkit::Tree;
 use bale_testkit::live_tree::Load;
 use std::fs;
@@ -10,29 +11,6 @@ use std::path::Path;
 use std::time::Duration;
 
 const OF_EACH: usize = 60;
-
-/// Does something when the inodes were gathered and no row was made yet, and something else after the second look.
-struct Meddler<'a> {
-    gathered: &'a (dyn Fn() + Sync),
-    looked_again: &'a (dyn Fn() + Sync),
-    recorder: Recorder,
-}
-
-impl Monitor for Meddler<'_> {
-    fn problem(&self, problem: &Problem) {
-        self.recorder.problem(problem);
-    }
-
-    fn note(&self, text: &str) {
-        if text.starts_with("inode scan of ") {
-            (self.gathered)();
-        }
-        if text.contains("changed while they were read") {
-            (self.looked_again)();
-        }
-        self.recorder.note(text);
-    }
-}
 
 fn fill(directory: &Path) {
     fs::create_dir(directory).unwrap();
