@@ -193,7 +193,7 @@ fn scan(image: &Path, known: Option<KnownInodes>) -> (Gathered, BTreeMap<Vec<u8>
             }
             ScanItem::Same(same) => {
                 for (name, inode) in same.children() {
-                    let (mut entry, _) = same.look(name, inode).unwrap();
+                    let (mut entry, _) = same.look(name, inode).unwrap().unwrap();
                     entry.filesystem = same.filesystem();
                     entries.insert(entry.path(), entry);
                     same_count += 1;

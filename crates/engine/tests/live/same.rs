@@ -62,7 +62,7 @@ fn names_that_change_hands_before_their_known_inodes_are_looked_at_are_right() {
     };
     for (kind, way) in FILESYSTEMS.map(|kind| (kind, [INODE, UNFROZEN])) {
         for way in way {
-            let mut bench = Bench::on(Mounted::new(kind, 512), way, load.clone());
+            let mut bench = Bench::on(Mounted::new(kind, 512), way, load);
             let (before, after) = (bench.source().join("before"), bench.source().join("after"));
             fill(&before);
             // Old enough to be settled.
