@@ -100,6 +100,17 @@ fn unreadable_and_vanished_paths_are_named_and_the_rest_is_kept() {
     );
 }
 
+#[test]
+fn a_source_that_is_not_there_is_named_also_when_it_is_the_only_one() {
+    let bench = Bench::new();
+    bench.ok(&["init"]);
+    for verb in ["backup", "scan"] {
+        let ran = bench.run(&[verb, "away/far"]);
+        assert_eq!(ran.code, 1, "{verb}: {ran}");
+        assert!(ran.err.contains("away/far: No such file"), "{verb}: {ran}");
+    }
+}
+
 /// SRC-01 from one end to the other: what can be read of a file is kept, the rest is named by backup and restore, and a
 /// later backup reads it again though nothing about it has changed.
 #[test]

@@ -47,7 +47,12 @@ impl Sources {
         }
         if sources.paths.is_empty() {
             let none = || io::Error::new(io::ErrorKind::NotFound, "no source was given");
-            return Err(problems.pop().map_or_else(none, |problem| problem.error));
+            let named = |path: &P, error: io::Error| {
+                let text = format!("{}: {error}", path.as_ref().display());
+                io::Error::new(error.kind(), text)
+            };
+            let last = paths.last().zip(problems.pop());
+            return Err(last.map_or_else(none, |(path, problem)| named(path, problem.error)));
         }
         sources.paths.sort();
         sources.paths.dedup();
