@@ -16,7 +16,7 @@ mod large;
 mod ranges;
 mod small;
 
-pub use arranged::{ARRANGED_BYTES_MAX, Arranged, Hasher, Wanted};
+pub use arranged::{ARRANGED_BYTES_MAX, Arranged, GroupHasher, Wanted};
 pub use blocks::Block;
 pub(crate) use device::read_first_bytes;
 pub use large::{Finished, LargeFile, LargeReader, Piece};

@@ -84,6 +84,11 @@ impl Keys {
         ))
     }
 
+    /// Keys [`Keys::content_hash`], for who hashes many contents at once: the first 16 bytes of each keyed BLAKE3.
+    pub fn content_key(&self) -> &[u8; 32] {
+        &self.0.content
+    }
+
     /// Of a bundled file's bytes, or of the plaintext of a file's root piece list.
     pub fn content_hash(&self, bytes: &[u8]) -> [u8; 16] {
         let hash = blake3::keyed_hash(&self.0.content, bytes);

@@ -1,4 +1,4 @@
-//! The only unsafe code of Bale: system calls that no safe crate offers.
+//! The only unsafe code of Bale: system calls that no safe crate offers, and vector registers.
 //!
 //! Every function is a thin, safe wrapper: it takes borrowed file descriptors, returns `std::io::Result`, and never
 //! keeps state beyond "this kernel does not know that call". No policy lives here.
@@ -10,6 +10,7 @@ pub mod extents;
 pub mod freeze;
 pub mod handle;
 pub mod inode;
+pub mod lanes;
 pub mod mapped;
 pub mod memory;
 pub mod open;

@@ -12,8 +12,7 @@
 use super::parent::Parent;
 use super::run::{Outcome, Run};
 use crate::error::{Error, Result};
-use crate::read::Hasher;
-use crate::scan::inode::{Digests, KNOWN_NAME_BYTES, KnownInodes, TablesState};
+use crate::scan::inode::{Digests, KNOWN_NAME_BYTES, KnownInodes, Sealer, TablesState};
 use crate::scan::{Known, OpenKnownInodes, ScanOptions};
 use bale_format::{ObjectId, Time};
 use std::path::{Path, PathBuf};
@@ -67,7 +66,7 @@ impl KnownState {
     pub(super) fn recall_inodes(&self, parent: &Parent) -> Option<OpenKnownInodes> {
         let id = parent.id.filter(|_| parent.is_beyond_doubt())?;
         let name = self.inodes_of(&id)?;
-        let (path, hasher) = (self.inodes_path(), self.hasher());
+        let (path, hasher) = (self.inodes_path(), self.sealer());
         Some(Arc::new(move || {
             KnownInodes::open(&path, &name, hasher.clone()).ok()
         }))
@@ -91,7 +90,7 @@ impl KnownState {
         let name = crate::random::draw(&crate::random::OsRandom).map_err(error)?;
         let new = path.with_extension("inodes.new");
         let kept = digests
-            .keep(changed, &new, &name, &self.hasher())
+            .keep(changed, &new, &name, &self.sealer())
             .and_then(|()| std::fs::rename(&new, &path));
         if kept.is_err() {
             // Whatever is the matter, there may be little room.
@@ -118,7 +117,7 @@ impl KnownState {
         self.path.with_extension("snapshot")
     }
 
-    fn hasher(&self) -> Hasher {
+    fn sealer(&self) -> Sealer {
         let repository = self.run.clone();
         Arc::new(move |bytes| repository.keys().content_hash(bytes))
     }

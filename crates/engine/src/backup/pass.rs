@@ -11,7 +11,7 @@ use super::tally::Tally;
 use crate::catalog::CatalogWriter;
 use crate::error::{Error, Result};
 use crate::pack::ChunkWriter;
-use crate::read::{Arranged, Hasher, SmallReader};
+use crate::read::{Arranged, GroupHasher, SmallReader};
 use crate::scan::ScanItem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,9 @@ impl Pass<'_> {
             ..
         } = self;
         let repository = run.repository.clone();
-        let hasher: Hasher = Arc::new(move |bytes| repository.keys().content_hash(bytes));
+        let hasher: GroupHasher = Arc::new(move |contents, hashes| {
+            bale_sys::lanes::keyed_hashes(repository.keys().content_key(), contents, hashes);
+        });
         let arranged = arranged.map(|arranged| arranged.hashing(hasher));
         let reader = SmallReader::start(None).with_arranged(arranged);
         let (sender, queue) = ItemSender::pair();

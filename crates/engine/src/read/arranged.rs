@@ -16,11 +16,11 @@ mod scratch;
 use super::SMALL_BYTES_MAX;
 use super::device::GROUP_BUFFER_BYTES;
 use crate::image::{Image, Span};
-use crate::scan::inode::PIECES_AHEAD_MAX;
+use crate::scan::inode::{PIECES_AHEAD_MAX, THREADS_MAX};
 use crate::spill::{Sorter, unnamed_file};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded};
-use reading::{Reading, Stretches};
+use reading::{Reading, STRETCHES_MAX, Stretches};
 use scratch::{Loader, Scratch};
 use std::collections::HashSet;
 use std::fs::File;
@@ -42,10 +42,12 @@ const MISSING_MAX: usize = 64 << 10;
 /// Hash of a file's content, in front of it.
 const HASH_BYTES: usize = 16;
 
-/// Memory of arranging: the sort, blocks being filled, groups being read, three buckets being put in order or in use.
-pub const ARRANGED_BYTES_MAX: usize = 104 << 20;
+/// Memory of arranging: the sort, blocks being filled, stretches, groups being read, three buckets being put in order
+/// or in use.
+pub const ARRANGED_BYTES_MAX: usize = 128 << 20;
 const _: () = assert!(
-    BUCKETS_MAX * BLOCK_BYTES
+    (BUCKETS_MAX + THREADS_MAX) * BLOCK_BYTES
+        + 2 * STRETCHES_MAX as usize
         + SORT_BYTES
         + 2 * PIECES_AHEAD_MAX * GROUP_BUFFER_BYTES
         + 3 * (BUCKET_BYTES + SMALL_BYTES_MAX) as usize
@@ -61,15 +63,15 @@ pub struct Wanted {
     pub span: Span,
 }
 
-/// Hashes content as a row wants it.
-pub type Hasher = Arc<dyn Fn(&[u8]) -> [u8; HASH_BYTES] + Send + Sync>;
+/// Hashes the contents of a group; a row wants the first [`HASH_BYTES`] of each hash.
+pub type GroupHasher = Arc<dyn Fn(&[&[u8]], &mut Vec<[u8; 32]>) + Send + Sync>;
 
 /// Hands out small files in the order in which `wanted` names them.
 pub struct Arranged {
     wanted: Box<dyn Iterator<Item = Wanted> + Send>,
     image: Arc<Image>,
     spill: PathBuf,
-    hasher: Option<Hasher>,
+    hasher: Option<GroupHasher>,
     window: Option<Window>,
     ended: bool,
 }
@@ -92,7 +94,7 @@ impl Arranged {
     }
 
     /// Has content hashed while it is read, when processors wait for the device.
-    pub fn hashing(self, hasher: Hasher) -> Arranged {
+    pub fn hashing(self, hasher: GroupHasher) -> Arranged {
         Arranged {
             hasher: Some(hasher),
             ..self
@@ -188,7 +190,7 @@ impl Window {
         image: &Arc<Image>,
         wanted: &mut dyn Iterator<Item = Wanted>,
         spill: &Path,
-        hasher: Option<&Hasher>,
+        hasher: Option<&GroupHasher>,
     ) -> io::Result<Option<Window>> {
         let mut list = BufWriter::new(unnamed_file(spill)?);
         let mut places = Sorter::new(spill, SORT_BYTES);

@@ -29,7 +29,7 @@ mod tree;
 
 pub use digests::{DigestKey, Digests};
 pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, SameChildren, Way};
-pub use lasting::{KnownInodes, NAME_BYTES as KNOWN_NAME_BYTES};
+pub use lasting::{KnownInodes, NAME_BYTES as KNOWN_NAME_BYTES, Sealer};
 pub(crate) use ordered::in_order;
 pub use planned::planned_reads;
 

@@ -219,7 +219,7 @@ fn what_was_known_comes_with_its_name_and_what_changed_with_everything() {
     settle(&image.path);
     let (before, _, same) = scan(&image.path, None);
     assert_eq!(same, 0);
-    let hasher: bale_engine::read::Hasher = Arc::new(|bytes| {
+    let sealer: bale_engine::scan::inode::Sealer = Arc::new(|bytes| {
         *blake3::keyed_hash(&[5; 32], bytes)
             .as_bytes()
             .first_chunk()
@@ -228,8 +228,8 @@ fn what_was_known_comes_with_its_name_and_what_changed_with_everything() {
     let kept = tempfile::NamedTempFile::new().unwrap();
     let keep = |without: &[u64]| {
         let digests = before.digests();
-        digests.keep(without, kept.path(), &NAME, &hasher).unwrap();
-        KnownInodes::open(kept.path(), &NAME, hasher.clone()).unwrap()
+        digests.keep(without, kept.path(), &NAME, &sealer).unwrap();
+        KnownInodes::open(kept.path(), &NAME, sealer.clone()).unwrap()
     };
     let names = DIRECTORIES.len() as u64 * (FILES + 2) + 1;
     let (_, all, same) = scan(&image.path, Some(keep(&[])));

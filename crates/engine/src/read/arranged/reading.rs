@@ -1,7 +1,7 @@
 //! Reading a window: stretches of the device in the order in which they are needed, each in the order of the device.
 
 use super::scratch::{Filler, Scratch, lock};
-use super::{BUCKET_BYTES, BUCKETS_MAX, HASH_BYTES, Hasher, MISSING_MAX};
+use super::{BUCKET_BYTES, BUCKETS_MAX, GroupHasher, MISSING_MAX};
 use crate::image::{Image, Span};
 use crate::read::device::{GROUP_BUFFER_BYTES, GROUP_BYTES_MAX, GROUP_GAP_BYTES_MAX};
 use crate::scan::inode::in_order;
@@ -11,10 +11,11 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Stretches of the device are this long: a device with arms moves seldom.
-const STRETCH_BYTES: u64 = 64 << 20;
-/// Stretches told apart, at 2 bytes: 64 TiB. What is behind them is one more.
-const STRETCHES_MAX: u64 = 1 << 20;
+/// Stretches of the device are this long: shorter ones would have a device with arms move too often, longer ones hold much
+/// that is needed late.
+const STRETCH_BYTES: u64 = 4 << 20;
+/// Stretches told apart, at 2 bytes: 32 TiB. What is behind them is one more.
+pub(super) const STRETCHES_MAX: u64 = 8 << 20;
 /// No bucket needs it.
 const NOBODY: u16 = u16::MAX;
 const _: () = assert!(BUCKETS_MAX < NOBODY as usize);
@@ -131,7 +132,7 @@ impl Reading {
         &self,
         image: &Image,
         places: Sorted,
-        hasher: Option<&Hasher>,
+        hasher: Option<&GroupHasher>,
         scratch: &Scratch,
     ) {
         // Also when a thread panics: nobody waits for ever.
@@ -143,9 +144,9 @@ impl Reading {
         };
         let read = in_order(
             &mut groups,
-            || (AlignedBuffer::new(GROUP_BUFFER_BYTES), Vec::new()),
-            |(buffer, spare), group| {
-                let missed = read_group(image, &group, hasher, buffer, &mut scratch.filler(spare));
+            || (AlignedBuffer::new(GROUP_BUFFER_BYTES), scratch.filler()),
+            |(buffer, filler), group| {
+                let missed = read_group(image, &group, hasher, buffer, filler);
                 let first_bucket = group.first().map_or(0, |placed| placed.first_bucket);
                 missed.map(|missed| (usize::from(first_bucket), missed))
             },
@@ -219,7 +220,7 @@ impl Drop for End<'_> {
 fn read_group(
     image: &Image,
     group: &[Placed],
-    hasher: Option<&Hasher>,
+    hasher: Option<&GroupHasher>,
     buffer: &mut AlignedBuffer,
     filler: &mut Filler,
 ) -> io::Result<Vec<u64>> {
@@ -233,11 +234,19 @@ fn read_group(
         // Each is read on its own later, around what is bad.
         return Ok(group.iter().map(|placed| placed.at).collect());
     };
-    for placed in group {
+    let content_of = |placed: &Placed| {
         let at = range.start + (placed.span.offset - start) as usize;
-        let content = &buffer[at..at + placed.span.len as usize];
-        let hash = hasher.map_or([0; HASH_BYTES], |hasher| hasher(content));
-        filler.add(placed.at, &hash, content)?;
+        &buffer[at..at + placed.span.len as usize]
+    };
+    let contents: Vec<&[u8]> = group.iter().map(content_of).collect();
+    let mut hashes = Vec::new();
+    match hasher {
+        Some(hasher) => hasher(&contents, &mut hashes),
+        None => hashes.resize(contents.len(), [0; 32]),
+    }
+    for ((placed, content), hash) in group.iter().zip(contents).zip(&hashes) {
+        let hash = hash.first_chunk().expect("a hash is longer than its part");
+        filler.add(placed.at, hash, content)?;
     }
     Ok(Vec::new())
 }

@@ -1,7 +1,11 @@
 //! Files of a window on their way: in buckets, of which full blocks are sealed and written, until each is put in order.
+//!
+//! Each thread that fills buckets has a file of its own to write to: the kernel lets only one at a time write to a file.
+//! Keeping full blocks in memory instead gained nothing, not with room for all of them: fresh pages cost as much.
 
 use super::{BLOCK_BYTES, BUCKET_BYTES, HASH_BYTES};
 use crate::read::SMALL_BYTES_MAX;
+use crate::scan::inode::THREADS_MAX;
 use crate::spill::unnamed_file;
 use bale_format::scratch::{SCRATCH_EXTRA_BYTES, ScratchKey};
 use bale_sys::buffer::AlignedBuffer;
@@ -10,17 +14,24 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Place in the bucket, length.
 const HEAD_BYTES: usize = 8;
 
-/// The unnamed file of one window, and what waits to be written to it.
+/// What waits of one window.
 pub(super) struct Scratch {
+    parts: Vec<Part>,
+    /// Fillers so far.
+    fillers: AtomicUsize,
+    buckets: Vec<Mutex<Bucket>>,
+}
+
+/// An unnamed file.
+struct Part {
     file: File,
     key: ScratchKey,
-    buckets: Vec<Mutex<Bucket>>,
     /// Where the next block goes.
     end: AtomicU64,
 }
@@ -29,51 +40,66 @@ pub(super) struct Scratch {
 struct Bucket {
     /// Bytes that wait to be written.
     block: Vec<u8>,
-    written: Written,
+    written: Vec<Written>,
+    bytes: usize,
 }
 
-/// What of a bucket is in the file.
-#[derive(Default)]
+/// A block in a file.
 struct Written {
-    /// Where blocks are, and how long they are sealed.
-    blocks: Vec<(u64, u32)>,
-    bytes: usize,
+    part: usize,
+    offset: u64,
+    /// Sealed.
+    len: u32,
 }
 
 /// What one thread fills buckets with.
 pub(super) struct Filler<'a> {
     scratch: &'a Scratch,
+    part: usize,
     /// An empty block, to be exchanged for a full one.
-    spare: &'a mut Vec<u8>,
+    spare: Vec<u8>,
 }
 
 impl Scratch {
     pub(super) fn create(spill: &Path, buckets: usize) -> io::Result<Scratch> {
-        let random = crate::random::draw(&crate::random::OsRandom)?;
+        let part = |_| {
+            let random = crate::random::draw(&crate::random::OsRandom)?;
+            Ok(Part {
+                file: unnamed_file(spill)?,
+                key: ScratchKey::new(&random),
+                end: AtomicU64::new(0),
+            })
+        };
         Ok(Scratch {
-            file: unnamed_file(spill)?,
-            key: ScratchKey::new(&random),
+            parts: (0..THREADS_MAX).map(part).collect::<io::Result<_>>()?,
+            fillers: AtomicUsize::new(0),
             buckets: (0..buckets).map(|_| Mutex::default()).collect(),
-            end: AtomicU64::new(0),
         })
     }
 
-    pub(super) fn filler<'a>(&'a self, spare: &'a mut Vec<u8>) -> Filler<'a> {
+    pub(super) fn filler(&self) -> Filler<'_> {
+        let number = self.fillers.fetch_add(1, Ordering::Relaxed);
         Filler {
             scratch: self,
-            spare,
+            part: number % self.parts.len(),
+            spare: Vec::new(),
         }
     }
 
     /// Seals a block where it is and writes it; the block is empty afterwards.
-    fn write(&self, block: &mut Vec<u8>) -> io::Result<(u64, u32)> {
+    fn write(&self, part: usize, block: &mut Vec<u8>) -> io::Result<Written> {
+        let Part { file, key, end } = &self.parts[part];
         let len = block.len() + SCRATCH_EXTRA_BYTES;
         // The offset in the file is a number that no other block has.
-        let offset = self.end.fetch_add(len as u64, Ordering::Relaxed);
-        self.key.seal_in_place(offset, block);
-        self.file.write_all_at(block, offset)?;
+        let offset = end.fetch_add(len as u64, Ordering::Relaxed);
+        key.seal_in_place(offset, block);
+        file.write_all_at(block, offset)?;
         block.clear();
-        Ok((offset, len as u32))
+        Ok(Written {
+            part,
+            offset,
+            len: len as u32,
+        })
     }
 }
 
@@ -92,7 +118,7 @@ impl Filler<'_> {
         let is_full = bucket.block.len() + HEAD_BYTES + len > BLOCK_BYTES;
         let is_full = is_full && !bucket.block.is_empty();
         if is_full {
-            std::mem::swap(&mut bucket.block, self.spare);
+            std::mem::swap(&mut bucket.block, &mut self.spare);
         }
         let block = &mut bucket.block;
         if block.capacity() == 0 {
@@ -102,12 +128,12 @@ impl Filler<'_> {
         block.extend_from_slice(&(len as u32).to_le_bytes());
         block.extend_from_slice(hash);
         block.extend_from_slice(content);
-        bucket.written.bytes = bucket.written.bytes.max(place as usize + len);
+        bucket.bytes = bucket.bytes.max(place as usize + len);
         if is_full {
             // Others may fill the bucket while this is sealed and written.
             drop(bucket);
-            let place = self.scratch.write(self.spare)?;
-            lock(shared).written.blocks.push(place);
+            let written = self.scratch.write(self.part, &mut self.spare)?;
+            lock(shared).written.push(written);
         }
         Ok(())
     }
@@ -127,17 +153,18 @@ impl Loader {
         let spare = lock(&self.spare).pop();
         let room = (BUCKET_BYTES + SMALL_BYTES_MAX) as usize + HASH_BYTES;
         let mut arranged = spare.unwrap_or_else(|| AlignedBuffer::new(room));
-        for (offset, len) in &bucket.written.blocks {
-            self.block.resize(*len as usize, 0);
-            scratch.file.read_exact_at(&mut self.block, *offset)?;
-            let opened = scratch.key.open_in_place(*offset, &mut self.block);
+        for Written { part, offset, len } in bucket.written {
+            let Part { file, key, .. } = &scratch.parts[part];
+            self.block.resize(len as usize, 0);
+            file.read_exact_at(&mut self.block, offset)?;
+            let opened = key.open_in_place(offset, &mut self.block);
             put_in_order(opened.map_err(|_| damaged())?, &mut arranged)?;
         }
         // What was not enough to be written.
         put_in_order(&bucket.block, &mut arranged)?;
         Ok(Bytes::from_owner(Loaded {
             buffer: Some(arranged),
-            len: bucket.written.bytes,
+            len: bucket.bytes,
             spare: self.spare.clone(),
         }))
     }
@@ -182,4 +209,59 @@ impl Drop for Loaded {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_come_back_in_order_whoever_filled_the_bucket() {
+        const BUCKETS: usize = 3;
+        const FILE_BYTES: usize = 3000;
+        let spill = tempfile::tempdir().unwrap();
+        let scratch = Scratch::create(spill.path(), BUCKETS).unwrap();
+        let files = BUCKETS * BUCKET_BYTES as usize / (HASH_BYTES + FILE_BYTES);
+        let at = |file: usize| (file * (HASH_BYTES + FILE_BYTES)) as u64;
+        let content = |file: usize| vec![file as u8; FILE_BYTES];
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let mut filler = scratch.filler();
+                scope.spawn(move || {
+                    for file in (0..files).filter(|file| file % 3 == thread) {
+                        let file = (file * 7919) % files;
+                        let hash = [file as u8; HASH_BYTES];
+                        filler.add(at(file), &hash, &content(file)).unwrap();
+                    }
+                });
+            }
+        });
+        let mut loader = Loader::default();
+        let mut file = 0;
+        for number in 0..BUCKETS {
+            let bucket = loader.load(&scratch, number).unwrap();
+            while file < files && at(file) / BUCKET_BYTES == number as u64 {
+                let place = (at(file) % BUCKET_BYTES) as usize;
+                let (hash, bytes) = bucket[place..].split_first_chunk().unwrap();
+                assert_eq!(*hash, [file as u8; HASH_BYTES]);
+                assert_eq!(bytes[..FILE_BYTES], content(file));
+                file += 1;
+            }
+        }
+        assert_eq!(file, files);
+    }
+
+    #[test]
+    fn a_block_of_another_file_does_not_open() {
+        let spill = tempfile::tempdir().unwrap();
+        let scratch = Scratch::create(spill.path(), 1).unwrap();
+        let mut filler = scratch.filler();
+        for at in 0..2 * BLOCK_BYTES as u64 / 1016 {
+            filler.add(at * 1016, &[1; HASH_BYTES], &[2; 1000]).unwrap();
+        }
+        lock(&scratch.buckets[0]).written[0].part += 1;
+        let other = &scratch.parts[1].file;
+        other.write_all_at(&vec![0; 2 * BLOCK_BYTES], 0).unwrap();
+        assert!(Loader::default().load(&scratch, 0).is_err());
+    }
 }

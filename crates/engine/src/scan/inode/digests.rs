@@ -6,7 +6,6 @@
 
 use super::append::Appender;
 use crate::image::{Image, TablePiece};
-use crate::read;
 use bale_format::entry::Time;
 use bale_fsimage::Timestamp;
 use std::fs::File;
@@ -151,9 +150,9 @@ impl Digests {
         without: &[u64],
         path: &Path,
         name: &[u8; super::lasting::NAME_BYTES],
-        hasher: &read::Hasher,
+        sealer: &super::lasting::Sealer,
     ) -> io::Result<()> {
-        super::lasting::write(self, without, path, name, hasher)
+        super::lasting::write(self, without, path, name, sealer)
     }
 
     /// The piece as it was; `None`: there was none that began with the same inode.

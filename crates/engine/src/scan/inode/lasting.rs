@@ -6,15 +6,17 @@
 //! counts as not there, and so does what is missing at the end. An inode without a digest is taken for a changed one.
 
 use super::digests::{Digest, DigestReader, Digests};
-use crate::read::Hasher;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"BALEINO1";
 /// Names a file.
 pub const NAME_BYTES: usize = 16;
 const SEAL_BYTES: usize = 16;
+/// Hashes a block with a key of the caller.
+pub type Sealer = Arc<dyn Fn(&[u8]) -> [u8; SEAL_BYTES] + Send + Sync>;
 /// Records of a block, in bytes; one more may follow.
 const BLOCK_BYTES: usize = 256 << 10;
 const RECORD_BYTES_MAX: usize = 18;
@@ -23,7 +25,7 @@ const RECORD_BYTES_MAX: usize = 18;
 pub struct KnownInodes {
     file: File,
     name: [u8; NAME_BYTES],
-    hasher: Hasher,
+    sealer: Sealer,
     block: Vec<u8>,
     at: usize,
     blocks: u64,
@@ -35,7 +37,7 @@ pub struct KnownInodes {
 
 impl KnownInodes {
     /// Opens a file that [`write`] made. Its name must be the one that is expected.
-    pub fn open(path: &Path, name: &[u8; NAME_BYTES], hasher: Hasher) -> io::Result<KnownInodes> {
+    pub fn open(path: &Path, name: &[u8; NAME_BYTES], sealer: Sealer) -> io::Result<KnownInodes> {
         let mut file = File::open(path)?;
         let mut head = [0; MAGIC.len() + NAME_BYTES];
         file.read_exact(&mut head)?;
@@ -45,7 +47,7 @@ impl KnownInodes {
         Ok(KnownInodes {
             file,
             name: *name,
-            hasher,
+            sealer,
             block: Vec::new(),
             at: 0,
             blocks: 0,
@@ -116,7 +118,7 @@ impl KnownInodes {
         self.block.resize(len, 0);
         self.at = 0;
         self.file.read_exact(&mut self.block).ok()?;
-        let sealed = seal_of(&self.hasher, &self.name, self.blocks, &self.block);
+        let sealed = seal_of(&self.sealer, &self.name, self.blocks, &self.block);
         self.blocks += 1;
         (seal == sealed).then_some(())
     }
@@ -128,7 +130,7 @@ pub(super) fn write(
     without: &[u64],
     path: &Path,
     name: &[u8; NAME_BYTES],
-    hasher: &Hasher,
+    sealer: &Sealer,
 ) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     file.write_all(MAGIC)?;
@@ -140,7 +142,7 @@ pub(super) fn write(
         let here = reader.here()?;
         if block.len() >= BLOCK_BYTES || here.is_none() && !block.is_empty() {
             file.write_all(&(block.len() as u32).to_le_bytes())?;
-            file.write_all(&seal_of(hasher, name, blocks, &block))?;
+            file.write_all(&seal_of(sealer, name, blocks, &block))?;
             file.write_all(&block)?;
             block.clear();
             blocks += 1;
@@ -166,7 +168,7 @@ pub(super) fn write(
 }
 
 fn seal_of(
-    hasher: &Hasher,
+    sealer: &Sealer,
     name: &[u8; NAME_BYTES],
     block: u64,
     records: &[u8],
@@ -175,7 +177,7 @@ fn seal_of(
     sealed.extend_from_slice(name);
     sealed.extend_from_slice(&block.to_le_bytes());
     sealed.extend_from_slice(records);
-    hasher(&sealed)
+    sealer(&sealed)
 }
 
 #[cfg(test)]
@@ -183,11 +185,10 @@ mod tests {
     use super::super::digests::DigestsWriter;
     use super::*;
     use bale_fsimage::Timestamp;
-    use std::sync::Arc;
 
     const NAME: [u8; NAME_BYTES] = [7; NAME_BYTES];
 
-    fn hasher(key: u8) -> Hasher {
+    fn sealer(key: u8) -> Sealer {
         Arc::new(move |bytes| {
             let mut hash = [0; 16];
             hash.copy_from_slice(&blake3::keyed_hash(&[key; 32], bytes).as_bytes()[..16]);
@@ -219,12 +220,12 @@ mod tests {
             );
         }
         let path = directory.path().join("kept");
-        write(&writer.finish().unwrap(), without, &path, &NAME, &hasher(1)).unwrap();
+        write(&writer.finish().unwrap(), without, &path, &NAME, &sealer(1)).unwrap();
         (directory, path)
     }
 
     fn all(path: &Path, key: u8) -> Vec<Digest> {
-        let mut known = KnownInodes::open(path, &NAME, hasher(key)).unwrap();
+        let mut known = KnownInodes::open(path, &NAME, sealer(key)).unwrap();
         let mut found = Vec::new();
         known.take(0, None, usize::MAX, &mut found);
         found
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn ranges_get_what_is_in_them_and_no_more_than_they_ask_for() {
         let (_directory, path) = written(&[]);
-        let mut known = KnownInodes::open(&path, &NAME, hasher(1)).unwrap();
+        let mut known = KnownInodes::open(&path, &NAME, sealer(1)).unwrap();
         let numbers = |known: &mut KnownInodes, first, end, max| {
             let mut found = Vec::new();
             known.take(first, Some(end), max, &mut found);
@@ -263,7 +264,7 @@ mod tests {
             let mut touched = whole.clone();
             touched[at] ^= 1;
             std::fs::write(&path, &touched).unwrap();
-            if KnownInodes::open(&path, &NAME, hasher(1)).is_err() {
+            if KnownInodes::open(&path, &NAME, sealer(1)).is_err() {
                 assert!(at < MAGIC.len() + NAME_BYTES);
                 continue;
             }
