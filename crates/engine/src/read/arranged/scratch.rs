@@ -1,7 +1,8 @@
 //! Files of a window on their way: in buckets, of which full blocks are sealed and written, until each is put in order.
 //!
 //! Each thread that fills buckets has a file of its own to write to: the kernel lets only one at a time write to a file.
-//! Keeping full blocks in memory instead gained nothing, not with room for all of them: fresh pages cost as much.
+//! Where a bucket was that has been put in order, others are written: fresh pages of the page cache cost more than copying
+//! does. Keeping full blocks in memory instead gained nothing, not with room for all of them.
 
 use super::{BLOCK_BYTES, BUCKET_BYTES, HASH_BYTES};
 use crate::read::SMALL_BYTES_MAX;
@@ -14,11 +15,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Place in the bucket, length.
 const HEAD_BYTES: usize = 8;
+/// Room for a block in a file: whole pages.
+const SLOT_BYTES: usize = BLOCK_BYTES + 4096;
+const _: () = assert!(BLOCK_BYTES + SCRATCH_EXTRA_BYTES <= SLOT_BYTES);
 
 /// What waits of one window.
 pub(super) struct Scratch {
@@ -32,8 +36,17 @@ pub(super) struct Scratch {
 struct Part {
     file: File,
     key: ScratchKey,
-    /// Where the next block goes.
-    end: AtomicU64,
+    places: Mutex<Places>,
+}
+
+/// Where the next block goes, and under which number.
+#[derive(Default)]
+struct Places {
+    /// Slots that are free again.
+    free: Vec<u64>,
+    end: u64,
+    /// No two blocks have the same.
+    number: u64,
 }
 
 #[derive(Default)]
@@ -48,6 +61,7 @@ struct Bucket {
 struct Written {
     part: usize,
     offset: u64,
+    number: u64,
     /// Sealed.
     len: u32,
 }
@@ -67,7 +81,7 @@ impl Scratch {
             Ok(Part {
                 file: unnamed_file(spill)?,
                 key: ScratchKey::new(&random),
-                end: AtomicU64::new(0),
+                places: Mutex::default(),
             })
         };
         Ok(Scratch {
@@ -88,18 +102,37 @@ impl Scratch {
 
     /// Seals a block where it is and writes it; the block is empty afterwards.
     fn write(&self, part: usize, block: &mut Vec<u8>) -> io::Result<Written> {
-        let Part { file, key, end } = &self.parts[part];
+        let Part { file, key, places } = &self.parts[part];
         let len = block.len() + SCRATCH_EXTRA_BYTES;
-        // The offset in the file is a number that no other block has.
-        let offset = end.fetch_add(len as u64, Ordering::Relaxed);
-        key.seal_in_place(offset, block);
+        let (offset, number) = lock(places).take(len);
+        key.seal_in_place(number, block);
         file.write_all_at(block, offset)?;
         block.clear();
         Ok(Written {
             part,
             offset,
+            number,
             len: len as u32,
         })
+    }
+}
+
+impl Places {
+    fn take(&mut self, len: usize) -> (u64, u64) {
+        self.number += 1;
+        if len <= SLOT_BYTES
+            && let Some(offset) = self.free.pop()
+        {
+            return (offset, self.number);
+        }
+        let offset = self.end;
+        self.end += len.next_multiple_of(SLOT_BYTES) as u64;
+        (offset, self.number)
+    }
+
+    /// What was there has been read. Of several slots only the first is used again.
+    fn give_back(&mut self, offset: u64) {
+        self.free.push(offset);
     }
 }
 
@@ -153,11 +186,12 @@ impl Loader {
         let spare = lock(&self.spare).pop();
         let room = (BUCKET_BYTES + SMALL_BYTES_MAX) as usize + HASH_BYTES;
         let mut arranged = spare.unwrap_or_else(|| AlignedBuffer::new(room));
-        for Written { part, offset, len } in bucket.written {
-            let Part { file, key, .. } = &scratch.parts[part];
-            self.block.resize(len as usize, 0);
-            file.read_exact_at(&mut self.block, offset)?;
-            let opened = key.open_in_place(offset, &mut self.block);
+        for written in bucket.written {
+            let Part { file, key, places } = &scratch.parts[written.part];
+            self.block.resize(written.len as usize, 0);
+            file.read_exact_at(&mut self.block, written.offset)?;
+            lock(places).give_back(written.offset);
+            let opened = key.open_in_place(written.number, &mut self.block);
             put_in_order(opened.map_err(|_| damaged())?, &mut arranged)?;
         }
         // What was not enough to be written.
@@ -249,6 +283,19 @@ mod tests {
             }
         }
         assert_eq!(file, files);
+    }
+
+    #[test]
+    fn room_is_used_again_under_new_numbers() {
+        let mut places = Places::default();
+        let all: Vec<(u64, u64)> = (0..3).map(|_| places.take(SLOT_BYTES - 1)).collect();
+        assert_eq!(places.end, 3 * SLOT_BYTES as u64);
+        places.give_back(all[1].0);
+        let (long, _) = places.take(2 * SLOT_BYTES);
+        assert_eq!(long, 3 * SLOT_BYTES as u64, "a long block fits no slot");
+        let (again, number) = places.take(SLOT_BYTES);
+        assert_eq!(again, all[1].0);
+        assert!(all.iter().all(|(_, used)| *used != number));
     }
 
     #[test]
