@@ -9,13 +9,17 @@ use crate::spill::Sorted;
 use bale_sys::buffer::AlignedBuffer;
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Stretches of the device are this long: shorter ones would have a device with arms move too often, longer ones hold much
 /// that is needed late.
 const STRETCH_BYTES: u64 = 4 << 20;
 /// Stretches told apart, at 2 bytes: 32 TiB. What is behind them is one more.
 pub(super) const STRETCHES_MAX: u64 = 8 << 20;
+/// With more buckets than this that have all their files and wait to be asked for, there is one read at a time: several would
+/// take the device from whoever writes what was read.
+const BUCKETS_AHEAD: usize = 4;
 /// No bucket needs it.
 const NOBODY: u16 = u16::MAX;
 const _: () = assert!(BUCKETS_MAX < NOBODY as usize);
@@ -113,12 +117,16 @@ impl Iterator for Groups {
 pub(super) struct Reading {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held while reading by those who have time.
+    one_at_a_time: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     /// Buckets before this one have all their files, but for the missing.
     complete: usize,
+    /// The bucket that was asked for last.
+    wanted: usize,
     missing: HashSet<u64>,
     /// Everything was read, or why not.
     ended: Option<Result<(), String>>,
@@ -146,7 +154,11 @@ impl Reading {
             &mut groups,
             || (AlignedBuffer::new(GROUP_BUFFER_BYTES), scratch.filler()),
             |(buffer, filler), group| {
-                let missed = read_group(image, &group, hasher, buffer, filler);
+                let read = |span, buffer: &mut AlignedBuffer| {
+                    let _turn = self.turn();
+                    image.read_content(span, buffer)
+                };
+                let missed = read_group(&group, read, hasher, buffer, filler);
                 let first_bucket = group.first().map_or(0, |placed| placed.first_bucket);
                 missed.map(|missed| (usize::from(first_bucket), missed))
             },
@@ -183,6 +195,7 @@ impl Reading {
     /// Waits until a bucket has all its files; tells which of them could not be read.
     pub(super) fn await_bucket(&self, number: usize) -> io::Result<HashSet<u64>> {
         let mut state = lock(&self.state);
+        state.wanted = number;
         while state.complete <= number && state.ended.is_none() && !state.is_unwanted {
             let waited = self.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -195,6 +208,15 @@ impl Reading {
         }
         let is_of_bucket = |at: &u64| at / BUCKET_BYTES == number as u64;
         Ok(state.missing.extract_if(|at| is_of_bucket(at)).collect())
+    }
+
+    /// Waits for the reads before, unless somebody waits for what is being read.
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        let is_ahead = {
+            let state = lock(&self.state);
+            state.complete > state.wanted + BUCKETS_AHEAD
+        };
+        is_ahead.then(|| lock(&self.one_at_a_time))
     }
 
     /// Nobody waits any more: what is under way is the last.
@@ -218,8 +240,8 @@ impl Drop for End<'_> {
 
 /// Returns the places that are missing.
 fn read_group(
-    image: &Image,
     group: &[Placed],
+    read: impl Fn(Span, &mut AlignedBuffer) -> io::Result<Range<usize>>,
     hasher: Option<&GroupHasher>,
     buffer: &mut AlignedBuffer,
     filler: &mut Filler,
@@ -230,7 +252,7 @@ fn read_group(
         offset: start,
         len: (end.unwrap_or(start) - start) as u32,
     };
-    let Ok(range) = image.read_content(span, buffer) else {
+    let Ok(range) = read(span, buffer) else {
         // Each is read on its own later, around what is bad.
         return Ok(group.iter().map(|placed| placed.at).collect());
     };
@@ -291,6 +313,18 @@ mod tests {
             let missing = waiting.join().unwrap().unwrap();
             assert_eq!(missing, HashSet::from([BUCKET_BYTES + 7]));
         });
+    }
+
+    #[test]
+    fn whoever_is_far_ahead_reads_alone() {
+        let reading = Reading::default();
+        reading.advance(BUCKETS_AHEAD, Vec::new()).unwrap();
+        assert!(reading.turn().is_none() && reading.turn().is_none());
+        reading.advance(BUCKETS_AHEAD + 1, Vec::new()).unwrap();
+        let turn = reading.turn();
+        assert!(turn.is_some() && reading.one_at_a_time.try_lock().is_err());
+        reading.await_bucket(1).unwrap();
+        assert!(reading.turn().is_none(), "somebody is behind no longer");
     }
 
     #[test]
