@@ -102,26 +102,19 @@ impl Bundle {
     }
 }
 
-/// Does a file look as if it compressed? Counts how often two bytes of the sample are equal: 1 in 256 for random bytes,
-/// more than 1 in 30 for text.
+/// Does a file look as if it compressed? Where every byte has its highest bit unused, it does. Otherwise counts how often two
+/// bytes of the sample are equal: 1 in 256 for random bytes, more than 1 in 30 for text.
 fn compresses(content: &[u8]) -> bool {
     if content.len() < SAMPLE_BYTES_MIN {
         return true;
     }
+    let samples = samples_of(content);
+    if samples.iter().all(|sample| sample.is_ascii()) {
+        return true;
+    }
     let mut counts = [0u16; 256];
-    let mut count = |sample: &[u8]| {
-        for byte in sample {
-            counts[usize::from(*byte)] += 1;
-        }
-    };
-    if content.len() <= SAMPLE_BYTES {
-        count(content);
-    } else {
-        let sample_bytes = SAMPLE_BYTES / SAMPLE_PLACES;
-        let last = content.len() - sample_bytes;
-        for place in 0..SAMPLE_PLACES {
-            count(&content[last * (2 * place + 1) / (2 * SAMPLE_PLACES)..][..sample_bytes]);
-        }
+    for byte in samples.into_iter().flatten() {
+        counts[usize::from(*byte)] += 1;
     }
     let pairs: u32 = counts
         .iter()
@@ -130,6 +123,18 @@ fn compresses(content: &[u8]) -> bool {
     let bytes = content.len().min(SAMPLE_BYTES) as u32;
     let pairs_of_random = bytes * (bytes - 1) / 256;
     pairs - bytes > pairs_of_random * 2
+}
+
+/// Parts of a file from all over it, or the whole of a tiny one.
+fn samples_of(content: &[u8]) -> [&[u8]; SAMPLE_PLACES] {
+    if content.len() <= SAMPLE_BYTES {
+        return [content, &[], &[], &[]];
+    }
+    let sample_bytes = SAMPLE_BYTES / SAMPLE_PLACES;
+    let last = content.len() - sample_bytes;
+    std::array::from_fn(|place| {
+        &content[last * (2 * place + 1) / (2 * SAMPLE_PLACES)..][..sample_bytes]
+    })
 }
 
 #[cfg(test)]
