@@ -83,6 +83,7 @@ fn scan_and_store(
     let scan = ScanOptions {
         known: known.recall(parent).filter(|_| !options.force),
         known_inodes: known.recall_inodes(parent).filter(|_| !options.force),
+        entries_before: parent.entries(),
         inode_key: known.inode_key(),
         ..scan
     };

@@ -96,6 +96,8 @@ pub struct ScanOptions {
     pub known: Option<Known>,
     /// Opens the digests of inodes of the snapshot that is compared with, if there are any.
     pub known_inodes: Option<OpenKnownInodes>,
+    /// Entries of the snapshot that is compared with; 0: there is none.
+    pub entries_before: u64,
     /// Keys the digests of inodes.
     pub inode_key: inode::DigestKey,
     /// For tests.
@@ -137,6 +139,7 @@ impl Default for ScanOptions {
             freezer: None,
             known: None,
             known_inodes: None,
+            entries_before: 0,
             inode_key: [0; 16],
             protocol: Protocol::default(),
             barrier: None,

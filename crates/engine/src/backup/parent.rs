@@ -136,6 +136,17 @@ impl Parent {
         self.id.is_some() || self.run.is_some()
     }
 
+    /// Rows of it, about.
+    pub(super) fn entries(&self) -> u64 {
+        let Totals {
+            files,
+            dirs,
+            others,
+            ..
+        } = self.totals;
+        files.saturating_add(dirs).saturating_add(others)
+    }
+
     /// Is everything that its rows point at there, and to be kept?
     pub(super) fn is_beyond_doubt(&self) -> bool {
         self.run.is_none() && !self.thorough && self.thin.is_empty()

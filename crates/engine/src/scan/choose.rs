@@ -140,6 +140,9 @@ impl Stamp {
 
 /// Inodes in use below which walking is as quick.
 const INODES_WORTH_IT: u64 = 10_000;
+/// Where only a part of a file system is asked for, one inode of so many at least must be in it. Reading the tables takes about
+/// a microsecond for each inode there is, walking takes several for each that is asked for.
+const PART_WORTH_IT: u64 = 4;
 
 /// Chooses and begins.
 pub fn choose(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> Result<Chosen> {
@@ -182,7 +185,7 @@ fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> 
         }
     };
     let whole = target.path_inside.as_os_str().is_empty();
-    if let Err(why) = is_worth_it(target.directory.as_fd(), whole) {
+    if let Err(why) = is_worth_it(target.directory.as_fd(), whole, options.entries_before) {
         walking(&why);
         return walk(sources, options);
     }
@@ -204,20 +207,30 @@ fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> 
     }
 }
 
-/// Reading all inode tables is right for all of a file system, and for most of it.
+/// Reading all inode tables is right for all of a file system, and for a good part of it. How large a part is, is told by the
+/// entries of an earlier snapshot of it; 0: there is none.
 pub(super) fn is_worth_it(
     directory: BorrowedFd<'_>,
     whole: bool,
+    entries_before: u64,
 ) -> std::result::Result<(), String> {
-    if !whole {
-        return Err("only a part of the file system is asked for (--scan inode reads it by inodes all the same)".to_owned());
-    }
     let stat = rustix::fs::fstatvfs(directory).map_err(|errno| errno.to_string())?;
     let inodes = stat.f_files.saturating_sub(stat.f_ffree);
-    match inodes < INODES_WORTH_IT {
-        true => Err(format!("there are only {inodes} inodes")),
-        false => Ok(()),
+    judge(inodes, whole, entries_before)
+}
+
+fn judge(inodes: u64, whole: bool, entries_before: u64) -> std::result::Result<(), String> {
+    let by_inode = "--scan inode reads it by inodes all the same";
+    if inodes < INODES_WORTH_IT {
+        return Err(format!("there are only {inodes} inodes"));
     }
+    if whole || entries_before.saturating_mul(PART_WORTH_IT) >= inodes {
+        return Ok(());
+    }
+    Err(match entries_before {
+        0 => format!("only a part of the file system is asked for ({by_inode})"),
+        few => format!("only about {few} of {inodes} inodes are asked for ({by_inode})"),
+    })
 }
 
 fn walk(sources: &Sources, options: ScanOptions) -> Result<Chosen> {
@@ -358,4 +371,20 @@ fn filesystem(image: &Image, mount: &Path, barrier: Time) -> Filesystem {
 fn without_slash(path: &Path) -> Vec<u8> {
     let bytes = path.as_os_str().as_bytes();
     bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_worth_reading_all_tables_when_it_is_known_to_be_large() {
+        assert!(judge(INODES_WORTH_IT, true, 0).is_ok());
+        assert!(judge(INODES_WORTH_IT - 1, true, 0).is_err());
+        assert!(judge(1_000_000, false, 250_000).is_ok());
+        for (entries, word) in [(0, "only a part"), (249_999, "about 249999 of 1000000")] {
+            let why = judge(1_000_000, false, entries).unwrap_err();
+            assert!(why.contains(word), "{why}");
+        }
+    }
 }

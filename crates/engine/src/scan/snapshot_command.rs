@@ -212,7 +212,12 @@ fn wants_device(mode: ScanMode, source: &Path, mount: &MountOf) -> bool {
     }
     let worth_it = || {
         let directory = std::fs::File::open(source).ok()?;
-        is_worth_it(directory.as_fd(), mount.path_inside.as_os_str().is_empty()).ok()
+        is_worth_it(
+            directory.as_fd(),
+            mount.path_inside.as_os_str().is_empty(),
+            0,
+        )
+        .ok()
     };
     match mode {
         ScanMode::Walk => false,

@@ -367,6 +367,33 @@ fn a_device_with_a_log_of_xfs_to_be_replayed_is_mounted_and_walked() {
 }
 
 #[test]
+fn a_directory_that_was_most_of_a_file_system_is_read_by_inodes_from_then_on() {
+    if !has_loops() {
+        return;
+    }
+    let bench = bench_with_a_tree("ext4");
+    let tree = bench.mounted.path().join("tree");
+    for number in 0..10_000 {
+        File::create(tree.join(format!("a/b/{number}"))).unwrap();
+    }
+    std::fs::create_dir(bench.mounted.path().join("other")).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let is_by_inodes = |outcome: &Outcome| {
+        let mut filesystems = outcome.snapshot.filesystems.iter();
+        filesystems.any(|filesystem| filesystem.scanner == "inode")
+    };
+    let (first, notes) = bench.backup_of(&tree, ScanMode::Auto, None, || ());
+    assert!(
+        notes[0].contains("only a part of the file system"),
+        "{notes:?}"
+    );
+    assert!(!is_by_inodes(&first));
+    let (second, notes) = bench.backup_of(&tree, ScanMode::Auto, None, || ());
+    assert!(is_by_inodes(&second), "{notes:?}");
+    assert_eq!(bench.rows(&second), bench.rows(&first));
+}
+
+#[test]
 fn the_snapshot_is_released_when_the_backup_fails_or_is_interrupted() {
     if !has_loops() {
         return;
