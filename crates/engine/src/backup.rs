@@ -125,13 +125,21 @@ fn scan_and_store(
     };
     // With nothing to compare with, everything will be read.
     let arranged = scan.arranged().filter(|_| !parent.knows_anything());
-    let mut written = pass.run(scan.items, arranged)?;
+    let mounted = mounted.filter(|_| !options.dry_run);
+    if mounted.is_some() {
+        tally.hold_reading_problems();
+    }
+    let first = pass.run(scan.items, arranged);
+    if first.is_err() {
+        tally.tell_held();
+    }
+    let mut written = first?;
     if let Some(problem) = guard.and_then(|guard| guard.check()) {
         tally.problem(&problem);
     }
     let (mut state, digests) = (scan.state, scan.digests);
     let mut changed = Some(Arc::default());
-    if let Some(mounted) = mounted.filter(|_| !options.dry_run) {
+    if let Some(mounted) = mounted {
         let looked = second::look_again(&pass, written, mounted, sources)?;
         changed = looked.changed;
         let was_still = changed.as_ref().is_some_and(|changed| changed.is_empty());

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 const AMENDMENTS_MAX: usize = 64 << 10;
 
 /// Flags of a row that something went wrong with.
-const DOUBTFUL: u32 = EntryFlags::RACY.0
+pub(super) const DOUBTFUL: u32 = EntryFlags::RACY.0
     | EntryFlags::CHANGED.0
     | EntryFlags::UNREADABLE.0
     | EntryFlags::INCOMPLETE.0

@@ -48,9 +48,9 @@ impl<'a> LargeStore<'a> {
                     return Ok(None);
                 }
                 Err(problem) => {
-                    self.tally.problem(&problem);
                     let mut entry = entry;
                     entry.flags.set(EntryFlags::UNREADABLE);
+                    self.tally.reading_problem(&problem, entry.flags);
                     return Ok(Some(Stored { entry, list: None }));
                 }
             };
@@ -73,11 +73,9 @@ impl<'a> LargeStore<'a> {
             if finished.changed && attempt <= READ_RETRIES_MAX && entry.size <= RETRY_BYTES_MAX {
                 continue;
             }
-            finished
-                .problems
-                .iter()
-                .for_each(|problem| self.tally.problem(problem));
             let mut entry = finished.entry;
+            let problems = finished.problems.iter();
+            problems.for_each(|problem| self.tally.reading_problem(problem, entry.flags));
             let list = pieces.finish(&mut entry)?;
             return Ok(Some(Stored { entry, list }));
         }

@@ -92,7 +92,7 @@ impl Parent {
         Ok(parent)
     }
 
-    fn none() -> Parent {
+    pub(super) fn none() -> Parent {
         Parent {
             id: None,
             run: None,

@@ -165,9 +165,10 @@ impl<'a> RowWriter<'a> {
         file: SmallFile,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
+        let flags = file.entry.flags;
         file.problems
             .iter()
-            .for_each(|problem| self.tally.problem(problem));
+            .for_each(|problem| self.tally.reading_problem(problem, flags));
         let mut entry = Box::new(file.entry);
         match file.state {
             SmallState::Vanished => return self.vanished(&entry, old),
@@ -249,7 +250,9 @@ impl<'a> RowWriter<'a> {
     fn placed(&mut self, entry: Box<Entry>, spot: Spot, old: Option<Box<Entry>>) -> Result<()> {
         if entry.flags.has(EntryFlags::CHANGED) {
             let text = "it changed while it was read; what was read is stored".to_owned();
-            self.tally.tell_problem(&entry.path(), "read", text);
+            let path = entry.path();
+            self.tally
+                .tell_reading_problem(&path, "read", text, entry.flags);
         }
         if entry.is_hard_link()
             && !entry.flags.has(EntryFlags::CHANGED)

@@ -26,6 +26,7 @@ pub(super) fn look_again(
     } = pass;
     let (items, changed) = match mounted.look_again(sources)? {
         SecondLook::Still => {
+            tally.tell_held();
             return Ok(Looked {
                 written: first,
                 changed: Some(Arc::default()),

@@ -1,5 +1,6 @@
 //! What is counted during a backup, and what the monitor is told of it. Shared by all stages.
 
+use super::compare::DOUBTFUL;
 use super::parent::Parent;
 use crate::limits::PROGRESS_EVERY;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
@@ -7,9 +8,9 @@ use crate::scan;
 use bale_format::snapshot::{
     Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
 };
-use bale_format::{Entry, Glance, Kind};
-use std::sync::Mutex;
+use bale_format::{Entry, EntryFlags, Glance, Kind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 pub(super) struct Tally<'a> {
     monitor: &'a dyn Monitor,
@@ -25,6 +26,8 @@ pub(super) struct Tally<'a> {
     bytes_read: AtomicU64,
     problems: AtomicU64,
     listed: Mutex<Vec<ProblemRecord>>,
+    /// Trouble with reading that a second pass may find gone; `None`: it is told at once.
+    held: Mutex<Option<Vec<Problem>>>,
     filesystems: Mutex<Vec<Filesystem>>,
     /// This is the second pass: the parent is what the first one stored.
     is_second: AtomicBool,
@@ -47,6 +50,7 @@ impl<'a> Tally<'a> {
             bytes_read: AtomicU64::new(0),
             problems: AtomicU64::new(0),
             listed: Mutex::default(),
+            held: Mutex::default(),
             filesystems: Mutex::new(parent.filesystems.clone()),
             is_second: AtomicBool::new(false),
         }
@@ -101,13 +105,13 @@ impl<'a> Tally<'a> {
         if kind == Kind::File {
             self.bytes.fetch_add(size, Ordering::Relaxed);
             if before % PROGRESS_EVERY == 0 {
-                self.tell();
+                self.tell_progress();
             }
         }
     }
 
     /// Tells the monitor how far it is. Also called while one large file is read.
-    pub(super) fn tell(&self) {
+    pub(super) fn tell_progress(&self) {
         let (done, bytes_done) = (
             self.files.load(Ordering::Relaxed),
             self.bytes.load(Ordering::Relaxed),
@@ -136,8 +140,25 @@ impl<'a> Tally<'a> {
         self.files_unmodified.store(totals.files, Ordering::Relaxed);
     }
 
-    /// Everything will be counted once more; what is new or changed stays so.
+    /// A second pass may follow: trouble with reading waits for it, as far as there is room.
+    pub(super) fn hold_reading_problems(&self) {
+        *self.held() = Some(Vec::new());
+    }
+
+    /// No second pass follows: tells what was held.
+    pub(super) fn tell_held(&self) {
+        let held = self.held().take();
+        held.into_iter().flatten().for_each(|held| self.tell(held));
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Vec<Problem>>> {
+        self.held.lock().expect("holders do not panic")
+    }
+
+    /// Everything will be counted once more; what is new or changed stays so. Trouble that was held is forgotten: it left
+    /// doubtful rows, and those are made again, so it is met again or gone.
     pub(super) fn begin_again(&self) {
+        self.held().take();
         self.is_second.store(true, Ordering::Relaxed);
         let counted = [
             &self.files,
@@ -161,11 +182,44 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn tell_problem(&self, path: &[u8], action: &'static str, text: String) {
+        self.tell(Problem {
+            path: absolute(path),
+            action,
+            text,
+        });
+    }
+
+    /// Trouble while a file was read. It waits for a second pass only if that makes the row again.
+    pub(super) fn reading_problem(&self, problem: &scan::Problem, flags: EntryFlags) {
+        let text = problem.error.to_string();
+        self.tell_reading_problem(&problem.path, problem.action, text, flags);
+    }
+
+    pub(super) fn tell_reading_problem(
+        &self,
+        path: &[u8],
+        action: &'static str,
+        text: String,
+        flags: EntryFlags,
+    ) {
+        if flags.0 & DOUBTFUL == 0 {
+            return self.tell_problem(path, action, text);
+        }
         let problem = Problem {
             path: absolute(path),
             action,
             text,
         };
+        if let Some(held) = &mut *self.held()
+            && held.len() < PROBLEMS_LISTED_MAX
+        {
+            held.push(problem);
+            return;
+        }
+        self.tell(problem);
+    }
+
+    fn tell(&self, problem: Problem) {
         let mut listed = self.listed.lock().expect("holders do not panic");
         let is_told = |told: &ProblemRecord| {
             told.path.0 == problem.path
@@ -264,4 +318,64 @@ fn absolute_path(entry: &Entry) -> Vec<u8> {
 /// With a leading slash.
 pub(super) fn absolute(path: &[u8]) -> Vec<u8> {
     [b"/".as_slice(), path].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::Recorder;
+
+    fn told(work: impl FnOnce(&Tally)) -> (Vec<Vec<u8>>, u64) {
+        let recorder = Recorder::default();
+        let tally = Tally::new(&recorder, &Parent::none(), Totals::default());
+        work(&tally);
+        let problems = tally.counts(0).problems;
+        let told = recorder.problems.lock().unwrap();
+        (
+            told.iter().map(|told| told.path.clone()).collect(),
+            problems,
+        )
+    }
+
+    fn meet(tally: &Tally, path: &str, flags: EntryFlags) {
+        tally.tell_reading_problem(path.as_bytes(), "read", "broken".to_owned(), flags);
+    }
+
+    #[test]
+    fn trouble_waits_for_a_second_pass_only_where_that_would_meet_it_again() {
+        let (unreadable, fine) = (EntryFlags::UNREADABLE, EntryFlags::SPARSE);
+        let first_pass = |tally: &Tally| {
+            tally.hold_reading_problems();
+            meet(tally, "doubtful", unreadable);
+            meet(tally, "fine", fine);
+        };
+        let still = told(|tally| {
+            first_pass(tally);
+            tally.tell_held();
+            meet(tally, "later", unreadable);
+        });
+        let all = ["/fine", "/doubtful", "/later"].map(|path| path.as_bytes().to_vec());
+        assert_eq!(still, (all.to_vec(), 3));
+        let again = told(|tally| {
+            first_pass(tally);
+            tally.begin_again();
+            meet(tally, "again", unreadable);
+            tally.tell_held();
+        });
+        let met = ["/fine", "/again"].map(|path| path.as_bytes().to_vec());
+        assert_eq!(again, (met.to_vec(), 2));
+        let without = told(|tally| meet(tally, "at once", unreadable));
+        assert_eq!(without.1, 1);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_told_at_once() {
+        let (paths, _) = told(|tally| {
+            tally.hold_reading_problems();
+            for number in 0..PROBLEMS_LISTED_MAX + 2 {
+                meet(tally, &number.to_string(), EntryFlags::CHANGED);
+            }
+        });
+        assert_eq!(paths.len(), 2);
+    }
 }
