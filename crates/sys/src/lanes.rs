@@ -1,12 +1,9 @@
 //! BLAKE3 of many small contents at once: eight blocks of different contents go through one set of vector registers.
 //!
 //! The algorithm has eight or sixteen lanes for the kibibytes of one long input; a content of one or two kibibytes
-//! leaves all but one of them empty, and takes ten times as long a byte. Here each lane has a kibibyte of whatever content is
+//! leaves all but one of them empty, and takes several times as long a byte. Here each lane has a kibibyte of whatever content is
 //! next, and takes another when it is done. Results are those of `blake3::keyed_hash`, which is used where a processor has
 //! no such registers, and for contents that fill them alone.
-
-/// Longer contents fill the lanes by themselves.
-const TOGETHER_BYTES_MAX: usize = 4 << 10;
 
 /// The keyed BLAKE3 hash of each of `contents`, in their order. `hashes` is replaced.
 pub fn keyed_hashes(key: &[u8; 32], contents: &[&[u8]], hashes: &mut Vec<[u8; 32]>) {
@@ -24,9 +21,11 @@ fn alone(key: &[u8; 32], content: &[u8]) -> [u8; 32] {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{TOGETHER_BYTES_MAX, alone};
+    use super::alone;
     use std::arch::x86_64::*;
 
+    /// Longer contents fill the lanes by themselves.
+    const TOGETHER_BYTES_MAX: usize = 4 << 10;
     const LANES: usize = 8;
     const BLOCK_BYTES: usize = 64;
     const CHUNK_BYTES: usize = 1024;
@@ -503,7 +502,7 @@ mod tests {
     #[test]
     fn hashes_come_in_the_order_of_the_contents() {
         let key = [7; 32];
-        let long = vec![1; TOGETHER_BYTES_MAX + 1];
+        let long = vec![1; 10_000];
         let contents: [&[u8]; 4] = [b"first", &long, b"", b"last"];
         let mut hashes = vec![[9; 32]];
         keyed_hashes(&key, &contents, &mut hashes);
