@@ -209,15 +209,15 @@ mod x86 {
         contents: &[&[u8]],
         hashes: &mut Vec<[u8; 32]>,
     ) {
-        let key = words_of(key);
+        let words = words_of(key);
         let together = contents.iter().filter(|content| is_together(content));
         let mut nodes = vec![[0; 8]; together.map(|content| chunks_of(content)).sum()];
-        hash_chunks(registers, &key, contents, &mut nodes);
-        hash_parents(registers, &key, contents, &mut nodes);
+        hash_chunks(registers, &words, contents, &mut nodes);
+        hash_parents(registers, &words, contents, &mut nodes);
         let mut slot = 0;
         for content in contents {
             if !is_together(content) {
-                hashes.push(alone(&bytes_of(&key), content));
+                hashes.push(alone(key, content));
                 continue;
             }
             hashes.push(bytes_of(&nodes[slot]));

@@ -66,9 +66,9 @@ impl KnownState {
     pub(super) fn recall_inodes(&self, parent: &Parent) -> Option<OpenKnownInodes> {
         let id = parent.id.filter(|_| parent.is_beyond_doubt())?;
         let name = self.inodes_of(&id)?;
-        let (path, hasher) = (self.inodes_path(), self.sealer());
+        let (path, sealer) = (self.inodes_path(), self.sealer());
         Some(Arc::new(move || {
-            KnownInodes::open(&path, &name, hasher.clone()).ok()
+            KnownInodes::open(&path, &name, sealer.clone()).ok()
         }))
     }
 
