@@ -8,6 +8,8 @@ mod barrier;
 mod by_inode;
 #[path = "live/freezer_faults.rs"]
 mod freezer_faults;
+#[path = "live/half_changed.rs"]
+mod half_changed;
 #[path = "live/hooks.rs"]
 mod hooks;
 #[path = "live/loads.rs"]

@@ -169,15 +169,17 @@ impl<'a> Comparer<'a> {
         for (at, mut entry) in entries.into_iter().enumerate() {
             entry.filesystem = self.filesystem_of(entry.filesystem);
             let old = find_old(cursor, &entry.parent, &entry.name, items)?;
+            let place = places.of(at);
             if let Some(old) = old {
                 let glance = old.glance();
                 if self.is_unchanged(&entry, old, &glance) {
                     self.keep(&glance);
                     continue;
                 }
+                mark_half_changed(&mut entry, &glance, &place);
             }
             let old = old.map(|old| Box::new(old.entry()));
-            self.change(places.of(at), entry, old, items)?;
+            self.change(place, entry, old, items)?;
         }
         Ok(())
     }
@@ -202,10 +204,15 @@ impl<'a> Comparer<'a> {
                     continue;
                 }
             }
+            let found = same.look(name, inode);
+            let glance = old.map(|old| old.glance());
             let old = old.map(|old| Box::new(old.entry()));
-            match same.look(name, inode) {
+            match found {
                 Ok(Some((mut entry, place))) => {
                     entry.filesystem = filesystem;
+                    if let Some(glance) = &glance {
+                        mark_half_changed(&mut entry, glance, &place);
+                    }
                     self.change(place, entry, old, items)?;
                     continue;
                 }
@@ -420,6 +427,18 @@ fn gone(row: &Entry) -> Item {
 
 fn catalog_error(error: crate::catalog::CatalogError) -> Stop {
     Stop::Failed(Error::from(error))
+}
+
+/// A change that the kernel tells of before it tells its ctime: it is under way, as truncating is from the new length on to the
+/// new time. The row would pass for settled, and be kept should the inode ever be again what its digest says (after a crash
+/// that undoes the change, say).
+fn mark_half_changed(new: &mut Entry, old: &Glance, place: &Place) {
+    let is_same_time = new.ctime == old.ctime
+        && (new.inode, new.filesystem) == (old.inode, old.filesystem)
+        && new.kind == old.kind;
+    if is_same_time && matches!(place, Place::Directory(_)) && !stat_is_equal(new, old) {
+        new.flags.set(EntryFlags::RACY);
+    }
 }
 
 /// Is everything equal that `stat` tells?

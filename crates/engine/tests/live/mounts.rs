@@ -90,14 +90,25 @@ impl Mounted {
         run(&format!("mkfs.{kind}"), &arguments);
         prepare(&image);
         std::fs::create_dir(mounted.path()).unwrap();
+        mounted.mount(options);
+        mounted
+    }
+
+    fn mount(&self, options: &str) {
         let options = match options {
             "" => "loop".to_string(),
             more => format!("loop,{more}"),
         };
-        let (image, path) = (mounted.image(), mounted.path());
+        let (image, path) = (self.image(), self.path());
         let places = [image.to_str().unwrap(), path.to_str().unwrap()];
         run("mount", &["-o", &options, places[0], places[1]]);
-        mounted
+    }
+
+    /// Unmounts, does something to the image, and mounts again without options.
+    pub fn while_unmounted(&self, act: impl FnOnce(&Path)) {
+        run("umount", &[self.path().to_str().unwrap()]);
+        act(&self.image());
+        self.mount("");
     }
 
     pub fn image(&self) -> PathBuf {
