@@ -15,7 +15,7 @@ mod writer;
 pub use check::{Moment, Report, Seen};
 pub use content::{BLOCK_BYTES, Content};
 
-use log::Log;
+use log::{Log, Manner};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -80,7 +80,7 @@ impl LiveTree {
         let file = |path: String, number: u32, len: u64| {
             let content = Content::whole(number, 1, len);
             let write = || fs::write(root.join(&path), content.bytes()).expect("a file");
-            log.step(&[(&path, Some(content.clone()))], false, write);
+            log.step(&[(&path, Some(content.clone()))], Manner::AtOnce, write);
         };
         for number in 0..load.files {
             file(writer::busy_path(number), number, writer::first_len(number));
@@ -151,6 +151,7 @@ impl LiveTree {
                     path: path.into_bytes(),
                     settled: true,
                     content: Some(content),
+                    told: String::new(),
                 });
             }
         }

@@ -163,6 +163,15 @@ impl Bench {
                     true => None,
                     false => Some(std::fs::read(place).unwrap()),
                 },
+                told: format!(
+                    "inode {}, {} bytes, ctime {:?}, flags {:?}, of a {} scan with barrier {:?}",
+                    row.inode,
+                    row.size,
+                    row.ctime,
+                    row.flags,
+                    filesystem.scanner,
+                    filesystem.barrier
+                ),
                 path,
             }
         });

@@ -1,7 +1,7 @@
 //! Whether what was read is what was there.
 
 use super::content::{BLOCK_BYTES, Content, recognize};
-use super::log::{Log, Step, now};
+use super::log::{Log, Manner, Step, now};
 use bale_format::Time;
 use std::collections::BTreeSet;
 
@@ -50,6 +50,8 @@ pub struct Seen {
     pub settled: bool,
     /// Bytes; `None`: it is said that they could not be read.
     pub content: Option<Vec<u8>>,
+    /// What else is known of it, for who has to find out what went wrong.
+    pub told: String,
 }
 
 /// What a check found.
@@ -135,6 +137,10 @@ fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, s
         report.unsettled += usize::from(!seen.settled);
         return;
     }
+    if seen.settled && is_being_truncated(steps, moment, bytes) {
+        report.unsettled += 1;
+        return;
+    }
     let contents: Vec<_> = steps.iter().map(|step| step.content.as_ref()).collect();
     let what = if !is_theirs(&contents, bytes) {
         report.foreign += 1;
@@ -153,7 +159,8 @@ fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, s
     let blocks: Vec<_> = bytes.chunks(BLOCK_BYTES).map(recognize).take(3).collect();
     let len = bytes.len();
     report.tell(format!(
-        "{path} is {what}: {len} bytes, {blocks:?} ...; {}",
+        "{path} is {what}: {len} bytes, {blocks:?} ...; {}; {}",
+        seen.told,
         story(steps, moment)
     ));
 }
@@ -178,13 +185,25 @@ fn is_under_way(steps: &[Step], moment: Moment, bytes: &[u8]) -> bool {
         };
         let is_then = pair[1].start <= moment.fine && pair[1].end >= moment.coarse;
         let mut blocks = bytes.chunks(BLOCK_BYTES).enumerate();
-        pair[1].by_block
+        pair[1].manner == Manner::ByBlock
             && is_then
             && old.len_bytes() == bytes.len() as u64
             && blocks.all(|(at, block)| {
                 recognize(block)
                     .is_some_and(|stamp| [old.stamp(at), new.stamp(at)].contains(&stamp))
             })
+    })
+}
+
+/// Whether this is what a truncation after the moment left: who asks while it is under way is told the ctime of before.
+fn is_being_truncated(steps: &[Step], moment: Moment, bytes: &[u8]) -> bool {
+    let mut later = steps.iter().filter(|step| {
+        step.manner == Manner::Truncation && step.end >= moment.coarse && step.start <= moment.end
+    });
+    later.any(|step| {
+        step.content
+            .as_ref()
+            .is_some_and(|content| content.is(bytes))
     })
 }
 
@@ -241,7 +260,7 @@ mod tests {
             start,
             end,
             content: Some(Content::whole(7, version, 3 * BLOCK_BYTES as u64)),
-            by_block: false,
+            manner: Manner::AtOnce,
         };
         log.insert("p", vec![step(10, 20, 1), step(30, 40, 2)]);
         log.insert("q", vec![step(1, 2, 1)]);
@@ -258,6 +277,7 @@ mod tests {
             path: path.as_bytes().to_vec(),
             settled,
             content: Some(content),
+            told: String::new(),
         };
         let q = Content::whole(7, 1, 3 * BLOCK_BYTES as u64).bytes();
         check(
@@ -305,6 +325,7 @@ mod tests {
             path: b"p".to_vec(),
             settled: true,
             content: Some(version(1)),
+            told: String::new(),
         };
         assert_eq!(check(&log(), early, [seen]).extra, 1);
     }
@@ -312,15 +333,16 @@ mod tests {
     #[test]
     fn a_change_block_by_block_may_be_seen_half_done_only_while_it_is_under_way() {
         let log = Log::default();
-        let step = |start, end, version, by_block| Step {
+        let step = |start, end, version, manner| Step {
             start,
             end,
             content: Some(Content::whole(7, version, 3 * BLOCK_BYTES as u64)),
-            by_block,
+            manner,
         };
         let half = [&version(2)[..BLOCK_BYTES], &version(1)[BLOCK_BYTES..]].concat();
-        for (by_block, moment, wrong) in [(true, 35, 0), (true, 45, 1), (false, 35, 1)] {
-            log.insert("p", vec![step(10, 20, 1, false), step(30, 40, 2, by_block)]);
+        let (at_once, by_block) = (Manner::AtOnce, Manner::ByBlock);
+        for (manner, moment, wrong) in [(by_block, 35, 0), (by_block, 45, 1), (at_once, 35, 1)] {
+            log.insert("p", vec![step(10, 20, 1, at_once), step(30, 40, 2, manner)]);
             let moment = Moment {
                 coarse: moment,
                 fine: moment,
@@ -330,8 +352,49 @@ mod tests {
                 path: b"p".to_vec(),
                 settled: true,
                 content: Some(half.clone()),
+                told: String::new(),
             };
             assert_eq!(check(&log, moment, [seen]).torn, wrong);
+        }
+    }
+
+    #[test]
+    fn what_a_truncation_left_may_be_seen_with_the_time_of_before() {
+        for (manner, moment, stale) in [
+            (Manner::Truncation, 25, 0),
+            (Manner::AtOnce, 25, 1),
+            (Manner::Truncation, 45, 1),
+        ] {
+            let log = Log::default();
+            let step = |start, end, len, manner| Step {
+                start,
+                end,
+                content: Some(Content::whole(7, 1, len)),
+                manner,
+            };
+            let again = step(50, 60, BLOCK_BYTES as u64, Manner::AtOnce);
+            let steps = vec![
+                step(10, 20, BLOCK_BYTES as u64, Manner::AtOnce),
+                step(30, 40, 0, manner),
+                Step {
+                    start: 41,
+                    end: 43,
+                    ..again
+                },
+            ];
+            log.insert("p", steps);
+            let moment = Moment {
+                coarse: moment,
+                fine: moment,
+                end: 100,
+            };
+            let seen = Seen {
+                path: b"p".to_vec(),
+                settled: true,
+                content: Some(Vec::new()),
+                told: String::new(),
+            };
+            assert_eq!(check(&log, moment, [seen]).stale, stale, "{manner:?}");
         }
     }
 }

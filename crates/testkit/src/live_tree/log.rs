@@ -13,8 +13,19 @@ pub(super) struct Step {
     pub(super) end: i128,
     /// What it left; `None`: no such path.
     pub(super) content: Option<Content>,
-    /// Done block by block: in between, some blocks are old and some new.
-    pub(super) by_block: bool,
+    pub(super) manner: Manner,
+}
+
+/// How a change comes about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Everything that can be seen changes at once.
+    AtOnce,
+    /// In between, some blocks are old and some new.
+    ByBlock,
+    /// The kernel shows the new length before the new ctime: `ext4_setattr` and `xfs_setattr_size` set the one, then
+    /// truncate, then set the other, and `stat` takes no lock.
+    Truncation,
 }
 
 /// What a path has, by path.
@@ -31,7 +42,7 @@ impl Log {
     pub(super) fn step(
         &self,
         changes: &[(&str, Option<Content>)],
-        by_block: bool,
+        manner: Manner,
         act: impl FnOnce(),
     ) {
         let start = now();
@@ -43,7 +54,7 @@ impl Log {
                 start,
                 end,
                 content: content.clone(),
-                by_block,
+                manner,
             };
             steps.entry((*path).to_owned()).or_default().push(step);
         }

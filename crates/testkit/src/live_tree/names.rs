@@ -1,7 +1,7 @@
 //! Names that come, go and move while somebody lists them.
 
 use super::content::Content;
-use super::log::Log;
+use super::log::{Log, Manner};
 use crate::choices::Choices;
 use bale_engine::random::SeededRandom;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(super) fn create(root: &Path, log: &Log) {
         let path = path(number as usize % DIRECTORIES, number as usize);
         let content = content(number);
         let write = || fs::write(root.join(&path), content.bytes()).expect("a file of ours");
-        log.step(&[(&path, Some(content.clone()))], false, write);
+        log.step(&[(&path, Some(content.clone()))], Manner::AtOnce, write);
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn link_and_rename(root: &Path, seed: u64, stop: &AtomicBool, log: &L
         let places = (root.join(&from), root.join(&to));
         match (random.pick(3), names.get(&to)) {
             (0, None) => {
-                log.step(&[(&to, Some(content.clone()))], false, || {
+                log.step(&[(&to, Some(content.clone()))], Manner::AtOnce, || {
                     fs::hard_link(places.0, places.1).expect("names of ours");
                 });
                 names.insert(to, content);
@@ -69,14 +69,14 @@ pub(super) fn link_and_rename(root: &Path, seed: u64, stop: &AtomicBool, log: &L
             // Of two names of one file, rename does nothing.
             (1, old) if old.is_none_or(|old| *old != content && links_of(old) > 1) => {
                 let changes = [(&from[..], None), (&to[..], Some(content.clone()))];
-                log.step(&changes, false, || {
+                log.step(&changes, Manner::AtOnce, || {
                     fs::rename(places.0, places.1).expect("names of ours");
                 });
                 names.remove(&from);
                 names.insert(to, content);
             }
             (2, _) if links_of(&content) > 1 => {
-                log.step(&[(&from, None)], false, || {
+                log.step(&[(&from, None)], Manner::AtOnce, || {
                     fs::remove_file(places.0).expect("a name of ours");
                 });
                 names.remove(&from);

@@ -2,7 +2,7 @@
 
 use super::Load;
 use super::content::{BLOCK_BYTES, Content, Stamp};
-use super::log::{Log, States};
+use super::log::{Log, Manner, States};
 use crate::choices::Choices;
 use bale_engine::random::SeededRandom;
 use bale_sys::buffer::AlignedBuffer;
@@ -141,7 +141,18 @@ impl<'a> Writer<'a> {
     }
 
     fn step(&mut self, log: &Log, path: &str, content: Content, act: impl FnOnce()) {
-        log.step(&[(path, Some(content.clone()))], false, act);
+        self.step_of(Manner::AtOnce, log, path, content, act);
+    }
+
+    fn step_of(
+        &mut self,
+        manner: Manner,
+        log: &Log,
+        path: &str,
+        content: Content,
+        act: impl FnOnce(),
+    ) {
+        log.step(&[(path, Some(content.clone()))], manner, act);
         self.states.insert(path.to_owned(), Some(content));
     }
 
@@ -169,15 +180,14 @@ impl<'a> Writer<'a> {
     fn overwrite_mapped(&mut self, log: &Log, path: &str, content: Content) {
         let (file, bytes) = (self.open(path), content.bytes());
         let act = || store_through_mapping(file.as_fd(), &bytes).expect("room on the device");
-        log.step(&[(path, Some(content.clone()))], true, act);
-        self.states.insert(path.to_owned(), Some(content));
+        self.step_of(Manner::ByBlock, log, path, content, act);
     }
 
     /// Truncated, then written: two steps, between which it is empty.
     fn rewrite(&mut self, log: &Log, path: &str, content: Content) {
         let (file, bytes) = (self.open(path), content.bytes());
         let empty = content.with(0, Vec::clear);
-        self.step(log, path, empty, || {
+        self.step_of(Manner::Truncation, log, path, empty, || {
             file.set_len(0).expect("a file of ours")
         });
         self.step(log, path, content, || write_at(&file, &bytes, 0));
@@ -189,7 +199,7 @@ impl<'a> Writer<'a> {
         self.write_new(log, &new_path, content.clone());
         let (from, to) = (self.place(&new_path), self.place(path));
         let changes = [(&new_path[..], None), (path, Some(content.clone()))];
-        log.step(&changes, false, || {
+        log.step(&changes, Manner::AtOnce, || {
             fs::rename(from, to).expect("files of ours")
         });
         self.states.insert(path.to_owned(), Some(content));
@@ -198,7 +208,7 @@ impl<'a> Writer<'a> {
     /// Removed and made anew, often with the same inode number.
     fn recreate(&mut self, log: &Log, path: &str, content: Content) {
         let place = self.place(path);
-        log.step(&[(path, None)], false, || {
+        log.step(&[(path, None)], Manner::AtOnce, || {
             fs::remove_file(place).expect("a file of ours");
         });
         self.write_new(log, path, content);
