@@ -104,8 +104,8 @@ pub struct FoundInode {
     pub kind: FileKind,
     /// Size in bytes.
     pub size: u64,
-    /// Its ctime: anybody can set an mtime.
-    pub newest: Timestamp,
+    /// Anybody can set an mtime.
+    pub ctime: Timestamp,
 }
 
 impl FoundInode {
@@ -116,7 +116,7 @@ impl FoundInode {
             nlink: inode.nlink,
             kind: FileKind::from_mode(inode.mode)?,
             size: inode.size,
-            newest: inode.ctime,
+            ctime: inode.ctime,
         })
     }
 }

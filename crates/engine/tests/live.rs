@@ -24,5 +24,7 @@ mod same;
 mod snapshots;
 #[path = "live/target.rs"]
 mod target;
+#[path = "live/whole_seconds.rs"]
+mod whole_seconds;
 #[path = "live/writers.rs"]
 mod writers;

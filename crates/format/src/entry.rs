@@ -92,6 +92,37 @@ pub struct Time {
     pub nanos: u32,
 }
 
+/// Units that file systems cut times to, in nanoseconds, largest first: two seconds (FAT; ext2, ext3 and small inodes of ext4
+/// one), ten milliseconds (exFAT), then what servers and foreign file systems keep.
+const STAMP_UNITS: [u64; 5] = [2_000_000_000, 10_000_000, 1_000_000, 1_000, 100];
+
+impl Time {
+    /// The first moment that can no longer leave this stamp, whatever unit the file system cuts times to: one that divides the
+    /// stamp is taken to be it, so a stamp of whole seconds is in doubt for two.
+    pub fn end_of_stamp(self) -> Time {
+        let nanos = u64::from(self.nanos);
+        // Most stamps have nanoseconds, and are done with here.
+        let unit = match nanos % 100 {
+            0 => {
+                let mut units = STAMP_UNITS.into_iter();
+                units.find(|unit| nanos.is_multiple_of(*unit)).unwrap_or(1)
+            }
+            _ => 1,
+        };
+        let end = nanos + unit;
+        Time {
+            seconds: self.seconds.saturating_add((end / 1_000_000_000) as i64),
+            nanos: (end % 1_000_000_000) as u32,
+        }
+    }
+
+    /// Is this the stamp of something that happened before a moment, for certain? Of file systems that cut times to whole
+    /// seconds, a stamp of the moment's second tells nothing.
+    pub fn is_stamped_before(self, moment: Time) -> bool {
+        self < moment && self.end_of_stamp() <= moment
+    }
+}
+
 impl From<(i64, u32)> for Time {
     fn from((seconds, nanos): (i64, u32)) -> Time {
         Time { seconds, nanos }
@@ -331,5 +362,38 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&[], path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(seconds: i64, nanos: u32) -> Time {
+        Time { seconds, nanos }
+    }
+
+    #[test]
+    fn a_stamp_is_in_doubt_for_the_largest_unit_that_divides_it() {
+        for (stamp, end) in [
+            (time(7, 123_456_789), time(7, 123_456_790)),
+            (time(7, 999_999_999), time(8, 0)),
+            (time(7, 123_456_700), time(7, 123_456_800)),
+            (time(7, 123_456_000), time(7, 123_457_000)),
+            (time(7, 123_000_000), time(7, 124_000_000)),
+            (time(7, 990_000_000), time(8, 0)),
+            (time(7, 0), time(9, 0)),
+            (time(-1, 0), time(1, 0)),
+        ] {
+            assert_eq!(stamp.end_of_stamp(), end, "{stamp:?}");
+            assert!(stamp.is_stamped_before(end));
+            let just_before = match end.nanos {
+                0 => time(end.seconds - 1, 999_999_999),
+                nanos => time(end.seconds, nanos - 1),
+            };
+            assert!(!stamp.is_stamped_before(just_before), "{stamp:?}");
+        }
+        let last = time(i64::MAX, 0);
+        assert!(!last.is_stamped_before(last), "the sum has no room");
     }
 }

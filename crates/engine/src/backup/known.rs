@@ -148,7 +148,7 @@ impl KnownState {
             return Ok(());
         };
         let is_settled =
-            |barrier: Option<Time>| barrier.is_some_and(|barrier| state.newest < barrier);
+            |barrier: Option<Time>| barrier.is_some_and(|barrier| state.settles <= barrier);
         let snapshot = &outcome.snapshot;
         let mut barriers = snapshot
             .filesystems

@@ -198,7 +198,7 @@ impl Parent {
             _ => &self.barriers,
         };
         let barrier = barriers.get(old.filesystem as usize).copied().flatten();
-        barrier.is_some_and(|barrier| old.ctime < barrier)
+        barrier.is_some_and(|barrier| old.ctime.is_stamped_before(barrier))
             && self.moved.binary_search(&old.inode).is_err()
     }
 }

@@ -219,7 +219,7 @@ impl Volume for XfsVolume {
                             nlink: inode.nlink,
                             kind: inode.kind,
                             size: inode.size,
-                            newest: inode.ctime,
+                            ctime: inode.ctime,
                         };
                         sink.inode(found, raw.unwrap_or_default());
                         if inode.kind == FileKind::Directory {

@@ -4,12 +4,14 @@
 //! `BALE_HISTORIES` sets how many per feature set; `BALE_SEED` where the random numbers begin.
 
 use super::image;
-use super::snapshots::{Pair, settle};
+use super::snapshots::{Pair, TICKS, WHOLE_SECONDS, settle_for};
 use super::xfs_image::operations::operate;
 use super::xfs_image::{self, Random};
 use std::path::Path;
 
 const HISTORIES: u64 = 40;
+/// Where times are whole seconds, because they take two each to settle.
+const HISTORIES_OF_WHOLE_SECONDS: u64 = 12;
 const OPERATIONS: u64 = 40;
 /// Of so many snapshots one is compared with nothing.
 const FORCED_EVERY: u64 = 4;
@@ -25,10 +27,14 @@ fn setting(name: &str, default: u64) -> u64 {
     reason = "mounts, lets somebody work there, unmounts"
 )]
 fn histories(which: &str, image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
+    let (usual, rest) = match which.contains("-I 128") {
+        false => (HISTORIES, TICKS),
+        true => (HISTORIES_OF_WHOLE_SECONDS, WHOLE_SECONDS),
+    };
     let mut pair = Pair::new();
     let mut done = 0;
     let seed = setting("BALE_SEED", 1);
-    for history in 0..setting("BALE_HISTORIES", HISTORIES) {
+    for history in 0..setting("BALE_HISTORIES", usual) {
         mounted(&mut |root| {
             let mut random = Random(seed << 32 | history);
             for _ in 0..OPERATIONS {
@@ -38,7 +44,7 @@ fn histories(which: &str, image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path)))
                 thin_out(root);
             }
         });
-        settle(image);
+        settle_for(image, rest);
         pair.force = history % FORCED_EVERY == 0;
         let walk = |pair: &Pair| {
             let mut taken = None;

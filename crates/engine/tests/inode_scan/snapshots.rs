@@ -14,6 +14,7 @@ use bale_testkit::scene::{STEP, Scene};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Rows by their path below the source; the source itself has none.
 pub type Rows = BTreeMap<Vec<u8>, Entry>;
@@ -178,14 +179,15 @@ impl Pair {
             "{which}: {:?}",
             scanned.problems
         );
-        if self.adopt_other_holes(&walked, &mut scanned, which) == 0 {
+        let other_holes = self.adopt_other_holes(&walked, &mut scanned, which);
+        assert_same_rows(&walked.rows, &scanned.rows, which);
+        if other_holes == 0 {
             assert_eq!(
                 self.data_chunks(),
                 chunks,
                 "{which}: content was stored again"
             );
         }
-        assert_same_rows(&walked.rows, &scanned.rows, which);
         let totals = |taken: &Taken| {
             let totals = taken.outcome.snapshot.totals;
             (totals.files, totals.others, totals.bytes, totals.hard_links)
@@ -221,9 +223,18 @@ pub fn assert_same_rows(walked: &Rows, scanned: &Rows, which: &str) {
 /// The image was unmounted and comes to rest, and ctimes settle: what changed a tick ago is marked to be read again, and the
 /// second scan would not mark it.
 pub fn settle(image: &Path) {
-    at_rest(image);
-    std::thread::sleep(std::time::Duration::from_millis(40));
+    settle_for(image, TICKS);
 }
+
+/// The same, where it may take longer.
+pub fn settle_for(image: &Path, rest: Duration) {
+    at_rest(image);
+    std::thread::sleep(rest);
+}
+
+/// How long ctimes take to settle: where they have nanoseconds, and where they have none.
+pub const TICKS: Duration = Duration::from_millis(40);
+pub const WHOLE_SECONDS: Duration = Duration::from_millis(2_040);
 
 /// Waits until no loop device writes to the image: another test's child may have held the mount for a moment longer.
 fn at_rest(image: &Path) {
@@ -235,6 +246,6 @@ fn at_rest(image: &Path) {
     while is_attached() {
         attempts += 1;
         assert!(attempts < 500, "{} stays attached", image.display());
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }

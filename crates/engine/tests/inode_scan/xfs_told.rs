@@ -308,7 +308,7 @@ fn reading_changes_nothing_and_every_change_is_told() {
         let root = std::fs::metadata(mounted.path()).unwrap();
         assert!(
             (root.ctime(), root.ctime_nsec())
-                <= (after.newest.seconds, i64::from(after.newest.nanos))
+                <= (after.settles.seconds, i64::from(after.settles.nanos))
         );
         before = after;
     }

@@ -49,7 +49,7 @@ pub struct Way {
     freeze: bool,
 }
 
-const WALK: Way = Way {
+pub const WALK: Way = Way {
     mode: ScanMode::Walk,
     protocol: FULL,
     freeze: true,

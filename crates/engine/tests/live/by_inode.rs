@@ -398,8 +398,8 @@ fn a_second_look_without_a_freeze_tells_what_there_is_now_or_that_all_is_as_it_w
                 std::fs::write(path(directory).join(number.to_string()), directory).unwrap();
             }
         }
-        // Older than the first look.
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        // Older than the first look, for certain: what mkfs makes has whole seconds.
+        std::thread::sleep(std::time::Duration::from_millis(2_100));
         let (sources, _) = Sources::resolve(&[mounted.path()]).unwrap();
         let begun = || {
             let options = ScanOptions {

@@ -1,9 +1,7 @@
 //! What changed since the inode tables were read: they are read again. A piece whose bytes are what they were is not even
 //! taken apart; of the others, every inode is compared by its digest.
 
-use super::digests::{
-    Digest, DigestKey, DigestReader, Digests, PieceSeen, RECORD_BYTES, is_before,
-};
+use super::digests::{Digest, DigestKey, DigestReader, Digests, PieceSeen, RECORD_BYTES};
 use super::ordered::in_order;
 use super::tables::{Parsed, buffer, read_bytes, read_piece};
 use crate::image::{Image, TablePiece};
@@ -64,7 +62,7 @@ impl Comparison<'_> {
                     self.look(Digest::of(record.try_into().expect("exact chunks")))?;
                 }
                 let young = parsed.directories.iter();
-                let young = young.filter(|(_, newest)| !is_before(*newest, t0));
+                let young = young.filter(|(_, settles)| *settles > t0);
                 self.changed.extend(young.map(|(number, _)| *number));
             }
         }

@@ -7,7 +7,6 @@
 use super::append::Appender;
 use crate::image::{Image, TablePiece};
 use bale_format::entry::Time;
-use bale_fsimage::Timestamp;
 use std::fs::File;
 use std::hash::Hasher;
 use std::io;
@@ -71,8 +70,8 @@ pub(super) struct PieceSeen {
     first_inode: u64,
     /// Of its bytes, whatever they mean.
     pub(super) raw: [u8; 32],
-    /// The latest change of a directory in it.
-    newest_directory: Timestamp,
+    /// From then on no change leaves the ctime that a directory in it has.
+    directories_settle: Time,
     /// Where its records end in the file.
     end: u64,
 }
@@ -84,12 +83,8 @@ impl PieceSeen {
 
     /// Were all directories in it last changed before this?
     pub(super) fn is_settled(&self, t0: Time) -> bool {
-        is_before(self.newest_directory, t0)
+        self.directories_settle <= t0
     }
-}
-
-pub(super) fn is_before(stamp: Timestamp, t0: Time) -> bool {
-    (stamp.seconds, stamp.nanos) < (t0.seconds, t0.nanos)
 }
 
 /// Takes pieces in order.
@@ -113,7 +108,7 @@ impl DigestsWriter {
         &mut self,
         first_inode: u64,
         raw: Option<[u8; 32]>,
-        newest_directory: Timestamp,
+        directories_settle: Time,
         records: Vec<u8>,
     ) -> bool {
         self.len += records.len() as u64;
@@ -121,7 +116,7 @@ impl DigestsWriter {
             self.pieces.push(PieceSeen {
                 first_inode,
                 raw,
-                newest_directory,
+                directories_settle,
                 end: self.len,
             });
         }
@@ -243,7 +238,7 @@ mod tests {
                 let digest = number * 7;
                 Digest { number, digest }.append(&mut records);
             }
-            assert!(writer.add(first, Some([1; 32]), Timestamp::default(), records));
+            assert!(writer.add(first, Some([1; 32]), Time::default(), records));
         }
         let digests = writer.finish().unwrap();
         let mut reader = digests.read();

@@ -35,8 +35,8 @@ pub struct TablesState {
     /// Of all inodes but what reading files changes in them, and of where in the file system the tree begins: equal digests
     /// mean that nothing was changed in between.
     pub digest: [u8; 32],
-    /// The latest change of any inode.
-    pub newest: Time,
+    /// From then on no change leaves the ctime that any inode has ([`Time::end_of_stamp`]).
+    pub settles: Time,
     /// Everything could be read.
     pub is_sound: bool,
 }
@@ -171,10 +171,7 @@ impl Gathered {
         };
         let state = TablesState {
             digest: digest_of_part(&tables.digest, inside),
-            newest: Time {
-                seconds: tables.newest.seconds,
-                nanos: tables.newest.nanos,
-            },
+            settles: tables.settles,
             is_sound: faults.is_empty(),
         };
         if is_known.is_some_and(|is_known| is_known(&state)) {

@@ -184,7 +184,7 @@ fn seal_of(
 mod tests {
     use super::super::digests::DigestsWriter;
     use super::*;
-    use bale_fsimage::Timestamp;
+    use bale_format::Time;
 
     const NAME: [u8; NAME_BYTES] = [7; NAME_BYTES];
 
@@ -212,12 +212,7 @@ mod tests {
         for piece in digests().chunks(1000) {
             let mut records = Vec::new();
             piece.iter().for_each(|digest| digest.append(&mut records));
-            writer.add(
-                piece[0].number,
-                Some([0; 32]),
-                Timestamp::default(),
-                records,
-            );
+            writer.add(piece[0].number, Some([0; 32]), Time::default(), records);
         }
         let path = directory.path().join("kept");
         write(&writer.finish().unwrap(), without, &path, &NAME, &sealer(1)).unwrap();

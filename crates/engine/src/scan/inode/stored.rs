@@ -165,7 +165,7 @@ mod tests {
             nlink: number as u32 % 7,
             kind: KINDS[number as usize % 7],
             size: number * 1000,
-            newest: Timestamp::default(),
+            ctime: Timestamp::default(),
         };
         let raw =
             |number: u64| (!number.is_multiple_of(5)).then(|| number.to_le_bytes().repeat(32));
@@ -208,7 +208,7 @@ mod tests {
             nlink: 1,
             kind: FileKind::Fifo,
             size: 0,
-            newest: Timestamp::default(),
+            ctime: Timestamp::default(),
         };
         append(&inode, Some(&[1; 256]), &mut bytes);
         let mut file = tempfile();

@@ -9,6 +9,7 @@ use super::stored::{self, InodeFile};
 use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
 use crate::image::{FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink};
 use crate::spill::Sorter;
+use bale_format::Time;
 use bale_fsimage::{FileKind, Timestamp};
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::io;
@@ -29,8 +30,8 @@ pub(super) struct Tables {
     pub(super) places: Sorter,
     /// Of all inodes as if nobody had read anything: equal digests mean that nothing was changed.
     pub(super) digest: [u8; 32],
-    /// The latest change of any inode.
-    pub(super) newest: Timestamp,
+    /// From then on no change leaves the ctime that any inode has.
+    pub(super) settles: Time,
 }
 
 /// What one piece became.
@@ -45,15 +46,15 @@ pub(super) struct Parsed {
     damaged: Vec<(u64, String)>,
     incomplete: Vec<(u64, String)>,
     general: Option<String>,
-    newest: Timestamp,
+    settles: Time,
     /// Number of the first inode of the piece.
     first_inode: u64,
     /// Of the piece's bytes, if they could be read.
     raw: Option<[u8; 32]>,
     /// Number and digest of each inode.
     pub(super) digests: Vec<u8>,
-    /// Directories and their latest changes.
-    pub(super) directories: Vec<(u64, Timestamp)>,
+    /// Directories, and from when on no change leaves the ctime that they have.
+    pub(super) directories: Vec<(u64, Time)>,
     scratch: Vec<u8>,
 }
 
@@ -86,10 +87,12 @@ impl TableSink for Parsing<'_> {
         let parsed = &mut *self.parsed;
         stored::append(&found, (!is_same).then_some(raw), &mut parsed.inodes);
         parsed.inodes_count += 1;
-        parsed.newest = parsed.newest.max(found.newest);
+        let Timestamp { seconds, nanos } = found.ctime;
+        let settles = Time { seconds, nanos }.end_of_stamp();
+        parsed.settles = parsed.settles.max(settles);
         digest.append(&mut parsed.digests);
         if is_directory {
-            parsed.directories.push((number, found.newest));
+            parsed.directories.push((number, settles));
         }
     }
 
@@ -238,7 +241,7 @@ pub(super) fn read_tables(
     let (mut done, expected) = (0, image.inodes_expected());
     let mut digest = blake3::Hasher::new();
     digest.update(&image.uuid());
-    let mut newest = Timestamp::default();
+    let mut settles = Time::default();
     let read = in_order(
         WithKnown {
             pieces: image.tables().peekable(),
@@ -255,14 +258,14 @@ pub(super) fn read_tables(
                 return Err(io::Error::other(why));
             }
             digest.update(blake3::hash(&parsed.digests).as_bytes());
-            let directories = parsed.directories.iter().map(|(_, newest)| *newest);
-            let newest_directory = directories.max().unwrap_or_default();
+            let directories = parsed.directories.iter().map(|(_, settles)| *settles);
+            let directories_settle = directories.max().unwrap_or_default();
             let (first, raw) = (parsed.first_inode, parsed.raw);
-            let is_written = digests.add(first, raw, newest_directory, parsed.digests);
+            let is_written = digests.add(first, raw, directories_settle, parsed.digests);
             if !is_written || !file.append(parsed.inodes) {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            newest = newest.max(parsed.newest);
+            settles = settles.max(parsed.settles);
             done += parsed.inodes_count;
             for piece in &parsed.pieces {
                 let key = super::names::place_key(piece);
@@ -296,6 +299,6 @@ pub(super) fn read_tables(
         names,
         places,
         digest: *digest.finalize().as_bytes(),
-        newest,
+        settles,
     })
 }

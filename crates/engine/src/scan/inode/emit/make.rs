@@ -250,7 +250,8 @@ impl Maker {
         number: u64,
         packed: Bytes,
     ) -> Place {
-        let is_late = |barrier: Time| entry.ctime >= barrier || entry.mtime >= barrier;
+        let is_early = |stamp: Time, barrier| stamp.is_stamped_before(barrier);
+        let is_late = |barrier| !is_early(entry.ctime, barrier) || !is_early(entry.mtime, barrier);
         let through_kernel = self.image.state() == State::Mounted
             && (self.barrier.is_none_or(is_late)
                 || matches!(inode.layout, Layout::Kernel(_))

@@ -1,0 +1,64 @@
+//! File systems whose times are whole seconds: a second change within one leaves no trace in any of them.
+
+use super::backup::{Bench, INODE, UNFROZEN, WALK};
+use super::mounts::*;
+use bale_testkit::live_tree::Load;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// On a slow machine a backup may take longer than a second.
+const TRIES_MAX: usize = 20;
+
+fn stamps(path: &Path) -> [i64; 5] {
+    let found = path.metadata().unwrap();
+    let stamps = [found.mtime(), found.mtime_nsec(), found.ctime()];
+    let [mtime, mtime_nsec, ctime] = stamps;
+    [
+        mtime,
+        mtime_nsec,
+        ctime,
+        found.ctime_nsec(),
+        found.size() as i64,
+    ]
+}
+
+fn await_a_new_second() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let into = Duration::from_nanos(now.subsec_nanos().into());
+    // The clock of ctimes lags behind by a tick.
+    std::thread::sleep(Duration::from_millis(1020) - into);
+}
+
+#[test]
+fn what_changes_again_within_the_second_of_its_backup_is_in_the_next_one() {
+    if !can_mount() {
+        return;
+    }
+    let load = Load {
+        files: 3,
+        quiet_files: 3,
+        large_files: 0,
+        ..Load::default()
+    };
+    for way in [WALK, INODE, UNFROZEN] {
+        // Inodes of this size have no room for nanoseconds.
+        let mounted = Mounted::with("ext4", 64, &["-I", "128"], "");
+        let mut bench = Bench::on(mounted, way, load);
+        let path = bench.source().join("file");
+        let is_same = (0..TRIES_MAX).any(|_| {
+            await_a_new_second();
+            fs::write(&path, b"before").unwrap();
+            let before = stamps(&path);
+            // So that the barrier lies well within the second.
+            std::thread::sleep(Duration::from_millis(200));
+            bench.backup();
+            let file = File::options().write(true).open(&path).unwrap();
+            file.write_all_at(b"behind", 0).unwrap();
+            before == stamps(&path)
+        });
+        assert!(is_same, "{way:?}: no backup took less than a second");
+        bench.next_backup_has_every_byte();
+    }
+}
