@@ -1,8 +1,8 @@
 //! Sorts more records than fit in memory.
 //!
 //! Records are collected in a buffer. A full one is sorted by an index of (first sixteen bytes of the key, place) and
-//! written to a temporary file by a thread of its own, while the next one fills; at the end the files are merged. Records
-//! of equal keys stay in the order in which they came. Memory is bounded by what the caller allows, disk by the records
+//! written to a temporary file by a thread of its own, while the next one fills; the last one, for which everybody waits, is
+//! sorted in two halves at once; at the end the files are merged. Records of equal keys stay in the order in which they came. Memory is bounded by what the caller allows, disk by the records
 //! themselves. The files have no name, so nothing is left behind, whatever happens.
 
 mod blocks;
@@ -26,6 +26,8 @@ pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 pub const MEMORY_BYTES_MAX: usize = 4 << 30;
 /// From here on a buffer is expected to become full.
 const GROWN_BYTES: usize = 1 << 20;
+/// Fewer records than this are sorted sooner than a thread begins.
+const HALVED_RECORDS_MIN: usize = 64 << 10;
 /// Key and value of one record together.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
@@ -138,9 +140,13 @@ impl Sorter {
 
     /// All records as runs, at most so many.
     fn runs(&mut self, runs_max: usize) -> Result<Vec<Run>> {
-        self.spill()?;
+        // Before the one that is being written is waited for.
+        let last = std::mem::take(&mut self.buffer).write_halves(&self.directory)?;
         self.await_run()?;
-        (self.buffer, self.spare) = (Buffer::default(), Buffer::default());
+        self.spare = Buffer::default();
+        for run in last {
+            self.add_run(run)?;
+        }
         // The youngest runs are the smallest: those are merged until few enough are left.
         let mut runs: Vec<Run> = self.levels.drain(..).rev().flatten().collect();
         while runs.len() > runs_max {
@@ -177,7 +183,10 @@ impl Sorter {
         };
         let (spare, run) = writing.join().expect("sorting and writing do not panic");
         self.spare = spare;
-        let mut run = run?;
+        self.add_run(run?)
+    }
+
+    fn add_run(&mut self, mut run: Run) -> Result<()> {
         for level in 0.. {
             if self.levels.len() == level {
                 self.levels.push(Vec::new());
@@ -334,23 +343,59 @@ impl Buffer {
 
     fn sort(&mut self) {
         let mut slots = std::mem::take(&mut self.slots);
+        self.sort_slots(&mut slots);
+        self.slots = slots;
+    }
+
+    fn sort_slots(&self, slots: &mut [Slot]) {
         slots.sort_unstable_by(|a, b| {
             a.prefix
                 .cmp(&b.prefix)
                 .then_with(|| self.key(a).cmp(self.key(b)))
                 .then(a.at.cmp(&b.at))
         });
-        self.slots = slots;
     }
 
     fn write(&self, directory: &Path) -> Result<Run> {
+        self.write_slots(&self.slots, directory)
+    }
+
+    fn write_slots(&self, slots: &[Slot], directory: &Path) -> Result<Run> {
         let mut writer = RunWriter::create(directory).map_err(error("create", directory))?;
-        for slot in &self.slots {
+        for slot in slots {
             let (key, value) = self.record(slot);
             let written = writer.push(key, value);
             written.map_err(error("write", directory))?;
         }
         writer.finish().map_err(error("write", directory))
+    }
+
+    /// Sorts and writes all records: as two runs at once, the earlier records first, if there are many.
+    fn write_halves(mut self, directory: &Path) -> Result<Vec<Run>> {
+        let mut slots = std::mem::take(&mut self.slots);
+        let middle = match slots.len() {
+            HALVED_RECORDS_MIN.. => slots.len() / 2,
+            _ => 0,
+        };
+        let (first, second) = slots.split_at_mut(middle);
+        let write = |slots: &mut [Slot]| {
+            self.sort_slots(slots);
+            self.write_slots(slots, directory)
+        };
+        if first.is_empty() {
+            return match second.is_empty() {
+                true => Ok(Vec::new()),
+                false => Ok(vec![write(second)?]),
+            };
+        }
+        let runs = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, || write(first));
+            let thread = thread.map_err(error("start a thread for", directory))?;
+            let second = write(second);
+            let first = thread.join().expect("sorting and writing do not panic");
+            Ok([first?, second?])
+        });
+        runs.map(Vec::from)
     }
 
     fn clear(&mut self) {

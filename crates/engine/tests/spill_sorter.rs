@@ -1,6 +1,6 @@
 //! The sorter sorts, stably, within its memory, and leaves nothing behind.
 
-use bale_engine::spill::{MEMORY_BYTES_MIN, Sorter};
+use bale_engine::spill::{MEMORY_BYTES_MIN, Runs, Sorter};
 use proptest::prelude::*;
 
 fn sorted(records: &[(Vec<u8>, Vec<u8>)], memory_bytes: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -48,6 +48,38 @@ fn runs_on_disk_are_merged_in_order_and_stably() {
     let mut expected = records.clone();
     expected.sort_by(|a, b| a.0.cmp(&b.0));
     assert!(sorted(&records, MEMORY_BYTES_MIN) == expected);
+}
+
+/// The last records are sorted in two halves.
+#[test]
+fn the_last_buffer_keeps_its_order_beside_a_run_and_alone() {
+    let records = records(400_000, 8);
+    let mut expected = records.clone();
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(sorted(&records, 32 << 20) == expected);
+    let directory = tempfile::tempdir().unwrap();
+    for memory_bytes in [32 << 20, 256 << 20] {
+        let mut sorter = Sorter::new(directory.path(), memory_bytes);
+        for (key, value) in &records {
+            sorter.push(key, value).unwrap();
+        }
+        let runs = sorter.finish_runs(16).unwrap();
+        let mut found = Vec::new();
+        for run in 0..runs.count() {
+            for block in 0..runs.blocks(run).len() {
+                let (bytes, mut at) = (runs.read(run, block).unwrap(), 0);
+                while at < bytes.len() {
+                    let (key, value) = Runs::record(&bytes, at).unwrap();
+                    at = value.end;
+                    found.push((bytes[key].to_vec(), bytes[value].to_vec()));
+                }
+            }
+        }
+        assert!(runs.count() > 1);
+        // Runs hold what came earlier before what came later.
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        assert!(found == expected);
+    }
 }
 
 #[test]

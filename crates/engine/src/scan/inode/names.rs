@@ -171,7 +171,11 @@ pub(super) fn read_names(
 }
 
 fn read_group(image: &Image, group: &Group, buffer: &mut AlignedBuffer) -> Parsed {
-    let mut parsed = Parsed::default();
+    // Growing step by step copies it.
+    let mut parsed = Parsed {
+        names: Vec::with_capacity(group.span.len as usize + group.span.len as usize / 2),
+        ..Parsed::default()
+    };
     if let [piece] = &group.pieces[..]
         && piece.spans.len() > 1
     {
