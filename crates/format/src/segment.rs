@@ -16,7 +16,7 @@ pub use pointers::{Pointer, pointers};
 
 use crate::entry::{Content, Entry, EntryFlags, Key, Kind, Time, compare_keys, compare_parents};
 use crate::id::ChunkId;
-use pages::{BytesColumn, Columns};
+use pages::{BytesColumn, Columns, Values};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -94,7 +94,9 @@ impl SegmentKeys {
         let (parent, name) = (self.parent(row), self.name(row));
         check_name(parent, name)?;
         let before = row.checked_sub(1);
-        if before.is_some_and(|before| self.parents.spans[before] == self.parents.spans[row]) {
+        if before
+            .is_some_and(|before| self.parents.spans.get(before) == self.parents.spans.get(row))
+        {
             // Same parent: checked already, and most rows come this way.
             if self.name(row - 1) >= name {
                 return Err("rows are not in order");
@@ -112,7 +114,7 @@ impl SegmentKeys {
 
     /// Number of rows; never 0.
     pub fn rows(&self) -> usize {
-        self.names.spans.len()
+        self.names.spans.rows()
     }
 
     /// Parent of a row.
@@ -196,28 +198,28 @@ pub struct Segment {
     keys: SegmentKeys,
     /// The rows that the other columns hold.
     rows: Range<usize>,
-    kind: Vec<i32>,
-    mode: Vec<i32>,
-    uid: Vec<i32>,
-    gid: Vec<i32>,
-    size: Vec<i64>,
-    mtime_s: Vec<i64>,
-    mtime_ns: Vec<i32>,
-    ctime_s: Vec<i64>,
-    ctime_ns: Vec<i32>,
-    inode: Vec<i64>,
-    generation: Vec<i32>,
-    nlink: Vec<i32>,
-    filesystem: Vec<i32>,
-    rdev: Vec<i64>,
+    kind: Values<i32>,
+    mode: Values<i32>,
+    uid: Values<i32>,
+    gid: Values<i32>,
+    size: Values<i64>,
+    mtime_s: Values<i64>,
+    mtime_ns: Values<i32>,
+    ctime_s: Values<i64>,
+    ctime_ns: Values<i32>,
+    inode: Values<i64>,
+    generation: Values<i32>,
+    nlink: Values<i32>,
+    filesystem: Values<i32>,
+    rdev: Values<i64>,
     targets: BytesColumn,
     xattrs: BytesColumn,
-    inode_flags: Vec<i32>,
-    project: Vec<i32>,
-    flags: Vec<i32>,
-    layout: Vec<i32>,
+    inode_flags: Values<i32>,
+    project: Values<i32>,
+    flags: Values<i32>,
+    layout: Values<i32>,
     chunks: BytesColumn,
-    offset: Vec<i64>,
+    offset: Values<i64>,
     content_hash: BytesColumn,
 }
 
@@ -276,23 +278,23 @@ impl Segment {
 
     /// `row` counts from the first one decoded.
     fn check(&self, row: usize) -> Result<(), &'static str> {
-        let kind = Kind::from_number(self.kind[row]).ok_or("unknown kind")?;
-        if !(0..=MODE_MAX).contains(&self.mode[row]) {
+        let kind = Kind::from_number(self.kind.get(row)).ok_or("unknown kind")?;
+        if !(0..=MODE_MAX).contains(&self.mode.get(row)) {
             return Err("mode has more than twelve bits");
         }
         let nanos_valid = |nanos: i32| (0..=NANOS_MAX).contains(&nanos);
-        if !nanos_valid(self.mtime_ns[row]) || !nanos_valid(self.ctime_ns[row]) {
+        if !nanos_valid(self.mtime_ns.get(row)) || !nanos_valid(self.ctime_ns.get(row)) {
             return Err("nanoseconds out of range");
         }
-        let size = u64::try_from(self.size[row]).map_err(|_| "negative size")?;
+        let size = u64::try_from(self.size.get(row)).map_err(|_| "negative size")?;
         check_strings(self.targets.get(row), self.xattrs.get(row))?;
         let hash_len = self.content_hash.get(row).len();
         if hash_len != 0 && hash_len != HASH_BYTES {
             return Err("length of a content hash");
         }
         let chunk_len = self.chunks.get(row).len();
-        let offset = u64::try_from(self.offset[row]).map_err(|_| "negative offset")?;
-        match (self.layout[row], kind, chunk_len) {
+        let offset = u64::try_from(self.offset.get(row)).map_err(|_| "negative offset")?;
+        match (self.layout.get(row), kind, chunk_len) {
             (0, _, 0) if offset == 0 => Ok(()),
             (1, Kind::File, 32) => check_bundled(offset, size),
             (2, Kind::File, 32) if offset == 0 => Ok(()),
@@ -312,7 +314,7 @@ impl Segment {
 
     /// Does this row, one of the decoded, only say that a path is gone?
     pub fn is_removed(&self, row: usize) -> bool {
-        EntryFlags(self.flags[row - self.rows.start] as u32).has(EntryFlags::REMOVED)
+        EntryFlags(self.flags.get(row - self.rows.start) as u32).has(EntryFlags::REMOVED)
     }
 
     /// The rows that were decoded.
@@ -324,25 +326,25 @@ impl Segment {
     pub fn glance(&self, row: usize) -> Glance<'_> {
         let row = row - self.rows.start;
         Glance {
-            kind: Kind::from_number(self.kind[row]).expect("checked by decode"),
-            mode: self.mode[row] as u32,
-            uid: self.uid[row] as u32,
-            gid: self.gid[row] as u32,
-            size: self.size[row] as u64,
+            kind: Kind::from_number(self.kind.get(row)).expect("checked by decode"),
+            mode: self.mode.get(row) as u32,
+            uid: self.uid.get(row) as u32,
+            gid: self.gid.get(row) as u32,
+            size: self.size.get(row) as u64,
             mtime: Time {
-                seconds: self.mtime_s[row],
-                nanos: self.mtime_ns[row] as u32,
+                seconds: self.mtime_s.get(row),
+                nanos: self.mtime_ns.get(row) as u32,
             },
             ctime: Time {
-                seconds: self.ctime_s[row],
-                nanos: self.ctime_ns[row] as u32,
+                seconds: self.ctime_s.get(row),
+                nanos: self.ctime_ns.get(row) as u32,
             },
-            inode: self.inode[row] as u64,
-            nlink: self.nlink[row] as u32,
-            filesystem: self.filesystem[row] as u32,
-            rdev: self.rdev[row] as u64,
+            inode: self.inode.get(row) as u64,
+            nlink: self.nlink.get(row) as u32,
+            filesystem: self.filesystem.get(row) as u32,
+            rdev: self.rdev.get(row) as u64,
             xattrs: self.xattrs.get(row),
-            flags: EntryFlags(self.flags[row] as u32),
+            flags: EntryFlags(self.flags.get(row) as u32),
             content: self.content(row),
         }
     }
@@ -363,14 +365,14 @@ impl Segment {
             mtime: told.mtime,
             ctime: told.ctime,
             inode: told.inode,
-            generation: self.generation[row] as u32,
+            generation: self.generation.get(row) as u32,
             nlink: told.nlink,
             filesystem: told.filesystem,
             rdev: told.rdev,
             target: self.targets.shared(row),
             xattrs: self.xattrs.shared(row),
-            inode_flags: self.inode_flags[row] as u32,
-            project: self.project[row] as u32,
+            inode_flags: self.inode_flags.get(row) as u32,
+            project: self.project.get(row) as u32,
             flags: told.flags,
             content: told.content,
             content_hash: self.content_hash.get(row).try_into().ok(),
@@ -380,10 +382,10 @@ impl Segment {
     /// `row` counts from the first one decoded.
     fn content(&self, row: usize) -> Content {
         let chunk = || ChunkId(self.chunks.get(row).try_into().expect("checked by decode"));
-        match self.layout[row] {
+        match self.layout.get(row) {
             1 => Content::Bundled {
                 chunk: chunk(),
-                offset: self.offset[row] as u32,
+                offset: self.offset.get(row) as u32,
             },
             2 => Content::Pieces { list: chunk() },
             _ => Content::None,

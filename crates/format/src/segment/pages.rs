@@ -125,12 +125,12 @@ impl<'a> Columns<'a> {
     }
 
     /// Decodes some rows of a column of 32-bit integers; only the pages that hold them are looked at.
-    pub(super) fn int32(&self, name: &str, rows: &Range<usize>) -> Result<Vec<i32>> {
+    pub(super) fn int32(&self, name: &str, rows: &Range<usize>) -> Result<Values<i32>> {
         integers(self.pages(name, Physical::Int32)?, self.rows, rows)
     }
 
     /// The same for 64-bit integers.
-    pub(super) fn int64(&self, name: &str, rows: &Range<usize>) -> Result<Vec<i64>> {
+    pub(super) fn int64(&self, name: &str, rows: &Range<usize>) -> Result<Values<i64>> {
         integers(self.pages(name, Physical::Int64)?, self.rows, rows)
     }
 
@@ -332,14 +332,71 @@ impl<'r> Progress<'r> {
     }
 }
 
-/// Of the values from `page_at` on, all of one page, only some stay.
-fn keep<T>(values: &mut Vec<T>, page_at: usize, wanted: &Range<usize>) {
-    values.truncate(page_at + wanted.end);
-    values.drain(page_at..page_at + wanted.start);
+/// A value for each row. Where all are equal, which most columns are, it is there once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values<T> {
+    values: Vec<T>,
+    rows: usize,
+    /// From one row's value to the next one's: 0 or 1.
+    step: usize,
+}
+
+impl<T: Copy + PartialEq> Values<T> {
+    pub(super) fn get(&self, row: usize) -> T {
+        debug_assert!(row < self.rows);
+        self.values[row * self.step]
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Adds the same value for some rows; `rows_max` are expected in all.
+    #[inline]
+    fn push(&mut self, value: T, rows: usize, rows_max: usize) {
+        if self.step == 0 {
+            match self.values.first() {
+                Some(first) if *first == value => {
+                    self.rows += rows;
+                    return;
+                }
+                None if rows > 0 => {
+                    self.values.push(value);
+                    self.rows = rows;
+                    return;
+                }
+                None => return,
+                Some(first) => self.unfold(*first, rows_max),
+            }
+        }
+        self.rows += rows;
+        match rows {
+            1 => self.values.push(value),
+            _ => self.values.resize(self.rows, value),
+        }
+    }
+
+    #[cold]
+    fn unfold(&mut self, first: T, rows_max: usize) {
+        self.values.reserve_exact(rows_max.max(self.rows));
+        self.values.resize(self.rows, first);
+        self.step = 1;
+    }
+
+    /// Of the values from `page_at` on, all of one page, only some stay.
+    fn keep(&mut self, page_at: usize, wanted: &Range<usize>) {
+        self.rows = page_at + wanted.len();
+        if self.step == 0 {
+            self.values.truncate(self.rows);
+            return;
+        }
+        self.values.truncate(page_at + wanted.end);
+        self.values.drain(page_at..page_at + wanted.start);
+    }
 }
 
 /// An integer as Parquet stores it.
-trait Integer: Copy + Default {
+trait Integer: Copy + Default + PartialEq {
     const BYTES: usize;
     fn plain(bytes: &[u8]) -> Self;
     /// Deltas wrap, so arithmetic in 64 bits and the lower bits of it are exact for both widths.
@@ -366,9 +423,9 @@ impl Integer for i64 {
     }
 }
 
-fn integers<T: Integer>(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<Vec<T>> {
+fn integers<T: Integer>(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<Values<T>> {
     let mut progress = Progress::new(rows, wanted);
-    let mut values = Vec::with_capacity(wanted.len());
+    let mut values = Values::default();
     let mut dictionary: Vec<T> = Vec::new();
     while let Some(page) = next_page(&mut pages)? {
         if page.dictionary {
@@ -379,20 +436,30 @@ fn integers<T: Integer>(mut pages: &[u8], rows: usize, wanted: &Range<usize>) ->
         if here.is_empty() {
             continue;
         }
-        let page_at = values.len();
+        let page_at = values.rows();
+        let rows_max = wanted.len();
         match page.encoding {
-            PLAIN => values.extend(plain_integers::<T>(page.body, page.values)?),
-            DELTA_BINARY_PACKED => {
-                unpack_deltas(page.body, page.values, |value| values.push(T::wrap(value)))?;
+            PLAIN => {
+                for value in plain_integers::<T>(page.body, page.values)? {
+                    values.push(value, 1, rows_max);
+                }
             }
-            RLE_DICTIONARY | PLAIN_DICTIONARY => unpack_indices(page.body, page.values, |index| {
-                let value = dictionary.get(index as usize);
-                values.push(*value.ok_or_else(|| damage("index into a dictionary"))?);
-                Ok(())
-            })?,
+            DELTA_BINARY_PACKED => {
+                unpack_deltas(page.body, page.values, |value| {
+                    values.push(T::wrap(value), 1, rows_max);
+                })?;
+            }
+            RLE_DICTIONARY | PLAIN_DICTIONARY => {
+                unpack_indices(page.body, page.values, |index, count| {
+                    let value = dictionary.get(index as usize);
+                    let value = *value.ok_or_else(|| damage("index into a dictionary"))?;
+                    values.push(value, count, rows_max);
+                    Ok(())
+                })?
+            }
             _ => return Err(damage("encoding of a column")),
         }
-        keep(&mut values, page_at, &here);
+        values.keep(page_at, &here);
     }
     progress.finish()?;
     Ok(values)
@@ -409,7 +476,7 @@ fn plain_integers<T: Integer>(body: &[u8], count: usize) -> Result<Vec<T>> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct BytesColumn {
     pub(super) data: Bytes,
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Values<Span>,
 }
 
 /// A row's bytes in the shared buffer. Rows with equal spans have equal bytes.
@@ -421,13 +488,13 @@ pub(super) struct Span {
 
 impl BytesColumn {
     pub(super) fn get(&self, row: usize) -> &[u8] {
-        let span = self.spans[row];
+        let span = self.spans.get(row);
         &self.data[span.start as usize..span.end as usize]
     }
 
     /// The row's bytes, sharing the buffer; empty ones hold nothing alive.
     pub(super) fn shared(&self, row: usize) -> Bytes {
-        let span = self.spans[row];
+        let span = self.spans.get(row);
         match span.start == span.end {
             true => Bytes::new(),
             false => self.data.slice(span.start as usize..span.end as usize),
@@ -438,7 +505,9 @@ impl BytesColumn {
 /// Collects byte strings, with a bound on all of them together.
 struct Arena {
     data: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Values<Span>,
+    /// Rows that are wanted.
+    rows_max: usize,
 }
 
 impl Arena {
@@ -458,8 +527,25 @@ impl Arena {
 
     fn push(&mut self, value: &[u8]) -> Result<()> {
         let span = self.span_of(Span::default(), value)?;
-        self.spans.push(span);
+        self.push_span(span, 1);
         Ok(())
+    }
+
+    fn push_span(&mut self, span: Span, rows: usize) {
+        self.spans.push(span, rows, self.rows_max);
+    }
+
+    /// Makes room for a page's values, which take so many bytes, and for those of as many more pages of the kind as there are
+    /// rows for: growing step by step copies them.
+    fn make_room(&mut self, page_bytes: usize, page_rows: usize) {
+        let (used, free) = (self.data.len(), self.data.capacity() - self.data.len());
+        if page_bytes > free {
+            let rows_left = self.rows_max.saturating_sub(self.spans.rows());
+            let pages_left = rows_left.div_ceil(page_rows.max(1)).max(1);
+            let wanted = page_bytes.saturating_mul(pages_left);
+            self.data
+                .reserve_exact(wanted.min(DECODED_BYTES_MAX.saturating_sub(used)));
+        }
     }
 }
 
@@ -467,7 +553,8 @@ fn byte_strings(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<
     let mut progress = Progress::new(rows, wanted);
     let mut arena = Arena {
         data: Vec::new(),
-        spans: Vec::with_capacity(wanted.len()),
+        spans: Values::default(),
+        rows_max: wanted.len(),
     };
     let mut dictionary: Vec<Span> = Vec::new();
     while let Some(page) = next_page(&mut pages)? {
@@ -483,23 +570,25 @@ fn byte_strings(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<
         if here.is_empty() {
             continue;
         }
-        let page_at = arena.spans.len();
+        let page_at = arena.spans.rows();
         match page.encoding {
             PLAIN => plain_strings(page.body, page.values, |value| arena.push(value))?,
             DELTA_LENGTH_BYTE_ARRAY => {
+                arena.make_room(page.body.len(), page.values);
                 delta_length_strings(page.body, page.values, |value| arena.push(value))?
             }
             DELTA_BYTE_ARRAY => delta_strings(page.body, page.values, &mut arena)?,
-            RLE_DICTIONARY | PLAIN_DICTIONARY => unpack_indices(page.body, page.values, |index| {
-                let span = dictionary.get(index as usize);
-                arena
-                    .spans
-                    .push(*span.ok_or_else(|| damage("index into a dictionary"))?);
-                Ok(())
-            })?,
+            RLE_DICTIONARY | PLAIN_DICTIONARY => {
+                unpack_indices(page.body, page.values, |index, count| {
+                    let span = dictionary.get(index as usize);
+                    let span = *span.ok_or_else(|| damage("index into a dictionary"))?;
+                    arena.push_span(span, count);
+                    Ok(())
+                })?
+            }
             _ => return Err(damage("encoding of a column")),
         }
-        keep(&mut arena.spans, page_at, &here);
+        arena.spans.keep(page_at, &here);
     }
     progress.finish()?;
     Ok(BytesColumn {
@@ -546,6 +635,13 @@ fn delta_strings(body: &[u8], count: usize, arena: &mut Arena) -> Result<()> {
     let body = &body[used..];
     let used = unpack_deltas(body, count, |len| lengths.push(len))?;
     let mut rest = &body[used..];
+    let shared: i64 = prefixes
+        .iter()
+        .fold(0, |sum: i64, len: &i64| sum.saturating_add(*len));
+    let page_bytes = usize::try_from(shared)
+        .unwrap_or(0)
+        .saturating_add(rest.len());
+    arena.make_room(page_bytes, count);
     let mut before = Span::default();
     for (prefix, len) in prefixes.into_iter().zip(lengths) {
         let suffix = take_len(&mut rest, len)?;
@@ -558,7 +654,7 @@ fn delta_strings(body: &[u8], count: usize, arena: &mut Arena) -> Result<()> {
             before.end = before.start + prefix;
             before = arena.span_of(before, suffix)?;
         }
-        arena.spans.push(before);
+        arena.push_span(before, 1);
     }
     Ok(())
 }
@@ -628,11 +724,12 @@ fn unpack_deltas(body: &[u8], count: usize, mut push: impl FnMut(i64)) -> Result
     Ok(at)
 }
 
-/// Dictionary indices: a width, then runs of one value and runs of packed values.
+/// Dictionary indices: a width, then runs of one value and runs of packed values. `push` is told an index and of how many
+/// rows it is.
 fn unpack_indices(
     body: &[u8],
     count: usize,
-    mut push: impl FnMut(u32) -> Result<()>,
+    mut push: impl FnMut(u32, usize) -> Result<()>,
 ) -> Result<()> {
     let damaged = || damage("page of dictionary indices");
     let (width, mut rest) = body.split_first().ok_or_else(damaged)?;
@@ -653,9 +750,7 @@ fn unpack_indices(
                 .rev()
                 .fold(0u32, |value, byte| value << 8 | u32::from(*byte));
             let here = left.min(head >> 1);
-            for _ in 0..here {
-                push(value)?;
-            }
+            push(value, here as usize)?;
             left -= here;
         } else {
             let here = left.min((head >> 1).saturating_mul(8));
@@ -664,7 +759,7 @@ fn unpack_indices(
             let full = ((head >> 1).saturating_mul(u64::from(width))).max(len);
             let packed = rest.get(..len as usize).ok_or_else(damaged)?;
             for index in 0..here as usize {
-                push(unpack(packed, index, width) as u32)?;
+                push(unpack(packed, index, width) as u32, 1)?;
             }
             rest = &rest[(full.min(rest.len() as u64)) as usize..];
             left -= here;

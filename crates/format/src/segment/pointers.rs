@@ -32,12 +32,12 @@ pub fn pointers(file: &[u8]) -> Result<Vec<Pointer>, SegmentError> {
     let (mut last, mut last_set) = (None, None);
     for row in rows {
         // Rows with equal spans have equal bytes: most point where the one before does.
-        let place = (layout[row], chunks.spans[row]);
+        let place = (layout.get(row), chunks.spans.get(row));
         if last != Some(place) {
             last = Some(place);
-            found.extend(content(layout[row], chunks.get(row))?);
+            found.extend(content(layout.get(row), chunks.get(row))?);
         }
-        let set = xattrs.spans[row];
+        let set = xattrs.spans.get(row);
         if last_set != Some(set) {
             last_set = Some(set);
             check_xattrs(xattrs.get(row)).map_err(SegmentError::Damaged)?;
