@@ -1,7 +1,7 @@
 //! Children of a directory, out of the tree.
 
 use super::make::Maker;
-use super::order::{ListedChildren, Listing, OneChild, Order};
+use super::order::{ListedChildren, Listing, Order};
 use crate::filter::Filter;
 use crate::image::{ImageInode, State};
 use crate::scan::directory::{Directory, Identity};
@@ -29,7 +29,7 @@ impl Order {
         let mut subdirectories = Vec::new();
         let mut last: Option<Vec<u8>> = None;
         let mut at_end = false;
-        while listed.children.len() < BATCH_ENTRIES_MAX {
+        while listed.count() < BATCH_ENTRIES_MAX {
             let child = match self.tree.next(&mut position) {
                 Ok(Some(child)) => child,
                 Ok(None) => {
@@ -62,14 +62,7 @@ impl Order {
             if self.image.state() == State::Mounted
                 && (found.is_err() || self.is_unsure(child.inode, child.marks))
             {
-                self.emit_changed(
-                    &directory,
-                    &path,
-                    &reach,
-                    &child,
-                    &mut listed.children,
-                    &mut subdirectories,
-                );
+                self.emit_changed(&reach, &child, &mut listed, &mut subdirectories);
                 continue;
             }
             let Some((mut entry, inode)) = self.entry_of(&path, &child.name, found) else {
@@ -89,8 +82,7 @@ impl Order {
             let (number, packed) = (child.inode, child.packed);
             let maker = &self.maker;
             let place = maker.place_of(&directory, &mut entry, &inode, number, packed);
-            let made = OneChild::Made(Box::new(entry), place);
-            listed.children.push(made);
+            listed.add_made(entry, place);
         }
         if !listed.children.is_empty() {
             self.push_children(listed);

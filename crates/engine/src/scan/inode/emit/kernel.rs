@@ -1,6 +1,6 @@
 //! Children of a directory, as the kernel tells them; and the root of an image in the place of its file.
 
-use super::order::{Listing, OneChild, Order, OrderItem};
+use super::order::{ListedChildren, Listing, Order, OrderItem};
 use super::{IMAGE_DEVICE, amend};
 use crate::image::{ImageInode, Place, State, set_stat};
 use crate::scan::directory::{Directory, Identity};
@@ -161,13 +161,12 @@ impl Order {
     /// A child that changed since it was gathered: the kernel tells what it is now.
     pub(super) fn emit_changed(
         &mut self,
-        directory: &Arc<Directory>,
-        path: &Bytes,
         reach: &Reach,
         child: &Child,
-        children: &mut Vec<OneChild>,
+        listed: &mut ListedChildren,
         subdirectories: &mut Vec<Subdirectory>,
     ) {
+        let (directory, path) = (&listed.directory.clone(), &listed.path.clone());
         let fd = match directory.open() {
             Ok(fd) => fd,
             Err(error) => return self.missed(path, &child.name, error.to_string()),
@@ -198,11 +197,9 @@ impl Order {
             // To open it by: another life of the number is opened by its name.
             entry.generation = inode.generation;
         }
-        let made = statted.entries.into_iter().map(|entry| {
-            let by_kernel = Place::Directory(directory.clone());
-            OneChild::Made(Box::new(entry), by_kernel)
-        });
-        children.extend(made);
+        for entry in statted.entries {
+            listed.add_made(entry, Place::Directory(directory.clone()));
+        }
         subdirectories.extend(statted.subdirectories);
     }
 }

@@ -2,7 +2,7 @@
 //! directories in order, so that two processors share the work.
 
 use super::amend;
-use super::order::{ListedChildren, OneChild, Order, OrderItem};
+use super::order::{ListedChildren, Order, OrderItem, SameRun, SomeChildren};
 use super::same::SameChildren;
 use crate::ahead::Ahead;
 use crate::image::{Image, ImageInode, Place, State, pack_inode, set_stat, unpack_inode};
@@ -64,21 +64,19 @@ impl ImageScanner {
         let mut run = Run::of(listed.directory, listed.path, listed.filesystem);
         for child in listed.children {
             match child {
-                OneChild::Made(entry, place) => {
-                    self.ready.extend(run.end_same(&self.maker));
+                SomeChildren::Made(entry, place) => {
                     run.entries.push(*entry);
                     run.places.push(place);
                 }
-                OneChild::Same { inode, name_bytes } => {
-                    self.ready.extend(run.end_made());
-                    run.add_same(inode, &bytes.split_to(usize::from(name_bytes)));
+                SomeChildren::Same(same) => {
+                    self.ready.extend(run.end());
+                    self.ready.push_back(run.same(same, &self.maker));
                 }
-                OneChild::Later {
+                SomeChildren::Later {
                     inode,
                     name_bytes,
                     packed_bytes,
                 } => {
-                    self.ready.extend(run.end_same(&self.maker));
                     let child = Child {
                         inode,
                         marks: Marks::default(),
@@ -94,8 +92,7 @@ impl ImageScanner {
                 }
             }
         }
-        self.ready.extend(run.end_same(&self.maker));
-        self.ready.extend(run.end_made());
+        self.ready.extend(run.end());
     }
 }
 
@@ -107,8 +104,6 @@ struct Run {
     filesystem: u32,
     entries: Vec<Entry>,
     places: Vec<Place>,
-    names: Vec<u8>,
-    same: Vec<(u64, u16)>,
 }
 
 impl Run {
@@ -119,8 +114,6 @@ impl Run {
             filesystem,
             entries: Vec::new(),
             places: Vec::new(),
-            names: Vec::new(),
-            same: Vec::new(),
         }
     }
 
@@ -130,30 +123,22 @@ impl Run {
         self.places.push(place);
     }
 
-    fn add_same(&mut self, inode: u64, name: &[u8]) {
-        self.names.extend_from_slice(name);
-        self.same.push((inode, name.len() as u16));
-    }
-
-    fn end_made(&mut self) -> Option<ScanItem> {
+    fn end(&mut self) -> Option<ScanItem> {
         let entries = std::mem::take(&mut self.entries);
         let places = Places::Each(std::mem::take(&mut self.places));
         (!entries.is_empty()).then_some(ScanItem::Entries(Batch { places, entries }))
     }
 
-    fn end_same(&mut self, maker: &Maker) -> Option<ScanItem> {
-        if self.same.is_empty() {
-            return None;
-        }
-        Some(ScanItem::Same(SameChildren {
+    fn same(&self, run: SameRun, maker: &Maker) -> ScanItem {
+        ScanItem::Same(SameChildren {
             image: maker.image.clone(),
             barrier: maker.barrier,
             directory: self.directory.clone(),
             path: self.path.clone(),
             filesystem: self.filesystem,
-            names: std::mem::take(&mut self.names),
-            children: std::mem::take(&mut self.same),
-        }))
+            names: run.names,
+            children: run.children,
+        })
     }
 }
 

@@ -53,9 +53,7 @@ impl OrderItem {
     pub(super) fn weight(&self) -> usize {
         match self {
             OrderItem::Item(_) => 1,
-            OrderItem::Children(listed) => {
-                listed.children.len() - listed.same + listed.same.div_ceil(SAME_OF_AN_ENTRY)
-            }
+            OrderItem::Children(listed) => listed.others + listed.same.div_ceil(SAME_OF_AN_ENTRY),
         }
     }
 }
@@ -66,26 +64,44 @@ pub(super) struct ListedChildren {
     pub(super) path: Bytes,
     /// Number in the stream of the file system of those that are not made yet.
     pub(super) filesystem: u32,
-    pub(super) children: Vec<OneChild>,
-    /// How many of them are what they were.
-    pub(super) same: usize,
-    /// Of those that are not made yet: name and packed inode, one behind the other.
+    pub(super) children: Vec<SomeChildren>,
+    /// How many of them are what they were, and how many are not.
+    same: usize,
+    others: usize,
+    /// Of those that are made later: name and packed inode, one behind the other.
     pub(super) bytes: Vec<u8>,
 }
 
-pub(super) enum OneChild {
+/// A child, or several.
+pub(super) enum SomeChildren {
     Made(Box<Entry>, Place),
-    /// Its inode is what it was for the last backup.
-    Same {
-        inode: u64,
-        name_bytes: u16,
-    },
+    /// Neighbours whose inodes are what they were for the last backup.
+    Same(SameRun),
     /// Only its inode is needed for it.
     Later {
         inode: u64,
         name_bytes: u16,
         packed_bytes: u32,
     },
+}
+
+/// Names one behind the other; inodes, and the lengths of their names.
+pub(super) struct SameRun {
+    pub(super) names: Vec<u8>,
+    pub(super) children: Vec<(u64, u16)>,
+}
+
+/// Room that is made at once: most directories need no more.
+const SAME_USUAL: usize = 64;
+const SAME_NAMES_USUAL: usize = 1024;
+
+impl SameRun {
+    fn with_room() -> SameRun {
+        SameRun {
+            names: Vec::with_capacity(SAME_NAMES_USUAL),
+            children: Vec::with_capacity(SAME_USUAL),
+        }
+    }
 }
 
 impl ListedChildren {
@@ -96,21 +112,40 @@ impl ListedChildren {
             filesystem: 0,
             children: Vec::new(),
             same: 0,
+            others: 0,
             bytes: Vec::new(),
         }
     }
 
-    /// Adds a child whose entry is made later.
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.same + self.others
+    }
+
+    pub(super) fn add_made(&mut self, entry: Entry, place: Place) {
+        self.others += 1;
+        let made = SomeChildren::Made(Box::new(entry), place);
+        self.children.push(made);
+    }
+
+    /// Adds a child whose entry is made later, or not at all.
     pub(super) fn add_later(&mut self, child: ChildHere) {
         let (inode, name_bytes) = (child.inode, child.name.len() as u16);
-        self.bytes.extend_from_slice(child.name);
         if child.marks.has(Marks::SAME) {
             self.same += 1;
-            self.children.push(OneChild::Same { inode, name_bytes });
+            if !matches!(self.children.last(), Some(SomeChildren::Same(_))) {
+                self.children.push(SomeChildren::Same(SameRun::with_room()));
+            }
+            if let Some(SomeChildren::Same(run)) = self.children.last_mut() {
+                run.names.extend_from_slice(child.name);
+                run.children.push((inode, name_bytes));
+            }
             return;
         }
+        self.others += 1;
+        self.bytes.extend_from_slice(child.name);
         self.bytes.extend_from_slice(child.packed);
-        self.children.push(OneChild::Later {
+        self.children.push(SomeChildren::Later {
             inode,
             name_bytes,
             packed_bytes: child.packed.len() as u32,
@@ -363,8 +398,8 @@ impl Order {
     pub(super) fn push_children(&mut self, mut listed: ListedChildren) {
         for child in &mut listed.children {
             match child {
-                OneChild::Made(entry, _) => entry.filesystem = self.numbered(entry.filesystem),
-                OneChild::Same { .. } | OneChild::Later { .. } => {
+                SomeChildren::Made(entry, _) => entry.filesystem = self.numbered(entry.filesystem),
+                SomeChildren::Same(_) | SomeChildren::Later { .. } => {
                     listed.filesystem = self.numbered(self.own);
                 }
             }
