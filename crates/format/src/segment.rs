@@ -10,15 +10,17 @@ mod file;
 mod pages;
 mod pointers;
 mod thrift;
+mod values;
 
 pub use build::SegmentBuilder;
 pub use pointers::{Pointer, pointers};
 
 use crate::entry::{Content, Entry, EntryFlags, Key, Kind, Time, compare_keys, compare_parents};
 use crate::id::ChunkId;
-use pages::{BytesColumn, Columns, Values};
+use pages::Columns;
 use std::cmp::Ordering;
 use std::ops::Range;
+use values::{BytesColumn, Values};
 
 /// Rows of a segment.
 pub const ROWS_MAX: usize = 131_072;

@@ -6,15 +6,15 @@
 //! compressed, and the encodings PLAIN, dictionary and the three delta encodings.
 
 use super::thrift::{FieldType, Thrift, read_varint, unzigzag};
-use super::{DECODED_BYTES_MAX, ROWS_MAX, SegmentError};
-use bytes::Bytes;
+use super::values::{Arena, BytesColumn, Span, Values};
+use super::{ROWS_MAX, SegmentError};
 use std::ops::Range;
 
 type Result<T> = std::result::Result<T, SegmentError>;
 
 /// Made only when needed: an error that is made and dropped for every value costs more than the value.
 #[cold]
-fn damage(what: &'static str) -> SegmentError {
+pub(super) fn damage(what: &'static str) -> SegmentError {
     SegmentError::Damaged(what)
 }
 
@@ -332,69 +332,6 @@ impl<'r> Progress<'r> {
     }
 }
 
-/// A value for each row. Where all are equal, which most columns are, it is there once.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Values<T> {
-    values: Vec<T>,
-    rows: usize,
-    /// From one row's value to the next one's: 0 or 1.
-    step: usize,
-}
-
-impl<T: Copy + PartialEq> Values<T> {
-    pub(super) fn get(&self, row: usize) -> T {
-        debug_assert!(row < self.rows);
-        self.values[row * self.step]
-    }
-
-    pub(super) fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Adds the same value for some rows; `rows_max` are expected in all.
-    #[inline]
-    fn push(&mut self, value: T, rows: usize, rows_max: usize) {
-        if self.step == 0 {
-            match self.values.first() {
-                Some(first) if *first == value => {
-                    self.rows += rows;
-                    return;
-                }
-                None if rows > 0 => {
-                    self.values.push(value);
-                    self.rows = rows;
-                    return;
-                }
-                None => return,
-                Some(first) => self.unfold(*first, rows_max),
-            }
-        }
-        self.rows += rows;
-        match rows {
-            1 => self.values.push(value),
-            _ => self.values.resize(self.rows, value),
-        }
-    }
-
-    #[cold]
-    fn unfold(&mut self, first: T, rows_max: usize) {
-        self.values.reserve_exact(rows_max.max(self.rows));
-        self.values.resize(self.rows, first);
-        self.step = 1;
-    }
-
-    /// Of the values from `page_at` on, all of one page, only some stay.
-    fn keep(&mut self, page_at: usize, wanted: &Range<usize>) {
-        self.rows = page_at + wanted.len();
-        if self.step == 0 {
-            self.values.truncate(self.rows);
-            return;
-        }
-        self.values.truncate(page_at + wanted.end);
-        self.values.drain(page_at..page_at + wanted.start);
-    }
-}
-
 /// An integer as Parquet stores it.
 trait Integer: Copy + Default + PartialEq {
     const BYTES: usize;
@@ -472,90 +409,9 @@ fn plain_integers<T: Integer>(body: &[u8], count: usize) -> Result<Vec<T>> {
     Ok(bytes.chunks_exact(T::BYTES).map(T::plain).collect())
 }
 
-/// Byte strings of all rows, in one buffer that rows share.
-#[derive(Clone, Debug, Default)]
-pub(super) struct BytesColumn {
-    pub(super) data: Bytes,
-    pub(super) spans: Values<Span>,
-}
-
-/// A row's bytes in the shared buffer. Rows with equal spans have equal bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Span {
-    start: u32,
-    end: u32,
-}
-
-impl BytesColumn {
-    pub(super) fn get(&self, row: usize) -> &[u8] {
-        let span = self.spans.get(row);
-        &self.data[span.start as usize..span.end as usize]
-    }
-
-    /// The row's bytes, sharing the buffer; empty ones hold nothing alive.
-    pub(super) fn shared(&self, row: usize) -> Bytes {
-        let span = self.spans.get(row);
-        match span.start == span.end {
-            true => Bytes::new(),
-            false => self.data.slice(span.start as usize..span.end as usize),
-        }
-    }
-}
-
-/// Collects byte strings, with a bound on all of them together.
-struct Arena {
-    data: Vec<u8>,
-    spans: Values<Span>,
-    /// Rows that are wanted.
-    rows_max: usize,
-}
-
-impl Arena {
-    fn span_of(&mut self, prefix: Span, suffix: &[u8]) -> Result<Span> {
-        let prefix_range = prefix.start as usize..prefix.end as usize;
-        let start = self.data.len();
-        if start + prefix_range.len() + suffix.len() > DECODED_BYTES_MAX {
-            return Err(damage("byte strings are too long"));
-        }
-        self.data.extend_from_within(prefix_range);
-        self.data.extend_from_slice(suffix);
-        Ok(Span {
-            start: start as u32,
-            end: self.data.len() as u32,
-        })
-    }
-
-    fn push(&mut self, value: &[u8]) -> Result<()> {
-        let span = self.span_of(Span::default(), value)?;
-        self.push_span(span, 1);
-        Ok(())
-    }
-
-    fn push_span(&mut self, span: Span, rows: usize) {
-        self.spans.push(span, rows, self.rows_max);
-    }
-
-    /// Makes room for a page's values, which take so many bytes, and for those of as many more pages of the kind as there are
-    /// rows for: growing step by step copies them.
-    fn make_room(&mut self, page_bytes: usize, page_rows: usize) {
-        let (used, free) = (self.data.len(), self.data.capacity() - self.data.len());
-        if page_bytes > free {
-            let rows_left = self.rows_max.saturating_sub(self.spans.rows());
-            let pages_left = rows_left.div_ceil(page_rows.max(1)).max(1);
-            let wanted = page_bytes.saturating_mul(pages_left);
-            self.data
-                .reserve_exact(wanted.min(DECODED_BYTES_MAX.saturating_sub(used)));
-        }
-    }
-}
-
 fn byte_strings(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<BytesColumn> {
     let mut progress = Progress::new(rows, wanted);
-    let mut arena = Arena {
-        data: Vec::new(),
-        spans: Values::default(),
-        rows_max: wanted.len(),
-    };
+    let mut arena = Arena::new(wanted.len());
     let mut dictionary: Vec<Span> = Vec::new();
     while let Some(page) = next_page(&mut pages)? {
         if page.dictionary {
@@ -591,10 +447,7 @@ fn byte_strings(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<
         arena.spans.keep(page_at, &here);
     }
     progress.finish()?;
-    Ok(BytesColumn {
-        data: Bytes::from(arena.data),
-        spans: arena.spans,
-    })
+    Ok(arena.finish())
 }
 
 fn plain_strings(
