@@ -119,6 +119,7 @@ fn scan_and_store(
         parent,
         store: &store,
         tally: &tally,
+        remembers: scan.digests.is_some() && !options.dry_run,
         // What was read of a mounted device is not certain before it was looked at again: nothing to go on from.
         checkpoint_every: (mounted.is_none() && !options.dry_run)
             .then_some(options.checkpoint_every),
@@ -146,12 +147,15 @@ fn scan_and_store(
         state = state.filter(|_| was_still);
         written = looked.written;
     }
+    let asked = std::mem::take(&mut written.scanned.asked);
     let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
     if let Some(state) = state {
         note_unless_kept(&tally, known.remember(&outcome, &state));
     }
-    if let (Some(digests), Some(changed)) = (digests, changed) {
-        let kept = known.remember_inodes(&outcome, &digests, &changed);
+    // A row that the kernel told may be of another moment than the digest.
+    let others = changed.and_then(|changed| asked.and(&changed));
+    if let (Some(digests), Some(others)) = (digests, others) {
+        let kept = known.remember_inodes(&outcome, &digests, &others);
         note_unless_kept(&tally, kept);
     }
     Ok(outcome)

@@ -12,7 +12,7 @@ use crate::image::Place;
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader};
 use crate::scan::inode::SameChildren;
-use crate::scan::{Batch, NoteKind, ScanItem};
+use crate::scan::{Batch, CHANGED_MAX, NoteKind, ScanItem};
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind};
@@ -70,6 +70,36 @@ pub(super) struct Scanned {
     pub(super) amendments: Vec<(Key, EntryFlags)>,
     /// Bytes in use of each chunk that kept rows point at: 48 bytes for each chunk.
     pub(super) live: HashMap<ChunkId, u64>,
+    pub(super) asked: Asked,
+}
+
+/// Inodes whose rows were made of what the kernel said, at whatever moment it was asked.
+#[derive(Default)]
+pub(super) struct Asked {
+    inodes: Vec<u64>,
+    too_many: bool,
+}
+
+impl Asked {
+    fn add(&mut self, inode: u64) {
+        match self.inodes.len() < CHANGED_MAX {
+            true => self.inodes.push(inode),
+            false => self.too_many = true,
+        }
+    }
+
+    pub(super) fn add_all(&mut self, others: Asked) {
+        self.too_many |= others.too_many;
+        others.inodes.into_iter().for_each(|inode| self.add(inode));
+    }
+
+    /// Together with others, sorted; `None`: there were too many.
+    pub(super) fn and(mut self, others: &[u64]) -> Option<Vec<u64>> {
+        self.inodes.extend_from_slice(others);
+        self.inodes.sort_unstable();
+        self.inodes.dedup();
+        (!self.too_many).then_some(self.inodes)
+    }
 }
 
 pub(super) struct Comparer<'a> {
@@ -80,6 +110,8 @@ pub(super) struct Comparer<'a> {
     /// Position in the snapshot's list by position in the scan's.
     filesystems: Vec<u32>,
     scanned: Scanned,
+    /// Inodes that the kernel was asked for are told.
+    tells_asked: bool,
     last_chunk: Option<(ChunkId, bool)>,
     /// Bytes in use of the chunk that kept rows pointed at last: neighbouring rows mostly share one.
     kept: (ChunkId, u64),
@@ -92,19 +124,24 @@ impl<'a> Comparer<'a> {
         reader: &'a SmallReader,
         tally: &'a Tally<'a>,
     ) -> Comparer<'a> {
-        let scanned = Scanned {
-            amendments: Vec::new(),
-            live: HashMap::new(),
-        };
         Comparer {
             parent,
             store,
             reader,
             tally,
             filesystems: Vec::new(),
-            scanned,
+            scanned: Scanned::default(),
+            tells_asked: false,
             last_chunk: None,
             kept: Default::default(),
+        }
+    }
+
+    /// The same, telling which inodes the kernel was asked for.
+    pub(super) fn telling_asked(self, tells_asked: bool) -> Comparer<'a> {
+        Comparer {
+            tells_asked,
+            ..self
         }
     }
 
@@ -327,6 +364,9 @@ impl<'a> Comparer<'a> {
         old: Option<Box<Entry>>,
         items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
+        if self.tells_asked && matches!(place, Place::Directory(_)) {
+            self.scanned.asked.add(entry.inode);
+        }
         if entry.kind != Kind::File || entry.size == 0 {
             if let Err(problem) = place.complete(&mut entry) {
                 if problem.error.kind() == std::io::ErrorKind::NotFound {

@@ -72,12 +72,12 @@ impl KnownState {
         }))
     }
 
-    /// Keeps what was said of each inode, but for those that `changed` meanwhile (sorted).
+    /// Keeps what was said of each inode, but for those (sorted) that changed meanwhile or were told by the kernel.
     pub(super) fn remember_inodes(
         &self,
         outcome: &Outcome,
         digests: &Digests,
-        changed: &[u64],
+        others: &[u64],
     ) -> Result<()> {
         let Some(id) = outcome.id else {
             return Ok(());
@@ -90,7 +90,7 @@ impl KnownState {
         let name = crate::random::draw(&crate::random::OsRandom).map_err(error)?;
         let new = path.with_extension("inodes.new");
         let kept = digests
-            .keep(changed, &new, &name, &self.sealer())
+            .keep(others, &new, &name, &self.sealer())
             .and_then(|()| std::fs::rename(&new, &path));
         if kept.is_err() {
             // Whatever is the matter, there may be little room.

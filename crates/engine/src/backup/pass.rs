@@ -22,6 +22,8 @@ pub(super) struct Pass<'a> {
     pub(super) parent: &'a Parent,
     pub(super) store: &'a Arc<ChunkWriter>,
     pub(super) tally: &'a Tally<'a>,
+    /// What inodes were is remembered after it.
+    pub(super) remembers: bool,
     /// Between two records of the unfinished run; `None`: no records.
     pub(super) checkpoint_every: Option<Option<Duration>>,
 }
@@ -47,7 +49,7 @@ impl Pass<'_> {
         let arranged = arranged.map(|arranged| arranged.hashing(hasher));
         let reader = SmallReader::start(None).with_arranged(arranged);
         let (sender, queue) = ItemSender::pair();
-        let comparer = Comparer::new(parent, store, &reader, tally);
+        let comparer = Comparer::new(parent, store, &reader, tally).telling_asked(self.remembers);
         let segments = Segments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
         let mut rows = RowWriter::new(store, catalog, &reader, tally, run.sources());

@@ -56,7 +56,8 @@ pub(super) fn look_again(
         checkpoint_every: None,
         ..*pass
     };
-    let second = second.run(items, None)?;
+    let mut second = second.run(items, None)?;
+    second.scanned.asked.add_all(first.scanned.asked);
     Ok(Looked {
         written: Written {
             changes: first.changes + second.changes,

@@ -1,15 +1,20 @@
 //! Files of which the kernel tells another length and the ctime of before: a truncation shows for some twenty microseconds
 //! like that, on ext4 and on XFS.
 
+use super::backup::{Bench, INODE};
+use super::hooks::Meddler;
 use super::mounts::*;
 use bale_engine::backup::{BackupOptions, Outcome, backup};
 use bale_engine::catalog::CatalogReader;
 use bale_engine::monitor::Recorder;
 use bale_engine::scan::{ScanMode, ScanOptions, Sources};
 use bale_format::entry::EntryFlags;
-use bale_testkit::Scene;
+use bale_testkit::live_tree::Load;
 use bale_testkit::scene::STEP;
+use bale_testkit::{Scene, Tree};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,4 +68,60 @@ fn a_length_that_changed_under_its_old_ctime_is_read_again_by_the_next_backup() 
     assert!(!is_racy(&scene, &third, &file), "now it is not");
     let fourth = walk(&scene, &mounted.path());
     assert_eq!(fourth.snapshot.counts.bytes_read, 0);
+}
+
+/// A truncation that the kernel shows while the second pass asks, of which the device knows nothing, and which is undone:
+/// what the kernel has in memory of two inodes is of another length than what is on the device.
+#[test]
+fn a_truncation_that_is_undone_after_the_backup_leaves_no_empty_row() {
+    if !can_mount() || !can_run(&["debugfs"]) {
+        return;
+    }
+    let load = Load {
+        files: 3,
+        quiet_files: 3,
+        large_files: 0,
+        ..Load::default()
+    };
+    let mut bench = Bench::on(Mounted::new("ext4", 64), INODE, load);
+    let (before, after) = (bench.source().join("before"), bench.source().join("after"));
+    std::fs::create_dir(&before).unwrap();
+    let paths = [before.join("file"), bench.source().join("staying")];
+    for path in &paths {
+        std::fs::write(path, [b'a'; 4096]).unwrap();
+    }
+    run("sync", &["-f", before.to_str().unwrap()]);
+    let inodes = [0, 1].map(|at: usize| paths[at].metadata().unwrap().ino());
+    let device = bench.mounted.device();
+    let set_size = |size: u64| {
+        for inode in inodes {
+            let command = format!("sif <{inode}> size {size}");
+            run("debugfs", &["-w", "-R", &command, device.to_str().unwrap()]);
+        }
+    };
+    let forget_unused = || std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    set_size(0);
+    forget_unused();
+    let held = [0, 1].map(|at: usize| File::open(&paths[at]).unwrap());
+    set_size(4096);
+    assert_eq!(held[0].metadata().unwrap().len(), 0);
+    // Old enough to be settled, with what mkfs made.
+    std::thread::sleep(Duration::from_millis(2_100));
+    let meddler = Meddler {
+        // Both directories are asked for; in one of them the file has no row yet.
+        gathered: &|| {
+            std::fs::rename(&before, &after).unwrap();
+            run("sync", &["-f", after.to_str().unwrap()]);
+        },
+        looked_again: &|| (),
+        recorder: Recorder::default(),
+    };
+    bench.backup_told_to(&meddler);
+    let restored = Tree::read(&bench.restore().expect("the source"));
+    let is_seen = |path: &str| restored.0[path.as_bytes()].content.is_empty();
+    assert!(is_seen("after/file") && is_seen("staying"), "nobody asked");
+    drop(held);
+    forget_unused();
+    bench.next_backup_has_every_byte();
+    assert_eq!(after.join("file").metadata().unwrap().len(), 4096);
 }

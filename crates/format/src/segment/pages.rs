@@ -488,9 +488,9 @@ fn delta_strings(body: &[u8], count: usize, arena: &mut Arena) -> Result<()> {
     let body = &body[used..];
     let used = unpack_deltas(body, count, |len| lengths.push(len))?;
     let mut rest = &body[used..];
-    let shared: i64 = prefixes
-        .iter()
-        .fold(0, |sum: i64, len: &i64| sum.saturating_add(*len));
+    // A value that equals the one before takes no room.
+    let other = prefixes.iter().zip(&lengths).filter(|(_, len)| **len != 0);
+    let shared = other.fold(0i64, |sum, (prefix, _)| sum.saturating_add(*prefix));
     let page_bytes = usize::try_from(shared)
         .unwrap_or(0)
         .saturating_add(rest.len());

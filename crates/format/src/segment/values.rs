@@ -18,7 +18,7 @@ pub(super) struct Values<T> {
 
 impl<T: Copy + PartialEq> Values<T> {
     pub(super) fn get(&self, row: usize) -> T {
-        debug_assert!(row < self.rows);
+        assert!(row < self.rows, "a row that was not decoded");
         self.values[row * self.step]
     }
 
@@ -156,8 +156,9 @@ impl Arena {
             let rows_left = self.rows_max.saturating_sub(self.spans.rows());
             let pages_left = rows_left.div_ceil(page_rows.max(1)).max(1);
             let wanted = page_bytes.saturating_mul(pages_left);
-            self.data
-                .reserve_exact(wanted.min(DECODED_BYTES_MAX.saturating_sub(used)));
+            let wanted = wanted.min(DECODED_BYTES_MAX.saturating_sub(used));
+            // Without it, growing step by step may still do.
+            let _ = self.data.try_reserve_exact(wanted);
         }
     }
 }
