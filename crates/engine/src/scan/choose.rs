@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A scan that has begun.
 pub struct Chosen {
@@ -87,6 +88,10 @@ impl Chosen {
     }
 }
 
+/// How long the stamp of an image is waited for until no further write can leave the same one, and how often it is looked at.
+const STAMP_WAIT_MAX: Duration = Duration::from_millis(2_100);
+const STAMP_PAUSE: Duration = Duration::from_millis(5);
+
 /// What an image looked like before it was read.
 pub struct Guard {
     path: PathBuf,
@@ -102,11 +107,18 @@ struct Stamp {
 }
 
 impl Guard {
+    /// Waits a little where the image was written to just now. One that is written to all the time is another one afterwards
+    /// in any case.
     pub(super) fn of(path: &Path) -> io::Result<Guard> {
-        Ok(Guard {
-            path: path.to_path_buf(),
-            before: Stamp::of(path)?,
-        })
+        let began = Instant::now();
+        loop {
+            let before = Stamp::of(path)?;
+            if before.is_settled() || began.elapsed() > STAMP_WAIT_MAX {
+                let path = path.to_path_buf();
+                return Ok(Guard { path, before });
+            }
+            std::thread::sleep(STAMP_PAUSE);
+        }
     }
 
     /// A problem, if the image is not what it was.
@@ -127,6 +139,12 @@ impl Guard {
 }
 
 impl Stamp {
+    fn is_settled(&self) -> bool {
+        let (seconds, nanos) = self.ctime;
+        let nanos = u32::try_from(nanos).unwrap_or_default();
+        Time { seconds, nanos }.is_stamped_before(barrier_now())
+    }
+
     fn of(path: &Path) -> io::Result<Stamp> {
         let metadata = std::fs::metadata(path)?;
         Ok(Stamp {

@@ -1,7 +1,12 @@
 //! File systems whose times are whole seconds: a second change within one leaves no trace in any of them.
 
 use super::backup::{Bench, INODE, UNFROZEN, WALK};
+use super::hooks::Meddler;
 use super::mounts::*;
+use bale_engine::backup::{BackupOptions, backup};
+use bale_engine::monitor::Recorder;
+use bale_engine::scan::{ScanMode, ScanOptions, Sources};
+use bale_testkit::Scene;
 use bale_testkit::live_tree::Load;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -61,4 +66,38 @@ fn what_changes_again_within_the_second_of_its_backup_is_in_the_next_one() {
         assert!(is_same, "{way:?}: no backup took less than a second");
         bench.next_backup_has_every_byte();
     }
+}
+
+/// The image itself lies where times are whole seconds.
+#[test]
+fn an_image_that_is_written_to_in_the_second_in_which_it_was_made_is_told() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::with("ext4", 64, &["-I", "128"], "");
+    let image = mounted.path().join("image");
+    File::create_new(&image).unwrap().set_len(8 << 20).unwrap();
+    run("mkfs.ext4", &["-q", image.to_str().unwrap()]);
+    let write = || {
+        let file = File::options().write(true).open(&image).unwrap();
+        // Boot code: no file system looks at it.
+        file.write_all_at(b"x", 0).unwrap();
+    };
+    await_a_new_second();
+    write();
+    let meddler = Meddler {
+        gathered: &write,
+        looked_again: &|| (),
+        recorder: Recorder::default(),
+    };
+    let (scene, (sources, _)) = (Scene::new(), Sources::resolve(&[&image]).unwrap());
+    let scan = ScanOptions {
+        mode: ScanMode::Inode,
+        spill_directory: mounted.beside(""),
+        ..ScanOptions::default()
+    };
+    let options = BackupOptions::default();
+    backup(&scene.repository(), &sources, scan, &options, &meddler).unwrap();
+    let problems = meddler.recorder.problems.into_inner().unwrap();
+    assert_eq!(problems.len(), 1, "{problems:?}");
 }
