@@ -41,6 +41,8 @@ pub const ITEMS_BATCH_BYTES_MAX: u64 = 512 << 10;
 pub const PROGRESS_EVERY: u64 = 256;
 /// Longest set of extended attributes that stands in its row (docs/FORMAT.md, section 8).
 pub const XATTRS_ROW_BYTES_MAX: usize = 512;
+/// Inodes that are remembered as told by the kernel: 8 bytes each. With more of them, digests of inodes are not kept.
+pub const ASKED_MAX: usize = 1 << 20;
 /// Thin chunks listed in a snapshot: at most a gibibyte is stored afresh by the next backup.
 pub const THIN_CHUNKS_MAX: usize = 1024;
 /// Tables of content seen before.

@@ -9,10 +9,11 @@ use super::tally::Tally;
 use crate::catalog::{KeyRange, ParentCursor, ParentRow, file_bytes};
 use crate::error::{Error, Result};
 use crate::image::Place;
+use crate::limits::ASKED_MAX;
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader};
 use crate::scan::inode::SameChildren;
-use crate::scan::{Batch, CHANGED_MAX, NoteKind, ScanItem};
+use crate::scan::{Batch, NoteKind, ScanItem};
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind};
@@ -82,9 +83,12 @@ pub(super) struct Asked {
 
 impl Asked {
     fn add(&mut self, inode: u64) {
-        match self.inodes.len() < CHANGED_MAX {
-            true => self.inodes.push(inode),
-            false => self.too_many = true,
+        if self.inodes.len() >= ASKED_MAX {
+            self.too_many = true;
+            self.inodes = Vec::new();
+        }
+        if !self.too_many {
+            self.inodes.push(inode);
         }
     }
 
@@ -494,4 +498,28 @@ fn stat_is_equal(new: &Entry, old: &Glance) -> bool {
         && new.gid == old.gid
         && new.nlink == old.nlink
         && new.rdev == old.rdev
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(inodes: impl IntoIterator<Item = u64>) -> Asked {
+        let mut asked = Asked::default();
+        inodes.into_iter().for_each(|inode| asked.add(inode));
+        asked
+    }
+
+    #[test]
+    fn of_more_inodes_than_are_remembered_none_is_vouched_for() {
+        let mut few = asked([5, 3]);
+        few.add_all(asked([9, 3]));
+        assert_eq!(few.and(&[1, 5]), Some(vec![1, 3, 5, 9]));
+        let max = ASKED_MAX as u64;
+        assert_eq!(asked(0..max).and(&[]).map(|all| all.len()), Some(ASKED_MAX));
+        assert_eq!(asked(0..max + 9).and(&[]), None);
+        let mut halves = asked(0..max);
+        halves.add_all(asked([max]));
+        assert_eq!(halves.and(&[]), None);
+    }
 }
