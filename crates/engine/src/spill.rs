@@ -2,8 +2,9 @@
 //!
 //! Records are collected in a buffer. A full one is sorted by an index of (first sixteen bytes of the key, place) and
 //! written to a temporary file by a thread of its own, while the next one fills; the last one, for which everybody waits, is
-//! sorted in two halves at once; at the end the files are merged. Records of equal keys stay in the order in which they came. Memory is bounded by what the caller allows, disk by the records
-//! themselves. The files have no name, so nothing is left behind, whatever happens.
+//! sorted in two halves at once; at the end the files are merged. Records of equal keys stay in the order in which they
+//! came. Memory is bounded by what the caller allows, disk by the records themselves. The files have no name, so nothing
+//! is left behind, whatever happens.
 
 mod blocks;
 mod merge;
@@ -166,8 +167,9 @@ impl Sorter {
         let mut full = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.spare));
         let directory = self.directory.clone();
         let write = move || {
-            full.sort();
-            let run = full.write(&directory);
+            let mut slots = std::mem::take(&mut full.slots);
+            let run = full.write_sorted(&mut slots, &directory);
+            full.slots = slots;
             full.clear();
             (full, run)
         };
@@ -356,11 +358,8 @@ impl Buffer {
         });
     }
 
-    fn write(&self, directory: &Path) -> Result<Run> {
-        self.write_slots(&self.slots, directory)
-    }
-
-    fn write_slots(&self, slots: &[Slot], directory: &Path) -> Result<Run> {
+    fn write_sorted(&self, slots: &mut [Slot], directory: &Path) -> Result<Run> {
+        self.sort_slots(slots);
         let mut writer = RunWriter::create(directory).map_err(error("create", directory))?;
         for slot in slots {
             let (key, value) = self.record(slot);
@@ -373,21 +372,15 @@ impl Buffer {
     /// Sorts and writes all records: as two runs at once, the earlier records first, if there are many.
     fn write_halves(mut self, directory: &Path) -> Result<Vec<Run>> {
         let mut slots = std::mem::take(&mut self.slots);
-        let middle = match slots.len() {
-            HALVED_RECORDS_MIN.. => slots.len() / 2,
-            _ => 0,
-        };
-        let (first, second) = slots.split_at_mut(middle);
-        let write = |slots: &mut [Slot]| {
-            self.sort_slots(slots);
-            self.write_slots(slots, directory)
-        };
-        if first.is_empty() {
-            return match second.is_empty() {
-                true => Ok(Vec::new()),
-                false => Ok(vec![write(second)?]),
-            };
+        let write = |slots: &mut [Slot]| self.write_sorted(slots, directory);
+        if slots.is_empty() {
+            return Ok(Vec::new());
         }
+        if slots.len() < HALVED_RECORDS_MIN {
+            return Ok(vec![write(&mut slots)?]);
+        }
+        let middle = slots.len() / 2;
+        let (first, second) = slots.split_at_mut(middle);
         let runs = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().spawn_scoped(scope, || write(first));
             let thread = thread.map_err(error("start a thread for", directory))?;

@@ -210,17 +210,14 @@ impl<'a> Comparer<'a> {
         for (at, mut entry) in entries.into_iter().enumerate() {
             entry.filesystem = self.filesystem_of(entry.filesystem);
             let old = find_old(cursor, &entry.parent, &entry.name, items)?;
-            let place = places.of(at);
             if let Some(old) = old {
                 let glance = old.glance();
                 if self.is_unchanged(&entry, old, &glance) {
                     self.keep(&glance);
                     continue;
                 }
-                mark_half_changed(&mut entry, &glance, &place);
             }
-            let old = old.map(|old| Box::new(old.entry()));
-            self.change(place, entry, old, items)?;
+            self.change(places.of(at), entry, old, items)?;
         }
         Ok(())
     }
@@ -245,15 +242,9 @@ impl<'a> Comparer<'a> {
                     continue;
                 }
             }
-            let found = same.look(name, inode);
-            let glance = old.map(|old| old.glance());
-            let old = old.map(|old| Box::new(old.entry()));
-            match found {
+            match same.look(name, inode) {
                 Ok(Some((mut entry, place))) => {
                     entry.filesystem = filesystem;
-                    if let Some(glance) = &glance {
-                        mark_half_changed(&mut entry, glance, &place);
-                    }
                     self.change(place, entry, old, items)?;
                     continue;
                 }
@@ -264,7 +255,7 @@ impl<'a> Comparer<'a> {
                 }
             }
             if let Some(old) = old {
-                items.send(gone(&old))?;
+                items.send(gone(&old.entry()))?;
             }
         }
         Ok(())
@@ -365,12 +356,18 @@ impl<'a> Comparer<'a> {
         &mut self,
         place: Place,
         mut entry: Entry,
-        old: Option<Box<Entry>>,
+        old: Option<ParentRow>,
         items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
-        if self.tells_asked && matches!(place, Place::Directory(_)) {
-            self.scanned.asked.add(entry.inode);
+        if matches!(place, Place::Directory(_)) {
+            if self.tells_asked {
+                self.scanned.asked.add(entry.inode);
+            }
+            if old.is_some_and(|old| is_half_changed(&entry, &old.glance())) {
+                entry.flags.set(EntryFlags::RACY);
+            }
         }
+        let old = old.map(|old| Box::new(old.entry()));
         if entry.kind != Kind::File || entry.size == 0 {
             if let Err(problem) = place.complete(&mut entry) {
                 if problem.error.kind() == std::io::ErrorKind::NotFound {
@@ -476,13 +473,11 @@ fn catalog_error(error: crate::catalog::CatalogError) -> Stop {
 /// A change that the kernel tells of before it tells its ctime: it is under way, as truncating is from the new length on to the
 /// new time. The row would pass for settled, and be kept should the inode ever be again what its digest says (after a crash
 /// that undoes the change, say).
-fn mark_half_changed(new: &mut Entry, old: &Glance, place: &Place) {
-    let is_same_time = new.ctime == old.ctime
+fn is_half_changed(new: &Entry, old: &Glance) -> bool {
+    new.ctime == old.ctime
         && (new.inode, new.filesystem) == (old.inode, old.filesystem)
-        && new.kind == old.kind;
-    if is_same_time && matches!(place, Place::Directory(_)) && !stat_is_equal(new, old) {
-        new.flags.set(EntryFlags::RACY);
-    }
+        && new.kind == old.kind
+        && !stat_is_equal(new, old)
 }
 
 /// Is everything equal that `stat` tells?

@@ -103,7 +103,7 @@ struct Stamp {
     inode: u64,
     size: u64,
     mtime: (i64, i64),
-    ctime: (i64, i64),
+    ctime: Time,
 }
 
 impl Guard {
@@ -140,9 +140,7 @@ impl Guard {
 
 impl Stamp {
     fn is_settled(&self) -> bool {
-        let (seconds, nanos) = self.ctime;
-        let nanos = u32::try_from(nanos).unwrap_or_default();
-        Time { seconds, nanos }.is_stamped_before(barrier_now())
+        self.ctime.is_stamped_before(barrier_now())
     }
 
     fn of(path: &Path) -> io::Result<Stamp> {
@@ -151,7 +149,10 @@ impl Stamp {
             inode: metadata.ino(),
             size: metadata.size(),
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
-            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+            ctime: Time {
+                seconds: metadata.ctime(),
+                nanos: u32::try_from(metadata.ctime_nsec()).unwrap_or_default(),
+            },
         })
     }
 }

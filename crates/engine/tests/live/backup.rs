@@ -196,7 +196,7 @@ impl Bench {
     }
 }
 
-fn backup_of(
+pub fn backup_of(
     source: PathBuf,
     spill_directory: PathBuf,
     way: Way,
@@ -207,7 +207,7 @@ fn backup_of(
     backup_into(source, spill_directory, way, fault, repository, &monitor).unwrap()
 }
 
-fn backup_into(
+pub fn backup_into(
     source: PathBuf,
     spill_directory: PathBuf,
     way: Way,
@@ -246,6 +246,16 @@ pub fn load(seed: u64) -> Load {
         large_bytes: 16 << 20,
         pause_max: Duration::from_millis(5),
         ..Load::default()
+    }
+}
+
+/// For what is about files of its own.
+pub fn hardly_any() -> Load {
+    Load {
+        files: 3,
+        quiet_files: 3,
+        large_files: 0,
+        ..load(1)
     }
 }
 
@@ -418,16 +428,7 @@ fn letters_after_overwriting(kind: &'static str, protocol: Protocol, when: Overw
 }
 
 fn letters_of(kind: &'static str, way: Way, when: Overwrite) -> [u8; 2] {
-    let mut bench = Bench::new(
-        kind,
-        way,
-        Load {
-            files: 3,
-            quiet_files: 3,
-            large_files: 0,
-            ..load(1)
-        },
-    );
+    let mut bench = Bench::new(kind, way, hardly_any());
     let (path, mark) = (bench.source().join("file"), bench.mounted.beside("mark"));
     let parts = if when == Overwrite::LongBefore {
         LONG_PARTS

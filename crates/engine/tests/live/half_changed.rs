@@ -1,15 +1,13 @@
 //! Files of which the kernel tells another length and the ctime of before: a truncation shows for some twenty microseconds
 //! like that, on ext4 and on XFS.
 
-use super::backup::{Bench, INODE};
+use super::backup::{Bench, INODE, WALK, backup_of, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
-use bale_engine::backup::{BackupOptions, Outcome, backup};
+use bale_engine::backup::Outcome;
 use bale_engine::catalog::CatalogReader;
 use bale_engine::monitor::Recorder;
-use bale_engine::scan::{ScanMode, ScanOptions, Sources};
 use bale_format::entry::EntryFlags;
-use bale_testkit::live_tree::Load;
 use bale_testkit::scene::STEP;
 use bale_testkit::{Scene, Tree};
 use std::fs::File;
@@ -18,19 +16,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-fn walk(scene: &Scene, source: &Path) -> Outcome {
+fn walk(scene: &Scene, mounted: &Mounted) -> Outcome {
     scene.clock.advance(STEP);
-    let (sources, _) = Sources::resolve(&[source.to_path_buf()]).unwrap();
-    let scan = ScanOptions {
-        mode: ScanMode::Walk,
-        ..ScanOptions::default()
-    };
-    let options = BackupOptions {
-        host: "host".to_owned(),
-        ..BackupOptions::default()
-    };
-    let monitor = Recorder::default();
-    backup(&scene.repository(), &sources, scan, &options, &monitor).unwrap()
+    let (source, spill) = (mounted.path(), mounted.beside(""));
+    backup_of(source, spill, WALK, "", &scene.repository())
 }
 
 fn is_racy(scene: &Scene, outcome: &Outcome, path: &Path) -> bool {
@@ -53,20 +42,20 @@ fn a_length_that_changed_under_its_old_ctime_is_read_again_by_the_next_backup() 
     std::fs::write(&other, [b'b'; 4096]).unwrap();
     // Old enough to be settled.
     std::thread::sleep(Duration::from_millis(100));
-    walk(&scene, &mounted.path());
+    walk(&scene, &mounted);
     mounted.while_unmounted(|image| {
         let image = image.to_str().unwrap();
         run("debugfs", &["-w", "-R", "sif file size 1000", image]);
     });
-    let second = walk(&scene, &mounted.path());
+    let second = walk(&scene, &mounted);
     assert_eq!(second.snapshot.counts.files_changed, 1);
     assert_eq!(second.snapshot.counts.bytes_read, 1000);
     assert!(is_racy(&scene, &second, &file), "it may be half a change");
     assert!(!is_racy(&scene, &second, &other), "nothing happened to it");
-    let third = walk(&scene, &mounted.path());
+    let third = walk(&scene, &mounted);
     assert_eq!(third.snapshot.counts.bytes_read, 1000, "it was in doubt");
     assert!(!is_racy(&scene, &third, &file), "now it is not");
-    let fourth = walk(&scene, &mounted.path());
+    let fourth = walk(&scene, &mounted);
     assert_eq!(fourth.snapshot.counts.bytes_read, 0);
 }
 
@@ -77,13 +66,7 @@ fn a_truncation_that_is_undone_after_the_backup_leaves_no_empty_row() {
     if !can_mount() || !can_run(&["debugfs"]) {
         return;
     }
-    let load = Load {
-        files: 3,
-        quiet_files: 3,
-        large_files: 0,
-        ..Load::default()
-    };
-    let mut bench = Bench::on(Mounted::new("ext4", 64), INODE, load);
+    let mut bench = Bench::on(Mounted::new("ext4", 64), INODE, hardly_any());
     let (before, after) = (bench.source().join("before"), bench.source().join("after"));
     std::fs::create_dir(&before).unwrap();
     let paths = [before.join("file"), bench.source().join("staying")];

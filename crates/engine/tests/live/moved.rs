@@ -1,11 +1,10 @@
 //! Files that are moved on their device after the inodes were read, and others that get their blocks.
 
-use super::backup::{Bench, INODE};
+use super::backup::{Bench, INODE, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
 use bale_engine::monitor::Recorder;
 use bale_testkit::Tree;
-use bale_testkit::live_tree::Load;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File};
 use std::io::Write;
@@ -51,13 +50,7 @@ fn files_that_a_defragmenter_moves_while_they_are_read_are_read_again() {
         if !can_mount() || !can_run(&[tool]) {
             continue;
         }
-        let load = Load {
-            files: 3,
-            quiet_files: 3,
-            large_files: 0,
-            ..Load::default()
-        };
-        let mut bench = Bench::on(Mounted::new(kind, 320), INODE, load);
+        let mut bench = Bench::on(Mounted::new(kind, 320), INODE, hardly_any());
         let directory = bench.source().join("moved");
         fill(&directory);
         // Old enough to be settled.

@@ -1,11 +1,10 @@
 //! Inodes that were known from the last backup and are looked at late, when their names may have changed hands.
 
-use super::backup::{Bench, INODE, UNFROZEN};
+use super::backup::{Bench, INODE, UNFROZEN, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
 use bale_engine::monitor::Recorder;
 use bale_testkit::Tree;
-use bale_testkit::live_tree::Load;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -54,15 +53,9 @@ fn names_that_change_hands_before_their_known_inodes_are_looked_at_are_right() {
     if !can_mount() {
         return;
     }
-    let load = Load {
-        files: 3,
-        quiet_files: 3,
-        large_files: 0,
-        ..Load::default()
-    };
     for (kind, way) in FILESYSTEMS.map(|kind| (kind, [INODE, UNFROZEN])) {
         for way in way {
-            let mut bench = Bench::on(Mounted::new(kind, 512), way, load);
+            let mut bench = Bench::on(Mounted::new(kind, 512), way, hardly_any());
             let (before, after) = (bench.source().join("before"), bench.source().join("after"));
             fill(&before);
             // Old enough to be settled.

@@ -1,13 +1,10 @@
 //! File systems whose times are whole seconds: a second change within one leaves no trace in any of them.
 
-use super::backup::{Bench, INODE, UNFROZEN, WALK};
+use super::backup::{Bench, INODE, UNFROZEN, WALK, backup_into, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
-use bale_engine::backup::{BackupOptions, backup};
 use bale_engine::monitor::Recorder;
-use bale_engine::scan::{ScanMode, ScanOptions, Sources};
 use bale_testkit::Scene;
-use bale_testkit::live_tree::Load;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -16,17 +13,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// On a slow machine a backup may take longer than a second.
 const TRIES_MAX: usize = 60;
 
-fn stamps(path: &Path) -> [i64; 5] {
+fn stamps(path: &Path) -> ([i64; 4], u64) {
     let found = path.metadata().unwrap();
-    let stamps = [found.mtime(), found.mtime_nsec(), found.ctime()];
-    let [mtime, mtime_nsec, ctime] = stamps;
-    [
-        mtime,
-        mtime_nsec,
-        ctime,
-        found.ctime_nsec(),
-        found.size() as i64,
-    ]
+    let (mtime, ctime) = (found.mtime(), found.ctime());
+    let times = [mtime, found.mtime_nsec(), ctime, found.ctime_nsec()];
+    (times, found.size())
 }
 
 fn await_a_new_second() {
@@ -41,16 +32,10 @@ fn what_changes_again_within_the_second_of_its_backup_is_in_the_next_one() {
     if !can_mount() {
         return;
     }
-    let load = Load {
-        files: 3,
-        quiet_files: 3,
-        large_files: 0,
-        ..Load::default()
-    };
     for way in [WALK, INODE, UNFROZEN] {
         // Inodes of this size have no room for nanoseconds.
         let mounted = Mounted::with("ext4", 64, &["-I", "128"], "");
-        let mut bench = Bench::on(mounted, way, load);
+        let mut bench = Bench::on(mounted, way, hardly_any());
         let path = bench.source().join("file");
         let is_same = (0..TRIES_MAX).any(|_| {
             await_a_new_second();
@@ -90,14 +75,9 @@ fn an_image_that_is_written_to_in_the_second_in_which_it_was_made_is_told() {
         looked_again: &|| (),
         recorder: Recorder::default(),
     };
-    let (scene, (sources, _)) = (Scene::new(), Sources::resolve(&[&image]).unwrap());
-    let scan = ScanOptions {
-        mode: ScanMode::Inode,
-        spill_directory: mounted.beside(""),
-        ..ScanOptions::default()
-    };
-    let options = BackupOptions::default();
-    backup(&scene.repository(), &sources, scan, &options, &meddler).unwrap();
+    let (scene, spill) = (Scene::new(), mounted.beside(""));
+    let repository = scene.repository();
+    backup_into(image.clone(), spill, INODE, "", &repository, &meddler).unwrap();
     let problems = meddler.recorder.problems.into_inner().unwrap();
     assert_eq!(problems.len(), 1, "{problems:?}");
 }

@@ -267,18 +267,26 @@ mod tests {
         log
     }
 
-    fn at(moment: i128, settled: bool, content: Vec<u8>) -> Report {
-        let moment = Moment {
+    /// Reading was over long after it.
+    fn moment_at(moment: i128) -> Moment {
+        Moment {
             coarse: moment,
             fine: moment,
             end: 100,
-        };
-        let file = |path: &str, settled, content| Seen {
+        }
+    }
+
+    fn file(path: &str, settled: bool, content: Vec<u8>) -> Seen {
+        Seen {
             path: path.as_bytes().to_vec(),
             settled,
             content: Some(content),
             told: String::new(),
-        };
+        }
+    }
+
+    fn at(moment: i128, settled: bool, content: Vec<u8>) -> Report {
+        let moment = moment_at(moment);
         let q = Content::whole(7, 1, 3 * BLOCK_BYTES as u64).bytes();
         check(
             &log(),
@@ -321,12 +329,7 @@ mod tests {
             fine: 5,
             end: 6,
         };
-        let seen = Seen {
-            path: b"p".to_vec(),
-            settled: true,
-            content: Some(version(1)),
-            told: String::new(),
-        };
+        let seen = file("p", true, version(1));
         assert_eq!(check(&log(), early, [seen]).extra, 1);
     }
 
@@ -343,17 +346,8 @@ mod tests {
         let (at_once, by_block) = (Manner::AtOnce, Manner::ByBlock);
         for (manner, moment, wrong) in [(by_block, 35, 0), (by_block, 45, 1), (at_once, 35, 1)] {
             log.insert("p", vec![step(10, 20, 1, at_once), step(30, 40, 2, manner)]);
-            let moment = Moment {
-                coarse: moment,
-                fine: moment,
-                end: 100,
-            };
-            let seen = Seen {
-                path: b"p".to_vec(),
-                settled: true,
-                content: Some(half.clone()),
-                told: String::new(),
-            };
+            let moment = moment_at(moment);
+            let seen = file("p", true, half.clone());
             assert_eq!(check(&log, moment, [seen]).torn, wrong);
         }
     }
@@ -372,28 +366,14 @@ mod tests {
                 content: Some(Content::whole(7, 1, len)),
                 manner,
             };
-            let again = step(50, 60, BLOCK_BYTES as u64, Manner::AtOnce);
             let steps = vec![
                 step(10, 20, BLOCK_BYTES as u64, Manner::AtOnce),
                 step(30, 40, 0, manner),
-                Step {
-                    start: 41,
-                    end: 43,
-                    ..again
-                },
+                step(41, 43, BLOCK_BYTES as u64, Manner::AtOnce),
             ];
             log.insert("p", steps);
-            let moment = Moment {
-                coarse: moment,
-                fine: moment,
-                end: 100,
-            };
-            let seen = Seen {
-                path: b"p".to_vec(),
-                settled: true,
-                content: Some(Vec::new()),
-                told: String::new(),
-            };
+            let moment = moment_at(moment);
+            let seen = file("p", true, Vec::new());
             assert_eq!(check(&log, moment, [seen]).stale, stale, "{manner:?}");
         }
     }
