@@ -12,8 +12,8 @@ mod packed;
 mod told;
 mod xfs;
 
-pub(crate) use content::set_stat;
 pub use content::{ContentMap, Extents, Place};
+pub(crate) use content::{set_stat, time_of};
 pub use device::{Device, Span};
 pub use packed::{pack_inode, unpack_inode};
 pub(crate) use told::ToldXfs;

@@ -101,7 +101,7 @@ impl ImageInode {
                 Layout::Kernel(why) => Err(format!("only the kernel can read it: {why}")),
                 Layout::Inline(bytes) => Ok(ContentMap::Inline(bytes)),
                 Layout::None | Layout::Mapped => {
-                    extents(image, &inode, raw, from).map(ContentMap::Extents)
+                    image.extents(&inode, raw, from).map(ContentMap::Extents)
                 }
             }
         })
@@ -161,44 +161,43 @@ impl ImageInode {
     }
 }
 
-fn extents(image: &Image, inode: &Inode, raw: &[u8], from: u64) -> Result<Extents, String> {
-    let sectors = image.volume.sectors(inode.number, raw);
-    let mut found = Extents {
-        written: Vec::new(),
-        sparse: sectors.saturating_mul(512) < inode.size,
-        known_until: u64::MAX,
-    };
-    let mut seen: u64 = 0;
-    image.volume.extents(inode.number, raw, &mut |extent| {
-        let end = extent.file_offset.saturating_add(extent.len);
-        if extent.unwritten || end <= from {
-            return true;
+impl Image {
+    /// Extents of the file whose inode this is, from a file offset on.
+    pub(crate) fn extents(&self, inode: &Inode, raw: &[u8], from: u64) -> Result<Extents, String> {
+        let sectors = self.volume.sectors(inode.number, raw);
+        let mut found = Extents {
+            written: Vec::new(),
+            sparse: sectors.saturating_mul(512) < inode.size,
+            known_until: u64::MAX,
+        };
+        let mut seen: u64 = 0;
+        self.volume.extents(inode.number, raw, &mut |extent| {
+            let end = extent.file_offset.saturating_add(extent.len);
+            if extent.unwritten || end <= from {
+                return true;
+            }
+            seen = seen.saturating_add(extent.len);
+            if found.written.len() >= EXTENTS_HELD_MAX {
+                found.known_until = extent.file_offset;
+                return false;
+            }
+            found.written.push(extent);
+            true
+        })?;
+        if from == 0 && seen == 0 && sectors > SECTORS_WITHOUT_DATA_MAX {
+            found.sparse = false;
         }
-        seen = seen.saturating_add(extent.len);
-        if found.written.len() >= EXTENTS_HELD_MAX {
-            found.known_until = extent.file_offset;
-            return false;
-        }
-        found.written.push(extent);
-        true
-    })?;
-    if from == 0 && seen == 0 && sectors > SECTORS_WITHOUT_DATA_MAX {
-        found.sparse = false;
+        Ok(found)
     }
-    Ok(found)
 }
 
 /// Overwrites what `stat` tells.
 pub(crate) fn set_stat(entry: &mut Entry, inode: &Inode) {
-    let time = |stamp: Timestamp| Time {
-        seconds: stamp.seconds,
-        nanos: stamp.nanos,
-    };
     entry.mode = inode.mode & 0o7777;
     entry.uid = inode.uid;
     entry.gid = inode.gid;
-    entry.mtime = time(inode.mtime);
-    entry.ctime = time(inode.ctime);
+    entry.mtime = time_of(inode.mtime);
+    entry.ctime = time_of(inode.ctime);
     entry.inode = inode.number;
     entry.nlink = inode.nlink;
     entry.size = match entry.kind {
@@ -211,4 +210,12 @@ pub(crate) fn set_stat(entry: &mut Entry, inode: &Inode) {
         }
         _ => 0,
     };
+}
+
+/// In the words of the catalog.
+pub(crate) fn time_of(stamp: Timestamp) -> Time {
+    Time {
+        seconds: stamp.seconds,
+        nanos: stamp.nanos,
+    }
 }

@@ -22,16 +22,14 @@ mod lasting;
 mod listed;
 mod names;
 mod ordered;
-mod planned;
 mod stored;
 mod tables;
 mod tree;
 
 pub use digests::{DigestKey, Digests};
-pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, SameChildren, Way};
+pub use emit::{Frame, IMAGE_DEVICE, ImageScanner, SameChildren, Way, planned_reads};
 pub use lasting::{KnownInodes, NAME_BYTES as KNOWN_NAME_BYTES, Sealer};
 pub(crate) use ordered::in_order;
-pub use planned::planned_reads;
 
 pub use gather::{Gather, Gathered, InodeTotals, TablesState};
 

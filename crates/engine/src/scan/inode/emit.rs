@@ -7,9 +7,11 @@ mod children;
 mod kernel;
 mod make;
 mod order;
+mod planned;
 mod same;
 
 pub use make::ImageScanner;
+pub use planned::planned_reads;
 pub use same::SameChildren;
 
 use super::gather::Gathered;

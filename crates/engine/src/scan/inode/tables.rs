@@ -7,10 +7,12 @@ use super::lasting::KnownInodes;
 use super::ordered::in_order;
 use super::stored::{self, InodeFile};
 use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
-use crate::image::{FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink};
+use crate::image::{
+    FoundInode, Image, NamesPiece, TABLE_PIECE_BYTES, TablePiece, TableSink, time_of,
+};
 use crate::spill::Sorter;
 use bale_format::Time;
-use bale_fsimage::{FileKind, Timestamp};
+use bale_fsimage::FileKind;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::io;
 use std::iter::Peekable;
@@ -87,8 +89,7 @@ impl TableSink for Parsing<'_> {
         let parsed = &mut *self.parsed;
         stored::append(&found, (!is_same).then_some(raw), &mut parsed.inodes);
         parsed.inodes_count += 1;
-        let Timestamp { seconds, nanos } = found.ctime;
-        let settles = Time { seconds, nanos }.end_of_stamp();
+        let settles = time_of(found.ctime).end_of_stamp();
         parsed.settles = parsed.settles.max(settles);
         digest.append(&mut parsed.digests);
         if is_directory {

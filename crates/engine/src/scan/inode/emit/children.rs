@@ -79,9 +79,9 @@ impl Order {
             {
                 subdirectories.push(subdirectory);
             }
-            let (number, packed) = (child.inode, child.packed);
-            let maker = &self.maker;
-            let place = maker.place_of(&directory, &mut entry, &inode, number, packed);
+            let place = self
+                .maker
+                .place_of(&directory, &mut entry, &inode, child.packed);
             listed.add_made(entry, place);
         }
         if !listed.children.is_empty() {

@@ -5,7 +5,9 @@ use super::amend;
 use super::order::{ListedChildren, Order, OrderItem, SameRun, SomeChildren};
 use super::same::SameChildren;
 use crate::ahead::Ahead;
-use crate::image::{Image, ImageInode, Place, State, pack_inode, set_stat, unpack_inode};
+use crate::image::{
+    Extents, Image, ImageInode, Place, State, pack_inode, set_stat, time_of, unpack_inode,
+};
 use crate::scan::directory::Directory;
 use crate::scan::inode::tree::{Child, Marks};
 use crate::scan::{Batch, Places, Problem, ScanItem};
@@ -46,6 +48,11 @@ impl ImageScanner {
             maker,
             ready: VecDeque::new(),
         }
+    }
+
+    /// What is in order, and what makes entries of it.
+    pub(super) fn into_parts(self) -> (impl Iterator<Item = OrderItem> + Send, Maker) {
+        (self.ordered, self.maker)
     }
 
     /// The same, made by a thread of its own.
@@ -198,8 +205,12 @@ impl Maker {
     /// The inode that a name leads to, or why there is none.
     pub(super) fn inode_of(&mut self, child: &mut Child) -> Result<Inode, String> {
         self.load(child)?;
-        match unpack_inode(&child.packed, &mut self.raw) {
-            Some(raw) => self.image.inode(child.inode, raw),
+        self.unpacked(child.inode, &child.packed)
+    }
+
+    pub(super) fn unpacked(&mut self, number: u64, packed: &[u8]) -> Result<Inode, String> {
+        match unpack_inode(packed, &mut self.raw) {
+            Some(raw) => self.image.inode(number, raw),
             None => Err("a temporary file is damaged".to_owned()),
         }
     }
@@ -222,7 +233,7 @@ impl Maker {
     ) -> Result<(Entry, Place), String> {
         let inode = self.inode_of(&mut child)?;
         let mut entry = Maker::entry_of(path, child.name, &inode)?;
-        let place = self.place_of(directory, &mut entry, &inode, child.inode, child.packed);
+        let place = self.place_of(directory, &mut entry, &inode, child.packed);
         Ok((entry, place))
     }
 
@@ -232,15 +243,9 @@ impl Maker {
         directory: &Arc<Directory>,
         entry: &mut Entry,
         inode: &Inode,
-        number: u64,
         packed: Bytes,
     ) -> Place {
-        let is_early = |stamp: Time, barrier| stamp.is_stamped_before(barrier);
-        let is_late = |barrier| !is_early(entry.ctime, barrier) || !is_early(entry.mtime, barrier);
-        let through_kernel = self.image.state() == State::Mounted
-            && (self.barrier.is_none_or(is_late)
-                || matches!(inode.layout, Layout::Kernel(_))
-                || entry.kind == Kind::File && self.image.mapping_has_nodes(number, &self.raw));
+        let through_kernel = self.is_read_through_kernel(entry.kind, inode);
         if through_kernel && entry.kind == Kind::File {
             // To open it by.
             entry.generation = inode.generation;
@@ -249,9 +254,26 @@ impl Maker {
             true => Place::Directory(directory.clone()),
             false => Place::Image(ImageInode {
                 image: self.image.clone(),
-                number,
+                number: inode.number,
                 packed,
             }),
         }
+    }
+    /// The same question for the same inode.
+    fn is_read_through_kernel(&self, kind: Kind, inode: &Inode) -> bool {
+        let is_early = |stamp, barrier| time_of(stamp).is_stamped_before(barrier);
+        let is_late = |barrier| !is_early(inode.ctime, barrier) || !is_early(inode.mtime, barrier);
+        self.image.state() == State::Mounted
+            && (self.barrier.is_none_or(is_late)
+                || matches!(inode.layout, Layout::Kernel(_))
+                || kind == Kind::File && self.image.mapping_has_nodes(inode.number, &self.raw))
+    }
+
+    /// Of the inode that was unpacked last, if its content is to be read from there.
+    pub(super) fn extents_on_device(&self, kind: Kind, inode: &Inode) -> Option<Extents> {
+        let is_there = !self.is_read_through_kernel(kind, inode);
+        let is_mapped = matches!(inode.layout, Layout::None | Layout::Mapped);
+        let extents = || self.image.extents(inode, &self.raw, 0).ok();
+        (is_there && is_mapped).then(extents)?
     }
 }
