@@ -29,10 +29,11 @@ mod progress;
 mod secrets;
 mod sizes;
 
+use bale_sys::memory::LargeInHugePages;
 use clap::Parser;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: LargeInHugePages<mimalloc::MiMalloc> = LargeInHugePages(mimalloc::MiMalloc);
 
 fn main() {
     bale_sys::memory::return_freed_pages_at_once();

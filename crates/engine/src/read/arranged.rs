@@ -14,13 +14,12 @@ mod reading;
 mod scratch;
 
 use super::SMALL_BYTES_MAX;
-use super::device::GROUP_BUFFER_BYTES;
 use crate::image::{Image, Span};
-use crate::scan::inode::{PIECES_AHEAD_MAX, THREADS_MAX};
+use crate::scan::inode::THREADS_MAX;
 use crate::spill::{Sorter, unnamed_file};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded};
-use reading::{Reading, STRETCHES_MAX, Stretches};
+use reading::{READ_BUFFER_BYTES, Reading, STRETCHES_MAX, Stretches};
 use scratch::{Loader, Scratch};
 use std::collections::HashSet;
 use std::fs::File;
@@ -49,7 +48,7 @@ const _: () = assert!(
     (BUCKETS_MAX + THREADS_MAX) * BLOCK_BYTES
         + 2 * STRETCHES_MAX as usize
         + SORT_BYTES
-        + 2 * PIECES_AHEAD_MAX * GROUP_BUFFER_BYTES
+        + THREADS_MAX * READ_BUFFER_BYTES
         + 3 * (BUCKET_BYTES + SMALL_BYTES_MAX) as usize
         <= ARRANGED_BYTES_MAX
 );

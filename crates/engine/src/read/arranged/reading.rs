@@ -7,6 +7,7 @@ use crate::read::device::{GROUP_BUFFER_BYTES, GROUP_BYTES_MAX, GROUP_GAP_BYTES_M
 use crate::scan::inode::in_order;
 use crate::spill::Sorted;
 use bale_sys::buffer::AlignedBuffer;
+use bale_sys::memory::HUGE_PAGE_BYTES;
 use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
@@ -20,6 +21,9 @@ pub(super) const STRETCHES_MAX: u64 = 8 << 20;
 /// With more buckets than this that have all their files and wait to be asked for, there is one read at a time: several would
 /// take the device from whoever writes what was read.
 const BUCKETS_AHEAD: usize = 4;
+/// What a group is read into: one huge page is held for the device at once, four-kilobyte pages one by one.
+pub(super) const READ_BUFFER_BYTES: usize = HUGE_PAGE_BYTES;
+const _: () = assert!(GROUP_BUFFER_BYTES <= READ_BUFFER_BYTES);
 /// No bucket needs it.
 const NOBODY: u16 = u16::MAX;
 const _: () = assert!(BUCKETS_MAX < NOBODY as usize);
@@ -152,7 +156,7 @@ impl Reading {
         };
         let read = in_order(
             &mut groups,
-            || (AlignedBuffer::new(GROUP_BUFFER_BYTES), scratch.filler()),
+            || (AlignedBuffer::new(READ_BUFFER_BYTES), scratch.filler()),
             |(buffer, filler), group| {
                 let read = |span, buffer: &mut AlignedBuffer| {
                     let _turn = self.turn();
