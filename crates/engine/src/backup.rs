@@ -22,6 +22,7 @@ mod parent;
 mod pass;
 mod queue;
 mod rows;
+mod rule;
 mod run;
 mod second;
 mod seen;

@@ -5,6 +5,7 @@
 
 use super::parent::Parent;
 use super::queue::{Gone, ItemSender};
+use super::rule;
 use super::tally::Tally;
 use crate::catalog::{KeyRange, ParentCursor, ParentRow, file_bytes};
 use crate::error::{Error, Result};
@@ -22,13 +23,6 @@ use std::collections::HashMap;
 
 /// Amendments kept; of further ones only the problem remains.
 const AMENDMENTS_MAX: usize = 64 << 10;
-
-/// Flags of a row that something went wrong with.
-pub(super) const DOUBTFUL: u32 = EntryFlags::RACY.0
-    | EntryFlags::CHANGED.0
-    | EntryFlags::UNREADABLE.0
-    | EntryFlags::INCOMPLETE.0
-    | EntryFlags::XATTRS_UNREADABLE.0;
 
 /// Something for the packing thread, in the order of keys.
 pub(super) enum Item {
@@ -268,16 +262,12 @@ impl<'a> Comparer<'a> {
     }
 
     fn is_unchanged(&mut self, new: &Entry, old: ParentRow, glance: &Glance) -> bool {
-        let mark = EntryFlags::NOT_CROSSED.0;
-        glance.flags.0 & mark == new.flags.0 & mark
-            && new.flags.0 & DOUBTFUL == 0
-            && stat_is_equal(new, glance)
-            && self.still_stands(old, glance)
+        rule::is_what_it_was(new, glance) && self.still_stands(old, glance)
     }
 
     /// Nothing went wrong when the row was made, it was made of what was settled, and what it points at is there.
     fn still_stands(&mut self, row: ParentRow, glance: &Glance) -> bool {
-        glance.flags.0 & DOUBTFUL == 0
+        rule::is_sound(glance)
             && self.parent.is_settled(row, glance)
             && self.content_is_there(glance)
     }
@@ -363,7 +353,7 @@ impl<'a> Comparer<'a> {
             if self.tells_asked {
                 self.scanned.asked.add(entry.inode);
             }
-            if old.is_some_and(|old| is_half_changed(&entry, &old.glance())) {
+            if old.is_some_and(|old| rule::is_half_changed(&entry, &old.glance())) {
                 entry.flags.set(EntryFlags::RACY);
             }
         }
@@ -468,31 +458,6 @@ fn gone(row: &Entry) -> Item {
 
 fn catalog_error(error: crate::catalog::CatalogError) -> Stop {
     Stop::Failed(Error::from(error))
-}
-
-/// A change that the kernel tells of before it tells its ctime: it is under way, as truncating is from the new length on to the
-/// new time. The row would pass for settled, and be kept should the inode ever be again what its digest says (after a crash
-/// that undoes the change, say).
-fn is_half_changed(new: &Entry, old: &Glance) -> bool {
-    new.ctime == old.ctime
-        && (new.inode, new.filesystem) == (old.inode, old.filesystem)
-        && new.kind == old.kind
-        && !stat_is_equal(new, old)
-}
-
-/// Is everything equal that `stat` tells?
-fn stat_is_equal(new: &Entry, old: &Glance) -> bool {
-    new.kind == old.kind
-        && new.ctime == old.ctime
-        && new.mtime == old.mtime
-        && new.size == old.size
-        && new.inode == old.inode
-        && new.filesystem == old.filesystem
-        && new.mode == old.mode
-        && new.uid == old.uid
-        && new.gid == old.gid
-        && new.nlink == old.nlink
-        && new.rdev == old.rdev
 }
 
 #[cfg(test)]

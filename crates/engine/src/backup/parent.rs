@@ -1,6 +1,7 @@
 //! What a backup compares with: the latest snapshot of the same host and sources, and whatever an unfinished run of the
 //! same sources has finished since.
 
+use super::rule;
 use super::run::{BackupOptions, Run};
 use crate::catalog::{CatalogError, CatalogReader, KeyRange, ParentRow};
 use crate::error::{Error, Result};
@@ -198,8 +199,7 @@ impl Parent {
             _ => &self.barriers,
         };
         let barrier = barriers.get(old.filesystem as usize).copied().flatten();
-        barrier.is_some_and(|barrier| old.ctime.is_stamped_before(barrier))
-            && self.moved.binary_search(&old.inode).is_err()
+        rule::is_settled(old.ctime, barrier) && self.moved.binary_search(&old.inode).is_err()
     }
 }
 

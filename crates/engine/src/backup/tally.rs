@@ -1,7 +1,7 @@
 //! What is counted during a backup, and what the monitor is told of it. Shared by all stages.
 
-use super::compare::DOUBTFUL;
 use super::parent::Parent;
+use super::rule::DOUBTFUL;
 use crate::limits::PROGRESS_EVERY;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::scan;
