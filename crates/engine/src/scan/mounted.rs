@@ -319,6 +319,9 @@ impl Mounted {
         };
         let changed = Arc::new(changed);
         self.frame.changed = changed.clone();
+        // Nobody looks once more at what is read from now on: a file that has another path, and did not change itself, may be
+        // moved on the device while it is read. The kernel knows where it is.
+        self.frame.barrier = None;
         let scanner = ImageScanner::start(sources, &self.gathered, self.frame, &self.way);
         Ok(SecondLook::Changed {
             items: Box::new(scanner.map_err(Error::local("scan", &self.target.mount_point))?),

@@ -70,3 +70,44 @@ fn files_that_a_defragmenter_moves_while_they_are_read_are_read_again() {
         assert!(differing.is_empty(), "{kind}: {differing:?}");
     }
 }
+
+/// What the second pass reads is looked at by nobody afterwards: files whose directory got another name, and that are moved
+/// while they are read once more.
+#[test]
+fn files_that_are_moved_while_the_second_pass_reads_them_are_right() {
+    for (kind, tool) in [("ext4", "e4defrag"), ("xfs", "xfs_fsr")] {
+        if !can_mount() || !can_run(&[tool]) {
+            continue;
+        }
+        for is_first in [true, false] {
+            let mut bench = Bench::on(Mounted::new(kind, 320), INODE, hardly_any());
+            let (before, after) = (bench.source().join("before"), bench.source().join("after"));
+            fs::create_dir(&before).unwrap();
+            // What is in the directory that gets another name is asked of the kernel; what is further down is not.
+            fill(&before.join("moved"));
+            // Old enough to be settled.
+            std::thread::sleep(Duration::from_millis(50));
+            if !is_first {
+                bench.backup();
+                fs::write(
+                    bench.source().join("new"),
+                    "so that not everything is known",
+                )
+                .unwrap();
+            }
+            let filler = bench.mounted.path().join("filler");
+            let meddler = Meddler {
+                gathered: &|| fs::rename(&before, &after).unwrap(),
+                looked_again: &|| move_and_overwrite(tool, &after.join("moved"), &filler),
+                recorder: Recorder::default(),
+            };
+            bench.backup_told_to(&meddler);
+            let notes = meddler.recorder.notes.into_inner().unwrap();
+            assert!(
+                filler.exists(),
+                "{kind} {is_first}: nothing was looked at again: {notes:?}"
+            );
+            bench.next_backup_has_every_byte();
+        }
+    }
+}

@@ -61,7 +61,7 @@ pub struct Frame {
     /// The source that is an image or device, to be shown as a directory. `None`, and nothing writes to the image: it stands
     /// for the file system that has its device number.
     pub image_path: Option<Vec<u8>>,
-    /// Entries with a ctime at or after this are read through the kernel.
+    /// Entries with a ctime at or after this are read through the kernel; of a mounted file system without one, all are.
     pub barrier: Option<Time>,
     /// Inodes that are not what they were gathered as, sorted: the kernel is asked for them.
     pub changed: Arc<Vec<u64>>,
