@@ -182,6 +182,10 @@ trait Volume: Send + Sync {
     fn forget_atime(&self, raw: &mut [u8]);
     /// Content must be read from the view that a replayed journal gives, not from the device.
     fn is_replayed(&self) -> bool;
+    /// It was neither unmounted nor frozen: times may be there whose bytes are not.
+    fn was_in_use(&self) -> bool {
+        self.is_replayed()
+    }
     fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()>;
 }
 
@@ -308,6 +312,11 @@ impl Image {
     /// Zeroes what reading a file changes in its inode.
     pub fn forget_atime(&self, raw: &mut [u8]) {
         self.volume.forget_atime(raw);
+    }
+
+    /// Was it neither unmounted nor frozen when it was left or copied? Then bytes may be missing whose times are there.
+    pub fn was_in_use(&self) -> bool {
+        self.volume.was_in_use()
     }
 
     /// Must content be read through the replayed journal?

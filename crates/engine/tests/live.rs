@@ -24,6 +24,8 @@ mod same;
 mod snapshots;
 #[path = "live/target.rs"]
 mod target;
+#[path = "live/unwritten.rs"]
+mod unwritten;
 #[path = "live/whole_seconds.rs"]
 mod whole_seconds;
 #[path = "live/writers.rs"]

@@ -18,7 +18,7 @@ use bale_engine::random::OsRandom;
 use bale_engine::repository::{Environment, Made, Named, NewSlot, Repository, Secret};
 use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
 use bale_engine::restore::{Everything, RestoreOptions, RestoreReport};
-use bale_engine::scan::{ScanOptions, Sources};
+use bale_engine::scan::{Protocol, ScanOptions, Sources};
 use bale_engine::store::Store;
 use bale_engine::verify::{CheckReport, Subset, check};
 use bale_format::ObjectId;
@@ -145,6 +145,11 @@ impl Scene {
         let scan = ScanOptions {
             threads: Some(1),
             spill_directory: self.dir.path().to_owned(),
+            // The tree is in memory, so that nothing waits; nobody stores through maps.
+            protocol: Protocol {
+                doubt_memory: false,
+                ..Protocol::default()
+            },
             ..ScanOptions::default()
         };
         let options = BackupOptions {

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Access time and its extra bits, and the two halves of the checksum.
 const TOUCHED_BY_READING: [std::ops::Range<usize>; 4] = [8..12, 140..144, 124..126, 130..132];
 
+/// Of the state of a file system. With a journal it stays set, and the journal tells.
+const CLEANLY_UNMOUNTED: u16 = 1;
+
 pub(super) struct Ext4Volume {
     fs: Ext4,
     replayed: bool,
@@ -219,6 +222,11 @@ impl Volume for Ext4Volume {
 
     fn is_replayed(&self) -> bool {
         self.replayed
+    }
+
+    /// Without a journal it says so itself.
+    fn was_in_use(&self) -> bool {
+        self.replayed || self.fs.superblock().state & CLEANLY_UNMOUNTED == 0
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {

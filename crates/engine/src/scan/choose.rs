@@ -92,6 +92,11 @@ impl Chosen {
 const STAMP_WAIT_MAX: Duration = Duration::from_millis(2_100);
 const STAMP_PAUSE: Duration = Duration::from_millis(5);
 
+/// Of an image that was neither unmounted nor frozen, what had changed in this time before its newest change is read again by
+/// the next backup: what is overwritten in place has its new time in the journal within seconds, and its bytes on the disk
+/// when the kernel comes to it.
+pub const IN_USE_DOUBT_SECONDS: i64 = 3_600;
+
 /// What an image looked like before it was read.
 pub struct Guard {
     path: PathBuf,
@@ -104,6 +109,8 @@ struct Stamp {
     size: u64,
     mtime: (i64, i64),
     ctime: Time,
+    /// Writes to a device, whose times say nothing of them.
+    writes: Option<[u64; 2]>,
 }
 
 impl Guard {
@@ -153,8 +160,20 @@ impl Stamp {
                 seconds: metadata.ctime(),
                 nanos: u32::try_from(metadata.ctime_nsec()).unwrap_or_default(),
             },
+            writes: match metadata.file_type().is_block_device() {
+                true => writes_to(metadata.rdev()),
+                false => None,
+            },
         })
     }
+}
+
+/// Writes and discards that a block device has taken so far, as far as the kernel counts them.
+fn writes_to(device: u64) -> Option<[u64; 2]> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let counted = |at: usize| text.split_whitespace().nth(at)?.parse().ok();
+    Some([counted(4)?, counted(11).unwrap_or(0)])
 }
 
 /// Inodes in use below which walking is as quick.
@@ -287,7 +306,7 @@ fn scan_image(
         Gather::AsKnown(state) => {
             return Ok(Chosen {
                 guard: Some(guard),
-                ..Chosen::as_known(filesystem(&image, path, barrier), state, monitor)
+                ..Chosen::as_known(filesystem(&image, path, state, barrier), state, monitor)
             });
         }
     };
@@ -300,7 +319,7 @@ fn scan_image(
         began.elapsed().as_secs_f64()
     ));
     let frame = Frame {
-        filesystem: filesystem(&image, path, barrier),
+        filesystem: filesystem(&image, path, gathered.state(), barrier),
         device: IMAGE_DEVICE,
         image_path: Some(without_slash(path)),
         barrier: None,
@@ -377,13 +396,21 @@ fn known_inodes(options: &ScanOptions) -> Option<KnownInodes> {
     }
 }
 
-fn filesystem(image: &Image, mount: &Path, barrier: Time) -> Filesystem {
+fn filesystem(image: &Image, mount: &Path, state: TablesState, now: Time) -> Filesystem {
     Filesystem {
         uuid: super::filesystems::uuid_text(&image.uuid()),
         kind: image.kind().to_owned(),
         mount: PathText(mount.as_os_str().as_bytes().to_vec()),
         scanner: "inode".to_owned(),
-        barrier: Some(barrier),
+        barrier: match image.was_in_use() {
+            false => Some(now),
+            // Its newest change tells when it was left, unless that is still to come.
+            true => Some(Time {
+                seconds: state.settles.seconds.saturating_sub(IN_USE_DOUBT_SECONDS),
+                ..state.settles
+            })
+            .filter(|_| state.settles <= now),
+        },
     }
 }
 

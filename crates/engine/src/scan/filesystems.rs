@@ -13,10 +13,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
+/// Kinds that keep files in memory: nothing is ever written back, so a store through a map moves no time.
+const IN_MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
+
 /// All file systems seen, numbered as they were seen: the walk renumbers them in the order of the stream.
 pub(super) struct Filesystems {
     barrier: Time,
+    doubt_memory: bool,
     known: Mutex<Known>,
+    /// Whether files may change without a trace in their times, of file systems with files.
+    doubts: Mutex<HashMap<u32, bool>>,
 }
 
 #[derive(Default)]
@@ -29,8 +35,38 @@ impl Filesystems {
     pub(super) fn new(barrier: Time) -> Filesystems {
         Filesystems {
             barrier,
+            doubt_memory: true,
             known: Mutex::default(),
+            doubts: Mutex::default(),
         }
+    }
+
+    /// The same; false: what is in memory is taken to be as good as what is on a disk.
+    pub(super) fn doubting_memory(self, doubt_memory: bool) -> Filesystems {
+        Filesystems {
+            doubt_memory,
+            ..self
+        }
+    }
+
+    /// May a file of this file system change after it was read, and leave a time from before the barrier?
+    ///
+    /// A store through a map stamps when its page becomes writable, and not again before the page was written back. So what
+    /// is in memory is written back before the first file is read: every later store has a later time. What was stamped
+    /// before is on the disk then, and nothing that a crash could take back.
+    pub(super) fn is_in_doubt(
+        &self,
+        number: u32,
+        write_back: impl FnOnce() -> std::io::Result<()>,
+    ) -> bool {
+        let kind = self.get(number).kind;
+        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        *doubts
+            .entry(number)
+            .or_insert_with(|| match IN_MEMORY.contains(&&kind[..]) {
+                true => self.doubt_memory,
+                false => write_back().is_err(),
+            })
     }
 
     /// Number of the file system that `name` in a directory is on.
@@ -63,10 +99,12 @@ impl Filesystems {
         number
     }
 
-    /// Takes a file system over that is described already.
+    /// Takes a file system over that is described already, and was written back if it had to be.
     pub(super) fn adopt(&self, device: u64, filesystem: Filesystem) -> u32 {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let number = known.list.len() as u32;
+        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        doubts.insert(number, false);
         known.list.push(filesystem);
         known.by_device.insert(device, number);
         number

@@ -47,6 +47,8 @@ pub struct Protocol {
     pub respect_t0: bool,
     /// Content is read past the page cache.
     pub direct: bool,
+    /// Files that are kept in memory are read again by every backup.
+    pub doubt_memory: bool,
 }
 
 impl Default for Protocol {
@@ -56,6 +58,7 @@ impl Default for Protocol {
             verify: true,
             respect_t0: true,
             direct: true,
+            doubt_memory: true,
         }
     }
 }
@@ -307,6 +310,7 @@ impl Mounted {
                     filter: crate::filter::Filter::default(),
                     one_file_system: self.way.one_file_system,
                     spill_directory: self.way.spill_directory.clone(),
+                    protocol: self.protocol,
                     ..ScanOptions::default()
                 };
                 let walk = Scanner::start_with(sources, options, self.way.filter.clone());

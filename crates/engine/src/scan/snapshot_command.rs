@@ -175,6 +175,14 @@ pub fn take_all(
             let text = "is another file system and not in the snapshot";
             note(format!("{} {text}", below.display()));
         }
+        // What is settled before the snapshot must be in it: a time may be on the disk before the bytes that it tells of.
+        let written = std::fs::File::open(&source).and_then(|file| Ok(rustix::fs::syncfs(file)?));
+        if let Err(error) = written {
+            note(format!(
+                "{} could not be written back before its snapshot: {error}",
+                source.display()
+            ));
+        }
         let is_alone = sources.paths().len() == 1;
         let wanted = Wanted {
             device_wanted: is_alone && wants_device(mode, &source, &mount),

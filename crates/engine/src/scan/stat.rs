@@ -9,8 +9,9 @@ use super::sources::SourceNode;
 use super::{Note, NoteKind, PARENT_BYTES_MAX, Problem};
 use crate::filter::Filter;
 use bale_format::entry::{Entry, EntryFlags, Kind, Time};
+use bale_sys::open::open_for_reading;
 use bytes::Bytes;
-use rustix::fs::{Access, AtFlags, CWD, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{Access, AtFlags, CWD, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -107,6 +108,8 @@ pub(super) struct Part<'a> {
     pub(super) path: &'a Bytes,
     /// Device and number of the entry before.
     pub(super) last_filesystem: Cell<Option<(u64, u32)>>,
+    /// Number of the file system of the file before, and whether its files are in doubt.
+    pub(super) last_doubt: Cell<Option<(u32, bool)>>,
 }
 
 impl Part<'_> {
@@ -230,6 +233,9 @@ impl Part<'_> {
         }
         let device = identity_of(stat).device;
         entry.filesystem = self.filesystem_number(device, mount, c_name);
+        if entry.kind == Kind::File && self.is_in_doubt(entry.filesystem, device, c_name) {
+            entry.flags.set(EntryFlags::RACY);
+        }
         if entry.kind == Kind::Directory {
             self.add_directory(&mut entry, c_name, stat, result);
         }
@@ -255,6 +261,32 @@ impl Part<'_> {
                 number
             }
         }
+    }
+
+    /// Of such a file system every file is read again by the next backup.
+    fn is_in_doubt(&self, filesystem: u32, device: u64, c_name: &CStr) -> bool {
+        match self.last_doubt.get() {
+            Some((last, is_in_doubt)) if last == filesystem => is_in_doubt,
+            _ => {
+                let write_back = || self.write_back(device, c_name);
+                let numbers = &self.rules.filesystems;
+                let is_in_doubt = numbers.is_in_doubt(filesystem, write_back);
+                self.last_doubt.set(Some((filesystem, is_in_doubt)));
+                is_in_doubt
+            }
+        }
+    }
+
+    /// Writes back the file system that a file of this directory is on: another one, if the file alone is mounted here.
+    fn write_back(&self, device: u64, c_name: &CStr) -> std::io::Result<()> {
+        let is_here = self.directory.identity().device == device && self.fd.listable();
+        match is_here {
+            true => rustix::fs::syncfs(self.fd)?,
+            false => {
+                rustix::fs::syncfs(open_for_reading(self.fd.as_fd(), c_name, OFlags::empty())?)?
+            }
+        }
+        Ok(())
     }
 
     fn is_elsewhere(&self, mount: u64) -> bool {

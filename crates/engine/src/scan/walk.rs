@@ -72,7 +72,7 @@ impl Scanner {
         let limits = Limits::of_this_process(options.threads);
         let rules = Rules {
             filter,
-            filesystems: Filesystems::new(barrier),
+            filesystems: Filesystems::new(barrier).doubting_memory(options.protocol.doubt_memory),
             one_file_system: options.one_file_system,
             ask_access: !rustix::process::geteuid().is_root(),
         };
@@ -396,6 +396,7 @@ impl Shared {
             reach: &visit.reach,
             path: &path,
             last_filesystem: Cell::new(None),
+            last_doubt: Cell::new(None),
         };
         let statted: Statted = part.stat(names);
         if statted.incomplete {

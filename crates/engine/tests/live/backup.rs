@@ -67,6 +67,7 @@ const FULL: Protocol = Protocol {
     verify: true,
     respect_t0: true,
     direct: true,
+    doubt_memory: true,
 };
 
 impl Bench {

@@ -94,6 +94,20 @@ impl Mounted {
         mounted
     }
 
+    /// A file system without a device.
+    pub fn in_memory() -> Mounted {
+        let mounted = Mounted {
+            directory: tempfile::tempdir().unwrap(),
+            kind: "tmpfs",
+        };
+        std::fs::create_dir(mounted.path()).unwrap();
+        run(
+            "mount",
+            &["-t", "tmpfs", "tmpfs", mounted.path().to_str().unwrap()],
+        );
+        mounted
+    }
+
     fn mount(&self, options: &str) {
         let options = match options {
             "" => "loop".to_string(),

@@ -54,6 +54,7 @@ impl Order {
             reach: &level.reach,
             path: &path,
             last_filesystem: Cell::new(None),
+            last_doubt: Cell::new(None),
         };
         let mut statted = part.stat(names);
         if statted.incomplete {
@@ -178,6 +179,7 @@ impl Order {
             reach,
             path,
             last_filesystem: Cell::new(None),
+            last_doubt: Cell::new(None),
         };
         let mut names = Names::default();
         names.push(&child.name, child.inode);
