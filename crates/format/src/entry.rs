@@ -96,10 +96,29 @@ pub struct Time {
 /// one), ten milliseconds (exFAT), then what servers and foreign file systems keep.
 const STAMP_UNITS: [u64; 5] = [2_000_000_000, 10_000_000, 1_000_000, 1_000, 100];
 
+/// The last seconds that file systems can stamp; whatever happens later is stamped with them, too: ext2, ext3, small inodes of
+/// ext4 and XFS of old (2038), HFS+, 32 bits without a sign (2106), FAT and exFAT (2107), ext4, XFS.
+const LAST_STAMPS: [i64; 7] = [
+    i32::MAX as i64,
+    2_212_122_495,
+    u32::MAX as i64,
+    4_354_819_198,
+    4_354_819_199,
+    15_032_385_535,
+    16_299_260_424,
+];
+
 impl Time {
     /// The first moment that can no longer leave this stamp, whatever unit the file system cuts times to: one that divides the
-    /// stamp is taken to be it, so a stamp of whole seconds is in doubt for two.
+    /// stamp is taken to be it, so a stamp of whole seconds is in doubt for two. There is none where a clock of file systems
+    /// ends.
     pub fn end_of_stamp(self) -> Time {
+        if self.seconds >= LAST_STAMPS[0] && LAST_STAMPS.contains(&self.seconds) {
+            return Time {
+                seconds: i64::MAX,
+                nanos: 0,
+            };
+        }
         let nanos = u64::from(self.nanos);
         // Most stamps have nanoseconds, and are done with here.
         let unit = match nanos % 100 {
@@ -392,6 +411,11 @@ mod tests {
                 nanos => time(end.seconds, nanos - 1),
             };
             assert!(!stamp.is_stamped_before(just_before), "{stamp:?}");
+        }
+        for seconds in LAST_STAMPS {
+            let later = time(seconds + 1_000_000, 0);
+            assert!(!time(seconds, 0).is_stamped_before(later), "{seconds}");
+            assert!(time(seconds - 2, 0).is_stamped_before(later), "{seconds}");
         }
         let last = time(i64::MAX, 0);
         assert!(!last.is_stamped_before(last), "the sum has no room");
