@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::pack::ChunkWriter;
 use crate::repository::Repository;
-use crate::scan::{self, ScanOptions, Sources};
+use crate::scan::{self, Guard, ScanOptions, Sources};
 use bale_format::Access;
 use commit::Written;
 use known::KnownState;
@@ -104,9 +104,7 @@ fn scan_and_store(
     let (guard, mounted) = (scan.guard(), scan.mounted());
     if let Some(filesystem) = scan.as_known {
         tally.all_kept(filesystem, parent);
-        if let Some(problem) = guard.and_then(|guard| guard.check()) {
-            tally.problem(&problem);
-        }
+        look_after(guard.as_ref(), &tally);
         let written = Written::nothing_but(parent);
         let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
         if let Some(state) = scan.state {
@@ -121,6 +119,7 @@ fn scan_and_store(
         store: &store,
         tally: &tally,
         remembers: scan.digests.is_some() && !options.dry_run,
+        guard: guard.as_ref(),
         // What was read of a mounted device is not certain before it was looked at again: nothing to go on from.
         checkpoint_every: (mounted.is_none() && !options.dry_run)
             .then_some(options.checkpoint_every),
@@ -136,9 +135,7 @@ fn scan_and_store(
         tally.tell_held();
     }
     let mut written = first?;
-    if let Some(problem) = guard.and_then(|guard| guard.check()) {
-        tally.problem(&problem);
-    }
+    look_after(guard.as_ref(), &tally);
     let (mut state, digests) = (scan.state, scan.digests);
     let mut changed = Some(Arc::default());
     if let Some(mounted) = mounted {
@@ -160,6 +157,14 @@ fn scan_and_store(
         note_unless_kept(&tally, kept);
     }
     Ok(outcome)
+}
+
+/// An image that was written to while it was read: it is told, and nothing that was read of it is settled.
+fn look_after(guard: Option<&Guard>, tally: &Tally) {
+    if let Some(problem) = guard.and_then(|guard| guard.check()) {
+        tally.problem(&problem);
+        tally.doubt_all();
+    }
 }
 
 /// What is kept for the next backup saves time, and no more than that; this one is complete.

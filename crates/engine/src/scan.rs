@@ -30,7 +30,7 @@ mod stat;
 mod walk;
 mod window;
 
-pub use choose::{Chosen, choose};
+pub use choose::{Chosen, Guard, IN_USE_DOUBT_SECONDS, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};

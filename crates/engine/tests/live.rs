@@ -12,6 +12,8 @@ mod freezer_faults;
 mod half_changed;
 #[path = "live/hooks.rs"]
 mod hooks;
+#[path = "live/incomplete.rs"]
+mod incomplete;
 #[path = "live/loads.rs"]
 mod loads;
 #[path = "live/mounts.rs"]

@@ -6,6 +6,7 @@ use super::tally::Tally;
 use crate::error::Result;
 use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS};
 use crate::pack::ChunkWriter;
+use crate::scan::Guard;
 use crate::store::ObjectName;
 use bale_format::{ObjectId, Snapshot};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ pub(super) struct Checkpoints<'a> {
     run: &'a Run,
     store: &'a ChunkWriter,
     tally: &'a Tally<'a>,
+    guard: Option<&'a Guard>,
     every: Duration,
     last_time: Instant,
     last_bytes: u64,
@@ -34,12 +36,18 @@ impl<'a> Checkpoints<'a> {
             run,
             store,
             tally,
+            guard: None,
             every,
             last_time: Instant::now(),
             last_bytes: 0,
             written: None,
             looked: 0,
         }
+    }
+
+    /// The same; what was written to while it was read is nothing to go on from.
+    pub(super) fn guarded(self, guard: Option<&'a Guard>) -> Checkpoints<'a> {
+        Checkpoints { guard, ..self }
     }
 
     pub(super) fn when_due(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
@@ -61,7 +69,8 @@ impl<'a> Checkpoints<'a> {
     }
 
     fn write(&mut self, rows: &mut RowWriter<'_>, is_last: bool) -> Result<()> {
-        if self.store.is_dry_run() {
+        let is_disturbed = self.guard.is_some_and(|guard| guard.check().is_some());
+        if self.store.is_dry_run() || is_disturbed {
             return Ok(());
         }
         let Some(partial) = rows.checkpoint(is_last)? else {

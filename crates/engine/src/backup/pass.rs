@@ -12,7 +12,7 @@ use crate::catalog::CatalogWriter;
 use crate::error::{Error, Result};
 use crate::pack::ChunkWriter;
 use crate::read::{Arranged, GroupHasher, SmallReader};
-use crate::scan::ScanItem;
+use crate::scan::{Guard, ScanItem};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub(super) struct Pass<'a> {
     pub(super) tally: &'a Tally<'a>,
     /// What inodes were is remembered after it.
     pub(super) remembers: bool,
+    /// Notices when what is read is written to.
+    pub(super) guard: Option<&'a Guard>,
     /// Between two records of the unfinished run; `None`: no records.
     pub(super) checkpoint_every: Option<Option<Duration>>,
 }
@@ -54,7 +56,8 @@ impl Pass<'_> {
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
         let mut rows = RowWriter::new(store, catalog, &reader, tally, run.sources());
         let every = self.checkpoint_every;
-        let mut checkpoints = every.map(|every| Checkpoints::new(run, store, tally, every));
+        let mut checkpoints =
+            every.map(|every| Checkpoints::new(run, store, tally, every).guarded(self.guard));
 
         let (compared, written) = std::thread::scope(|scope| {
             let comparing = scope.spawn(|| comparer.compare(items, sender));

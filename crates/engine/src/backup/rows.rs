@@ -22,6 +22,9 @@ use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Layer};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// Flags of a row whose content is not what the file holds.
+const TROUBLED: u32 = EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0;
+
 /// Stores catalog segments as chunks.
 pub(super) struct Segments(pub(super) Arc<ChunkWriter>);
 
@@ -254,8 +257,9 @@ impl<'a> RowWriter<'a> {
             self.tally
                 .tell_reading_problem(&path, "read", text, entry.flags);
         }
+        // Another name must not have the content without the doubt about it.
         if entry.is_hard_link()
-            && !entry.flags.has(EntryFlags::CHANGED)
+            && entry.flags.0 & TROUBLED == 0
             && let Some(hash) = entry.content_hash
         {
             self.links.remember(link_key(&entry), spot, hash);

@@ -260,6 +260,13 @@ impl<'a> Tally<'a> {
         position as u32
     }
 
+    /// What was read may be of no single moment: no row of this run is settled.
+    pub(super) fn doubt_all(&self) {
+        let mut list = self.filesystems.lock().expect("holders do not panic");
+        list.iter_mut()
+            .for_each(|filesystem| filesystem.barrier = None);
+    }
+
     pub(super) fn filesystems(&self) -> Vec<Filesystem> {
         self.filesystems
             .lock()

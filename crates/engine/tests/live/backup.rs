@@ -102,6 +102,10 @@ impl Bench {
         backup_into(self.source(), spill, self.way, "", &repository, monitor).unwrap()
     }
 
+    pub fn repository(&self) -> Arc<Repository> {
+        self.scene.repository()
+    }
+
     /// A backup while everybody writes, and what is wrong with it.
     pub fn backup_under_writers(&mut self) -> Report {
         let before = self.tree.steps();
