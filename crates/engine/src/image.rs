@@ -182,6 +182,10 @@ trait Volume: Send + Sync {
     fn forget_atime(&self, raw: &mut [u8]);
     /// Content must be read from the view that a replayed journal gives, not from the device.
     fn is_replayed(&self) -> bool;
+    /// No kernel ever wrote to it: its times are what a tool made them.
+    fn was_never_mounted(&self) -> bool {
+        false
+    }
     /// It was neither unmounted nor frozen: times may be there whose bytes are not.
     fn was_in_use(&self) -> bool {
         self.is_replayed()
@@ -312,6 +316,12 @@ impl Image {
     /// Zeroes what reading a file changes in its inode.
     pub fn forget_atime(&self, raw: &mut [u8]) {
         self.volume.forget_atime(raw);
+    }
+
+    /// Did no kernel ever write to it? Then its times are what a tool made them: who builds an image anew may give other bytes the
+    /// same times, numbers and UUID on purpose.
+    pub fn was_never_mounted(&self) -> bool {
+        self.volume.was_never_mounted()
     }
 
     /// Was it neither unmounted nor frozen when it was left or copied? Then bytes may be missing whose times are there.

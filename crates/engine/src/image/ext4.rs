@@ -224,6 +224,10 @@ impl Volume for Ext4Volume {
         self.replayed
     }
 
+    fn was_never_mounted(&self) -> bool {
+        self.fs.superblock().mount_time == 0
+    }
+
     /// Without a journal it says so itself.
     fn was_in_use(&self) -> bool {
         self.replayed || self.fs.superblock().state & CLEANLY_UNMOUNTED == 0

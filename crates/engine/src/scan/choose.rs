@@ -403,6 +403,7 @@ fn filesystem(image: &Image, mount: &Path, state: TablesState, now: Time) -> Fil
         mount: PathText(mount.as_os_str().as_bytes().to_vec()),
         scanner: "inode".to_owned(),
         barrier: match image.was_in_use() {
+            _ if image.was_never_mounted() => None,
             false => Some(now),
             // Its newest change tells when it was left, unless that is still to come.
             true => Some(Time {

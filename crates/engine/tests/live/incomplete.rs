@@ -8,9 +8,10 @@ use bale_engine::monitor::Recorder;
 use bale_format::entry::EntryFlags;
 use bale_testkit::Scene;
 use bale_testkit::scene::STEP;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -107,7 +108,44 @@ fn what_was_read_of_an_image_that_was_written_to_is_read_again() {
     );
 }
 
-/// The times of a device say nothing of who writes to it.
+/// Built twice from other bytes, on purpose with the same times, numbers and UUID.
+#[test]
+fn an_image_that_was_built_anew_under_its_old_times_is_read_again() {
+    if !can_mount() || !can_run(&["mke2fs", "debugfs", "env"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (image, payload) = (
+        directory.path().join("image"),
+        directory.path().join("payload"),
+    );
+    let scene = Scene::new();
+    for content in ["setting=1", "setting=2"] {
+        let _of_the_build_before = fs::remove_file(&image);
+        File::create_new(&image).unwrap().set_len(16 << 20).unwrap();
+        fs::write(&payload, content).unwrap();
+        let built = |program: &str, arguments: &[&str]| {
+            let clock = ["E2FSPROGS_FAKE_TIME=1700000000", program];
+            run(
+                "env",
+                &[&clock, arguments, &[image.to_str().unwrap()]].concat(),
+            );
+        };
+        let uuid = "11111111-2222-3333-4444-555555555555";
+        let seed = format!("hash_seed={uuid}");
+        built("mke2fs", &["-q", "-t", "ext4", "-U", uuid, "-E", &seed]);
+        let write = format!("write {} file", payload.display());
+        built("debugfs", &["-w", "-R", &write]);
+        let (scene, spill) = (&scene, directory.path().to_path_buf());
+        scene.clock.advance(STEP);
+        let recorder = Recorder::default();
+        let repository = scene.repository();
+        let outcome = backup_into(image.clone(), spill, INODE, "", &repository, &recorder);
+        assert_eq!(outcome.unwrap().snapshot.counts.bytes_read, 9, "{content}");
+    }
+}
+
+/// The times of a node say nothing of who writes to its device through another one: in a container, say.
 #[test]
 fn a_device_that_is_written_to_while_it_is_read_is_told() {
     if !can_mount() || !can_run(&["losetup"]) {
@@ -120,12 +158,16 @@ fn a_device_that_is_written_to_while_it_is_read_is_told() {
         fs::copy(original, &image).unwrap();
     });
     let device = LoopDevice::of(&image);
+    let number = device.0.metadata().unwrap().rdev();
+    let another = mounted.beside("another");
+    let (kind, mode) = (FileType::BlockDevice, Mode::RUSR | Mode::WUSR);
+    mknodat(CWD, &another, kind, mode, number).unwrap();
     let (scene, spill) = (Scene::new(), mounted.beside(""));
     for is_written in [false, true] {
         let meddler = Meddler {
             gathered: &|| {
                 if is_written {
-                    let file = File::options().write(true).open(&device.0).unwrap();
+                    let file = File::options().write(true).open(&another).unwrap();
                     // Boot code: no file system looks at it.
                     file.write_all_at(b"x", 0).unwrap();
                     file.sync_all().unwrap();
