@@ -16,6 +16,9 @@ use std::sync::{Mutex, PoisonError};
 /// Kinds that keep files in memory: nothing is ever written back, so a store through a map moves no time.
 const IN_MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
 
+/// What older and newer kernels say of an overlay that never writes back.
+const VOLATILE: [&[u8]; 2] = [b"volatile", b"fsync=volatile"];
+
 /// All file systems seen, numbered as they were seen: the walk renumbers them in the order of the stream.
 pub(super) struct Filesystems {
     barrier: Time,
@@ -191,6 +194,12 @@ fn uuid_of_device(device: u64) -> Option<String> {
 struct Mounted {
     kind: String,
     point: Vec<u8>,
+    is_volatile: bool,
+}
+
+/// Is it an overlay that says it has written back, and never does?
+pub(super) fn is_volatile(device: u64, mount: u64) -> bool {
+    find_mount(device, mount).is_some_and(|mounted| mounted.is_volatile)
 }
 
 /// The line of `mountinfo` that tells most: the first where all of the file system is mounted, else that of the mount
@@ -223,11 +232,20 @@ fn parse_mount(line: &[u8]) -> Option<MountLine<'_>> {
     let point = unescape(fields.next()?);
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
+    let mut options = fields
+        .nth(1)
+        .unwrap_or_default()
+        .split(|byte| *byte == b',');
+    let is_volatile = options.any(|option| VOLATILE.contains(&option));
     Some(MountLine {
         id,
         device,
         root,
-        mounted: Mounted { kind, point },
+        mounted: Mounted {
+            kind,
+            point,
+            is_volatile,
+        },
     })
 }
 
@@ -261,6 +279,11 @@ mod tests {
         );
         assert_eq!(parsed.mounted.point, b"/a b\\");
         assert_eq!(parsed.mounted.kind, "ext3");
+        assert!(!parsed.mounted.is_volatile);
+        for option in ["volatile", "fsync=volatile"] {
+            let line = format!("9 8 0:50 / /o rw - overlay overlay rw,upperdir=/u,{option}");
+            assert!(parse_mount(line.as_bytes()).unwrap().mounted.is_volatile);
+        }
         assert!(parse_mount(b"").is_none());
         assert!(parse_mount(b"36 35 98:0 / / rw").is_none());
     }

@@ -1,7 +1,7 @@
 //! From names to entries: one `statx` for each, in inode order, then back in the order of names.
 
 use super::directory::{Directory, DirectoryFd, identity_of};
-use super::filesystems::Filesystems;
+use super::filesystems::{Filesystems, is_volatile};
 use super::grafts::Graft;
 use super::names::Names;
 use super::pending::{Reach, Subdirectory};
@@ -233,7 +233,7 @@ impl Part<'_> {
         }
         let device = identity_of(stat).device;
         entry.filesystem = self.filesystem_number(device, mount, c_name);
-        if entry.kind == Kind::File && self.is_in_doubt(entry.filesystem, device, c_name) {
+        if entry.kind == Kind::File && self.is_in_doubt(entry.filesystem, (device, mount), c_name) {
             entry.flags.set(EntryFlags::RACY);
         }
         if entry.kind == Kind::Directory {
@@ -264,11 +264,14 @@ impl Part<'_> {
     }
 
     /// Of such a file system every file is read again by the next backup.
-    fn is_in_doubt(&self, filesystem: u32, device: u64, c_name: &CStr) -> bool {
+    fn is_in_doubt(&self, filesystem: u32, (device, mount): (u64, u64), c_name: &CStr) -> bool {
         match self.last_doubt.get() {
             Some((last, is_in_doubt)) if last == filesystem => is_in_doubt,
             _ => {
-                let write_back = || self.write_back(device, c_name);
+                let write_back = || match is_volatile(device, mount) {
+                    true => Err(io::ErrorKind::Unsupported.into()),
+                    false => self.write_back(device, c_name),
+                };
                 let numbers = &self.rules.filesystems;
                 let is_in_doubt = numbers.is_in_doubt(filesystem, write_back);
                 self.last_doubt.set(Some((filesystem, is_in_doubt)));
@@ -278,7 +281,7 @@ impl Part<'_> {
     }
 
     /// Writes back the file system that a file of this directory is on: another one, if the file alone is mounted here.
-    fn write_back(&self, device: u64, c_name: &CStr) -> std::io::Result<()> {
+    fn write_back(&self, device: u64, c_name: &CStr) -> io::Result<()> {
         let is_here = self.directory.identity().device == device && self.fd.listable();
         match is_here {
             true => rustix::fs::syncfs(self.fd)?,

@@ -108,6 +108,26 @@ impl Mounted {
         mounted
     }
 
+    /// An overlay that writes nothing back when it is told to.
+    pub fn volatile_overlay() -> Mounted {
+        let mounted = Mounted {
+            directory: tempfile::tempdir().unwrap(),
+            kind: "overlay",
+        };
+        for name in ["lower", "upper", "work", "mount"] {
+            std::fs::create_dir(mounted.beside(name)).unwrap();
+        }
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| {
+            let path = mounted.beside(name);
+            format!("{name}dir={}", path.display())
+        });
+        let options = format!("{lower},{upper},{work},volatile");
+        let path = mounted.path();
+        let place = ["overlay", "overlay", "-o", &options, path.to_str().unwrap()];
+        run("mount", &[&["-t"], &place[..]].concat());
+        mounted
+    }
+
     fn mount(&self, options: &str) {
         let options = match options {
             "" => "loop".to_string(),
