@@ -23,7 +23,7 @@ pub use large::{Finished, LargeFile, LargeReader, Piece};
 pub use small::{ReadBefore, SmallFile, SmallReader, SmallState, read_small};
 
 use crate::scan::{Problem, set_stat};
-use bale_format::entry::{Entry, Kind};
+use bale_format::entry::{Entry, EntryFlags, Kind};
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -48,6 +48,8 @@ pub const BLOCKS_SPARE_MAX: usize = 8;
 pub const READ_RETRIES_MAX: u32 = 2;
 /// A single write is expected to take no longer than this.
 pub const WRITE_SECONDS_MAX: i64 = 3600;
+/// The same of writes that nobody can be asked about.
+pub const UNKNOWN_WRITE_SECONDS_MAX: i64 = 60;
 /// Step in which the surroundings of an unreadable place are read.
 pub const SALVAGE_BYTES: usize = 4096;
 
@@ -74,16 +76,23 @@ fn is_unchanged(entry: &Entry, stat: &Statx) -> bool {
         && u32::from(stat.stx_mode) & 0o170000 == Kind::File.mode_bits()
 }
 
-/// Waits until a write that is under way is over, if the file was written to of late.
+/// Waits until a write that is under way is over, if the file was written to of late. Where it may be under way still, the
+/// entry is in doubt.
 ///
 /// A `write(2)` stamps the ctime when it begins, so a `stat` in the middle of it looks like one after it, and on file
 /// systems whose buffered reads take no lock (ext4) what is read is torn and nothing shows it. Asking for a hole takes
-/// the lock that a write holds: whatever is written after that has a newer ctime than the `stat` before.
-fn wait_for_writers(fd: BorrowedFd<'_>, entry: &Entry) {
+/// the lock that a write holds: whatever is written after that has a newer ctime than the `stat` before. A direct write
+/// holds no lock that a reader could wait for; but who writes has the file open.
+fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    if entry.ctime.seconds >= now.tv_sec.saturating_sub(WRITE_SECONDS_MAX) {
-        // Only the lock matters.
-        let _ = rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(0));
+    if entry.ctime.seconds < now.tv_sec.saturating_sub(WRITE_SECONDS_MAX) {
+        return;
+    }
+    // Only the lock matters.
+    let _ = rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(0));
+    let is_young = entry.ctime.seconds >= now.tv_sec.saturating_sub(UNKNOWN_WRITE_SECONDS_MAX);
+    if bale_sys::lease::is_open_for_writing(fd).unwrap_or(is_young) {
+        entry.flags.set(EntryFlags::RACY);
     }
 }
 

@@ -235,7 +235,8 @@ pub enum NoteKind {
 ///
 /// An entry with a ctime before it cannot change later and still have that ctime, because stamps come from the same
 /// clock, which moves in ticks of at most 10 ms (a kernel of 100 Hz). A single `write(2)` that is under way for longer
-/// than that stamps at its start and is not caught by this; only a freeze would (DESIGN, section 6).
+/// than that stamps at its start and is not caught by this: who reads waits for it, or asks for writers
+/// (decisions/0007).
 pub fn barrier_now() -> Time {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     let nanos = now.tv_sec as i128 * 1_000_000_000 + now.tv_nsec as i128 - 2 * TICK_NANOS_MAX;

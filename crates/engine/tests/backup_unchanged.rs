@@ -60,6 +60,32 @@ fn what_is_as_young_as_the_scan_is_read_again_and_what_is_older_is_not() {
     );
 }
 
+/// SRC-06: a direct write stamps when it begins and holds no lock that a reader could wait for. Who writes has the file open,
+/// so it is read again by the next backup, though nothing in its times tells; once nobody has it open, it is not.
+#[test]
+fn what_somebody_has_open_for_writing_is_read_again() {
+    let mut scene = Scene::new();
+    let sizes = [("small", 20), ("large", 3 << 20)];
+    let all: u64 = sizes.iter().map(|(_, size)| *size as u64).sum();
+    for (name, size) in sizes {
+        scene.write(name, &vec![b'x'; size]);
+    }
+    let open = |(name, _): (&str, usize)| {
+        let path = scene.source().join(name);
+        File::options().append(true).open(path).unwrap()
+    };
+    let writers = sizes.map(open);
+    std::thread::sleep(SETTLED);
+    scene.backup(&scene.repository()).unwrap();
+    drop(writers);
+    let second = scene.backup(&scene.repository()).unwrap();
+    assert_eq!(second.snapshot.counts.bytes_read, all, "could be written");
+    assert_eq!(second.snapshot.counts.files_unmodified, 2);
+    let third = scene.backup(&scene.repository()).unwrap();
+    assert_eq!(third.snapshot.counts.bytes_read, 0, "nobody writes");
+    scene.kept.clear();
+}
+
 /// SRC-05 between two backups: other content of the same length under the old mtime.
 #[test]
 fn a_file_rewritten_under_its_old_mtime_is_stored_again() {

@@ -11,6 +11,7 @@ pub mod freeze;
 pub mod handle;
 pub mod inode;
 pub mod lanes;
+pub mod lease;
 pub mod mapped;
 pub mod memory;
 pub mod open;

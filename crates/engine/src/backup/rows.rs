@@ -22,8 +22,8 @@ use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Layer};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Flags of a row whose content is not what the file holds.
-const TROUBLED: u32 = EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0;
+/// Flags of a row whose content may not be what the file holds.
+const TROUBLED: u32 = EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0 | EntryFlags::RACY.0;
 
 /// Stores catalog segments as chunks.
 pub(super) struct Segments(pub(super) Arc<ChunkWriter>);
@@ -327,7 +327,8 @@ impl<'a> RowWriter<'a> {
 
     fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
         let is_same = old.is_some_and(|old| *old == entry);
-        self.tally.stored(&entry, old, is_same);
+        let is_unmodified = is_same || old.is_some_and(|old| is_same_but_for_doubt(old, &entry));
+        self.tally.stored(&entry, old, is_unmodified);
         if !is_same {
             self.catalog.put(&entry)?;
             self.changes += u64::from(self.is_in_source(&entry));
@@ -338,6 +339,19 @@ impl<'a> RowWriter<'a> {
         });
         Ok(())
     }
+}
+
+/// Whether it may have been changed while it was read says nothing of whether it was.
+fn is_same_but_for_doubt(old: &Entry, new: &Entry) -> bool {
+    let racy = EntryFlags::RACY.0;
+    let is_all_else_equal = || {
+        let flags = new.flags;
+        *new == Entry {
+            flags,
+            ..old.clone()
+        }
+    };
+    old.flags.0 | racy == new.flags.0 | racy && is_all_else_equal()
 }
 
 fn link_key(entry: &Entry) -> LinkKey {

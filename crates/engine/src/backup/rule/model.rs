@@ -240,7 +240,10 @@ enum Without {
     /// Rows of inodes that changed meanwhile are compared like all others.
     Moved,
     UnitsOfTimes,
+    /// Nor is anybody asked: where a file system has no leases.
     WaitingForWriters,
+    /// Nobody is asked whether somebody has the file open for writing.
+    AskingForWriters,
     WritingBack,
     /// Digests are kept of inodes that the kernel told of.
     ForgettingAsked,
@@ -369,7 +372,16 @@ impl Rule {
             Stage::Wait(_) if world.locked && self.without != Without::WaitingForWriters => {
                 return None;
             }
-            Stage::Wait(attempt) => Stage::Read(0, attempt),
+            Stage::Wait(attempt) => {
+                let asks = !matches!(
+                    self.without,
+                    Without::AskingForWriters | Without::WaitingForWriters
+                );
+                if world.under_way && asks {
+                    next.scan.flags |= EntryFlags::RACY.0;
+                }
+                Stage::Read(0, attempt)
+            }
             Stage::Read(at, attempt) if at < told(world).blocks.into() => {
                 next.scan.bytes[at] = world.pages[at];
                 Stage::Read(at + 1, attempt)

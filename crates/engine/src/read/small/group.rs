@@ -100,7 +100,7 @@ impl Opened {
         if let Some(fd) = &fd
             && file.entry.size <= SMALL_BYTES_MAX
         {
-            wait_for_writers(fd.as_fd(), &file.entry);
+            wait_for_writers(fd.as_fd(), &mut file.entry);
             bytes.resize(file.entry.size as usize + 1, 0);
         }
         Opened {
@@ -184,7 +184,7 @@ impl SmallFile {
                     ..Filled::default()
                 },
                 None => {
-                    wait_for_writers(fd, &self.entry);
+                    wait_for_writers(fd, &mut self.entry);
                     bytes.clear();
                     // One byte more than there should be tells in the same call that the file ends there.
                     bytes.resize(size + 1, 0);

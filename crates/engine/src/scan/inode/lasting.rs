@@ -1,6 +1,6 @@
 //! Digests of inodes, kept from one backup to the next: an inode that is what it was then need not be taken apart.
 //!
-//! A file in the cache, whose loss costs time. `BALEINO1`, sixteen random bytes that name the file, and blocks: length (4),
+//! A file in the cache, whose loss costs time. `BALEINO2`, sixteen random bytes that name the file, and blocks: length (4),
 //! seal (16), records. A record is the distance to the number before (1 to 10 bytes, seven bits each, low ones first) and the
 //! digest (8). The seal is a keyed hash of name, number of the block and records; what follows a block without a valid one
 //! counts as not there, and so does what is missing at the end. An inode without a digest is taken for a changed one.
@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"BALEINO1";
+const MAGIC: &[u8; 8] = b"BALEINO2";
 /// Names a file.
 pub const NAME_BYTES: usize = 16;
 const SEAL_BYTES: usize = 16;
