@@ -8,7 +8,8 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// An allocator whose blocks of [`HUGE_PAGE_BYTES`] and more are in huge pages. The buffers that all data goes through are
 /// few and large, and a virtual machine spends a tenth of its time on finding their pages where these have 4 KiB
-/// (docs/PERF.md). What is smaller has usual pages: huge ones of which a part is used would take a third more memory.
+/// (docs/PERF.md). Nothing is
+/// asked for what is smaller: huge pages of which a part is used would take a third more memory.
 pub struct LargeInHugePages<A>(pub A);
 
 /// As it is asked of the allocator behind.
@@ -47,9 +48,19 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeInHugePages<A> {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let asked = asked(layout);
-        // SAFETY: as in `alloc`.
-        advised(unsafe { self.0.alloc_zeroed(asked) }, asked)
+        if layout.size() < HUGE_PAGE_BYTES {
+            // SAFETY: as the caller promises.
+            return unsafe { self.0.alloc_zeroed(layout) };
+        }
+        // The allocator behind would touch the pages before they are advised.
+        // SAFETY: as in `alloc`; the block is that long.
+        unsafe {
+            let block = self.alloc(layout);
+            if !block.is_null() {
+                block.write_bytes(0, layout.size());
+            }
+            block
+        }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -66,7 +77,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeInHugePages<A> {
         if before == after {
             return block;
         }
-        if before == layout && after == grown {
+        if layout.size().max(bytes) < HUGE_PAGE_BYTES {
             // SAFETY: as the caller promises.
             return unsafe { self.0.realloc(block, layout, bytes) };
         }
