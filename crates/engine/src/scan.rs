@@ -34,7 +34,7 @@ pub use choose::{Chosen, Guard, IN_USE_DOUBT_SECONDS, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
-pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook, UNFROZEN_DOUBT_SECONDS};
+pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
 pub use sources::{Sources, parse_list};
 pub use walk::Scanner;
 
@@ -245,6 +245,20 @@ pub fn barrier_now() -> Time {
         nanos: nanos.rem_euclid(1_000_000_000) as u32,
     }
 }
+
+/// The same of snapshots that were taken after `now`: what was written just before may be half in them, and nobody can be
+/// asked any more who had it open. So it is as much earlier as the longest direct write takes.
+pub fn barrier_of_snapshots(now: Time, snapshots: &[snapshot_command::StorageSnapshot]) -> Time {
+    let seconds = match snapshots.iter().any(|snapshot| snapshot.in_doubt) {
+        true => i64::MIN,
+        false => now.seconds - UNASKED_WRITE_SECONDS_MAX,
+    };
+    Time { seconds, ..now }
+}
+
+/// Longest write that neither a ctime, nor a lock, nor anybody who could be asked tells of. Chosen, not proven
+/// (decisions/0007).
+pub const UNASKED_WRITE_SECONDS_MAX: i64 = 60;
 
 /// Longest tick of a kernel.
 const TICK_NANOS_MAX: i128 = 10_000_000;

@@ -9,7 +9,9 @@ use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
 use bale_engine::monitor::Monitor;
 use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
-use bale_engine::scan::{ScanMode, ScanOptions, Sources, barrier_now, parse_list};
+use bale_engine::scan::{
+    ScanMode, ScanOptions, Sources, barrier_now, barrier_of_snapshots, parse_list,
+};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -34,15 +36,15 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         }
         return Err(anyhow::anyhow!("none of the paths can be backed up"));
     }
-    // What is settled now is settled in a snapshot that is taken later.
-    let barrier = options.snapshot_command.as_ref().map(|_| barrier_now());
+    let now = barrier_now();
     let mode = look::scan_mode(options.look.scan);
     let snapshots = match &options.snapshot_command {
         Some(command) => take_snapshots(command, &mut sources, mode, &console)?,
         None => Vec::new(),
     };
+    let is_snapshot = options.snapshot_command.is_some();
     let scan = ScanOptions {
-        barrier,
+        barrier: is_snapshot.then(|| barrier_of_snapshots(now, &snapshots)),
         ..look::scan_options(&options.look, filter, repository.spill_dir()?)
     };
     let parent = match &options.parent {

@@ -23,6 +23,19 @@ fn an_interrupt_while_a_snapshot_is_held_ends_with_its_release() {
     assert_eq!(log, "released\n");
 }
 
+/// Who was writing when it was taken cannot be asked of a snapshot: what changed within a minute before is in doubt.
+#[test]
+fn what_changed_shortly_before_a_snapshot_is_read_again_by_the_next_backup() {
+    let bench = Bench::new();
+    bench.write("source/a", "content");
+    // A walk would take it for settled.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let command = "echo directory $BALE_SOURCE; echo ready; cat >/dev/null";
+    let words = ["backup", "source", "--json", "--snapshot-command", command];
+    let read = || bench.ok(&words).summary()["bytes_read"].clone();
+    assert_eq!([read(), read()], [7, 7]);
+}
+
 #[test]
 fn a_file_system_is_frozen_also_by_a_program_that_was_deleted_meanwhile() {
     let bench = Bench::new();

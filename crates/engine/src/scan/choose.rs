@@ -396,22 +396,25 @@ fn known_inodes(options: &ScanOptions) -> Option<KnownInodes> {
     }
 }
 
-fn filesystem(image: &Image, mount: &Path, state: TablesState, now: Time) -> Filesystem {
+fn filesystem(image: &Image, mount: &Path, state: TablesState, opened: Time) -> Filesystem {
+    let barrier = if image.was_never_mounted() {
+        None
+    } else if image.was_in_use() {
+        // Its newest change tells when it was left, unless that is still to come.
+        let left = Time {
+            seconds: state.settles.seconds.saturating_sub(IN_USE_DOUBT_SECONDS),
+            ..state.settles
+        };
+        (state.settles <= opened).then_some(left)
+    } else {
+        Some(opened)
+    };
     Filesystem {
         uuid: super::filesystems::uuid_text(&image.uuid()),
         kind: image.kind().to_owned(),
         mount: PathText(mount.as_os_str().as_bytes().to_vec()),
         scanner: "inode".to_owned(),
-        barrier: match image.was_in_use() {
-            _ if image.was_never_mounted() => None,
-            false => Some(now),
-            // Its newest change tells when it was left, unless that is still to come.
-            true => Some(Time {
-                seconds: state.settles.seconds.saturating_sub(IN_USE_DOUBT_SECONDS),
-                ..state.settles
-            })
-            .filter(|_| state.settles <= now),
-        },
+        barrier,
     }
 }
 

@@ -32,10 +32,6 @@ use std::sync::Arc;
 /// Inodes that changed during a scan and are remembered one by one: 8 bytes each. Of more, everything is walked.
 pub const CHANGED_MAX: usize = 2 << 20;
 
-/// Without a freeze, what was changed in this time before the scan is read again by the next backup: the longest direct
-/// write, of which neither its ctime nor a lock tells that it is under way.
-pub const UNFROZEN_DOUBT_SECONDS: i64 = 60;
-
 /// What tests leave out, to see that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocol {
@@ -153,7 +149,7 @@ impl Fixed {
     /// For the snapshot: what is younger is read again by the next backup.
     fn barrier(&self, protocol: Protocol) -> Time {
         let doubt = if self.unfrozen {
-            UNFROZEN_DOUBT_SECONDS
+            crate::scan::UNASKED_WRITE_SECONDS_MAX
         } else {
             0
         };

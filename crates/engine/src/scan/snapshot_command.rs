@@ -59,6 +59,8 @@ pub struct StorageSnapshot {
     pub directory: Option<PathBuf>,
     /// A block device, or an image, that holds the file system as it was, if there is one. Not mounted.
     pub device: Option<PathBuf>,
+    /// What was in memory could not be brought to the disk before: nothing of it is settled.
+    pub in_doubt: bool,
     command: Holding,
 }
 
@@ -116,6 +118,7 @@ impl SnapshotCommand {
         Ok(StorageSnapshot {
             directory,
             device,
+            in_doubt: false,
             command,
         })
     }
@@ -177,9 +180,10 @@ pub fn take_all(
         }
         // What is settled before the snapshot must be in it: a time may be on the disk before the bytes that it tells of.
         let written = std::fs::File::open(&source).and_then(|file| Ok(rustix::fs::syncfs(file)?));
+        let in_doubt = written.is_err();
         if let Err(error) = written {
             note(format!(
-                "{} could not be written back before its snapshot: {error}",
+                "{} could not be written back before its snapshot: {error}; the next backup reads all of it again",
                 source.display()
             ));
         }
@@ -193,7 +197,7 @@ pub fn take_all(
             name: format!("{name}-{number}"),
         };
         let by_device = is_alone && mode != ScanMode::Walk;
-        let (snapshot, place) = match by_device {
+        let (mut snapshot, place) = match by_device {
             true => take_for_inodes(command, &wanted, mode == ScanMode::Inode, note)?,
             false => take_for_walking(command, &wanted)?,
         };
@@ -202,6 +206,7 @@ pub fn take_all(
             ReadFrom::Directory(directory) => sources.read_from(&source, directory),
         }
         .map_err(run)?;
+        snapshot.in_doubt = in_doubt;
         taken.push(snapshot);
     }
     Ok(taken)

@@ -9,7 +9,7 @@ use bale_engine::repository::Repository;
 use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
 use bale_engine::restore::{Everything, RestoreOptions};
 use bale_engine::scan::freeze::BarrierKind;
-use bale_engine::scan::{Protocol, ScanMode, ScanOptions, Sources, UNFROZEN_DOUBT_SECONDS};
+use bale_engine::scan::{Protocol, ScanMode, ScanOptions, Sources, UNASKED_WRITE_SECONDS_MAX};
 use bale_format::Time;
 use bale_format::entry::{EntryFlags, Kind};
 use bale_testkit::live_tree::{Load, Moment, Report, Seen};
@@ -27,7 +27,7 @@ use std::time::Duration;
 const LAG_MAX: Duration = Duration::from_millis(50);
 
 /// How much older than its moment the barrier of a scan without a freeze says that it is.
-const UNFROZEN_DOUBT: Duration = Duration::from_secs(UNFROZEN_DOUBT_SECONDS as u64);
+const UNFROZEN_DOUBT: Duration = Duration::from_secs(UNASKED_WRITE_SECONDS_MAX as u64);
 
 /// Backups within which a protocol that is not whole must be caught.
 const ROUNDS_TO_GO_WRONG: usize = 12;
