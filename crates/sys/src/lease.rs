@@ -10,7 +10,8 @@ const F_SETSIG: libc::c_int = 10;
 /// where their program is gone.
 ///
 /// Asks for a lease, which the kernel grants only where nobody has, and returns it at once: whoever opens the file for writing
-/// in between waits for that long. `fd` must be open for nothing but reading.
+/// in between waits for that long. `fd` must be open for nothing but reading. On a network file system the answer is the
+/// server's, and says nothing of who writes elsewhere.
 ///
 /// # Errors
 /// Whatever the kernel gives where it does not say: `EACCES` for files of others without the right to leases, `EINVAL` where

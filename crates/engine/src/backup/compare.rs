@@ -267,9 +267,11 @@ impl<'a> Comparer<'a> {
 
     /// Nothing went wrong when the row was made, it was made of what was settled, and what it points at is there.
     fn still_stands(&mut self, row: ParentRow, glance: &Glance) -> bool {
-        rule::is_sound(glance)
-            && self.parent.is_settled(row, glance)
-            && self.content_is_there(glance)
+        let is_sound = match self.parent.is_first_pass {
+            true => rule::is_sound_within_run(glance),
+            false => rule::is_sound(glance),
+        };
+        is_sound && self.parent.is_settled(row, glance) && self.content_is_there(glance)
     }
 
     /// Is what the row points at in the repository, and not to be stored afresh?

@@ -180,7 +180,7 @@ fn seal(
     id: &ObjectId,
     state: &TablesState,
 ) -> Vec<u8> {
-    let mut text = b"inode tables of snapshot".to_vec();
+    let mut text = b"inode tables, 2, of snapshot".to_vec();
     text.extend_from_slice(&id.0);
     text.extend_from_slice(&(way.len() as u64).to_le_bytes());
     text.extend_from_slice(way);

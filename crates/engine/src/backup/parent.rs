@@ -36,6 +36,8 @@ pub(super) struct Parent {
     /// Inodes (sorted) that were not what they were when all was read. Whatever their times say: a defragmenter moves a
     /// file without changing one, and what was read where it lay may be another file's.
     moved: Arc<Vec<u64>>,
+    /// It is what this very run stored before.
+    pub(super) is_first_pass: bool,
 }
 
 impl Parent {
@@ -105,6 +107,7 @@ impl Parent {
             barriers: Vec::new(),
             resumed: None,
             moved: Arc::default(),
+            is_first_pass: false,
         }
     }
 
@@ -177,6 +180,7 @@ impl Parent {
             barriers,
             resumed: None,
             moved: changed.cloned().unwrap_or_default(),
+            is_first_pass: true,
         })
     }
 

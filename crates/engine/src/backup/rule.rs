@@ -21,6 +21,12 @@ pub(super) fn is_sound(old: &Glance) -> bool {
     old.flags.0 & DOUBTFUL == 0
 }
 
+/// The same of a row that this very run made: a file that somebody may be writing to is read by the next backup, however
+/// often this one reads it.
+pub(super) fn is_sound_within_run(old: &Glance) -> bool {
+    old.flags.0 & DOUBTFUL & !EntryFlags::RACY.0 == 0
+}
+
 /// Could nothing change after the barrier of the run that made the row, and leave the ctime that it has? Without a barrier
 /// nothing is certain.
 pub(super) fn is_settled(ctime: Time, barrier: Option<Time>) -> bool {

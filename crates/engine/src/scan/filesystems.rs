@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
 /// Kinds that keep files in memory: nothing is ever written back, so a store through a map moves no time.
-const IN_MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
+const IN_MEMORY: [&str; 5] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs", "rootfs"];
 
 /// What older and newer kernels say of an overlay that never writes back.
 const VOLATILE: [&[u8]; 2] = [b"volatile", b"fsync=volatile"];

@@ -9,7 +9,7 @@
 
 mod orders;
 
-use super::{is_half_changed, is_settled, is_sound, is_what_it_was};
+use super::{is_half_changed, is_settled, is_sound, is_sound_within_run, is_what_it_was};
 use bale_format::{Content, Entry, EntryFlags, Glance, Kind, Time};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -483,7 +483,8 @@ impl Rule {
         let is_kept = is_there
             && (!world.scan.changed || self.without == Without::Moved)
             && self.with_glance(&first, |row| is_what_it_was(&new, row))
-            && self.stands(&first, &world.scan);
+            && self.with_glance(&first, is_sound_within_run)
+            && self.is_settled(first.inode.ctime, &world.scan);
         if is_kept {
             return Stage::Done;
         }

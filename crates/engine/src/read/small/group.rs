@@ -168,7 +168,7 @@ impl SmallFile {
     }
 
     /// Four system calls if nothing happened: open, read to the end, stat, close; two for what the scan left out; and
-    /// one for a file written to of late. The `stat` before is the scan's. `ahead`: what a first read gave.
+    /// a few for a file written to of late. The `stat` before is the scan's. `ahead`: what a first read gave.
     fn read(&mut self, fd: BorrowedFd<'_>, ahead: Option<(Vec<u8>, usize)>) -> io::Result<()> {
         let mut ahead_len = ahead.as_ref().map(|(_, len)| *len);
         let mut bytes = ahead.map(|(bytes, _)| bytes).unwrap_or_default();

@@ -259,7 +259,7 @@ impl Maker {
             }),
         }
     }
-    /// The same question for the same inode.
+    /// Only the kernel can read it, or nobody else can be sure. Of the inode that was unpacked last.
     fn is_read_through_kernel(&self, kind: Kind, inode: &Inode) -> bool {
         let is_early = |stamp, barrier| time_of(stamp).is_stamped_before(barrier);
         let is_late = |barrier| !is_early(inode.ctime, barrier) || !is_early(inode.mtime, barrier);
