@@ -48,6 +48,8 @@ pub const BLOCKS_SPARE_MAX: usize = 8;
 pub const READ_RETRIES_MAX: u32 = 2;
 /// A single write is expected to take no longer than this.
 pub const WRITE_SECONDS_MAX: i64 = 3600;
+/// Writers of a file that changed before that are not asked for: no direct write takes so long, and asking takes 4 us.
+pub const WRITERS_ASKED_SECONDS_MAX: i64 = 600;
 /// File systems of this kernel alone (magic.h: ext4, XFS, btrfs, tmpfs, overlay, F2FS, ZFS, bcachefs): it knows all who write.
 const LOCAL: [u32; 8] = [
     0xef53,
@@ -99,6 +101,9 @@ fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) {
     }
     // Only the lock matters.
     let _ = rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(0));
+    if entry.ctime.seconds < now.tv_sec.saturating_sub(WRITERS_ASKED_SECONDS_MAX) {
+        return;
+    }
     let is_young = entry.ctime.seconds >= now.tv_sec.saturating_sub(UNASKED_WRITE_SECONDS_MAX);
     // Elsewhere a lease says what a server allows, and nothing of who writes there.
     let is_local = rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)));
