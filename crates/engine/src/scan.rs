@@ -250,7 +250,8 @@ pub fn barrier_now() -> Time {
 /// asked any more who had it open. So it is as much earlier as the longest direct write takes.
 pub fn barrier_of_snapshots(now: Time, snapshots: &[snapshot_command::StorageSnapshot]) -> Time {
     let seconds = match snapshots.iter().any(|snapshot| snapshot.in_doubt) {
-        true => i64::MIN,
+        // Before whatever a clock stamps.
+        true => 0,
         false => now.seconds - UNASKED_WRITE_SECONDS_MAX,
     };
     Time { seconds, ..now }
