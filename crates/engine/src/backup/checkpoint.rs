@@ -16,6 +16,7 @@ pub(super) struct Checkpoints<'a> {
     run: &'a Run,
     store: &'a ChunkWriter,
     tally: &'a Tally<'a>,
+    /// What was written to while it was read is nothing to go on from.
     guard: Option<&'a Guard>,
     every: Duration,
     last_time: Instant,
@@ -29,6 +30,7 @@ impl<'a> Checkpoints<'a> {
         run: &'a Run,
         store: &'a ChunkWriter,
         tally: &'a Tally<'a>,
+        guard: Option<&'a Guard>,
         every: Option<Duration>,
     ) -> Checkpoints<'a> {
         let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
@@ -36,18 +38,13 @@ impl<'a> Checkpoints<'a> {
             run,
             store,
             tally,
-            guard: None,
+            guard,
             every,
             last_time: Instant::now(),
             last_bytes: 0,
             written: None,
             looked: 0,
         }
-    }
-
-    /// The same; what was written to while it was read is nothing to go on from.
-    pub(super) fn guarded(self, guard: Option<&'a Guard>) -> Checkpoints<'a> {
-        Checkpoints { guard, ..self }
     }
 
     pub(super) fn when_due(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {

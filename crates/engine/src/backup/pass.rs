@@ -57,7 +57,7 @@ impl Pass<'_> {
         let mut rows = RowWriter::new(store, catalog, &reader, tally, run.sources());
         let every = self.checkpoint_every;
         let mut checkpoints =
-            every.map(|every| Checkpoints::new(run, store, tally, every).guarded(self.guard));
+            every.map(|every| Checkpoints::new(run, store, tally, self.guard, every));
 
         let (compared, written) = std::thread::scope(|scope| {
             let comparing = scope.spawn(|| comparer.compare(items, sender));

@@ -343,7 +343,6 @@ impl<'a> RowWriter<'a> {
 
 /// Whether it may have been changed while it was read says nothing of whether it was.
 fn is_same_but_for_doubt(old: &Entry, new: &Entry) -> bool {
-    let racy = EntryFlags::RACY.0;
     let is_all_else_equal = || {
         let flags = new.flags;
         *new == Entry {
@@ -351,7 +350,7 @@ fn is_same_but_for_doubt(old: &Entry, new: &Entry) -> bool {
             ..old.clone()
         }
     };
-    old.flags.0 | racy == new.flags.0 | racy && is_all_else_equal()
+    old.flags.0 ^ new.flags.0 == EntryFlags::RACY.0 && is_all_else_equal()
 }
 
 fn link_key(entry: &Entry) -> LinkKey {

@@ -62,9 +62,12 @@ impl Filesystems {
         number: u32,
         write_back: impl FnOnce() -> std::io::Result<()>,
     ) -> bool {
+        let doubts = || self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(is_in_doubt) = doubts().get(&number) {
+            return *is_in_doubt;
+        }
         let kind = self.get(number).kind;
-        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
-        *doubts
+        *doubts()
             .entry(number)
             .or_insert_with(|| match IN_MEMORY.contains(&&kind[..]) {
                 true => self.doubt_memory,

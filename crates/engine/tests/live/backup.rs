@@ -123,26 +123,9 @@ impl Bench {
 
     /// The newest snapshot, restored; `None` if the source is not even in it.
     pub fn restore(&mut self) -> Option<PathBuf> {
-        let repository = self.scene.repository();
-        let snapshot = repository.snapshots().unwrap().pop().unwrap();
         self.restored += 1;
         let target = self.mounted.beside(&format!("restored{}", self.restored));
-        std::fs::create_dir(&target).unwrap();
-        let restore = SnapshotRestore {
-            repository: &repository,
-            snapshot: &snapshot,
-            target: &target,
-            options: RestoreOptions {
-                below: self.source().as_os_str().as_bytes()[1..].to_vec().into(),
-                threads: 1,
-                ..RestoreOptions::new(&Everything)
-            },
-        };
-        let spill = SpillScratch(repository.spill_dir().unwrap());
-        match restore.restore(&spill, &Recorder::default()) {
-            Err(Error::NoPath { .. }) => None,
-            result => result.map(|_| Some(target)).unwrap(),
-        }
+        restore_newest(&self.scene, &self.source(), &target).then_some(target)
     }
 
     /// Every file of the newest snapshot, with its content.
@@ -528,5 +511,27 @@ fn without_the_time_of_the_first_barrier_old_content_is_kept_for_ever() {
             letters, *b"BB",
             "the time of the barrier seems not to be needed"
         );
+    }
+}
+
+/// Restores what the newest snapshot has below a path to a new directory; false if the path is not even in it.
+pub fn restore_newest(scene: &Scene, below: &Path, target: &Path) -> bool {
+    let repository = scene.repository();
+    let snapshot = repository.snapshots().unwrap().pop().unwrap();
+    std::fs::create_dir(target).unwrap();
+    let restore = SnapshotRestore {
+        repository: &repository,
+        snapshot: &snapshot,
+        target,
+        options: RestoreOptions {
+            below: below.as_os_str().as_bytes()[1..].to_vec().into(),
+            threads: 1,
+            ..RestoreOptions::new(&Everything)
+        },
+    };
+    let spill = SpillScratch(repository.spill_dir().unwrap());
+    match restore.restore(&spill, &Recorder::default()) {
+        Err(Error::NoPath { .. }) => false,
+        result => result.map(|_| true).unwrap(),
     }
 }

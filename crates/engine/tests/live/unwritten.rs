@@ -1,11 +1,9 @@
 //! What is in memory and not on the disk yet: changes that leave no trace in a time, or leave it before they are there.
 
-use super::backup::{Bench, INODE, UNFROZEN, WALK, backup_of, hardly_any};
+use super::backup::{Bench, INODE, UNFROZEN, WALK, backup_of, hardly_any, restore_newest};
 use super::mounts::*;
 use bale_engine::backup::{BackupOptions, backup};
 use bale_engine::monitor::Recorder;
-use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
-use bale_engine::restore::{Everything, RestoreOptions};
 use bale_engine::scan::snapshot_command::{SnapshotCommand, take_all};
 use bale_engine::scan::{ScanMode, ScanOptions, Sources, barrier_now};
 use bale_testkit::scene::STEP;
@@ -13,7 +11,6 @@ use bale_testkit::{Scene, Tree};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -232,22 +229,8 @@ fn what_is_in_memory_is_in_a_snapshot() {
 }
 
 fn restore(scene: &Scene, mounted: &Mounted, below: &Path) -> Tree {
-    let repository = scene.repository();
-    let snapshot = repository.snapshots().unwrap().pop().unwrap();
     let target = mounted.beside("restored");
-    fs::create_dir(&target).unwrap();
-    let restore = SnapshotRestore {
-        repository: &repository,
-        snapshot: &snapshot,
-        target: &target,
-        options: RestoreOptions {
-            below: below.as_os_str().as_bytes()[1..].to_vec().into(),
-            threads: 1,
-            ..RestoreOptions::new(&Everything)
-        },
-    };
-    let spill = SpillScratch(repository.spill_dir().unwrap());
-    restore.restore(&spill, &Recorder::default()).unwrap();
+    assert!(restore_newest(scene, below, &target));
     Tree::read(&target)
 }
 

@@ -259,6 +259,7 @@ impl Maker {
             }),
         }
     }
+
     /// Only the kernel can read it, or nobody else can be sure. Of the inode that was unpacked last.
     fn is_read_through_kernel(&self, kind: Kind, inode: &Inode) -> bool {
         let is_early = |stamp, barrier| time_of(stamp).is_stamped_before(barrier);
