@@ -1,8 +1,8 @@
 //! The chunk index: which pack holds a chunk, and where in it.
 //!
 //! Loaded from all `index/` objects when a repository is opened. It grows with bytes stored, not with files: 64 bytes for
-//! each chunk of 1-4 MiB, so about 30 MB for a terabyte. Chunks in condemned packs count as absent for writers and are
-//! still found by readers.
+//! each chunk of 1-4 MiB, so about 30 MB for a terabyte. Chunks in condemned packs, and in packs marked as damaged, count as
+//! absent for writers and are still found by readers, who try them last.
 
 use bale_format::pack::PackEntry;
 use bale_format::{ChunkId, ObjectId};
@@ -22,7 +22,30 @@ pub struct PackInfo {
     pub len: u64,
     /// Named by a `condemned/` object: writers do without it.
     pub condemned: bool,
+    /// Named by a `damaged/` object: writers do without it, and deleters count no copy in it as one that stays.
+    pub damaged: bool,
 }
+
+impl PackInfo {
+    /// May a writer rely on it, and a deleter believe that it stays?
+    pub fn is_lasting(&self) -> bool {
+        !self.condemned && !self.damaged
+    }
+
+    /// Readers try copies of a lower rank first.
+    fn rank(&self) -> u8 {
+        match self {
+            PackInfo { damaged: true, .. } => 2,
+            PackInfo {
+                condemned: true, ..
+            } => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// Ranks of copies: in lasting packs, in condemned ones, in damaged ones.
+const RANKS: u8 = 3;
 
 /// Where a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +63,7 @@ pub struct ChunkIndex {
     pack_numbers: HashMap<ObjectId, PackNumber>,
     entries: Vec<Place>,
     sorted: bool,
+    marks_unreadable: bool,
 }
 
 impl ChunkIndex {
@@ -56,6 +80,7 @@ impl ChunkIndex {
             id,
             len,
             condemned: false,
+            damaged: false,
         });
         self.pack_numbers.insert(id, number);
         number
@@ -85,10 +110,28 @@ impl ChunkIndex {
         }
     }
 
+    /// Marks a pack as damaged.
+    pub fn mark_damaged(&mut self, id: &ObjectId) {
+        if let Some(number) = self.pack_numbers.get(id) {
+            self.packs[number.0 as usize].damaged = true;
+        }
+    }
+
+    /// Some mark of damaged packs could not be read.
+    pub fn miss_marks(&mut self) {
+        self.marks_unreadable = true;
+    }
+
+    /// Could some mark of damaged packs not be read? Then any pack may be damaged and known to be, and a copy is relied on
+    /// only after it was read and verified.
+    pub fn marks_unreadable(&self) -> bool {
+        self.marks_unreadable
+    }
+
     /// A copy of the chunk that a writer may rely on.
     pub fn lasting(&self, id: &ChunkId) -> Option<Place> {
         self.copies(id)
-            .find(|place| !self.pack(place.pack).condemned)
+            .find(|place| self.pack(place.pack).is_lasting())
     }
 
     /// Position in `entries` of a copy that a writer may rely on.
@@ -97,7 +140,7 @@ impl ChunkIndex {
         let mut copies = self.entries[start..]
             .iter()
             .take_while(|place| place.chunk.id == *id);
-        let found = copies.position(|place| !self.pack(place.pack).condemned)?;
+        let found = copies.position(|place| self.pack(place.pack).is_lasting())?;
         Some(start + found)
     }
 
@@ -107,9 +150,18 @@ impl ChunkIndex {
         start..start + self.copies(id).count()
     }
 
-    /// A copy of the chunk, the lasting ones first.
+    /// A copy of the chunk, the best that is known.
     pub fn any(&self, id: &ChunkId) -> Option<Place> {
-        self.lasting(id).or_else(|| self.copies(id).next())
+        self.best_first(id).next()
+    }
+
+    /// Every copy of the chunk: those in lasting packs, in condemned ones, in damaged ones.
+    pub fn best_first(&self, id: &ChunkId) -> impl Iterator<Item = Place> + '_ {
+        let copies = &self.entries[self.positions(id)];
+        (0..RANKS).flat_map(move |rank| {
+            let of_rank = move |place: &&Place| self.pack(place.pack).rank() == rank;
+            copies.iter().filter(of_rank).copied()
+        })
     }
 
     /// Every copy of the chunk.

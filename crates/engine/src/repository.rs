@@ -6,9 +6,11 @@
 mod buffers;
 mod cache;
 mod chunks;
+mod marks;
 mod objects;
 mod opening;
 
+pub use marks::{DamageMark, DamageMarks};
 pub use objects::{CondemnedList, is_missing};
 pub use opening::{Made, NewSlot, Secret, SlotInfo};
 

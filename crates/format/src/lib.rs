@@ -44,5 +44,5 @@ pub use recovery::RecoveryKey;
 pub use sealed::ObjectType;
 pub use segment::{Glance, Pointer, Segment, SegmentBuilder, SegmentError, SegmentKeys};
 pub use snapshot::{Layer, SegmentRef, Snapshot};
-pub use snapshot_json::Condemned;
+pub use snapshot_json::{Condemned, DamagedPacks};
 pub use xattrs::{Xattr, XattrsColumn};

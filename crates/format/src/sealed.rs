@@ -1,4 +1,4 @@
-//! Sealed objects: index, snapshots, runs, condemned. One seal over the whole plaintext. docs/FORMAT.md, section 4.
+//! Sealed objects: index, snapshots, runs, condemned, damaged. One seal over the whole plaintext. docs/FORMAT.md, section 4.
 
 use crate::aead::SealKey;
 use crate::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
@@ -29,6 +29,8 @@ pub enum ObjectType {
     Condemned = 3,
     /// `runs/`.
     Run = 4,
+    /// `damaged/`.
+    Damaged = 5,
 }
 
 /// Longest object that can be legal, for bounding a read.

@@ -1,4 +1,5 @@
-//! Snapshots and condemned lists as JSON, with everything checked that a reader relies on. docs/FORMAT.md, sections 8 and 9.
+//! Snapshots, condemned lists and marks of damage as JSON, with everything checked that a reader relies on. docs/FORMAT.md,
+//! sections 8 and 9.
 
 use crate::entry::{Key, Time};
 use crate::error::{Fault, FormatError};
@@ -12,9 +13,11 @@ use serde::{Deserialize, Serialize};
 
 const WHAT: &str = "snapshot";
 const WHAT_CONDEMNED: &str = "condemned list";
+const WHAT_DAMAGED: &str = "mark of damaged packs";
 /// The version written here, and the highest one read.
 pub const SNAPSHOT_VERSION: u32 = 1;
 const CONDEMNED_VERSION: u32 = 1;
+const DAMAGED_VERSION: u32 = 1;
 const NANOS_MAX: u32 = 999_999_999;
 
 #[derive(Deserialize)]
@@ -89,6 +92,46 @@ impl Condemned {
             .map_err(|error| FormatError::json(WHAT_CONDEMNED, &error))?;
         check_time(WHAT_CONDEMNED, condemned.time)?;
         Ok(condemned)
+    }
+}
+
+/// Packs in which damage was found: writers do without them, and deleters count no copy in them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedPacks {
+    /// Version of this record: 1.
+    pub version: u32,
+    /// When they were found damaged.
+    pub time: Time,
+    /// The packs.
+    pub packs: Vec<ObjectId>,
+}
+
+impl DamagedPacks {
+    /// Of the version written here.
+    pub fn new(time: Time, packs: Vec<ObjectId>) -> DamagedPacks {
+        DamagedPacks {
+            version: DAMAGED_VERSION,
+            time,
+            packs,
+        }
+    }
+
+    /// The plaintext of the object, read back and compared.
+    pub fn to_json(&self) -> Result<Vec<u8>, FormatError> {
+        let plain = serde_json::to_vec(self).expect("a list of ids has a JSON form");
+        match DamagedPacks::from_json(&plain) {
+            Ok(read_back) if read_back == *self => Ok(plain),
+            _ => Err(FormatError::NotVerified { what: WHAT_DAMAGED }),
+        }
+    }
+
+    /// From an opened object.
+    pub fn from_json(plain: &[u8]) -> Result<DamagedPacks, FormatError> {
+        check_json(WHAT_DAMAGED, plain, DAMAGED_VERSION)?;
+        let damaged: DamagedPacks = serde_json::from_slice(plain)
+            .map_err(|error| FormatError::json(WHAT_DAMAGED, &error))?;
+        check_time(WHAT_DAMAGED, damaged.time)?;
+        Ok(damaged)
     }
 }
 

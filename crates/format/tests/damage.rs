@@ -3,10 +3,10 @@
 use bale_format::pack::{PACK_FOOTER_BYTES, PACK_HEADER_BYTES, open_trailer, salvage_record};
 use bale_format::xattrs::{decode_xattrs, encode_xattrs};
 use bale_format::{
-    ChunkKind, Codec, Compressor, Condemned, Decompressor, Fault, FinishedPack, FormatError, Index,
-    IndexEntry, IndexPack, KeySlot, Keys, ObjectId, ObjectType, PackEntry, PackFooter, PackHeader,
-    PackLayout, Payload, PieceList, RecordHead, RepositoryId, RootKey, SalvageScan, Snapshot, Time,
-    UnverifiedConfig, Xattr, encode_index,
+    ChunkKind, Codec, Compressor, Condemned, DamagedPacks, Decompressor, Fault, FinishedPack,
+    FormatError, Index, IndexEntry, IndexPack, KeySlot, Keys, ObjectId, ObjectType, PackEntry,
+    PackFooter, PackHeader, PackLayout, Payload, PieceList, RecordHead, RepositoryId, RootKey,
+    SalvageScan, Snapshot, Time, UnverifiedConfig, Xattr, encode_index,
 };
 
 const SALT: [u8; 32] = [7; 32];
@@ -260,7 +260,12 @@ fn an_object_of_another_type_size_or_repository_is_refused() {
     assert!(keys.open_object(ObjectType::Index, &sealed, 999).is_err());
     let mut relabelled = sealed.clone();
     relabelled[10] = ObjectType::Snapshot as u8;
-    for object_type in [ObjectType::Snapshot, ObjectType::Run, ObjectType::Condemned] {
+    for object_type in [
+        ObjectType::Snapshot,
+        ObjectType::Run,
+        ObjectType::Condemned,
+        ObjectType::Damaged,
+    ] {
         assert!(keys.open_object(object_type, &sealed, 1000).is_err());
         assert!(keys.open_object(object_type, &relabelled, 1000).is_err());
     }
@@ -290,6 +295,7 @@ fn later_versions_are_called_newer_and_never_damaged() {
     assert!(newer(KeySlot::decode(b"{\"slot\":2}").map(drop)));
     assert!(newer(Snapshot::from_json(b"{\"version\":2}").map(drop)));
     assert!(newer(Condemned::from_json(b"{\"version\":2}").map(drop)));
+    assert!(newer(DamagedPacks::from_json(b"{\"version\":2}").map(drop)));
 }
 
 fn small_index(keys: &Keys) -> Vec<u8> {
@@ -372,6 +378,21 @@ fn an_empty_pack_is_never_written() {
             .finish(&mut Compressor::new(3), &mut Vec::new())
             .is_err()
     );
+}
+
+#[test]
+fn marks_of_damaged_packs_come_back_and_bad_times_do_not() {
+    let damaged = DamagedPacks::new(
+        Time {
+            seconds: 5,
+            nanos: 6,
+        },
+        vec![ObjectId([1; 32]), ObjectId([2; 32])],
+    );
+    let plain = damaged.to_json().unwrap();
+    assert_eq!(DamagedPacks::from_json(&plain), Ok(damaged));
+    let bad = br#"{"version":1,"time":[0,1000000000],"packs":[]}"#;
+    assert!(DamagedPacks::from_json(bad).is_err());
 }
 
 #[test]

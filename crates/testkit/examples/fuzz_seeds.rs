@@ -6,10 +6,10 @@ use bale_format::pack::encode_trailer;
 use bale_format::snapshot::{Counts, Filesystem, PathText, Totals};
 use bale_format::xattrs::encode_xattrs;
 use bale_format::{
-    ChunkId, ChunkKind, Compressor, Condemned, Config, Entry, FinishedPack, IndexEntry, IndexPack,
-    Key, KeySlot, Keys, Kind, Layer, NewSlot, ObjectId, PackLayout, PasswordCost, Payload, Piece,
-    PieceListBuilder, RecoveryKey, RepositoryId, RootKey, Secret, SegmentBuilder, SegmentRef,
-    Snapshot, Time, Xattr, encode_index,
+    ChunkId, ChunkKind, Compressor, Condemned, Config, DamagedPacks, Entry, FinishedPack,
+    IndexEntry, IndexPack, Key, KeySlot, Keys, Kind, Layer, NewSlot, ObjectId, PackLayout,
+    PasswordCost, Payload, Piece, PieceListBuilder, RecoveryKey, RepositoryId, RootKey, Secret,
+    SegmentBuilder, SegmentRef, Snapshot, Time, Xattr, encode_index,
 };
 use std::path::Path;
 
@@ -190,6 +190,8 @@ fn main() {
     write(seeds, "snapshot", &snapshot(time).to_json().unwrap());
     let condemned = Condemned::new(time, vec![ObjectId([6; 32])]);
     write(seeds, "condemned", &condemned.to_json().unwrap());
+    let damaged = DamagedPacks::new(time, vec![ObjectId([6; 32])]);
+    write(seeds, "damaged_packs", &damaged.to_json().unwrap());
     write(
         seeds,
         "exclude_patterns",

@@ -75,16 +75,7 @@ fn whole(global: &Global, repository: &Repository) -> Result<()> {
         sealed += u64::from(place.chunk.sealed_bytes);
     }
     let mut stored = 0u64;
-    let areas = [
-        Area::Config,
-        Area::Keys,
-        Area::Packs,
-        Area::Index,
-        Area::Snapshots,
-        Area::Runs,
-        Area::Condemned,
-    ];
-    for area in areas {
+    for area in Area::ALL {
         repository
             .store()
             .list(area, &mut |info| stored += info.len)?;

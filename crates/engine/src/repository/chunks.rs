@@ -60,6 +60,7 @@ impl Repository {
                 .iter()
                 .for_each(|pack| index.condemn(pack));
         }
+        self.mark_damaged_packs(&mut index);
         Ok(self.keep_index(index))
     }
 
@@ -77,7 +78,21 @@ impl Repository {
                 .iter()
                 .for_each(|pack| index.condemn(pack));
         }
+        self.mark_damaged_packs(&mut index);
         Ok(self.keep_index(index))
+    }
+
+    /// Marks that cannot be read stop nobody; the index says that there are some.
+    fn mark_damaged_packs(&self, index: &mut ChunkIndex) {
+        match self.damage_marks() {
+            Ok(marks) => {
+                marks.packs().for_each(|pack| index.mark_damaged(pack));
+                if !marks.unreadable.is_empty() {
+                    index.miss_marks();
+                }
+            }
+            Err(_) => index.miss_marks(),
+        }
     }
 
     fn keep_index(&self, mut index: ChunkIndex) -> Arc<ChunkIndex> {
@@ -163,8 +178,7 @@ impl Repository {
     pub fn read_chunk_uncached(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
         let index = self.index()?;
         let mut trouble = None;
-        let lasting_first = index.lasting(id).into_iter().chain(index.copies(id));
-        for place in lasting_first {
+        for place in index.best_first(id) {
             match self.read_place(&index, kind, &place) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {

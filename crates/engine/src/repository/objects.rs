@@ -116,10 +116,11 @@ impl Repository {
         )
     }
 
-    /// Packs that are in the store now and not condemned.
+    /// Packs that are in the store now, not condemned and not marked as damaged.
     pub fn packs_lasting_now(&self) -> Result<HashSet<ObjectId>> {
         // Lists first: a deletion removes the pack before the list, so whatever goes meanwhile is missed by one of the looks.
         let condemned = self.condemned()?;
+        let marks = self.damage_marks()?;
         let mut packs: HashSet<ObjectId> = HashSet::new();
         self.store
             .list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
@@ -128,6 +129,9 @@ impl Repository {
                 packs.remove(pack);
             });
         }
+        marks.packs().for_each(|pack| {
+            packs.remove(pack);
+        });
         Ok(packs)
     }
 

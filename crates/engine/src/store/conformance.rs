@@ -416,7 +416,7 @@ fn in_threads(work: impl Fn(usize) + Sync) {
 }
 
 /// One name of each area.
-fn names(seed: u64) -> [ObjectName; 7] {
+fn names(seed: u64) -> [ObjectName; 8] {
     let mut run = [0; 16];
     run[..8].copy_from_slice(&seed.to_le_bytes());
     [
@@ -427,6 +427,7 @@ fn names(seed: u64) -> [ObjectName; 7] {
         ObjectName::snapshot(id(seed)),
         ObjectName::run(run, id(seed)),
         ObjectName::condemned(id(seed)),
+        ObjectName::damaged(id(seed)),
     ]
 }
 

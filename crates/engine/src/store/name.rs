@@ -24,11 +24,13 @@ pub enum Area {
     Runs,
     /// Lists of packs to be deleted.
     Condemned,
+    /// Marks of packs in which damage was found.
+    Damaged,
 }
 
 impl Area {
     /// Every area.
-    pub const ALL: [Area; 7] = [
+    pub const ALL: [Area; 8] = [
         Area::Config,
         Area::Keys,
         Area::Packs,
@@ -36,6 +38,7 @@ impl Area {
         Area::Snapshots,
         Area::Runs,
         Area::Condemned,
+        Area::Damaged,
     ];
 
     /// First part of the path of its objects.
@@ -48,6 +51,7 @@ impl Area {
             Area::Snapshots => "snapshots",
             Area::Runs => "runs",
             Area::Condemned => "condemned",
+            Area::Damaged => "damaged",
         }
     }
 
@@ -111,6 +115,11 @@ impl ObjectName {
     /// `condemned/<id>`.
     pub fn condemned(id: ObjectId) -> Self {
         Self::of(Area::Condemned, id)
+    }
+
+    /// `damaged/<id>`.
+    pub fn damaged(id: ObjectId) -> Self {
+        Self::of(Area::Damaged, id)
     }
 
     fn of(area: Area, id: ObjectId) -> Self {
@@ -181,7 +190,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all_names(run: [u8; 16], id: ObjectId) -> [ObjectName; 7] {
+    fn all_names(run: [u8; 16], id: ObjectId) -> [ObjectName; 8] {
         [
             ObjectName::config(),
             ObjectName::key(id),
@@ -190,6 +199,7 @@ mod tests {
             ObjectName::snapshot(id),
             ObjectName::run(run, id),
             ObjectName::condemned(id),
+            ObjectName::damaged(id),
         ]
     }
 
@@ -205,6 +215,7 @@ mod tests {
         assert_eq!(paths[4], format!("snapshots/{id_text}"));
         assert_eq!(paths[5], format!("runs/{}/{id_text}", "01".repeat(16)));
         assert_eq!(paths[6], format!("condemned/{id_text}"));
+        assert_eq!(paths[7], format!("damaged/{id_text}"));
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
         Area::Snapshots,
         Area::Runs,
         Area::Condemned,
+        Area::Damaged,
     ];
     for area in areas {
         let mut infos: Vec<ObjectInfo> = Vec::new();
