@@ -11,6 +11,7 @@
 
 mod bundle;
 mod checkpoint;
+mod choose;
 mod commit;
 mod compare;
 mod content;
@@ -54,7 +55,7 @@ pub fn backup(
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
     repository.check_access(Access::Write)?;
-    let run = Run::begin(repository, sources, options)?;
+    let run = Run::begin(repository, sources, scan.mode, options)?;
     let mut unreadable = HashSet::new();
     loop {
         let parent = Parent::find(repository, &run, options, &unreadable, monitor)?;

@@ -25,6 +25,7 @@ mod names;
 mod pending;
 pub mod report;
 pub mod snapshot_command;
+mod source_filesystems;
 mod sources;
 mod stat;
 mod walk;
@@ -35,6 +36,7 @@ pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
 pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
+pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};
 pub use walk::Scanner;
 

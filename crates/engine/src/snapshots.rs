@@ -1,7 +1,17 @@
-//! Finding snapshots: `latest`, `latest~2`, the beginning of an id, and filters by host, path and tag.
+//! Finding snapshots: `latest`, `latest~2`, the beginning of an id, and filters by host, path and tag; which of them is the
+//! newest, and which are states of the same source.
+//!
+//! Times order them, and a clock may be wrong: a snapshot dated in the future is never the newest, or it would be that for
+//! ever. Who leaves one out says so, by name.
 
 use crate::error::{Error, Result};
-use bale_format::{ObjectId, Snapshot};
+use crate::repository::Named;
+use bale_format::{Snapshot, Time};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Clocks of machines that share a repository may differ by so many seconds.
+pub const CLOCK_SKEW_SECONDS_MAX: i64 = 15 * 60;
 
 /// Which snapshots a command is about. Empty lists do not restrict.
 #[derive(Clone, Debug, Default)]
@@ -62,19 +72,112 @@ pub fn clean_path(path: &[u8]) -> Vec<u8> {
     parts.collect::<Vec<_>>().join(&b'/')
 }
 
-/// Finds one snapshot among `all`. Times order them; equal times are ordered by id.
+/// Is it dated later than clocks may differ?
+pub fn is_in_future(snapshot: &Snapshot, now: Time) -> bool {
+    let latest = now.seconds.saturating_add(CLOCK_SKEW_SECONDS_MAX);
+    (snapshot.time.seconds, snapshot.time.nanos) > (latest, now.nanos)
+}
+
+/// Snapshots in the order of their times, as far as these can be believed.
+#[derive(Clone, Debug, Default)]
+pub struct Newest<'a> {
+    /// Newest first; equal times are ordered by id. Those dated in the future are not among them, unless all are.
+    pub in_order: Vec<&'a Named>,
+    /// Dated in the future. If `in_order` has them, it is our own clock that is wrong, probably.
+    pub in_future: Vec<&'a Named>,
+}
+
+impl Newest<'_> {
+    /// Are all of them dated in the future, so that our own clock is wrong, probably?
+    pub fn is_clock_behind(&self) -> bool {
+        let (newest, ahead) = (self.in_order.first(), self.in_future.first());
+        ahead.is_some() && newest.map(|(id, _)| id) == ahead.map(|(id, _)| id)
+    }
+}
+
+/// Orders snapshots. `now`: by the clock of this machine.
+pub fn newest_first<'a>(all: impl IntoIterator<Item = &'a Named>, now: Time) -> Newest<'a> {
+    let mut all: Vec<&Named> = all.into_iter().collect();
+    all.sort_by_key(|(id, snapshot)| (Reverse(snapshot.time), *id));
+    let (in_future, believed): (Vec<_>, Vec<_>) = all
+        .iter()
+        .partition(|(_, snapshot)| is_in_future(snapshot, now));
+    let in_order = if believed.is_empty() { all } else { believed };
+    Newest {
+        in_order,
+        in_future,
+    }
+}
+
+/// What distinguishes snapshots of one source from others: host, sources, and the file systems that these were on, as far as
+/// they are known. Two containers of one name, or two disks that were mounted at one place, are not states of one thing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceKey {
+    /// Host.
+    pub host: String,
+    /// Sources, sorted.
+    pub paths: Vec<Vec<u8>>,
+    /// `Snapshot::source_filesystems`; empty: unknown.
+    pub filesystems: Vec<String>,
+}
+
+impl SourceKey {
+    /// Of one snapshot, as it says itself.
+    pub fn of(snapshot: &Snapshot) -> SourceKey {
+        let mut paths: Vec<_> = snapshot.paths.iter().map(|path| path.0.clone()).collect();
+        paths.sort();
+        SourceKey {
+            host: snapshot.host.clone(),
+            paths,
+            filesystems: snapshot.source_filesystems.clone(),
+        }
+    }
+
+    /// Same host and sources, and no file systems that are known to be others?
+    pub fn may_be(&self, other: &SourceKey) -> bool {
+        let (ours, theirs) = (&self.filesystems, &other.filesystems);
+        let is_known_other = !ours.is_empty() && !theirs.is_empty() && ours != theirs;
+        self.host == other.host && self.paths == other.paths && !is_known_other
+    }
+}
+
+/// The key of each snapshot, in the same order: equal keys are states of one source. A snapshot that does not know its file
+/// systems belongs to those that do, if these agree.
+pub fn source_keys(snapshots: &[Named]) -> Vec<SourceKey> {
+    let mut keys: Vec<_> = snapshots
+        .iter()
+        .map(|(_, snapshot)| SourceKey::of(snapshot))
+        .collect();
+    let at_place = |key: &SourceKey| SourceKey {
+        filesystems: Vec::new(),
+        ..key.clone()
+    };
+    let mut known: BTreeMap<SourceKey, BTreeSet<Vec<String>>> = BTreeMap::new();
+    for key in keys.iter().filter(|key| !key.filesystems.is_empty()) {
+        let filesystems = known.entry(at_place(key)).or_default();
+        filesystems.insert(key.filesystems.clone());
+    }
+    for key in keys.iter_mut().filter(|key| key.filesystems.is_empty()) {
+        if let Some(known) = known.get(key).filter(|known| known.len() == 1) {
+            key.filesystems = known.first().cloned().unwrap_or_default();
+        }
+    }
+    keys
+}
+
+/// Finds one snapshot among `all`. `latest` is the newest that is not dated in the future by `now` ([`newest_first`]).
 pub fn find<'a>(
-    all: &'a [(ObjectId, Snapshot)],
+    all: &'a [Named],
     text: &str,
     filter: &SnapshotFilter,
-) -> Result<&'a (ObjectId, Snapshot)> {
+    now: Time,
+) -> Result<&'a Named> {
     if let Some(back) = steps_back(text) {
-        let mut passing: Vec<_> = all
+        let passing = all
             .iter()
-            .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial)
-            .collect();
-        passing.sort_by_key(|(id, snapshot)| (std::cmp::Reverse(snapshot.time), *id));
-        return passing
+            .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial);
+        let in_order = newest_first(passing, now).in_order;
+        return in_order
             .get(back)
             .copied()
             .ok_or_else(|| Error::NoSnapshot(text.to_owned()));

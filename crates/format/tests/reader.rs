@@ -129,6 +129,7 @@ fn snapshot(layers: Vec<Layer>) -> Snapshot {
         program: String::new(),
         tags: Vec::new(),
         paths: vec![PathText(b"/tree".to_vec())],
+        source_filesystems: Vec::new(),
         excludes: Vec::new(),
         parent: None,
         filesystems: Vec::new(),

@@ -154,6 +154,7 @@ fn snapshot(time: Time) -> Snapshot {
         program: "bale".to_owned(),
         tags: vec!["daily".to_owned()],
         paths: vec![PathText(b"/home/\xff\n".to_vec())],
+        source_filesystems: vec!["00010203-0405-0607-0809-0a0b0c0d0eff".to_owned()],
         excludes: vec!["*.tmp".to_owned()],
         parent: Some(ObjectId([4; 32])),
         filesystems: vec![Filesystem {

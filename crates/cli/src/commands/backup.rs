@@ -48,9 +48,10 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         ..look::scan_options(&options.look, filter, repository.spill_dir()?)
     };
     let parent = match &options.parent {
-        Some(text) => Some(
-            bale_engine::snapshots::find(&repository.snapshots()?, text, &Default::default())?.0,
-        ),
+        Some(text) => {
+            let (all, now) = (repository.snapshots()?, repository.clock().time());
+            Some(bale_engine::snapshots::find(&all, text, &Default::default(), now)?.0)
+        }
         None => None,
     };
     let engine_options = BackupOptions {

@@ -97,6 +97,7 @@ fn snapshots(
 ) -> Result<Vec<Named>> {
     let filter = select::filter(&options.select);
     let all = select::with_runs(repository)?;
+    let now = repository.clock().time();
     if options.snapshot.is_empty() {
         return Ok(all
             .into_iter()
@@ -106,7 +107,7 @@ fn snapshots(
     options
         .snapshot
         .iter()
-        .map(|text| Ok(bale_engine::snapshots::find(&all, text, &filter)?.clone()))
+        .map(|text| Ok(bale_engine::snapshots::find(&all, text, &filter, now)?.clone()))
         .collect()
 }
 

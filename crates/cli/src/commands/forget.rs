@@ -43,10 +43,10 @@ fn by_id(
     repository: &Arc<Repository>,
 ) -> Result<Vec<bale_format::ObjectId>> {
     let all = repository.snapshots()?;
-    let filter = select::filter(&options.select);
+    let (filter, now) = (select::filter(&options.select), repository.clock().time());
     let mut removed = Vec::new();
     for text in &options.ids {
-        let (id, _) = bale_engine::snapshots::find(&all, text, &filter)?;
+        let (id, _) = bale_engine::snapshots::find(&all, text, &filter, now)?;
         if !removed.contains(id) {
             removed.push(*id);
             say(global, "remove", &id.short(), "asked for by id");

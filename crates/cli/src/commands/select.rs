@@ -29,7 +29,8 @@ pub fn filter(select: &Select) -> SnapshotFilter {
 pub fn choose(repository: &Repository, address: &OsStr, select: &Select) -> Result<Chosen> {
     let address = Address::parse(address.as_bytes());
     let all = with_runs(repository)?;
-    let named = find(&all, &address.snapshot, &filter(select))?.clone();
+    let now = repository.clock().time();
+    let named = find(&all, &address.snapshot, &filter(select), now)?.clone();
     Ok(Chosen {
         named,
         path: address.path,

@@ -48,7 +48,8 @@ fn find_in(
     id: &str,
     filter: &bale_engine::snapshots::SnapshotFilter,
 ) -> Result<Named> {
-    Ok(bale_engine::snapshots::find(&repository.snapshots()?, id, filter)?.clone())
+    let (all, now) = (repository.snapshots()?, repository.clock().time());
+    Ok(bale_engine::snapshots::find(&all, id, filter, now)?.clone())
 }
 
 fn newest(all: Vec<Named>, count: usize, by: GroupBy) -> Vec<Named> {

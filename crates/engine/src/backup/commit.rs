@@ -11,6 +11,7 @@ use crate::limits::THIN_CHUNKS_MAX;
 use crate::monitor::Phase;
 use crate::pack::ChunkWriter;
 use crate::repository::Repository;
+use crate::snapshots::{SourceKey, is_in_future};
 use crate::store::{Area, ObjectName};
 use crate::used::UsedChunks;
 use bale_format::{ChunkId, Key, Layer, ObjectId, Snapshot};
@@ -217,10 +218,13 @@ fn thin_chunks(repository: &Repository, scanned: &Scanned) -> Result<Vec<ChunkId
 /// Unfinished runs of the same host and sources have served.
 fn remove_replaced_runs(repository: &Repository, snapshot: &Snapshot) -> Result<()> {
     let (runs, _) = repository.runs_readable()?;
+    let (key, now) = (SourceKey::of(snapshot), repository.clock().time());
     let replaced: Vec<ObjectId> = runs
         .iter()
         .filter(|(_, run)| {
-            run.host == snapshot.host && run.paths == snapshot.paths && run.time <= snapshot.time
+            // One that is dated in the future would stay for ever, and all that it names.
+            let is_past = run.time <= snapshot.time || is_in_future(run, now);
+            is_past && key.may_be(&SourceKey::of(run))
         })
         .map(|(id, _)| *id)
         .collect();

@@ -1,6 +1,7 @@
-//! What a backup compares with: the latest snapshot of the same host and sources, and whatever an unfinished run of the
+//! What a backup compares with: the newest snapshot of the same host and sources, and whatever an unfinished run of the
 //! same sources has finished since.
 
+use super::choose::{Choice, choose};
 use super::rule;
 use super::run::{BackupOptions, Run};
 use crate::catalog::{CatalogError, CatalogReader, KeyRange, ParentRow};
@@ -9,7 +10,7 @@ use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::store::Area;
 use bale_format::snapshot::{Filesystem, Totals};
-use bale_format::{ChunkId, Glance, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
+use bale_format::{ChunkId, Glance, Key, Layer, ObjectId, SegmentRef, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -56,24 +57,15 @@ impl Parent {
             });
         }
         let is_readable = |named: &Named| !needs(&named.1.layers, unreadable);
-        let mut snapshots = repository.snapshots_readable()?.0;
-        if options.parent.is_none() {
-            snapshots.retain(is_readable);
-        }
-        let finished = match options.parent {
-            Some(id) => Some(by_id(snapshots, id)?).filter(is_readable),
-            None => latest(snapshots, &run.draft),
-        };
-        let newer = |named: &Named| {
-            finished
-                .as_ref()
-                .is_none_or(|(_, snapshot)| named.1.time > snapshot.time)
-        };
-        let mut runs = repository.runs_readable()?.0;
-        runs.retain(is_readable);
-        let unfinished = latest(runs, &run.draft).filter(newer);
-        let unfinished =
-            unfinished.filter(|(_, run)| run.until.is_some() && options.parent.is_none());
+        let Choice {
+            finished,
+            unfinished,
+        } = choose(repository, run, options, &is_readable, &|text| {
+            // A later look has nothing new to tell.
+            if unreadable.is_empty() {
+                monitor.note(text);
+            }
+        })?;
         if let Some((_, snapshot)) = &unfinished {
             monitor.note(&format!(
                 "going on from an unfinished run: {} files are stored already",
@@ -218,20 +210,6 @@ fn barriers(filesystems: &[Filesystem]) -> Vec<Option<Time>> {
         .iter()
         .map(|filesystem| filesystem.barrier)
         .collect()
-}
-
-fn by_id(snapshots: Vec<Named>, id: ObjectId) -> Result<Named> {
-    let found = snapshots.into_iter().find(|(other, _)| *other == id);
-    found.ok_or_else(|| Error::NoSnapshot(id.short()))
-}
-
-/// The latest of the same host and sources.
-fn latest(named: Vec<Named>, draft: &Snapshot) -> Option<Named> {
-    let same = |snapshot: &Snapshot| snapshot.host == draft.host && snapshot.paths == draft.paths;
-    named
-        .into_iter()
-        .filter(|(_, snapshot)| same(snapshot))
-        .max_by_key(|(id, snapshot)| (snapshot.time, *id))
 }
 
 /// Layers that are the run's before a key and the finished snapshot's from it on. Within either range the order of layers

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::monitor::Problem;
 use crate::repository::Repository;
-use crate::scan::Sources;
+use crate::scan::{ScanMode, Sources, source_filesystems};
 use bale_format::id::hex;
 use bale_format::snapshot::PathText;
 use bale_format::{ObjectId, Snapshot, Time};
@@ -64,6 +64,7 @@ impl Run {
     pub(super) fn begin(
         repository: &Arc<Repository>,
         sources: &Sources,
+        mode: ScanMode,
         options: &BackupOptions,
     ) -> Result<Run> {
         let id: [u8; 16] = crate::random::draw(repository.random())
@@ -85,6 +86,7 @@ impl Run {
             program: options.program.clone(),
             tags: options.tags.clone(),
             paths,
+            source_filesystems: source_filesystems(sources, mode),
             excludes: options.excludes.clone(),
             parent: None,
             filesystems: Vec::new(),

@@ -183,7 +183,7 @@ pub(super) fn uuid_text(uuid: &[u8; 16]) -> String {
     text
 }
 
-fn uuid_of_device(device: u64) -> Option<String> {
+pub(super) fn uuid_of_device(device: u64) -> Option<String> {
     let number = rustix::fs::makedev((device >> 32) as u32, device as u32);
     for link in std::fs::read_dir("/dev/disk/by-uuid").ok()?.flatten() {
         if std::fs::metadata(link.path()).is_ok_and(|node| node.rdev() == number) {

@@ -1,0 +1,135 @@
+//! Which snapshot, and which unfinished run, a backup compares with: the newest of the same source whose date can be
+//! believed. What is passed over on the way is told by name, because it costs time, or means that something is wrong.
+
+use super::run::{BackupOptions, Run};
+use crate::error::{Error, Result};
+use crate::repository::{Named, Repository};
+use crate::snapshots::{Newest, SourceKey, newest_first};
+use crate::store::ObjectName;
+use bale_format::{ObjectId, Snapshot, Time};
+
+/// Records that cannot be read, or not be believed, named one by one; of more only the number.
+const NAMED_MAX: usize = 3;
+
+/// What to compare with.
+#[derive(Default)]
+pub(super) struct Choice {
+    pub(super) finished: Option<Named>,
+    /// Newer than `finished`.
+    pub(super) unfinished: Option<Named>,
+}
+
+/// Chooses among the records that pass.
+pub(super) fn choose(
+    repository: &Repository,
+    run: &Run,
+    options: &BackupOptions,
+    passes: &dyn Fn(&Named) -> bool,
+    note: &dyn Fn(&str),
+) -> Result<Choice> {
+    let (mut snapshots, damaged) = repository.snapshots_readable()?;
+    if let Some(id) = options.parent {
+        return Ok(Choice {
+            finished: Some(by_id(snapshots, id)?).filter(passes),
+            unfinished: None,
+        });
+    }
+    note_damaged(&damaged, note);
+    let now = repository.clock().time();
+    let of_source = of_source(&snapshots, &run.draft, note);
+    let newest = newest_first(of_source, now);
+    note_future(&newest, now, note);
+    let finished = newest.in_order.into_iter().find(|named| passes(named));
+    let finished = finished.map(|(id, _)| *id);
+    let finished = finished.map(|id| by_id(std::mem::take(&mut snapshots), id));
+    let finished = finished.transpose()?;
+    let runs = repository.runs_readable()?.0;
+    let key = SourceKey::of(&run.draft);
+    let is_ours = |named: &&Named| passes(named) && key.may_be(&SourceKey::of(&named.1));
+    let newest = newest_first(runs.iter().filter(is_ours), now).in_order;
+    let is_newer = |run: &Snapshot| {
+        let finished = finished.as_ref().map(|(_, snapshot)| snapshot.time);
+        run.until.is_some() && finished.is_none_or(|time| run.time > time)
+    };
+    let unfinished = newest.into_iter().find(|(_, run)| is_newer(run)).cloned();
+    Ok(Choice {
+        finished,
+        unfinished,
+    })
+}
+
+fn by_id(snapshots: Vec<Named>, id: ObjectId) -> Result<Named> {
+    let found = snapshots.into_iter().find(|(other, _)| *other == id);
+    found.ok_or_else(|| Error::NoSnapshot(id.short()))
+}
+
+/// Snapshots of this source; said if there are only those of another file system at its place.
+fn of_source<'a>(snapshots: &'a [Named], draft: &Snapshot, note: &dyn Fn(&str)) -> Vec<&'a Named> {
+    let key = SourceKey::of(draft);
+    let is_at_place = |named: &&Named| {
+        let other = SourceKey::of(&named.1);
+        other.host == key.host && other.paths == key.paths
+    };
+    let (ours, others): (Vec<&Named>, Vec<&Named>) = snapshots
+        .iter()
+        .filter(is_at_place)
+        .partition(|(_, snapshot)| key.may_be(&SourceKey::of(snapshot)));
+    if ours.is_empty()
+        && let Some((id, snapshot)) = others.last()
+    {
+        note(&format!(
+            "the source is on another file system than in snapshot {} of {}: compared with nothing",
+            id.short(),
+            text_of(snapshot.time)
+        ));
+    }
+    ours
+}
+
+/// What cannot be read may be the newest one.
+fn note_damaged(damaged: &[(ObjectName, Error)], note: &dyn Fn(&str)) {
+    for (name, error) in damaged.iter().take(NAMED_MAX) {
+        note(&format!(
+            "{name} cannot be read ({error}): this backup may compare with an older snapshot (bale check tells what is lost)"
+        ));
+    }
+    if damaged.len() > NAMED_MAX {
+        let more = damaged.len() - NAMED_MAX;
+        note(&format!("and {more} more snapshots cannot be read"));
+    }
+}
+
+fn note_future(newest: &Newest<'_>, now: Time, note: &dyn Fn(&str)) {
+    let Some((id, latest)) = newest.in_future.first() else {
+        return;
+    };
+    let (id, dated, now) = (id.short(), text_of(latest.time), text_of(now));
+    if newest.is_clock_behind() {
+        return note(&format!(
+            "the clock of this machine says {now}, and every snapshot of this source is of later, the newest ({id}) of {dated}: \
+             is the clock wrong? What is backed up now is dated by it, so it is not \"latest\""
+        ));
+    }
+    for (id, snapshot) in newest.in_future.iter().take(NAMED_MAX) {
+        note(&format!(
+            "snapshot {} is dated {}, in the future (it is {now} here): it is not compared with, nor is it \"latest\"; \
+             if its date is wrong, forget it by its id",
+            id.short(),
+            text_of(snapshot.time)
+        ));
+    }
+    if newest.in_future.len() > NAMED_MAX {
+        let more = newest.in_future.len() - NAMED_MAX;
+        note(&format!(
+            "and {more} more snapshots are dated in the future"
+        ));
+    }
+}
+
+/// In UTC, to the second.
+fn text_of(time: Time) -> String {
+    jiff::Timestamp::new(time.seconds, 0).map_or_else(
+        |_| format!("{} seconds after 1970", time.seconds),
+        |timestamp| timestamp.to_string(),
+    )
+}

@@ -1,0 +1,64 @@
+//! On which file systems the sources are: what tells two disks apart that were mounted at one place, or two containers of one
+//! name.
+//!
+//! Only what lasts is told: the UUID of a file system on a device, which survives a reboot, a snapshot and a copy of the
+//! device. What is in memory or put together at every start (tmpfs, overlayfs) has another one each time, and what comes over
+//! a network has none: of these nothing is known.
+
+use super::filesystems::{uuid_of_device, uuid_text};
+use super::{ScanMode, Sources};
+use bale_sys::inode::filesystem_uuid;
+use rustix::fs::{CWD, Mode, OFlags};
+use std::collections::{BTreeSet, HashSet};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A source that is itself a file system, read as an image.
+const IMAGE: &str = "image";
+/// Of btrfs, whose device numbers say nothing.
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+
+/// File systems of the sources, as far as they are known, sorted, each once.
+pub fn source_filesystems(sources: &Sources, mode: ScanMode) -> Vec<String> {
+    let (mut found, mut devices) = (BTreeSet::new(), HashSet::new());
+    for path in sources.paths() {
+        let Ok(metadata) = std::fs::symlink_metadata(path) else {
+            continue;
+        };
+        if mode == ScanMode::Inode && !metadata.is_dir() {
+            found.insert(IMAGE.to_owned());
+        } else if devices.insert(metadata.dev()) {
+            found.extend(uuid_of(path, &metadata));
+        }
+    }
+    found.into_iter().collect()
+}
+
+fn uuid_of(path: &Path, metadata: &std::fs::Metadata) -> Option<String> {
+    let directory = match metadata.is_dir() {
+        true => path,
+        false => path.parent()?,
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // A file may be a mount of its own: then its directory is another file system's.
+    let opened = rustix::fs::openat(CWD, directory, flags, Mode::empty());
+    let opened = opened.ok().filter(|fd| {
+        let stat = rustix::fs::fstat(fd.as_fd());
+        stat.is_ok_and(|stat| stat.st_dev == metadata.dev())
+    });
+    let (major, minor) = (
+        rustix::fs::major(metadata.dev()),
+        rustix::fs::minor(metadata.dev()),
+    );
+    let is_btrfs = opened.as_ref().is_some_and(|fd| {
+        let stat = rustix::fs::fstatfs(fd.as_fd());
+        stat.is_ok_and(|stat| stat.f_type as u64 == BTRFS_MAGIC)
+    });
+    if major == 0 && !is_btrfs {
+        return None;
+    }
+    let own = opened.and_then(|fd| filesystem_uuid(fd.as_fd()).ok().flatten());
+    let own = own.map(|uuid| uuid_text(&uuid));
+    own.or_else(|| uuid_of_device(u64::from(major) << 32 | u64::from(minor)))
+}
