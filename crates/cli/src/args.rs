@@ -367,6 +367,7 @@ pub struct Check {
 
 /// `forget`
 #[derive(Debug, Args)]
+#[command(mut_arg("grace", |arg| arg.requires("prune")), mut_arg("repack_below", |arg| arg.requires("prune")))]
 pub struct Forget {
     /// Exactly these snapshots, whatever the rules say
     pub ids: Vec<String>,

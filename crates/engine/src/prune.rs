@@ -2,13 +2,21 @@
 //!
 //! First packs that hold little or nothing in use are condemned, after what is in use has been copied. Later - once they
 //! have been condemned for longer than the grace period, and after looking again at all snapshots - they are deleted. What
-//! is in use and has no good copy elsewhere is copied before; condemned packs stay condemned, so two prunes agree on them. A
-//! writer treats condemned packs as absent and looks again before it commits, so whatever a snapshot uses is either not
-//! condemned or seen by the second look. docs/FORMAT.md, section 9; docs/decisions/0003-two-phase-deletion.md.
+//! is in use stays in a copy that this prune has read, or is copied before; where neither can be, nothing is given up, and
+//! the pack is named. Condemned packs stay condemned, so two prunes agree on them. A writer treats condemned packs as absent
+//! and looks again before it commits, so whatever a snapshot uses is either not condemned or seen by the second look.
+//! docs/FORMAT.md, section 9; docs/decisions/0003-two-phase-deletion.md.
 
 mod delete;
+mod left;
+mod look;
 mod plan;
+mod records;
 mod repack;
+mod secure;
+mod standing;
+mod staying;
+mod trailer;
 
 pub use plan::{PackFate, PrunePlan, plan};
 
@@ -40,6 +48,8 @@ pub struct Pruned {
     pub bytes_condemned: u64,
     /// Bytes copied into new packs.
     pub bytes_repacked: u64,
+    /// Packs left alone because they are damaged and in use, those of the plan included: each was named as a problem.
+    pub problems: u64,
 }
 
 /// Applies a plan: copies, condemns, and deletes what was condemned long enough ago. Can be interrupted at any point and
@@ -51,8 +61,10 @@ pub fn apply(
     monitor: &dyn Monitor,
 ) -> Result<Pruned> {
     let mut pruned = Pruned::default();
-    repack::repack(repository, plan, monitor, &mut pruned)?;
-    delete::condemn(repository, plan, &mut pruned)?;
-    delete::delete(repository, plan, options, monitor, &mut pruned)?;
+    let mut left = plan.left.clone();
+    repack::repack(repository, plan, &mut left, monitor, &mut pruned)?;
+    delete::condemn(repository, plan, &left, &mut pruned)?;
+    delete::delete(repository, plan, options, &mut left, monitor, &mut pruned)?;
+    pruned.problems = left.count();
     Ok(pruned)
 }

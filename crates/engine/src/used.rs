@@ -1,8 +1,9 @@
 //! Which chunks snapshots use: the question behind prune.
 //!
-//! Every distinct segment of every snapshot is asked once, what they share costs nothing twice, and what a segment points at
-//! is remembered from one prune to the next. In memory: a bit for each chunk of the index, 32 bytes for each distinct segment
-//! and piece list, and what is remembered.
+//! Every distinct segment of every snapshot is read once, what they share costs nothing twice, and what a segment points at
+//! is remembered from one plan to the next: a plan may be wrong, whoever deletes reads all segments afresh. All copies of a
+//! chunk in use count as used; which of them stays is for others to decide. In memory: a bit for each chunk of the index, 32
+//! bytes for each distinct segment and piece list, and what is remembered.
 
 mod remembered;
 
@@ -13,9 +14,10 @@ use crate::repository::{Named, Repository};
 use bale_format::chunk::ChunkKind;
 use bale_format::pieces::{Piece, PieceList};
 use bale_format::segment::{self, Pointer};
-use bale_format::{ChunkId, Layer, Snapshot};
+use bale_format::{ChunkId, Layer, ObjectId, Snapshot};
 use remembered::Remembered;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Piece lists nest this deep at most (docs/FORMAT.md, section 7).
@@ -29,31 +31,74 @@ pub struct UsedChunks {
 }
 
 impl UsedChunks {
-    /// Marks what the snapshots and unfinished runs use. Anything that cannot be read is an error: who deletes must know.
-    pub fn find(
+    /// Nothing is used.
+    pub fn none(index: Arc<ChunkIndex>) -> UsedChunks {
+        UsedChunks {
+            bits: vec![0; index.entries().len().div_ceil(64)],
+            index,
+            visited: HashSet::new(),
+        }
+    }
+
+    /// Marks what the snapshots and unfinished runs use, believing the cache. Anything that cannot be read is an error: who
+    /// plans a deletion must know.
+    pub fn find_by_cache(
         repository: &Repository,
         index: Arc<ChunkIndex>,
         records: &[Named],
         monitor: &dyn Monitor,
     ) -> Result<UsedChunks> {
-        let bits = vec![0; index.entries().len().div_ceil(64)];
-        let mut used = UsedChunks {
-            index,
-            bits,
-            visited: HashSet::new(),
-        };
+        let mut used = UsedChunks::none(index);
         let mut remembered = Remembered::load(repository);
-        for (number, (_, snapshot)) in records.iter().enumerate() {
+        used.add_all(repository, records, Some(&mut remembered), monitor)?;
+        remembered.save();
+        Ok(used)
+    }
+
+    /// Marks what further snapshots use. Every segment that was not met before is read from the store.
+    pub fn add(
+        &mut self,
+        repository: &Repository,
+        records: &[Named],
+        monitor: &dyn Monitor,
+    ) -> Result<()> {
+        self.add_all(repository, records, None, monitor)
+    }
+
+    fn add_all(
+        &mut self,
+        repository: &Repository,
+        records: &[Named],
+        mut remembered: Option<&mut Remembered>,
+        monitor: &dyn Monitor,
+    ) -> Result<()> {
+        for (number, (id, snapshot)) in records.iter().enumerate() {
             let progress = Progress {
                 done: number as u64,
                 total: records.len() as u64,
                 ..Progress::default()
             };
             monitor.progress(Phase::FindUsed, progress);
-            used.add_snapshot(repository, snapshot, &mut remembered, monitor)?;
+            let added = self.add_snapshot(repository, snapshot, &mut remembered, monitor);
+            added.map_err(|error| unknown_use(id, error))?;
         }
-        remembered.save();
-        Ok(used)
+        Ok(())
+    }
+
+    /// The same chunks in another index. One that it does not know is an error.
+    pub fn in_index(self, index: Arc<ChunkIndex>) -> Result<UsedChunks> {
+        let mut moved = UsedChunks {
+            visited: self.visited,
+            ..UsedChunks::none(index)
+        };
+        let mut last = None;
+        for (position, place) in self.index.entries().iter().enumerate() {
+            let is_used = self.bits[position / 64] >> (position % 64) & 1 == 1;
+            if is_used && last.replace(place.chunk.id) != Some(place.chunk.id) {
+                moved.mark(&place.chunk.id)?;
+            }
+        }
+        Ok(moved)
     }
 
     /// Marks what one catalog uses.
@@ -62,12 +107,7 @@ impl UsedChunks {
         index: Arc<ChunkIndex>,
         layers: &[Layer],
     ) -> Result<UsedChunks> {
-        let bits = vec![0; index.entries().len().div_ceil(64)];
-        let mut used = UsedChunks {
-            index,
-            bits,
-            visited: HashSet::new(),
-        };
+        let mut used = UsedChunks::none(index);
         for segment in layers.iter().flat_map(|layer| &layer.segments) {
             if used.visited.insert(segment.id) {
                 used.mark(&segment.id)?;
@@ -78,7 +118,30 @@ impl UsedChunks {
         Ok(used)
     }
 
-    /// Is the copy at this position of the index one that is used?
+    /// The index that positions are of.
+    pub fn index(&self) -> &Arc<ChunkIndex> {
+        &self.index
+    }
+
+    /// Positions of all copies of one chunk in use after the other, in id order.
+    pub fn chunks(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let entries = self.index.entries();
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            while at < entries.len() {
+                let begin = at;
+                let id = entries[begin].chunk.id;
+                let copies = entries[begin..].iter();
+                at += copies.take_while(|place| place.chunk.id == id).count();
+                if self.is_used(begin) {
+                    return Some(begin..at);
+                }
+            }
+            None
+        })
+    }
+
+    /// Is this position of the index a copy of a chunk in use?
     pub fn is_used(&self, position: usize) -> bool {
         self.bits[position / 64] >> (position % 64) & 1 == 1
     }
@@ -87,7 +150,7 @@ impl UsedChunks {
         &mut self,
         repository: &Repository,
         snapshot: &Snapshot,
-        remembered: &mut Remembered,
+        remembered: &mut Option<&mut Remembered>,
         monitor: &dyn Monitor,
     ) -> Result<()> {
         for segment in snapshot.layers.iter().flat_map(|layer| &layer.segments) {
@@ -97,7 +160,10 @@ impl UsedChunks {
             if self.visited.insert(segment.id) {
                 self.mark(&segment.id)?;
                 let learn = || read_pointers(repository, &segment.id);
-                let pointers = remembered.pointers(&segment.id, learn)?;
+                let pointers = match remembered {
+                    Some(remembered) => remembered.pointers(&segment.id, learn)?,
+                    None => learn()?,
+                };
                 self.add_pointers(repository, pointers)?;
             }
         }
@@ -144,12 +210,8 @@ impl UsedChunks {
         })
     }
 
-    /// A lasting copy of each chunk is marked; if there is none, every copy.
     fn mark(&mut self, id: &ChunkId) -> Result<()> {
-        let positions = match self.index.lasting_position(id) {
-            Some(position) => position..position + 1,
-            None => self.index.positions(id),
-        };
+        let positions = self.index.positions(id);
         if positions.is_empty() {
             return Err(Error::MissingChunk(*id));
         }
@@ -157,6 +219,18 @@ impl UsedChunks {
             self.bits[position / 64] |= 1 << (position % 64);
         }
         Ok(())
+    }
+}
+
+/// Says whose use it is that nobody can tell, and what to do.
+fn unknown_use(id: &ObjectId, error: Error) -> Error {
+    match error {
+        Error::Interrupted => error,
+        error => Error::Other(format!(
+            "nothing is given up while it is not known what snapshot {id} uses: {error} (the next backup stores again what \
+             still exists; bale forget {} gives the snapshot up)",
+            id.short()
+        )),
     }
 }
 

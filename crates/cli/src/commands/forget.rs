@@ -21,6 +21,7 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         let text = "nothing says what to forget: give snapshot ids or at least one --keep rule";
         return Err(Usage(text.to_owned()).into());
     }
+    let prune_options = prune::parsed(&options.prune_options)?;
     let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
     let removed = if options.ids.is_empty() {
         by_policy(global, options, &repository, &policy, by)?
@@ -29,7 +30,7 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     };
     apply(global, options, &repository, &removed)?;
     if options.prune {
-        return prune::prune(global, &repository, &options.prune_options, options.dry_run);
+        return prune::prune(global, &repository, prune_options, options.dry_run);
     }
     if !removed.is_empty() && !options.dry_run && !global.quiet && !global.json {
         tell!("Their space comes back with: bale prune");

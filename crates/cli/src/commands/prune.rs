@@ -13,30 +13,35 @@ use std::sync::Arc;
 
 /// Prints the plan, then does what it says.
 pub fn run(global: &Global, options: &Prune) -> Result<i32> {
+    let engine_options = parsed(&options.options)?;
     let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
-    prune(global, &repository, &options.options, options.dry_run)
+    prune(global, &repository, engine_options, options.dry_run)
+}
+
+/// Reads the options: before anything is done.
+pub fn parsed(options: &PruneOptions) -> Result<engine::PruneOptions> {
+    if options.repack_below > 100 {
+        return Err(Usage("--repack-below is a percentage: 0 to 100".to_owned()).into());
+    }
+    Ok(engine::PruneOptions {
+        grace: sizes::parse_duration(&options.grace)?,
+        repack_below_percent: options.repack_below,
+    })
 }
 
 /// Also called by `forget --prune`.
 pub fn prune(
     global: &Global,
     repository: &Arc<Repository>,
-    options: &PruneOptions,
+    engine_options: engine::PruneOptions,
     dry_run: bool,
 ) -> Result<i32> {
-    if options.repack_below > 100 {
-        return Err(Usage("--repack-below is a percentage: 0 to 100".to_owned()).into());
-    }
-    let engine_options = engine::PruneOptions {
-        grace: sizes::parse_duration(&options.grace)?,
-        repack_below_percent: options.repack_below,
-    };
     let console = Console::new(global);
     let plan = engine::plan(repository, &engine_options, &console)?;
     console.finish();
     print_plan(global, &plan, dry_run);
     if dry_run {
-        return Ok(exit::COMPLETE);
+        return Ok(code(plan.problems));
     }
     let console = Console::new(global);
     let pruned = engine::apply(repository, &plan, &engine_options, &console)?;
@@ -45,7 +50,7 @@ pub fn prune(
         output::object(&json!({
             "type": "summary", "packs_deleted": pruned.packs_deleted, "bytes_deleted": pruned.bytes_deleted,
             "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
-            "bytes_repacked": pruned.bytes_repacked,
+            "bytes_repacked": pruned.bytes_repacked, "problems": pruned.problems,
         }));
     } else if !global.quiet {
         tell!(
@@ -55,13 +60,25 @@ pub fn prune(
         );
         if pruned.bytes_condemned > pruned.bytes_deleted {
             tell!(
-                "a prune after {} gives back {} more",
-                options.grace,
+                "a prune after the grace period gives back {} more",
                 sizes::bytes(pruned.bytes_condemned)
             );
         }
     }
-    Ok(exit::COMPLETE)
+    if pruned.problems > 0 && !global.json && !global.quiet {
+        tell!(
+            "{} left alone: damaged, and in use",
+            sizes::counted(pruned.problems, "pack")
+        );
+    }
+    Ok(code(pruned.problems))
+}
+
+fn code(problems: u64) -> i32 {
+    match problems {
+        0 => exit::COMPLETE,
+        _ => exit::INCOMPLETE,
+    }
 }
 
 fn print_plan(global: &Global, plan: &PrunePlan, dry_run: bool) {
@@ -70,12 +87,14 @@ fn print_plan(global: &Global, plan: &PrunePlan, dry_run: bool) {
     let (repack, repack_bytes) = plan.sum(PackFate::Repack);
     let (condemned, condemned_bytes) = plan.sum(PackFate::Condemned);
     let (young, young_bytes) = plan.sum(PackFate::Young);
+    let (damaged, damaged_bytes) = plan.sum(PackFate::Damaged);
     if global.json {
         return output::object(&json!({
             "type": "plan", "dry_run": dry_run, "snapshots": plan.snapshots, "runs": plan.runs,
             "packs_stay": stay, "bytes_stay": stay_bytes, "packs_unused": unused, "bytes_unused": unused_bytes,
             "packs_repack": repack, "bytes_repack_packs": repack_bytes, "bytes_repack": plan.bytes_to_repack(),
             "packs_condemned": condemned, "bytes_condemned": condemned_bytes, "packs_young": young, "bytes_young": young_bytes,
+            "packs_damaged": damaged, "bytes_damaged": damaged_bytes,
         }));
     }
     if global.quiet {
@@ -106,4 +125,5 @@ fn print_plan(global: &Global, plan: &PrunePlan, dry_run: bool) {
         young,
         young_bytes,
     );
+    line("damaged, and in use: left alone", damaged, damaged_bytes);
 }

@@ -110,3 +110,24 @@ fn tags_keep_and_rules_that_would_remove_everything_are_refused() {
     );
     assert_eq!(bench.run(&["forget", "--keep-last", "many"]).code, 2);
 }
+
+/// Everything that was said is read before anything is done.
+#[test]
+fn a_forget_whose_prune_options_make_no_sense_removes_nothing() {
+    let bench = Bench::new();
+    for name in ["one", "two"] {
+        bench.sh(&format!("echo {name} > source/{name}"));
+        bench.backup();
+    }
+    for more in [
+        &["--prune", "--grace", "xyz"][..],
+        &["--prune", "--repack-below", "150"],
+        &["--grace", "24h"],
+        &["--repack-below", "10"],
+    ] {
+        let words = [&["forget", "--keep-last", "1"], more].concat();
+        assert_eq!(bench.run(&words).code, 2, "{words:?}");
+        let left = bench.ok(&["snapshots", "--json"]).of_type("snapshot").len();
+        assert_eq!(left, 2, "{words:?}");
+    }
+}

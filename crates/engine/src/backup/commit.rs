@@ -187,9 +187,12 @@ fn parent_is_still_there(
     let used = UsedChunks::find_in_layers(repository, index.clone(), layers)
         .map_err(|error| pruned(error.to_string()))?;
     let lasting = repository.packs_lasting_now()?;
-    for (position, place) in index.entries().iter().enumerate() {
-        let pack = index.pack(place.pack).id;
-        if used.is_used(position) && !lasting.contains(&pack) {
+    for copies in used.chunks() {
+        let mut packs = index.entries()[copies]
+            .iter()
+            .map(|place| index.pack(place.pack).id);
+        let pack = packs.next().expect("a chunk in use has a copy");
+        if !lasting.contains(&pack) && !packs.any(|other| lasting.contains(&other)) {
             return Err(pruned(format!("pack {}", pack.short())));
         }
     }

@@ -1,29 +1,30 @@
 //! Condemns packs, and deletes those that were condemned long enough ago.
 //!
-//! Order of a deletion: what snapshots seen since use of the packs, and have nowhere else, is copied; index objects without
+//! Order of a deletion: what snapshots seen since use of the packs is made sure of elsewhere (`secure`); index objects without
 //! the packs are written, the old index objects are deleted, then the packs, then the condemned list. A crash after any step
 //! leaves packs that nobody names, still condemned: the next prune goes on.
+//!
+//! What is in use is read from the store, never from a cache. However long that takes, snapshots are listed again until the
+//! last listing is fresh, and only what is new is looked at each time; packs are deleted only while it is.
 //!
 //! Two prunes at once: a pack that is condemned stays so until it is deleted, so they differ at most in which lists are due.
 //! Either may write an index object that names what the other is deleting; the rules of `replace` and `rewrite_index` see to
 //! it that none stays.
 
-use super::plan::{PackFate, PrunePlan, Standing, all_records};
-use super::{PruneOptions, Pruned, repack};
+use super::left::LeftAlone;
+use super::look::Look;
+use super::plan::{PackFate, PrunePlan};
+use super::{PruneOptions, Pruned};
 use crate::error::{Error, Result};
-use crate::index::{ChunkIndex, Place};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{CondemnedList, Repository};
 use crate::store::{Area, ObjectName};
-use crate::used::UsedChunks;
 use bale_format::ObjectId;
 use bale_format::index::{Index, IndexEntry, IndexPack};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-/// What was found out about use is believed for so long; a prune that was stopped in between (a closed lid) looks again.
-const BELIEF_MAX: Duration = Duration::from_secs(15 * 60);
 /// Rounds of rewriting; each but the last two replaced an index object.
 const REWRITE_ROUNDS_MAX: usize = 1_000;
 /// Packs deleted between two looks at the condemned lists.
@@ -32,12 +33,14 @@ const DELETE_BATCH: usize = 256;
 pub(super) fn condemn(
     repository: &Repository,
     plan: &PrunePlan,
+    left: &LeftAlone,
     pruned: &mut Pruned,
 ) -> Result<()> {
     let chosen: Vec<_> = plan
         .packs
         .iter()
         .filter(|pack| matches!(pack.fate, PackFate::Condemn | PackFate::Repack))
+        .filter(|pack| !left.contains(&pack.id))
         .collect();
     if chosen.is_empty() {
         return Ok(());
@@ -52,35 +55,45 @@ pub(super) fn delete(
     repository: &Arc<Repository>,
     plan: &PrunePlan,
     options: &PruneOptions,
+    left: &mut LeftAlone,
     monitor: &dyn Monitor,
     pruned: &mut Pruned,
 ) -> Result<()> {
     let due = due(repository, options)?;
-    if due.is_empty() && plan.missing.is_empty() {
+    if due.is_empty() && !names_are_to_go(plan) {
         return Ok(());
     }
-    let began = (Instant::now(), repository.clock().now());
-    // Listed after the grace period passed: every snapshot that could rely on these packs is there to be seen.
-    let (records, _, _) = all_records(repository)?;
-    let Standing { index, missing, .. } = Standing::look(repository)?;
-    let used = UsedChunks::find(repository, index.clone(), &records, monitor)?;
     let packs = due.iter().flat_map(|list| &list.record.packs);
     let doomed: HashSet<ObjectId> = packs.copied().collect();
-    let is_doomed = |place: &Place| doomed.contains(&index.pack(place.pack).id);
-    repack::copy(repository, (&index, &used), is_doomed, monitor, pruned)?;
+    let mut look = Look::new(repository, doomed, monitor);
+    look.refresh(left, pruned)?;
     // Names of what is gone go too, unless something in it is in use: that a check must tell, and the pack may come back.
-    let in_use = packs_in_use(&index, &used);
-    let nameless = missing.difference(&in_use).chain(&doomed);
-    let nameless: HashSet<ObjectId> = nameless.copied().collect();
-    rewrite_index(repository, &nameless)?;
-    delete_packs(repository, &doomed, began, monitor, pruned)?;
+    rewrite_index(repository, &look.nameless())?;
+    delete_packs(repository, &mut look, left, monitor, pruned)?;
     // A repair may have named them again in the meantime.
-    rewrite_index(repository, &nameless)?;
+    rewrite_index(repository, &look.nameless())?;
+    look.name_held()?;
     for list in &due {
-        repository.store().delete(&list.name)?;
+        if !list.record.packs.iter().any(|pack| look.holds(pack)) {
+            repository.store().delete(&list.name)?;
+        }
     }
     repository.reload_index()?;
     Ok(())
+}
+
+/// Does the index name a pack that is not there, and of which nothing stays?
+fn names_are_to_go(plan: &PrunePlan) -> bool {
+    let mut missing = plan.standing.missing();
+    for copy in 0..plan.standing.index.entries().len() {
+        if missing.is_empty() {
+            return false;
+        }
+        if plan.staying.stays(copy) {
+            missing.remove(&plan.standing.pack_at(copy));
+        }
+    }
+    !missing.is_empty()
 }
 
 /// Lists older than the grace period, by our clock and by the store's.
@@ -97,15 +110,6 @@ fn due(repository: &Repository, options: &PruneOptions) -> Result<Vec<CondemnedL
         old(crate::clock::moment_of(list.record.time)) && list.modified.is_none_or(old)
     });
     Ok(lists)
-}
-
-/// Packs that hold a copy in use.
-fn packs_in_use(index: &ChunkIndex, used: &UsedChunks) -> HashSet<ObjectId> {
-    let entries = index.entries().iter().enumerate();
-    entries
-        .filter(|(position, _)| used.is_used(*position))
-        .map(|(_, place)| index.pack(place.pack).id)
-        .collect()
 }
 
 /// Replaces index objects that name such packs by ones that do not, until two listings in a row show none. Two, because
@@ -182,24 +186,18 @@ fn without(object: &Index, doomed: &HashSet<ObjectId>) -> (Vec<IndexPack>, Vec<I
 
 fn delete_packs(
     repository: &Repository,
-    doomed: &HashSet<ObjectId>,
-    began: (Instant, SystemTime),
+    look: &mut Look<'_>,
+    left: &mut LeftAlone,
     monitor: &dyn Monitor,
     pruned: &mut Pruned,
 ) -> Result<()> {
-    let packs: Vec<ObjectId> = doomed.iter().copied().collect();
+    let packs: Vec<ObjectId> = look.doomed().iter().copied().collect();
+    let mut done = 0;
     for batch in packs.chunks(DELETE_BATCH) {
         if monitor.interrupted() {
             return Err(Error::Interrupted);
         }
-        // Either clock: one stands still while the machine sleeps, the other can be set.
-        let asleep = repository.clock().now().duration_since(began.1);
-        if began.0.elapsed() > BELIEF_MAX || asleep.is_ok_and(|asleep| asleep > BELIEF_MAX) {
-            return Err(Error::Other(
-                "prune took too long to believe what it found first: run it again to go on"
-                    .to_owned(),
-            ));
-        }
+        look.refresh(left, pruned)?;
         // Another prune may have been faster.
         let still: HashSet<ObjectId> = repository
             .condemned()?
@@ -208,14 +206,20 @@ fn delete_packs(
             .collect();
         for pack in batch.iter().filter(|pack| still.contains(pack)) {
             let name = ObjectName::pack(*pack);
-            let len = repository.store().stat(&name)?.map_or(0, |info| info.len);
+            let Some(info) = repository.store().stat(&name)? else {
+                continue;
+            };
+            if look.holds(pack) {
+                continue;
+            }
             repository.store().delete(&name)?;
             pruned.packs_deleted += 1;
-            pruned.bytes_deleted += len;
+            pruned.bytes_deleted += info.len;
         }
+        done += batch.len() as u64;
         let progress = Progress {
-            done: pruned.packs_deleted,
-            total: doomed.len() as u64,
+            done,
+            total: packs.len() as u64,
             ..Progress::default()
         };
         monitor.progress(Phase::Delete, progress);

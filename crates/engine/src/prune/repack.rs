@@ -1,78 +1,136 @@
 //! Copies what is used out of packs that are used little.
 
 use super::Pruned;
+use super::left::LeftAlone;
 use super::plan::{PackFate, PrunePlan};
+use super::standing::Standing;
+use super::staying::read_any;
 use crate::error::{Error, Result};
-use crate::index::{ChunkIndex, Place};
+use crate::index::PackNumber;
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::pack::ChunkWriter;
 use crate::repository::Repository;
-use crate::used::UsedChunks;
+use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+/// Stores chunks again, in new packs that the index names once `finish` returns. Its threads start with the first chunk.
+pub(super) struct Copier<'a> {
+    repository: &'a Arc<Repository>,
+    monitor: &'a dyn Monitor,
+    writer: Option<ChunkWriter>,
+    total: u64,
+    copied: u64,
+}
+
+impl<'a> Copier<'a> {
+    /// `total`: sealed bytes that are expected to be copied.
+    pub(super) fn new(
+        repository: &'a Arc<Repository>,
+        monitor: &'a dyn Monitor,
+        total: u64,
+    ) -> Copier<'a> {
+        Copier {
+            repository,
+            monitor,
+            writer: None,
+            total,
+            copied: 0,
+        }
+    }
+
+    /// Stores the chunk of a copy; its bytes have been verified.
+    pub(super) fn store(&mut self, standing: &Standing, copy: usize, bytes: Bytes) -> Result<()> {
+        let chunk = &standing.index.entries()[copy].chunk;
+        if self.writer.is_none() {
+            let writer = ChunkWriter::start(self.repository.clone(), HashSet::new(), false)?;
+            self.writer = Some(writer);
+        }
+        if let Some(writer) = &self.writer {
+            writer.store_again(chunk.kind, chunk.id, bytes.into())?;
+        }
+        self.copied += u64::from(chunk.sealed_bytes);
+        let progress = Progress {
+            bytes_done: self.copied,
+            bytes_total: self.total.max(self.copied),
+            ..Progress::default()
+        };
+        self.monitor.progress(Phase::Repack, progress);
+        Ok(())
+    }
+
+    /// Everything is durable and named; tells the bytes.
+    pub(super) fn finish(self) -> Result<u64> {
+        if let Some(writer) = self.writer {
+            writer.finish()?;
+        }
+        Ok(self.copied)
+    }
+}
+
+/// Copies what stays out of the packs to be repacked. A pack with a chunk that cannot be had is left alone, and named.
 pub(super) fn repack(
     repository: &Arc<Repository>,
     plan: &PrunePlan,
+    left: &mut LeftAlone,
     monitor: &dyn Monitor,
     pruned: &mut Pruned,
 ) -> Result<()> {
-    let chosen: HashSet<_> = plan
+    let wanted = wanted(plan);
+    let mut copier = Copier::new(repository, monitor, plan.bytes_to_repack());
+    let entries = plan.standing.index.entries();
+    for copies in wanted.chunk_by(|a, b| entries[*a].pack == entries[*b].pack) {
+        copy_pack(repository, plan, copies, &mut copier, left, monitor)?;
+    }
+    pruned.bytes_repacked += copier.finish()?;
+    Ok(())
+}
+
+/// Positions of what stays in packs to be repacked, by place.
+fn wanted(plan: &PrunePlan) -> Vec<usize> {
+    let chosen: HashSet<PackNumber> = plan
         .packs
         .iter()
         .filter(|pack| pack.fate == PackFate::Repack)
         .filter_map(|pack| pack.number)
         .collect();
-    let wanted = |place: &Place| chosen.contains(&place.pack);
-    copy(
-        repository,
-        (&plan.index, &plan.used),
-        wanted,
-        monitor,
-        pruned,
-    )
+    let entries = plan.standing.index.entries();
+    let mut wanted: Vec<usize> = (0..entries.len())
+        .filter(|copy| plan.staying.stays(*copy) && chosen.contains(&entries[*copy].pack))
+        .collect();
+    wanted.sort_by_key(|copy| (entries[*copy].pack, entries[*copy].chunk.offset));
+    wanted
 }
 
-/// Stores what is used and wanted again, in new packs that the index names when this returns.
-pub(super) fn copy(
+/// All of it is read before any of it is stored: a pack that is left alone is not copied in part by every prune.
+fn copy_pack(
     repository: &Arc<Repository>,
-    (index, used): (&ChunkIndex, &UsedChunks),
-    is_wanted: impl Fn(&Place) -> bool,
+    plan: &PrunePlan,
+    copies: &[usize],
+    copier: &mut Copier<'_>,
+    left: &mut LeftAlone,
     monitor: &dyn Monitor,
-    pruned: &mut Pruned,
 ) -> Result<()> {
-    let wanted = || {
-        let mut last = None;
-        let entries = index.entries().iter().enumerate();
-        entries
-            .filter(|(position, place)| used.is_used(*position) && is_wanted(place))
-            .map(|(_, place)| place)
-            // Copies of a chunk are neighbours, and one is enough.
-            .filter(move |place| last.replace(place.chunk.id) != Some(place.chunk.id))
-    };
-    let total: u64 = wanted()
-        .map(|place| u64::from(place.chunk.sealed_bytes))
-        .sum();
-    if total == 0 {
-        return Ok(());
-    }
-    let writer = ChunkWriter::start(repository.clone(), HashSet::new(), false)?;
-    let mut copied = 0;
-    for place in wanted() {
-        if monitor.interrupted() {
-            return Err(Error::Interrupted);
+    let standing = &plan.standing;
+    for is_stored in [false, true] {
+        for copy in copies {
+            if monitor.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let chunk = &standing.index.entries()[*copy].chunk;
+            let all = standing.index.positions(&chunk.id);
+            let Some(bytes) = read_any(repository, standing, all) else {
+                let why = format!(
+                    "chunk {} in it is in use, and cannot be read",
+                    chunk.id.short()
+                );
+                left.name(monitor, standing.pack_at(*copy), &why);
+                return Ok(());
+            };
+            if is_stored {
+                copier.store(standing, *copy, bytes)?;
+            }
         }
-        let bytes = repository.read_chunk_uncached(&place.chunk.id, place.chunk.kind)?;
-        writer.store_again(place.chunk.kind, place.chunk.id, bytes.into())?;
-        copied += u64::from(place.chunk.sealed_bytes);
-        let progress = Progress {
-            bytes_done: copied,
-            bytes_total: total,
-            ..Progress::default()
-        };
-        monitor.progress(Phase::Repack, progress);
     }
-    writer.finish()?;
-    pruned.bytes_repacked += copied;
     Ok(())
 }

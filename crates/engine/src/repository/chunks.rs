@@ -95,7 +95,8 @@ impl Repository {
         }
     }
 
-    fn keep_index(&self, mut index: ChunkIndex) -> Arc<ChunkIndex> {
+    /// From now on chunks are looked up in this index.
+    pub(crate) fn keep_index(&self, mut index: ChunkIndex) -> Arc<ChunkIndex> {
         index.sort();
         let index = Arc::new(index);
         *self.index.write().expect("holders do not panic") = Some(index.clone());

@@ -53,7 +53,8 @@ impl Repository {
         Ok((readable, damaged))
     }
 
-    fn read_record(&self, name: &ObjectName) -> Result<Snapshot> {
+    /// Reads a snapshot, or the record of an unfinished run.
+    pub(crate) fn read_record(&self, name: &ObjectName) -> Result<Snapshot> {
         let object_type = if name.area == Area::Runs {
             ObjectType::Run
         } else {

@@ -1,0 +1,205 @@
+//! What is in use of packs that are to be deleted, by a listing of snapshots that is fresh.
+//!
+//! The first look reads every catalog, which may take hours. So snapshots are listed again and what is new is looked at,
+//! until a listing is fresh: from then on packs may be deleted for a while. docs/decisions/0003-two-phase-deletion.md.
+
+use super::Pruned;
+use super::left::LeftAlone;
+use super::records::Records;
+use super::secure::Secured;
+use super::standing::{Standing, State};
+use super::trailer;
+use crate::error::{Error, Result};
+use crate::index::{ChunkIndex, Place};
+use crate::monitor::Monitor;
+use crate::pack::Published;
+use crate::repository::Repository;
+use crate::used::UsedChunks;
+use bale_format::ObjectId;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// A listing of snapshots is believed for so long; a prune that was stopped in between (a closed lid) lists again.
+const BELIEF_MAX: Duration = Duration::from_secs(15 * 60);
+/// Listings until one is fresh. All but the first look at new snapshots only.
+const LISTINGS_MAX: usize = 1_000;
+
+/// By two clocks: one stands still while the machine sleeps, the other can be set.
+#[derive(Clone, Copy)]
+struct Moment(Instant, SystemTime);
+
+impl Moment {
+    fn now(repository: &Repository) -> Moment {
+        Moment(Instant::now(), repository.clock().now())
+    }
+
+    fn is_fresh(&self, repository: &Repository) -> bool {
+        let slept = repository.clock().now().duration_since(self.1);
+        self.0.elapsed() <= BELIEF_MAX && slept.map_or(true, |slept| slept <= BELIEF_MAX)
+    }
+}
+
+/// What is known of packs that are to be deleted.
+pub(super) struct Look<'a> {
+    repository: &'a Arc<Repository>,
+    monitor: &'a dyn Monitor,
+    doomed: HashSet<ObjectId>,
+    /// What is in them, as the index or their trailers said at first: later no index names them.
+    contents: HashMap<ObjectId, Published>,
+    records: Records,
+    used: Option<UsedChunks>,
+    missing: HashSet<ObjectId>,
+    secured: Secured,
+    listed: Option<Moment>,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn new(
+        repository: &'a Arc<Repository>,
+        doomed: HashSet<ObjectId>,
+        monitor: &'a dyn Monitor,
+    ) -> Look<'a> {
+        Look {
+            repository,
+            monitor,
+            doomed,
+            contents: HashMap::new(),
+            records: Records::default(),
+            used: None,
+            missing: HashSet::new(),
+            secured: Secured::default(),
+            listed: None,
+        }
+    }
+
+    /// Packs to be deleted, whatever was found out about them.
+    pub(super) fn doomed(&self) -> &HashSet<ObjectId> {
+        &self.doomed
+    }
+
+    /// Must it stay?
+    pub(super) fn holds(&self, pack: &ObjectId) -> bool {
+        self.secured.holds(pack)
+    }
+
+    /// Packs whose names no index needs any more.
+    pub(super) fn nameless(&self) -> HashSet<ObjectId> {
+        let packs = self.doomed.union(&self.missing);
+        packs.filter(|pack| !self.holds(pack)).copied().collect()
+    }
+
+    /// Lists snapshots, unless that was done a moment ago, and makes sure of what new ones use, until the last listing is
+    /// fresh.
+    pub(super) fn refresh(&mut self, left: &mut LeftAlone, pruned: &mut Pruned) -> Result<()> {
+        let repository = self.repository;
+        for _ in 0..LISTINGS_MAX {
+            if (self.listed).is_some_and(|listed| listed.is_fresh(repository)) {
+                return Ok(());
+            }
+            let began = Moment::now(repository);
+            let news = self.records.news(repository)?;
+            if self.used.is_none() || !news.is_empty() {
+                let standing = self.stand(left)?;
+                let used = match self.used.take() {
+                    Some(used) => used.in_index(standing.index.clone())?,
+                    None => UsedChunks::none(standing.index.clone()),
+                };
+                let used = self.used.insert(used);
+                used.add(repository, &news, self.monitor)?;
+                let given_up = self.doomed.union(&self.missing).copied().collect();
+                let seen = (&standing, &*used);
+                let monitor = self.monitor;
+                self.secured
+                    .secure(repository, seen, &given_up, left, monitor, pruned)?;
+            }
+            self.listed = Some(began);
+        }
+        Err(Error::Other(
+            "backups keep ending while prune looks at what they use: run it again".to_owned(),
+        ))
+    }
+
+    /// Looks at the index and the packs. The index also names what is in the packs to be deleted.
+    fn stand(&mut self, left: &mut LeftAlone) -> Result<Standing> {
+        let mut standing = Standing::look(self.repository)?;
+        if self.used.is_none() {
+            self.missing = standing.missing();
+            self.missing.retain(|pack| !self.doomed.contains(pack));
+            self.find_contents(&standing, left);
+        }
+        let is_unnamed = |pack: &&Published| standing.index.pack_number(&pack.id).is_none();
+        let unnamed: Vec<&Published> = self.contents.values().filter(is_unnamed).collect();
+        if !unnamed.is_empty() {
+            let mut index = ChunkIndex::clone(&standing.index);
+            for content in unnamed {
+                let pack = index.add_pack(content.id, content.bytes);
+                index.condemn(&content.id);
+                let chunks = content.entries.iter();
+                chunks.for_each(|chunk| {
+                    index.add(Place {
+                        pack,
+                        chunk: *chunk,
+                    })
+                });
+            }
+            let index = self.repository.keep_index(index);
+            standing = Standing::of_index(self.repository, index)?;
+        }
+        Ok(standing)
+    }
+
+    fn find_contents(&mut self, standing: &Standing, left: &mut LeftAlone) {
+        let index = &standing.index;
+        for place in index.entries() {
+            let pack = index.pack(place.pack);
+            if self.doomed.contains(&pack.id) {
+                let content = self.contents.entry(pack.id).or_insert_with(|| Published {
+                    id: pack.id,
+                    bytes: pack.len,
+                    entries: Vec::new(),
+                });
+                content.entries.push(place.chunk);
+            }
+        }
+        for found in &standing.packs {
+            if !self.doomed.contains(&found.id) || self.contents.contains_key(&found.id) {
+                continue;
+            }
+            match trailer::entries(self.repository, found.id, found.len) {
+                Ok(entries) => {
+                    let content = Published {
+                        id: found.id,
+                        bytes: found.len,
+                        entries,
+                    };
+                    self.contents.insert(found.id, content);
+                }
+                Err(error) => {
+                    let why =
+                        format!("no index names it, and what it holds is not known ({error})");
+                    left.name(self.monitor, found.id, &why);
+                    self.secured.hold(found.id);
+                }
+            }
+        }
+    }
+
+    /// A pack that turned out to be needed after the index was rewritten is named again.
+    pub(super) fn name_held(&self) -> Result<()> {
+        let held = self.contents.values().filter(|pack| self.holds(&pack.id));
+        let held: Vec<&Published> = held.collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let standing = Standing::look(self.repository)?;
+        for pack in held {
+            let number = standing.index.pack_number(&pack.id);
+            let is_there = standing.packs.iter().any(|found| found.id == pack.id);
+            if is_there && number.is_none_or(|number| standing.state(number) == State::Missing) {
+                self.repository.write_index(std::slice::from_ref(pack))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! The index and the packs as they stand: which copies of a chunk there are, and how far each is believed.
+
+use crate::error::{Error, Result};
+use crate::index::{ChunkIndex, PackNumber};
+use crate::repository::Repository;
+use crate::store::{Area, ObjectName};
+use bale_format::ObjectId;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// How far the copies in a pack are believed, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum State {
+    /// There, and of the right length.
+    Whole,
+    /// There; to be deleted by some prune.
+    Condemned,
+    /// There, and known to be damaged: some of it may read.
+    Damaged,
+    /// Named by the index, and not in the store.
+    Missing,
+}
+
+/// A pack in the store.
+#[derive(Clone, Debug)]
+pub(super) struct FoundPack {
+    pub(super) id: ObjectId,
+    pub(super) number: Option<PackNumber>,
+    pub(super) len: u64,
+    pub(super) modified: Option<SystemTime>,
+}
+
+/// The index, and the packs that are there.
+pub(super) struct Standing {
+    pub(super) index: Arc<ChunkIndex>,
+    pub(super) packs: Vec<FoundPack>,
+    /// By number of the pack.
+    states: Vec<State>,
+}
+
+impl Standing {
+    /// Looks at the index first: whatever it names was durable before.
+    pub(super) fn look(repository: &Repository) -> Result<Standing> {
+        let index = repository.reload_index().map_err(refusal)?;
+        Standing::of_index(repository, index)
+    }
+
+    /// The packs as an index knows them.
+    pub(super) fn of_index(repository: &Repository, index: Arc<ChunkIndex>) -> Result<Standing> {
+        let packs = list_packs(repository, &index)?;
+        let lens: HashMap<ObjectId, u64> = packs.iter().map(|pack| (pack.id, pack.len)).collect();
+        let mut states = Vec::with_capacity(index.packs().len());
+        for pack in index.packs() {
+            let found = match lens.get(&pack.id) {
+                Some(len) => Some(*len),
+                // A listing that left it out is no proof.
+                None => repository
+                    .store()
+                    .stat(&ObjectName::pack(pack.id))?
+                    .map(|info| info.len),
+            };
+            states.push(match found {
+                None => State::Missing,
+                Some(len) if len != pack.len || pack.damaged => State::Damaged,
+                Some(_) if pack.condemned => State::Condemned,
+                Some(_) => State::Whole,
+            });
+        }
+        Ok(Standing {
+            index,
+            packs,
+            states,
+        })
+    }
+
+    pub(super) fn state(&self, pack: PackNumber) -> State {
+        self.states[pack.0 as usize]
+    }
+
+    /// A copy in it did not read: what else it holds is doubtful, too.
+    pub(super) fn doubt(&mut self, pack: PackNumber) {
+        let state = &mut self.states[pack.0 as usize];
+        *state = (*state).max(State::Damaged);
+    }
+
+    /// State of the pack of a copy, by the copy's position in the index.
+    pub(super) fn state_at(&self, position: usize) -> State {
+        self.state(self.index.entries()[position].pack)
+    }
+
+    /// The pack of a copy.
+    pub(super) fn pack_at(&self, position: usize) -> ObjectId {
+        self.index.pack(self.index.entries()[position].pack).id
+    }
+
+    /// Packs that the index names and the store does not have.
+    pub(super) fn missing(&self) -> HashSet<ObjectId> {
+        let named = self.index.packs().iter().zip(&self.states);
+        named
+            .filter(|(_, state)| **state == State::Missing)
+            .map(|(pack, _)| pack.id)
+            .collect()
+    }
+}
+
+fn list_packs(repository: &Repository, index: &ChunkIndex) -> Result<Vec<FoundPack>> {
+    let mut packs = Vec::new();
+    repository.store().list(Area::Packs, &mut |info| {
+        let Some(id) = info.name.id() else { return };
+        packs.push(FoundPack {
+            id,
+            number: index.pack_number(&id),
+            len: info.len,
+            modified: info.modified,
+        });
+    })?;
+    packs.sort_by_key(|pack| pack.id);
+    packs.dedup_by_key(|pack| pack.id);
+    Ok(packs)
+}
+
+/// What to do about an object without which nobody knows what there is.
+fn refusal(error: Error) -> Error {
+    match error {
+        Error::Object { object, source } if object.starts_with("index/") => Error::Other(format!(
+            "prune refuses while {object} cannot be read ({source}): bale repair index names its packs anew, and removes it \
+             once none of them is left without a name"
+        )),
+        other => other,
+    }
+}

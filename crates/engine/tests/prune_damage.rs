@@ -1,0 +1,191 @@
+//! Prunes of damaged repositories: what restored before restores afterwards, whichever copy is the damaged one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bale_engine::monitor::Recorder;
+use bale_engine::pack::ChunkWriter;
+use bale_engine::prune::{self, PruneOptions, Pruned};
+use bale_engine::repository::{Named, Repository};
+use bale_engine::store::{Area, ObjectName, Store};
+use bale_format::ObjectId;
+use bale_testkit::scene::noise;
+use bale_testkit::{DatedStore, Scene, Tree};
+
+const GRACE: Duration = Duration::from_secs(3600);
+
+/// Snapshots that restore exactly to what was kept of them, or to what the source holds now.
+fn restorable(scene: &Scene, store: &DatedStore) -> Vec<ObjectId> {
+    let repository = scene.open(store.clone()).unwrap();
+    let (snapshots, _) = repository.snapshots_readable().unwrap();
+    let now = Tree::read(&scene.source());
+    let whole = |named: &&Named| {
+        let kept = scene.kept.iter().find(|(id, _)| *id == named.0);
+        let expected = kept.map_or(&now, |(_, tree)| tree);
+        let monitor = Recorder::default();
+        let (tree, report) = scene.restore(&repository, named, &monitor);
+        report.is_ok() && tree.differences(expected).is_empty()
+    };
+    snapshots
+        .iter()
+        .filter(whole)
+        .map(|named| named.0)
+        .collect()
+}
+
+/// What a prune by a new process does and says.
+fn pruned(scene: &Scene, store: &DatedStore) -> (Result<Pruned, String>, Recorder) {
+    let monitor = Recorder::default();
+    let options = PruneOptions {
+        grace: GRACE,
+        repack_below_percent: 60,
+    };
+    let repository = scene.open(store.clone()).unwrap();
+    let done = prune::plan(&repository, &options, &monitor)
+        .and_then(|plan| prune::apply(&repository, &plan, &options, &monitor));
+    (done.map_err(|error| error.to_string()), monitor)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Cut,
+    Empty,
+    Flip(usize),
+    Remove,
+}
+
+fn damage(store: &DatedStore, pack: &ObjectName, how: Damage) {
+    let mut bytes = store.memory().objects().remove(pack).unwrap();
+    match how {
+        Damage::Cut => bytes.truncate(bytes.len() - bytes.len() / 10 - 1),
+        Damage::Empty => bytes.clear(),
+        Damage::Flip(permille) => {
+            let at = bytes.len() * permille / 1000;
+            bytes[at] ^= 1;
+        }
+        Damage::Remove => {
+            store.delete(pack).unwrap();
+            return;
+        }
+    }
+    store.memory().overwrite(pack, bytes);
+}
+
+fn several_packs() -> Scene {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("large noise", &noise(1, 700_000));
+    scene.keep();
+    scene.write("dir/deep/c.bin", &noise(4, 9_000));
+    scene.write("new/d", b"a new file");
+    scene.keep();
+    scene
+}
+
+/// The chunks that these places hold, a second time, in packs of their own.
+fn store_again(repository: &Arc<Repository>, is_wanted: impl Fn(&ObjectId) -> bool) {
+    let index = repository.reload_index().unwrap();
+    let writer = ChunkWriter::start(repository.clone(), Default::default(), false).unwrap();
+    for place in index.entries() {
+        if is_wanted(&index.pack(place.pack).id) {
+            let (id, kind) = (place.chunk.id, place.chunk.kind);
+            let bytes = repository.read_chunk_uncached(&id, kind).unwrap();
+            writer.store_again(kind, id, bytes.into()).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+}
+
+const DAMAGES: [Damage; 7] = [
+    Damage::Cut,
+    Damage::Empty,
+    Damage::Flip(20),
+    Damage::Flip(300),
+    Damage::Flip(600),
+    Damage::Flip(950),
+    Damage::Remove,
+];
+
+/// Prunes, each after the grace period of the one before: whatever restored before the first restores after each, and what
+/// was left alone is named. Tells how many packs were deleted.
+fn prunes_take_nothing(scene: &Scene, store: &DatedStore, story: &str) -> u64 {
+    let before = restorable(scene, store);
+    let mut deleted = 0;
+    for round in 0..4 {
+        let (done, monitor) = pruned(scene, store);
+        match &done {
+            Ok(pruned) => {
+                deleted += pruned.packs_deleted;
+                let named = monitor.problems.lock().unwrap();
+                assert_eq!(pruned.problems as usize, named.len(), "{story}: {named:?}");
+            }
+            Err(text) => assert!(text.contains("bale forget"), "{story}: {text}"),
+        }
+        let after = restorable(scene, store);
+        assert_eq!(after, before, "{story}, prune {round}: {done:?}");
+        scene.clock.advance(2 * GRACE);
+    }
+    deleted
+}
+
+/// Each pack is damaged in turn, a backup heals what it can, and prunes follow, with the older snapshots and without.
+#[test]
+fn whatever_pack_is_damaged_prunes_take_nothing_that_restored_before_them() {
+    let scene = several_packs();
+    let mut deleted = 0;
+    for pack in scene.store.names(Area::Packs) {
+        for (how, forgets) in DAMAGES
+            .into_iter()
+            .flat_map(|how| [(how, false), (how, true)])
+        {
+            let store = scene.store.fork();
+            damage(&store, &pack, how);
+            let repository = scene.open(store.clone()).unwrap();
+            scene.backup(&repository).unwrap();
+            for (id, _) in scene.kept.iter().filter(|_| forgets) {
+                repository.forget_snapshot(*id).unwrap();
+            }
+            let story = format!("{pack}, {how:?}, older ones forgotten: {forgets}");
+            deleted += prunes_take_nothing(&scene, &store, &story);
+        }
+    }
+    assert!(
+        deleted > 20,
+        "{deleted}: what is damaged and not needed goes"
+    );
+}
+
+/// Two packs hold the same chunks, and one of both is damaged, whichever: its chunks are had from the other for ever.
+#[test]
+fn of_two_copies_the_one_that_reads_stays() {
+    let scene = several_packs();
+    for pack in scene.store.names(Area::Packs) {
+        let twice = scene.store.fork();
+        store_again(&scene.open(twice.clone()).unwrap(), |other| {
+            Some(*other) == pack.id()
+        });
+        let copies = twice.names(Area::Packs);
+        let copies = copies
+            .iter()
+            .filter(|name| !scene.store.names(Area::Packs).contains(name));
+        for damaged in copies.chain([&pack]) {
+            for how in [
+                Damage::Flip(100),
+                Damage::Flip(500),
+                Damage::Cut,
+                Damage::Remove,
+            ] {
+                let store = twice.fork();
+                damage(&store, damaged, how);
+                scene.clock.advance(2 * GRACE);
+                for round in 0..3 {
+                    let (done, _) = pruned(&scene, &store);
+                    assert!(done.is_ok(), "{damaged}, {how:?}, prune {round}: {done:?}");
+                    scene.assert_restorable(&store, &format!("{damaged}, {how:?}, prune {round}"));
+                    scene.clock.advance(2 * GRACE);
+                }
+                scene.assert_sound(&store, &format!("{damaged}, {how:?}, at the end"));
+            }
+        }
+    }
+}
