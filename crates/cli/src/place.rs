@@ -138,6 +138,19 @@ pub fn open_store(global: &Global) -> Result<LocalStore> {
     Ok(LocalStore::open(&path)?)
 }
 
+/// What a command lives on: the repository, the cache, and what opens the repository. What does not exist is named too.
+pub fn in_use(global: &Global) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    paths.extend(global.repo.clone());
+    paths.extend(global.key_file.clone());
+    paths.extend(global.password_file.clone());
+    paths.extend(cache_dir(global).ok());
+    if let Ok(own) = own() {
+        paths.extend([own.repository, own.key_file]);
+    }
+    paths
+}
+
 /// Where plans are sorted that do not fit in memory.
 pub fn scratch(repository: &Repository) -> Result<SpillScratch> {
     Ok(SpillScratch(repository.spill_dir()?))

@@ -3,6 +3,7 @@
 use crate::args::Global;
 use crate::{interrupt, output, sizes};
 use bale_engine::monitor::{Monitor, Phase, Problem, Progress};
+use bale_engine::restore::Act;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -144,8 +145,39 @@ impl Monitor for Console {
         }
     }
 
+    fn would(&self, path: &[u8], act: Act) {
+        if !self.verbose {
+            return;
+        }
+        self.above(|| match self.json {
+            true => {
+                let mut value = json!({"type": "path", "act": act_name(act)});
+                output::put_path(&mut value, "path", path);
+                output::object(&value);
+            }
+            false => tell!("{} {}", act_name(act), output::escape(path)),
+        });
+    }
+
+    fn wants_restored(&self) -> bool {
+        self.verbose
+    }
+
     fn interrupted(&self) -> bool {
         interrupt::asked()
+    }
+}
+
+/// What happens to a path, in one word.
+fn act_name(act: Act) -> &'static str {
+    match act {
+        Act::Create => "create",
+        Act::Replace => "replace",
+        Act::Keep => "keep",
+        Act::Skip => "skip",
+        Act::Delete => "delete",
+        Act::Leave => "leave",
+        Act::Restored => "restored",
     }
 }
 

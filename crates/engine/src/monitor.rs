@@ -66,8 +66,13 @@ pub trait Monitor: Sync {
     fn problem(&self, problem: &Problem);
     /// Something worth a line that is no problem.
     fn note(&self, _text: &str) {}
-    /// What a dry run would do to a path of the target.
+    /// What a dry run would do to a path of the target; of any restore, what is deleted or left, and, if the monitor wants
+    /// to know, what was restored.
     fn would(&self, _path: &[u8], _act: crate::restore::Act) {}
+    /// Shall a restore tell every path that it wrote?
+    fn wants_restored(&self) -> bool {
+        false
+    }
     /// Asked often; true ends the operation with `Interrupted`.
     fn interrupted(&self) -> bool {
         false

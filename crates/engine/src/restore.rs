@@ -13,6 +13,7 @@ mod content;
 mod delete;
 mod directories;
 pub mod ext4;
+mod guard;
 mod large;
 mod links;
 mod losses;
@@ -32,6 +33,7 @@ mod target;
 mod worker;
 pub mod xattrs;
 
+pub use guard::{Guard, Identity};
 pub use losses::{LOSS_PATHS_LISTED_MAX, Loss, LossKind};
 pub use plan::Plan;
 pub(crate) use plan::{GROUP_KEY_BYTES, group_key};
@@ -103,8 +105,17 @@ pub trait Monitor: Sync {
     /// One entry did not come back as it was. `path` is relative to the target.
     fn problem(&self, path: &[u8], action: &'static str, text: &str);
 
-    /// What a dry run would do to one path.
+    /// Something about one entry that is worth a line and no problem.
+    fn note(&self, _path: &[u8], _text: &str) {}
+
+    /// What a dry run would do to one path; of any run, what is deleted or left. Of one that is not dry, what is restored,
+    /// if the monitor wants to know.
     fn would(&self, _path: &[u8], _act: Act) {}
+
+    /// Shall every path that was restored be told?
+    fn wants_restored(&self) -> bool {
+        false
+    }
 
     /// Should the restore end early?
     fn stop(&self) -> bool {
@@ -125,6 +136,10 @@ pub enum Act {
     Skip,
     /// It is not in the snapshot.
     Delete,
+    /// It is not in the snapshot, and what was left out of the backup is never deleted.
+    Leave,
+    /// It was written, by a run that is not dry.
+    Restored,
 }
 
 /// What to do with a file that exists in the target.
@@ -150,6 +165,8 @@ pub struct RestoreOptions<'a> {
     pub overwrite: Overwrite,
     /// Remove what is not in the snapshot (only paths that are selected).
     pub delete: bool,
+    /// What deleting leaves alone.
+    pub guard: Guard,
     /// Write nothing; tell the monitor what would be done.
     pub dry_run: bool,
     /// Begin even if the target's file system seems too small.
@@ -172,6 +189,7 @@ impl<'a> RestoreOptions<'a> {
             select,
             overwrite: Overwrite::default(),
             delete: false,
+            guard: Guard::default(),
             dry_run: false,
             force_space: false,
             specials: true,
@@ -197,8 +215,11 @@ pub struct RestoreReport {
     pub others: u64,
     /// Further names of files.
     pub links: u64,
-    /// Paths removed because the snapshot does not have them.
+    /// Files and directories removed because the snapshot does not have them; of a dry run, that would be.
     pub deleted: u64,
+    /// Files and directories that the snapshot does not have and that deleting left: the backup would have left them out,
+    /// or this command needs them. What is in such a directory is not counted.
+    pub spared: u64,
     /// Content bytes written (compared, by `verify`).
     pub bytes: u64,
     /// Entries that differ: only of `verify`.

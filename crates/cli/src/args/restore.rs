@@ -30,7 +30,11 @@ pub struct Restore {
     /// What to do with files that exist: if-changed compares kind, size and mtime
     #[arg(long, value_name = "WHEN", default_value = "if-changed", value_parser = ["always", "if-changed", "never"])]
     pub overwrite: String,
-    /// Remove what is in the target and not in the snapshot
+    /// Remove what is in the target and not in the snapshot, where the snapshot knows what was there
+    ///
+    /// Only directories at or below a path that was backed up lose anything. What the backup left out (patterns, sizes,
+    /// marks, other file systems) stays, and so do mounts and the repository, cache and keys in use. In /, in a home
+    /// directory or above one it needs --include or --force. --dry-run -v names what would go.
     #[arg(long)]
     pub delete: bool,
     /// Restore immutable, append-only and other inode flags
@@ -42,7 +46,8 @@ pub struct Restore {
     /// Read back everything that was written and compare
     #[arg(long)]
     pub verify: bool,
-    /// Start even if the target seems too small, or (--to-ext4) holds something that will be lost
+    /// Start even if the target seems too small, (--delete) is / or a home directory, or (--to-ext4) holds something that will
+    /// be lost
     #[arg(long)]
     pub force: bool,
     /// The file system.

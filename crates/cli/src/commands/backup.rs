@@ -63,7 +63,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             .iter()
             .flat_map(|tags| select::split_tags(tags))
             .collect(),
-        excludes: look::excludes_as_given(&options.look),
+        excludes: look::excludes_as_given(&options.look)?,
         parent,
         force: options.force,
         skip_if_unchanged: options.skip_if_unchanged,

@@ -86,39 +86,8 @@ fn filter_options(options: &Look) -> Result<FilterOptions> {
 }
 
 /// For the record of a snapshot.
-pub fn excludes_as_given(options: &Look) -> Vec<String> {
-    let mut given = options.exclude.clone();
-    given.extend(
-        options
-            .iexclude
-            .iter()
-            .map(|text| format!("iexclude:{text}")),
-    );
-    given.extend(
-        options
-            .exclude_file
-            .iter()
-            .map(|file| format!("file:{}", file.display())),
-    );
-    given.extend(
-        options
-            .exclude_if_present
-            .iter()
-            .map(|text| format!("if-present:{text}")),
-    );
-    given.extend(options.exclude_caches.then(|| "caches".to_owned()));
-    given.extend(
-        options
-            .exclude_larger_than
-            .iter()
-            .map(|text| format!("larger-than:{text}")),
-    );
-    given.extend(
-        options
-            .one_file_system
-            .then(|| "other-file-systems".to_owned()),
-    );
-    given
+pub fn excludes_as_given(options: &Look) -> Result<Vec<String>> {
+    super::left_out::record(options)
 }
 
 /// A source that is not there, with its absolute path.

@@ -1,6 +1,6 @@
 //! `bale restore`
 
-use super::select;
+use super::{deleting, select};
 use crate::args::{Global, Restore};
 use crate::exit::{self, Usage};
 use crate::progress::Console;
@@ -30,6 +30,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
             _ => Overwrite::IfChanged,
         },
         delete: options.delete,
+        guard: deleting::guard(global, &chosen.named),
         dry_run: options.dry_run,
         force_space: options.force,
         inode_flags: options.inode_flags,
@@ -51,6 +52,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
             report.restored
         }
         (None, Some(target)) => {
+            deleting::refuse_large_targets(options, target)?;
             let work = SnapshotRestore {
                 repository: &repository,
                 snapshot: &chosen.named,
@@ -140,6 +142,7 @@ fn summary(
         let mut value = json!({
             "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
             "dirs": report.directories, "others": report.others, "links": report.links, "deleted": report.deleted,
+            "spared": report.spared,
             "bytes": report.bytes, "differences": report.differences, "problems": report.problems, "losses": losses,
             "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
         });
@@ -170,6 +173,18 @@ fn summary(
         sizes::bytes(report.bytes),
         sizes::duration(seconds),
     );
+    if options.delete {
+        let word = if options.dry_run {
+            "would delete"
+        } else {
+            "deleted"
+        };
+        tell!(
+            "{word} {} that the snapshot does not have, left {} that it cannot know",
+            sizes::count(report.deleted),
+            sizes::count(report.spared),
+        );
+    }
     if options.verify && !options.dry_run {
         tell!("verified: {} differences", sizes::count(report.differences));
     }

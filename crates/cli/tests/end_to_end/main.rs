@@ -5,6 +5,7 @@
 mod bench;
 mod choosing;
 mod comparing;
+mod deleting;
 mod forgetting;
 mod generating;
 mod golden;

@@ -1,19 +1,25 @@
 //! Removing what the snapshot does not have, on request only.
 //!
-//! Never through a link, never on another file system, and only paths that are selected.
+//! Never through a link, never on another mount, only paths that are selected, and only where the snapshot knows what was
+//! there: what may never have been backed up stays, and so does what this command lives on (`guard`).
+
+mod tree;
+
+pub use tree::clear_directory;
 
 use super::select::{above, chosen};
 use super::sort::{Scratch, Sorted};
 use super::target::{Directory, stat_child};
 use super::worker::{Failure, Run, Worker};
-use super::{Act, CatalogSource, RestoreError};
+use super::{CatalogSource, RestoreError};
 use bale_format::Entry;
-use bale_format::entry::{compare_parents, join};
+use bale_format::entry::{compare_parents, is_below, join};
 use bytes::Bytes;
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::cmp::Ordering;
-use std::sync::atomic;
+use std::os::fd::AsFd;
+use tree::{Mount, mount_of, sweep};
 
 /// Memory of the sorter of one directory's listing.
 const SORTER_BYTES: usize = 8 << 20;
@@ -30,14 +36,20 @@ pub fn delete(
 ) -> Result<(), RestoreError> {
     let below = &run.options.below;
     let rows = catalog.rows(below).map_err(RestoreError::Catalog)?;
+    let mut worker = Worker::new(run);
+    let Some(mount) = root_mount(run, &mut worker)? else {
+        return Ok(());
+    };
     let mut pass = Pass {
-        worker: Worker::new(run),
+        worker,
         scratch,
         rows: Children {
             rows,
             next: None,
             below: below.clone(),
         },
+        mount,
+        spared: None,
     };
     for pair in directories {
         let (mut path, value) = pair.map_err(RestoreError::Scratch)?;
@@ -62,10 +74,31 @@ pub fn delete(
     run.outcome()
 }
 
+/// Where the target is mounted. `None`: nothing may be deleted, or there is nothing.
+fn root_mount(run: &Run, worker: &mut Worker) -> Result<Option<Mount>, RestoreError> {
+    let trouble = |error: Errno| run.target.trouble("look at the target", error.into());
+    let root = match worker.directories.open(&Bytes::new()) {
+        Ok(root) => root,
+        // Of a dry run: not made yet.
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(trouble(error)),
+    };
+    if tree::is_inside_of_what_is_in_use(root.fd.as_fd(), &run.options.guard).map_err(trouble)? {
+        let text = "nothing is deleted: the target is in the repository or cache in use";
+        run.problem(b"", "delete", text);
+        return Ok(None);
+    }
+    mount_of(root.fd.as_fd()).map(Some).map_err(trouble)
+}
+
 struct Pass<'r> {
     worker: Worker<'r>,
     scratch: &'r dyn Scratch,
     rows: Children<'r>,
+    /// The target's own.
+    mount: Mount,
+    /// A directory in which, and below which, nothing is deleted.
+    spared: Option<Vec<u8>>,
 }
 
 /// Why deleting ends.
@@ -90,10 +123,13 @@ impl Pass<'_> {
             Err(Errno::NOENT) => return Ok(()),
             Err(error) => return Err(Failure::os("open")(error).into()),
         };
+        if self.is_spared(&path, &directory)? {
+            return Ok(());
+        }
         self.rows.enter(&path).map_err(Stop::All)?;
         let names = list(&directory, self.scratch)?;
         let run = self.worker.run;
-        let in_snapshot = join(&run.options.below, &path);
+        let in_snapshot = join(&run.strip, &path);
         let above = above(run.options.select, &in_snapshot);
         for pair in names {
             let (name, _) = pair.map_err(|error| Stop::All(error.to_string()))?;
@@ -109,15 +145,33 @@ impl Pass<'_> {
                 continue;
             }
             let gone = join(&path, &name);
-            if run.options.dry_run {
-                run.monitor.would(&gone, Act::Delete);
-            } else if let Err(failure) = remove_tree(&mut self.worker, &directory, &name, &gone) {
+            if let Err(failure) = sweep(&mut self.worker, &directory, &name, &gone) {
                 run.failed(&gone, failure);
-                continue;
             }
-            run.counters.deleted.fetch_add(1, atomic::Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Is this directory, or one above it, on another mount than the target, or in use? Those above come first, and what
+    /// is below them next.
+    fn is_spared(&mut self, path: &[u8], directory: &Directory) -> Result<bool, Failure> {
+        if let Some(spared) = &self.spared
+            && is_below(path, spared)
+        {
+            return Ok(true);
+        }
+        self.spared = None;
+        let run = self.worker.run;
+        let stat = rustix::fs::fstat(&directory.fd).map_err(Failure::os("stat"))?;
+        if run.options.guard.is_in_use(&stat) {
+            tree::note_in_use(run, path);
+        } else if mount_of(directory.fd.as_fd()).map_err(Failure::os("stat"))? != self.mount {
+            run.problem(path, "delete", tree::OTHER_MOUNT);
+        } else {
+            return Ok(false);
+        }
+        self.spared = Some(path.to_vec());
+        Ok(true)
     }
 }
 
@@ -187,106 +241,5 @@ fn relative<'p>(below: &[u8], parent: &'p [u8]) -> Option<&'p [u8]> {
     match below.len() {
         0 => Some(parent),
         len => Some(&parent[(len + 1).min(parent.len())..]),
-    }
-}
-
-/// Makes room for something that is no directory: an empty directory goes, a full one only if deleting is asked for.
-pub fn clear_directory(
-    worker: &mut Worker,
-    directory: &Directory,
-    entry: &Entry,
-) -> Result<(), Failure> {
-    let path = entry.path();
-    match rustix::fs::unlinkat(&directory.fd, &entry.name[..], AtFlags::REMOVEDIR) {
-        Ok(()) => worker.directories.forget(&path),
-        Err(Errno::NOTEMPTY | Errno::EXIST) if worker.run.options.delete => {
-            remove_tree(worker, directory, &entry.name, &path)?;
-        }
-        Err(Errno::NOTEMPTY | Errno::EXIST) => {
-            let text = "a directory that is not empty is there; only --delete removes it";
-            return Err(Failure::text("replace", text));
-        }
-        Err(Errno::NOENT | Errno::NOTDIR) => {}
-        Err(error) => return Err(Failure::os("remove the directory")(error)),
-    }
-    Ok(())
-}
-
-/// A directory being emptied.
-struct Level {
-    path: Bytes,
-    /// Directories in it that are not empty.
-    full: Vec<Vec<u8>>,
-}
-
-/// Removes a file or a whole tree. Depth costs a path, not a descriptor.
-fn remove_tree(
-    worker: &mut Worker,
-    directory: &Directory,
-    name: &[u8],
-    path: &[u8],
-) -> Result<(), Failure> {
-    if remove_one(directory, name)? {
-        return Ok(());
-    }
-    let device = rustix::fs::fstat(&directory.fd)
-        .map_err(Failure::os("stat"))?
-        .st_dev;
-    let mut levels = vec![empty(worker, Bytes::copy_from_slice(path), device)?];
-    while let Some(level) = levels.last_mut() {
-        if let Some(name) = level.full.pop() {
-            let below = Bytes::from(join(&level.path, &name));
-            levels.push(empty(worker, below, device)?);
-            continue;
-        }
-        let path = levels.pop().expect("there is a last level").path;
-        worker.directories.forget(&path);
-        let key = bale_format::Key::of_path(&path);
-        let parent = worker
-            .directories
-            .open(&key.parent)
-            .map_err(Failure::os("open"))?;
-        rustix::fs::unlinkat(&parent.fd, &key.name[..], AtFlags::REMOVEDIR)
-            .map_err(Failure::os("remove the directory"))?;
-    }
-    Ok(())
-}
-
-/// Removes everything in a directory but directories that are not empty.
-fn empty(worker: &mut Worker, path: Bytes, device: u64) -> Result<Level, Failure> {
-    let directory = worker
-        .directories
-        .open(&path)
-        .map_err(Failure::os("open"))?;
-    let stat = rustix::fs::fstat(&directory.fd).map_err(Failure::os("stat"))?;
-    if stat.st_dev != device {
-        return Err(Failure::text(
-            "delete",
-            "another file system is mounted in it",
-        ));
-    }
-    let mut full = Vec::new();
-    let entries = rustix::fs::Dir::read_from(&directory.fd).map_err(Failure::os("list"))?;
-    for entry in entries {
-        let entry = entry.map_err(Failure::os("list"))?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." && !remove_one(&directory, name)? {
-            full.push(name.to_vec());
-        }
-    }
-    Ok(Level { path, full })
-}
-
-/// `false`: a directory that is not empty.
-fn remove_one(directory: &Directory, name: &[u8]) -> Result<bool, Failure> {
-    match rustix::fs::unlinkat(&directory.fd, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(true),
-        Err(Errno::ISDIR) => {}
-        Err(error) => return Err(Failure::os("delete")(error)),
-    }
-    match rustix::fs::unlinkat(&directory.fd, name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOENT) => Ok(true),
-        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
-        Err(error) => Err(Failure::os("remove the directory")(error)),
     }
 }

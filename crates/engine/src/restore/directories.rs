@@ -5,6 +5,7 @@ use super::sort::{Scratch, Sorted};
 use super::target::{MODE_UNFINISHED, stat_child};
 use super::worker::{Failure, Run, Worker};
 use super::{Act, Overwrite, RestoreError, delete, metadata, row};
+use bale_format::entry::join;
 use bale_format::{Entry, EntryFlags};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, FileType, Mode};
@@ -47,7 +48,7 @@ pub fn create(run: &Run, planned: Sorted, scratch: &dyn Scratch) -> Result<Made,
                 .push(&descending, &row)
                 .map_err(RestoreError::Scratch)?;
             if run.options.delete {
-                let value = may_delete(&row).map_err(RestoreError::Scratch)?;
+                let value = may_delete(run, &row).map_err(RestoreError::Scratch)?;
                 by_path.push(&key, value).map_err(RestoreError::Scratch)?;
             }
             last = Some(key);
@@ -66,13 +67,17 @@ pub fn create(run: &Run, planned: Sorted, scratch: &dyn Scratch) -> Result<Made,
 }
 
 /// Only a directory whose children the snapshot knows may lose others.
-fn may_delete(row: &[u8]) -> std::io::Result<&'static [u8]> {
-    let flags = row::decode(row.to_vec())?.flags;
+fn may_delete(run: &Run, row: &[u8]) -> std::io::Result<&'static [u8]> {
+    let entry = row::decode(row.to_vec())?;
+    let flags = entry.flags;
     let unknown = flags.has(EntryFlags::UNREADABLE) || flags.has(EntryFlags::NOT_CROSSED);
-    Ok(match unknown {
-        true => &[],
-        false => delete::MAY_DELETE,
-    })
+    let in_snapshot = join(&run.strip, &entry.path());
+    Ok(
+        match !unknown && run.options.guard.knows_children(&in_snapshot) {
+            true => delete::MAY_DELETE,
+            false => &[],
+        },
+    )
 }
 
 /// Gives all directories their metadata.
@@ -183,6 +188,7 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<(), Failure> {
                 "something else is there",
             ));
         }
+        run.check_not_in_use(&stat)?;
         match rustix::fs::unlinkat(&parent.fd, &entry.name[..], AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
             Err(error) => return Err(Failure::os("replace by a directory")(error)),

@@ -461,6 +461,7 @@ fn piece_done(worker: &mut Worker, purpose: Purpose, file: &LargeFile) {
                 .bytes
                 .fetch_add(file.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
             counters.files_written.fetch_add(1, Ordering::Relaxed);
+            worker.run.tell_restored(&file.entry);
         }
         Err(failure) => worker.run.failed(&file.entry.path(), failure),
     }

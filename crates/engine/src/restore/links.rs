@@ -192,6 +192,7 @@ fn link_over(
         if worker.run.options.overwrite == Overwrite::Never {
             return Ok(Some(Done::Skipped));
         }
+        worker.run.check_not_in_use(stat)?;
     }
     let part = names::part_name(&entry.name);
     remove_quietly(directory, &part);

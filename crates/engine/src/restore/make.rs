@@ -30,7 +30,10 @@ pub fn standing(
         Some(_) if worker.run.options.overwrite == Overwrite::Never => Act::Skip,
         Some(stat) => match equal(worker, directory, entry, stat)? {
             true => Act::Keep,
-            false => Act::Replace,
+            false => {
+                worker.run.check_not_in_use(stat)?;
+                Act::Replace
+            }
         },
     };
     Ok(Standing { act, stat })
@@ -108,7 +111,7 @@ pub fn file(worker: &mut Worker, entry: &Entry, slot: &Slot) -> Result<Done, Fai
 /// Tells what a restore would do with an entry.
 pub fn would(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
     let act = match worker.directory_to_read(entry)? {
-        Some(directory) => standing(worker, &directory, entry)?.act,
+        Some(directory) => would_at(worker, &directory, entry)?,
         None => Act::Create,
     };
     worker.run.monitor.would(&entry.path(), act);
@@ -118,6 +121,15 @@ pub fn would(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
         _ if entry.kind == Kind::File => Done::Written(entry.size),
         _ => Done::Made,
     })
+}
+
+fn would_at(worker: &mut Worker, directory: &Directory, entry: &Entry) -> Result<Act, Failure> {
+    let standing = standing(worker, directory, entry)?;
+    let is_full = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    if worker.run.options.delete && standing.stat.as_ref().is_some_and(is_full) {
+        delete::clear_directory(worker, directory, entry)?;
+    }
+    Ok(standing.act)
 }
 
 /// What needs no content: entries that stay or are skipped.

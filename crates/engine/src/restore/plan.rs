@@ -58,6 +58,8 @@ impl Plan {
 /// The plan and its rows.
 pub struct Planned {
     pub plan: Plan,
+    /// What was cut off the snapshot's paths.
+    pub strip: Bytes,
     /// By path of the directory: the ones above come first.
     pub directories: Sorted,
     /// By phase and place; see [`Phase`].
@@ -447,6 +449,7 @@ impl Planner<'_> {
         let content = self.content.finish().map_err(RestoreError::Scratch)?;
         Ok(Planned {
             plan: self.plan,
+            strip: self.strip,
             directories,
             content,
             links: links.finish().map_err(RestoreError::Scratch)?,

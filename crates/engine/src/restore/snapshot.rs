@@ -15,6 +15,7 @@ use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::repository::{Named, Repository};
 use crate::spill;
 use bale_format::entry::join;
+use bale_format::snapshot::PathText;
 use bale_format::{ChunkId, ChunkKind, Entry, Layer};
 use bale_fsimage::mkext4::ScratchMaker;
 use bytes::Bytes;
@@ -204,15 +205,30 @@ impl SnapshotRestore<'_> {
     pub fn restore(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
         let (catalog, chunks, watch) =
             seams(self.repository, self.snapshot, monitor, Phase::Restore)?;
-        super::restore(
-            &catalog,
-            &chunks,
-            scratch,
-            self.target,
-            &self.options,
-            &watch,
-        )
-        .map_err(|error| told(error, self.snapshot, &self.options))
+        let options = self.guarded()?;
+        super::restore(&catalog, &chunks, scratch, self.target, &options, &watch)
+            .map_err(|error| told(error, self.snapshot, &self.options))
+    }
+
+    /// The options with what deleting must leave alone because of this snapshot. An error if it does not know what was
+    /// there.
+    fn guarded(&self) -> Result<RestoreOptions<'_>> {
+        let (mut options, snapshot) = (self.options.clone(), &self.snapshot.1);
+        if !options.delete {
+            return Ok(options);
+        }
+        if snapshot.partial {
+            let text = "an unfinished run does not know all that was there: --delete needs a finished snapshot";
+            return Err(Error::Other(text.to_owned()));
+        }
+        let clean = |path: &PathText| crate::snapshots::clean_path(&path.0);
+        options.guard.sources = snapshot.paths.iter().map(clean).collect();
+        options.guard.is_partly_left_out = !snapshot.excludes.is_empty();
+        if options.guard.is_partly_left_out && !options.guard.knows_left_out {
+            let text = "what the backup left out is not known: --delete could remove what was never backed up";
+            return Err(Error::Other(text.to_owned()));
+        }
+        Ok(options)
     }
 
     /// Compares what is in the target with the snapshot.
@@ -313,6 +329,15 @@ impl super::Monitor for Watch<'_> {
 
     fn would(&self, path: &[u8], act: super::Act) {
         self.monitor.would(path, act);
+    }
+
+    fn wants_restored(&self) -> bool {
+        self.monitor.wants_restored()
+    }
+
+    fn note(&self, path: &[u8], text: &str) {
+        let path = String::from_utf8_lossy(path);
+        self.monitor.note(&format!("{path}: {text}"));
     }
 
     fn stop(&self) -> bool {

@@ -4,7 +4,7 @@ use super::losses::{LossKind, Losses};
 use super::plan::{Planned, text_of};
 use super::target::{Directories, Directory, Target};
 use super::xattrs::{self, Xattr};
-use super::{ChunkSource, ChunkUse, Monitor, RestoreError, RestoreOptions, RestoreReport};
+use super::{Act, ChunkSource, ChunkUse, Monitor, RestoreError, RestoreOptions, RestoreReport};
 use bale_format::{ChunkId, Entry};
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -93,6 +93,7 @@ pub struct Counters {
     pub others: AtomicU64,
     pub links: AtomicU64,
     pub deleted: AtomicU64,
+    pub spared: AtomicU64,
     pub bytes: AtomicU64,
     pub differences: AtomicU64,
     pub problems: AtomicU64,
@@ -104,6 +105,8 @@ pub struct Run<'a> {
     pub chunks: &'a dyn ChunkSource,
     pub options: &'a RestoreOptions<'a>,
     pub monitor: &'a dyn Monitor,
+    /// What is cut off the snapshot's paths: that of the target in the snapshot.
+    pub strip: Bytes,
     pub losses: Losses,
     pub counters: Counters,
     pub threads: usize,
@@ -140,6 +143,7 @@ impl<'a> Run<'a> {
             chunks,
             options,
             monitor,
+            strip: planned.strip.clone(),
             losses: Losses::default(),
             counters,
             threads,
@@ -187,6 +191,24 @@ impl<'a> Run<'a> {
         fatal.take().map_or(Ok(()), Err)
     }
 
+    /// Tells that an entry was written, where somebody wants to know.
+    pub fn tell_restored(&self, entry: &Entry) {
+        if !self.read_only && self.monitor.wants_restored() {
+            self.monitor.would(&entry.path(), Act::Restored);
+        }
+    }
+
+    /// What stands at a name must not be replaced if this command lives on it.
+    pub fn check_not_in_use(&self, stat: &rustix::fs::Stat) -> Result<(), Failure> {
+        match self.options.guard.is_in_use(stat) {
+            true => Err(Failure::text(
+                "replace",
+                "it is the repository, cache or key in use, and stays",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// A failure is a problem of its entry, or, where the next entry would fail alike, the end.
     pub fn failed(&self, path: &[u8], failure: Failure) {
         let Failure { action, cause } = failure;
@@ -212,6 +234,7 @@ impl<'a> Run<'a> {
             others: get(&counters.others),
             links: get(&counters.links),
             deleted: get(&counters.deleted),
+            spared: get(&counters.spared),
             bytes: get(&counters.bytes),
             differences: get(&counters.differences),
             problems: get(&counters.problems),
@@ -326,6 +349,9 @@ impl<'r> Worker<'r> {
         let counters = &self.run.counters;
         tally.entries += 1;
         tally.bytes_done += entry.size;
+        if let Ok(Done::Written(_) | Done::Made | Done::Linked) = &result {
+            self.run.tell_restored(entry);
+        }
         match result {
             Ok(Done::Written(bytes)) => {
                 tally.files_written += 1;

@@ -149,18 +149,30 @@ fn delete_removes_what_the_snapshot_does_not_have_and_nothing_else() {
     options.delete = true;
     options.dry_run = true;
     let (report, watch) = run(&model, &target, &options);
-    assert_eq!(report.unwrap().deleted, 4);
+    assert_eq!(report.unwrap().deleted, 8);
     let acts = watch.acts.lock().unwrap();
     let deleted: Vec<_> = acts
         .iter()
         .filter(|act| *act.1 == Act::Delete)
         .map(|act| String::from_utf8_lossy(act.0).into_owned())
         .collect();
-    assert_eq!(deleted, ["d0/e0/.hidden", "d0/e0/zzz", "d0/out", "extra"]);
+    assert_eq!(
+        deleted,
+        [
+            "d0/e0/.hidden",
+            "d0/e0/zzz",
+            "d0/out",
+            "extra",
+            "extra/deep",
+            "extra/deep/deeper",
+            "extra/deep/deeper/file",
+            "extra/out"
+        ]
+    );
     assert!(target.join("extra/deep/deeper/file").exists());
     options.dry_run = false;
     let (report, watch) = run(&model, &target, &options);
-    assert_eq!((report.unwrap().deleted, watch.problems()), (4, vec![]));
+    assert_eq!((report.unwrap().deleted, watch.problems()), (8, vec![]));
     assert!(target.join("unknown/mounted").exists());
     std::fs::remove_file(target.join("unknown/mounted")).unwrap();
     run_exactly(&mut model, &target, &self::options());
@@ -170,6 +182,69 @@ fn delete_removes_what_the_snapshot_does_not_have_and_nothing_else() {
             .count(),
         1
     );
+}
+
+#[test]
+fn delete_takes_nothing_from_directories_above_a_source() {
+    let place = scratch();
+    let target = place.path().join("t");
+    let mut model = Model::new();
+    model.dir("home").mode = 0o755;
+    model.dir("home/me").mode = 0o755;
+    model.dir("home/me/docs");
+    model.file("home/me/docs/one", b"1");
+    model.close();
+    for path in [
+        "etc/passwd",
+        "home/other/f",
+        "home/me/f",
+        "home/me/docs/two",
+    ] {
+        let path = target.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, b"x").unwrap();
+    }
+    let mut options = options();
+    options.delete = true;
+    options.guard.sources = vec![b"home/me/docs".to_vec()];
+    let (report, watch) = run(&model, &target, &options);
+    assert_eq!((report.unwrap().deleted, watch.problems()), (1, vec![]));
+    for path in [
+        "etc/passwd",
+        "home/other/f",
+        "home/me/f",
+        "home/me/docs/one",
+    ] {
+        assert!(target.join(path).exists(), "{path}");
+    }
+    assert!(!target.join("home/me/docs/two").exists());
+}
+
+#[test]
+fn delete_keeps_what_the_selection_excludes_also_in_directories_that_go() {
+    struct But;
+    impl bale_engine::restore::Selection for But {
+        fn includes(&self, _: &[u8], _: bool) -> bool {
+            true
+        }
+        fn excludes(&self, path: &[u8], _: bool) -> bool {
+            path.ends_with(b"/mine")
+        }
+    }
+    let place = scratch();
+    let target = place.path().join("t");
+    let mut model = Model::new();
+    model.file("one", b"1");
+    model.close();
+    std::fs::create_dir_all(target.join("extra/mine")).unwrap();
+    std::fs::write(target.join("extra/mine/f"), b"x").unwrap();
+    std::fs::write(target.join("extra/other"), b"x").unwrap();
+    let mut options = options();
+    options.delete = true;
+    options.select = &But;
+    let (report, watch) = run(&model, &target, &options);
+    assert_eq!((report.unwrap().deleted, watch.problems()), (1, vec![]));
+    assert!(target.join("extra/mine/f").exists() && !target.join("extra/other").exists());
 }
 
 #[test]

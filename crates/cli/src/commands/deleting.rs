@@ -1,0 +1,77 @@
+//! `restore --delete`: what must stay, and which targets are refused.
+
+use super::left_out;
+use crate::args::{Global, Restore};
+use crate::exit::Usage;
+use crate::{output, place};
+use anyhow::Result;
+use bale_engine::repository::Named;
+use bale_engine::restore::{Guard, Identity};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What this restore must not delete. Sources and the rest of the snapshot's part the engine adds.
+pub fn guard(global: &Global, snapshot: &Named) -> Guard {
+    let left_out = left_out::of_record(&snapshot.1.excludes);
+    Guard {
+        knows_left_out: left_out.is_some(),
+        left_out: Arc::new(left_out.unwrap_or_default()),
+        in_use: place::in_use(global)
+            .iter()
+            .flat_map(|path| identities(path))
+            .collect(),
+        ..Guard::default()
+    }
+}
+
+/// What is at a path and, if that is a link, what it leads to.
+fn identities(path: &Path) -> Vec<Identity> {
+    let found = [std::fs::symlink_metadata(path), std::fs::metadata(path)];
+    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    found.into_iter().flatten().map(identity).collect()
+}
+
+/// Deleting in `/`, in somebody's home, or above one, must be meant: the names in it come from many programs, and few of
+/// them from a backup.
+pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
+    let is_meant = options.force || options.dry_run || !options.include.is_empty();
+    if !options.delete || is_meant {
+        return Ok(());
+    }
+    let Ok(real) = std::fs::canonicalize(target) else {
+        return Ok(());
+    };
+    let mut homes = homes()
+        .into_iter()
+        .filter_map(|home| std::fs::canonicalize(home).ok());
+    let what = match () {
+        () if real == Path::new("/") => "is the whole system",
+        () if homes.any(|home| home != Path::new("/") && home.starts_with(&real)) => {
+            "is somebody's home directory, or holds one"
+        }
+        () => return Ok(()),
+    };
+    let place = output::path(target);
+    Err(Usage(format!(
+        "{place} {what}: --delete there needs --include, or --force (--dry-run -v names what would be deleted)"
+    ))
+    .into())
+}
+
+/// Home directories that this machine knows by itself.
+fn homes() -> Vec<PathBuf> {
+    let users = std::fs::read("/etc/passwd").unwrap_or_default();
+    let home = |line: &[u8]| {
+        let home = line.split(|byte| *byte == b':').nth(5)?;
+        Some(PathBuf::from(OsStr::from_bytes(home)))
+    };
+    let of_users = users.split(|byte| *byte == b'\n').filter_map(home);
+    let own = std::env::var_os("HOME").map(PathBuf::from);
+    own.into_iter()
+        .chain(of_users)
+        .filter(|home| home.is_absolute())
+        .collect()
+}

@@ -1,0 +1,205 @@
+//! `restore --delete`: nothing goes that was never backed up.
+
+use crate::bench::{Bench, is_root, skipped};
+
+fn is_there(bench: &Bench, name: &str) -> bool {
+    bench.path(name).symlink_metadata().is_ok()
+}
+
+#[test]
+fn nothing_is_deleted_that_was_never_backed_up() {
+    let bench = Bench::new();
+    bench.sh("cd home; mkdir -p docs mail Pictures; echo d > docs/d; echo m > mail/m; echo p > Pictures/p; echo k > .kept");
+    bench.ok(&["backup", "home/docs", "home/mail"]);
+    bench.sh("cd home; mkdir docs/newer; echo n > docs/newer/n; echo n > mail/n");
+    let home = bench.home.display().to_string();
+    let address = format!("latest:{home}");
+    let words = ["restore", &address, "--target", &home, "--delete"];
+
+    let refused = bench.run(&words);
+    assert_eq!(refused.code, 2, "{refused}");
+    assert!(refused.err.contains("--force"), "{refused}");
+    assert!(is_there(&bench, "home/docs/newer/n"));
+
+    let dry = bench.ok(&[&words[..], &["-n", "-v"]].concat());
+    for path in ["delete docs/newer", "delete docs/newer/n", "delete mail/n"] {
+        assert!(dry.err.lines().any(|line| line == path), "{path}: {dry}");
+    }
+    assert!(dry.err.contains("would delete 3 "), "{dry}");
+    assert!(is_there(&bench, "home/docs/newer/n"));
+
+    let ran = bench.ok(&[&words[..], &["--force", "--json", "-v"]].concat());
+    assert_eq!(ran.summary()["deleted"], 3, "{ran}");
+    let deleted = ran
+        .of_type("path")
+        .into_iter()
+        .filter(|path| path["act"] == "delete");
+    assert_eq!(deleted.count(), 3, "{ran}");
+    assert!(!is_there(&bench, "home/docs/newer") && !is_there(&bench, "home/mail/n"));
+    for name in [
+        "home/Pictures/p",
+        "home/.kept",
+        "home/docs/d",
+        "home/mail/m",
+    ] {
+        assert!(is_there(&bench, name), "{name}");
+    }
+    bench.ok(&["check", "--read-data"]);
+}
+
+#[test]
+fn what_the_backup_left_out_stays_also_in_directories_that_go() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir -p a/tmp cache; echo x > a/x; echo o > a/x.o; echo t > a/tmp/t; echo big > cache/data; printf 'Signature: 8a477f597d28d172789f06886806bc55' > cache/CACHEDIR.TAG; echo '*.log' > ../excludes; echo l > a/l.log; head -c 5000 /dev/zero > a/large");
+    let words = [
+        "backup",
+        "source",
+        "--exclude",
+        "*.o",
+        "--iexclude",
+        "TMP",
+        "--exclude-caches",
+    ];
+    let more = ["--exclude-file", "excludes", "--exclude-larger-than", "4K"];
+    bench.ok(&[&words[..], &more].concat());
+    bench.sh("cd source; mkdir new; echo o > new/x.o; echo l > new/l.log; echo n > new/n; mkdir new/TMP gone; echo g > gone/g; echo n > a/n");
+    let source = bench.source.display().to_string();
+    let ran = bench.ok(&[
+        "restore",
+        &bench.address(""),
+        "--target",
+        &source,
+        "--delete",
+        "--json",
+    ]);
+    assert_eq!(ran.summary()["deleted"], 4, "{ran}");
+    for name in ["new/n", "gone", "a/n"] {
+        assert!(!is_there(&bench, &format!("source/{name}")), "{name}");
+    }
+    for name in [
+        "a/x.o",
+        "a/tmp/t",
+        "a/l.log",
+        "a/large",
+        "cache/data",
+        "new/x.o",
+        "new/TMP",
+    ] {
+        assert!(is_there(&bench, &format!("source/{name}")), "{name}");
+    }
+}
+
+#[test]
+fn the_repository_the_cache_and_the_key_in_use_are_never_deleted() {
+    let bench = Bench::new();
+    bench.sh("cd source; echo x > x; mkdir d");
+    let place = |name: &str| bench.path(name).display().to_string();
+    let repository = place("source/new/deep/repository");
+    let key = place("source/d/key");
+    bench.sh("mkdir elsewhere; cp -a source elsewhere/source");
+    bench.ok(&[
+        "init",
+        "-r",
+        &place("repository"),
+        "--new-key-file",
+        &place("key"),
+    ]);
+    let open = ["-r", &place("repository"), "--key-file", &place("key")];
+    bench.ok(&[&open[..], &["backup", "source"]].concat());
+    bench.sh("mkdir -p source/new/deep source/new/other; mv repository source/new/deep/; mv key source/d/; echo y > source/new/y");
+    let source = bench.source.display().to_string();
+    let cache = place("source/d/cache");
+    let open = ["-r", &repository, "--key-file", &key, "--cache-dir", &cache];
+    let address = bench.address("");
+    let words = ["restore", &address, "--target", &source, "--delete"];
+    let ran = bench.ok(&[&open[..], &words].concat());
+    assert!(ran.err.contains("in use"), "{ran}");
+    assert!(!is_there(&bench, "source/new/y") && !is_there(&bench, "source/new/other"));
+    bench.ok(&[&open[..], &["check", "--read-data"]].concat());
+
+    // In a directory that is a target itself, too.
+    let words = ["restore", &address, "--target", &repository, "--delete"];
+    let ran = bench.run(&[&open[..], &words].concat());
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(
+        is_there(&bench, "source/new/deep/repository/config"),
+        "{ran}"
+    );
+}
+
+#[test]
+fn a_repository_that_is_in_the_snapshot_itself_loses_nothing() {
+    let bench = Bench::new();
+    bench.sh("cd source; echo x > x");
+    let repository = bench.path("source/repository").display().to_string();
+    bench.sh("echo word > password");
+    let password = bench.path("password").display().to_string();
+    let open = ["-r", &repository, "-p", &password];
+    bench.ok(&[&open[..], &["init"]].concat());
+    bench.ok(&[&open[..], &["backup", "source"]].concat());
+    bench.sh("echo y > source/y");
+    bench.ok(&[&open[..], &["backup", "source"]].concat());
+    let source = bench.source.display().to_string();
+    let address = bench.address_in("latest~1", "");
+    let words = ["restore", &address, "--target", &source, "--delete"];
+    bench.ok(&[&open[..], &words].concat());
+    assert!(!is_there(&bench, "source/y"));
+    bench.ok(&[&open[..], &["check", "--read-data"]].concat());
+    bench.ok(&[
+        &open[..],
+        &["restore", &bench.address(""), "--target", "out"],
+    ]
+    .concat());
+}
+
+#[test]
+fn nothing_is_deleted_beyond_a_mount() {
+    if !is_root() {
+        return skipped("mounting takes root");
+    }
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir -p kept/m plain; echo x > kept/x");
+    bench.backup();
+    bench.mounting_sh(&format!(
+        "mkdir other; echo precious > other/file; mkdir source/new source/new/bound; echo n > source/new/n
+         mount --bind other source/new/bound; mount --bind other source/kept/m
+         rc=0; {} restore {} --target source --delete || rc=$?
+         [ $rc = 3 ]; [ -e other/file ]; [ ! -e source/new/n ]",
+        crate::bench::binary().display(),
+        bench.address("")
+    ));
+    assert!(is_there(&bench, "other/file"));
+}
+
+#[test]
+fn an_unfinished_run_deletes_nothing() {
+    let bench = Bench::new();
+    bench.sh("cd source; for d in $(seq 40); do mkdir d$d; for f in 1 2 3 4; do head -c 1500000 /dev/urandom > d$d/$f; done; done");
+    let mut child = bench
+        .command()
+        .args(["backup", "source", "-q"])
+        .spawn()
+        .unwrap();
+    let is_begun = || {
+        let runs = std::fs::read_dir(bench.repository().join("runs"));
+        runs.is_ok_and(|mut runs| runs.next().is_some())
+    };
+    while !is_begun() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let _ended_already = child.kill();
+    child.wait().unwrap();
+    let listed = bench.ok(&["snapshots", "--json"]);
+    let unfinished = listed
+        .of_type("snapshot")
+        .into_iter()
+        .find(|one| one["partial"] == true);
+    let Some(unfinished) = unfinished else {
+        return skipped("the backup was too quick to be interrupted");
+    };
+    let address = bench.address_in(unfinished["id"].as_str().unwrap(), "");
+    let ran = bench.run(&["restore", &address, "--target", "source", "--delete"]);
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.err.contains("unfinished"), "{ran}");
+    assert!(is_there(&bench, "source/d40/4") && is_there(&bench, "source/d9/1"));
+}
