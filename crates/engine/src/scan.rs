@@ -28,6 +28,7 @@ pub mod snapshot_command;
 mod source_filesystems;
 mod sources;
 mod stat;
+mod unfound;
 mod walk;
 mod window;
 
@@ -38,6 +39,7 @@ pub use directory::{Directory, DirectoryFd, Identity};
 pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
 pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};
+pub use unfound::ListedAgain;
 pub use walk::Scanner;
 
 pub(crate) use directory::replaced;
@@ -81,6 +83,7 @@ const WORKER_ENTRIES_BYTES: usize =
 pub const SCAN_BYTES_MAX: usize = 64 << 20;
 const _: () = assert!(
     WINDOW_BYTES_MAX
+        + unfound::UNFOUND_BYTES
         + 2 * SORT_BYTES_MAX
         + PENDING_BYTES_MAX
         + SCAN_THREADS_MAX * (GETDENTS_BYTES + LIST_NAMES_BYTES_MAX / 2 + WORKER_ENTRIES_BYTES)
@@ -227,7 +230,7 @@ pub struct Note {
 /// Kinds of [`Note`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteKind {
-    /// Gone between being listed and being looked at.
+    /// Gone between being listed and being looked at, and not listed any more.
     Vanished,
     /// Left out: a file on another file system.
     OtherFilesystem,

@@ -123,7 +123,7 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
             "bytes": totals.bytes, "hard_links": totals.hard_links, "files_new": counts.files_new,
             "files_changed": counts.files_changed, "files_unmodified": counts.files_unmodified,
             "bytes_read": counts.bytes_read, "bytes_stored": counts.bytes_stored, "problems": problems,
-            "seconds": seconds, "dry_run": options.dry_run,
+            "vanished": outcome.vanished, "seconds": seconds, "dry_run": options.dry_run,
         }));
     }
     if global.quiet {
@@ -150,6 +150,12 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
         Some(id) => tell!("snapshot {} saved", id.short()),
         None if options.dry_run => tell!("dry run: nothing was stored"),
         None => tell!("nothing changed: no snapshot was made"),
+    }
+    if outcome.vanished > 0 {
+        tell!(
+            "{} vanished while they were backed up, named above",
+            sizes::count(outcome.vanished)
+        );
     }
     if problems > 0 {
         tell!(

@@ -72,12 +72,17 @@ pub(super) fn commit(
         layers,
         ..run.draft.clone()
     };
+    let vanished = tally.vanished_count();
     let nothing_new = options.skip_if_unchanged
         && changes == 0
         && parent.id.is_some()
         && scanned.amendments.is_empty();
     if options.dry_run || nothing_new {
-        return Ok(Outcome { id: None, snapshot });
+        return Ok(Outcome {
+            id: None,
+            snapshot,
+            vanished,
+        });
     }
     let id = repository.write_snapshot(&snapshot)?;
     // A prune that looked before the snapshot was there may have deleted since the last look, however long ago that was
@@ -90,6 +95,7 @@ pub(super) fn commit(
     Ok(Outcome {
         id: Some(id),
         snapshot,
+        vanished,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::limits::ASKED_MAX;
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader};
 use crate::scan::inode::SameChildren;
-use crate::scan::{Batch, NoteKind, ScanItem};
+use crate::scan::{Batch, ListedAgain, NoteKind, Problem, ScanItem};
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind};
@@ -113,6 +113,7 @@ pub(super) struct Comparer<'a> {
     last_chunk: Option<(ChunkId, bool)>,
     /// Bytes in use of the chunk that kept rows pointed at last: neighbouring rows mostly share one.
     kept: (ChunkId, u64),
+    listed_again: ListedAgain,
 }
 
 impl<'a> Comparer<'a> {
@@ -132,6 +133,7 @@ impl<'a> Comparer<'a> {
             tells_asked: false,
             last_chunk: None,
             kept: Default::default(),
+            listed_again: ListedAgain::default(),
         }
     }
 
@@ -176,7 +178,7 @@ impl<'a> Comparer<'a> {
                 ScanItem::Amend { key, flags } => self.amend(key, flags),
                 ScanItem::Problem(problem) => self.tally.problem(&problem),
                 ScanItem::Note(note) if note.kind == NoteKind::Vanished => {
-                    self.note_vanished(&note.path)
+                    self.tally.vanished(&note.path)
                 }
                 ScanItem::Note(_) => {}
             }
@@ -242,7 +244,9 @@ impl<'a> Comparer<'a> {
                     self.change(place, entry, old, items)?;
                     continue;
                 }
-                Ok(None) => self.note_vanished(&bale_format::entry::join(same.path(), name)),
+                Ok(None) => self
+                    .tally
+                    .vanished(&bale_format::entry::join(same.path(), name)),
                 Err(problem) => {
                     self.tally.problem(&problem);
                     self.amend(Key::of_path(same.path()), EntryFlags::UNREADABLE);
@@ -361,12 +365,13 @@ impl<'a> Comparer<'a> {
         }
         let old = old.map(|old| Box::new(old.entry()));
         if entry.kind != Kind::File || entry.size == 0 {
-            if let Err(problem) = place.complete(&mut entry) {
-                if problem.error.kind() == std::io::ErrorKind::NotFound {
-                    self.note_vanished(&problem.path);
-                } else {
-                    self.tally.problem(&problem);
+            if let Err(problem) = place.complete(&mut entry)
+                && self.is_gone_or_told(&place, &entry, problem)
+            {
+                if let Some(old) = old {
+                    items.send(gone(&old))?;
                 }
+                return Ok(());
             }
             let entry = Box::new(entry);
             return Ok(items.send(Item::Row { entry, old })?);
@@ -414,10 +419,23 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    fn note_vanished(&self, path: &[u8]) {
-        let text = String::from_utf8_lossy(path).into_owned();
-        self.tally
-            .note(&format!("vanished before it was read: /{text}"));
+    /// Tells of an entry that could not be completed. True: it is gone, and has no row. A directory keeps its row: what was
+    /// in it may come later.
+    fn is_gone_or_told(&mut self, place: &Place, entry: &Entry, problem: Problem) -> bool {
+        let told = match problem.error.kind() {
+            std::io::ErrorKind::NotFound => self.listed_again.check_gone(place, entry),
+            _ => Err(problem),
+        };
+        match told {
+            Ok(()) => {
+                self.tally.vanished(&entry.path());
+                entry.kind != Kind::Directory
+            }
+            Err(problem) => {
+                self.tally.problem(&problem);
+                false
+            }
+        }
     }
 }
 

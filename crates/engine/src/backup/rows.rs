@@ -17,6 +17,7 @@ use crate::image::Place;
 use crate::limits::{ROWS_WAITING_MAX, XATTRS_ROW_BYTES_MAX};
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
+use crate::scan::ListedAgain;
 use bale_format::xattrs::XattrsColumn;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Layer};
 use std::collections::VecDeque;
@@ -59,6 +60,7 @@ pub(super) struct RowWriter<'a> {
     /// Paths of the sources, without leading slash.
     sources: Vec<Vec<u8>>,
     changes: u64,
+    listed_again: ListedAgain,
 }
 
 impl<'a> RowWriter<'a> {
@@ -83,6 +85,7 @@ impl<'a> RowWriter<'a> {
             last_key: None,
             sources,
             changes: 0,
+            listed_again: ListedAgain::default(),
         }
     }
 
@@ -174,7 +177,7 @@ impl<'a> RowWriter<'a> {
             .for_each(|problem| self.tally.reading_problem(problem, flags));
         let mut entry = Box::new(file.entry);
         match file.state {
-            SmallState::Vanished => return self.vanished(&entry, old),
+            SmallState::Vanished => return self.vanished(place, entry, old),
             SmallState::Grown => return self.take_large(place, *entry, old),
             SmallState::Unreadable => {
                 entry.flags.set(EntryFlags::UNREADABLE);
@@ -232,16 +235,23 @@ impl<'a> RowWriter<'a> {
                     None => self.wait(entry, None, old),
                 }
             }
-            None => self.vanished(&path_entry, old),
+            None => self.vanished(place, Box::new(path_entry), old),
         }
     }
 
-    fn vanished(&mut self, entry: &Entry, old: Option<Box<Entry>>) -> Result<()> {
-        let path = entry.path();
-        self.tally.note(&format!(
-            "vanished before it was read: /{}",
-            String::from_utf8_lossy(&path)
-        ));
+    /// What cannot be found any more has no row if it is gone; if it may be there, its row says that it could not be read.
+    fn vanished(
+        &mut self,
+        place: &Place,
+        mut entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
+        if let Err(problem) = self.listed_again.check_gone(place, &entry) {
+            entry.flags.set(EntryFlags::UNREADABLE);
+            self.tally.reading_problem(&problem, entry.flags);
+            return self.wait(entry, None, old);
+        }
+        self.tally.vanished(&entry.path());
         if let Some(old) = old {
             self.waiting
                 .push_back(Row::Gone(entry.key(), file_bytes(&old)));

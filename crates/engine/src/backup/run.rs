@@ -44,6 +44,8 @@ pub struct Outcome {
     pub id: Option<ObjectId>,
     /// What was, or would have been, committed.
     pub snapshot: Snapshot,
+    /// Names that were listed and are gone: no problems.
+    pub vanished: u64,
 }
 
 /// A run under way.

@@ -25,6 +25,7 @@ pub(super) struct Tally<'a> {
     files_unmodified: AtomicU64,
     bytes_read: AtomicU64,
     problems: AtomicU64,
+    vanished: AtomicU64,
     listed: Mutex<Vec<ProblemRecord>>,
     /// Trouble with reading that a second pass may find gone; `None`: it is told at once.
     held: Mutex<Option<Vec<Problem>>>,
@@ -49,6 +50,7 @@ impl<'a> Tally<'a> {
             files_unmodified: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             problems: AtomicU64::new(0),
+            vanished: AtomicU64::new(0),
             listed: Mutex::default(),
             held: Mutex::default(),
             filesystems: Mutex::new(parent.filesystems.clone()),
@@ -62,6 +64,18 @@ impl<'a> Tally<'a> {
 
     pub(super) fn note(&self, text: &str) {
         self.monitor.note(text);
+    }
+
+    /// Something was listed, and is gone.
+    pub(super) fn vanished(&self, path: &[u8]) {
+        self.vanished.fetch_add(1, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(path);
+        self.note(&format!("vanished before it was read: /{text}"));
+    }
+
+    /// How much vanished.
+    pub(super) fn vanished_count(&self) -> u64 {
+        self.vanished.load(Ordering::Relaxed)
     }
 
     /// A row of the new snapshot that is as in the parent.

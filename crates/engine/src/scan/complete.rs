@@ -30,9 +30,16 @@ impl Directory {
     /// Fills in what the scan left out of an entry of this directory. Files that are read anyway are better completed
     /// from their descriptor, with [`complete_opened`]. What cannot be read is flagged in the entry.
     pub fn complete(self: &Arc<Self>, entry: &mut Entry) -> Result<(), Problem> {
-        let directory = self
-            .open()
-            .map_err(|error| problem(entry, "open the directory of", error))?;
+        let directory = match self.open() {
+            Ok(directory) => directory,
+            Err(error) => {
+                entry.flags.set(match entry.kind {
+                    Kind::Symlink => EntryFlags::UNREADABLE,
+                    _ => EntryFlags::XATTRS_UNREADABLE,
+                });
+                return Err(problem(entry, "open the directory of", error));
+            }
+        };
         // The row of `/` is a child of nothing.
         let name = match entry.name.is_empty() {
             true => c".".into(),

@@ -7,12 +7,13 @@
 use super::grafts::Grafts;
 use super::handle::FileHandles;
 use bale_format::entry::{Entry, Kind};
+use bale_sys::handle::FileHandle;
 use bale_sys::open::{open_beneath, open_for_reading};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -31,11 +32,44 @@ pub struct Identity {
     pub inode: u64,
 }
 
+/// What a file system calls a directory, whatever its name is: type of the handle (4), and its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Handle(pub(super) Box<[u8]>);
+
+/// Longer ones are of file systems that do without.
+const HANDLE_BYTES_MAX: usize = 64;
+
+impl Handle {
+    /// Of a name; `None`: this file system gives none.
+    pub(super) fn of(directory: BorrowedFd<'_>, name: &CStr) -> Option<Handle> {
+        let (handle, _) = FileHandle::of(directory, name).ok()?;
+        Handle::of_handle(&handle)
+    }
+
+    /// The same, kept in few bytes.
+    pub(super) fn of_handle(handle: &FileHandle) -> Option<Handle> {
+        let bytes = handle.bytes();
+        let all = || [&handle.kind().to_ne_bytes()[..], bytes].concat();
+        (bytes.len() <= HANDLE_BYTES_MAX).then(|| Handle(all().into_boxed_slice()))
+    }
+
+    /// As it was kept; `None`: there was none.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Option<Handle> {
+        (!bytes.is_empty()).then(|| Handle(bytes.into()))
+    }
+
+    fn to_file_handle(&self) -> Option<FileHandle> {
+        let (kind, bytes) = self.0.split_first_chunk::<4>()?;
+        FileHandle::new(i32::from_ne_bytes(*kind), bytes)
+    }
+}
+
 /// A directory found by the walk.
 pub struct Directory {
     parent: Option<Arc<Directory>>,
     name: Bytes,
     identity: Identity,
+    handle: Option<Handle>,
     path_bytes: usize,
     open: Mutex<Option<Arc<DirectoryFd>>>,
     used: AtomicBool,
@@ -76,6 +110,7 @@ impl Directory {
             parent: None,
             name: Bytes::new(),
             identity,
+            handle: None,
             path_bytes: 0,
             open: Mutex::new(None),
             used: AtomicBool::new(false),
@@ -83,12 +118,18 @@ impl Directory {
         })
     }
 
-    pub(super) fn child(self: &Arc<Self>, name: Bytes, identity: Identity) -> Arc<Directory> {
+    pub(super) fn child(
+        self: &Arc<Self>,
+        name: Bytes,
+        identity: Identity,
+        handle: Option<Handle>,
+    ) -> Arc<Directory> {
         Arc::new(Directory {
             path_bytes: self.child_path_bytes(&name),
             parent: Some(self.clone()),
             name,
             identity,
+            handle,
             open: Mutex::new(None),
             used: AtomicBool::new(false),
             cache: self.cache.clone(),
@@ -118,6 +159,11 @@ impl Directory {
     /// Last component; empty for `/`.
     pub fn name(&self) -> &Bytes {
         &self.name
+    }
+
+    /// `None`: it is `/`.
+    pub(super) fn parent(&self) -> Option<&Arc<Directory>> {
+        self.parent.as_ref()
     }
 
     /// Directories of this scan that are read somewhere else.
@@ -175,7 +221,27 @@ impl Directory {
         fd
     }
 
-    fn open_anew(&self) -> io::Result<DirectoryFd> {
+    /// Is the directory gone, not only its name? `None`: that cannot be told. A directory that was moved is there, under
+    /// whatever name.
+    pub(super) fn is_removed(&self) -> Option<bool> {
+        let handle = self.handle.as_ref()?.to_file_handle()?;
+        let mut above = self.parent.as_deref();
+        while let Some(directory) = above {
+            let is_same = directory.identity.device == self.identity.device;
+            let opened = is_same.then(|| match directory.kept() {
+                Some(kept) => Ok(Step::Kept(kept)),
+                None => directory.open_anew().map(Step::New),
+            });
+            if let Some(Ok(opened)) = opened {
+                return is_removed(&handle, opened.as_fd(), self.identity.inode);
+            }
+            above = directory.parent.as_deref();
+        }
+        None
+    }
+
+    /// Opens it once more, whether or not a descriptor is kept.
+    pub(super) fn open_anew(&self) -> io::Result<DirectoryFd> {
         // Names from the nearest open ancestor down to here, last first.
         let mut names: Vec<&Bytes> = Vec::new();
         let mut at = self;
@@ -230,6 +296,20 @@ pub(crate) fn identity_of(stat: &rustix::fs::Statx) -> Identity {
         device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
         inode: stat.stx_ino,
     }
+}
+
+fn is_removed(handle: &FileHandle, mount: BorrowedFd<'_>, inode: u64) -> Option<bool> {
+    let opened = match handle.open(mount, OFlags::PATH) {
+        Ok(opened) => opened,
+        Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
+            return Some(true);
+        }
+        Err(_) => return None,
+    };
+    let mask = StatxFlags::INO | StatxFlags::NLINK;
+    let stat = rustix::fs::statx(&opened, c"", AtFlags::EMPTY_PATH, mask).ok()?;
+    // Without links: removed, but somebody has it open.
+    (stat.stx_ino == inode).then_some(stat.stx_nlink == 0)
 }
 
 impl Drop for Directory {

@@ -4,6 +4,7 @@
 //! an inode number: who opens gets the file that was meant, or hears that it is gone.
 
 use super::GETDENTS_BYTES;
+use super::directory::Handle;
 use super::live::LiveKind;
 use bale_format::entry::Entry;
 use bale_sys::handle::FileHandle;
@@ -38,6 +39,11 @@ impl FileHandles {
             return None;
         }
         self.open_inode(entry.inode, entry.generation)
+    }
+
+    /// What the file system calls an inode; `None`: it has no such number.
+    pub(super) fn handle_of(&self, inode: u64, generation: u32) -> Option<Handle> {
+        Handle::of_handle(&self.handles.handle_of(inode, generation)?)
     }
 
     /// Opens a regular file of the file system for reading. `None`: it is gone, or handles are refused.
@@ -111,13 +117,19 @@ impl Handles {
         Ok(Some(opened))
     }
 
+    fn handle_of(&self, inode: u64, generation: u32) -> Option<FileHandle> {
+        match self.kind {
+            LiveKind::Xfs => Some(FileHandle::xfs(inode, generation)),
+            LiveKind::Ext4 => {
+                let inode = u32::try_from(inode).ok()?;
+                Some(FileHandle::ext4(inode, generation))
+            }
+        }
+    }
+
     fn open_with(&self, inode: u64, generation: u32, flags: OFlags) -> io::Result<Option<Opened>> {
-        let handle = match self.kind {
-            LiveKind::Xfs => FileHandle::xfs(inode, generation),
-            LiveKind::Ext4 => match u32::try_from(inode) {
-                Ok(inode) => FileHandle::ext4(inode, generation),
-                Err(_) => return Ok(None),
-            },
+        let Some(handle) = self.handle_of(inode, generation) else {
+            return Ok(None);
         };
         let fd = loop {
             match handle.open(self.mount.as_fd(), flags) {

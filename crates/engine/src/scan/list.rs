@@ -3,7 +3,7 @@
 use super::directory::DirectoryFd;
 use super::names::{Names, SortedNames, Sorter};
 use super::{BATCH_ENTRIES_MAX, GETDENTS_BYTES, LIST_NAMES_BYTES_MAX, SORT_BYTES_MAX};
-use rustix::fs::{RawDir, SeekFrom};
+use rustix::fs::{FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
@@ -25,6 +25,26 @@ pub(super) enum ListedNames {
     Few(Names),
     /// To be cut into batches.
     Many(SortedNames),
+}
+
+/// Calls `name` for each name but `.` and `..`, as the file system lists them.
+pub(super) fn each_name(fd: &DirectoryFd, name: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let mut buffer: Vec<u8> = Vec::with_capacity(GETDENTS_BYTES);
+    let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
+    while let Some(next) = entries.next() {
+        let entry = match next {
+            Ok(entry) => entry,
+            // The directory was removed while it was open: it is empty now.
+            Err(Errno::NOENT) => break,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        let bytes = entry.file_name().to_bytes();
+        if bytes != b"." && bytes != b".." {
+            name(bytes);
+        }
+    }
+    Ok(())
 }
 
 /// Lists all names. `large` is held while a directory is listed whose names do not fit a worker's share of memory.
@@ -64,7 +84,8 @@ pub(super) fn list(fd: &DirectoryFd, spill: &Path, large: &Mutex<()>) -> Listed 
             error = Some(Errno::NAMETOOLONG.into());
             continue;
         }
-        names.push(name, entry.ino());
+        let may_be_directory = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+        names.push_as(name, entry.ino(), may_be_directory);
         if held.is_none() && names.bytes() > LIST_NAMES_BYTES_MAX {
             held = Some(large.lock());
         }

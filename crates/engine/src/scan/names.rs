@@ -7,8 +7,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a name's record in a run: length (2), inode (8), then the name.
-const RECORD_HEAD_BYTES: usize = 10;
+/// Bytes of a name's record in a run: length (2), inode (8), whether it may lead to a directory (1), then the name.
+const RECORD_HEAD_BYTES: usize = 11;
 /// Buffer of one run while runs are merged.
 const RUN_BUFFER_BYTES: usize = 8 << 10;
 /// Runs of one directory: together their buffers are `SORT_BYTES_MAX`, and they hold 2 GiB of names.
@@ -26,6 +26,7 @@ pub(super) struct Names {
 pub(super) struct Name {
     pub(super) start: u32,
     pub(super) len: u16,
+    pub(super) may_be_directory: bool,
     pub(super) inode: u64,
 }
 
@@ -36,10 +37,17 @@ impl Name {
 }
 
 impl Names {
+    /// Adds a name that may lead to anything.
     pub(super) fn push(&mut self, name: &[u8], inode: u64) {
+        self.push_as(name, inode, true);
+    }
+
+    /// Adds a name; false: it does not lead to a directory.
+    pub(super) fn push_as(&mut self, name: &[u8], inode: u64, may_be_directory: bool) {
         self.items.push(Name {
             start: self.arena.len() as u32,
             len: name.len() as u16,
+            may_be_directory,
             inode,
         });
         self.arena.extend_from_slice(name);
@@ -81,7 +89,8 @@ impl SortedNames {
             SortedNames::Memory(names, at) => {
                 let end = (*at + count).min(names.items.len());
                 for index in *at..end {
-                    into.push(names.get(index), names.items[index].inode);
+                    let item = names.items[index];
+                    into.push_as(names.get(index), item.inode, item.may_be_directory);
                 }
                 *at = end;
                 Ok(end < names.items.len())
@@ -135,6 +144,7 @@ impl Sorter {
             let name = names.get(at);
             buffer.extend_from_slice(&(name.len() as u16).to_le_bytes());
             buffer.extend_from_slice(&names.items[at].inode.to_le_bytes());
+            buffer.push(u8::from(names.items[at].may_be_directory));
             buffer.extend_from_slice(name);
             if buffer.len() >= RUN_BUFFER_BYTES {
                 file.write_all_at(&buffer, self.end)?;
@@ -180,6 +190,7 @@ struct Run {
 struct Head {
     name: Vec<u8>,
     inode: u64,
+    may_be_directory: bool,
     run: usize,
 }
 
@@ -219,7 +230,7 @@ impl Merge {
         let Some(head) = self.heads.pop() else {
             return Ok(false);
         };
-        into.push(&head.name, head.inode);
+        into.push_as(&head.name, head.inode, head.may_be_directory);
         self.advance(head.run)?;
         Ok(true)
     }
@@ -238,12 +249,13 @@ impl Merge {
             .split_first_chunk::<RECORD_HEAD_BYTES>()
             .ok_or_else(torn)?;
         let len = usize::from(u16::from_le_bytes([head[0], head[1]]));
-        let inode = u64::from_le_bytes(head[2..].try_into().expect("eight bytes are left"));
+        let inode = u64::from_le_bytes(head[2..10].try_into().expect("eight bytes"));
         let name = rest.get(..len).ok_or_else(torn)?.to_vec();
         run.used += RECORD_HEAD_BYTES + len;
         self.heads.push(Head {
             name,
             inode,
+            may_be_directory: head[10] != 0,
             run: index,
         });
         Ok(())

@@ -4,7 +4,7 @@
 //! but a directory may have millions of subdirectories, so beyond a budget common to all lists they wait in a file.
 
 use super::PENDING_BYTES_MAX;
-use super::directory::Identity;
+use super::directory::{Handle, Identity};
 use super::sources::SourceNode;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -17,14 +17,17 @@ use std::sync::Arc;
 
 /// Bytes that are read back from the file at once.
 const READ_BACK_BYTES: u64 = 64 << 10;
-/// Length of a record before its name: name length (1), reach (1), value of the reach (8), device (8), inode (8).
-const RECORD_HEAD_BYTES: usize = 26;
+/// Length of a record before its name: name length (1), handle length (1), reach (1), value of the reach (8), device (8),
+/// inode (8). The handle follows the name.
+const RECORD_HEAD_BYTES: usize = 27;
 
 /// A directory to be entered.
 #[derive(Debug)]
 pub(super) struct Subdirectory {
     pub(super) name: Bytes,
     pub(super) identity: Identity,
+    /// To tell later whether it is gone.
+    pub(super) handle: Option<Handle>,
     pub(super) reach: Reach,
 }
 
@@ -100,7 +103,11 @@ impl Overflow {
 }
 
 fn cost(subdirectory: &Subdirectory) -> usize {
-    size_of::<Subdirectory>() + subdirectory.name.len()
+    let handle = subdirectory
+        .handle
+        .as_ref()
+        .map_or(0, |handle| handle.0.len());
+    size_of::<Subdirectory>() + subdirectory.name.len() + handle
 }
 
 impl Pending {
@@ -152,12 +159,18 @@ impl Pending {
                     (3, self.reaches.len() as u64 - 1)
                 }
             };
+            let handle = subdirectory
+                .handle
+                .as_ref()
+                .map_or(&[][..], |handle| &handle.0);
             records.push(subdirectory.name.len() as u8);
+            records.push(handle.len() as u8);
             records.push(tag);
             records.extend_from_slice(&value.to_le_bytes());
             records.extend_from_slice(&subdirectory.identity.device.to_le_bytes());
             records.extend_from_slice(&subdirectory.identity.inode.to_le_bytes());
             records.extend_from_slice(&subdirectory.name);
+            records.extend_from_slice(handle);
         }
         records
     }
@@ -184,13 +197,13 @@ impl Pending {
         let arena = Bytes::copy_from_slice(bytes);
         let mut used = 0;
         while let Some((head, rest)) = bytes[used..].split_first_chunk::<RECORD_HEAD_BYTES>() {
-            let len = usize::from(head[0]);
-            if rest.len() < len {
+            let (len, handle_len) = (usize::from(head[0]), usize::from(head[1]));
+            if rest.len() < len + handle_len {
                 break;
             }
             let number =
                 |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-            let reach = match (head[1], number(2)) {
+            let reach = match (head[2], number(3)) {
                 (0, _) => Reach::All(None),
                 (1, mount) => Reach::All(Some(mount)),
                 (2, _) => Reach::Marks,
@@ -200,14 +213,15 @@ impl Pending {
             let subdirectory = Subdirectory {
                 name: arena.slice(start..start + len),
                 identity: Identity {
-                    device: number(10),
-                    inode: number(18),
+                    device: number(11),
+                    inode: number(19),
                 },
+                handle: Handle::of_bytes(&rest[len..len + handle_len]),
                 reach,
             };
             overflow.bytes += cost(&subdirectory);
             self.queue.push_back(subdirectory);
-            used = start + len;
+            used = start + len + handle_len;
         }
         used
     }
@@ -249,6 +263,7 @@ mod tests {
                 device: number + 1,
                 inode: number + 2,
             },
+            handle: Handle::of_bytes(&vec![number as u8; number as usize % 3 * 8]),
             reach: match number % 4 {
                 0 => Reach::All(None),
                 1 => Reach::All(Some(number)),

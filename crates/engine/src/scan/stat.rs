@@ -1,11 +1,12 @@
 //! From names to entries: one `statx` for each, in inode order, then back in the order of names.
 
-use super::directory::{Directory, DirectoryFd, identity_of};
+use super::directory::{Directory, DirectoryFd, Handle, identity_of};
 use super::filesystems::{Filesystems, is_volatile};
 use super::grafts::Graft;
 use super::names::Names;
 use super::pending::{Reach, Subdirectory};
 use super::sources::SourceNode;
+use super::unfound::{Lost, Seen};
 use super::{Note, NoteKind, PARENT_BYTES_MAX, Problem};
 use crate::filter::Filter;
 use bale_format::entry::{Entry, EntryFlags, Kind, Time};
@@ -26,6 +27,8 @@ pub(super) struct Statted {
     pub(super) subdirectories: Vec<Subdirectory>,
     pub(super) problems: Vec<Problem>,
     pub(super) notes: Vec<Note>,
+    /// Listed, and not there: gone, or out of reach.
+    pub(super) unfound: Vec<Lost>,
     /// Something that is there has no entry.
     pub(super) incomplete: bool,
 }
@@ -137,7 +140,10 @@ impl Part<'_> {
                 .expect("each name kept was looked at")
             {
                 Ok(stat) => self.add(name, with_nul, &stat, &mut result),
-                Err(errno) => self.missed(&name, errno.into(), &mut result),
+                Err(errno) => match item.may_be_directory {
+                    true => self.missed(&name, errno.into(), Seen::PerhapsDirectory, &mut result),
+                    false => self.missed(&name, errno.into(), Seen::NoDirectory, &mut result),
+                },
             }
         }
         result
@@ -169,7 +175,7 @@ impl Part<'_> {
             if at > 0 && name == names.get(at - 1) {
                 // A damaged file system: two files of one name, of which only one can be reached.
                 let error = io::Error::other("listed twice in one directory");
-                self.missed(name, error, result);
+                self.missed(name, error, Seen::NoDirectory, result);
                 continue;
             }
             if self.rules.filter.has_patterns() && self.source_node(name).is_none() {
@@ -192,20 +198,21 @@ impl Part<'_> {
         }
     }
 
-    fn missed(&self, name: &[u8], error: io::Error, result: &mut Statted) {
-        let path = bale_format::entry::join(self.path, name);
+    fn missed(&self, name: &[u8], error: io::Error, seen: Seen, result: &mut Statted) {
         let gone = error.kind() == io::ErrorKind::NotFound;
         if gone && matches!(self.reach, Reach::Marks) {
             // Asked for without knowing that it is there.
         } else if gone && !matches!(self.reach, Reach::Only(_)) {
-            let kind = NoteKind::Vanished;
-            result.notes.push(Note { path, kind });
+            result.unfound.push(Lost {
+                directory: self.directory.clone(),
+                name: Bytes::copy_from_slice(name),
+                seen,
+            });
         } else {
             result.incomplete = true;
-            let action = "stat";
             result.problems.push(Problem {
-                path,
-                action,
+                path: bale_format::entry::join(self.path, name),
+                action: "stat",
                 error,
             });
         }
@@ -214,7 +221,7 @@ impl Part<'_> {
     fn add(&self, name: Bytes, c_name: &CStr, stat: &Statx, result: &mut Statted) {
         let Some(mut entry) = entry_of(self.path.clone(), name, stat) else {
             let error = io::Error::other("a type of file that nobody knows");
-            return self.missed(c_name.to_bytes(), error, result);
+            return self.missed(c_name.to_bytes(), error, Seen::NoDirectory, result);
         };
         let mount = mount_of(stat);
         let named = self
@@ -328,9 +335,18 @@ impl Part<'_> {
                 out.subdirectories.push(Subdirectory {
                     name: entry.name.clone(),
                     identity,
+                    handle: self.handle_of(c_name),
                     reach,
                 });
             }
+        }
+    }
+
+    /// Only root can open what it leads to.
+    fn handle_of(&self, c_name: &CStr) -> Option<Handle> {
+        match self.rules.ask_access {
+            true => None,
+            false => Handle::of(self.fd.as_fd(), c_name),
         }
     }
 

@@ -10,14 +10,14 @@ use super::sources::Sources;
 use super::stat::{
     Part, Rules, Statted, entry_of, mount_of, names_of_marks, names_of_node, reach_of_node, stat_at,
 };
+use super::unfound::{Lost, Unfound};
 use super::window::{Done, Front, Large, Task, Visit, Window};
 use super::{BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, SCAN_THREADS_MAX};
-use super::{Note, NoteKind, Places, Problem, ScanItem, ScanOptions, barrier_now};
+use super::{Places, Problem, ScanItem, ScanOptions, barrier_now};
 use crate::filter::Filter;
 use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bytes::Bytes;
 use rustix::fs::CWD;
-use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
@@ -47,6 +47,7 @@ struct Shared {
     rules: Rules,
     spill: PathBuf,
     large: Mutex<()>,
+    unfound: Mutex<Unfound>,
 }
 
 struct State {
@@ -110,6 +111,7 @@ impl Scanner {
             rules,
             spill: options.spill_directory,
             large: Mutex::new(()),
+            unfound: Mutex::default(),
         });
         Ok(Scanner {
             workers: start_workers(&shared, limits.threads),
@@ -184,7 +186,8 @@ impl Iterator for Scanner {
     fn next(&mut self) -> Option<ScanItem> {
         while self.ready.is_empty() {
             if !self.refill() {
-                return None;
+                self.ready.extend(self.shared.unfound().look_again());
+                return self.ready.pop_front();
             }
         }
         self.ready.pop_front()
@@ -309,11 +312,25 @@ impl Shared {
         self.front.notify_one();
     }
 
+    fn unfound(&self) -> MutexGuard<'_, Unfound> {
+        self.unfound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks for what was not found, when there is enough of it.
+    fn look_for(&self, lost: Vec<Lost>) -> Vec<ScanItem> {
+        let full = {
+            let mut unfound = self.unfound();
+            lost.into_iter().for_each(|lost| unfound.push(lost));
+            unfound.take_full()
+        };
+        full.map_or_else(Vec::new, |mut full| full.look_again())
+    }
+
     fn list(&self, visit: Visit) -> Done {
         let path = Bytes::from(visit.directory.path());
         let fd = match visit.directory.open() {
             Ok(fd) => fd,
-            Err(error) => return not_entered(visit, &path, error),
+            Err(error) => return self.not_entered(visit, &path, error),
         };
         let names = match &visit.reach {
             Reach::Only(node) => names_of_node(node),
@@ -343,6 +360,15 @@ impl Shared {
             }
         };
         self.stat(&visit, &fd, path, names, Vec::new(), None)
+    }
+
+    /// A directory that was seen but cannot be opened: gone, or refused, or another one now.
+    fn not_entered(&self, visit: Visit, path: &Bytes, error: io::Error) -> Done {
+        let items = match Lost::of_directory(&visit.directory, &error) {
+            Some(lost) => self.look_for(vec![lost]),
+            None => unreadable(path, "enter", error),
+        };
+        Done::only(items, None, visit.directory)
     }
 
     fn part(&self, mut large: Box<Large>) -> Done {
@@ -404,6 +430,7 @@ impl Shared {
         }
         items.extend(statted.problems.into_iter().map(ScanItem::Problem));
         items.extend(statted.notes.into_iter().map(ScanItem::Note));
+        items.extend(self.look_for(statted.unfound));
         let bytes = statted.entries.len() * size_of::<Entry>() + arena_bytes + path.len();
         if !statted.entries.is_empty() {
             items.push(ScanItem::Entries(Batch {
@@ -419,18 +446,6 @@ impl Shared {
             directory: visit.directory.clone(),
         }
     }
-}
-
-/// A directory that was seen but cannot be opened: gone, or refused, or another one now.
-fn not_entered(visit: Visit, path: &Bytes, error: io::Error) -> Done {
-    let gone = error.raw_os_error() == Some(Errno::NOENT.raw_os_error());
-    let items = if gone {
-        let (path, kind) = (path.to_vec(), NoteKind::Vanished);
-        vec![ScanItem::Note(Note { path, kind })]
-    } else {
-        unreadable(path, "enter", error)
-    };
-    Done::only(items, None, visit.directory)
 }
 
 fn unreadable(path: &Bytes, action: &'static str, error: io::Error) -> Vec<ScanItem> {

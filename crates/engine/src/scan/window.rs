@@ -155,7 +155,7 @@ impl Window {
                     Ok(next) => {
                         let next = next?;
                         let visit = Visit {
-                            directory: directory.child(next.name, next.identity),
+                            directory: directory.child(next.name, next.identity, next.handle),
                             reach: next.reach,
                         };
                         Task::List { id, visit }

@@ -4,7 +4,7 @@ use super::make::Maker;
 use super::order::{ListedChildren, Listing, Order};
 use crate::filter::Filter;
 use crate::image::{ImageInode, State};
-use crate::scan::directory::{Directory, Identity};
+use crate::scan::directory::{Directory, Handle, Identity};
 use crate::scan::inode::tree::{Child, ChildHere, Marks, Position};
 use crate::scan::pending::{Reach, Subdirectory};
 use crate::scan::sources::SourceNode;
@@ -74,8 +74,14 @@ impl Order {
                 continue;
             }
             if entry.kind == Kind::Directory
-                && let Some(subdirectory) =
-                    self.subdirectory(&mut entry, &child, &reach, node.cloned(), &directory)
+                && let Some(subdirectory) = self.subdirectory(
+                    &mut entry,
+                    &child,
+                    &reach,
+                    node.cloned(),
+                    &directory,
+                    inode.generation,
+                )
             {
                 subdirectories.push(subdirectory);
             }
@@ -162,6 +168,7 @@ impl Order {
         reach: &Reach,
         node: Option<Arc<SourceNode>>,
         directory: &Arc<Directory>,
+        generation: u32,
     ) -> Option<Subdirectory> {
         if child.marks.has(Marks::AGAIN) {
             entry.flags.set(EntryFlags::UNREADABLE);
@@ -192,8 +199,14 @@ impl Order {
                 device: self.frame.device,
                 inode: child.inode,
             },
+            handle: self.handle_of(child, generation),
             reach,
         })
+    }
+
+    fn handle_of(&self, child: &Child, generation: u32) -> Option<Handle> {
+        let handles = self.frame.handles.as_ref()?;
+        handles.handle_of(child.inode, generation)
     }
 
     /// Does the directory bear one of the marks that leave its content out?

@@ -64,6 +64,7 @@ impl Order {
         let notes = statted.notes.into_iter().map(ScanItem::Note);
         self.ready
             .extend(problems.chain(notes).map(OrderItem::Item));
+        self.look_for(std::mem::take(&mut statted.unfound));
         let places = self.show_image(
             &directory,
             &mut statted.entries,
@@ -127,6 +128,7 @@ impl Order {
                         device: IMAGE_DEVICE,
                         inode: number,
                     },
+                    handle: None,
                     reach: Reach::All(None),
                 },
             );
@@ -181,8 +183,10 @@ impl Order {
             last_filesystem: Cell::new(None),
             last_doubt: Cell::new(None),
         };
+        let inode = self.maker.inode_of(&mut child.clone());
+        let is_file = inode.is_ok_and(|inode| Kind::from_mode(inode.mode) == Some(Kind::File));
         let mut names = Names::default();
-        names.push(&child.name, child.inode);
+        names.push_as(&child.name, child.inode, !is_file);
         let mut statted = part.stat(names);
         if statted.incomplete {
             self.put(amend(path, EntryFlags::UNREADABLE));
@@ -191,6 +195,7 @@ impl Order {
         let notes = statted.notes.into_iter().map(ScanItem::Note);
         self.ready
             .extend(problems.chain(notes).map(OrderItem::Item));
+        self.look_for(std::mem::take(&mut statted.unfound));
         if let Some(entry) = statted.entries.first_mut()
             && entry.kind == Kind::File
             && entry.inode == child.inode

@@ -12,9 +12,8 @@ use crate::scan::names::{Names, SortedNames};
 use crate::scan::pending::{Overflow, Pending, Reach};
 use crate::scan::sources::Sources;
 use crate::scan::stat::{Rules, entry_of, mount_of, reach_of_node, stat_at};
-use crate::scan::{
-    BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, Note, NoteKind, Places, Problem, ScanItem,
-};
+use crate::scan::unfound::{Lost, Unfound};
+use crate::scan::{BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, Places, Problem, ScanItem};
 use bale_format::entry::{Entry, EntryFlags};
 use bytes::Bytes;
 use rustix::fs::CWD;
@@ -40,6 +39,7 @@ pub(super) struct Order {
     /// Number of the scanned file system, as the rules know it.
     pub(super) own: u32,
     pub(super) maker: Maker,
+    pub(super) unfound: Unfound,
 }
 
 /// Something in the order of the stream.
@@ -216,6 +216,7 @@ impl Order {
             filesystems: 0,
             own,
             maker,
+            unfound: Unfound::default(),
         };
         let mut entries = vec![entry];
         let places = order.show_image(&directory, &mut entries, &mut Vec::new());
@@ -257,7 +258,10 @@ impl Order {
         }
         match level.pending.pop(&mut self.overflow) {
             Ok(Some(next)) => {
-                let directory = level.directory.child(next.name.clone(), next.identity);
+                let directory =
+                    level
+                        .directory
+                        .child(next.name.clone(), next.identity, next.handle);
                 let path = Bytes::from(bale_format::entry::join(&level.path, &next.name));
                 self.enter(directory, path, next.reach);
             }
@@ -276,14 +280,11 @@ impl Order {
     fn enter(&mut self, directory: Arc<Directory>, path: Bytes, reach: Reach) {
         let listing = match self.listing(&directory, &path, &reach) {
             Ok(listing) => listing,
-            Err(error) if is_gone(&error) => {
-                let (path, kind) = (path.to_vec(), NoteKind::Vanished);
-                self.put(ScanItem::Note(Note { path, kind }));
-                return;
-            }
             Err(error) => {
-                self.unreadable(&path, "enter", error);
-                return;
+                return match Lost::of_directory(&directory, &error) {
+                    Some(lost) => self.look_for(vec![lost]),
+                    None => self.unreadable(&path, "enter", error),
+                };
             }
         };
         self.levels.push(Level {
@@ -346,6 +347,14 @@ impl Order {
             }
             Listing::Done => {}
         }
+    }
+
+    /// Looks for what was not found, when there is enough of it.
+    pub(super) fn look_for(&mut self, lost: Vec<Lost>) {
+        lost.into_iter().for_each(|lost| self.unfound.push(lost));
+        let full = self.unfound.take_full();
+        let items = full.map_or_else(Vec::new, |mut full| full.look_again());
+        self.ready.extend(items.into_iter().map(OrderItem::Item));
     }
 
     pub(super) fn missed(&mut self, path: &Bytes, name: &[u8], why: String) {
@@ -414,13 +423,11 @@ impl Iterator for Order {
     fn next(&mut self) -> Option<OrderItem> {
         while self.ready.is_empty() {
             if !self.step() {
-                return None;
+                let items = self.unfound.look_again();
+                self.ready.extend(items.into_iter().map(OrderItem::Item));
+                return self.ready.pop_front();
             }
         }
         self.ready.pop_front()
     }
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
 }
