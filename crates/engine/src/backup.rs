@@ -33,7 +33,7 @@ pub use run::{BackupOptions, Outcome};
 
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;
-use crate::pack::ChunkWriter;
+use crate::pack::{ChunkWriter, WriterOptions};
 use crate::repository::Repository;
 use crate::scan::{self, Guard, ScanOptions, Sources};
 use bale_format::Access;
@@ -97,11 +97,12 @@ fn scan_and_store(
         let path = problem.path.strip_prefix(b"/").unwrap_or(&problem.path);
         tally.tell_problem(path, problem.action, problem.text.clone());
     }
-    let store = Arc::new(ChunkWriter::start(
-        run.repository.clone(),
-        parent.thin.clone(),
-        options.dry_run,
-    )?);
+    let writer = WriterOptions {
+        thin: parent.thin.clone(),
+        dry_run: options.dry_run,
+        verify: options.force,
+    };
+    let store = Arc::new(ChunkWriter::start_with(run.repository.clone(), writer)?);
     let (guard, mounted) = (scan.guard(), scan.mounted());
     if let Some(filesystem) = scan.as_known {
         tally.all_kept(filesystem, parent);

@@ -6,6 +6,7 @@
 
 mod encode;
 mod open_pack;
+mod verified;
 
 pub use open_pack::Published;
 
@@ -13,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::index::Place;
 use crate::limits::{ENCODE_QUEUE_PER_WORKER, ENCODE_WORKERS_MAX};
 use crate::repository::Repository;
-use bale_format::ChunkId;
 use bale_format::chunk::ChunkKind;
 use bale_format::keys::Keys;
 use bale_format::limits::TAG_BYTES;
+use bale_format::{ChunkId, ObjectId};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use encode::Shared;
 use std::collections::HashSet;
@@ -39,6 +40,20 @@ struct Job {
     kind: ChunkKind,
     id: ChunkId,
     bytes: Vec<u8>,
+    /// Stored whatever the index names.
+    again: bool,
+}
+
+/// How a writer decides what it stores.
+#[derive(Default)]
+pub struct WriterOptions {
+    /// Bundles not to be relied on, because their files are being stored afresh.
+    pub thin: HashSet<ChunkId>,
+    /// Ids are computed, nothing is stored.
+    pub dry_run: bool,
+    /// A chunk that the index names is read and opened before it is relied on, and stored again if it does not open. So it
+    /// is in any case where a mark of damaged packs cannot be read.
+    pub verify: bool,
 }
 
 /// Stores chunks through a bounded queue and a few threads.
@@ -57,12 +72,22 @@ impl ChunkWriter {
         thin: HashSet<ChunkId>,
         dry_run: bool,
     ) -> Result<ChunkWriter> {
+        let options = WriterOptions {
+            thin,
+            dry_run,
+            verify: false,
+        };
+        ChunkWriter::start_with(repository, options)
+    }
+
+    /// The same with all options.
+    pub fn start_with(repository: Arc<Repository>, options: WriterOptions) -> Result<ChunkWriter> {
         let count = std::thread::available_parallelism()
             .map_or(2, |n| n.get())
             .clamp(2, ENCODE_WORKERS_MAX);
         let (jobs, queue) = bounded::<Job>(count * ENCODE_QUEUE_PER_WORKER);
         let (give_back, spent) = bounded(count * 2);
-        let shared = Arc::new(Shared::new(repository, thin, dry_run)?);
+        let shared = Arc::new(Shared::new(repository, options)?);
         let workers = (0..count)
             .map(|number| {
                 let (shared, queue, give_back) = (shared.clone(), queue.clone(), give_back.clone());
@@ -89,12 +114,18 @@ impl ChunkWriter {
     /// As [`ChunkWriter::store`], of a chunk whose id is known already.
     pub fn store_as(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<ChunkId> {
         self.shared.check()?;
-        if !self.shared.is_new(&id) || self.shared.dry_run {
+        if !self.shared.is_new(&id) || self.shared.options.dry_run {
             return Ok(id);
         }
         self.shared.job_begins();
         let jobs = self.jobs.as_ref().expect("present until finish");
-        jobs.send(Job { kind, id, bytes }).map_err(|_| ended())?;
+        let job = Job {
+            kind,
+            id,
+            bytes,
+            again: false,
+        };
+        jobs.send(job).map_err(|_| ended())?;
         Ok(id)
     }
 
@@ -105,7 +136,7 @@ impl ChunkWriter {
 
     /// Does it store nothing?
     pub fn is_dry_run(&self) -> bool {
-        self.shared.dry_run
+        self.shared.options.dry_run
     }
 
     /// Its keys.
@@ -115,7 +146,7 @@ impl ChunkWriter {
 
     /// Is this a bundle whose files are being stored afresh?
     pub fn is_thin(&self, id: &ChunkId) -> bool {
-        self.shared.thin.contains(id)
+        self.shared.options.thin.contains(id)
     }
 
     /// These were stored again and need not be where they were.
@@ -157,8 +188,18 @@ impl ChunkWriter {
         self.jobs
             .as_ref()
             .expect("present until finish")
-            .send(Job { kind, id, bytes })
+            .send(Job {
+                kind,
+                id,
+                bytes,
+                again: true,
+            })
             .map_err(|_| ended())
+    }
+
+    /// Packs in which something did not open that was to be relied on. Only a writer that verifies finds any.
+    pub fn packs_found_damaged(&self) -> Vec<ObjectId> {
+        self.shared.packs_found_damaged()
     }
 
     /// What has been done so far.

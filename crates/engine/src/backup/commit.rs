@@ -1,7 +1,7 @@
 //! The end of a backup: everything it relies on is made sure of, then the snapshot is written.
 
 use super::compare::Scanned;
-use super::parent::Parent;
+use super::parent::{Parent, mark_damaged};
 use super::rows::Segments;
 use super::run::{BackupOptions, Outcome, Run};
 use super::tally::Tally;
@@ -14,7 +14,7 @@ use crate::repository::Repository;
 use crate::snapshots::{SourceKey, is_in_future};
 use crate::store::{Area, ObjectName};
 use crate::used::UsedChunks;
-use bale_format::{ChunkId, Key, Layer, ObjectId, Snapshot};
+use bale_format::{ChunkId, ChunkKind, Key, Layer, ObjectId, Snapshot};
 use std::sync::Arc;
 
 /// Looks again after storing afresh what a prune took away, at most so often.
@@ -59,6 +59,10 @@ pub(super) fn commit(
     store.flush()?;
     let layers = amend(repository, layers, &scanned, store, options)?;
     if !options.dry_run {
+        rely_on_segments(repository, &layers, store)?;
+        mark_damaged(repository, store.packs_found_damaged(), |text| {
+            tally.note(text)
+        });
         mend(repository, parent, &layers, store)?;
     }
     let snapshot = Snapshot {
@@ -133,7 +137,25 @@ fn amend(
     Ok(layers)
 }
 
-/// A prune may have condemned, or even deleted, what this run relies on. Such chunks are stored again while they can still
+/// Segments of the parent that stay are part of the new snapshot: one that stands only where no writer relies on it is stored
+/// again.
+fn rely_on_segments(
+    repository: &Arc<Repository>,
+    layers: &[Layer],
+    store: &Arc<ChunkWriter>,
+) -> Result<()> {
+    let segments = layers.iter().flat_map(|layer| &layer.segments);
+    for id in segments.map(|segment| segment.id) {
+        if !store.rely_on(&id) {
+            let bytes = repository.read_chunk_uncached(&id, ChunkKind::Segment)?;
+            store.store_as(ChunkKind::Segment, id, bytes.into())?;
+        }
+    }
+    store.flush()?;
+    Ok(())
+}
+
+/// A prune may have condemned, or even deleted, what this run relies on; it may be marked as damaged by now. Such chunks are stored again while they can still
 /// be read; if they cannot, nothing is committed.
 fn mend(
     repository: &Arc<Repository>,
@@ -150,7 +172,7 @@ fn mend(
         for place in &lost {
             let chunk = &place.chunk;
             let bytes = repository.read_chunk_uncached(&chunk.id, chunk.kind).map_err(|error| {
-                Error::Other(format!("a prune has removed what this backup relies on ({error}): run the backup again"))
+                Error::Other(format!("what this backup relies on was removed by a prune, or is damaged ({error}): run the backup again"))
             })?;
             store.store_again(chunk.kind, chunk.id, bytes.into())?;
         }
@@ -158,7 +180,8 @@ fn mend(
         store.forget_reliance(&lost);
     }
     Err(Error::Other(
-        "prunes keep condemning what this backup relies on: run it again".to_owned(),
+        "what this backup relies on keeps being condemned or marked as damaged: run it again"
+            .to_owned(),
     ))
 }
 

@@ -6,11 +6,12 @@ use super::rule;
 use super::run::{BackupOptions, Run};
 use crate::catalog::{CatalogError, CatalogReader, KeyRange, ParentRow};
 use crate::error::{Error, Result};
+use crate::index::Place;
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::store::Area;
 use bale_format::snapshot::{Filesystem, Totals};
-use bale_format::{ChunkId, Glance, Key, Layer, ObjectId, SegmentRef, Time};
+use bale_format::{ChunkId, ChunkKind, Glance, Key, Layer, ObjectId, SegmentRef, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -49,7 +50,14 @@ impl Parent {
         unreadable: &HashSet<ChunkId>,
         monitor: &dyn Monitor,
     ) -> Result<Parent> {
-        let Gaps { thorough, missing } = find_gaps(repository, unreadable)?;
+        let Gaps {
+            thorough,
+            missing,
+            suspect,
+        } = find_gaps(repository, unreadable)?;
+        if !options.dry_run {
+            mark_damaged(repository, suspect, |text| monitor.note(text));
+        }
         if options.force || unreadable.len() >= UNREADABLE_MAX {
             return Ok(Parent {
                 thorough,
@@ -74,7 +82,7 @@ impl Parent {
         }
         let (mut parent, layers) = Parent::combine(finished, unfinished);
         parent.thorough = thorough;
-        if thorough && !catalog_is_there(repository, &layers, &missing)? {
+        if thorough && !catalog_can_be_read(repository, &layers, &missing)? {
             monitor.note("the catalog to compare with is damaged: everything is read again");
             return Ok(Parent {
                 thorough,
@@ -261,10 +269,12 @@ fn clip(mut segment: SegmentRef, range: &KeyRange) -> Option<SegmentRef> {
 
 /// How far the index and the packs in the store agree.
 struct Gaps {
-    /// They do not: condemned packs, packs that no index names, or missing ones.
+    /// They do not: condemned or damaged packs, packs that no index names, or missing ones.
     thorough: bool,
     /// Packs that the index names and the store does not have whole, or not undamaged.
     missing: HashSet<ObjectId>,
+    /// Those of them that are there: a segment in them cannot be read.
+    suspect: HashSet<ObjectId>,
 }
 
 /// Compares the index with the packs. If they agree, a chunk that a row points at is there together with all that were
@@ -278,7 +288,7 @@ fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<G
         let number = info.name.id().and_then(|id| index.pack_number(&id));
         match number.map(|number| index.pack(number)) {
             Some(pack) if pack.len == info.len => {
-                strangers += u64::from(pack.condemned);
+                strangers += u64::from(!pack.is_lasting());
                 whole.insert(pack.id);
             }
             _ => strangers += 1,
@@ -287,26 +297,56 @@ fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<G
     let named = index.packs().iter().map(|pack| pack.id);
     let mut missing: HashSet<ObjectId> = named.filter(|id| !whole.contains(id)).collect();
     let suspect = unreadable.iter().flat_map(|id| index.copies(id));
-    missing.extend(suspect.map(|place| index.pack(place.pack).id));
+    let suspect: HashSet<ObjectId> = suspect
+        .map(|place| index.pack(place.pack).id)
+        .filter(|id| whole.contains(id))
+        .collect();
+    missing.extend(&suspect);
     if !missing.is_empty() {
         repository.do_without(&missing)?;
     }
     Ok(Gaps {
-        thorough: strangers > 0 || !missing.is_empty(),
+        thorough: strangers > 0 || !missing.is_empty() || index.marks_unreadable(),
         missing,
+        suspect,
     })
 }
 
-/// Is every segment in some pack that is there?
-fn catalog_is_there(
+/// Is every segment in a pack that lasts, or can it be read where else it is? The end of the backup stores the latter again.
+fn catalog_can_be_read(
     repository: &Repository,
     layers: &[Layer],
     missing: &HashSet<ObjectId>,
 ) -> Result<bool> {
     let index = repository.index()?;
+    let opens = |place: &Place| {
+        !missing.contains(&index.pack(place.pack).id)
+            && repository
+                .read_place(&index, ChunkKind::Segment, place)
+                .is_ok()
+    };
     let mut segments = layers.iter().flat_map(|layer| &layer.segments);
     Ok(segments.all(|segment| {
-        let mut copies = index.copies(&segment.id);
-        copies.any(|place| !missing.contains(&index.pack(place.pack).id))
+        let is_believed = !index.marks_unreadable() && index.lasting(&segment.id).is_some();
+        is_believed || index.best_first(&segment.id).any(|place| opens(&place))
     }))
+}
+
+/// What a pack holds is suspect once one chunk of it is damaged, for every other writer too.
+pub(super) fn mark_damaged(
+    repository: &Repository,
+    packs: impl IntoIterator<Item = ObjectId, IntoIter: ExactSizeIterator>,
+    note: impl Fn(&str),
+) {
+    let packs = packs.into_iter();
+    if packs.len() == 0 {
+        return;
+    }
+    match repository.mark_damaged(packs) {
+        Ok(0) => {}
+        Ok(count) => note(&format!(
+            "{count} damaged packs are marked, and not relied on from now on: what of them is needed here is stored again; bale repair packs saves the rest"
+        )),
+        Err(error) => note(&format!("damaged packs cannot be marked: {error}")),
+    }
 }

@@ -25,7 +25,7 @@ pub struct BackupOptions {
     pub excludes: Vec<String>,
     /// Compare with this snapshot instead of the latest of the same host and sources.
     pub parent: Option<ObjectId>,
-    /// Compare with nothing.
+    /// Compare with nothing, and read and open every chunk that the repository has before relying on it.
     pub force: bool,
     /// Commit nothing if nothing changed.
     pub skip_if_unchanged: bool,

@@ -1,7 +1,11 @@
 //! The encoding threads and what they share: which chunks are known, the open packs, and what awaits an index object.
+//!
+//! Whether a chunk is known is mostly believed of the index. A writer that verifies reads and opens a copy before it relies
+//! on it, once for each chunk: of what is submitted, here in the threads that encode.
 
 use super::open_pack::{OpenPack, Published};
-use super::{Job, Written};
+use super::verified::Verified;
+use super::{Job, WriterOptions, Written};
 use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, Place};
 use crate::limits::{INDEX_ENTRIES_TARGET, PACK_BYTES_TARGET};
@@ -18,8 +22,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(super) struct Shared {
     pub(super) repository: Arc<Repository>,
     index: Arc<ChunkIndex>,
-    pub(super) thin: HashSet<ChunkId>,
-    pub(super) dry_run: bool,
+    pub(super) options: WriterOptions,
+    /// What was read and opened; `None`: the index is believed.
+    verified: Option<Verified>,
     /// A bit for each entry of `index`: the snapshot being made relies on it.
     relied: Vec<AtomicU64>,
     /// Chunks stored by this run: 32 bytes for each chunk, freed with the run.
@@ -38,19 +43,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(
-        repository: Arc<Repository>,
-        thin: HashSet<ChunkId>,
-        dry_run: bool,
-    ) -> Result<Shared> {
+    pub(super) fn new(repository: Arc<Repository>, options: WriterOptions) -> Result<Shared> {
         let index = repository.index()?;
         let words = index.entries().len().div_ceil(64);
+        let verifies = options.verify || index.marks_unreadable();
         Ok(Shared {
             repository,
+            verified: verifies.then(|| Verified::new(index.entries().len())),
             relied: (0..words).map(|_| AtomicU64::new(0)).collect(),
             index,
-            thin,
-            dry_run,
+            options,
             stored: Mutex::default(),
             open: Mutex::default(),
             published: Mutex::default(),
@@ -81,7 +83,9 @@ impl Shared {
 
     /// Must this chunk be stored? If not, it is relied on.
     pub(super) fn is_new(&self, id: &ChunkId) -> bool {
-        if self.rely_on_indexed(id) || !lock(&self.stored).insert(*id) {
+        // What is to be verified goes to the threads, once.
+        let is_relied_on = self.verified.is_none() && self.rely_on_indexed(id);
+        if is_relied_on || !lock(&self.stored).insert(*id) {
             self.chunks_known.fetch_add(1, Ordering::Relaxed);
             return false;
         }
@@ -89,11 +93,19 @@ impl Shared {
     }
 
     pub(super) fn rely_on(&self, id: &ChunkId) -> bool {
-        self.rely_on_indexed(id) || lock(&self.stored).contains(id)
+        let is_submitted = || lock(&self.stored).contains(id);
+        match self.verified {
+            Some(_) => is_submitted() || self.rely_on_indexed(id),
+            None => self.rely_on_indexed(id) || is_submitted(),
+        }
     }
 
     fn rely_on_indexed(&self, id: &ChunkId) -> bool {
-        let Some(position) = self.index.lasting_position(id) else {
+        let position = match &self.verified {
+            Some(verified) => verified.position(&self.repository, &self.index, id),
+            None => self.index.lasting_position(id),
+        };
+        let Some(position) = position else {
             return false;
         };
         self.relied[position / 64].fetch_or(1 << (position % 64), Ordering::Relaxed);
@@ -102,7 +114,13 @@ impl Shared {
 
     /// Chunks relied on whose pack a prune has condemned, or deleted, since the index was loaded. Call after a flush.
     pub(super) fn lost_since_start(&self) -> Result<Vec<Place>> {
-        let lasting = self.repository.packs_lasting_now()?;
+        let now = self.repository.look_at_packs()?;
+        if now.marks_unreadable && self.verified.is_none() {
+            return Err(Error::Other(
+                "a mark of damaged packs cannot be read any more: run the backup again".to_owned(),
+            ));
+        }
+        let lasting = now.lasting;
         let mut lost = Vec::new();
         for (position, place) in self.index.entries().iter().enumerate() {
             let relied =
@@ -136,10 +154,17 @@ impl Shared {
 
     pub(super) fn forget_reliance(&self, places: &[Place]) {
         for place in places {
-            if let Some(position) = self.index.entries().iter().position(|other| other == place) {
+            let mut copies = self.index.positions(&place.chunk.id);
+            if let Some(position) = copies.find(|at| self.index.entries()[*at] == *place) {
                 self.relied[position / 64].fetch_and(!(1 << (position % 64)), Ordering::Relaxed);
             }
         }
+    }
+
+    /// Packs that hold something which did not open when it was to be relied on.
+    pub(super) fn packs_found_damaged(&self) -> Vec<ObjectId> {
+        let found = self.verified.as_ref().map(Verified::packs_found_damaged);
+        found.unwrap_or_default()
     }
 
     pub(super) fn job_begins(&self) {
@@ -259,6 +284,10 @@ impl Drop for EndOfJob<'_> {
 }
 
 fn encode(shared: &Shared, contexts: &mut Contexts, job: &mut Job) -> Result<()> {
+    if shared.verified.is_some() && !job.again && shared.rely_on_indexed(&job.id) {
+        shared.chunks_known.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    }
     let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
     let pack = match codec {
         Codec::Stored => {

@@ -26,6 +26,15 @@ pub struct CondemnedList {
     pub modified: Option<SystemTime>,
 }
 
+/// What a look at packs, condemned lists and marks of damage showed.
+#[derive(Debug)]
+pub struct PacksNow {
+    /// Packs that are in the store, not condemned and not marked as damaged.
+    pub lasting: HashSet<ObjectId>,
+    /// Some mark of damage could not be read: any of them may be marked.
+    pub marks_unreadable: bool,
+}
+
 impl Repository {
     /// All snapshots that can be read, oldest first, and the trouble with the others.
     pub fn snapshots_readable(&self) -> Result<Readable> {
@@ -119,6 +128,11 @@ impl Repository {
 
     /// Packs that are in the store now, not condemned and not marked as damaged.
     pub fn packs_lasting_now(&self) -> Result<HashSet<ObjectId>> {
+        Ok(self.look_at_packs()?.lasting)
+    }
+
+    /// The same, and whether every mark of damage could be read.
+    pub fn look_at_packs(&self) -> Result<PacksNow> {
         // Lists first: a deletion removes the pack before the list, so whatever goes meanwhile is missed by one of the looks.
         let condemned = self.condemned()?;
         let marks = self.damage_marks()?;
@@ -133,7 +147,10 @@ impl Repository {
         marks.packs().for_each(|pack| {
             packs.remove(pack);
         });
-        Ok(packs)
+        Ok(PacksNow {
+            lasting: packs,
+            marks_unreadable: !marks.unreadable.is_empty(),
+        })
     }
 
     /// Lists an area. The list is in memory: meant for areas whose objects are few (everything but packs).
