@@ -363,6 +363,9 @@ pub struct Check {
     /// Compare every object with its name; needs no key
     #[arg(long)]
     pub scrub: bool,
+    /// Change nothing: do not mark damaged packs, so that backups go on relying on them
+    #[arg(long)]
+    pub no_mark: bool,
 }
 
 /// `forget`
@@ -495,6 +498,17 @@ pub enum Repair {
     /// List packs that no index names, from their trailers
     #[command(after_help = "Example:\n  bale repair index --dry-run")]
     Index {
+        /// Tell what would be done; write nothing
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+    },
+    /// Save what can still be read of damaged packs, and name what cannot
+    #[command(
+        after_help = "Examples:\n  bale check --read-data ; bale repair packs\n  bale repair packs --dry-run\n  bale repair packs 3fa9c1d2"
+    )]
+    Packs {
+        /// Packs, by the beginnings of their ids [default: those that a check marked, and those of a wrong length]
+        ids: Vec<String>,
         /// Tell what would be done; write nothing
         #[arg(short = 'n', long)]
         dry_run: bool,

@@ -1,7 +1,11 @@
-//! Repair: only adds, and refuses when in doubt.
+//! Repair: only adds, and refuses when in doubt. `packs` saves what opens of damaged packs.
 //!
 //! `repair_index` reads the trailers of packs that no index names, checks a chunk of each, and names them in new index
 //! objects. It deletes nothing: damaged index objects stay where they are, for somebody to look at.
+
+mod packs;
+
+pub use packs::{PackRepair, PacksRepair, repair_packs};
 
 use crate::error::Result;
 use crate::monitor::{Monitor, Phase, Progress};

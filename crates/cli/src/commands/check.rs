@@ -5,7 +5,8 @@ use crate::exit::{self, Usage};
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::verify::{self, CheckReport, Damage, Subset};
+use bale_engine::repository::Repository;
+use bale_engine::verify::{self, CheckReport, Damage, LostPath, Marked, Subset};
 use serde_json::json;
 
 /// Looks for damage; exit 4 if there is any.
@@ -24,15 +25,19 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
     let report = verify::check(&repository, subset, &console)?;
     console.finish();
     print_damage(global, &report.damage);
-    print_lost(global, &report);
+    print_lost(global, &report.lost, report.lost_count);
+    let marked = mark(&repository, &report, options.no_mark);
     if global.json {
         output::object(&json!({
             "type": "summary", "snapshots": report.snapshots, "segments": report.segments, "packs": report.packs,
             "chunks": report.chunks, "packs_read": report.packs_read, "bytes_read": report.bytes_read,
             "packs_unindexed": report.packs_unindexed, "damage": report.damage.len(), "paths_lost": report.lost_count,
+            "packs_damaged": report.packs_damaged.len(), "packs_not_needed": report.packs_not_needed,
+            "packs_marked": marked.as_ref().map_or(0, |marked| marked.marked), "packs_unmarked": marked.as_ref().map_or(0, |marked| marked.unmarked),
         }));
     } else if !global.quiet {
         print_summary(&report);
+        print_advice(&report, &marked);
     }
     Ok(if report.is_clean() {
         exit::COMPLETE
@@ -79,8 +84,8 @@ fn print_damage(global: &Global, damage: &[Damage]) {
     }
 }
 
-fn print_lost(global: &Global, report: &CheckReport) {
-    for lost in &report.lost {
+pub(super) fn print_lost(global: &Global, listed: &[LostPath], count: u64) {
+    for lost in listed {
         let path = [b"/".as_slice(), &lost.path].concat();
         if global.json {
             let mut value = json!({"type": "lost", "snapshot": lost.snapshot.to_string(), "message": lost.text});
@@ -96,7 +101,7 @@ fn print_lost(global: &Global, report: &CheckReport) {
         }
     }
     if !global.json {
-        output::and_more(report.lost.len(), report.lost_count, |more| {
+        output::and_more(listed.len(), count, |more| {
             output::line(&format!("lost: {more}"));
         });
     }
@@ -117,18 +122,72 @@ fn print_summary(report: &CheckReport) {
             sizes::bytes(report.bytes_read)
         );
     }
-    if report.packs_unindexed > 0 {
-        tell!(
-            "{} packs are named by no index: no damage, a prune sees to them",
-            report.packs_unindexed
-        );
-    }
     match report.is_clean() {
         true => tell!("no damage found"),
         false => tell!(
-            "DAMAGE: {} objects or chunks; {} paths cannot be restored whole. The next backup stores again what still exists.",
+            "DAMAGE: {} objects or chunks; {} paths cannot be restored whole",
             report.damage.len(),
             sizes::count(report.lost_count)
+        ),
+    }
+}
+
+/// Marks what was found damaged; why not, if it is not to be or cannot be.
+fn mark(
+    repository: &Repository,
+    report: &CheckReport,
+    no_mark: bool,
+) -> std::result::Result<Marked, String> {
+    match no_mark {
+        true => Err("--no-mark was given".to_owned()),
+        false => verify::mark(repository, report).map_err(|error| format!("{error:#}")),
+    }
+}
+
+/// What is to be done, as far as it is true.
+fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, String>) {
+    if report.packs_unindexed > 0 || report.index_objects_damaged > 0 {
+        match report.is_clean() {
+            true => tell!(
+                "{} packs are named by no index: no damage, a prune sees to them",
+                report.packs_unindexed
+            ),
+            false => tell!(
+                "{} packs are named by no index that can be read: `bale repair index` lists them again. Do that first, and check again.",
+                report.packs_unindexed
+            ),
+        }
+    }
+    if report.packs_not_needed > 0 {
+        tell!(
+            "{} packs are damaged or missing, and nothing that a snapshot needs is in them only: a prune removes them",
+            report.packs_not_needed
+        );
+    }
+    match marked {
+        Ok(marked) if marked.unmarked > 0 => tell!(
+            "{} packs that were marked as damaged are whole: they are not marked any more",
+            marked.unmarked
+        ),
+        _ => {}
+    }
+    if report.packs_damaged.is_empty() {
+        if report.lost_count > 0 {
+            tell!(
+                "The next backup stores again what the sources still have of it; what they have not is lost in the snapshots named."
+            );
+        }
+        return;
+    }
+    match marked {
+        Ok(_) if report.is_clean() => {}
+        Ok(_) => tell!(
+            "Damaged packs are marked: the next backup stores again what the sources still have of them, and `bale repair packs` saves what can be read."
+        ),
+        Err(error) => tell!(
+            "{} damaged packs are not marked ({}): backups go on relying on them, but for `bale backup --force`.",
+            report.packs_damaged.len(),
+            output::escape(error.as_bytes())
         ),
     }
 }

@@ -1,5 +1,7 @@
 //! `bale repair`
 
+mod packs;
+
 use crate::args::{Global, Repair};
 use crate::place::Use;
 use crate::progress::Console;
@@ -7,12 +9,19 @@ use crate::{exit, output, place, sizes};
 use anyhow::Result;
 use serde_json::json;
 
-/// Lists again what no index names. Only adds.
+/// Mends what can be mended. Deletes nothing that somebody may need.
 pub fn run(global: &Global, command: &Repair) -> Result<i32> {
-    let Repair::Index { dry_run } = command;
-    let repository = place::open_for(global, Use::unless_dry_run(*dry_run))?;
+    match command {
+        Repair::Index { dry_run } => index(global, *dry_run),
+        Repair::Packs { ids, dry_run } => packs::run(global, ids, *dry_run),
+    }
+}
+
+/// Lists again what no index names. Only adds.
+fn index(global: &Global, dry_run: bool) -> Result<i32> {
+    let repository = place::open_for(global, Use::unless_dry_run(dry_run))?;
     let console = Console::new(global);
-    let report = bale_engine::repair::repair_index(&repository, *dry_run, &console)?;
+    let report = bale_engine::repair::repair_index(&repository, dry_run, &console)?;
     console.finish();
     for (pack, text) in &report.unreadable {
         let text = output::escape(text.as_bytes());
@@ -24,7 +33,7 @@ pub fn run(global: &Global, command: &Repair) -> Result<i32> {
             "packs_unreadable": report.unreadable.len(), "dry_run": dry_run,
         }));
     } else if !global.quiet {
-        let word = if *dry_run { "would list" } else { "listed" };
+        let word = if dry_run { "would list" } else { "listed" };
         tell!(
             "{word} {} packs with {} chunks again",
             report.packs_listed,

@@ -1,15 +1,11 @@
-//! What is damaged, and which paths that takes away.
+//! What was found damaged: chunks and packs are gathered while the check goes on, and weighed at its end. What no snapshot
+//! needs, or what stands undamaged elsewhere, is no loss.
 
 use super::{CheckReport, LOST_PATHS_LISTED_MAX};
-use crate::error::{Error, Result};
-use crate::monitor::Monitor;
-use crate::repository::{Named, Repository};
-use crate::used::xattrs_chunk;
-use bale_format::chunk::ChunkKind;
-use bale_format::pieces::{Piece, PieceList};
-use bale_format::segment::Segment;
-use bale_format::{ChunkId, Content, Entry, ObjectId};
-use std::collections::HashSet;
+use crate::index::{ChunkIndex, PackNumber};
+use bale_format::{ChunkId, ObjectId};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 
 /// One damaged or missing thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +27,23 @@ pub struct LostPath {
     pub text: String,
 }
 
+/// A pack that is not as the index says.
+pub(super) struct PackTrouble {
+    /// What is wrong with it; `None`: a prune deleted it, as it said it would.
+    text: Option<String>,
+    is_there: bool,
+}
+
 /// What has been found so far.
 #[derive(Default)]
 pub(super) struct Findings {
     pub(super) report: CheckReport,
-    /// Chunks of which no good copy is left, as far as known.
-    pub(super) bad_chunks: HashSet<ChunkId>,
+    /// Chunks of which no good copy is left as far as known, and why.
+    pub(super) bad_chunks: BTreeMap<ChunkId, String>,
+    /// Chunks that open, and stand in damaged packs only.
+    pub(super) in_danger: HashSet<ChunkId>,
+    /// Missing and damaged packs.
+    packs: BTreeMap<PackNumber, PackTrouble>,
 }
 
 impl Findings {
@@ -48,12 +55,57 @@ impl Findings {
     }
 
     pub(super) fn bad_chunk(&mut self, id: ChunkId, text: impl Into<String>) {
-        if self.bad_chunks.insert(id) {
-            self.damage(format!("chunk {id}"), text);
+        self.bad_chunks.entry(id).or_insert_with(|| text.into());
+    }
+
+    /// A chunk that does not open in any pack that the index names for it.
+    pub(super) fn unreadable_chunk(&mut self, index: &ChunkIndex, id: ChunkId, text: &str) {
+        for place in index.copies(&id) {
+            self.damaged_pack(place.pack, format!("chunk {} in it: {text}", id.short()));
+        }
+        self.bad_chunk(id, text);
+    }
+
+    pub(super) fn missing_pack(&mut self, pack: PackNumber, text: Option<&str>) {
+        let trouble = PackTrouble {
+            text: text.map(str::to_owned),
+            is_there: false,
+        };
+        self.packs.insert(pack, trouble);
+    }
+
+    pub(super) fn damaged_pack(&mut self, pack: PackNumber, text: impl Into<String>) {
+        if let Entry::Vacant(entry) = self.packs.entry(pack) {
+            entry.insert(PackTrouble {
+                text: Some(text.into()),
+                is_there: true,
+            });
         }
     }
 
-    fn lost(&mut self, snapshot: ObjectId, path: Vec<u8>, text: &str) {
+    pub(super) fn is_damaged(&self, pack: PackNumber) -> bool {
+        self.packs.contains_key(&pack)
+    }
+
+    pub(super) fn has_damaged_packs(&self) -> bool {
+        !self.packs.is_empty()
+    }
+
+    /// Does the store have it, damaged as it is?
+    pub(super) fn is_there(&self, pack: PackNumber) -> bool {
+        self.packs.get(&pack).is_none_or(|pack| pack.is_there)
+    }
+
+    /// Is this chunk lost, or about to be?
+    pub(super) fn is_suspect(&self, id: &ChunkId) -> bool {
+        self.bad_chunks.contains_key(id) || self.in_danger.contains(id)
+    }
+
+    pub(super) fn has_suspects(&self) -> bool {
+        !self.bad_chunks.is_empty() || !self.in_danger.is_empty()
+    }
+
+    pub(super) fn lost(&mut self, snapshot: ObjectId, path: Vec<u8>, text: &str) {
         self.report.lost_count += 1;
         if self.report.lost.len() < LOST_PATHS_LISTED_MAX {
             self.report.lost.push(LostPath {
@@ -63,92 +115,57 @@ impl Findings {
             });
         }
     }
-}
 
-/// Names every path of every snapshot that needs a bad chunk. Only done when there is one.
-pub(super) fn name_lost_paths(
-    repository: &Repository,
-    records: &[Named],
-    findings: &mut Findings,
-    monitor: &dyn Monitor,
-) -> Result<()> {
-    if findings.bad_chunks.is_empty() {
-        return Ok(());
-    }
-    for (id, snapshot) in records {
-        for segment in snapshot.layers.iter().flat_map(|layer| &layer.segments) {
-            if monitor.interrupted() {
-                return Err(Error::Interrupted);
+    /// The end: of what is wrong, what is needed is damage. `needed` is `None` if some snapshot cannot be read, so that
+    /// nobody knows what it needs.
+    pub(super) fn weigh(&mut self, index: &ChunkIndex, needed: Option<&HashSet<ChunkId>>) {
+        let is_needed = |id: &ChunkId| needed.is_none_or(|needed| needed.contains(id));
+        let mut needed_of: BTreeMap<PackNumber, Needed> = BTreeMap::new();
+        for (id, is_bad) in (self.bad_chunks.keys().map(|id| (id, true)))
+            .chain(self.in_danger.iter().map(|id| (id, false)))
+            .filter(|(id, _)| is_needed(id))
+        {
+            for place in index.copies(id) {
+                let needed = needed_of.entry(place.pack).or_default();
+                needed.bad += u64::from(is_bad);
+                needed.good += u64::from(!is_bad);
             }
-            if findings.bad_chunks.contains(&segment.id) {
-                let text = format!(
-                    "{} rows of the catalog from here on cannot be read",
-                    segment.rows
-                );
-                let first = bale_format::entry::join(&segment.first.parent, &segment.first.name);
-                findings.lost(*id, first, &text);
-                continue;
-            }
-            name_lost_in_segment(repository, *id, &segment.id, findings);
         }
-    }
-    Ok(())
-}
-
-fn name_lost_in_segment(
-    repository: &Repository,
-    snapshot: ObjectId,
-    segment: &ChunkId,
-    findings: &mut Findings,
-) {
-    let Ok(bytes) = repository.read_chunk_uncached(segment, ChunkKind::Segment) else {
-        return;
-    };
-    let Ok(segment) = Segment::decode(&bytes) else {
-        return;
-    };
-    for entry in segment.entries(0..segment.rows()) {
-        if needs_bad_chunk(repository, &entry, &findings.bad_chunks) {
-            findings.lost(snapshot, entry.path(), "its content is damaged or missing");
-        } else if xattrs_chunk(&entry.xattrs).is_some_and(|id| findings.bad_chunks.contains(&id)) {
-            findings.lost(
-                snapshot,
-                entry.path(),
-                "its extended attributes are damaged or missing",
-            );
+        let packs = std::mem::take(&mut self.packs);
+        for (number, trouble) in packs {
+            let id = index.pack(number).id;
+            if trouble.is_there {
+                self.report.packs_damaged.push(id);
+            }
+            let Some(text) = trouble.text else { continue };
+            match needed_of.get(&number) {
+                Some(needed) => {
+                    let text = format!("{text}; {}", needed.text());
+                    self.damage(format!("pack {id}"), text);
+                }
+                None => self.report.packs_not_needed += 1,
+            }
+        }
+        for (id, text) in std::mem::take(&mut self.bad_chunks) {
+            if is_needed(&id) {
+                self.damage(format!("chunk {id}"), text);
+            }
         }
     }
 }
 
-fn needs_bad_chunk(repository: &Repository, entry: &Entry, bad: &HashSet<ChunkId>) -> bool {
-    match entry.content {
-        Content::None => false,
-        Content::Bundled { chunk, .. } => bad.contains(&chunk),
-        Content::Pieces { list } => list_needs_bad_chunk(repository, list, bad, 0),
-    }
+/// Chunks of a pack that snapshots need and no undamaged pack has.
+#[derive(Default)]
+struct Needed {
+    bad: u64,
+    good: u64,
 }
 
-fn list_needs_bad_chunk(
-    repository: &Repository,
-    list: ChunkId,
-    bad: &HashSet<ChunkId>,
-    depth: usize,
-) -> bool {
-    if bad.contains(&list) || depth > 4 {
-        return true;
-    }
-    let Ok(bytes) = repository.read_chunk(&list, ChunkKind::Pieces) else {
-        return true;
-    };
-    let Ok(decoded) = PieceList::decode(&bytes) else {
-        return true;
-    };
-    match decoded {
-        PieceList::Leaf(pieces) => pieces
-            .iter()
-            .any(|piece| matches!(piece, Piece::Data { chunk, .. } if bad.contains(chunk))),
-        PieceList::Inner { lists, .. } => lists
-            .iter()
-            .any(|below| list_needs_bad_chunk(repository, below.list, bad, depth + 1)),
+impl Needed {
+    fn text(&self) -> String {
+        format!(
+            "of what is needed, and in no undamaged pack, {} chunks are lost and {} can be read",
+            self.bad, self.good
+        )
     }
 }

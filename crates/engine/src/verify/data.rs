@@ -28,13 +28,14 @@ pub enum Subset {
     Bytes(u64),
 }
 
+/// Tells which packs are whole.
 pub(super) fn check_data(
     repository: &Repository,
     index: &ChunkIndex,
     subset: Subset,
     findings: &mut Findings,
     monitor: &dyn Monitor,
-) -> Result<()> {
+) -> Result<HashSet<PackNumber>> {
     let chosen = choose(repository, index, subset)?;
     let mut by_pack: Vec<Place> = index
         .entries()
@@ -45,11 +46,22 @@ pub(super) fn check_data(
     by_pack.sort_unstable_by_key(|place| (place.pack, place.chunk.offset));
     let total: u64 = chosen.iter().map(|number| index.pack(*number).len).sum();
     let mut bad: HashSet<ChunkId> = HashSet::new();
+    let mut whole = HashSet::new();
     for places in by_pack.chunk_by(|a, b| a.pack == b.pack) {
         if monitor.interrupted() {
             return Err(Error::Interrupted);
         }
-        check_pack(repository, index, places, findings, &mut bad);
+        let pack = places[0].pack;
+        let trouble = check_pack(repository, index, places, &mut bad);
+        findings.report.packs_read += 1;
+        findings.report.bytes_read += index.pack(pack).len;
+        match trouble {
+            Some(text) => findings.damaged_pack(pack, text),
+            None if findings.is_damaged(pack) => {}
+            None => {
+                whole.insert(pack);
+            }
+        }
         let bytes_done = findings.report.bytes_read;
         monitor.progress(
             Phase::ReadData,
@@ -71,41 +83,55 @@ pub(super) fn check_data(
             findings.bad_chunk(id, "no copy of it can be read");
         }
     }
-    Ok(())
+    Ok(whole)
 }
 
+/// What is wrong with a pack; its chunks that do not open join the others.
 fn check_pack(
     repository: &Repository,
     index: &ChunkIndex,
     places: &[Place],
-    findings: &mut Findings,
     bad: &mut HashSet<ChunkId>,
-) {
+) -> Option<String> {
     let pack = index.pack(places[0].pack);
-    let name = ObjectName::pack(pack.id);
     let info = ObjectInfo {
-        name,
+        name: ObjectName::pack(pack.id),
         len: pack.len,
         modified: None,
     };
-    match hash_object(&**repository.store(), &info) {
-        Ok(hash) if hash == pack.id.0 => {}
-        Ok(_) => findings.damage(
-            name.to_string(),
-            "its bytes are not those it was stored with",
-        ),
-        Err(error) => findings.damage(name.to_string(), error.to_string()),
-    }
+    let mut trouble = match hash_object(&**repository.store(), &info) {
+        Ok(hash) if hash == pack.id.0 => None,
+        Ok(_) => Some("its bytes are not those it was stored with".to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
     for place in places {
-        if repository
-            .read_place(index, place.chunk.kind, place)
-            .is_err()
-        {
+        if let Err(error) = repository.read_place(index, place.chunk.kind, place) {
             bad.insert(place.chunk.id);
+            trouble.get_or_insert_with(|| error.to_string());
         }
     }
-    findings.report.packs_read += 1;
-    findings.report.bytes_read += pack.len;
+    trouble
+}
+
+/// Reads every record of a pack, and its bytes as a whole: what is wrong with it, if anything is.
+pub(crate) fn trouble_with(
+    repository: &Repository,
+    index: &ChunkIndex,
+    number: PackNumber,
+) -> Option<String> {
+    let of_pack = |place: &&Place| place.pack == number;
+    let places: Vec<Place> = index.entries().iter().filter(of_pack).copied().collect();
+    let pack = index.pack(number);
+    match repository.store().stat(&ObjectName::pack(pack.id)) {
+        Ok(Some(info)) if info.len == pack.len => {}
+        Ok(Some(info)) => return Some(format!("{} bytes, should be {}", info.len, pack.len)),
+        Ok(None) => return Some("missing".to_owned()),
+        Err(error) => return Some(error.to_string()),
+    }
+    match places.is_empty() {
+        true => None,
+        false => check_pack(repository, index, &places, &mut HashSet::new()),
+    }
 }
 
 fn choose(

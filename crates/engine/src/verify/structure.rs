@@ -2,7 +2,7 @@
 
 use super::damage::Findings;
 use crate::error::{Error, Result};
-use crate::index::ChunkIndex;
+use crate::index::{ChunkIndex, PackNumber};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository};
 use crate::store::Area;
@@ -26,7 +26,11 @@ pub(super) fn check_index(
     for info in repository.list(Area::Index)? {
         if let Err(error) = repository.read_index_object(&info.name) {
             findings.damage(info.name.to_string(), error.to_string());
+            findings.report.index_objects_damaged += 1;
         }
+    }
+    for (name, error) in repository.damage_marks()?.unreadable {
+        findings.damage(name.to_string(), error.to_string());
     }
     if let Err(error) = repository.condemned() {
         findings.damage("a list of condemned packs", error.to_string());
@@ -49,51 +53,40 @@ pub(super) fn check_packs(
             there.insert(id, info.len);
         }
     })?;
-    let mut broken = HashSet::new();
-    for (number, pack) in index.packs().iter().enumerate() {
+    for (number, pack) in (0..).map(PackNumber).zip(index.packs()) {
         match there.remove(&pack.id) {
             Some(len) if len == pack.len => continue,
-            Some(len) => findings.damage(
-                format!("pack {}", pack.id),
-                format!("{len} bytes, should be {}", pack.len),
-            ),
-            None if pack.condemned => {}
-            None => findings.damage(format!("pack {}", pack.id), "missing"),
+            Some(len) => {
+                findings.damaged_pack(number, format!("{len} bytes, should be {}", pack.len));
+            }
+            None if pack.condemned => findings.missing_pack(number, None),
+            None => findings.missing_pack(number, Some("missing")),
         }
-        broken.insert(number as u32);
     }
     findings.report.packs_unindexed = there.len() as u64;
-    if broken.is_empty() {
-        return Ok(());
-    }
-    let mut position = 0;
-    while position < index.entries().len() {
-        let id = index.entries()[position].chunk.id;
-        let copies: Vec<_> = index.copies(&id).collect();
-        position += copies.len();
-        if copies.iter().all(|place| broken.contains(&place.pack.0)) {
-            findings.bad_chunk(
-                id,
-                "every pack that holds it is missing or has the wrong length",
-            );
-        }
-    }
     Ok(())
 }
 
+/// Snapshots and unfinished runs.
+pub(super) struct Records {
+    pub(super) readable: Vec<Named>,
+    pub(super) all_readable: bool,
+}
+
 /// Reads every snapshot and run; those that can be read are returned.
-pub(super) fn check_records(
-    repository: &Repository,
-    findings: &mut Findings,
-) -> Result<Vec<Named>> {
+pub(super) fn check_records(repository: &Repository, findings: &mut Findings) -> Result<Records> {
     let (mut records, damaged) = repository.snapshots_readable()?;
     let (runs, damaged_runs) = repository.runs_readable()?;
     records.extend(runs);
+    let all_readable = damaged.is_empty() && damaged_runs.is_empty();
     for (name, error) in damaged.into_iter().chain(damaged_runs) {
         findings.damage(name.to_string(), error.to_string());
     }
     findings.report.snapshots = records.len() as u64;
-    Ok(records)
+    Ok(Records {
+        readable: records,
+        all_readable,
+    })
 }
 
 /// Reads every distinct segment, and follows every row to its chunks.
@@ -154,9 +147,14 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn check_segment(&mut self, reference: &SegmentRef) {
         self.findings.report.segments += 1;
-        let segment = match self.read_segment(&reference.id) {
+        let read = (self.repository).read_chunk_uncached(&reference.id, ChunkKind::Segment);
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => return self.unreadable(reference.id, &error),
+        };
+        let segment = match Segment::decode(&bytes) {
             Ok(segment) => segment,
-            Err(text) => return self.findings.bad_chunk(reference.id, text),
+            Err(error) => return self.findings.bad_chunk(reference.id, error.to_string()),
         };
         if segment.rows() != reference.rows as usize {
             let text = format!(
@@ -171,12 +169,8 @@ impl Checker<'_> {
         }
     }
 
-    fn read_segment(&self, id: &ChunkId) -> std::result::Result<Segment, String> {
-        let bytes = self
-            .repository
-            .read_chunk_uncached(id, ChunkKind::Segment)
-            .map_err(|error| error.to_string())?;
-        Segment::decode(&bytes).map_err(|error| error.to_string())
+    fn unreadable(&mut self, id: ChunkId, error: &Error) {
+        (self.findings).unreadable_chunk(self.index, id, &error.to_string());
     }
 
     fn check_entry(&mut self, entry: &Entry) {
@@ -223,16 +217,17 @@ impl Checker<'_> {
             return None;
         }
         self.plain_len(&id)?;
-        let decoded = self
-            .repository
-            .read_chunk_uncached(&id, ChunkKind::Pieces)
-            .map_err(|error| error.to_string());
-        let decoded =
-            decoded.and_then(|bytes| PieceList::decode(&bytes).map_err(|error| error.to_string()));
-        let list = match decoded {
+        let bytes = match self.repository.read_chunk_uncached(&id, ChunkKind::Pieces) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.unreadable(id, &error);
+                return None;
+            }
+        };
+        let list = match PieceList::decode(&bytes) {
             Ok(list) => list,
-            Err(text) => {
-                self.findings.bad_chunk(id, text);
+            Err(error) => {
+                self.findings.bad_chunk(id, error.to_string());
                 return None;
             }
         };

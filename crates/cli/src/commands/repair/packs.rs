@@ -1,0 +1,110 @@
+//! `bale repair packs`
+
+use crate::args::Global;
+use crate::commands::check::print_lost;
+use crate::exit::{self, Usage};
+use crate::place::{self, Use};
+use crate::progress::Console;
+use crate::{output, sizes};
+use anyhow::Result;
+use bale_engine::index::ChunkIndex;
+use bale_engine::repair::{PackRepair, PacksRepair, repair_packs};
+use bale_format::ObjectId;
+use serde_json::json;
+
+/// Saves what opens of damaged packs; exit 4 if something that a snapshot needs is lost.
+pub(super) fn run(global: &Global, ids: &[String], dry_run: bool) -> Result<i32> {
+    let repository = place::open_for(global, Use::unless_dry_run(dry_run))?;
+    let console = Console::new(global);
+    let named = match ids.is_empty() {
+        true => Vec::new(),
+        false => named(&*repository.reload_index_as_far_as_possible()?, ids)?,
+    };
+    let report = repair_packs(&repository, &named, dry_run, &console)?;
+    console.finish();
+    report
+        .packs
+        .iter()
+        .for_each(|pack| print_pack(global, pack));
+    print_lost(global, &report.lost, report.lost_count);
+    print_summary(global, &report, dry_run);
+    Ok(match report.lost_count {
+        0 => exit::COMPLETE,
+        _ => exit::DAMAGE,
+    })
+}
+
+/// The packs whose ids begin so, each exactly one.
+fn named(index: &ChunkIndex, ids: &[String]) -> Result<Vec<ObjectId>> {
+    let find = |text: &String| {
+        let text = text.to_ascii_lowercase();
+        let begins = |id: &ObjectId| !text.is_empty() && id.to_string().starts_with(&text);
+        let mut found = index.packs().iter().map(|pack| pack.id).filter(begins);
+        match (found.next(), found.next()) {
+            (Some(id), None) => Ok(id),
+            (None, _) => Err(Usage(format!(
+                "no index names a pack {text}: bale check names damaged packs"
+            ))),
+            (Some(_), Some(_)) => Err(Usage(format!("several packs begin with {text}"))),
+        }
+    };
+    Ok(ids.iter().map(find).collect::<Result<Vec<_>, _>>()?)
+}
+
+fn print_pack(global: &Global, pack: &PackRepair) {
+    if global.json {
+        output::object(&json!({
+            "type": "pack", "pack": pack.pack.to_string(), "message": pack.trouble, "chunks_saved": pack.chunks_saved,
+            "bytes_saved": pack.bytes_saved, "chunks_elsewhere": pack.chunks_elsewhere, "chunks_lost": pack.chunks_lost,
+        }));
+        return;
+    }
+    let text = match &pack.trouble {
+        None => "whole: not marked as damaged any more".to_owned(),
+        Some(trouble) => format!(
+            "{}: {} chunks saved ({}), {} stand elsewhere, {} lost",
+            output::escape(trouble.as_bytes()),
+            sizes::count(pack.chunks_saved),
+            sizes::bytes(pack.bytes_saved),
+            sizes::count(pack.chunks_elsewhere),
+            sizes::count(pack.chunks_lost),
+        ),
+    };
+    output::line(&format!("pack {}: {text}", pack.pack));
+}
+
+fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
+    let sum = |of: fn(&PackRepair) -> u64| report.packs.iter().map(of).sum::<u64>();
+    let damaged = sum(|pack| u64::from(pack.trouble.is_some()));
+    let (saved, bytes) = (sum(|pack| pack.chunks_saved), sum(|pack| pack.bytes_saved));
+    let lost = sum(|pack| pack.chunks_lost);
+    if global.json {
+        output::object(&json!({
+            "type": "summary", "packs": report.packs.len(), "packs_damaged": damaged, "chunks_saved": saved, "bytes_saved": bytes,
+            "chunks_lost": lost, "paths_lost": report.lost_count, "dry_run": dry_run,
+        }));
+        return;
+    }
+    if global.quiet {
+        return;
+    }
+    if report.packs.is_empty() {
+        tell!("no pack is marked as damaged: bale check --read-data finds those that are");
+        return;
+    }
+    let word = if dry_run { "would save" } else { "saved" };
+    tell!(
+        "{damaged} damaged packs: {word} {} chunks, {}; {} chunks are lost",
+        sizes::count(saved),
+        sizes::bytes(bytes),
+        sizes::count(lost)
+    );
+    if report.lost_count > 0 {
+        tell!(
+            "{} paths cannot be restored whole. The next backup stores again what the sources still have; what they have not is lost in the snapshots named.",
+            sizes::count(report.lost_count)
+        );
+    } else if damaged > 0 {
+        tell!("No path is lost. A prune removes the damaged packs.");
+    }
+}

@@ -1,0 +1,198 @@
+//! Repair of damaged packs: what opens is stored again in new packs, what does not is named with the paths it takes away.
+//!
+//! Deletes nothing but marks that proved wrong. Afterwards nothing good stands in a damaged pack only, so that a prune may
+//! remove it once no snapshot needs what is lost.
+
+use crate::error::{Error, Result};
+use crate::index::{ChunkIndex, PackNumber, Place};
+use crate::monitor::{Monitor, Phase, Progress};
+use crate::pack::ChunkWriter;
+use crate::repository::Repository;
+use crate::store::Area;
+use crate::verify::{LostPath, paths_lost_with, trouble_with};
+use bale_format::{Access, ChunkId, ObjectId};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// What became of one pack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PackRepair {
+    /// Its name.
+    pub pack: ObjectId,
+    /// What is wrong with it; `None`: it is whole, and a mark that said otherwise was taken back.
+    pub trouble: Option<String>,
+    /// Chunks that opened and were stored again.
+    pub chunks_saved: u64,
+    /// Their bytes, as they were sealed.
+    pub bytes_saved: u64,
+    /// Chunks that another pack has undamaged.
+    pub chunks_elsewhere: u64,
+    /// Chunks that no pack has undamaged.
+    pub chunks_lost: u64,
+}
+
+/// What a repair of packs did.
+#[derive(Debug, Default)]
+pub struct PacksRepair {
+    /// Pack by pack.
+    pub packs: Vec<PackRepair>,
+    /// Paths that cannot be restored whole; at most [`crate::verify::LOST_PATHS_LISTED_MAX`] are listed, all are counted.
+    pub lost: Vec<LostPath>,
+    /// How many paths cannot be restored whole.
+    pub lost_count: u64,
+}
+
+/// Repairs these packs; with none named, those that are marked as damaged and those of the wrong length.
+pub fn repair_packs(
+    repository: &Arc<Repository>,
+    named: &[ObjectId],
+    dry_run: bool,
+    monitor: &dyn Monitor,
+) -> Result<PacksRepair> {
+    repository.check_access(Access::Write)?;
+    let index = repository.reload_index_as_far_as_possible()?;
+    let numbers = match named.is_empty() {
+        true => found_before(repository, &index)?,
+        false => numbers_of(&index, named)?,
+    };
+    let mut repair = PacksRepair::default();
+    let mut damaged = HashSet::new();
+    for (done, number) in (1..).zip(&numbers) {
+        if monitor.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let trouble = trouble_with(repository, &index, *number);
+        if trouble.is_some() {
+            damaged.insert(*number);
+        }
+        repair.packs.push(PackRepair {
+            pack: index.pack(*number).id,
+            trouble,
+            ..PackRepair::default()
+        });
+        progress(monitor, Phase::ReadData, done, numbers.len());
+    }
+    let lost = save(repository, &index, &damaged, &mut repair, dry_run, monitor)?;
+    if !dry_run {
+        settle_marks(repository, &repair)?;
+    }
+    if !lost.is_empty() {
+        (repair.lost, repair.lost_count) = paths_lost_with(repository, lost, monitor)?;
+    }
+    Ok(repair)
+}
+
+/// Packs that are marked, or have not the length that the index says.
+fn found_before(repository: &Repository, index: &ChunkIndex) -> Result<Vec<PackNumber>> {
+    let mut found: Vec<PackNumber> = Vec::new();
+    repository.store().list(Area::Packs, &mut |info| {
+        let number = info.name.id().and_then(|id| index.pack_number(&id));
+        found.extend(number.filter(|number| {
+            let pack = index.pack(*number);
+            pack.damaged || pack.len != info.len
+        }));
+    })?;
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+fn numbers_of(index: &ChunkIndex, named: &[ObjectId]) -> Result<Vec<PackNumber>> {
+    let number = |id: &ObjectId| {
+        index.pack_number(id).ok_or_else(|| {
+            Error::Other(format!(
+                "no index names pack {id}: bale repair index lists packs that are there"
+            ))
+        })
+    };
+    named.iter().map(number).collect()
+}
+
+/// Stores again what opens; tells what is lost.
+fn save(
+    repository: &Arc<Repository>,
+    index: &ChunkIndex,
+    damaged: &HashSet<PackNumber>,
+    repair: &mut PacksRepair,
+    dry_run: bool,
+    monitor: &dyn Monitor,
+) -> Result<BTreeMap<ChunkId, String>> {
+    let mut lost = BTreeMap::new();
+    if damaged.is_empty() {
+        return Ok(lost);
+    }
+    let is_wanted = |place: &&Place| damaged.contains(&place.pack);
+    let total = index.entries().iter().filter(is_wanted).count();
+    let writer = ChunkWriter::start(repository.clone(), HashSet::new(), dry_run)?;
+    let mut saved = None;
+    for (done, place) in (1..).zip(index.entries().iter().filter(is_wanted)) {
+        if monitor.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let pack = index.pack(place.pack).id;
+        let told = (repair.packs.iter_mut()).find(|repair| repair.pack == pack);
+        let told = told.expect("every damaged pack is told of");
+        let id = place.chunk.id;
+        let kind = place.chunk.kind;
+        // Copies of a chunk are neighbours, and one is enough.
+        if saved == Some(id) || opens_elsewhere(repository, index, damaged, place) {
+            told.chunks_elsewhere += 1;
+            lost.remove(&id);
+            continue;
+        }
+        match repository.read_place(index, kind, place) {
+            Ok(bytes) => {
+                if !dry_run {
+                    writer.store_again(kind, id, bytes.into())?;
+                }
+                saved = Some(id);
+                lost.remove(&id);
+                told.chunks_saved += 1;
+                told.bytes_saved += u64::from(place.chunk.sealed_bytes);
+            }
+            Err(error) => {
+                told.chunks_lost += 1;
+                lost.insert(id, error.to_string());
+            }
+        }
+        progress(monitor, Phase::Repack, done, total);
+    }
+    writer.finish()?;
+    Ok(lost)
+}
+
+fn opens_elsewhere(
+    repository: &Repository,
+    index: &ChunkIndex,
+    damaged: &HashSet<PackNumber>,
+    place: &Place,
+) -> bool {
+    let mut others = index
+        .copies(&place.chunk.id)
+        .filter(|other| !damaged.contains(&other.pack) && index.pack(other.pack).is_lasting());
+    others.any(|other| (repository.read_place(index, other.chunk.kind, &other)).is_ok())
+}
+
+/// Only now, after what can be saved is: a crash before leaves everything to be repaired again.
+fn settle_marks(repository: &Repository, repair: &PacksRepair) -> Result<()> {
+    let (damaged, whole): (Vec<_>, Vec<_>) = (repair.packs.iter())
+        .filter(|pack| pack.trouble.as_deref() != Some("missing"))
+        .partition(|pack| pack.trouble.is_some());
+    if !damaged.is_empty() {
+        repository.mark_damaged(damaged.iter().map(|repair| repair.pack))?;
+    }
+    if !whole.is_empty() {
+        repository.unmark_damaged(&whole.iter().map(|repair| repair.pack).collect())?;
+    }
+    repository.reload_index_as_far_as_possible()?;
+    Ok(())
+}
+
+fn progress(monitor: &dyn Monitor, phase: Phase, done: u64, total: usize) {
+    let progress = Progress {
+        done,
+        total: total as u64,
+        ..Progress::default()
+    };
+    monitor.progress(phase, progress);
+}
