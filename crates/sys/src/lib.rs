@@ -18,4 +18,5 @@ pub mod open;
 pub mod reads;
 pub mod restore_calls;
 pub mod signals;
+pub mod users;
 pub mod xattr;

@@ -5,6 +5,7 @@
 use super::{CatalogReader, KeyRange, SegmentWriter};
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// A catalog could not be exported.
@@ -37,7 +38,10 @@ pub fn export(
     let mut writer = SegmentWriter::new();
     let mut sink = |segment: Vec<u8>| {
         let path = directory.join(format!("catalog-{:06}.parquet", exported.files));
-        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        // Names are content: for their owner alone.
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(path)?;
         file.write_all(&segment)?;
         exported.files += 1;
         exported.bytes += segment.len() as u64;

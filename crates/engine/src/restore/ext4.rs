@@ -18,6 +18,7 @@ mod rows;
 mod signature;
 pub mod snapshot;
 mod target;
+mod users;
 mod verify;
 mod walk;
 mod work;
@@ -26,6 +27,7 @@ mod write;
 pub use image::ImageFile;
 pub use target::{ImageTarget, TargetError, Unfinished};
 
+use super::Plan as Planned;
 use super::Scratch;
 use super::sort::Sorted;
 use super::{CatalogSource, ChunkSource, Monitor, RestoreError, RestoreOptions, RestoreReport};
@@ -87,6 +89,9 @@ pub fn restore(
         report.restored = restored;
         report.bytes_written = summary.bytes_written;
     }
+    if options.dry_run {
+        report.restored = would_restore(&counted.plan);
+    }
     report.restored.problems = work.problems();
     report.restored.losses = work.losses.list();
     Ok(report)
@@ -126,6 +131,18 @@ fn planned(plan: &Plan) -> Ext4Report {
         bytes: plan.bytes(),
         inodes: plan.inodes(),
         ..Ext4Report::default()
+    }
+}
+
+/// What a dry run says that a restore would write.
+fn would_restore(plan: &Planned) -> RestoreReport {
+    RestoreReport {
+        files_written: plan.files,
+        directories: plan.directories,
+        others: plan.others,
+        links: plan.links,
+        bytes: plan.bytes,
+        ..RestoreReport::default()
     }
 }
 

@@ -410,7 +410,20 @@ fn a_dry_run_and_a_plan_that_does_not_fit_touch_nothing() {
         ..options()
     };
     let (report, _) = to_image(&model, &image, &dry);
-    assert!(report.unwrap().bytes > 0 && !image.exists());
+    let report = report.unwrap();
+    assert!(report.bytes > 0 && !image.exists());
+    let would = report.restored;
+    let (report, _) = to_image(&model, &place.path().join("done"), &options());
+    let did = report.unwrap().restored;
+    assert_eq!(
+        (
+            would.files_written,
+            would.directories,
+            would.links,
+            would.bytes
+        ),
+        (did.files_written, did.directories, did.links, did.bytes)
+    );
     let small = Ext4Options {
         size_bytes: Some(256 << 10),
         ..Ext4Options::default()
@@ -487,6 +500,19 @@ fn what_was_interrupted_or_did_not_fit_is_gone_and_a_device_cannot_be_mounted() 
 }
 
 #[test]
+fn an_image_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = scratch();
+    let image = place.path().join("image");
+    let (report, _) = to_image(&everyday(3), &image, &options());
+    report.unwrap();
+    assert_eq!(
+        image.metadata().unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+}
+
+#[test]
 fn what_is_used_or_holds_something_is_refused() {
     let place = scratch();
     let refused = |path: &Path, force: bool| match ImageTarget::look_at(path, force) {
@@ -498,6 +524,32 @@ fn what_is_used_or_holds_something_is_refused() {
     assert!(refused(&file, false).contains("not empty"));
     assert!(ImageTarget::look_at(&file, true).is_ok());
     assert!(refused(place.path(), true).contains("neither"));
+    for missing in [
+        "/dev/bale-no-such-device",
+        "/dev/../dev/bale-none",
+        "/dev/shm/bale-none",
+    ] {
+        assert!(
+            refused(Path::new(missing), true).contains("/dev holds no images"),
+            "{missing}"
+        );
+    }
+    // A file that another program has locked, as a virtual machine does.
+    let lock = "import fcntl,sys\nf=open(sys.argv[1],'r+b'); fcntl.lockf(f,fcntl.LOCK_EX,1,100)\nprint('held',flush=True); sys.stdin.read()";
+    let mut holder = Command::new("python3")
+        .args(["-c", lock])
+        .arg(&file)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 4];
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut said).unwrap();
+    let why = refused(&file, true);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    assert!(why.contains("locked"), "{why}");
+    assert!(ImageTarget::look_at(&file, true).is_ok());
     if !root_or_skip("devices") {
         return;
     }
@@ -505,6 +557,13 @@ fn what_is_used_or_holds_something_is_refused() {
     {
         let device = Device::new(&disk);
         assert!(refused(&disk, true).contains("is behind"));
+        let other_name = place.path().join("other name");
+        std::fs::hard_link(&disk, &other_name).unwrap();
+        assert!(refused(&other_name, true).contains("is behind"));
+        {
+            let twice = Device::new(&disk);
+            assert!(refused(&twice.0, true).contains("is over the same file"));
+        }
         assert!(
             ImageTarget::look_at(&device.0, false).is_ok(),
             "an empty device"

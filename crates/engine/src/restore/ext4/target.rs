@@ -1,17 +1,20 @@
 //! Where a file system is written: a new file, or a device that nothing uses and that holds nothing.
 //!
+//! What is in use is refused under any of its names (`users`), and so is a file among devices, which is a misspelt one. A new
+//! file is for its owner alone: it holds what others may not read.
+//!
 //! Nothing is opened for writing before the answer is clear. A device is opened exclusively, so the kernel itself refuses
 //! one that is mounted, swapped to, or part of something else, and nobody can mount it meanwhile.
 
 use super::image::ImageFile;
 use super::signature;
+use super::users::{is_for_devices, user_of_device, user_of_file};
 use bale_fsimage::mkext4::Ext4Options;
 use bale_sys::open::open_exclusively;
-use rustix::fs::{Dev, major, minor};
+use rustix::fs::Dev;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Front and end of a device that are wiped first: signatures of other kinds lie outside of what ext4 writes.
@@ -62,6 +65,9 @@ impl ImageTarget {
         let meta = match std::fs::metadata(path) {
             Ok(meta) => meta,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if is_for_devices(target.directory()) {
+                    return Err(target.refused("is not there, and /dev holds no images".to_owned()));
+                }
                 return Ok(ImageTarget {
                     exists: false,
                     ..target
@@ -74,6 +80,9 @@ impl ImageTarget {
         }
         if !meta.is_file() {
             return Err(target.refused("is neither a file nor a block device".to_owned()));
+        }
+        if is_for_devices(target.directory()) {
+            return Err(target.refused("is a file among devices, and no device".to_owned()));
         }
         if let Some(user) = user_of_file(path, &meta) {
             return Err(target.refused(user));
@@ -139,7 +148,7 @@ impl ImageTarget {
             file
         } else {
             let mut options = OpenOptions::new();
-            options.write(true).read(true);
+            options.write(true).read(true).mode(0o600);
             match self.exists {
                 true => options.truncate(true),
                 // Somebody else's file that came meanwhile is not overwritten.
@@ -197,52 +206,4 @@ fn wipe(file: &File, device_bytes: u64) -> io::Result<()> {
     file.write_all_at(&zeros, 0)?;
     file.write_all_at(&zeros, device_bytes - zeros.len() as u64)?;
     file.sync_all()
-}
-
-/// Who uses this device, as text that follows its path.
-fn user_of_device(device: Dev) -> Option<String> {
-    let number = format!("{}:{}", major(device), minor(device));
-    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    for line in mounts.split(|byte| *byte == b'\n') {
-        let mut fields = line.split(|byte| *byte == b' ');
-        if fields.nth(2) == Some(number.as_bytes()) {
-            let place = fields.nth(1).unwrap_or_default();
-            return Some(format!("is mounted at {}", String::from_utf8_lossy(place)));
-        }
-    }
-    let is_this = |path: &Path| std::fs::metadata(path).is_ok_and(|meta| meta.rdev() == device);
-    if swaps().iter().any(|path| is_this(path)) {
-        return Some("is swapped to".to_owned());
-    }
-    let holders = std::fs::read_dir(format!("/sys/dev/block/{number}/holders")).ok()?;
-    let holder = holders.flatten().next()?.file_name();
-    Some(format!("is part of {}", holder.to_string_lossy()))
-}
-
-/// Who uses this file: swap, or a loop device.
-fn user_of_file(path: &Path, meta: &std::fs::Metadata) -> Option<String> {
-    let is_this = |path: &Path| {
-        std::fs::metadata(path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (meta.dev(), meta.ino()))
-    };
-    if swaps().iter().any(|path| is_this(path)) {
-        return Some("is swapped to".to_owned());
-    }
-    let real = std::fs::canonicalize(path).ok()?;
-    for device in std::fs::read_dir("/sys/block").ok()?.flatten() {
-        let behind = std::fs::read(device.path().join("loop/backing_file")).unwrap_or_default();
-        if behind.strip_suffix(b"\n") == Some(real.as_os_str().as_bytes()) {
-            let name = device.file_name();
-            return Some(format!("is behind /dev/{}", name.to_string_lossy()));
-        }
-    }
-    None
-}
-
-fn swaps() -> Vec<PathBuf> {
-    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let lines = swaps.lines().skip(1);
-    lines
-        .filter_map(|line| line.split_whitespace().next().map(PathBuf::from))
-        .collect()
 }
