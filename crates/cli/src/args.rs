@@ -210,8 +210,8 @@ pub struct Backup {
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Record this host name instead of the machine's
-    #[arg(short = 'H', long, env = "BALE_HOST", value_name = "NAME")]
+    /// Record this host name instead of the machine's [env: BALE_HOST]
+    #[arg(short = 'H', long, value_name = "NAME")]
     pub host: Option<String>,
     /// Compare with this snapshot instead of the latest of the same host and paths
     #[arg(long, value_name = "SNAP")]
@@ -222,6 +222,10 @@ pub struct Backup {
     /// Make no snapshot when nothing changed
     #[arg(long)]
     pub skip_if_unchanged: bool,
+    /// Make a repository of your own if none is named and there is none, also where no terminal shows its recovery key
+    /// [env: BALE_INIT]
+    #[arg(long, conflicts_with = "dry_run")]
+    pub init: bool,
     /// Tell what would be done; store nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,

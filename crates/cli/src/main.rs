@@ -28,6 +28,7 @@ mod place;
 mod progress;
 mod secrets;
 mod sizes;
+mod variables;
 
 use bale_sys::memory::LargeInHugePages;
 use clap::Parser;
@@ -44,5 +45,6 @@ fn main() {
         Ok(code) => code,
         Err(error) => output::failure(&error, json),
     };
+    place::end();
     std::process::exit(code);
 }

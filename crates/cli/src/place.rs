@@ -1,7 +1,14 @@
 //! Where the repository is, and opening it: the one given, or the user's own, which is made when a backup needs it.
 
+mod cache;
+mod key_file;
+mod named;
+
+pub use cache::end;
+pub use key_file::write as write_key_file;
+pub use named::named;
+
 use crate::args::Global;
-use crate::exit::Usage;
 use crate::{output, secrets};
 use anyhow::{Context, Result};
 use bale_engine::clock::SystemClock;
@@ -9,21 +16,10 @@ use bale_engine::random::OsRandom;
 use bale_engine::repository::{Environment, NewSlot, Repository, Secret};
 use bale_engine::restore::snapshot::SpillScratch;
 use bale_engine::store::LocalStore;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use named::{Own, own};
+use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::Arc;
-
-/// Bytes of a generated key file, before it is written as hex digits.
-const KEY_FILE_BYTES: usize = 32;
-
-/// The directories of the user's own repository.
-pub struct Own {
-    /// Repository.
-    pub repository: PathBuf,
-    /// Key file that opens it.
-    pub key_file: PathBuf,
-}
 
 /// Opens the repository that the options name, or the user's own, and changes nothing.
 pub fn open(global: &Global) -> Result<Arc<Repository>> {
@@ -53,45 +49,58 @@ impl Use {
 
 /// Opens the repository and hands out the secret that opened it.
 pub fn open_with_secret(global: &Global, purpose: Use) -> Result<(Arc<Repository>, Secret)> {
-    let (path, secret) = match &global.repo {
-        Some(path) => {
-            require_config(path)?;
-            (path.clone(), secrets::told_or_asked(global)?)
-        }
-        None => {
-            let own = own()?;
-            require_config(&own.repository)?;
-            let secret = own_secret(global, &own)?;
-            (own.repository, secret)
-        }
+    let Some(path) = named(global)? else {
+        return open_own(global, &own()?, purpose);
     };
+    require_config(&path)?;
+    let secret = secrets::given_or_asked(global)?;
     Ok((open_at(global, &path, &secret, purpose)?, secret))
+}
+
+fn open_own(global: &Global, own: &Own, purpose: Use) -> Result<(Arc<Repository>, Secret)> {
+    require_config(&own.repository)?;
+    let (secret, is_given) = own_secret(global, own)?;
+    let opened = open_at(global, &own.repository, &secret, purpose);
+    let opened = match is_given && own.key_file.exists() {
+        false => opened,
+        true => opened.with_context(|| {
+            format!(
+                "open your own repository with the password or key that was given (without one, it opens with {})",
+                output::path(&own.key_file)
+            )
+        }),
+    };
+    Ok((opened?, secret))
 }
 
 /// Makes the user's own repository, which must not exist.
 pub fn make_own_explicitly(global: &Global) -> Result<Arc<Repository>> {
     let own = own()?;
-    if own.repository.join("config").exists() {
+    if own.is_made() {
         let place = own.repository.display().to_string();
         return Err(bale_engine::error::Error::RepositoryExists(place).into());
     }
     make_own(global, &own)
 }
 
-/// The same as `open`, but makes the user's own repository if there is none and no other is named.
-pub fn open_or_make_own(global: &Global, purpose: Use) -> Result<Arc<Repository>> {
-    if global.repo.is_none() {
+/// Opens for writing; makes the user's own repository if there is none and no other is named, where that is asked for, or
+/// where somebody sees the recovery key: a job that lost the name of its repository must not fill this disk instead.
+pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repository>> {
+    if named(global)?.is_none() {
         let own = own()?;
-        let is_made = || own.repository.join("config").exists();
-        if !is_made() {
+        if !own.is_made() {
+            if !is_asked_for && !(std::io::stderr().is_terminal() && !global.json) {
+                return Err(no_repository(&own.repository))
+                    .context("no repository is named, and one of your own is made only on a terminal, with --init or by: bale init");
+            }
             match make_own(global, &own) {
                 // Another first backup was quicker.
-                Err(_) if is_made() => {}
+                Err(_) if own.is_made() => {}
                 made => return made,
             }
         }
     }
-    open_for(global, purpose)
+    open_for(global, Use::Write)
 }
 
 fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Result<Arc<Repository>> {
@@ -130,8 +139,8 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
 
 /// The store alone: for what needs no key.
 pub fn open_store(global: &Global) -> Result<LocalStore> {
-    let path = match &global.repo {
-        Some(path) => path.clone(),
+    let path = match named(global)? {
+        Some(path) => path,
         None => own()?.repository,
     };
     require_config(&path)?;
@@ -161,35 +170,48 @@ pub fn environment(global: &Global) -> Result<Environment> {
     Ok(Environment {
         clock: Arc::new(SystemClock),
         random: Arc::new(OsRandom),
-        cache_dir: cache_dir(global)?,
+        cache_dir: cache::cache_dir(global)?,
     })
 }
 
-fn own_secret(global: &Global, own: &Own) -> Result<Secret> {
-    if let Some(secret) = secrets::told(global)? {
-        return Ok(secret);
+/// The secret, and whether it was given rather than found beside the repository.
+fn own_secret(global: &Global, own: &Own) -> Result<(Secret, bool)> {
+    if let Some(secret) = secrets::given(global)? {
+        return Ok((secret, true));
+    }
+    if !own.key_file.exists() && secrets::can_ask() {
+        return Ok((secrets::given_or_asked(global)?, true));
     }
     let bytes = std::fs::read(&own.key_file).with_context(|| {
         format!(
-            "read the key of your own repository {} (or give --key-file with the recovery key)",
+            "read the key of your own repository {} (or give its password, or --key-file with the recovery key)",
             own.key_file.display()
         )
     })?;
-    Ok(Secret::key_file(bytes))
+    Ok((Secret::key_file(bytes), false))
 }
 
+/// With the secret that is given, which will open it the next time, or else with a key file of its own.
 fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
-    let key = own_key(&own.key_file)?;
-    let slot = NewSlot {
-        secret: Secret::key_file(key),
-        label: "generated key".to_owned(),
+    let given = secrets::given(global)?;
+    let is_given = given.is_some();
+    let slot = match given {
+        Some(secret) => NewSlot {
+            secret,
+            label: String::new(),
+        },
+        None => NewSlot {
+            secret: Secret::key_file(own_key(&own.key_file)?),
+            label: "generated key".to_owned(),
+        },
     };
     let repository = make(global, &own.repository, vec![slot])?;
     if !global.json {
-        tell!(
-            "  No repository was named, so this one was made for you. Its key: {}",
-            output::path(&own.key_file)
-        );
+        let key = match is_given {
+            true => "It opens with the password or key that was given.".to_owned(),
+            false => format!("Its key: {}", output::path(&own.key_file)),
+        };
+        tell!("  No repository was named, so this one was made for you. {key}");
         tell!();
     }
     Ok(repository)
@@ -201,83 +223,28 @@ fn own_key(path: &Path) -> Result<Vec<u8>> {
     if path.exists() {
         return read();
     }
-    match write_key_file(path) {
+    match key_file::write(path) {
         // Another first backup was quicker.
         Err(_) if path.exists() => read(),
         written => written,
     }
 }
 
-/// Writes a new random key file that only its owner may read; refuses to replace one. It is there as a whole or not at all.
-pub fn write_key_file(path: &Path) -> Result<Vec<u8>> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
-    }
-    let mut bytes = [0; KEY_FILE_BYTES];
+/// Part of a name that nobody can guess.
+fn unguessable() -> Result<String> {
+    let mut bytes = [0; 16];
     bale_engine::random::Random::fill(&OsRandom, &mut bytes).context("draw random bytes")?;
-    let text = format!("{}\n", bale_format::id::hex(&bytes)).into_bytes();
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(format!(".{}.new", std::process::id()));
-    let unfinished = PathBuf::from(unfinished);
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&unfinished)
-        .with_context(|| format!("create key file {}", unfinished.display()))?;
-    let written = file
-        .write_all(&text)
-        .and_then(|()| file.sync_all())
-        .with_context(|| format!("write {}", unfinished.display()))
-        .and_then(|()| {
-            // Unlike a rename, this fails where there is something.
-            std::fs::hard_link(&unfinished, path)
-                .with_context(|| format!("create key file {}", path.display()))
-        });
-    let removed = std::fs::remove_file(&unfinished);
-    written?;
-    removed.with_context(|| format!("remove {}", unfinished.display()))?;
-    Ok(text)
+    Ok(bale_format::id::hex(&bytes))
 }
 
 fn require_config(path: &Path) -> Result<()> {
     match std::fs::symlink_metadata(path.join("config")) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(bale_engine::error::Error::NoRepository(path.display().to_string()).into())
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(no_repository(path)),
         Err(error) => Err(error).with_context(|| format!("open repository {}", path.display())),
     }
 }
 
-fn own() -> Result<Own> {
-    let data = user_dir("XDG_DATA_HOME", ".local/share")?.join("bale");
-    Ok(Own {
-        repository: data.join("repository"),
-        key_file: data.join("repository.key"),
-    })
-}
-
-fn cache_dir(global: &Global) -> Result<PathBuf> {
-    match &global.cache_dir {
-        Some(dir) => Ok(dir.clone()),
-        None => Ok(user_dir("XDG_CACHE_HOME", ".cache")?.join("bale")),
-    }
-}
-
-fn user_dir(variable: &str, below_home: &str) -> Result<PathBuf> {
-    if let Some(dir) = std::env::var_os(variable)
-        .map(PathBuf::from)
-        .filter(|dir| dir.is_absolute())
-    {
-        return Ok(dir);
-    }
-    let home = std::env::var_os("HOME")
-        .map(PathBuf::from)
-        .filter(|dir| dir.is_absolute());
-    let home = home.ok_or_else(|| {
-        Usage("no home directory: set HOME, or name a repository with --repo".to_owned())
-    })?;
-    Ok(home.join(below_home))
+fn no_repository(path: &Path) -> anyhow::Error {
+    bale_engine::error::Error::NoRepository(path.display().to_string()).into()
 }

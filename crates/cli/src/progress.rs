@@ -1,7 +1,7 @@
 //! Progress on a terminal, quiet in a pipe, and the place where problems are printed while a command runs.
 
 use crate::args::Global;
-use crate::{interrupt, output, sizes};
+use crate::{interrupt, output, sizes, variables};
 use bale_engine::monitor::{Monitor, Phase, Problem, Progress};
 use bale_engine::restore::Act;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -36,8 +36,8 @@ struct State {
 impl Console {
     /// A console as the global options ask for.
     pub fn new(global: &Global) -> Console {
-        let draw =
-            !global.json && !global.quiet && !global.no_progress && std::io::stderr().is_terminal();
+        let no_progress = global.no_progress || variables::is_on("BALE_NO_PROGRESS");
+        let draw = !global.json && !global.quiet && !no_progress && std::io::stderr().is_terminal();
         Console {
             json: global.json,
             quiet: global.quiet,

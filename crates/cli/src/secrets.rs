@@ -1,39 +1,47 @@
-//! Passwords and keys from the environment, files, commands, or a terminal.
+//! Passwords and keys from files, commands, the environment, or a terminal.
+//!
+//! The command line wins over the environment. Two sources at one level are a contradiction, and an empty secret
+//! protects nothing: both are refused. What a child process of ours runs with holds none of it.
 
 use crate::args::Global;
 use crate::exit::Usage;
+use crate::variables;
 use anyhow::{Context, Result};
 use bale_engine::repository::Secret;
 use std::io::{IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of a password at most.
 const PASSWORD_BYTES_MAX: u64 = 4096;
 
-/// The secret that opens the repository, where one is told without asking.
-pub fn told(global: &Global) -> Result<Option<Secret>> {
-    if let Some(path) = &global.key_file {
-        return Ok(Some(Secret::key_file(read_bounded(path)?)));
-    }
-    if let Some(path) = &global.password_file {
-        return Ok(Some(Secret::Password(first_line(&read_bounded(path)?)?)));
-    }
-    if let Some(command) = &global.password_command {
-        return Ok(Some(Secret::Password(from_command(command)?)));
-    }
-    match std::env::var("BALE_PASSWORD") {
-        Ok(password) => Ok(Some(Secret::Password(password))),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(error) => Err(Usage(format!("BALE_PASSWORD: {error}")).into()),
-    }
+/// Where a secret comes from.
+enum Source {
+    KeyFile(PathBuf),
+    PasswordFile(PathBuf),
+    PasswordCommand(String),
+    Password(String),
+}
+
+/// The secret that opens the repository, where one is given without asking.
+pub fn given(global: &Global) -> Result<Option<Secret>> {
+    let source = match the_only(on_command_line(global))? {
+        Some(source) => Some(source),
+        None => the_only(in_environment()?)?,
+    };
+    source.map(Source::read).transpose()
 }
 
 /// The secret, asking on a terminal if need be.
-pub fn told_or_asked(global: &Global) -> Result<Secret> {
-    if let Some(secret) = told(global)? {
+pub fn given_or_asked(global: &Global) -> Result<Secret> {
+    if let Some(secret) = given(global)? {
         return Ok(secret);
     }
     Ok(Secret::Password(ask("Password: ")?))
+}
+
+/// Could somebody be asked?
+pub fn can_ask() -> bool {
+    std::io::stdin().is_terminal()
 }
 
 /// A new password: from a file, or asked for twice.
@@ -48,8 +56,73 @@ pub fn new_password(file: Option<&Path>) -> Result<String> {
     Ok(password)
 }
 
+type Named = (&'static str, Source);
+
+fn on_command_line(global: &Global) -> Vec<Named> {
+    let key_file = global.key_file.clone().map(Source::KeyFile);
+    let password_file = global.password_file.clone().map(Source::PasswordFile);
+    let command = global.password_command.clone().map(Source::PasswordCommand);
+    let all = [
+        ("--key-file", key_file),
+        ("--password-file", password_file),
+        ("--password-command", command),
+    ];
+    all.into_iter()
+        .filter_map(|(name, source)| Some((name, source?)))
+        .collect()
+}
+
+fn in_environment() -> Result<Vec<Named>, Usage> {
+    let file = |name| Ok::<_, Usage>(variables::read(name)?.map(PathBuf::from));
+    let all = [
+        ("BALE_KEY_FILE", file("BALE_KEY_FILE")?.map(Source::KeyFile)),
+        (
+            "BALE_PASSWORD_FILE",
+            file("BALE_PASSWORD_FILE")?.map(Source::PasswordFile),
+        ),
+        (
+            "BALE_PASSWORD_COMMAND",
+            variables::read_text("BALE_PASSWORD_COMMAND")?.map(Source::PasswordCommand),
+        ),
+        (
+            "BALE_PASSWORD",
+            variables::read_text("BALE_PASSWORD")?.map(Source::Password),
+        ),
+    ];
+    Ok(all
+        .into_iter()
+        .filter_map(|(name, source)| Some((name, source?)))
+        .collect())
+}
+
+fn the_only(mut sources: Vec<Named>) -> Result<Option<Source>, Usage> {
+    if let [(first, _), (second, _), ..] = &sources[..] {
+        return Err(Usage(format!(
+            "{first} and {second} each name a password or key: which of them is meant? Give one"
+        )));
+    }
+    Ok(sources.pop().map(|(_, source)| source))
+}
+
+impl Source {
+    fn read(self) -> Result<Secret> {
+        Ok(match self {
+            Source::KeyFile(path) => {
+                let bytes = read_bounded(&path)?;
+                if bytes.trim_ascii().is_empty() {
+                    return Err(Usage(format!("the key file {} is empty", path.display())).into());
+                }
+                Secret::key_file(bytes)
+            }
+            Source::PasswordFile(path) => Secret::Password(first_line(&read_bounded(&path)?)?),
+            Source::PasswordCommand(command) => Secret::Password(from_command(&command)?),
+            Source::Password(password) => Secret::Password(password),
+        })
+    }
+}
+
 fn ask(prompt: &str) -> Result<String> {
-    if !std::io::stdin().is_terminal() {
+    if !can_ask() {
         let how =
             "no password: set BALE_PASSWORD, --password-file, --password-command or --key-file";
         return Err(Usage(how.to_owned()).into());
@@ -84,17 +157,18 @@ fn first_line(bytes: &[u8]) -> Result<String> {
         .unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
-        return Err(Usage("the password is empty".to_owned()).into());
+        return Err(Usage("the password is empty: it would protect nothing".to_owned()).into());
     }
     String::from_utf8(line.to_vec()).context("the password is not UTF-8")
 }
 
 fn from_command(command: &str) -> Result<String> {
-    let output = std::process::Command::new("sh")
+    let mut shell = std::process::Command::new("sh");
+    shell
         .args(["-c", command])
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .with_context(|| format!("run {command:?}"))?;
+        .stderr(std::process::Stdio::inherit());
+    bale_engine::scan::withhold_secrets(&mut shell);
+    let output = shell.output().with_context(|| format!("run {command:?}"))?;
     if !output.status.success() {
         return Err(Usage(format!("the password command ended with {}", output.status)).into());
     }

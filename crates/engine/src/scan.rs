@@ -31,6 +31,7 @@ mod stat;
 mod unfound;
 mod walk;
 mod window;
+mod withheld;
 
 pub use choose::{Chosen, Guard, IN_USE_DOUBT_SECONDS, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
@@ -41,6 +42,7 @@ pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};
 pub use unfound::ListedAgain;
 pub use walk::Scanner;
+pub use withheld::{SECRET_VARIABLES, withhold_secrets};
 
 pub(crate) use directory::replaced;
 pub(crate) use stat::set_stat;

@@ -3,28 +3,26 @@
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
-/// Options of every command.
+/// Options of every command. Those that a variable of the environment stands for are looked up there by whoever needs them
+/// (`place`, `secrets`): a value from there counts less than one from here.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Repository directory [default: one in the user's data directory, made when needed]
-    #[arg(short, long, global = true, env = "BALE_REPOSITORY", value_hint = ValueHint::DirPath, value_name = "DIR")]
+    /// Repository directory [env: BALE_REPOSITORY] [default: one in the user's data directory]
+    #[arg(short, long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
     pub repo: Option<PathBuf>,
-    /// Read the password from the first line of this file
-    #[arg(short = 'p', long, global = true, env = "BALE_PASSWORD_FILE", value_hint = ValueHint::FilePath, value_name = "FILE")]
+    /// Read the password from the first line of this file [env: BALE_PASSWORD_FILE, or the password in BALE_PASSWORD]
+    #[arg(short = 'p', long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Run this command and take the first line it prints as the password
-    #[arg(
-        long,
-        global = true,
-        env = "BALE_PASSWORD_COMMAND",
-        value_name = "COMMAND"
-    )]
+    /// Run this command and take the first line it prints as the password [env: BALE_PASSWORD_COMMAND]
+    #[arg(long, global = true, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub password_command: Option<String>,
-    /// Open the repository with this key file (or a file with a recovery key) instead of a password
-    #[arg(long, global = true, env = "BALE_KEY_FILE", value_hint = ValueHint::FilePath, value_name = "FILE")]
+    /// Open the repository with this key file (or a file with a recovery key) instead of a password [env: BALE_KEY_FILE]
+    #[arg(long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Directory for what can be rebuilt at any time
-    #[arg(long, global = true, env = "BALE_CACHE_DIR", value_hint = ValueHint::DirPath, value_name = "DIR")]
+    /// Directory for what can be rebuilt at any time [env: BALE_CACHE_DIR] [default: one in the user's cache directory, without
+    /// a home directory /var/cache/bale of root]
+    #[arg(long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
     /// Print one JSON object a line
     #[arg(long, global = true)]
@@ -35,8 +33,8 @@ pub struct Global {
     /// Tell more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Never draw progress, also on a terminal
-    #[arg(long, global = true, env = "BALE_NO_PROGRESS", value_parser = clap::builder::FalseyValueParser::new())]
+    /// Never draw progress, also on a terminal [env: BALE_NO_PROGRESS]
+    #[arg(long, global = true)]
     pub no_progress: bool,
 }
 

@@ -4,10 +4,11 @@ use super::{look, select};
 use crate::args::{Backup, Global};
 use crate::exit::{self, Usage};
 use crate::progress::Console;
-use crate::{output, place, sizes};
+use crate::{output, place, sizes, variables};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
 use bale_engine::monitor::Monitor;
+use bale_engine::repository::Repository;
 use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
 use bale_engine::scan::{
     ScanMode, ScanOptions, Sources, barrier_now, barrier_of_snapshots, parse_list,
@@ -15,6 +16,7 @@ use bale_engine::scan::{
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long making and releasing a storage snapshot may take.
@@ -25,7 +27,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let began = Instant::now();
     let paths = paths(options)?;
     let filter = look::filter(&options.look)?;
-    let repository = place::open_or_make_own(global, place::Use::unless_dry_run(options.dry_run))?;
+    let repository = open(global, options)?;
     let console = Console::new(global);
     let (mut sources, missing) =
         Sources::resolve(&paths).context("look up the paths to back up")?;
@@ -55,7 +57,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         None => None,
     };
     let engine_options = BackupOptions {
-        host: options.host.clone().unwrap_or_else(host_name),
+        host: host(options)?,
         user: user_name(),
         program: concat!("bale ", env!("CARGO_PKG_VERSION")).to_owned(),
         tags: options
@@ -92,6 +94,15 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// A dry run makes nothing, nor does a run that only lost the name of its repository.
+fn open(global: &Global, options: &Backup) -> Result<Arc<Repository>> {
+    if options.dry_run {
+        return place::open(global);
+    }
+    let may_make = options.init || variables::is_on("BALE_INIT");
+    place::open_or_make_own(global, may_make)
 }
 
 /// Has the sources read from storage snapshots, which are released when dropped.
@@ -193,6 +204,14 @@ fn read_list(file: &Path) -> Result<Vec<u8>> {
             .with_context(|| format!("read the list of paths {}", file.display()))?;
     }
     Ok(bytes)
+}
+
+fn host(options: &Backup) -> Result<String> {
+    let name = match &options.host {
+        Some(name) => Some(name.clone()),
+        None => variables::read_text("BALE_HOST")?,
+    };
+    Ok(name.unwrap_or_else(host_name))
 }
 
 fn host_name() -> String {

@@ -8,7 +8,7 @@ use bale_engine::repository::{NewSlot, Secret};
 
 /// Makes a repository; without `--repo`, the user's own.
 pub fn run(global: &Global, options: &Init) -> Result<i32> {
-    let Some(path) = &global.repo else {
+    let Some(path) = place::named(global)? else {
         if options.new_key_file.is_some() {
             return Err(Usage(
                 "--new-key-file needs --repo: your own repository makes its key itself".to_owned(),
@@ -26,7 +26,7 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
             label: file.display().to_string(),
         });
     }
-    match secrets::told(global)? {
+    match secrets::given(global)? {
         Some(secret) => slots.push(NewSlot {
             secret,
             label: String::new(),
@@ -40,6 +40,6 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
         }
         None => {}
     }
-    place::make(global, path, slots)?;
+    place::make(global, &path, slots)?;
     Ok(exit::COMPLETE)
 }

@@ -64,6 +64,8 @@ impl Bench {
             .env_remove("XDG_DATA_HOME")
             .env_remove("XDG_CACHE_HOME")
             .env("HOME", &self.home)
+            // Nobody sees a terminal here, and most tests begin with a first backup.
+            .env("BALE_INIT", "1")
             .env("TZ", "UTC")
             .stdin(Stdio::null())
             .current_dir(self.directory.path());

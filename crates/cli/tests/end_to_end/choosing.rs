@@ -166,6 +166,7 @@ fn names_of_an_inode_that_an_exclude_left_behind_have_its_content() {
 fn a_dry_run_and_an_unchanged_tree_make_no_snapshot() {
     let bench = Bench::new();
     bench.write("source/f", "1");
+    bench.ok(&["init"]);
     let dry = bench
         .ok(&["backup", "source", "--dry-run", "--json"])
         .summary();

@@ -200,7 +200,8 @@ fn start(
 /// file system that it freezes.
 fn spawn(command: &FreezerCommand) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = pair()?;
-    let child = Command::new(&command.program)
+    let mut started = Command::new(&command.program);
+    let child = super::withhold_secrets(&mut started)
         .args(&command.arguments)
         .envs(
             command

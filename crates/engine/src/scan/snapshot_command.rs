@@ -125,7 +125,8 @@ impl SnapshotCommand {
 
     fn start(&self, wanted: &Wanted) -> Result<Holding, SnapshotError> {
         let program = self.program.to_string_lossy().into_owned();
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        let child = super::withhold_secrets(&mut command)
             .args(&self.arguments)
             .env("BALE_SOURCE", &wanted.source)
             .env("BALE_MOUNT_POINT", &wanted.mount_point)
