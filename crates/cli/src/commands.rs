@@ -25,7 +25,7 @@ mod select;
 mod snapshots;
 mod stats;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, Key};
 use crate::exit;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
@@ -33,6 +33,9 @@ use clap::CommandFactory;
 /// Runs the command; returns its exit code.
 pub fn run(cli: Cli) -> Result<i32> {
     let global = &cli.global;
+    if only_prints(&cli.command) {
+        crate::output::is_all_there_is();
+    }
     match cli.command {
         Command::Init(options) => init::run(global, &options),
         Command::Backup(options) => backup::run(global, &options),
@@ -57,12 +60,9 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Generate(options) => generate::run(global, &options),
         Command::Compare(options) => compare::run(global, &options),
         Command::Completions(options) => {
-            clap_complete::generate(
-                options.shell,
-                &mut Cli::command(),
-                "bale",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(options.shell, &mut Cli::command(), "bale", &mut script);
+            crate::output::data(&script);
             Ok(exit::COMPLETE)
         }
         Command::Man(options) => {
@@ -72,5 +72,33 @@ pub fn run(cli: Cli) -> Result<i32> {
                 .with_context(|| format!("write manual pages to {}", options.dir.display()))?;
             Ok(exit::COMPLETE)
         }
+    }
+}
+
+/// Has it done nothing when nobody reads what it says?
+fn only_prints(command: &Command) -> bool {
+    match command {
+        Command::Scan(_)
+        | Command::Snapshots(_)
+        | Command::Ls(_)
+        | Command::Find(_)
+        | Command::Diff(_)
+        | Command::Stats(_)
+        | Command::Dump(_)
+        | Command::Key(Key::List)
+        | Command::Completions(_) => true,
+        Command::Init(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Check(_)
+        | Command::Forget(_)
+        | Command::Prune(_)
+        | Command::Key(_)
+        | Command::Catalog(_)
+        | Command::Repair(_)
+        | Command::Freezer
+        | Command::Generate(_)
+        | Command::Compare(_)
+        | Command::Man(_) => false,
     }
 }

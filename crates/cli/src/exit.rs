@@ -19,6 +19,9 @@ pub const WRONG_KEY: i32 = 12;
 /// Ctrl-C.
 pub const INTERRUPTED: i32 = 130;
 
+/// Whoever read the output is gone: as a shell reports SIGPIPE.
+pub const READER_GONE: i32 = 141;
+
 /// The words were well-formed but cannot be meant: ends with [`USAGE`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

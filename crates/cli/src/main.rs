@@ -38,7 +38,14 @@ static ALLOCATOR: LargeInHugePages<mimalloc::MiMalloc> = LargeInHugePages(mimall
 
 fn main() {
     bale_sys::memory::return_freed_pages_at_once();
-    let cli = args::Cli::parse();
+    let code = match args::Cli::try_parse() {
+        Ok(cli) => run(cli),
+        Err(error) => output::usage(&error, std::env::args_os().any(|word| word == "--json")),
+    };
+    std::process::exit(output::end(code));
+}
+
+fn run(cli: args::Cli) -> i32 {
     interrupt::listen();
     let json = cli.global.json;
     let code = match commands::run(cli) {
@@ -46,5 +53,5 @@ fn main() {
         Err(error) => output::failure(&error, json),
     };
     place::end();
-    std::process::exit(code);
+    code
 }

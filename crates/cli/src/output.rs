@@ -1,28 +1,91 @@
 //! What the user sees: stdout is data, stderr is talk. Names of files are never trusted on a terminal.
+//!
+//! A reader that is gone ends what only prints (exit 141, as the signal would), and nothing else: a backup, a restore, a
+//! check go on, and their exit code stands.
 
 use bale_engine::monitor::Problem;
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Prints one line of data, or one JSON object. A reader that closed the pipe ends the process quietly.
+/// Is what is printed all that the command is for?
+static IS_LISTING: AtomicBool = AtomicBool::new(false);
+/// Nothing is printed any more: the reader is gone, or it cannot be written.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+/// Something could not be written, and not because the reader was gone.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// From here on a reader that is gone ends the command: it only prints. Otherwise the work goes on without him.
+pub fn is_all_there_is() {
+    IS_LISTING.store(true, Ordering::Relaxed);
+}
+
+/// Prints one line of data, or one JSON object.
 pub fn line(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let written = out
-        .write_all(text.as_bytes())
-        .and_then(|()| out.write_all(b"\n"));
-    if let Err(error) = written {
-        broken(&error);
+    let mut line = String::with_capacity(text.len() + 1);
+    line.push_str(text);
+    line.push('\n');
+    data(line.as_bytes());
+}
+
+/// Prints bytes.
+pub fn data(bytes: &[u8]) {
+    if IS_CLOSED.load(Ordering::Relaxed) {
+        return;
+    }
+    let written = std::io::stdout().lock().write_all(bytes);
+    written.unwrap_or_else(|error| stopped(&error));
+}
+
+/// Standard output of a command that only prints, for whoever writes much.
+pub struct Data;
+
+impl Write for Data {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        data(bytes);
+        match HAS_FAILED.load(Ordering::Relaxed) {
+            true => Err(std::io::Error::other("standard output cannot be written")),
+            false => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stdout().flush()
     }
 }
 
-/// Ends the process: data cannot be printed. Quietly if the reader closed the pipe.
-pub fn broken(error: &std::io::Error) -> ! {
+/// Data cannot be printed. A command that only prints ends here.
+fn stopped(error: &std::io::Error) {
+    let is_listing = IS_LISTING.load(Ordering::Relaxed);
+    let was_closed = IS_CLOSED.swap(true, Ordering::Relaxed);
     if error.kind() == std::io::ErrorKind::BrokenPipe {
-        std::process::exit(0);
+        if is_listing {
+            crate::place::end();
+            std::process::exit(crate::exit::READER_GONE);
+        }
+        return;
     }
-    tell!("bale: write to standard output: {error}");
-    std::process::exit(crate::exit::FAILED);
+    HAS_FAILED.store(true, Ordering::Relaxed);
+    if !was_closed {
+        tell!("bale: write to standard output: {error}");
+    }
+    if is_listing {
+        crate::place::end();
+        std::process::exit(crate::exit::FAILED);
+    }
+}
+
+/// The exit code of a command, when all is printed: what could not be printed turns 0 into 1.
+pub fn end(code: i32) -> i32 {
+    if !IS_CLOSED.load(Ordering::Relaxed) {
+        let flushed = std::io::stdout().flush();
+        flushed.unwrap_or_else(|error| stopped(&error));
+    }
+    match HAS_FAILED.load(Ordering::Relaxed) {
+        true if code == crate::exit::COMPLETE => crate::exit::FAILED,
+        _ => code,
+    }
 }
 
 /// Prints one JSON object as a line of data.
@@ -33,12 +96,41 @@ pub fn object(value: &Value) {
 /// Tells about the error that ends the command; returns the exit code.
 pub fn failure(error: &anyhow::Error, json: bool) -> i32 {
     let code = crate::exit::code_of(error);
-    let text = escape(format!("{error:#}").as_bytes());
+    let text = escape(chain(error).as_bytes());
     if json {
         object(&json!({"type": "error", "message": text, "code": code}));
     }
     tell!("bale: {text}");
     code
+}
+
+/// The words are wrong: what clap says, and an object for scripts.
+pub fn usage(error: &clap::Error, json: bool) -> i32 {
+    if json && error.use_stderr() {
+        let text = error.to_string();
+        let text = text.lines().next().unwrap_or_default();
+        let text = escape(text.strip_prefix("error: ").unwrap_or(text).as_bytes());
+        object(&json!({"type": "error", "message": text, "code": error.exit_code()}));
+    }
+    if error.print().is_err() {
+        return crate::exit::FAILED;
+    }
+    error.exit_code()
+}
+
+/// An error and its causes; what a cause says is not said again by what it caused.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 /// Tells about trouble with one entry.
@@ -128,6 +220,16 @@ mod tests {
     fn names_cannot_steer_a_terminal() {
         assert_eq!(escape(b"a\x1b[2Jb\nc\xff"), "a\\x1b[2Jb\\x0ac\\xff");
         assert_eq!(escape("gr\u{fc}n".as_bytes()), "gr\u{fc}n");
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = std::io::Error::other("no room");
+        let error = anyhow::Error::new(cause).context("write x: no room");
+        assert_eq!(
+            chain(&error.context("back up")),
+            "back up: write x: no room"
+        );
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use super::select;
 use crate::args::{Dump, Global};
 use crate::progress::Console;
-use crate::{exit, place};
-use anyhow::Result;
+use crate::{exit, output, place};
+use anyhow::{Context, Result};
 use bale_engine::dump::snapshot::dump_snapshot;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 
 /// Bytes collected before they are written to standard output.
 const OUTPUT_BYTES: usize = 1 << 20;
@@ -16,7 +16,7 @@ pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select)?;
     let console = Console::for_data_on_stdout(global);
-    let mut out = BufWriter::with_capacity(OUTPUT_BYTES, std::io::stdout().lock());
+    let mut out = BufWriter::with_capacity(OUTPUT_BYTES, output::Data);
     let scratch = place::scratch(&repository)?;
     let report = dump_snapshot(
         &repository,
@@ -26,6 +26,7 @@ pub fn run(global: &Global, options: &Dump) -> Result<i32> {
         &mut out,
         &console,
     )?;
+    out.flush().context("write to standard output")?;
     console.finish();
     Ok(if report.problems > 0 {
         exit::INCOMPLETE

@@ -12,7 +12,6 @@ use bale_engine::scan::Sources;
 use bale_engine::scan::report::{ScanReport, Seen, report};
 use bale_format::{Entry, Kind};
 use serde_json::{Value, json};
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -135,8 +134,7 @@ impl<'a> Lister<'a> {
     }
 
     fn flush(&mut self) {
-        let written = std::io::stdout().lock().write_all(&self.out);
-        written.unwrap_or_else(|error| output::broken(&error));
+        output::data(&self.out);
         self.out.clear();
     }
 }

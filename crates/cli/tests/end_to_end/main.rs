@@ -15,6 +15,7 @@ mod live;
 mod looking;
 mod many_names;
 mod places;
+mod readers;
 mod restoring;
 mod secrets;
 mod source;
