@@ -10,6 +10,7 @@ pub use global::Global;
 use global::NoRepository;
 pub use restore::Restore;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -208,10 +209,10 @@ pub struct Backup {
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub snapshot_command: Option<String>,
     /// Tag the snapshot (repeat, or separate by commas)
-    #[arg(long, value_name = "TAG")]
+    #[arg(long, value_name = "TAG", value_parser = tags)]
     pub tag: Vec<String>,
     /// Record this host name instead of the machine's [env: BALE_HOST]
-    #[arg(short = 'H', long, value_name = "NAME")]
+    #[arg(short = 'H', long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub host: Option<String>,
     /// Compare with this snapshot instead of the latest of the same host and paths
     #[arg(long, value_name = "SNAP")]
@@ -258,14 +259,33 @@ pub struct ScanPaths {
 #[derive(Clone, Debug, Default, Args)]
 pub struct Select {
     /// Only snapshots of this host
-    #[arg(short = 'H', long = "host", value_name = "NAME")]
+    #[arg(short = 'H', long = "host", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub hosts: Vec<String>,
     /// Only snapshots of this source path
     #[arg(long = "path", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Only snapshots with all of these tags (separated by commas)
-    #[arg(long = "tag", value_name = "TAGS")]
+    #[arg(long = "tag", value_name = "TAGS", value_parser = tags)]
     pub tags: Vec<String>,
+}
+
+/// Which one snapshot, where `latest` may name it.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Pick {
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Select,
+    /// Let latest and latest~N mean what can be read, though other snapshots are damaged; ends with exit code 3
+    #[arg(long)]
+    pub ignore_damaged: bool,
+}
+
+/// Tags separated by commas: at least one.
+fn tags(text: &str) -> Result<String, String> {
+    match text.split(',').any(|tag| !tag.trim().is_empty()) {
+        true => Ok(text.to_owned()),
+        false => Err("it names no tag".to_owned()),
+    }
 }
 
 /// `snapshots`
@@ -277,8 +297,8 @@ pub struct Snapshots {
     #[command(flatten)]
     pub select: Select,
     /// Only the newest N of each group
-    #[arg(long, value_name = "N")]
-    pub latest: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub latest: Option<u32>,
     /// Group by host, paths, tags
     #[arg(short, long, value_name = "WORDS", default_value = "")]
     pub group_by: String,
@@ -291,7 +311,7 @@ pub struct Ls {
     pub address: OsString,
     /// Which snapshots.
     #[command(flatten)]
-    pub select: Select,
+    pub select: Pick,
     /// Mode, owner, size and time as well
     #[arg(short, long)]
     pub long: bool,
@@ -304,7 +324,7 @@ pub struct Ls {
 #[derive(Debug, Args)]
 pub struct Find {
     /// Patterns for the last component (with a slash: for the whole path)
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = NonEmptyStringValueParser::new())]
     pub patterns: Vec<String>,
     /// Only in this snapshot [default: all]
     #[arg(short, long, value_name = "SNAP")]
@@ -317,7 +337,7 @@ pub struct Find {
     pub below: Option<PathBuf>,
     /// Which snapshots.
     #[command(flatten)]
-    pub select: Select,
+    pub select: Pick,
     /// Mode, owner, size and time as well
     #[arg(short, long)]
     pub long: bool,
@@ -330,6 +350,9 @@ pub struct Diff {
     pub old: OsString,
     /// Newer snapshot, or snapshot:/path
     pub new: OsString,
+    /// Which snapshots.
+    #[command(flatten)]
+    pub select: Pick,
     /// Also tell where only metadata changed
     #[arg(long)]
     pub metadata: bool,
@@ -342,7 +365,7 @@ pub struct Stats {
     pub address: Option<OsString>,
     /// Which snapshots.
     #[command(flatten)]
-    pub select: Select,
+    pub select: Pick,
 }
 
 /// `dump`
@@ -352,7 +375,7 @@ pub struct Dump {
     pub address: OsString,
     /// Which snapshots.
     #[command(flatten)]
-    pub select: Select,
+    pub select: Pick,
 }
 
 /// `check`
@@ -493,6 +516,9 @@ pub enum Catalog {
         /// Directory to make
         #[arg(value_hint = ValueHint::DirPath)]
         dir: PathBuf,
+        /// Which snapshots.
+        #[command(flatten)]
+        select: Pick,
     },
 }
 

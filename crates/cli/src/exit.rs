@@ -1,6 +1,7 @@
 //! Exit codes, and which error ends with which. Scripts rely on them: docs/SCRIPTING.md.
 
 use bale_engine::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Everything was done.
 pub const COMPLETE: i32 = 0;
@@ -21,6 +22,22 @@ pub const INTERRUPTED: i32 = 130;
 
 /// Whoever read the output is gone: as a shell reports SIGPIPE.
 pub const READER_GONE: i32 = 141;
+
+static IS_INCOMPLETE: AtomicBool = AtomicBool::new(false);
+
+/// What was printed or done leaves out something that cannot be read, and that was told: turns [`COMPLETE`] into
+/// [`INCOMPLETE`].
+pub fn something_is_missing() {
+    IS_INCOMPLETE.store(true, Ordering::Relaxed);
+}
+
+/// The code of a command that ended with `code`, if nothing was missing.
+pub fn with_what_is_missing(code: i32) -> i32 {
+    match IS_INCOMPLETE.load(Ordering::Relaxed) {
+        true if code == COMPLETE => INCOMPLETE,
+        _ => code,
+    }
+}
 
 /// The words were well-formed but cannot be meant: ends with [`USAGE`].
 #[derive(Debug, thiserror::Error)]

@@ -49,7 +49,7 @@ fn run(cli: args::Cli) -> i32 {
     interrupt::listen();
     let json = cli.global.json;
     let code = match commands::run(cli) {
-        Ok(code) => code,
+        Ok(code) => exit::with_what_is_missing(code),
         Err(error) => output::failure(&error, json),
     };
     place::end();

@@ -89,7 +89,8 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
     if named(global)?.is_none() {
         let own = own()?;
         if !own.is_made() {
-            if !is_asked_for && !(std::io::stderr().is_terminal() && !global.json) {
+            let is_seen = std::io::stderr().is_terminal() && !global.json;
+            if !is_asked_for && !is_seen {
                 return Err(no_repository(&own.repository))
                     .context("no repository is named, and one of your own is made only on a terminal, with --init or by: bale init");
             }

@@ -165,7 +165,13 @@ pub fn source_keys(snapshots: &[Named]) -> Vec<SourceKey> {
     keys
 }
 
-/// Finds one snapshot among `all`. `latest` is the newest that is not dated in the future by `now` ([`newest_first`]).
+/// Does this text name a snapshot by its place in the order of times, so that one that cannot be read changes its meaning?
+pub fn is_by_order(text: &str) -> bool {
+    steps_back(text).is_some()
+}
+
+/// Finds one snapshot among `all`. `latest` is the newest that is not dated in the future by `now` ([`newest_first`]), and
+/// `latest~N` the Nth before it that may be of the same source.
 pub fn find<'a>(
     all: &'a [Named],
     text: &str,
@@ -177,9 +183,15 @@ pub fn find<'a>(
             .iter()
             .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial);
         let in_order = newest_first(passing, now).in_order;
+        let source = in_order.first().map(|(_, latest)| SourceKey::of(latest));
         return in_order
-            .get(back)
-            .copied()
+            .into_iter()
+            .filter(|(_, other)| {
+                source
+                    .as_ref()
+                    .is_some_and(|key| key.may_be(&SourceKey::of(other)))
+            })
+            .nth(back)
             .ok_or_else(|| Error::NoSnapshot(text.to_owned()));
     }
     let digits = text.to_ascii_lowercase();

@@ -1,6 +1,6 @@
 //! `restore`
 
-use super::Select;
+use super::Pick;
 use super::ext4::Ext4Choices;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub struct Restore {
     pub to_ext4: Option<PathBuf>,
     /// Which snapshots.
     #[command(flatten)]
-    pub select: Select,
+    pub select: Pick,
     /// Only what matches
     #[arg(short, long, value_name = "PATTERN")]
     pub include: Vec<String>,

@@ -51,8 +51,8 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     };
     let parent = match &options.parent {
         Some(text) => {
-            let (all, now) = (repository.snapshots()?, repository.clock().time());
-            Some(bale_engine::snapshots::find(&all, text, &Default::default(), now)?.0)
+            let listed = select::Listed::of(&repository)?;
+            Some(listed.find(text, &Default::default())?.0)
         }
         None => None,
     };

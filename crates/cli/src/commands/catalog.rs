@@ -1,6 +1,6 @@
 //! `bale catalog`
 
-use super::select;
+use super::{listing, select};
 use crate::args::{Catalog, Global};
 use crate::{exit, output, place, sizes};
 use anyhow::{Context, Result};
@@ -9,10 +9,15 @@ use serde_json::json;
 
 /// Writes a snapshot's catalog as Parquet files that any tool of that kind can query.
 pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
-    let Catalog::Export { address, dir } = command;
+    let Catalog::Export {
+        address,
+        dir,
+        select,
+    } = command;
     let repository = place::open(global)?;
-    let chosen = select::choose(&repository, address, &Default::default())?;
+    let chosen = select::choose(&repository, address, select)?;
     let catalog = CatalogReader::open(repository.segment_source(), chosen.named.1.layers.clone())?;
+    listing::require(&catalog, &chosen)?;
     std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
     let range = match chosen.path.is_empty() {
         true => KeyRange::all(),

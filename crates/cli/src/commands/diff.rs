@@ -24,8 +24,8 @@ struct Tally {
 /// Compares two catalogs; what they share is not read.
 pub fn run(global: &Global, options: &Diff) -> Result<i32> {
     let repository = place::open(global)?;
-    let old = select::choose(&repository, &options.old, &Default::default())?;
-    let new = select::choose(&repository, &options.new, &Default::default())?;
+    let old = select::choose(&repository, &options.old, &options.select)?;
+    let new = select::choose(&repository, &options.new, &options.select)?;
     if old.path != new.path {
         return Err(crate::exit::Usage("both sides must name the same path".to_owned()).into());
     }

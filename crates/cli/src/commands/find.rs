@@ -59,7 +59,12 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
             }
         }
     }
-    Ok(if found { exit::COMPLETE } else { exit::FAILED })
+    // Nothing was found, but not everywhere: that is no answer.
+    let none = match exit::with_what_is_missing(exit::COMPLETE) {
+        exit::COMPLETE => exit::FAILED,
+        incomplete => incomplete,
+    };
+    Ok(if found { exit::COMPLETE } else { none })
 }
 
 /// Where matching paths can be: the rest of a catalog is not read.
@@ -95,19 +100,18 @@ fn snapshots(
     repository: &bale_engine::repository::Repository,
     options: &Find,
 ) -> Result<Vec<Named>> {
-    let filter = select::filter(&options.select);
-    let all = select::with_runs(repository)?;
-    let now = repository.clock().time();
+    let listed = select::Listed::of(repository)?;
     if options.snapshot.is_empty() {
-        return Ok(all
+        let filter = select::filter(&options.select.select);
+        return Ok(listed
+            .all()
             .into_iter()
             .filter(|(_, snapshot)| filter.passes(snapshot))
             .collect());
     }
-    options
-        .snapshot
-        .iter()
-        .map(|text| Ok(bale_engine::snapshots::find(&all, text, &filter, now)?.clone()))
+    let texts = options.snapshot.iter();
+    texts
+        .map(|text| listed.find(text, &options.select))
         .collect()
 }
 

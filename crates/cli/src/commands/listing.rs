@@ -1,9 +1,22 @@
 //! An entry as a line, short or long, or as a JSON object.
 
+use super::select::Chosen;
 use crate::output;
+use anyhow::Result;
+use bale_engine::catalog::CatalogReader;
+use bale_engine::error::Error;
 use bale_format::{Content, Entry, EntryFlags, Kind, Time};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+
+/// The entry at the path that was asked for, or the error that there is none.
+pub fn require(catalog: &CatalogReader, chosen: &Chosen) -> Result<Entry> {
+    let found = catalog.lookup(&chosen.path)?;
+    Ok(found.ok_or_else(|| Error::NoPath {
+        path: format!("/{}", String::from_utf8_lossy(&chosen.path)),
+        snapshot: chosen.named.0.short(),
+    })?)
+}
 
 /// Prints an entry.
 pub fn print(entry: &Entry, long: bool, json: bool) {

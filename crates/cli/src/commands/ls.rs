@@ -5,27 +5,15 @@ use crate::args::{Global, Ls};
 use crate::{exit, place};
 use anyhow::Result;
 use bale_engine::catalog::CatalogReader;
-use bale_engine::error::Error;
 use bale_format::Kind;
 
 /// Lists a directory of a snapshot, or everything below it, as it is read: a directory of any size fits.
 pub fn run(global: &Global, options: &Ls) -> Result<i32> {
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select)?;
-    let (id, snapshot) = &chosen.named;
+    let snapshot = &chosen.named.1;
     let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
-    let found = catalog.lookup(&chosen.path)?;
-    let found = match found {
-        Some(entry) => entry,
-        None => {
-            let path = format!("/{}", String::from_utf8_lossy(&chosen.path));
-            return Err(Error::NoPath {
-                path,
-                snapshot: id.short(),
-            }
-            .into());
-        }
-    };
+    let found = listing::require(&catalog, &chosen)?;
     let rows = match (options.recursive, found.kind) {
         (true, _) => catalog.subtree(&chosen.path)?,
         (false, Kind::Directory) => catalog.list(&chosen.path),

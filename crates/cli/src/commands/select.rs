@@ -1,9 +1,14 @@
 //! From the words that choose snapshots to the snapshots.
+//!
+//! `latest` is a promise about all of them: while one cannot be read it is refused, or answered with exit code 3 where that
+//! was asked for. An id means the same whatever else is damaged.
 
-use crate::args::Select;
+use crate::args::{Pick, Select};
+use crate::{exit, output, sizes};
 use anyhow::Result;
 use bale_engine::repository::{Named, Repository};
-use bale_engine::snapshots::{Address, SnapshotFilter, find};
+use bale_engine::snapshots::{Address, SnapshotFilter, find, is_by_order, newest_first};
+use bale_format::Time;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -26,29 +31,99 @@ pub fn filter(select: &Select) -> SnapshotFilter {
 }
 
 /// Finds `SNAP` or `SNAP:/path`; unfinished runs can be named by id.
-pub fn choose(repository: &Repository, address: &OsStr, select: &Select) -> Result<Chosen> {
+pub fn choose(repository: &Repository, address: &OsStr, pick: &Pick) -> Result<Chosen> {
     let address = Address::parse(address.as_bytes());
-    let all = with_runs(repository)?;
-    let now = repository.clock().time();
-    let named = find(&all, &address.snapshot, &filter(select), now)?.clone();
     Ok(Chosen {
-        named,
+        named: Listed::of(repository)?.find(&address.snapshot, pick)?,
         path: address.path,
     })
 }
 
-/// Snapshots and unfinished runs that can be read; what cannot is told on stderr.
-pub fn with_runs(repository: &Repository) -> Result<Vec<Named>> {
-    let (mut all, damaged) = repository.snapshots_readable()?;
-    let (runs, damaged_runs) = repository.runs_readable()?;
-    all.extend(runs);
-    for (_, error) in damaged.into_iter().chain(damaged_runs) {
-        tell!(
-            "bale: {}",
-            crate::output::escape(error.to_string().as_bytes())
-        );
+/// Snapshots and unfinished runs that can be read, and how many snapshots cannot.
+pub struct Listed {
+    /// Those that can.
+    pub readable: Vec<Named>,
+    /// Why each of the other snapshots cannot be read, or whatever is in its place.
+    pub damaged: Vec<String>,
+    now: Time,
+}
+
+impl Listed {
+    /// Reads them all; what cannot be read is told on stderr.
+    pub fn of(repository: &Repository) -> Result<Listed> {
+        let (mut readable, damaged) = repository.snapshots_readable()?;
+        let (runs, damaged_runs) = repository.runs_readable()?;
+        readable.extend(runs);
+        let tell_of = |error: &bale_engine::error::Error| {
+            let text = error.to_string();
+            tell!("bale: {}", output::escape(text.as_bytes()));
+            text
+        };
+        let damaged = damaged.iter().map(|(_, error)| tell_of(error)).collect();
+        for (_, error) in &damaged_runs {
+            tell_of(error);
+        }
+        Ok(Listed {
+            readable,
+            damaged,
+            now: repository.clock().time(),
+        })
     }
-    Ok(all)
+
+    /// All that can be read. The command then goes on to end with 3 if others cannot.
+    pub fn all(self) -> Vec<Named> {
+        if !self.damaged.is_empty() {
+            exit::something_is_missing();
+        }
+        self.readable
+    }
+
+    /// Finds one by its id, or by its place in the order of times. Nobody knows the place of one that cannot be read.
+    pub fn find(&self, text: &str, pick: &Pick) -> Result<Named> {
+        let filter = filter(&pick.select);
+        if is_by_order(text) {
+            self.need_all(text, pick)?;
+            self.tell_of_the_future(&filter);
+        }
+        Ok(find(&self.readable, text, &filter, self.now)?.clone())
+    }
+
+    fn need_all(&self, text: &str, pick: &Pick) -> Result<()> {
+        if self.damaged.is_empty() {
+            return Ok(());
+        }
+        if pick.ignore_damaged {
+            exit::something_is_missing();
+            return Ok(());
+        }
+        let damaged = sizes::counted(self.damaged.len() as u64, "snapshot");
+        Err(anyhow::anyhow!(
+            "{text} may mean another snapshot: {damaged} cannot be read. Name one by its id (bale snapshots lists them), or \
+             take what can be read with --ignore-damaged"
+        ))
+    }
+
+    /// A clock was wrong, ours or another: which snapshots are not taken for the newest.
+    fn tell_of_the_future(&self, filter: &SnapshotFilter) {
+        let passing = self
+            .readable
+            .iter()
+            .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial);
+        let newest = newest_first(passing, self.now);
+        if newest.is_clock_behind() {
+            tell!(
+                "bale: all snapshots are dated in the future: is the clock of this machine right?"
+            );
+            return;
+        }
+        for (id, snapshot) in newest.in_future {
+            tell!(
+                "bale: snapshot {} is dated in the future ({}) and not taken for the latest: name it by its id if it is meant",
+                id.short(),
+                super::listing::time_text(snapshot.time)
+            );
+        }
+    }
 }
 
 /// Tags separated by commas.

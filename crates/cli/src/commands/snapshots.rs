@@ -1,7 +1,7 @@
 //! `bale snapshots`
 
 use super::select;
-use crate::args::{Global, Snapshots};
+use crate::args::{Global, Pick, Select, Snapshots};
 use crate::exit::{self, Usage};
 use crate::{output, place, sizes};
 use anyhow::Result;
@@ -14,23 +14,18 @@ use serde_json::json;
 pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
     let by = GroupBy::parse(&options.group_by).map_err(Usage)?;
     let repository = place::open(global)?;
-    let filter = select::filter(&options.select);
-    let mut all = select::with_runs(&repository)?;
-    all.retain(|(id, snapshot)| {
-        let named = options.ids.is_empty()
-            || options
-                .ids
-                .iter()
-                .any(|prefix| id.to_string().starts_with(prefix.as_str()));
-        named && filter.passes(snapshot)
-    });
-    if !options.ids.is_empty() && options.ids.iter().any(|id| id.starts_with("latest")) {
-        all = options
-            .ids
-            .iter()
-            .map(|id| find_in(&repository, id, &filter))
-            .collect::<Result<_>>()?;
+    let listed = select::Listed::of(&repository)?;
+    if global.json {
+        for text in &listed.damaged {
+            output::object(&json!({"type": "damage", "what": "snapshot", "message": text}));
+        }
     }
+    let mut all = match options.ids.is_empty() {
+        true => listed.all(),
+        false => named(&options.ids, listed, &options.select)?,
+    };
+    let filter = select::filter(&options.select);
+    all.retain(|(_, snapshot)| filter.passes(snapshot));
     if let Some(count) = options.latest {
         all = newest(all, count, by);
     }
@@ -43,18 +38,29 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
     Ok(exit::COMPLETE)
 }
 
-fn find_in(
-    repository: &bale_engine::repository::Repository,
-    id: &str,
-    filter: &bale_engine::snapshots::SnapshotFilter,
-) -> Result<Named> {
-    let (all, now) = (repository.snapshots()?, repository.clock().time());
-    Ok(bale_engine::snapshots::find(&all, id, filter, now)?.clone())
+/// Those that were asked for, each once; one that is not there is an error.
+fn named(texts: &[String], listed: select::Listed, select: &Select) -> Result<Vec<Named>> {
+    let pick = Pick {
+        select: select.clone(),
+        ..Pick::default()
+    };
+    let mut found: Vec<Named> = Vec::new();
+    for text in texts {
+        let digits = text.to_ascii_lowercase();
+        let begins = |(id, _): &&Named| !digits.is_empty() && id.to_string().starts_with(&digits);
+        let mut these: Vec<_> = listed.readable.iter().filter(begins).cloned().collect();
+        if these.is_empty() {
+            these.push(listed.find(text, &pick)?);
+        }
+        these.retain(|(id, _)| found.iter().all(|(other, _)| other != id));
+        found.append(&mut these);
+    }
+    Ok(found)
 }
 
-fn newest(all: Vec<Named>, count: usize, by: GroupBy) -> Vec<Named> {
+fn newest(all: Vec<Named>, count: u32, by: GroupBy) -> Vec<Named> {
     let policy = Policy {
-        last: u32::try_from(count).unwrap_or(u32::MAX),
+        last: count,
         ..Policy::default()
     };
     let plan = forget::plan(&all, &policy, by, &TimeZone::UTC);

@@ -1,6 +1,6 @@
 //! `bale stats`
 
-use super::select;
+use super::{listing, select};
 use crate::args::{Global, Stats};
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
@@ -23,7 +23,13 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
             if !chosen.path.is_empty() {
                 let catalog =
                     CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
+                let found = listing::require(&catalog, &chosen)?;
                 totals = Totals::default();
+                if found.kind != Kind::Directory {
+                    add(&mut totals, &found);
+                    print(global, &id.to_string(), &totals);
+                    return Ok(exit::COMPLETE);
+                }
                 for entry in catalog.subtree(&chosen.path)? {
                     add(&mut totals, &entry?);
                 }
@@ -80,7 +86,7 @@ fn whole(global: &Global, repository: &Repository) -> Result<()> {
             .store()
             .list(area, &mut |info| stored += info.len)?;
     }
-    let snapshots = select::with_runs(repository)?;
+    let snapshots = select::Listed::of(repository)?.all();
     let ratio = if sealed > 0 {
         plain as f64 / sealed as f64
     } else {

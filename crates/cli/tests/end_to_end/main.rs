@@ -18,6 +18,7 @@ mod places;
 mod readers;
 mod restoring;
 mod secrets;
+mod selecting;
 mod source;
 mod tree;
 mod trouble;
