@@ -18,7 +18,7 @@ use bale_engine::restore::snapshot::SpillScratch;
 use bale_engine::store::LocalStore;
 use named::{Own, own};
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens the repository that the options name, or the user's own, and changes nothing.
@@ -151,10 +151,9 @@ pub fn open_store(global: &Global) -> Result<LocalStore> {
 /// What a command lives on: the repository, the cache, and what opens the repository. What does not exist is named too.
 pub fn in_use(global: &Global) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    paths.extend(global.repo.clone());
-    paths.extend(global.key_file.clone());
-    paths.extend(global.password_file.clone());
-    paths.extend(cache_dir(global).ok());
+    paths.extend(named(global).ok().flatten());
+    paths.extend(secrets::files(global));
+    paths.extend(cache::cache_dir(global).ok());
     if let Ok(own) = own() {
         paths.extend([own.repository, own.key_file]);
     }

@@ -56,6 +56,18 @@ pub fn new_password(file: Option<&Path>) -> Result<String> {
     Ok(password)
 }
 
+/// Files that hold a secret, wherever they are named: also those that are not read this time.
+pub fn files(global: &Global) -> Vec<PathBuf> {
+    let on_command_line = [&global.key_file, &global.password_file].map(Clone::clone);
+    let in_environment = ["BALE_KEY_FILE", "BALE_PASSWORD_FILE"]
+        .map(|name| std::env::var_os(name).map(PathBuf::from));
+    on_command_line
+        .into_iter()
+        .chain(in_environment)
+        .flatten()
+        .collect()
+}
+
 type Named = (&'static str, Source);
 
 fn on_command_line(global: &Global) -> Vec<Named> {
