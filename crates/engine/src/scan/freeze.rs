@@ -37,6 +37,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const READY_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long their end is waited for; they are never killed.
 const END_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Between two looks whether the freezer is stopped, while an answer is waited for.
+const ANSWER_PAUSE: Duration = Duration::from_millis(500);
 /// Between two looks whether a process has ended.
 const END_PAUSE: Duration = Duration::from_millis(2);
 /// Barriers tried when the watchdog ended a freeze before its time was read.
@@ -63,6 +65,8 @@ pub struct FreezeLimits {
     pub busy_wait_max: Duration,
     /// How long an answer is waited for: the time to write back all that is dirty, and for the longest write under way.
     pub answer_wait_max: Duration,
+    /// How long a freezer that somebody stopped (SIGSTOP, a debugger) is waited for.
+    pub stopped_wait_max: Duration,
 }
 
 impl Default for FreezeLimits {
@@ -71,6 +75,7 @@ impl Default for FreezeLimits {
             frozen_max: Duration::from_secs(2),
             busy_wait_max: Duration::from_secs(10),
             answer_wait_max: Duration::from_secs(600),
+            stopped_wait_max: Duration::from_secs(10),
         }
     }
 }
@@ -123,15 +128,44 @@ impl Freezer {
         let mut request = Message::new(Kind::Barrier);
         request.numbers[0] = kind as i64;
         let asked = channel.send(&request);
-        match asked.and_then(|()| channel.receive(Some(self.limits.answer_wait_max))) {
+        match asked.and_then(|()| self.answer(&channel)) {
             Ok(Some(answer)) => {
                 self.channel = Some(channel);
                 outcome::read(&answer)
             }
             Ok(None) => Err(self.rescue()),
             // It may be frozen just now, and will thaw: the processes live and are left alone.
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(BarrierError::Slow),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                let id = self.freezer.id();
+                Err(match is_stopped(id) {
+                    true => BarrierError::Stopped(id),
+                    false => BarrierError::Slow,
+                })
+            }
             Err(_) => Err(self.rescue()),
+        }
+    }
+
+    /// Waits for the answer. Writing back takes its time, and a process that is stopped would take for ever; should it be
+    /// frozen, its watchdog thaws.
+    fn answer(&self, channel: &Channel) -> io::Result<Option<Message>> {
+        let asked = Instant::now();
+        let mut runs = asked;
+        loop {
+            let left = self.limits.answer_wait_max.saturating_sub(asked.elapsed());
+            match channel.receive(Some(left.min(ANSWER_PAUSE))) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    if !is_stopped(self.freezer.id()) {
+                        runs = Instant::now();
+                    }
+                    let is_over = asked.elapsed() >= self.limits.answer_wait_max
+                        || runs.elapsed() >= self.limits.stopped_wait_max;
+                    if is_over {
+                        return Err(error);
+                    }
+                }
+                answer => return answer,
+            }
         }
     }
 
@@ -239,6 +273,17 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         SocketFlags::CLOEXEC,
         None,
     )?)
+}
+
+/// Was the process stopped, by a signal or by a debugger?
+fn is_stopped(process_id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process_id}/stat"));
+    // The name before it may hold anything, parentheses too.
+    let state = stat.ok().and_then(|stat| {
+        let (_, after) = stat.rsplit_once(") ")?;
+        after.chars().next()
+    });
+    matches!(state, Some('T' | 't'))
 }
 
 /// Waits for a process that is about to end; `None` if it does not.

@@ -181,3 +181,32 @@ fn requests_to_stop_do_nothing_to_a_freezer_and_dropping_it_ends_both_processes(
     drop(freezer);
     assert!(!ids.into_iter().any(lives));
 }
+
+/// Somebody stopped it before it froze anything: nothing thaws it, and nobody waits for the ten minutes that writing back may
+/// take.
+#[test]
+fn a_freezer_that_is_stopped_outside_a_freeze_is_named_and_not_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new("ext4", 64);
+    for fault in ["", "stop:Announced", "stop:Thawed", "stop:Finished"] {
+        let limits = FreezeLimits {
+            stopped_wait_max: Duration::from_millis(100),
+            ..limits(300)
+        };
+        let mut freezer = mounted.freezer(fault, limits);
+        let [process_id, _] = freezer.process_ids();
+        if fault.is_empty() {
+            signal(process_id, Signal::STOP);
+        }
+        let error = freezer.barrier(BarrierKind::Freeze).unwrap_err();
+        let is_it = matches!(error, BarrierError::Stopped(id) if id == process_id);
+        assert!(is_it, "{fault}: {error:?}");
+        mounted.assert_thawed(fault);
+        signal(process_id, Signal::CONT);
+        drop(freezer);
+        until("it has ended", || !lives(process_id));
+        assert!(!mounted.thaw(), "{fault}: left frozen");
+    }
+}

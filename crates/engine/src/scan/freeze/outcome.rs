@@ -51,6 +51,11 @@ pub enum BarrierError {
     /// A process is gone; the file system is not frozen.
     #[error("the freezer is gone")]
     Gone,
+    /// The freezer was stopped from outside.
+    #[error(
+        "the freezer (process {0}) is stopped, by a signal or a debugger, and was not waited for any longer: kill -CONT {0} lets it end"
+    )]
+    Stopped(u32),
     /// No answer.
     #[error("the freezer does not answer")]
     Slow,
