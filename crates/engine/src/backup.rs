@@ -9,6 +9,7 @@
 //! Scanning and comparing run in one thread, packing in another; between them is one bounded queue of items, and the
 //! readers' window. Encoding runs in threads of its own. The last write is the snapshot: before it, this run is invisible.
 
+mod amendments;
 mod bundle;
 mod checkpoint;
 mod choose;
@@ -22,6 +23,7 @@ mod links;
 mod parent;
 mod pass;
 mod queue;
+mod recount;
 mod rows;
 mod rule;
 mod run;
@@ -107,7 +109,7 @@ fn scan_and_store(
     if let Some(filesystem) = scan.as_known {
         tally.all_kept(filesystem, parent);
         look_after(guard.as_ref(), &tally);
-        let written = Written::nothing_but(parent);
+        let written = Written::nothing_but(parent, &run.repository)?;
         let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
         if let Some(state) = scan.state {
             note_unless_kept(&tally, known.remember(&outcome, &state));
@@ -123,6 +125,7 @@ fn scan_and_store(
         remembers: scan.digests.is_some() && !options.dry_run,
         guard: guard.as_ref(),
         // What was read of a mounted device is not certain before it was looked at again: nothing to go on from.
+        original: None,
         checkpoint_every: (mounted.is_none() && !options.dry_run)
             .then_some(options.checkpoint_every),
     };

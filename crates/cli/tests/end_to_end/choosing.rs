@@ -183,7 +183,10 @@ fn a_dry_run_and_an_unchanged_tree_make_no_snapshot() {
         .summary();
     assert!(same["snapshot"].is_null(), "{same}");
     bench.write("source/f", "two");
-    let changed = bench.backup();
+    let changed = bench
+        .ok(&["backup", "source", "--skip-if-unchanged", "--json"])
+        .summary();
+    assert!(changed["snapshot"].is_string(), "{changed}");
     assert_eq!(changed["files_changed"], 1);
     let forced = bench
         .ok(&["backup", "source", "--force", "--json"])

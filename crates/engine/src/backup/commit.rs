@@ -1,5 +1,6 @@
 //! The end of a backup: everything it relies on is made sure of, then the snapshot is written.
 
+use super::amendments::Amendments;
 use super::compare::Scanned;
 use super::parent::{Parent, mark_damaged};
 use super::rows::Segments;
@@ -32,12 +33,12 @@ pub(super) struct Written {
 
 impl Written {
     /// Everything is as in the parent.
-    pub(super) fn nothing_but(parent: &Parent) -> Written {
-        Written {
-            scanned: Scanned::default(),
+    pub(super) fn nothing_but(parent: &Parent, repository: &Repository) -> Result<Written> {
+        Ok(Written {
+            scanned: Scanned::new(repository.spill_dir()?),
             layers: parent.catalog.layers().to_vec(),
             changes: 0,
-        }
+        })
     }
 }
 
@@ -50,14 +51,20 @@ pub(super) fn commit(
     options: &BackupOptions,
 ) -> Result<Outcome> {
     let Written {
-        scanned,
+        mut scanned,
         layers,
         changes,
     } = written;
     tally.phase(Phase::Commit);
     let repository = &run.repository;
     store.flush()?;
-    let layers = amend(repository, layers, &scanned, store, options)?;
+    let amendments = std::mem::replace(
+        &mut scanned.amendments,
+        Amendments::new(repository.spill_dir()?),
+    );
+    // Rows that an unfinished run stored are as in its record, and yet in no snapshot.
+    let is_as_the_parent = changes == 0 && amendments.is_empty() && parent.run.is_none();
+    let layers = amend(repository, layers, amendments, store, options)?;
     if !options.dry_run {
         rely_on_segments(repository, &layers, store)?;
         mark_damaged(repository, store.packs_found_damaged(), |text| {
@@ -77,10 +84,7 @@ pub(super) fn commit(
         ..run.draft.clone()
     };
     let vanished = tally.vanished_count();
-    let nothing_new = options.skip_if_unchanged
-        && changes == 0
-        && parent.id.is_some()
-        && scanned.amendments.is_empty();
+    let nothing_new = options.skip_if_unchanged && is_as_the_parent && parent.id.is_some();
     if options.dry_run || nothing_new {
         return Ok(Outcome {
             id: None,
@@ -107,27 +111,23 @@ pub(super) fn commit(
 fn amend(
     repository: &Arc<Repository>,
     layers: Vec<Layer>,
-    scanned: &Scanned,
+    amendments: Amendments,
     store: &Arc<ChunkWriter>,
     options: &BackupOptions,
 ) -> Result<Vec<Layer>> {
-    if scanned.amendments.is_empty() || options.dry_run {
+    if amendments.is_empty() || options.dry_run {
         return Ok(layers);
     }
     repository.reload_index()?;
     let catalog = CatalogReader::open(repository.segment_source(), layers)?;
-    let mut amendments = scanned.amendments.clone();
-    amendments.sort_by(|a, b| a.0.cmp(&b.0));
     let mut writer = CatalogWriter::new(catalog.clone(), Segments(store.clone()));
-    for same_key in amendments.chunk_by(|a, b| a.0 == b.0) {
-        let Key { parent, name } = &same_key[0].0;
-        let Some(mut entry) = catalog.lookup(&bale_format::entry::join(parent, name))? else {
+    for amendment in amendments.sorted()? {
+        let (Key { parent, name }, flags) = amendment?;
+        let Some(mut entry) = catalog.lookup(&bale_format::entry::join(&parent, &name))? else {
             continue;
         };
         let before = entry.flags;
-        same_key
-            .iter()
-            .for_each(|(_, flags)| entry.flags.set(*flags));
+        entry.flags.set(flags);
         if entry.flags != before {
             writer.put(&entry)?;
         }

@@ -3,11 +3,12 @@
 //! Unchanged means: everything that `stat` tells is equal, the row's ctime is older than the barrier of the run that made
 //! it, nothing went wrong with it then, and its content is still in the repository.
 
+use super::amendments::Amendments;
 use super::parent::Parent;
 use super::queue::{Gone, ItemSender};
 use super::rule;
 use super::tally::Tally;
-use crate::catalog::{KeyRange, ParentCursor, ParentRow, file_bytes};
+use crate::catalog::{KeyRange, ParentCursor, ParentRow};
 use crate::error::{Error, Result};
 use crate::image::Place;
 use crate::limits::ASKED_MAX;
@@ -20,9 +21,7 @@ use bale_format::snapshot::Filesystem;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind};
 use bytes::Bytes;
 use std::collections::HashMap;
-
-/// Amendments kept; of further ones only the problem remains.
-const AMENDMENTS_MAX: usize = 64 << 10;
+use std::path::PathBuf;
 
 /// Something for the packing thread, in the order of keys.
 pub(super) enum Item {
@@ -54,18 +53,28 @@ pub(super) enum Item {
         entry: Box<Entry>,
         old: Option<Box<Entry>>,
     },
-    /// In the parent, and not here any more; the bytes it had there.
-    Gone(Key, u64),
+    /// In the parent, and not here any more.
+    Gone(Box<Entry>),
 }
 
 /// What the scan found besides rows.
-#[derive(Default)]
 pub(super) struct Scanned {
     /// Flags to be set in rows that were emitted before the trouble showed.
-    pub(super) amendments: Vec<(Key, EntryFlags)>,
+    pub(super) amendments: Amendments,
     /// Bytes in use of each chunk that kept rows point at: 48 bytes for each chunk.
     pub(super) live: HashMap<ChunkId, u64>,
     pub(super) asked: Asked,
+}
+
+impl Scanned {
+    /// Nothing yet; `directory` is for what does not fit in memory.
+    pub(super) fn new(directory: PathBuf) -> Scanned {
+        Scanned {
+            amendments: Amendments::new(directory),
+            live: HashMap::new(),
+            asked: Asked::default(),
+        }
+    }
 }
 
 /// Inodes whose rows were made of what the kernel said, at whatever moment it was asked.
@@ -122,19 +131,20 @@ impl<'a> Comparer<'a> {
         store: &'a ChunkWriter,
         reader: &'a SmallReader,
         tally: &'a Tally<'a>,
-    ) -> Comparer<'a> {
-        Comparer {
+    ) -> Result<Comparer<'a>> {
+        let directory = store.repository().spill_dir()?;
+        Ok(Comparer {
             parent,
             store,
             reader,
             tally,
             filesystems: Vec::new(),
-            scanned: Scanned::default(),
+            scanned: Scanned::new(directory),
             tells_asked: false,
             last_chunk: None,
             kept: Default::default(),
             listed_again: ListedAgain::default(),
-        }
+        })
     }
 
     /// The same, telling which inodes the kernel was asked for.
@@ -175,7 +185,7 @@ impl<'a> Comparer<'a> {
                 ScanItem::Filesystem(found) => self.add_filesystem(found),
                 ScanItem::Entries(batch) => self.compare_batch(batch, &mut cursor, items)?,
                 ScanItem::Same(same) => self.compare_same(&same, &mut cursor, items)?,
-                ScanItem::Amend { key, flags } => self.amend(key, flags),
+                ScanItem::Amend { key, flags } => self.amend(key, flags)?,
                 ScanItem::Problem(problem) => self.tally.problem(&problem),
                 ScanItem::Note(note) if note.kind == NoteKind::Vanished => {
                     self.tally.vanished(&note.path)
@@ -249,7 +259,7 @@ impl<'a> Comparer<'a> {
                     .vanished(&bale_format::entry::join(same.path(), name)),
                 Err(problem) => {
                     self.tally.problem(&problem);
-                    self.amend(Key::of_path(same.path()), EntryFlags::UNREADABLE);
+                    self.amend(Key::of_path(same.path()), EntryFlags::UNREADABLE)?;
                 }
             }
             if let Some(old) = old {
@@ -413,10 +423,9 @@ impl<'a> Comparer<'a> {
         self.filesystems.push(position);
     }
 
-    fn amend(&mut self, key: Key, flags: EntryFlags) {
-        if self.scanned.amendments.len() < AMENDMENTS_MAX {
-            self.scanned.amendments.push((key, flags));
-        }
+    fn amend(&mut self, key: Key, flags: EntryFlags) -> std::result::Result<(), Stop> {
+        let added = self.scanned.amendments.add(&key, flags);
+        added.map_err(Stop::Failed)
     }
 
     /// Tells of an entry that could not be completed. True: it is gone, and has no row. A directory keeps its row: what was
@@ -473,7 +482,7 @@ fn find_old<'c>(
 
 /// What is not here any more.
 fn gone(row: &Entry) -> Item {
-    Item::Gone(row.key(), file_bytes(row))
+    Item::Gone(Box::new(row.clone()))
 }
 
 fn catalog_error(error: crate::catalog::CatalogError) -> Stop {

@@ -5,10 +5,10 @@ use super::commit::Written;
 use super::compare::Comparer;
 use super::parent::Parent;
 use super::queue::ItemSender;
-use super::rows::{RowWriter, Segments};
+use super::rows::{Finished, RowWriter, Segments};
 use super::run::Run;
 use super::tally::Tally;
-use crate::catalog::CatalogWriter;
+use crate::catalog::{CatalogReader, CatalogWriter};
 use crate::error::{Error, Result};
 use crate::pack::ChunkWriter;
 use crate::read::{Arranged, GroupHasher, SmallReader};
@@ -26,6 +26,8 @@ pub(super) struct Pass<'a> {
     pub(super) remembers: bool,
     /// Notices when what is read is written to.
     pub(super) guard: Option<&'a Guard>,
+    /// Of a second pass: the catalog that is compared with, as the first one had it.
+    pub(super) original: Option<&'a CatalogReader>,
     /// Between two records of the unfinished run; `None`: no records.
     pub(super) checkpoint_every: Option<Option<Duration>>,
 }
@@ -51,10 +53,11 @@ impl Pass<'_> {
         let arranged = arranged.map(|arranged| arranged.hashing(hasher));
         let reader = SmallReader::start(None).with_arranged(arranged);
         let (sender, queue) = ItemSender::pair();
-        let comparer = Comparer::new(parent, store, &reader, tally).telling_asked(self.remembers);
+        let comparer = Comparer::new(parent, store, &reader, tally)?.telling_asked(self.remembers);
         let segments = Segments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
-        let mut rows = RowWriter::new(store, catalog, &reader, tally, run.sources());
+        let mut rows =
+            RowWriter::new(store, catalog, &reader, tally, run.sources()).recounting(self.original);
         let every = self.checkpoint_every;
         let mut checkpoints =
             every.map(|every| Checkpoints::new(run, store, tally, self.guard, every));
@@ -82,10 +85,10 @@ impl Pass<'_> {
         }
         written?;
         let scanned = compared?;
-        let changes = rows.changes();
+        let Finished { layers, changes } = rows.finish()?;
         Ok(Written {
             scanned,
-            layers: rows.finish()?,
+            layers,
             changes,
         })
     }

@@ -9,9 +9,10 @@ use super::content;
 use super::large::LargeStore;
 use super::links::{LinkKey, LinkTable};
 use super::queue::ItemQueue;
+use super::recount::{Class, Recount};
 use super::seen::{Chunks, ContentTable, Spot};
 use super::tally::Tally;
-use crate::catalog::{BoxError, CatalogWriter, Partial, SegmentSink, file_bytes};
+use crate::catalog::{BoxError, CatalogReader, CatalogWriter, Partial, SegmentSink, file_bytes};
 use crate::error::Result;
 use crate::image::Place;
 use crate::limits::{ROWS_WAITING_MAX, XATTRS_ROW_BYTES_MAX};
@@ -42,7 +43,14 @@ enum Row {
         spot: Option<Spot>,
         old: Option<Box<Entry>>,
     },
-    Gone(Key, u64),
+    Gone(Box<Entry>),
+}
+
+/// What came of all rows.
+pub(super) struct Finished {
+    pub(super) layers: Vec<Layer>,
+    /// Rows that were put or removed.
+    pub(super) changes: u64,
 }
 
 pub(super) struct RowWriter<'a> {
@@ -61,6 +69,8 @@ pub(super) struct RowWriter<'a> {
     sources: Vec<Vec<u8>>,
     changes: u64,
     listed_again: ListedAgain,
+    /// Of a second pass.
+    recount: Option<Recount<'a>>,
 }
 
 impl<'a> RowWriter<'a> {
@@ -86,6 +96,15 @@ impl<'a> RowWriter<'a> {
             sources,
             changes: 0,
             listed_again: ListedAgain::default(),
+            recount: None,
+        }
+    }
+
+    /// The same, of a second pass: counts against the catalog that the first one compared with.
+    pub(super) fn recounting(self, original: Option<&'a CatalogReader>) -> RowWriter<'a> {
+        RowWriter {
+            recount: original.map(Recount::new),
+            ..self
         }
     }
 
@@ -106,11 +125,6 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
-    /// Rows that were put or removed.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes
-    }
-
     /// Closes all bundles, so that no row waits, and tells what a run that stops now could go on from.
     pub(super) fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
         self.close_bundles()?;
@@ -123,15 +137,18 @@ impl<'a> RowWriter<'a> {
             .map(|last| self.catalog.checkpoint(last)))
     }
 
-    /// The layers of the finished catalog.
-    pub(super) fn finish(mut self) -> Result<Vec<Layer>> {
+    /// Ends the catalog. Only now are all changes known: rows waited for their bundles.
+    pub(super) fn finish(mut self) -> Result<Finished> {
         self.close_bundles()?;
-        Ok(self.catalog.finish()?.layers)
+        Ok(Finished {
+            layers: self.catalog.finish()?.layers,
+            changes: self.changes,
+        })
     }
 
     fn take(&mut self, item: Item) -> Result<()> {
         match item {
-            Item::Gone(key, bytes) => self.waiting.push_back(Row::Gone(key, bytes)),
+            Item::Gone(old) => self.waiting.push_back(Row::Gone(old)),
             Item::Row { entry, old } => self.wait(entry, None, old)?,
             Item::Small { place, old } => {
                 let file = self.reader.pop().expect("every small item was asked for");
@@ -253,8 +270,7 @@ impl<'a> RowWriter<'a> {
         }
         self.tally.vanished(&entry.path());
         if let Some(old) = old {
-            self.waiting
-                .push_back(Row::Gone(entry.key(), file_bytes(&old)));
+            self.waiting.push_back(Row::Gone(old));
         }
         Ok(())
     }
@@ -306,11 +322,7 @@ impl<'a> RowWriter<'a> {
                     entry.content = content;
                     self.put(*entry, old.as_deref())?;
                 }
-                Some(Row::Gone(key, bytes)) => {
-                    self.catalog.remove(&key, bytes)?;
-                    self.changes += 1;
-                    self.last_key = Some(key);
-                }
+                Some(Row::Gone(old)) => self.remove(&old)?,
                 None => break,
             }
         }
@@ -335,10 +347,23 @@ impl<'a> RowWriter<'a> {
         sources.any(|source| is_below(&entry.parent, source) || entry.path() == *source)
     }
 
+    fn remove(&mut self, old: &Entry) -> Result<()> {
+        if let Some(recount) = &mut self.recount {
+            recount.count(Some(old), None, self.tally)?;
+        }
+        let key = old.key();
+        self.catalog.remove(&key, file_bytes(old))?;
+        self.changes += 1;
+        self.last_key = Some(key);
+        Ok(())
+    }
+
     fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
         let is_same = old.is_some_and(|old| *old == entry);
-        let is_unmodified = is_same || old.is_some_and(|old| is_same_but_for_doubt(old, &entry));
-        self.tally.stored(&entry, old, is_unmodified);
+        match &mut self.recount {
+            Some(recount) => recount.count(old, Some(&entry), self.tally)?,
+            None => self.tally.stored(&entry, Class::of(&entry, old)),
+        }
         if !is_same {
             self.catalog.put(&entry)?;
             self.changes += u64::from(self.is_in_source(&entry));
@@ -349,18 +374,6 @@ impl<'a> RowWriter<'a> {
         });
         Ok(())
     }
-}
-
-/// Whether it may have been changed while it was read says nothing of whether it was.
-fn is_same_but_for_doubt(old: &Entry, new: &Entry) -> bool {
-    let is_all_else_equal = || {
-        let flags = new.flags;
-        *new == Entry {
-            flags,
-            ..old.clone()
-        }
-    };
-    old.flags.0 ^ new.flags.0 == EntryFlags::RACY.0 && is_all_else_equal()
 }
 
 fn link_key(entry: &Entry) -> LinkKey {

@@ -53,11 +53,17 @@ pub(super) fn look_again(
     tally.begin_again();
     let second = Pass {
         parent: &between,
+        original: Some(&pass.parent.catalog),
         checkpoint_every: None,
         ..*pass
     };
     let mut second = second.run(items, None)?;
     second.scanned.asked.add_all(first.scanned.asked);
+    // What was missing in a directory then may be missing still.
+    second
+        .scanned
+        .amendments
+        .add_all(first.scanned.amendments)?;
     Ok(Looked {
         written: Written {
             changes: first.changes + second.changes,

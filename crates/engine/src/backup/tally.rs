@@ -1,6 +1,7 @@
 //! What is counted during a backup, and what the monitor is told of it. Shared by all stages.
 
 use super::parent::Parent;
+use super::recount::Class;
 use super::rule::DOUBTFUL;
 use crate::limits::PROGRESS_EVERY;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
@@ -80,26 +81,35 @@ impl<'a> Tally<'a> {
 
     /// A row of the new snapshot that is as in the parent.
     pub(super) fn kept(&self, row: &Glance) {
-        if row.kind == Kind::File {
+        // The first pass has counted what it is.
+        if row.kind == Kind::File && !self.is_second.load(Ordering::Relaxed) {
             self.files_unmodified.fetch_add(1, Ordering::Relaxed);
         }
         self.count(row.kind, row.size, row.is_hard_link());
     }
 
     /// A row of the new snapshot that is not in the parent or was looked at again.
-    pub(super) fn stored(&self, entry: &Entry, old: Option<&Entry>, is_same: bool) {
+    pub(super) fn stored(&self, entry: &Entry, class: Class) {
         if entry.kind == Kind::File {
-            let counter = match (old, is_same) {
-                (None, _) => &self.files_new,
-                (Some(_), true) => &self.files_unmodified,
-                (Some(_), false) => &self.files_changed,
-            };
-            counter.fetch_add(1, Ordering::Relaxed);
-            if old.is_none() {
+            self.counter(class).fetch_add(1, Ordering::Relaxed);
+            if class == Class::New {
                 self.monitor.current(&absolute_path(entry));
             }
         }
         self.count(entry.kind, entry.size, entry.is_hard_link());
+    }
+
+    /// The first pass counted a file, and the second one counts it again or found it gone.
+    pub(super) fn take_back(&self, class: Class) {
+        self.counter(class).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn counter(&self, class: Class) -> &AtomicU64 {
+        match class {
+            Class::New => &self.files_new,
+            Class::Changed => &self.files_changed,
+            Class::Unmodified => &self.files_unmodified,
+        }
     }
 
     pub(super) fn read(&self, bytes: u64) {
@@ -169,7 +179,7 @@ impl<'a> Tally<'a> {
         self.held.lock().expect("holders do not panic")
     }
 
-    /// Everything will be counted once more; what is new or changed stays so. Trouble that was held is forgotten: it left
+    /// Everything will be counted once more; what is new or changed is corrected row by row (`recount`). Trouble that was held is forgotten: it left
     /// doubtful rows, and those are made again, so it is met again or gone.
     pub(super) fn begin_again(&self) {
         self.held().take();
@@ -303,17 +313,10 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn counts(&self, bytes_stored: u64) -> Counts {
-        let files_new = self.files_new.load(Ordering::Relaxed);
-        let files_changed = self.files_changed.load(Ordering::Relaxed);
-        let files = self.files.load(Ordering::Relaxed);
-        let files_unmodified = match self.is_second.load(Ordering::Relaxed) {
-            true => files.saturating_sub(files_new + files_changed),
-            false => self.files_unmodified.load(Ordering::Relaxed),
-        };
         Counts {
-            files_new,
-            files_changed,
-            files_unmodified,
+            files_new: self.files_new.load(Ordering::Relaxed),
+            files_changed: self.files_changed.load(Ordering::Relaxed),
+            files_unmodified: self.files_unmodified.load(Ordering::Relaxed),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             bytes_stored,
             problems: self.problems.load(Ordering::Relaxed),

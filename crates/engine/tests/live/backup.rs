@@ -215,7 +215,14 @@ pub fn backup_into(
         host: "host".to_owned(),
         ..BackupOptions::default()
     };
-    backup(repository, &sources, scan, &options, monitor)
+    let outcome = backup(repository, &sources, scan, &options, monitor)?;
+    let (counts, totals) = (outcome.snapshot.counts, outcome.snapshot.totals);
+    let counted = counts.files_new + counts.files_changed + counts.files_unmodified;
+    assert_eq!(
+        counted, totals.files,
+        "each file is one of these: {counts:?}"
+    );
+    Ok(outcome)
 }
 
 fn later(time: Time, by: Duration) -> Time {

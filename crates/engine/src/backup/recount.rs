@@ -1,0 +1,92 @@
+//! Counting in a second pass: what is new, changed or unmodified is that against the snapshot compared with, not against what
+//! the first pass stored. A row that the second pass makes again is taken out of the counts and put in as what it is now; all
+//! others stay as they were counted.
+
+use super::tally::Tally;
+use crate::catalog::{CatalogReader, KeyRange, ParentCursor};
+use crate::error::Result;
+use bale_format::{Entry, EntryFlags, Key, Kind};
+use bytes::Bytes;
+
+/// What a file is against the snapshot compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    New,
+    Changed,
+    Unmodified,
+}
+
+impl Class {
+    pub(super) fn of(new: &Entry, old: Option<&Entry>) -> Class {
+        match old {
+            None => Class::New,
+            Some(old) if *old == *new || is_same_but_for_doubt(old, new) => Class::Unmodified,
+            Some(_) => Class::Changed,
+        }
+    }
+}
+
+/// Whether it may have been changed while it was read says nothing of whether it was.
+fn is_same_but_for_doubt(old: &Entry, new: &Entry) -> bool {
+    let is_all_else_equal = || {
+        let flags = new.flags;
+        *new == Entry {
+            flags,
+            ..old.clone()
+        }
+    };
+    old.flags.0 ^ new.flags.0 == EntryFlags::RACY.0 && is_all_else_equal()
+}
+
+/// Goes through the catalog of the snapshot compared with, beside the rows that a second pass makes.
+pub(super) struct Recount<'a> {
+    catalog: &'a CatalogReader,
+    /// Opened at the first row that is asked for.
+    cursor: Option<ParentCursor>,
+}
+
+impl<'a> Recount<'a> {
+    pub(super) fn new(catalog: &'a CatalogReader) -> Recount<'a> {
+        Recount {
+            catalog,
+            cursor: None,
+        }
+    }
+
+    /// The first pass had `first`, and this one has `now`; at least one of them. In the order of keys.
+    pub(super) fn count(
+        &mut self,
+        first: Option<&Entry>,
+        now: Option<&Entry>,
+        tally: &Tally<'_>,
+    ) -> Result<()> {
+        let Some(row) = now.or(first) else {
+            return Ok(());
+        };
+        let original = self.original(&row.parent, &row.name)?;
+        let is_file = |row: &&Entry| row.kind == Kind::File;
+        if let Some(first) = first.filter(is_file) {
+            tally.take_back(Class::of(first, original.as_ref()));
+        }
+        if let Some(now) = now {
+            tally.stored(now, Class::of(now, original.as_ref()));
+        }
+        Ok(())
+    }
+
+    fn original(&mut self, parent: &Bytes, name: &Bytes) -> Result<Option<Entry>> {
+        let cursor = self.cursor.get_or_insert_with(|| {
+            let start = Key {
+                parent: parent.clone(),
+                name: name.clone(),
+            };
+            let range = KeyRange {
+                start: Some(start),
+                end: None,
+            };
+            ParentCursor::open(self.catalog, range)
+        });
+        let row = cursor.advance_to(parent, name, |_| Ok(()))?;
+        Ok(row.map(|row| row.entry()))
+    }
+}
