@@ -18,6 +18,7 @@ pub mod index;
 pub mod limits;
 pub mod monitor;
 pub mod pack;
+mod private_dir;
 pub mod prune;
 pub mod random;
 pub mod read;

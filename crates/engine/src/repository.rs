@@ -26,6 +26,7 @@ use bale_format::{ObjectId, RepositoryId, Snapshot};
 use buffers::SpareBuffers;
 use cache::ChunkCache;
 use std::collections::HashMap;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -99,6 +100,15 @@ impl Repository {
         Ok(dir)
     }
 
+    /// What only the holder of the repository's key can say of these bytes: seals files of the cache.
+    pub(crate) fn cache_seal(&self, bytes: &[u8]) -> [u8; 16] {
+        let key = blake3::derive_key("bale 1 cache", self.keys.content_key());
+        let hash = blake3::keyed_hash(&key, bytes);
+        let mut seal = [0; 16];
+        seal.copy_from_slice(&hash.as_bytes()[..16]);
+        seal
+    }
+
     /// 32 fresh random bytes.
     pub fn salt(&self) -> Result<[u8; 32]> {
         draw(&*self.environment.random)
@@ -119,19 +129,18 @@ fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {
     crate::random::draw(random).map_err(|error| Error::Other(format!("draw random bytes: {error}")))
 }
 
+/// A directory of the cache, and nobody else's.
 fn make_private_dir(dir: &Path) -> Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    let mut builder = std::fs::DirBuilder::new();
-    builder
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(Error::local("create", dir))?;
+    crate::private_dir::make(dir)?;
     let tag = dir.join("CACHEDIR.TAG");
-    if !tag.exists() {
-        std::fs::write(&tag, CACHEDIR_TAG).map_err(Error::local("write", tag))?;
+    let written = crate::private_dir::create_new(&tag)
+        .and_then(|mut file| file.write_all(CACHEDIR_TAG.as_bytes()));
+    match written {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(Error::local("write", tag)(error))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// So that backups of the machine leave the cache out.

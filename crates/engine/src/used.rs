@@ -49,6 +49,9 @@ impl UsedChunks {
         monitor: &dyn Monitor,
     ) -> Result<UsedChunks> {
         let mut used = UsedChunks::none(index);
+        if let Err(error) = repository.cache_dir() {
+            monitor.note(&format!("every catalog is read, without a cache: {error}"));
+        }
         let mut remembered = Remembered::load(repository);
         used.add_all(repository, records, Some(&mut remembered), monitor)?;
         remembered.save();
@@ -69,7 +72,7 @@ impl UsedChunks {
         &mut self,
         repository: &Repository,
         records: &[Named],
-        mut remembered: Option<&mut Remembered>,
+        mut remembered: Option<&mut Remembered<'_>>,
         monitor: &dyn Monitor,
     ) -> Result<()> {
         for (number, (id, snapshot)) in records.iter().enumerate() {
@@ -150,7 +153,7 @@ impl UsedChunks {
         &mut self,
         repository: &Repository,
         snapshot: &Snapshot,
-        remembered: &mut Option<&mut Remembered>,
+        remembered: &mut Option<&mut Remembered<'_>>,
         monitor: &dyn Monitor,
     ) -> Result<()> {
         for segment in snapshot.layers.iter().flat_map(|layer| &layer.segments) {

@@ -70,3 +70,22 @@ fn small_packs_in_use_are_not_copied_again_and_again() {
         assert_eq!((pruned.bytes_repacked, pruned.packs_condemned), (0, 0));
     }
 }
+
+/// What a cache says is good enough for a plan. Who deletes reads every segment, and the copies that stay, and no more.
+#[test]
+fn who_deletes_reads_what_is_used_whatever_the_cache_says() {
+    let mut scene = scene(3);
+    let (id, _) = scene.kept.remove(0);
+    scene.repository().forget_snapshot(id).unwrap();
+    scene.clock.advance(2 * GRACE);
+    reads(&scene);
+    assert_eq!(reads(&scene), 0, "nothing is due: the plan is by the cache");
+    scene.clock.advance(2 * GRACE);
+    let index = scene.repository().reload_index().unwrap();
+    let packs = index.packs().len();
+    let deleting = reads(&scene);
+    assert!(deleting > 0, "packs are due");
+    assert!(deleting <= 4 * packs, "{deleting} reads of {packs} packs");
+    assert_eq!(reads(&scene), 0, "nothing is due any more");
+    scene.assert_sound(&scene.store, "deleted");
+}

@@ -12,11 +12,15 @@
 use super::parent::Parent;
 use super::run::{Outcome, Run};
 use crate::error::{Error, Result};
+use crate::private_dir;
 use crate::scan::inode::{Digests, KNOWN_NAME_BYTES, KnownInodes, Sealer, TablesState};
 use crate::scan::{Known, OpenKnownInodes, ScanOptions};
 use bale_format::{ObjectId, Time};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Longest file of a seal, with what it seals.
+const SEAL_BYTES_MAX: u64 = 1 << 10;
 
 /// Of one host and list of sources, scanned in one way.
 pub(super) struct KnownState {
@@ -55,7 +59,7 @@ impl KnownState {
     /// Says whether inode tables are as they were for the parent; `None` if that would prove nothing.
     pub(super) fn recall(&self, parent: &Parent) -> Option<Known> {
         let id = parent.id.filter(|_| parent.is_beyond_doubt())?;
-        let kept = std::fs::read(&self.path).ok()?;
+        let kept = private_dir::read(&self.path, SEAL_BYTES_MAX).ok()?;
         let (repository, way) = (self.run.clone(), self.way.clone());
         Some(Arc::new(move |state: &TablesState| {
             state.is_sound && kept == seal(&repository, &way, &id, state)
@@ -85,10 +89,10 @@ impl KnownState {
         let path = self.inodes_path();
         let error = |source| Error::local("write", &path)(source);
         if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(error)?;
+            private_dir::make(directory)?;
         }
         let name = crate::random::draw(&crate::random::OsRandom).map_err(error)?;
-        let new = path.with_extension("inodes.new");
+        let new = private_dir::name_beside(&path).map_err(error)?;
         let kept = digests
             .keep(others, &new, &name, &self.sealer())
             .and_then(|()| std::fs::rename(&new, &path));
@@ -119,12 +123,12 @@ impl KnownState {
 
     fn sealer(&self) -> Sealer {
         let repository = self.run.clone();
-        Arc::new(move |bytes| repository.keys().content_hash(bytes))
+        Arc::new(move |bytes| repository.cache_seal(bytes))
     }
 
     /// Name of the file that was made for a snapshot.
     fn inodes_of(&self, id: &ObjectId) -> Option<[u8; KNOWN_NAME_BYTES]> {
-        let kept = std::fs::read(self.link_path()).ok()?;
+        let kept = private_dir::read(&self.link_path(), SEAL_BYTES_MAX).ok()?;
         let (name, seal) = kept.split_first_chunk()?;
         (seal == self.seal_link(id, name)).then_some(*name)
     }
@@ -139,7 +143,7 @@ impl KnownState {
         let mut text = b"inodes of snapshot".to_vec();
         text.extend_from_slice(&id.0);
         text.extend_from_slice(name);
-        self.run.keys().content_hash(&text)
+        self.run.cache_seal(&text)
     }
 
     /// Remembers what the tables said for this snapshot, if nothing is left to doubt.
@@ -165,13 +169,10 @@ impl KnownState {
 
 /// The old file or the new one is there, and nothing in between.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut new = path.to_path_buf().into_os_string();
-    new.push(".new");
-    let directory = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    directory
-        .and_then(|()| std::fs::write(&new, bytes))
-        .and_then(|()| std::fs::rename(&new, path))
-        .map_err(Error::local("write", path))
+    if let Some(directory) = path.parent() {
+        private_dir::make(directory)?;
+    }
+    private_dir::replace(path, bytes).map_err(Error::local("write", path))
 }
 
 fn seal(
@@ -185,5 +186,5 @@ fn seal(
     text.extend_from_slice(&(way.len() as u64).to_le_bytes());
     text.extend_from_slice(way);
     text.extend_from_slice(&state.digest);
-    repository.keys().content_hash(&text).to_vec()
+    repository.cache_seal(&text).to_vec()
 }

@@ -1,8 +1,10 @@
 //! What segments point at, remembered from one prune to the next: a prune then reads the segments that are new.
 //!
 //! A segment's name is the hash of its content, so what it points at never changes and a forgotten file costs time only. The
-//! file is checked as a whole; one that is cut or changed counts as none.
+//! file is sealed as a whole, so that nobody without the key can make one; one that is cut or changed counts as none. It
+//! serves plans: whoever deletes reads the segments themselves.
 
+use crate::private_dir;
 use crate::repository::Repository;
 use bale_format::ChunkId;
 use bale_format::segment::Pointer;
@@ -15,14 +17,15 @@ const REMEMBERED_BYTES_MAX: usize = 32 << 20;
 /// Pointers of one segment; one with more is of large files, whose piece lists must be read in any case.
 const POINTERS_MAX: usize = 8192;
 
-const MAGIC: &[u8; 8] = b"BALEUSE1";
+const MAGIC: &[u8; 8] = b"BALEUSE2";
 const ID_BYTES: usize = 32;
 const POINTER_BYTES: usize = 1 + ID_BYTES;
 const HEAD_BYTES: usize = ID_BYTES + 4;
-const CHECK_BYTES: usize = 32;
+const SEAL_BYTES: usize = 16;
 
 /// Pointers by segment: as read, and as they are to be written.
-pub(super) struct Remembered {
+pub(super) struct Remembered<'a> {
+    repository: &'a Repository,
     path: Option<PathBuf>,
     old: HashMap<ChunkId, Vec<Pointer>>,
     new: HashMap<ChunkId, Vec<Pointer>>,
@@ -30,15 +33,18 @@ pub(super) struct Remembered {
     learned: bool,
 }
 
-impl Remembered {
+impl<'a> Remembered<'a> {
     /// What the last prune with this cache directory left.
-    pub(super) fn load(repository: &Repository) -> Remembered {
+    pub(super) fn load(repository: &'a Repository) -> Remembered<'a> {
         let path = repository
             .cache_dir()
             .ok()
             .map(|dir| dir.join("segment-uses"));
-        let old = path.as_deref().and_then(read).unwrap_or_default();
+        let old = (path.as_deref())
+            .and_then(|path| read(repository, path))
+            .unwrap_or_default();
         Remembered {
+            repository,
             path,
             old,
             new: HashMap::new(),
@@ -71,19 +77,16 @@ impl Remembered {
     /// Leaves what was asked for to the next prune. If that fails, nothing is left.
     pub(super) fn save(self) {
         if let Some(path) = self.path.filter(|_| self.learned || !self.old.is_empty()) {
-            let _costs_time_only = write(&path, &self.new);
+            let _costs_time_only = write(self.repository, &path, &self.new);
         }
     }
 }
 
-fn read(path: &Path) -> Option<HashMap<ChunkId, Vec<Pointer>>> {
-    let len = std::fs::metadata(path).ok()?.len();
-    if len > (REMEMBERED_BYTES_MAX + MAGIC.len() + CHECK_BYTES) as u64 {
-        return None;
-    }
-    let bytes = std::fs::read(path).ok()?;
-    let (body, check) = bytes.split_last_chunk::<CHECK_BYTES>()?;
-    if blake3::hash(body).as_bytes() != check {
+fn read(repository: &Repository, path: &Path) -> Option<HashMap<ChunkId, Vec<Pointer>>> {
+    let bytes_max = (REMEMBERED_BYTES_MAX + MAGIC.len() + SEAL_BYTES) as u64;
+    let bytes = private_dir::read(path, bytes_max).ok()?;
+    let (body, seal) = bytes.split_last_chunk::<SEAL_BYTES>()?;
+    if repository.cache_seal(body) != *seal {
         return None;
     }
     let mut rest = body.strip_prefix(MAGIC)?;
@@ -110,7 +113,11 @@ fn decode(bytes: &[u8]) -> Option<Pointer> {
     }
 }
 
-fn write(path: &Path, pointers: &HashMap<ChunkId, Vec<Pointer>>) -> io::Result<()> {
+fn write(
+    repository: &Repository,
+    path: &Path,
+    pointers: &HashMap<ChunkId, Vec<Pointer>>,
+) -> io::Result<()> {
     let mut bytes = MAGIC.to_vec();
     for (id, pointers) in pointers {
         bytes.extend_from_slice(&id.0);
@@ -126,8 +133,6 @@ fn write(path: &Path, pointers: &HashMap<ChunkId, Vec<Pointer>>) -> io::Result<(
             bytes.extend_from_slice(&id.0);
         }
     }
-    bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    std::fs::write(&temporary, &bytes)?;
-    std::fs::rename(&temporary, path)
+    bytes.extend_from_slice(&repository.cache_seal(&bytes));
+    private_dir::replace(path, &bytes)
 }

@@ -6,6 +6,7 @@
 //! counts as not there, and so does what is missing at the end. An inode without a digest is taken for a changed one.
 
 use super::digests::{Digest, DigestReader, Digests};
+use crate::private_dir;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
@@ -38,7 +39,7 @@ pub struct KnownInodes {
 impl KnownInodes {
     /// Opens a file that [`write`] made. Its name must be the one that is expected.
     pub fn open(path: &Path, name: &[u8; NAME_BYTES], sealer: Sealer) -> io::Result<KnownInodes> {
-        let mut file = File::open(path)?;
+        let mut file = private_dir::open(path)?;
         let mut head = [0; MAGIC.len() + NAME_BYTES];
         file.read_exact(&mut head)?;
         if head[..MAGIC.len()] != *MAGIC || head[MAGIC.len()..] != *name {
@@ -132,7 +133,7 @@ pub(super) fn write(
     name: &[u8; NAME_BYTES],
     sealer: &Sealer,
 ) -> io::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
+    let mut file = BufWriter::new(private_dir::create_new(path)?);
     file.write_all(MAGIC)?;
     file.write_all(name)?;
     let mut reader: DigestReader<'_> = digests.read();

@@ -1,0 +1,192 @@
+//! Directories and files of our own on this machine: the cache, where what can be rebuilt is kept.
+//!
+//! Somebody else who could replace a file there would choose what we believe, or where we write. So the directory must belong
+//! to whoever runs us, and only he may change what is in it and where it is; no link is followed in it; new files get names
+//! that nobody can guess, and take the place of old ones whole.
+
+use crate::error::{Error, Result};
+use crate::random::{OsRandom, draw};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const ROOT: u32 = 0;
+const STICKY: u32 = 0o1000;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+
+/// Makes a directory, or takes one that is ours alone. One that is not is an error that says what to do.
+pub(crate) fn make(dir: &Path) -> Result<()> {
+    let failed = Error::local("create", dir);
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    if let Some(parent) = dir.parent() {
+        let made = builder.recursive(true).create(parent);
+        made.map_err(Error::local("create", parent))?;
+        // A link to the parent is what its owner chose; who owns the parent decides what stands in it.
+        let meta = std::fs::metadata(parent).map_err(Error::local("look at", parent))?;
+        refuse(parent, why_not_parent(&meta))?;
+    }
+    match builder.recursive(false).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let meta = std::fs::symlink_metadata(dir).map_err(failed)?;
+    refuse(dir, why_not_ours(&meta))?;
+    if meta.mode() & WRITABLE_BY_OTHERS != 0 {
+        let private = Permissions::from_mode(0o700);
+        std::fs::set_permissions(dir, private).map_err(Error::local("make private", dir))?;
+    }
+    Ok(())
+}
+
+/// Could others change what stands in the parent?
+fn why_not_parent(meta: &Metadata) -> Option<String> {
+    let own = rustix::process::geteuid().as_raw();
+    if ![own, ROOT].contains(&meta.uid()) {
+        return Some(format!("belongs to user {}", meta.uid()));
+    }
+    let is_open = meta.mode() & WRITABLE_BY_OTHERS != 0 && meta.mode() & STICKY == 0;
+    is_open.then(|| "can be changed by others (chmod go-w makes it yours)".to_owned())
+}
+
+fn why_not_ours(meta: &Metadata) -> Option<String> {
+    let own = rustix::process::geteuid().as_raw();
+    if !meta.is_dir() {
+        return Some("is a link, or no directory".to_owned());
+    }
+    (meta.uid() != own).then(|| format!("belongs to user {}", meta.uid()))
+}
+
+fn refuse(dir: &Path, why: Option<String>) -> Result<()> {
+    why.map_or(Ok(()), |why| {
+        Err(Error::Other(format!(
+            "{} is no place for a cache, it {why}: name a directory of your own with --cache-dir",
+            dir.display()
+        )))
+    })
+}
+
+/// Opens a file that is no link.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(NO_FOLLOW).open(path)
+}
+
+/// Makes a file where nothing was, not even a link.
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.custom_flags(NO_FOLLOW).open(path)
+}
+
+/// The whole of a file of at most so many bytes.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let len = file.metadata()?.len();
+    if len > bytes_max {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A name beside a file that nobody can guess.
+pub(crate) fn name_beside(path: &Path) -> io::Result<PathBuf> {
+    let random: [u8; 16] = draw(&OsRandom)?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.new", bale_format::id::hex(&random)));
+    Ok(PathBuf::from(name))
+}
+
+/// The old file or the new one is there, and nothing in between.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = name_beside(path)?;
+    let written = create_new(&new).and_then(|mut file| file.write_all(bytes));
+    let placed = written.and_then(|()| std::fs::rename(&new, path));
+    if placed.is_err() {
+        // Whatever is the matter, there may be little room.
+        let _ = std::fs::remove_file(&new);
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+
+    fn refused(dir: &Path) -> bool {
+        make(dir).is_err_and(|error| error.to_string().contains("--cache-dir"))
+    }
+
+    #[test]
+    fn a_directory_is_made_private_and_taken_again() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("a/b/c");
+        make(&dir).unwrap();
+        make(&dir).unwrap();
+        for made in [dir.as_path(), dir.parent().unwrap()] {
+            assert_eq!(std::fs::metadata(made).unwrap().mode() & 0o777, 0o700);
+        }
+        std::fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
+        make(&dir).unwrap();
+        assert_eq!(std::fs::metadata(&dir).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_replace_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let parent = place.path().join("parent");
+        let dir = parent.join("cache");
+        make(&dir).unwrap();
+        let open = |mode| std::fs::set_permissions(&parent, Permissions::from_mode(mode)).unwrap();
+        for (mode, is_refused) in [
+            (0o775, true),
+            (0o707, true),
+            (0o1777, false),
+            (0o755, false),
+        ] {
+            open(mode);
+            assert_eq!(refused(&dir), is_refused, "{mode:o}");
+        }
+        std::fs::rename(&dir, parent.join("elsewhere")).unwrap();
+        symlink(parent.join("elsewhere"), &dir).unwrap();
+        assert!(refused(&dir), "a link");
+        std::fs::remove_file(&dir).unwrap();
+        std::fs::write(&dir, b"a file").unwrap();
+        assert!(refused(&dir), "a file");
+    }
+
+    #[test]
+    fn what_belongs_to_another_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("parent/cache");
+        make(&dir).unwrap();
+        for (path, whose) in [(dir.as_path(), "it"), (dir.parent().unwrap(), "its parent")] {
+            if chown(path, Some(65534), None).is_err() {
+                return assert_ne!(rustix::process::geteuid().as_raw(), ROOT);
+            }
+            assert!(refused(&dir), "{whose}");
+            chown(path, Some(0), None).unwrap();
+        }
+        make(&dir).unwrap();
+    }
+
+    #[test]
+    fn no_link_is_read_or_written_through() {
+        let place = tempfile::tempdir().unwrap();
+        let (victim, link) = (place.path().join("victim"), place.path().join("link"));
+        std::fs::write(&victim, b"somebody's").unwrap();
+        symlink(&victim, &link).unwrap();
+        assert!(open(&link).is_err() && create_new(&link).is_err());
+        assert!(read(&link, 100).is_err());
+        replace(&link, b"ours").unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"somebody's");
+        assert_eq!(read(&link, 4).unwrap(), b"ours");
+        assert!(read(&link, 3).is_err());
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+    }
+}
