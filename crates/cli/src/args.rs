@@ -399,7 +399,7 @@ pub struct Check {
 #[derive(Debug, Args)]
 #[command(mut_arg("grace", |arg| arg.requires("prune")), mut_arg("repack_below", |arg| arg.requires("prune")))]
 pub struct Forget {
-    /// Exactly these snapshots, whatever the rules say
+    /// Exactly these snapshots or unfinished runs, whatever the rules say; also objects that cannot be read
     pub ids: Vec<String>,
     /// Which snapshots.
     #[command(flatten)]
@@ -422,7 +422,7 @@ pub struct Forget {
     /// Keep one for each of N years
     #[arg(short = 'y', long, value_name = "N")]
     pub keep_yearly: Option<String>,
-    /// Keep what is at most this much older than the newest (2y5m7d3h)
+    /// Keep what is at most this much older than the newest, whatever the date is today (2y5m7d3h); the newest always stays
     #[arg(long, value_name = "DURATION")]
     pub keep_within: Option<String>,
     /// Keep what has all of these tags (separated by commas)

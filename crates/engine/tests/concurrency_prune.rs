@@ -586,3 +586,62 @@ fn condemned_packs_in_use_are_copied_before_they_are_deleted() {
     assert!(scene.store.names(Area::Condemned).is_empty());
     scene.assert_sound(&scene.store, "everything was condemned");
 }
+
+/// A snapshot that uses packs which a prune is about to delete, and another one; the first is forgotten, its packs are due.
+fn due() -> (Scene, bale_format::ObjectId, Vec<u8>) {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("large noise", &noise(1, 700_000));
+    let first = scene.keep();
+    fs::remove_file(scene.source().join("large noise")).unwrap();
+    scene.write("other", &noise(2, 40_000));
+    scene.keep();
+    let name = bale_engine::store::ObjectName::snapshot(first);
+    let bytes = scene.store.get(&name, 1 << 20).unwrap();
+    scene.repository().forget_snapshot(first).unwrap();
+    scene.clock.advance(2 * GRACE);
+    let condemned = scene.prune(&scene.repository(), GRACE).unwrap();
+    assert!(condemned.packs_condemned > 0);
+    scene.clock.advance(2 * GRACE);
+    (scene, first, bytes)
+}
+
+/// Looking takes hours, by the clock: what is due is deleted all the same.
+#[test]
+fn a_prune_that_looks_for_hours_deletes_what_is_due() {
+    let (mut scene, first, _) = due();
+    scene.kept.retain(|(id, _)| *id != first);
+    let clock = scene.clock.clone();
+    let slow = HookedStore::over(scene.store.clone(), move |call: &Call| {
+        if call.verb == Verb::ReadAt && call.area == Area::Packs {
+            clock.advance(Duration::from_secs(20 * 60));
+        }
+    });
+    let pruned = scene.prune(&scene.open(slow).unwrap(), GRACE).unwrap();
+    assert!(
+        pruned.packs_deleted > 0 && pruned.problems == 0,
+        "{pruned:?}"
+    );
+    scene.assert_sound(&scene.store, "pruned slowly");
+}
+
+/// A writer that slept commits just when a slow prune reads, or has dropped the names of the packs: its snapshot is
+/// seen before anything goes, and what it uses is stored again.
+#[test]
+fn a_snapshot_that_appears_while_a_prune_looks_is_looked_at_before_packs_go() {
+    for (verb, area) in [(Verb::ReadAt, Area::Packs), (Verb::Delete, Area::Index)] {
+        let (scene, first, bytes) = due();
+        let (clock, store) = (scene.clock.clone(), scene.store.clone());
+        let slow = HookedStore::over(scene.store.clone(), move |call: &Call| {
+            if call.verb == verb && call.area == area {
+                let name = bale_engine::store::ObjectName::snapshot(first);
+                store.put(&name, &bytes).unwrap();
+                clock.advance(Duration::from_secs(20 * 60));
+            }
+        });
+        scene.prune(&scene.open(slow).unwrap(), GRACE).unwrap();
+        let story = format!("a snapshot appears at {verb:?} {area}");
+        assert!(scene.kept.iter().any(|(id, _)| *id == first));
+        scene.assert_sound(&scene.store, &story);
+    }
+}

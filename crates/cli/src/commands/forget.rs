@@ -6,8 +6,10 @@ use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::{output, place};
 use anyhow::{Context, Result};
-use bale_engine::forget::{Decision, ForgetPlan, GroupBy, Keep, Policy};
+use bale_engine::forget::{self as engine, Decision, ForgetPlan, Found, GroupBy, Keep, Policy};
+use bale_engine::monitor::Problem;
 use bale_engine::repository::{Named, Repository};
+use bale_engine::store::{Area, ObjectName};
 use jiff::Span;
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -23,56 +25,107 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     }
     let prune_options = prune::parsed(&options.prune_options)?;
     let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
+    let mut code = exit::COMPLETE;
     let removed = if options.ids.is_empty() {
-        by_policy(global, options, &repository, &policy, by)?
+        let (removed, is_whole) = by_policy(global, options, &repository, &policy, by)?;
+        if !is_whole {
+            code = exit::INCOMPLETE;
+        }
+        removed
     } else {
         by_id(global, options, &repository)?
     };
     apply(global, options, &repository, &removed)?;
     if options.prune {
-        return prune::prune(global, &repository, prune_options, options.dry_run);
+        let pruned = prune::prune(global, &repository, prune_options, options.dry_run)?;
+        return Ok(code.max(pruned));
     }
     if !removed.is_empty() && !options.dry_run && !global.quiet && !global.json {
         tell!("Their space comes back with: bale prune");
     }
-    Ok(exit::COMPLETE)
+    Ok(code)
 }
 
-fn by_id(
-    global: &Global,
-    options: &Forget,
-    repository: &Arc<Repository>,
-) -> Result<Vec<bale_format::ObjectId>> {
-    let all = repository.snapshots()?;
-    let (filter, now) = (select::filter(&options.select), repository.clock().time());
-    let mut removed = Vec::new();
+fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Result<Vec<Found>> {
+    let mut removed: Vec<Found> = Vec::new();
     for text in &options.ids {
-        let (id, _) = bale_engine::snapshots::find(&all, text, &filter, now)?;
-        if !removed.contains(id) {
-            removed.push(*id);
-            say(global, "remove", &id.short(), "asked for by id");
+        let found = if text.starts_with("latest") {
+            let (filter, now) = (select::filter(&options.select), repository.clock().time());
+            let all = repository.snapshots().with_context(|| {
+                format!(
+                    "{text} may mean another snapshot while one cannot be read: name it by its id"
+                )
+            })?;
+            let (id, _) = bale_engine::snapshots::find(&all, text, &filter, now)?;
+            engine::find(repository, &id.to_string())?
+        } else {
+            engine::find(repository, text)?
+        };
+        if removed.iter().any(|other| other.name == found.name) {
+            continue;
         }
+        if let Some(error) = &found.damage {
+            tell!("bale: {}", output::escape(error.to_string().as_bytes()));
+        }
+        let short = found.name.id().map(|id| id.short()).unwrap_or_default();
+        say(global, "remove", &short, found.cost());
+        removed.push(found);
     }
     Ok(removed)
 }
 
+/// What goes, and whether all snapshots could be read.
 fn by_policy(
     global: &Global,
     options: &Forget,
     repository: &Arc<Repository>,
     policy: &Policy,
     by: GroupBy,
-) -> Result<Vec<bale_format::ObjectId>> {
+) -> Result<(Vec<Found>, bool)> {
     let filter = select::filter(&options.select);
-    let passing: Vec<Named> = repository
-        .snapshots()?
+    let (snapshots, damaged) = repository.snapshots_readable()?;
+    for (name, error) in &damaged {
+        let id = name.id().map(|id| id.to_string()).unwrap_or_default();
+        output::problem(
+            &Problem {
+                path: name.path().into_bytes(),
+                action: "read",
+                text: format!("{error}: it stays (bale forget {id} removes it)"),
+            },
+            global.json,
+        );
+    }
+    let passing: Vec<Named> = snapshots
         .into_iter()
         .filter(|(_, snapshot)| filter.passes(snapshot))
         .collect();
-    let plan = bale_engine::forget::plan(&passing, policy, by, &TimeZone::system());
+    let now = repository.clock().time();
+    let plan = engine::plan(&passing, policy, by, &TimeZone::system(), now);
     print_plan(global, &plan);
+    tell_of_the_future(global, &plan);
     refuse_to_empty(&plan)?;
-    Ok(plan.removed().map(|decision| decision.id).collect())
+    let found = |decision: &Decision| Found {
+        name: ObjectName::snapshot(decision.id),
+        damage: None,
+    };
+    Ok((plan.removed().map(found).collect(), damaged.is_empty()))
+}
+
+/// A clock was wrong, ours or another.
+fn tell_of_the_future(global: &Global, plan: &ForgetPlan) {
+    let future = plan.kept().filter(|decision| decision.is_in_future);
+    let count = future.count() as u64;
+    if count == 0 || global.quiet {
+        return;
+    }
+    let text = format!(
+        "{} dated in the future: kept, and counted by no rule. Is the clock of this machine right? If it is, remove them by id",
+        crate::sizes::counted(count, "snapshot")
+    );
+    if global.json {
+        return output::object(&json!({"type": "note", "message": text}));
+    }
+    tell!("bale: {text}");
 }
 
 /// A slip in a rule (a tag that nothing has) must not remove all there is of a source.
@@ -140,10 +193,10 @@ fn apply(
     global: &Global,
     options: &Forget,
     repository: &Arc<Repository>,
-    removed: &[bale_format::ObjectId],
+    removed: &[Found],
 ) -> Result<()> {
-    for id in removed.iter().filter(|_| !options.dry_run) {
-        repository.forget_snapshot(*id)?;
+    for found in removed.iter().filter(|_| !options.dry_run) {
+        engine::remove(repository, found)?;
     }
     if global.json {
         output::object(
@@ -157,10 +210,18 @@ fn apply(
         };
         tell!(
             "{word} {}",
-            crate::sizes::counted(removed.len() as u64, "snapshot")
+            crate::sizes::counted(removed.len() as u64, what(removed))
         );
     }
     Ok(())
+}
+
+fn what(removed: &[Found]) -> &'static str {
+    let is_snapshot = |found: &Found| found.name.area == Area::Snapshots;
+    match removed.iter().all(is_snapshot) {
+        true => "snapshot",
+        false => "object",
+    }
 }
 
 fn policy(options: &Forget) -> Result<Policy> {
@@ -214,7 +275,7 @@ fn within(text: &str) -> Result<Span> {
             'h' => span.try_hours(number),
             _ => return Err(wrong().into()),
         };
-        span = longer.with_context(|| format!("{text:?} is too long a duration"))?;
+        span = longer.map_err(|_| Usage(format!("{text:?} is too long a duration")))?;
     }
     if digits.is_empty() && !text.is_empty() {
         Ok(span)

@@ -7,6 +7,7 @@ use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::forget::{self, GroupBy, Policy};
 use bale_engine::repository::Named;
+use bale_format::Time;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
@@ -58,12 +59,18 @@ fn named(texts: &[String], listed: select::Listed, select: &Select) -> Result<Ve
     Ok(found)
 }
 
+/// Nothing is in the future of it.
+const ALL_OF_TIME: Time = Time {
+    seconds: i64::MAX,
+    nanos: 0,
+};
+
 fn newest(all: Vec<Named>, count: u32, by: GroupBy) -> Vec<Named> {
     let policy = Policy {
         last: count,
         ..Policy::default()
     };
-    let plan = forget::plan(&all, &policy, by, &TimeZone::UTC);
+    let plan = forget::plan(&all, &policy, by, &TimeZone::UTC, ALL_OF_TIME);
     let kept: std::collections::HashSet<_> = plan.kept().map(|decision| decision.id).collect();
     all.into_iter()
         .filter(|(id, _)| kept.contains(id))

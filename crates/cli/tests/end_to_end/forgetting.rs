@@ -131,3 +131,34 @@ fn a_forget_whose_prune_options_make_no_sense_removes_nothing() {
         assert_eq!(left, 2, "{words:?}");
     }
 }
+
+/// Rules go on with what can be read, say what cannot, and end with 3; its id removes it, and prunes work again.
+#[test]
+fn a_damaged_snapshot_hinders_no_rule_and_goes_by_its_id() {
+    let bench = Bench::new();
+    let ids: Vec<String> = (0..3)
+        .map(|number| {
+            bench.sh(&format!("echo {number} > source/f{number}"));
+            bench.backup()["snapshot"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    let object = bench.repository().join("snapshots").join(&ids[0]);
+    std::fs::write(&object, b"not a snapshot").unwrap();
+    let forgot = bench.run(&["forget", "--keep-last", "1", "--json"]);
+    assert_eq!(forgot.code, 3, "{forgot}");
+    assert_eq!(forgot.summary()["removed"], 1, "{forgot}");
+    let problems = forgot.of_type("problem");
+    assert!(
+        problems[0]["path"].as_str().unwrap().contains(&ids[0]),
+        "{forgot}"
+    );
+    assert!(object.exists());
+    let refused = bench.run(&["prune"]);
+    let advice = format!("bale forget {}", ids[0]);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.to_string().contains(&advice), "{refused}");
+    bench.ok(&["forget", &ids[0][..12]]);
+    assert!(!object.exists());
+    bench.ok(&["prune", "--grace", "0"]);
+    bench.ok(&["check", "--read-data"]);
+}

@@ -1,7 +1,8 @@
 //! The plan of a forget: groups, and for each snapshot whether it stays and why.
 
 use super::policy::{Candidate, Policy};
-use bale_format::{ObjectId, Snapshot};
+use crate::snapshots::is_in_future;
+use bale_format::{ObjectId, Snapshot, Time};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
@@ -79,6 +80,8 @@ pub struct Decision {
     pub tags: Vec<String>,
     /// Why it stays; empty: it goes.
     pub reasons: Vec<String>,
+    /// Dated later than clocks may differ: it stays, and rules are applied as if it were not there.
+    pub is_in_future: bool,
 }
 
 /// Everything a forget would do.
@@ -109,16 +112,18 @@ impl ForgetPlan {
 /// Host, paths and tags, as far as groups are made by them.
 type GroupKey = (Option<String>, Option<Vec<Vec<u8>>>, Option<Vec<String>>);
 
-/// Applies a policy to snapshots, group by group. A policy without rules keeps everything.
+/// Applies a policy to snapshots, group by group. A policy without rules keeps everything. `now`: by the clock of this machine;
+/// nothing goes because of it, later snapshots only stay.
 pub fn plan(
     snapshots: &[(ObjectId, Snapshot)],
     policy: &Policy,
     by: GroupBy,
     zone: &TimeZone,
+    now: Time,
 ) -> ForgetPlan {
     let mut groups: BTreeMap<GroupKey, Vec<Decision>> = BTreeMap::new();
     for (id, snapshot) in snapshots {
-        let decision = decision(*id, snapshot);
+        let decision = decision(*id, snapshot, now);
         let key = (
             by.host.then(|| decision.host.clone()),
             by.paths.then(|| sorted(&decision.paths)),
@@ -143,9 +148,13 @@ pub fn plan(
     }
 }
 
-fn decision(id: ObjectId, snapshot: &Snapshot) -> Decision {
-    let time = Timestamp::new(snapshot.time.seconds, snapshot.time.nanos as i32)
-        .unwrap_or(Timestamp::UNIX_EPOCH);
+fn decision(id: ObjectId, snapshot: &Snapshot, now: Time) -> Decision {
+    let time = Timestamp::new(snapshot.time.seconds, snapshot.time.nanos as i32);
+    // Beyond the years of the calendar: the nearest that there is.
+    let time = time.unwrap_or(match snapshot.time.seconds > 0 {
+        true => Timestamp::MAX,
+        false => Timestamp::MIN,
+    });
     Decision {
         id,
         time,
@@ -153,6 +162,7 @@ fn decision(id: ObjectId, snapshot: &Snapshot) -> Decision {
         paths: snapshot.paths.iter().map(|path| path.0.clone()).collect(),
         tags: snapshot.tags.clone(),
         reasons: Vec::new(),
+        is_in_future: is_in_future(snapshot, now),
     }
 }
 
@@ -163,6 +173,12 @@ fn give_reasons(decisions: &mut [Decision], policy: &Policy, zone: &TimeZone) {
             .for_each(|decision| decision.reasons.push("no rule was given".to_owned()));
         return;
     }
+    let (future, decisions): (Vec<_>, Vec<_>) =
+        (decisions.iter_mut()).partition(|decision| decision.is_in_future);
+    for decision in future {
+        let reason = "dated in the future: no rule counts it, its id removes it";
+        decision.reasons.push(reason.to_owned());
+    }
     let candidates: Vec<_> = decisions
         .iter()
         .map(|decision| Candidate {
@@ -171,7 +187,7 @@ fn give_reasons(decisions: &mut [Decision], policy: &Policy, zone: &TimeZone) {
         })
         .collect();
     let reasons = policy.reasons(&candidates, zone);
-    for (decision, reasons) in decisions.iter_mut().zip(reasons) {
+    for (decision, reasons) in decisions.into_iter().zip(reasons) {
         decision.reasons = reasons;
     }
 }
@@ -202,7 +218,16 @@ mod tests {
     }
 
     fn kept(snapshots: &[(ObjectId, Snapshot)], policy: &Policy) -> Vec<u8> {
-        let plan = plan(snapshots, policy, GroupBy::default(), &TimeZone::UTC);
+        kept_at(snapshots, policy, "2026-03-01T00:00:00Z")
+    }
+
+    fn kept_at(snapshots: &[(ObjectId, Snapshot)], policy: &Policy, now: &str) -> Vec<u8> {
+        let now: Timestamp = now.parse().unwrap();
+        let now = Time {
+            seconds: now.as_second(),
+            nanos: 0,
+        };
+        let plan = plan(snapshots, policy, GroupBy::default(), &TimeZone::UTC, now);
         let mut kept: Vec<u8> = plan.kept().map(|decision| decision.id.0[0]).collect();
         kept.sort();
         kept
@@ -308,5 +333,82 @@ mod tests {
             ),
             [1, 5]
         );
+    }
+
+    /// One that a wrong clock dated into the future stays, and takes no place of another in any rule.
+    #[test]
+    fn what_is_dated_in_the_future_makes_no_good_one_go() {
+        let rules = [
+            Policy {
+                last: 2,
+                ..Policy::default()
+            },
+            Policy {
+                hourly: 2,
+                ..Policy::default()
+            },
+            Policy {
+                daily: 2,
+                ..Policy::default()
+            },
+            Policy {
+                weekly: 2,
+                ..Policy::default()
+            },
+            Policy {
+                monthly: 1,
+                ..Policy::default()
+            },
+            Policy {
+                yearly: 1,
+                ..Policy::default()
+            },
+            Policy {
+                within: Some(30.days()),
+                ..Policy::default()
+            },
+        ];
+        for policy in rules {
+            let mut all = series();
+            let mut expected = kept(&all, &policy);
+            all.push(snapshot(9, "2099-01-01T00:00:00Z", &[]));
+            all.push(snapshot(10, "2026-03-01T01:00:00Z", &[]));
+            let beyond = snapshot(11, "2026-01-01T00:00:00Z", &[]);
+            all.push(beyond);
+            all.last_mut().unwrap().1.time.seconds = i64::MAX;
+            expected.extend([9, 10, 11]);
+            assert_eq!(kept(&all, &policy), expected, "{policy:?}");
+        }
+    }
+
+    /// The clock of whoever forgets is years behind or ahead: nothing goes that would stay by the right one.
+    #[test]
+    fn a_wrong_clock_of_whoever_forgets_makes_nothing_go() {
+        for policy in [
+            Policy {
+                within: Some(30.days()),
+                ..Policy::default()
+            },
+            Policy {
+                daily: 2,
+                ..Policy::default()
+            },
+        ] {
+            let right = kept(&series(), &policy);
+            assert_eq!(kept_at(&series(), &policy, "2099-01-01T00:00:00Z"), right);
+            let behind = kept_at(&series(), &policy, "1970-01-02T00:00:00Z");
+            assert_eq!(behind, [1, 2, 3, 4, 5]);
+        }
+    }
+
+    #[test]
+    fn within_more_than_all_of_time_keeps_everything() {
+        for span in [15_000.years(), 19_998.years()] {
+            let policy = Policy {
+                within: Some(span),
+                ..Policy::default()
+            };
+            assert_eq!(kept(&series(), &policy), [1, 2, 3, 4, 5]);
+        }
     }
 }

@@ -18,7 +18,7 @@ pub struct Policy {
     pub monthly: u32,
     /// One for each of so many years.
     pub yearly: u32,
-    /// All that are at most so much older than the newest.
+    /// All that are at most so much older than the newest, which so stays whatever any clock says.
     pub within: Option<Span>,
     /// All that have all tags of one of these lists.
     pub tags: Vec<Vec<String>>,
@@ -108,11 +108,10 @@ impl Policy {
             return;
         };
         let newest = newest.time.to_zoned(zone.clone());
-        let Ok(oldest) = newest.checked_sub(*within) else {
-            return;
-        };
+        // Longer than there is time: all are within.
+        let oldest = newest.checked_sub(*within).ok();
         for (candidate, reason) in candidates.iter().zip(reasons) {
-            if candidate.time >= oldest.timestamp() {
+            if (oldest.as_ref()).is_none_or(|oldest| candidate.time >= oldest.timestamp()) {
                 reason.push(format!("within {within:#}"));
             }
         }

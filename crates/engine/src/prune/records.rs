@@ -64,8 +64,8 @@ impl Records {
                 }
                 Err(error) => {
                     return Err(Error::Other(format!(
-                        "prune refuses while {name} cannot be read ({error}): what it uses is not known. bale forget {id} \
-                         removes it, and with it what nothing else uses"
+                        "prune refuses: {error}. What it uses is not known; bale forget {id} removes it, and a prune then \
+                         what only it used"
                     )));
                 }
             }

@@ -123,10 +123,16 @@ fn list_packs(repository: &Repository, index: &ChunkIndex) -> Result<Vec<FoundPa
 /// What to do about an object without which nobody knows what there is.
 fn refusal(error: Error) -> Error {
     match error {
-        Error::Object { object, source } if object.starts_with("index/") => Error::Other(format!(
-            "prune refuses while {object} cannot be read ({source}): bale repair index names its packs anew, and removes it \
-             once none of them is left without a name"
-        )),
+        Error::Object { object, source } => {
+            let id = object.rsplit('/').next().unwrap_or_default();
+            let before = match object.starts_with("index/") {
+                true => "bale repair index names its packs anew, then ",
+                false => "",
+            };
+            Error::Other(format!(
+                "prune refuses: {object}: {source}. {before}bale forget {id} removes it"
+            ))
+        }
         other => other,
     }
 }

@@ -1,0 +1,139 @@
+//! One object by its id: a snapshot, the record of an unfinished run, or whatever is damaged and in the way of a prune.
+//!
+//! What cannot be read is removed for nothing but its own id, and only if its bytes are damaged: not because the store fails,
+//! nor because a later program wrote it. A damaged index object goes once no pack needs it for a name.
+
+use crate::error::{Error, Result};
+use crate::repository::{Repository, is_missing};
+use crate::store::{Area, ObjectName};
+use bale_format::error::FormatError;
+use bale_format::sealed::ObjectType;
+use bale_format::{Access, ObjectId};
+
+/// Areas of objects that can be removed by id.
+const AREAS: [Area; 5] = [
+    Area::Snapshots,
+    Area::Runs,
+    Area::Index,
+    Area::Condemned,
+    Area::Damaged,
+];
+/// A bad block of a device, as the kernel names it.
+const EIO: i32 = 5;
+
+/// An object that answers to the beginning of an id.
+#[derive(Debug)]
+pub struct Found {
+    /// Which.
+    pub name: ObjectName,
+    /// Why it cannot be read; `None` for a snapshot or run that can.
+    pub damage: Option<Error>,
+}
+
+impl Found {
+    /// What its removal costs, for people.
+    pub fn cost(&self) -> &'static str {
+        match (self.name.area, &self.damage) {
+            (Area::Snapshots, None) => "asked for by id",
+            (Area::Snapshots, Some(_)) => {
+                "a snapshot that cannot be read: the next prune gives up what only it used"
+            }
+            (Area::Runs, _) => "an unfinished run: the next backup of its source begins again",
+            (Area::Index, _) => "index object that cannot be read; every pack is named by another",
+            (Area::Condemned, _) => {
+                "a list of condemned packs that cannot be read: a prune condemns them again"
+            }
+            _ => {
+                "a mark of damaged packs that cannot be read: bale check --read-data finds them again"
+            }
+        }
+    }
+}
+
+/// Finds the one object whose id begins so. Index objects, lists and marks are found only if they are damaged.
+pub fn find(repository: &Repository, digits: &str) -> Result<Found> {
+    let digits = digits.to_ascii_lowercase();
+    let none = || Error::NoSnapshot(digits.clone());
+    let mut found = None;
+    for area in AREAS {
+        for info in repository.list(area)? {
+            let matches = |id: ObjectId| !digits.is_empty() && id.to_string().starts_with(&digits);
+            if !info.name.id().is_some_and(matches) {
+                continue;
+            }
+            let Some(other) = look_at(repository, info.name)? else {
+                continue;
+            };
+            if found.replace(other).is_some() {
+                return Err(Error::AmbiguousSnapshot(digits));
+            }
+        }
+    }
+    found.ok_or_else(none)
+}
+
+/// `None`: it is gone, or nothing that anybody may remove.
+fn look_at(repository: &Repository, name: ObjectName) -> Result<Option<Found>> {
+    let read = match name.area {
+        Area::Snapshots | Area::Runs => repository.read_record(&name).map(drop),
+        Area::Index => repository.read_index_object(&name).map(drop),
+        Area::Condemned => repository
+            .read_sealed(&name, ObjectType::Condemned)
+            .map(drop),
+        _ => repository.read_sealed(&name, ObjectType::Damaged).map(drop),
+    };
+    match read {
+        Ok(()) if matches!(name.area, Area::Snapshots | Area::Runs) => {
+            Ok(Some(Found { name, damage: None }))
+        }
+        Ok(()) => Ok(None),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) if is_damage(&error) => Ok(Some(Found {
+            name,
+            damage: Some(error),
+        })),
+        Err(error) => Err(error),
+    }
+}
+
+/// Are the bytes themselves damaged, so that trying again, or a later program, would not help?
+fn is_damage(error: &Error) -> bool {
+    match error {
+        Error::Object { source, .. } => !matches!(
+            source,
+            FormatError::Newer { .. } | FormatError::UnknownFeature { .. }
+        ),
+        Error::Store(error) => {
+            error.kind() == std::io::ErrorKind::FileTooLarge
+                || error.source.raw_os_error() == Some(EIO)
+        }
+        _ => false,
+    }
+}
+
+/// Removes what was found.
+pub fn remove(repository: &Repository, found: &Found) -> Result<()> {
+    repository.check_access(Access::Delete)?;
+    if found.name.area == Area::Index {
+        refuse_while_packs_need_a_name(repository)?;
+    }
+    Ok(repository.store().delete(&found.name)?)
+}
+
+/// All that a damaged index object told is in the packs themselves: it is worth nothing once others name them all.
+fn refuse_while_packs_need_a_name(repository: &Repository) -> Result<()> {
+    let mut packs = Vec::new();
+    repository
+        .store()
+        .list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
+    let index = repository.reload_index_readable()?;
+    packs.retain(|pack| index.pack_number(pack).is_none());
+    match packs.first() {
+        None => Ok(()),
+        Some(pack) => Err(Error::Other(format!(
+            "{} packs (pack {} first) are named by no index object that can be read: run bale repair index before",
+            packs.len(),
+            pack.short()
+        ))),
+    }
+}

@@ -1,0 +1,115 @@
+//! Objects that cannot be read stand in the way of a prune, and go by their own id only.
+
+use std::time::Duration;
+
+use bale_engine::error::Error;
+use bale_engine::forget::{find, remove};
+use bale_engine::monitor::Recorder;
+use bale_engine::repair::repair_index;
+use bale_engine::store::{Area, ObjectName, Store};
+use bale_testkit::scene::noise;
+use bale_testkit::{DatedStore, Scene};
+
+fn two_snapshots() -> Scene {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("gone", &noise(1, 700_000));
+    scene.keep();
+    std::fs::remove_file(scene.source().join("gone")).unwrap();
+    scene.write("new/d", &noise(2, 50_000));
+    scene.keep();
+    scene
+}
+
+fn damaged(scene: &Scene, name: &ObjectName) -> DatedStore {
+    let store = scene.store.fork();
+    let mut bytes = store.memory().objects().remove(name).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    store.memory().overwrite(name, bytes);
+    store
+}
+
+/// A prune says what to do, and takes nothing before it was done.
+fn refused(scene: &Scene, store: &DatedStore, name: &ObjectName) {
+    let packs = store.names(Area::Packs);
+    let pruned = scene.prune(&scene.open(store.clone()).unwrap(), Duration::ZERO);
+    let text = pruned.unwrap_err().to_string();
+    let advice = format!("bale forget {}", name.id().unwrap());
+    assert!(text.contains(&advice), "{text}");
+    assert_eq!(store.names(Area::Packs), packs);
+}
+
+/// One damaged snapshot: the others stay, its id removes it, and then prunes give back what it alone used.
+#[test]
+fn a_damaged_snapshot_goes_by_its_id_and_prunes_work_again() {
+    for digits in [8, 64] {
+        let mut scene = two_snapshots();
+        let (id, _) = scene.kept.remove(0);
+        let name = ObjectName::snapshot(id);
+        let store = damaged(&scene, &name);
+        refused(&scene, &store, &name);
+        let repository = scene.open(store.clone()).unwrap();
+        let found = find(&repository, &id.to_string()[..digits]).unwrap();
+        assert!(found.name == name && found.damage.is_some(), "{found:?}");
+        remove(&repository, &found).unwrap();
+        let pruned = scene.prune(&scene.open(store.clone()).unwrap(), Duration::ZERO);
+        assert!(pruned.unwrap().bytes_deleted > 600_000);
+        scene.assert_sound(&store, "the damaged one removed");
+    }
+}
+
+/// A damaged index object goes once a repair has named its packs in others, and not before.
+#[test]
+fn a_damaged_index_object_goes_once_no_pack_needs_it() {
+    let scene = two_snapshots();
+    for name in scene.store.names(Area::Index) {
+        let store = damaged(&scene, &name);
+        refused(&scene, &store, &name);
+        let repository = scene.open(store.clone()).unwrap();
+        let found = find(&repository, &name.id().unwrap().to_string()).unwrap();
+        let early = remove(&repository, &found).unwrap_err().to_string();
+        assert!(early.contains("bale repair index"), "{early}");
+        assert!(store.stat(&name).unwrap().is_some());
+        repair_index(&repository, false, &Recorder::default()).unwrap();
+        refused(&scene, &store, &name);
+        remove(&repository, &found).unwrap();
+        assert!(store.stat(&name).unwrap().is_none());
+        scene.assert_sound(&store, "the damaged index object removed");
+    }
+}
+
+#[test]
+fn damaged_lists_of_condemned_packs_go_by_their_id() {
+    let scene = two_snapshots();
+    let repository = scene.repository();
+    repository.forget_snapshot(scene.kept[0].0).unwrap();
+    scene.clock.advance(Duration::from_secs(9_000));
+    scene
+        .prune(&repository, Duration::from_secs(3_600))
+        .unwrap();
+    let name = scene.store.names(Area::Condemned)[0];
+    let store = damaged(&scene, &name);
+    refused(&scene, &store, &name);
+    let repository = scene.open(store.clone()).unwrap();
+    let found = find(&repository, &name.id().unwrap().to_string()).unwrap();
+    remove(&repository, &found).unwrap();
+    let pruned = scene.prune(&scene.open(store.clone()).unwrap(), Duration::ZERO);
+    assert!(pruned.unwrap().bytes_deleted > 600_000);
+}
+
+/// An object that can be read is not removed for being named: no index object, no list.
+#[test]
+fn what_can_be_read_and_is_no_snapshot_is_not_found() {
+    let scene = two_snapshots();
+    let repository = scene.repository();
+    for area in [Area::Index, Area::Packs, Area::Keys] {
+        let id = scene.store.names(area)[0].id().unwrap().to_string();
+        let found = find(&repository, &id);
+        assert!(
+            matches!(found, Err(Error::NoSnapshot(_))),
+            "{area}: {found:?}"
+        );
+    }
+    assert!(matches!(find(&repository, ""), Err(Error::NoSnapshot(_))));
+}
