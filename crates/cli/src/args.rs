@@ -173,6 +173,9 @@ pub struct Look {
     /// Leave out the content of directories with a valid CACHEDIR.TAG
     #[arg(long)]
     pub exclude_caches: bool,
+    /// Back up repositories of Bale, too, that lie below the paths; the one in use never is
+    #[arg(long)]
+    pub include_repositories: bool,
     /// Leave out files larger than this (512K, 10M, 2G)
     #[arg(long, value_name = "SIZE")]
     pub exclude_larger_than: Option<String>,

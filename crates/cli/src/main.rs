@@ -24,6 +24,7 @@ mod commands;
 mod exit;
 mod interrupt;
 mod output;
+mod patterns;
 mod place;
 mod progress;
 mod secrets;

@@ -160,6 +160,21 @@ pub fn in_use(global: &Global) -> Vec<PathBuf> {
     paths
 }
 
+/// What a backup with these options works with and should not hold: repository, cache, and the files that open it. The key of
+/// another repository is worth a backup.
+pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
+    let mut paths = secrets::files(global);
+    paths.extend(cache::cache_dir(global).ok());
+    match named(global)? {
+        Some(path) => paths.push(path),
+        None => {
+            let own = own()?;
+            paths.extend([own.repository, own.key_file]);
+        }
+    }
+    Ok(paths)
+}
+
 /// Where plans are sorted that do not fit in memory.
 pub fn scratch(repository: &Repository) -> Result<SpillScratch> {
     Ok(SpillScratch(repository.spill_dir()?))

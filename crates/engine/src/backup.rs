@@ -31,7 +31,7 @@ mod second;
 mod seen;
 mod tally;
 
-pub use run::{BackupOptions, Outcome};
+pub use run::{BackupOptions, Noted, Outcome};
 
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;

@@ -18,6 +18,7 @@ pub mod freeze;
 mod grafts;
 pub mod handle;
 pub mod inode;
+mod left_out;
 mod list;
 pub mod live;
 mod mounted;
@@ -37,6 +38,7 @@ pub use choose::{Chosen, Guard, IN_USE_DOUBT_SECONDS, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
+pub use left_out::{LeftOut, TAG_NAME, TAG_SIGNATURE};
 pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
 pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};
@@ -111,8 +113,10 @@ pub struct ScanOptions {
     pub protocol: Protocol,
     /// When what is read was as it is, if that is over: a barrier before a snapshot was taken.
     pub barrier: Option<Time>,
-    /// Stay on the mount that each source is on.
+    /// Stay on the file system that each source is on: on its device, or its mount.
     pub one_file_system: bool,
+    /// Repositories, and what this backup works with.
+    pub left_out: LeftOut,
     /// Paths to leave out.
     pub filter: Filter,
     /// Workers, for tests; otherwise what the limits of this process allow.
@@ -151,6 +155,7 @@ impl Default for ScanOptions {
             protocol: Protocol::default(),
             barrier: None,
             one_file_system: false,
+            left_out: LeftOut::default(),
             filter: Filter::default(),
             threads: None,
             spill_directory: PathBuf::from("/var/tmp"),
@@ -234,8 +239,14 @@ pub struct Note {
 pub enum NoteKind {
     /// Gone between being listed and being looked at, and not listed any more.
     Vanished,
-    /// Left out: a file on another file system.
+    /// Left out: a file or directory on another file system.
     OtherFilesystem,
+    /// Not entered: a directory above it is mounted there.
+    Above,
+    /// Left out: the repository, cache or key that this backup works with.
+    InUse,
+    /// Left out: a repository, as its tag says.
+    Repository,
 }
 
 /// The time before which a ctime is settled: coarse clock, less two of its ticks.

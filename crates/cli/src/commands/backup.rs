@@ -45,10 +45,21 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         None => Vec::new(),
     };
     let is_snapshot = options.snapshot_command.is_some();
-    let scan = ScanOptions {
+    for (link, place) in sources.links_to_directories() {
+        console.note(&format!(
+            "{} is a link to a directory, and only the link is backed up: write {}/ or {} for what is in it",
+            link.display(),
+            link.display(),
+            place.display()
+        ));
+    }
+    let mut scan = ScanOptions {
         barrier: is_snapshot.then(|| barrier_of_snapshots(now, &snapshots)),
         ..look::scan_options(&options.look, filter, repository.spill_dir()?)
     };
+    for path in place::works_with(global)? {
+        scan.left_out = scan.left_out.and_in_use(&path);
+    }
     let parent = match &options.parent {
         Some(text) => {
             let listed = select::Listed::of(&repository)?;
@@ -134,7 +145,8 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
             "bytes": totals.bytes, "hard_links": totals.hard_links, "files_new": counts.files_new,
             "files_changed": counts.files_changed, "files_unmodified": counts.files_unmodified,
             "bytes_read": counts.bytes_read, "bytes_stored": counts.bytes_stored, "problems": problems,
-            "vanished": outcome.vanished, "seconds": seconds, "dry_run": options.dry_run,
+            "vanished": outcome.noted.vanished, "not_crossed": outcome.noted.not_crossed,
+            "left_out": outcome.noted.left_out, "seconds": seconds, "dry_run": options.dry_run,
         }));
     }
     if global.quiet {
@@ -162,10 +174,10 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
         None if options.dry_run => tell!("dry run: nothing was stored"),
         None => tell!("nothing changed: no snapshot was made"),
     }
-    if outcome.vanished > 0 {
+    if outcome.noted.vanished > 0 {
         tell!(
             "{} vanished while they were backed up, named above",
-            sizes::count(outcome.vanished)
+            sizes::count(outcome.noted.vanished)
         );
     }
     if problems > 0 {

@@ -4,16 +4,16 @@ use crate::args::{Look, Scan};
 use crate::exit::Usage;
 use crate::sizes;
 use anyhow::{Context, Result};
-use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, PatternError, parse_exclude_file};
 use bale_engine::scan::freeze::FreezerCommand;
-use bale_engine::scan::{ScanMode, ScanOptions};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use bale_engine::scan::{LeftOut, ScanMode, ScanOptions};
+use std::path::PathBuf;
 
 /// What to leave out.
 pub fn filter(options: &Look) -> Result<Filter> {
     let filter = Filter::new(&filter_options(options)?);
-    Ok(filter.map_err(|error| Usage(error.to_string()))?)
+    let refused = |error: PatternError| Usage(format!("{error}: {}", error.source.kind()));
+    Ok(filter.map_err(refused)?)
 }
 
 /// How to look; temporary files go to `spill_directory`.
@@ -25,6 +25,10 @@ pub fn scan_options(options: &Look, filter: Filter, spill_directory: PathBuf) ->
             false => Some(freezer()),
         },
         one_file_system: options.one_file_system,
+        left_out: match options.include_repositories {
+            true => LeftOut::default(),
+            false => LeftOut::default().and_repositories(),
+        },
         filter,
         spill_directory,
         ..ScanOptions::default()
@@ -63,6 +67,7 @@ fn filter_options(options: &Look) -> Result<FilterOptions> {
     }
     patterns.extend(options.exclude.iter().map(|text| pattern(text, false)));
     patterns.extend(options.iexclude.iter().map(|text| pattern(text, true)));
+    crate::patterns::check(&patterns)?;
     let mut marks: Vec<Mark> = Vec::new();
     for text in &options.exclude_if_present {
         marks.push(
@@ -92,10 +97,8 @@ pub fn excludes_as_given(options: &Look) -> Result<Vec<String>> {
 
 /// A source that is not there, with its absolute path.
 pub fn missing_problem(problem: &bale_engine::scan::Problem) -> bale_engine::monitor::Problem {
-    let given = Path::new(std::ffi::OsStr::from_bytes(&problem.path));
-    let path = std::path::absolute(given).unwrap_or_else(|_| given.to_owned());
     bale_engine::monitor::Problem {
-        path: path.into_os_string().into_vec(),
+        path: [b"/", &problem.path[..]].concat(),
         action: problem.action,
         text: problem.error.to_string(),
     }

@@ -11,6 +11,7 @@ mod generating;
 mod golden;
 mod keys;
 mod killing;
+mod left_out;
 mod live;
 mod looking;
 mod many_names;

@@ -83,13 +83,13 @@ pub(super) fn commit(
         layers,
         ..run.draft.clone()
     };
-    let vanished = tally.vanished_count();
+    let noted = tally.noted();
     let nothing_new = options.skip_if_unchanged && is_as_the_parent && parent.id.is_some();
     if options.dry_run || nothing_new {
         return Ok(Outcome {
             id: None,
             snapshot,
-            vanished,
+            noted,
         });
     }
     let id = repository.write_snapshot(&snapshot)?;
@@ -103,7 +103,7 @@ pub(super) fn commit(
     Ok(Outcome {
         id: Some(id),
         snapshot,
-        vanished,
+        noted,
     })
 }
 

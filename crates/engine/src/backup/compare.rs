@@ -15,7 +15,7 @@ use crate::limits::ASKED_MAX;
 use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader};
 use crate::scan::inode::SameChildren;
-use crate::scan::{Batch, ListedAgain, NoteKind, Problem, ScanItem};
+use crate::scan::{Batch, ListedAgain, Problem, ScanItem};
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind};
@@ -187,10 +187,7 @@ impl<'a> Comparer<'a> {
                 ScanItem::Same(same) => self.compare_same(&same, &mut cursor, items)?,
                 ScanItem::Amend { key, flags } => self.amend(key, flags)?,
                 ScanItem::Problem(problem) => self.tally.problem(&problem),
-                ScanItem::Note(note) if note.kind == NoteKind::Vanished => {
-                    self.tally.vanished(&note.path)
-                }
-                ScanItem::Note(_) => {}
+                ScanItem::Note(note) => self.tally.scan_note(&note),
             }
         }
         let mut result = Ok(());

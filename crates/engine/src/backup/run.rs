@@ -44,8 +44,19 @@ pub struct Outcome {
     pub id: Option<ObjectId>,
     /// What was, or would have been, committed.
     pub snapshot: Snapshot,
-    /// Names that were listed and are gone: no problems.
+    /// How much was named that is no problem.
+    pub noted: Noted,
+}
+
+/// What was named and is no problem, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// Names that were listed and are gone.
     pub vanished: u64,
+    /// Places where another file system begins, and which were not crossed.
+    pub not_crossed: u64,
+    /// The repository, its cache and its key; other repositories.
+    pub left_out: u64,
 }
 
 /// A run under way.

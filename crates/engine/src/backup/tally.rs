@@ -3,9 +3,10 @@
 use super::parent::Parent;
 use super::recount::Class;
 use super::rule::DOUBTFUL;
+use super::run::Noted;
 use crate::limits::PROGRESS_EVERY;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
-use crate::scan;
+use crate::scan::{self, NoteKind};
 use bale_format::snapshot::{
     Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
 };
@@ -27,6 +28,8 @@ pub(super) struct Tally<'a> {
     bytes_read: AtomicU64,
     problems: AtomicU64,
     vanished: AtomicU64,
+    not_crossed: AtomicU64,
+    left_out: AtomicU64,
     listed: Mutex<Vec<ProblemRecord>>,
     /// Trouble with reading that a second pass may find gone; `None`: it is told at once.
     held: Mutex<Option<Vec<Problem>>>,
@@ -52,6 +55,8 @@ impl<'a> Tally<'a> {
             bytes_read: AtomicU64::new(0),
             problems: AtomicU64::new(0),
             vanished: AtomicU64::new(0),
+            not_crossed: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
             listed: Mutex::default(),
             held: Mutex::default(),
             filesystems: Mutex::new(parent.filesystems.clone()),
@@ -74,9 +79,36 @@ impl<'a> Tally<'a> {
         self.note(&format!("vanished before it was read: /{text}"));
     }
 
-    /// How much vanished.
-    pub(super) fn vanished_count(&self) -> u64 {
-        self.vanished.load(Ordering::Relaxed)
+    /// Something that is no loss, and is named.
+    pub(super) fn scan_note(&self, note: &scan::Note) {
+        let (counter, what) = match note.kind {
+            NoteKind::Vanished => return self.vanished(&note.path),
+            NoteKind::OtherFilesystem => (&self.not_crossed, "not crossed, another file system"),
+            NoteKind::Above => (
+                &self.not_crossed,
+                "not crossed, a directory above is mounted there",
+            ),
+            NoteKind::InUse => (
+                &self.left_out,
+                "left out, because this backup works with it",
+            ),
+            NoteKind::Repository => (
+                &self.left_out,
+                "left out, because it is marked as a repository of Bale (--include-repositories)",
+            ),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let text = String::from_utf8_lossy(&note.path);
+        self.note(&format!("{what}: /{text}"));
+    }
+
+    /// What was named and is no problem.
+    pub(super) fn noted(&self) -> Noted {
+        Noted {
+            vanished: self.vanished.load(Ordering::Relaxed),
+            not_crossed: self.not_crossed.load(Ordering::Relaxed),
+            left_out: self.left_out.load(Ordering::Relaxed),
+        }
     }
 
     /// A row of the new snapshot that is as in the parent.
@@ -184,6 +216,10 @@ impl<'a> Tally<'a> {
     pub(super) fn begin_again(&self) {
         self.held().take();
         self.is_second.store(true, Ordering::Relaxed);
+        let noted = [&self.not_crossed, &self.left_out];
+        noted
+            .iter()
+            .for_each(|counter| counter.store(0, Ordering::Relaxed));
         let counted = [
             &self.files,
             &self.dirs,

@@ -229,6 +229,7 @@ fn by_itself(sources: &Sources, options: ScanOptions, monitor: &dyn Monitor) -> 
     }
     let again = ScanOptions {
         filter: options.filter.clone(),
+        left_out: options.left_out.clone(),
         spill_directory: options.spill_directory.clone(),
         freezer: options.freezer.clone(),
         known: options.known.clone(),
@@ -413,7 +414,7 @@ fn filesystem(image: &Image, mount: &Path, state: TablesState, opened: Time) -> 
         uuid: super::filesystems::uuid_text(&image.uuid()),
         kind: image.kind().to_owned(),
         mount: PathText(mount.as_os_str().as_bytes().to_vec()),
-        scanner: "inode".to_owned(),
+        scanner: "image".to_owned(),
         barrier,
     }
 }

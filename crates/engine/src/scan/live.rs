@@ -79,7 +79,13 @@ fn not_possible<T>(why: impl Into<String>) -> Result<T, NotPossible> {
 /// Looks at a directory of a mounted file system, which may be the mount point. `scratch` is a directory for a device
 /// node of our own, should there be none.
 pub fn live_target(path: &Path, scratch: &Path) -> Result<LiveTarget, NotPossible> {
-    let place = Place::of(path).map_err(|error| NotPossible(format!("{error}")))?;
+    let place = Place::of(path).map_err(|error| {
+        let why = match error.raw_os_error() == Some(rustix::io::Errno::NOTDIR.raw_os_error()) {
+            true => "it is no directory".to_owned(),
+            false => format!("it cannot be opened: {error}"),
+        };
+        NotPossible(format!("{}: {why}", path.display()))
+    })?;
     let table = MountTable::read().map_err(|error| {
         NotPossible(format!(
             "the table of mounts cannot be read: {error} (is /proc mounted?)"

@@ -305,6 +305,7 @@ impl Mounted {
                 let options = ScanOptions {
                     filter: crate::filter::Filter::default(),
                     one_file_system: self.way.one_file_system,
+                    left_out: self.way.left_out.clone(),
                     spill_directory: self.way.spill_directory.clone(),
                     protocol: self.protocol,
                     ..ScanOptions::default()

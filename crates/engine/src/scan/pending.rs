@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 /// Bytes that are read back from the file at once.
 const READ_BACK_BYTES: u64 = 64 << 10;
-/// Length of a record before its name: name length (1), handle length (1), reach (1), value of the reach (8), device (8),
+/// Length of a record before its name: name length (1), handle length (1), reach (1), values of the reach (16), device (8),
 /// inode (8). The handle follows the name.
-const RECORD_HEAD_BYTES: usize = 27;
+const RECORD_HEAD_BYTES: usize = 35;
 
 /// A directory to be entered.
 #[derive(Debug)]
@@ -31,13 +31,20 @@ pub(super) struct Subdirectory {
     pub(super) reach: Reach,
 }
 
+/// The file system that is not left: what is on this device, or on this mount, is on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stay {
+    pub(super) device: u64,
+    pub(super) mount: u64,
+}
+
 /// Which children of a directory count.
 #[derive(Clone, Debug)]
 pub(super) enum Reach {
-    /// All, on the given mount only if one is given.
-    All(Option<u64>),
+    /// All, on the given file system only if one is given.
+    All(Option<Stay>),
     /// All, and some of them are sources themselves, which no filter excludes.
-    AllAnd(Option<u64>, Arc<SourceNode>),
+    AllAnd(Option<Stay>, Arc<SourceNode>),
     /// Only what leads to a source.
     Only(Arc<SourceNode>),
     /// Only the files that mark the directory as excluded.
@@ -150,13 +157,13 @@ impl Pending {
     fn encode(&mut self, more: &[Subdirectory]) -> Vec<u8> {
         let mut records = Vec::new();
         for subdirectory in more {
-            let (tag, value) = match &subdirectory.reach {
-                Reach::All(None) => (0, 0),
-                Reach::All(Some(mount)) => (1, *mount),
-                Reach::Marks => (2, 0),
+            let (tag, values) = match &subdirectory.reach {
+                Reach::All(None) => (0, [0, 0]),
+                Reach::All(Some(stay)) => (1, [stay.device, stay.mount]),
+                Reach::Marks => (2, [0, 0]),
                 special => {
                     self.reaches.push(special.clone());
-                    (3, self.reaches.len() as u64 - 1)
+                    (3, [self.reaches.len() as u64 - 1, 0])
                 }
             };
             let handle = subdirectory
@@ -166,7 +173,9 @@ impl Pending {
             records.push(subdirectory.name.len() as u8);
             records.push(handle.len() as u8);
             records.push(tag);
-            records.extend_from_slice(&value.to_le_bytes());
+            for value in values {
+                records.extend_from_slice(&value.to_le_bytes());
+            }
             records.extend_from_slice(&subdirectory.identity.device.to_le_bytes());
             records.extend_from_slice(&subdirectory.identity.inode.to_le_bytes());
             records.extend_from_slice(&subdirectory.name);
@@ -205,7 +214,10 @@ impl Pending {
                 |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
             let reach = match (head[2], number(3)) {
                 (0, _) => Reach::All(None),
-                (1, mount) => Reach::All(Some(mount)),
+                (1, device) => Reach::All(Some(Stay {
+                    device,
+                    mount: number(11),
+                })),
                 (2, _) => Reach::Marks,
                 (_, index) => self.reaches[index as usize].clone(),
             };
@@ -213,8 +225,8 @@ impl Pending {
             let subdirectory = Subdirectory {
                 name: arena.slice(start..start + len),
                 identity: Identity {
-                    device: number(11),
-                    inode: number(19),
+                    device: number(19),
+                    inode: number(27),
                 },
                 handle: Handle::of_bytes(&rest[len..len + handle_len]),
                 reach,
@@ -266,7 +278,10 @@ mod tests {
             handle: Handle::of_bytes(&vec![number as u8; number as usize % 3 * 8]),
             reach: match number % 4 {
                 0 => Reach::All(None),
-                1 => Reach::All(Some(number)),
+                1 => Reach::All(Some(Stay {
+                    device: number,
+                    mount: number + 3,
+                })),
                 2 => Reach::Marks,
                 _ => Reach::Only(Arc::default()),
             },

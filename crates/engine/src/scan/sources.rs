@@ -64,6 +64,18 @@ impl Sources {
         &self.paths
     }
 
+    /// Sources that are links to directories, of which the link alone is backed up; and where they lead.
+    pub fn links_to_directories(&self) -> Vec<(&Path, PathBuf)> {
+        let is_link = |path: &&PathBuf| {
+            let kind = std::fs::symlink_metadata(path).map(|metadata| metadata.is_symlink());
+            kind.unwrap_or(false) && path.is_dir()
+        };
+        let links = self.paths.iter().filter(is_link);
+        links
+            .filter_map(|path| Some((path.as_path(), std::fs::canonicalize(path).ok()?)))
+            .collect()
+    }
+
     /// Reads a source, which is a directory, from another place: its snapshot. The catalog says that it is where it was.
     pub fn read_from(&mut self, source: &Path, place: PathBuf) -> io::Result<()> {
         for path in [source, &place] {
@@ -128,8 +140,10 @@ fn resolve_one(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// Absolute, for messages.
 fn without_slash(path: &Path) -> Vec<u8> {
-    let bytes = path.as_os_str().as_bytes();
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let bytes = absolute.as_os_str().as_bytes();
     let start = bytes.iter().take_while(|byte| **byte == b'/').count();
     bytes[start..].to_vec()
 }

@@ -3,8 +3,9 @@
 use super::directory::{Directory, DirectoryFd, Handle, identity_of};
 use super::filesystems::{Filesystems, is_volatile};
 use super::grafts::Graft;
+use super::left_out::LeftOut;
 use super::names::Names;
-use super::pending::{Reach, Subdirectory};
+use super::pending::{Reach, Stay, Subdirectory};
 use super::sources::SourceNode;
 use super::unfound::{Lost, Seen};
 use super::{Note, NoteKind, PARENT_BYTES_MAX, Problem};
@@ -38,6 +39,7 @@ pub(super) struct Rules {
     pub(super) filter: Arc<Filter>,
     pub(super) filesystems: Filesystems,
     pub(super) one_file_system: bool,
+    pub(super) left_out: LeftOut,
     /// Rights must be asked for, because they do not follow from being root.
     pub(super) ask_access: bool,
 }
@@ -62,6 +64,14 @@ pub(super) fn mount_of(stat: &Statx) -> u64 {
         stat.stx_mnt_id
     } else {
         1 << 63 | u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
+    }
+}
+
+/// What a source is on.
+pub(super) fn stay_of(stat: &Statx) -> Stay {
+    Stay {
+        device: identity_of(stat).device,
+        mount: mount_of(stat),
     }
 }
 
@@ -231,9 +241,13 @@ impl Part<'_> {
             if entry.kind == Kind::File && self.rules.filter.excludes_size(entry.size) {
                 return;
             }
-            if self.is_elsewhere(mount) {
+            let is_in_use = self.rules.left_out.is_in_use(identity_of(stat));
+            let kind = match self.is_elsewhere(stat) {
+                true => Some(NoteKind::OtherFilesystem),
+                false => is_in_use.then_some(NoteKind::InUse),
+            };
+            if let Some(kind) = kind {
                 let path = entry.path();
-                let kind = NoteKind::OtherFilesystem;
                 result.notes.push(Note { path, kind });
                 return;
             }
@@ -299,16 +313,30 @@ impl Part<'_> {
         Ok(())
     }
 
-    fn is_elsewhere(&self, mount: u64) -> bool {
+    /// What is bound from the same file system is not, and neither is a part of the same mount with a number of its own: a
+    /// subvolume, a file of an overlay.
+    fn is_elsewhere(&self, stat: &Statx) -> bool {
         match self.reach {
-            Reach::All(Some(source)) | Reach::AllAnd(Some(source), _) => *source != mount,
+            Reach::All(Some(source)) | Reach::AllAnd(Some(source), _) => {
+                source.device != identity_of(stat).device && source.mount != mount_of(stat)
+            }
             _ => false,
         }
     }
 
+    /// Why a directory is left out, if it is, as this backup's own or as a repository.
+    fn left_out(&self, c_name: &CStr, stat: &Statx) -> Option<NoteKind> {
+        let left_out = &self.rules.left_out;
+        if left_out.is_in_use(identity_of(stat)) {
+            return Some(NoteKind::InUse);
+        }
+        let is_repository = left_out.is_repository(self.fd.as_fd(), c_name, stat);
+        is_repository.then_some(NoteKind::Repository)
+    }
+
     fn add_directory(&self, entry: &mut Entry, c_name: &CStr, stat: &Statx, out: &mut Statted) {
         let identity = identity_of(stat);
-        match self.reach_of(entry, c_name, mount_of(stat)) {
+        match self.reach_of(entry, c_name, stat) {
             Err(refused) => {
                 entry.flags.set(refused.flags);
                 if let Some(error) = refused.error {
@@ -318,12 +346,22 @@ impl Part<'_> {
                         error,
                     });
                 }
+                if let Some(kind) = refused.note {
+                    let path = entry.path();
+                    out.notes.push(Note { path, kind });
+                }
             }
             Ok(reach) if self.directory.is_or_is_below(identity) => {
                 drop(reach);
                 entry.flags.set(EntryFlags::NOT_CROSSED);
+                let path = entry.path();
+                if self.rules.one_file_system {
+                    // Whoever stays on a file system wants it once.
+                    let kind = NoteKind::Above;
+                    return out.notes.push(Note { path, kind });
+                }
                 out.problems.push(Problem {
-                    path: entry.path(),
+                    path,
                     action: "enter",
                     error: io::Error::other("a directory above this one is mounted here"),
                 });
@@ -351,16 +389,16 @@ impl Part<'_> {
     }
 
     /// Which children of a subdirectory count.
-    fn reach_of(&self, entry: &Entry, c_name: &CStr, mount: u64) -> Result<Reach, Refused> {
+    fn reach_of(&self, entry: &Entry, c_name: &CStr, stat: &Statx) -> Result<Reach, Refused> {
         if self.directory.child_path_bytes(&entry.name) > PARENT_BYTES_MAX {
             return Err(Refused::because(Errno::NAMETOOLONG.into()));
         }
-        let source_mount = self.rules.one_file_system.then_some(mount);
+        let stay = self.rules.one_file_system.then(|| stay_of(stat));
         let node = self.source_node(&entry.name);
         if let Some(node) = node
             && (node.is_source || matches!(self.reach, Reach::Only(_)))
         {
-            return Ok(reach_of_node(node, source_mount));
+            return Ok(reach_of_node(node, stay));
         }
         let excluded = || self.rules.filter.excludes(&entry.path());
         if let Some(node) = node
@@ -368,10 +406,14 @@ impl Part<'_> {
         {
             return Ok(Reach::Only(node.clone()));
         }
-        if self.is_elsewhere(mount) {
+        let not_crossed = match self.is_elsewhere(stat) {
+            true => Some(NoteKind::OtherFilesystem),
+            false => self.left_out(c_name, stat),
+        };
+        if let Some(kind) = not_crossed {
             return match node {
                 Some(node) => Ok(Reach::Only(node.clone())),
-                None => Err(Refused::on_purpose()),
+                None => Err(Refused::on_purpose(kind)),
             };
         }
         if self.rules.ask_access {
@@ -386,8 +428,8 @@ impl Part<'_> {
             return Ok(node.map_or(Reach::Marks, |node| Reach::Only(node.clone())));
         }
         let inherited = match self.reach {
-            Reach::All(mount) | Reach::AllAnd(mount, _) => *mount,
-            Reach::Only(_) | Reach::Marks => source_mount,
+            Reach::All(stay) | Reach::AllAnd(stay, _) => *stay,
+            Reach::Only(_) | Reach::Marks => stay,
         };
         Ok(match node {
             Some(node) => Reach::AllAnd(inherited, node.clone()),
@@ -397,10 +439,10 @@ impl Part<'_> {
 }
 
 /// What a directory that stands among the sources gives.
-pub(super) fn reach_of_node(node: &Arc<SourceNode>, mount: Option<u64>) -> Reach {
+pub(super) fn reach_of_node(node: &Arc<SourceNode>, stay: Option<Stay>) -> Reach {
     match (node.is_source, node.children.is_empty()) {
-        (true, true) => Reach::All(mount),
-        (true, false) => Reach::AllAnd(mount, node.clone()),
+        (true, true) => Reach::All(stay),
+        (true, false) => Reach::AllAnd(stay, node.clone()),
         (false, _) => Reach::Only(node.clone()),
     }
 }
@@ -409,6 +451,7 @@ pub(super) fn reach_of_node(node: &Arc<SourceNode>, mount: Option<u64>) -> Reach
 struct Refused {
     flags: EntryFlags,
     error: Option<io::Error>,
+    note: Option<NoteKind>,
 }
 
 impl Refused {
@@ -416,13 +459,15 @@ impl Refused {
         Refused {
             flags: EntryFlags::UNREADABLE,
             error: Some(error),
+            note: None,
         }
     }
 
-    fn on_purpose() -> Refused {
+    fn on_purpose(kind: NoteKind) -> Refused {
         Refused {
             flags: EntryFlags::NOT_CROSSED,
             error: None,
+            note: Some(kind),
         }
     }
 }

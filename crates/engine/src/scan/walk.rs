@@ -8,7 +8,8 @@ use super::names::Names;
 use super::pending::{Overflow, Reach};
 use super::sources::Sources;
 use super::stat::{
-    Part, Rules, Statted, entry_of, mount_of, names_of_marks, names_of_node, reach_of_node, stat_at,
+    Part, Rules, Statted, entry_of, mount_of, names_of_marks, names_of_node, reach_of_node,
+    stat_at, stay_of,
 };
 use super::unfound::{Lost, Unfound};
 use super::window::{Done, Front, Large, Task, Visit, Window};
@@ -75,6 +76,7 @@ impl Scanner {
             filter,
             filesystems: Filesystems::new(barrier).doubting_memory(options.protocol.doubt_memory),
             one_file_system: options.one_file_system,
+            left_out: options.left_out,
             ask_access: !rustix::process::geteuid().is_root(),
         };
         let grafts = Grafts::find(sources)?;
@@ -95,8 +97,8 @@ impl Scanner {
             places: Places::Directory(directory.clone()),
             entries: vec![entry],
         };
-        let source_mount = rules.one_file_system.then_some(mount);
-        let reach = reach_of_node(sources.root(), source_mount);
+        let stay = rules.one_file_system.then(|| stay_of(&stat));
+        let reach = reach_of_node(sources.root(), stay);
         let overflow = Overflow::new(&options.spill_directory);
         let first = vec![ScanItem::Entries(batch)];
         let window = Window::new(first, Visit { directory, reach }, overflow);

@@ -53,7 +53,9 @@ impl LocalStore {
     /// interrupted `create` left is completed.
     pub fn create(path: &Path) -> Result<Self> {
         let disk = OsDisk::create(path).map_err(|source| at_path("create", path, source))?;
-        Self::create_on(Arc::new(disk), Arc::new(OsRandom))
+        let store = Self::create_on(Arc::new(disk), Arc::new(OsRandom))?;
+        write_tag(path).map_err(|source| at_path("mark", path, source))?;
+        Ok(store)
     }
 
     /// Opens a repository directory, changing nothing.
@@ -88,6 +90,18 @@ impl LocalStore {
         Self {
             core: Arc::new(core),
         }
+    }
+}
+
+/// Marks the directory, so that backups of the machine leave it out. It is no object: without it nothing is missing.
+fn write_tag(path: &Path) -> io::Result<()> {
+    use std::io::Write;
+    let place = path.join(crate::scan::TAG_NAME);
+    let made = std::fs::File::create_new(place);
+    match made {
+        Ok(mut file) => file.write_all(format!("{}\n", crate::scan::TAG_SIGNATURE).as_bytes()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

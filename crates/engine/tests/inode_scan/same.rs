@@ -181,6 +181,7 @@ fn scan(image: &Path, known: Option<KnownInodes>) -> (Gathered, BTreeMap<Vec<u8>
         handles: None,
     };
     let way = Way {
+        left_out: bale_engine::scan::LeftOut::default(),
         filter: Arc::new(Filter::default()),
         one_file_system: false,
         spill_directory: std::env::temp_dir(),

@@ -18,7 +18,7 @@ use super::gather::Gathered;
 use crate::filter::Filter;
 use crate::scan::handle::FileHandles;
 use crate::scan::sources::Sources;
-use crate::scan::{ScanItem, ScanOptions};
+use crate::scan::{LeftOut, ScanItem, ScanOptions};
 use bale_format::entry::{EntryFlags, Key, Time};
 use bale_format::snapshot::Filesystem;
 use bytes::Bytes;
@@ -37,6 +37,8 @@ pub struct Way {
     pub filter: Arc<Filter>,
     /// Stay on the mount that each source is on.
     pub one_file_system: bool,
+    /// Repositories, and what this backup works with.
+    pub left_out: LeftOut,
     /// Where files without a name go.
     pub spill_directory: PathBuf,
 }
@@ -46,6 +48,7 @@ impl From<ScanOptions> for Way {
         Way {
             filter: Arc::new(options.filter),
             one_file_system: options.one_file_system,
+            left_out: options.left_out,
             spill_directory: options.spill_directory,
         }
     }

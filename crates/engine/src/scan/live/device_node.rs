@@ -46,7 +46,10 @@ impl DeviceNode {
         };
         match std::fs::File::open(&node.path) {
             Ok(_) => Ok(node),
-            Err(error) => not_possible(format!("its device cannot be opened: {error}")),
+            Err(error) => not_possible(format!(
+                "the device of its file system, {}, cannot be opened: {error} (in a container or virtual machine without access to it, --scan walk says nothing of this)",
+                node.path.display()
+            )),
         }
     }
 

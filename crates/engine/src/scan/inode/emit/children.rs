@@ -2,14 +2,14 @@
 
 use super::make::Maker;
 use super::order::{ListedChildren, Listing, Order};
-use crate::filter::Filter;
+use crate::filter::{Filter, Mark};
 use crate::image::{ImageInode, State};
 use crate::scan::directory::{Directory, Handle, Identity};
 use crate::scan::inode::tree::{Child, ChildHere, Marks, Position};
 use crate::scan::pending::{Reach, Subdirectory};
 use crate::scan::sources::SourceNode;
 use crate::scan::stat::reach_of_node;
-use crate::scan::{BATCH_ENTRIES_MAX, PARENT_BYTES_MAX};
+use crate::scan::{BATCH_ENTRIES_MAX, Note, NoteKind, PARENT_BYTES_MAX, ScanItem};
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use bale_fsimage::Inode;
 use bytes::Bytes;
@@ -53,7 +53,8 @@ impl Order {
             if !self.is_wanted(&path, &reach, child.name) {
                 continue;
             }
-            if self.is_plain(&child) {
+            let may_be_plain = !self.is_in_use(child.inode);
+            if may_be_plain && self.is_plain(&child) {
                 listed.add_later(child);
                 continue;
             }
@@ -73,6 +74,10 @@ impl Order {
             if !named && entry.kind == Kind::File && self.rules.filter.excludes_size(entry.size) {
                 continue;
             }
+            if !named && entry.kind != Kind::Directory && self.is_in_use(child.inode) {
+                self.note(entry.path(), NoteKind::InUse);
+                continue;
+            }
             if entry.kind == Kind::Directory
                 && let Some(subdirectory) = self.subdirectory(
                     &mut entry,
@@ -80,7 +85,7 @@ impl Order {
                     &reach,
                     node.cloned(),
                     &directory,
-                    inode.generation,
+                    &inode,
                 )
             {
                 subdirectories.push(subdirectory);
@@ -168,7 +173,7 @@ impl Order {
         reach: &Reach,
         node: Option<Arc<SourceNode>>,
         directory: &Arc<Directory>,
-        generation: u32,
+        inode: &Inode,
     ) -> Option<Subdirectory> {
         if child.marks.has(Marks::AGAIN) {
             entry.flags.set(EntryFlags::UNREADABLE);
@@ -180,6 +185,12 @@ impl Order {
             entry.flags.set(EntryFlags::UNREADABLE);
             let error = io::Error::other("its path is too long");
             self.tell(entry.path(), "enter", error);
+            return None;
+        }
+        let is_wanted = node.is_some() || matches!(reach, Reach::Marks);
+        if !is_wanted && let Some(kind) = self.left_out(child, inode) {
+            entry.flags.set(EntryFlags::NOT_CROSSED);
+            self.note(entry.path(), kind);
             return None;
         }
         let reach = match (reach, node) {
@@ -199,7 +210,7 @@ impl Order {
                 device: self.frame.device,
                 inode: child.inode,
             },
-            handle: self.handle_of(child, generation),
+            handle: self.handle_of(child, inode.generation),
             reach,
         })
     }
@@ -209,17 +220,39 @@ impl Order {
         handles.handle_of(child.inode, generation)
     }
 
+    fn note(&mut self, path: Vec<u8>, kind: NoteKind) {
+        self.put(ScanItem::Note(Note { path, kind }));
+    }
+
+    fn is_in_use(&self, inode: u64) -> bool {
+        let device = self.frame.device;
+        self.rules.left_out.is_in_use(Identity { device, inode })
+    }
+
+    /// Why a directory is left out, if it is, as this backup's own or as a repository.
+    fn left_out(&mut self, child: &Child, inode: &Inode) -> Option<NoteKind> {
+        if self.is_in_use(child.inode) {
+            return Some(NoteKind::InUse);
+        }
+        let marks = self.rules.left_out.marks_of(inode.nlink).to_vec();
+        let is_repository =
+            !marks.is_empty() && marks.iter().all(|mark| self.bears(child.inode, mark));
+        is_repository.then_some(NoteKind::Repository)
+    }
+
+    fn bears(&mut self, directory: u64, mark: &Mark) -> bool {
+        let found = self.tree.child(directory, mark.file().to_bytes());
+        let Ok(Some(file)) = found else {
+            return false;
+        };
+        mark.header().is_empty() || self.begins_with(file, mark.header())
+    }
+
     /// Does the directory bear one of the marks that leave its content out?
     fn is_marked(&mut self, child: &Child) -> bool {
         let filter: &Filter = &self.rules.filter;
         let marks: Vec<_> = filter.marks().to_vec();
-        marks.into_iter().any(|mark| {
-            let found = self.tree.child(child.inode, mark.file().to_bytes());
-            let Ok(Some(file)) = found else {
-                return false;
-            };
-            mark.header().is_empty() || self.begins_with(file, mark.header())
-        })
+        marks.iter().any(|mark| self.bears(child.inode, mark))
     }
 
     fn begins_with(&mut self, mut file: Child, header: &[u8]) -> bool {

@@ -11,7 +11,7 @@ use crate::scan::inode::tree::{ChildHere, Marks, Position, Tree};
 use crate::scan::names::{Names, SortedNames};
 use crate::scan::pending::{Overflow, Pending, Reach};
 use crate::scan::sources::Sources;
-use crate::scan::stat::{Rules, entry_of, mount_of, reach_of_node, stat_at};
+use crate::scan::stat::{Rules, entry_of, mount_of, reach_of_node, stat_at, stay_of};
 use crate::scan::unfound::{Lost, Unfound};
 use crate::scan::{BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, Places, Problem, ScanItem};
 use bale_format::entry::{Entry, EntryFlags};
@@ -185,6 +185,7 @@ impl Order {
             filter: way.filter.clone(),
             filesystems,
             one_file_system: way.one_file_system,
+            left_out: way.left_out.clone(),
             ask_access: !rustix::process::geteuid().is_root(),
         };
         let handles = frame.handles.clone();
@@ -222,8 +223,8 @@ impl Order {
         let places = order.show_image(&directory, &mut entries, &mut Vec::new());
         order.push_batch(entries, places);
         order.tell_general_faults();
-        let source_mount = order.rules.one_file_system.then_some(mount);
-        let reach = reach_of_node(sources.root(), source_mount);
+        let stay = order.rules.one_file_system.then(|| stay_of(&stat));
+        let reach = reach_of_node(sources.root(), stay);
         order.enter(directory, Bytes::new(), reach);
         Ok(order)
     }

@@ -1,0 +1,127 @@
+//! Patterns that look as if they meant something and can match nothing are refused, with what to write instead.
+
+use crate::exit::Usage;
+use bale_engine::filter::Pattern;
+
+/// Of all patterns of a command, in the order in which they decide.
+pub fn check(patterns: &[Pattern]) -> Result<(), Usage> {
+    let mut before = false;
+    for pattern in patterns {
+        let text = pattern.text.as_str();
+        let (takes_back, plain) = match text.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let why = match takes_back && !before {
+            true => Some(
+                "! takes back what an earlier pattern leaves out, and there is none before it; for a name that begins with ! write \\!",
+            ),
+            false => why_nothing(plain),
+        };
+        if let Some(why) = why {
+            return Err(Usage(format!("pattern {text:?} can match nothing: {why}")));
+        }
+        before |= !takes_back;
+    }
+    Ok(())
+}
+
+fn why_nothing(text: &str) -> Option<&'static str> {
+    let first = text.split('/').next().unwrap_or_default();
+    if text.trim_matches('/').trim().is_empty() {
+        Some("it is empty")
+    } else if text.split('/').any(|part| matches!(part, "." | "..")) {
+        Some(
+            "no path has . or .. in it; begin with a name to mean it anywhere, or with / to write the whole path",
+        )
+    } else if first == "~" {
+        Some(
+            "~ is not replaced here; write the whole path, or let the shell do it (no quotes, and a blank instead of =)",
+        )
+    } else if first.strip_prefix('$').is_some_and(is_variable) {
+        Some(
+            "variables are not replaced here; write the whole path, or let the shell do it (double quotes)",
+        )
+    } else if has_choice(text) {
+        Some("{a,b} is no choice here; write a pattern for each, or \\{ to mean the character")
+    } else {
+        None
+    }
+}
+
+/// Is there such a variable? Names of files may begin with a `$`, too.
+fn is_variable(name: &str) -> bool {
+    let plain = name.strip_prefix('{');
+    let name = plain.map_or(name, |name| name.trim_end_matches('}'));
+    !name.is_empty() && std::env::var_os(name).is_some()
+}
+
+/// A brace that is not escaped, a comma, and a brace.
+fn has_choice(text: &str) -> bool {
+    let (mut open, mut comma, mut escaped) = (false, false, false);
+    for character in text.chars() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '{' => open = true,
+            ',' if open => comma = true,
+            '}' if comma => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(texts: &[&str]) -> Option<String> {
+        let pattern = |text: &&str| Pattern {
+            text: text.to_string(),
+            ignore_case: false,
+        };
+        let patterns: Vec<Pattern> = texts.iter().map(pattern).collect();
+        check(&patterns).err().map(|usage| usage.0)
+    }
+
+    #[test]
+    fn what_can_match_nothing_is_refused_and_told_what_to_write() {
+        let cases = [
+            ("", "empty"),
+            ("/", "empty"),
+            ("!keep", "earlier pattern"),
+            ("./x", "no path has"),
+            ("a/../b", "no path has"),
+            ("~/x", "~ is not replaced"),
+            ("$PATH/x", "variables"),
+            ("${PATH}", "variables"),
+            ("*.{o,a}", "no choice"),
+        ];
+        for (text, word) in cases {
+            let why = refused(&[text]).unwrap_or_default();
+            assert!(why.contains(word), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn what_can_match_something_is_taken() {
+        let fine = [
+            "x",
+            "/a/b",
+            "*.o",
+            "a~",
+            "~name",
+            "$RECYCLE.BIN",
+            "{x}",
+            "\\{a,b}",
+            ".cache",
+            "..x",
+            "\\!x",
+        ];
+        for text in fine {
+            assert_eq!(refused(&[text]), None);
+        }
+        assert_eq!(refused(&["*.o", "!keep.o"]), None);
+    }
+}

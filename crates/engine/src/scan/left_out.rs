@@ -1,0 +1,81 @@
+//! What no backup should hold: the repository that it goes to, its cache and its key, which would store every backup once
+//! more in the next one; and other repositories, by the tag that `init` puts beside their `config`.
+//!
+//! What is in use is known by device and inode, so links and bind mounts lead to the same answer. What is left out is named,
+//! and the row of a directory says that its content is not here. A source that was named is never left out.
+
+use super::directory::Identity;
+use crate::filter::Mark;
+use rustix::fs::Statx;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// Name of the file that marks a repository in a directory (docs/FORMAT.md, section 1).
+pub const TAG_NAME: &str = "BALE-REPOSITORY.TAG";
+/// How it begins.
+pub const TAG_SIGNATURE: &str = "Signature: bale repository 5c1f0a3e9b7d4286";
+/// How a `config` begins.
+const CONFIG_START: &str = "{\"format\":";
+/// Links of the directory of a repository, where subdirectories are counted: itself, its name, and its areas.
+const REPOSITORY_LINKS_MIN: u32 = 9;
+
+/// What to leave out.
+#[derive(Clone, Debug, Default)]
+pub struct LeftOut {
+    in_use: Vec<Identity>,
+    repositories: Vec<Mark>,
+}
+
+impl LeftOut {
+    /// The same, and every directory that is marked as a repository.
+    pub fn and_repositories(self) -> LeftOut {
+        let mark = |name: &str, start: &str| Mark::parse(format!("{name}:{start}").as_bytes());
+        let marks = [mark(TAG_NAME, TAG_SIGNATURE), mark("config", CONFIG_START)];
+        LeftOut {
+            repositories: marks.into_iter().flatten().collect(),
+            ..self
+        }
+    }
+
+    /// The same, and what a path leads to, if it is there.
+    pub fn and_in_use(mut self, path: &Path) -> LeftOut {
+        if let Ok(metadata) = std::fs::metadata(path) {
+            self.in_use.push(identity_of_metadata(&metadata));
+        }
+        self
+    }
+
+    pub(super) fn is_in_use(&self, identity: Identity) -> bool {
+        self.in_use.contains(&identity)
+    }
+
+    /// Marks that must all be in a directory for it to be a repository; none: it is not one, or repositories are wanted.
+    pub(super) fn marks_of(&self, links: u32) -> &[Mark] {
+        // Some file systems do not count subdirectories and say 1.
+        match links == 1 || links >= REPOSITORY_LINKS_MIN {
+            true => &self.repositories,
+            false => &[],
+        }
+    }
+
+    /// Is a subdirectory a repository?
+    pub(super) fn is_repository(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &std::ffi::CStr,
+        stat: &Statx,
+    ) -> bool {
+        let marks = self.marks_of(stat.stx_nlink);
+        !marks.is_empty() && marks.iter().all(|mark| mark.is_in(directory, name))
+    }
+}
+
+fn identity_of_metadata(metadata: &std::fs::Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt;
+    let device = metadata.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    Identity {
+        device: u64::from(major) << 32 | u64::from(minor),
+        inode: metadata.ino(),
+    }
+}
