@@ -17,6 +17,7 @@ mod commit;
 mod compare;
 mod content;
 mod expect;
+mod heartbeat;
 mod known;
 mod large;
 mod links;
@@ -34,18 +35,21 @@ mod tally;
 pub use run::{BackupOptions, Noted, Outcome};
 
 use crate::error::{Error, Result};
+use crate::limits::CHECKPOINT_SECONDS;
 use crate::monitor::Monitor;
 use crate::pack::{ChunkWriter, WriterOptions};
 use crate::repository::Repository;
 use crate::scan::{self, Guard, ScanOptions, Sources};
 use bale_format::Access;
 use commit::Written;
+use heartbeat::Heartbeat;
 use known::KnownState;
 use parent::Parent;
 use pass::Pass;
 use run::Run;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tally::Tally;
 
 /// Backs up the sources and commits a snapshot.
@@ -58,6 +62,10 @@ pub fn backup(
 ) -> Result<Outcome> {
     repository.check_access(Access::Write)?;
     let run = Run::begin(repository, sources, scan.mode, options)?;
+    let every = options.sign_of_life_every;
+    let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
+    let signs = (!options.dry_run).then(|| Heartbeat::start(&run, every));
+    let _signs_until_the_end = signs.transpose()?;
     let mut unreadable = HashSet::new();
     loop {
         let parent = Parent::find(repository, &run, options, &unreadable, monitor)?;

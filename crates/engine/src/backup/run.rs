@@ -35,6 +35,8 @@ pub struct BackupOptions {
     pub not_found: Vec<Problem>,
     /// Between two records of the unfinished run; for tests.
     pub checkpoint_every: Option<std::time::Duration>,
+    /// Between two signs of life; for tests.
+    pub sign_of_life_every: Option<std::time::Duration>,
 }
 
 /// What came of a backup.

@@ -92,8 +92,9 @@ pub fn plan(
     let used = UsedChunks::find_by_cache(repository, standing.index.clone(), &news, monitor)?;
     let mut staying = Staying::choose(&standing, &used);
     let now = repository.clock().now();
+    let running = repository.runs_store_since(options.grace)?;
     let packs = loop {
-        let packs = fates(&standing, &staying, now, options);
+        let packs = fates(&standing, &staying, (now, running), options);
         let gone: HashSet<PackNumber> = packs
             .iter()
             .filter(|pack| matches!(pack.fate, PackFate::Condemn | PackFate::Repack))
@@ -145,7 +146,7 @@ fn name_damaged(
 fn fates(
     standing: &Standing,
     staying: &Staying,
-    now: SystemTime,
+    (now, running): (SystemTime, Option<SystemTime>),
     options: &PruneOptions,
 ) -> Vec<PlannedPack> {
     let bytes = bytes_by_pack(standing, staying);
@@ -157,7 +158,7 @@ fn fates(
             number: found.number,
             len: found.len,
             used,
-            fate: fate(found, (used, all), now, standing, options),
+            fate: fate(found, (used, all), (now, running), standing, options),
         }
     });
     packs.collect()
@@ -180,7 +181,7 @@ fn bytes_by_pack(standing: &Standing, staying: &Staying) -> Vec<(u64, u64)> {
 fn fate(
     found: &FoundPack,
     (used, all): (u64, u64),
-    now: SystemTime,
+    (now, running): (SystemTime, Option<SystemTime>),
     standing: &Standing,
     options: &PruneOptions,
 ) -> PackFate {
@@ -201,8 +202,14 @@ fn fate(
     let age = found.modified.map_or(Duration::MAX, |modified| {
         now.duration_since(modified).unwrap_or(Duration::ZERO)
     });
+    // What a run under way has stored, and is in no record yet, is its own.
+    let is_of_run = found
+        .modified
+        .zip(running)
+        .is_some_and(|(made, since)| made >= since);
     match used {
-        0 if age < options.grace => PackFate::Young,
+        0 if is_of_run || age < options.grace => PackFate::Young,
+        _ if is_of_run => PackFate::Stay,
         0 => PackFate::Condemn,
         _ => PackFate::Repack,
     }

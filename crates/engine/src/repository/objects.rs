@@ -2,6 +2,7 @@
 
 use super::opening::object_error;
 use super::{Named, Repository};
+use crate::clock::moment_of;
 use crate::error::{Error, Result};
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::Condemned;
@@ -10,7 +11,10 @@ use bale_format::limits::OBJECT_PLAIN_BYTES_MAX;
 use bale_format::sealed::{OBJECT_BYTES_MAX, ObjectType};
 use bale_format::{Access, ObjectId, Snapshot};
 use std::collections::HashSet;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+/// A run may have begun so much earlier than its records tell.
+const RUN_START_MARGIN: Duration = Duration::from_secs(60);
 
 /// Snapshots that can be read, and what is wrong with the others.
 pub type Readable = (Vec<Named>, Vec<(ObjectName, Error)>);
@@ -71,6 +75,33 @@ impl Repository {
         };
         let json = self.read_sealed(name, object_type)?;
         Snapshot::from_json(&json).map_err(object_error(name.to_string()))
+    }
+
+    /// Since when runs that are under way store packs, by the clock of the store; `None`: none is under way. It is if it has
+    /// written a record `within` this time. What a run has stored, and no record names, is its own: not to be pruned.
+    pub fn runs_store_since(&self, within: Duration) -> Result<Option<SystemTime>> {
+        let now = self.clock().now();
+        let mut since: Option<SystemTime> = None;
+        for info in self.list(Area::Runs)? {
+            let record = match self.read_record(&info.name) {
+                Ok(record) => record,
+                Err(error) if is_missing(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let finished = moment_of(record.finished);
+            let written = info.modified.unwrap_or(finished);
+            let apart = now.duration_since(written);
+            if apart.unwrap_or_else(|ahead| ahead.duration()) >= within {
+                continue;
+            }
+            // How long it lasted, by its own clock; when it began, by the store's, and a little earlier.
+            let lasted = finished.duration_since(moment_of(record.time));
+            let began = written
+                .checked_sub(lasted.unwrap_or_default() + RUN_START_MARGIN)
+                .unwrap_or(SystemTime::UNIX_EPOCH);
+            since = Some(since.map_or(began, |since| since.min(began)));
+        }
+        Ok(since)
     }
 
     /// Writes a snapshot: the step that makes a backup visible.

@@ -1,0 +1,65 @@
+//! The sign of life of a run: a record that names nothing and is replaced every few minutes. A prune leaves alone what was
+//! stored since the run began, as long as its sign is younger than the grace period (`Repository::runs_store_since`). So a
+//! first backup may take longer than that, in whatever way it scans, and while it reads one large file.
+//!
+//! A thread of its own, because any other may be busy for hours. What it cannot write costs the protection and no more: the
+//! backup looks again before it commits. A run that was killed leaves one record, which protects nothing once it is old and
+//! goes with the next backup of the same source.
+
+use super::run::Run;
+use crate::error::{Error, Result};
+use crate::store::ObjectName;
+use bale_format::Snapshot;
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Beats until it is dropped.
+pub(super) struct Heartbeat {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heartbeat {
+    /// The first sign comes after `every`: short runs leave none.
+    pub(super) fn start(run: &Run, every: Duration) -> Result<Heartbeat> {
+        let (repository, id, draft) = (run.repository.clone(), run.id, run.draft.clone());
+        let (stop, stopped) = bounded::<()>(1);
+        let beat = move || {
+            let mut last = None;
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                let sign = Snapshot {
+                    partial: true,
+                    finished: repository.clock().time(),
+                    ..draft.clone()
+                };
+                let Ok(new) = repository.write_run(id, &sign) else {
+                    continue;
+                };
+                if let Some(old) = last.replace(new).filter(|old| *old != new) {
+                    let _ = repository.store().delete(&ObjectName::run(id, old));
+                }
+            }
+            if let Some(last) = last {
+                let _ = repository.store().delete(&ObjectName::run(id, last));
+            }
+        };
+        let thread = std::thread::Builder::new().name("sign-of-life".to_owned());
+        let thread = thread.spawn(beat).map_err(|error| {
+            Error::Other(format!("start a thread that shows a sign of life: {error}"))
+        })?;
+        Ok(Heartbeat {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

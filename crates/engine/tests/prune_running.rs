@@ -1,0 +1,125 @@
+//! Backups that take longer than the grace period of prunes that go on meanwhile (issue 13, S1).
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bale_engine::backup::BackupOptions;
+use bale_engine::clock::Clock;
+use bale_engine::monitor::{Monitor, Phase, Problem, Progress, Recorder};
+use bale_engine::store::{Area, ObjectName};
+use bale_format::Snapshot;
+use bale_testkit::scene::noise;
+use bale_testkit::{DatedStore, Scene};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Packs of a run under way, which no record names: those of a forgotten snapshot stand for them.
+fn running() -> (Scene, Snapshot) {
+    let scene = Scene::new();
+    scene.write("noise", &noise(1, 700_000));
+    let outcome = scene.backup(&scene.repository()).unwrap();
+    let repository = scene.repository();
+    repository.forget_snapshot(outcome.id.unwrap()).unwrap();
+    let draft = Snapshot {
+        partial: true,
+        until: None,
+        layers: Vec::new(),
+        thin: Vec::new(),
+        ..outcome.snapshot
+    };
+    (scene, draft)
+}
+
+fn prune_daily(scene: &Scene, days: usize, mut each_day: impl FnMut()) -> usize {
+    for _ in 0..days {
+        scene.clock.advance(DAY + Duration::from_secs(60));
+        each_day();
+        scene.prune(&scene.repository(), DAY).unwrap();
+    }
+    scene.store.names(Area::Packs).len()
+}
+
+#[test]
+fn what_a_run_stores_outlasts_daily_prunes_as_long_as_it_shows_signs_of_life() {
+    let (scene, draft) = running();
+    let packs = scene.store.names(Area::Packs).len();
+    let repository = scene.repository();
+    let mut last: Option<ObjectName> = None;
+    let sign_of_life = || {
+        let sign = Snapshot {
+            finished: repository.clock().time(),
+            ..draft.clone()
+        };
+        let id = repository.write_run([7; 16], &sign).unwrap();
+        if let Some(old) = last.replace(ObjectName::run([7; 16], id)) {
+            bale_engine::store::Store::delete(&scene.store, &old).unwrap();
+        }
+    };
+    assert_eq!(prune_daily(&scene, 5, sign_of_life), packs, "it lives");
+    assert_eq!(prune_daily(&scene, 5, || ()), 0, "it died");
+}
+
+#[test]
+fn what_nobody_stores_is_not_kept_by_the_signs_of_a_later_run() {
+    let (scene, draft) = running();
+    let repository = scene.repository();
+    let began = scene.clock.now() + DAY;
+    let sign_of_life = || {
+        let sign = Snapshot {
+            time: bale_engine::clock::time_of(began),
+            finished: repository.clock().time(),
+            ..draft.clone()
+        };
+        repository.write_run([7; 16], &sign).unwrap();
+    };
+    assert_eq!(prune_daily(&scene, 5, sign_of_life), 0);
+}
+
+/// Holds a backup at its first sight of progress until it has shown a sign of life.
+struct UntilSign {
+    store: DatedStore,
+    seen: Mutex<Option<Vec<ObjectName>>>,
+}
+
+impl Monitor for UntilSign {
+    fn progress(&self, phase: Phase, _: Progress) {
+        let mut seen = self.seen.lock().unwrap();
+        if phase != Phase::Commit || seen.is_some() {
+            return;
+        }
+        let began = Instant::now();
+        while self.store.names(Area::Runs).is_empty() {
+            assert!(began.elapsed() < PATIENCE, "no sign of life");
+            std::thread::yield_now();
+        }
+        *seen = Some(self.store.names(Area::Runs));
+    }
+
+    fn problem(&self, _: &Problem) {}
+}
+
+#[test]
+fn a_run_that_lasts_shows_signs_of_life_and_takes_them_back() {
+    let scene = Scene::new();
+    scene.write_tree();
+    let monitor = UntilSign {
+        store: scene.store.clone(),
+        seen: Mutex::default(),
+    };
+    let options = BackupOptions {
+        sign_of_life_every: Some(Duration::from_millis(1)),
+        ..BackupOptions::default()
+    };
+    let outcome = scene.backup_with(&scene.repository(), &options, &monitor);
+    assert!(outcome.unwrap().id.is_some());
+    assert!(monitor.seen.into_inner().unwrap().is_some());
+    assert_eq!(scene.store.names(Area::Runs), []);
+    let failed = BackupOptions {
+        parent: Some(bale_format::ObjectId([1; 32])),
+        ..options
+    };
+    let failed = scene.backup_with(&scene.repository(), &failed, &Recorder::default());
+    assert!(failed.is_err());
+    assert_eq!(scene.store.names(Area::Runs), []);
+}
