@@ -9,12 +9,12 @@ pub mod snapshot;
 mod tar;
 mod tree;
 
-use crate::restore::{CatalogSource, ChunkSource, ChunkTrouble, Monitor, Scratch};
+use crate::restore::{CatalogSource, ChunkSource, ChunkTrouble, Loss, Monitor, Scratch};
 use bale_format::Kind;
 use std::io::{self, Write};
 
 /// What was dumped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DumpReport {
     /// Entries of the archive; 1 for a file.
     pub entries: u64,
@@ -22,6 +22,8 @@ pub struct DumpReport {
     pub bytes: u64,
     /// Problems told to the monitor.
     pub problems: u64,
+    /// What the backup did not have, by kind.
+    pub losses: Vec<Loss>,
 }
 
 /// The end of a dump.
@@ -60,6 +62,7 @@ pub fn dump(
     let mut contents = content::Contents::new(chunks, monitor);
     let entries = match entry {
         Some(entry) if entry.kind == Kind::File => {
+            contents.tell_flags(&entry);
             contents.write(&entry, path, out)?;
             1
         }
@@ -72,5 +75,6 @@ pub fn dump(
         entries,
         bytes: contents.bytes,
         problems: contents.problems,
+        losses: contents.losses.list(),
     })
 }

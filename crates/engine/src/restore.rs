@@ -16,7 +16,7 @@ pub mod ext4;
 mod guard;
 mod large;
 mod links;
-mod losses;
+pub(crate) mod losses;
 mod make;
 mod metadata;
 pub mod names;
@@ -25,6 +25,7 @@ pub mod pieces;
 mod plan;
 mod queue;
 mod row;
+mod salvage;
 pub mod select;
 pub mod snapshot;
 pub mod sort;
@@ -224,9 +225,11 @@ pub struct RestoreReport {
     pub bytes: u64,
     /// Entries that differ: only of `verify`.
     pub differences: u64,
+    /// Files of which only a part could be had, kept beside what stands at their names.
+    pub salvaged: u64,
     /// Problems told to the monitor.
     pub problems: u64,
-    /// What this user or file system could not take, by kind.
+    /// What the backup did not have, and what this user or file system could not take, by kind.
     pub losses: Vec<Loss>,
 }
 
@@ -289,6 +292,11 @@ pub enum RestoreError {
     /// The path is not in the snapshot.
     #[error("no such path in the snapshot")]
     NotFound,
+    /// Nothing in the snapshot is wanted.
+    #[error(
+        "nothing in the snapshot is selected: no path matches --include, or --exclude matches all"
+    )]
+    NothingSelected,
 }
 
 /// Restores what `options` say of `catalog` into the directory `target`, which is made if need be.
@@ -300,12 +308,12 @@ pub fn restore(
     options: &RestoreOptions,
     monitor: &dyn Monitor,
 ) -> Result<RestoreReport, RestoreError> {
-    let planned = plan::plan(catalog, chunks, scratch, options, monitor)?;
+    let mut planned = plan::plan(catalog, chunks, scratch, options, monitor)?;
     let target = target::Target::open(target, !options.dry_run)?;
     target.check_space(&planned.plan, options)?;
     monitor.planned(&planned.plan);
-    let run =
-        worker::Run::new(&target, chunks, options, monitor, &planned).read_only(options.dry_run);
+    let run = worker::Run::new(&target, chunks, options, monitor, &mut planned)
+        .read_only(options.dry_run);
 
     let directories = directories::create(&run, planned.directories, scratch)?;
     if options.delete && planned.complete {
@@ -334,10 +342,10 @@ pub fn verify(
     options: &RestoreOptions,
     monitor: &dyn Monitor,
 ) -> Result<RestoreReport, RestoreError> {
-    let planned = plan::plan(catalog, chunks, scratch, options, monitor)?;
+    let mut planned = plan::plan(catalog, chunks, scratch, options, monitor)?;
     let target = target::Target::open(target, false)?;
     monitor.planned(&planned.plan);
-    let run = worker::Run::new(&target, chunks, options, monitor, &planned).read_only(true);
+    let run = worker::Run::new(&target, chunks, options, monitor, &mut planned).read_only(true);
     compare::compare(&run, planned, scratch)?;
     Ok(run.report())
 }

@@ -1,5 +1,7 @@
 //! Restoring model trees: everything a Linux tree holds, hostile catalogs, races, kills, full disks.
 
+#[path = "restore_all/damaged.rs"]
+mod damaged;
 #[path = "restore_all/dumped.rs"]
 mod dumped;
 #[path = "restore_all/faults.rs"]

@@ -28,7 +28,9 @@ pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     )?;
     out.flush().context("write to standard output")?;
     console.finish();
-    Ok(if report.problems > 0 {
+    report.losses.iter().for_each(super::restore::print_loss);
+    let is_whole = report.losses.iter().all(|loss| loss.kind.is_note());
+    Ok(if report.problems > 0 || !is_whole {
         exit::INCOMPLETE
     } else {
         exit::COMPLETE

@@ -85,7 +85,8 @@ fn loss_object(loss: &Loss) -> Value {
     value
 }
 
-fn print_loss(loss: &Loss) {
+/// Says what did not come back, or came back in part, for people.
+pub fn print_loss(loss: &Loss) {
     tell!(
         "not restored for {} entries: {} ({})",
         sizes::count(loss.entries),
@@ -142,7 +143,7 @@ fn summary(
         let mut value = json!({
             "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
             "dirs": report.directories, "others": report.others, "links": report.links, "deleted": report.deleted,
-            "spared": report.spared,
+            "spared": report.spared, "salvaged": report.salvaged,
             "bytes": report.bytes, "differences": report.differences, "problems": report.problems, "losses": losses,
             "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
         });
@@ -190,8 +191,22 @@ fn summary(
     }
     if report.problems > 0 {
         tell!(
-            "{} problems, named above. The same command tries again what is missing.",
-            sizes::count(report.problems)
+            "{} problems, named above. {}",
+            sizes::count(report.problems),
+            advice(options, report),
         );
+    }
+}
+
+/// What to do about problems. A file of the right size and time is not looked into again, whatever it holds.
+fn advice(options: &Restore, report: &RestoreReport) -> &'static str {
+    match () {
+        () if options.to_ext4.is_some() => "`bale check --read-data` tells what is damaged.",
+        () if report.differences > 0 && options.overwrite != "always" => {
+            "What differs is written again with --overwrite always."
+        }
+        () => {
+            "The same command tries again what is missing; `bale check --read-data` tells what is damaged."
+        }
     }
 }

@@ -299,3 +299,31 @@ impl Drop for Mounted {
         let _told_by_mount = std::process::Command::new("umount").arg(&self.0).status();
     }
 }
+
+#[test]
+fn what_selects_nothing_is_an_error_and_what_was_written_is_named_on_request() {
+    let bench = filled();
+    let address = bench.address("");
+    let words = ["restore", &address, "--target", "out"];
+    let ran = bench.run(&[&words[..], &["--include", "nomatch*"]].concat());
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.err.contains("no path matches --include"), "{ran}");
+    assert!(!bench.path("out").exists());
+    let ran = bench.ok(&[&words[..], &["-v"]].concat());
+    for line in ["restored a/one", "restored a/b/two.txt", "restored a/link"] {
+        assert!(ran.err.lines().any(|said| said == line), "{line}: {ran}");
+    }
+}
+
+#[test]
+fn a_verified_restore_says_what_helps() {
+    let bench = filled();
+    let address = bench.address("");
+    bench.ok(&["restore", &address, "--target", "out"]);
+    bench.sh("cd out; touch -r c/three stamp; printf 'THREE\n' > c/three; touch -r stamp c/three; rm stamp");
+    let words = ["restore", &address, "--target", "out", "--verify"];
+    let ran = bench.run(&words);
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.err.contains("--overwrite always"), "{ran}");
+    bench.ok(&[&words[..], &["--overwrite", "always"]].concat());
+}

@@ -1,6 +1,7 @@
 //! Bytes of files, in order, from chunks of which the last few are kept.
 
 use super::DumpError;
+use crate::restore::losses::{self, Losses};
 use crate::restore::pieces::{self, Piece};
 use crate::restore::{ChunkSource, ChunkUse, Monitor};
 use bale_format::{ChunkId, Content, Entry, EntryFlags};
@@ -23,6 +24,8 @@ pub struct Contents<'a> {
     pub monitor: &'a dyn Monitor,
     pub bytes: u64,
     pub problems: u64,
+    /// What the backup did not have.
+    pub losses: Losses,
     kept: VecDeque<(ChunkId, Bytes)>,
 }
 
@@ -33,6 +36,7 @@ impl<'a> Contents<'a> {
             monitor,
             bytes: 0,
             problems: 0,
+            losses: Losses::default(),
             kept: VecDeque::new(),
         }
     }
@@ -40,6 +44,16 @@ impl<'a> Contents<'a> {
     pub fn problem(&mut self, path: &[u8], text: &str) {
         self.problems += 1;
         self.monitor.problem(path, "dump", text);
+    }
+
+    /// Tells what the backup did not have of a row.
+    pub fn tell_flags(&mut self, entry: &Entry) {
+        if let Some(text) = losses::missing_content(entry) {
+            self.problem(&entry.path(), text);
+        }
+        for (kind, text) in losses::of_flags(entry.flags) {
+            self.losses.add(kind, &entry.path(), text);
+        }
     }
 
     fn chunk(&mut self, id: &ChunkId) -> Result<Bytes, String> {

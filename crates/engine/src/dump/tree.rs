@@ -1,4 +1,7 @@
 //! A tree as an archive: directories depth first, hard links to the first name that was written.
+//!
+//! What lies below something that is no directory is refused and named: whoever extracts a link and then a name below it
+//! may follow the link.
 
 use super::content::Contents;
 use super::tar::{self, BLOCK_BYTES, Member, RECORD_BYTES};
@@ -23,6 +26,8 @@ pub fn write(
 ) -> Result<u64, DumpError> {
     let (directories, links) = sort(catalog, scratch, root, contents)?;
     let mut writer = Writer {
+        catalog,
+        ways: Ways::default(),
         contents,
         out,
         root,
@@ -125,7 +130,60 @@ fn is_sound(entry: &Entry, root: &[u8]) -> bool {
     named && check_path(&entry.parent).is_ok() && is_below(&entry.path(), root)
 }
 
+/// Directories that were looked at: is there nothing but directories on the way to them?
+#[derive(Default)]
+struct Ways {
+    /// Each below the one before, and the verdict.
+    open: Vec<(Vec<u8>, bool)>,
+}
+
+impl Ways {
+    /// This directory has a row, and there are none but directories above it.
+    fn enter(&mut self, path: Vec<u8>) {
+        if self.open.last().is_none_or(|(last, _)| *last != path) {
+            self.open.push((path, true));
+        }
+    }
+
+    /// May there be anything in the directory at `path`, below `root`? One that has no row is none that leads elsewhere.
+    fn is_sound(
+        &mut self,
+        catalog: &dyn CatalogSource,
+        root: &[u8],
+        path: &[u8],
+    ) -> Result<bool, DumpError> {
+        while self
+            .open
+            .last()
+            .is_some_and(|(above, _)| !is_below(path, above))
+        {
+            self.open.pop();
+        }
+        let known = self
+            .open
+            .last()
+            .map_or(root.len(), |(above, _)| above.len());
+        let mut verdict = self.open.last().is_none_or(|(_, verdict)| *verdict);
+        let ends = path
+            .iter()
+            .enumerate()
+            .filter(|(at, byte)| **byte == b'/' && *at > known);
+        let ends: Vec<usize> = ends.map(|(at, _)| at).chain([path.len()]).collect();
+        for end in ends.into_iter().filter(|end| *end > known) {
+            let above = &path[..end];
+            if verdict {
+                let row = catalog.lookup(above).map_err(DumpError::Catalog)?;
+                verdict = row.is_none_or(|row| row.kind == Kind::Directory);
+            }
+            self.open.push((above.to_vec(), verdict));
+        }
+        Ok(verdict)
+    }
+}
+
 struct Writer<'w, 'c> {
+    catalog: &'w dyn CatalogSource,
+    ways: Ways,
     contents: &'w mut Contents<'c>,
     out: &'w mut dyn Write,
     root: &'w [u8],
@@ -164,6 +222,11 @@ impl Writer<'_, '_> {
     /// A directory, and after it what is in it but directories: its own come next, in order.
     fn directory(&mut self, entry: &Entry) -> Result<(), DumpError> {
         let path = entry.path();
+        if !self.is_on_sound_way(entry)? {
+            return Ok(());
+        }
+        self.ways.enter(path.clone());
+        self.contents.tell_flags(entry);
         let mut name = self.relative(&path);
         name.push(b'/');
         self.head(entry, &name, None, 0, None)?;
@@ -175,6 +238,19 @@ impl Writer<'_, '_> {
             self.advance()?;
         }
         Ok(())
+    }
+
+    /// Is there nothing but directories above this row? Else it has been told.
+    fn is_on_sound_way(&mut self, entry: &Entry) -> Result<bool, DumpError> {
+        if entry.path() == self.root || entry.name.is_empty() {
+            return Ok(true);
+        }
+        let sound = self.ways.is_sound(self.catalog, self.root, &entry.parent)?;
+        if !sound {
+            let text = "refused: it lies below something that is no directory";
+            self.contents.problem(&entry.path(), text);
+        }
+        Ok(sound)
     }
 
     /// Names in the archive are relative to what is dumped, which itself is `.`.
@@ -191,6 +267,10 @@ impl Writer<'_, '_> {
 
     fn member(&mut self, entry: Entry) -> Result<(), DumpError> {
         let path = entry.path();
+        if !self.is_on_sound_way(&entry)? {
+            return Ok(());
+        }
+        self.contents.tell_flags(&entry);
         let name = self.relative(&path);
         if entry.is_hard_link()
             && let Some(first) = self.link_of(&entry)?

@@ -68,6 +68,9 @@ pub fn restore(
     let work = Work::new(catalog, chunks, scratch, options, ext4, monitor);
     let mut above = rows::directories_above(&work, 1 + READINGS_MORE)?;
     let mut counted = count::count(&work, Reading::Telling, take(&mut above), READINGS_MORE)?;
+    if counted.plan.entries() == 0 && work.problems() == 0 && !options.select.is_everything() {
+        return Err(RestoreError::NothingSelected);
+    }
     let plan = Plan::new(work.ext4.clone(), counted.totals).map_err(RestoreError::Image)?;
     let mut report = planned(&plan);
     monitor.sized(report.needed_bytes, report.bytes, report.inodes);

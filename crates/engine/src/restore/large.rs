@@ -4,13 +4,17 @@
 //! open from its first to its last piece, so the number open is bounded, and a kill loses the files of a group or two.
 //! The same walk, reading instead of writing, verifies.
 
+mod alone;
+
+pub use alone::restore_alone;
+
 use super::piece_rows::{PieceRow, Pieces, PlaceBytes};
 use super::pieces::{self, Piece};
 use super::queue::Feeder;
 use super::sort::Scratch;
 use super::target::Directory;
 use super::worker::{Cause, Done, Failure, Run, Slot, Worker};
-use super::{Act, RestoreError, compare, make, metadata, row};
+use super::{Act, RestoreError, compare, make, metadata, row, salvage};
 use bale_format::{ChunkId, Entry};
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -82,6 +86,8 @@ pub struct LargeFile {
     bytes: AtomicU64,
     /// A piece is missing, or differs.
     failed: AtomicBool,
+    /// The backup could not read all of it.
+    unread: AtomicBool,
     /// Its list is damaged: it never gets its name.
     abandoned: AtomicBool,
     published: AtomicBool,
@@ -193,6 +199,7 @@ impl<'r> Gatherer<'r> {
             pending: AtomicU64::new(1),
             bytes: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             published: AtomicBool::new(false),
             _permit: self.permits.take(),
@@ -253,6 +260,7 @@ impl<'r> Gatherer<'r> {
     fn hole(&self, file: &LargeFile, offset: u64, length: u64, piece: Piece) -> Result<(), String> {
         let run = self.worker.run;
         if piece == Piece::Unreadable {
+            file.unread.store(true, Ordering::Relaxed);
             let text = format!(
                 "bytes {offset} to {} could not be read by the backup",
                 offset + length
@@ -369,62 +377,6 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
     }
 }
 
-/// One file, piece by piece, outside any group: a name that could not be linked.
-pub fn restore_alone(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
-    let directory = worker.directory(entry)?;
-    let standing = make::standing(worker, &directory, entry)?;
-    if let Some(done) = make::settle(worker, &directory, entry, &standing)? {
-        return Ok(done);
-    }
-    let bale_format::Content::Pieces { list } = entry.content else {
-        return Err(Failure::text("restore", "damaged row: no piece list"));
-    };
-    let (part, fd) = make::create_part(&directory, &entry.name)?;
-    let done = fill_alone(worker, &directory, &fd, entry, &list)
-        .and_then(|bytes| {
-            make::publish(worker, &directory, &part, entry, &standing)?;
-            Ok(Done::Written(bytes))
-        })
-        .inspect_err(|_| make::remove_quietly(&directory, &part))?;
-    make::seal(worker, fd.as_fd(), entry)?;
-    Ok(done)
-}
-
-fn fill_alone(
-    worker: &mut Worker,
-    directory: &Directory,
-    fd: &OwnedFd,
-    entry: &Entry,
-    list: &ChunkId,
-) -> Result<u64, Failure> {
-    let mut bytes_written = 0;
-    let mut failure = None;
-    let chunks = worker.run.chunks;
-    let walked = pieces::walk(list, entry.size, chunks, &mut |offset, length, piece| {
-        let Piece::Data(id) = piece else {
-            return Ok(());
-        };
-        let bytes = Slot::default().get(&id, chunks).and_then(|bytes| {
-            if bytes.len() as u64 != length {
-                return Err(Failure::text("read", "damaged piece list: wrong length"));
-            }
-            write_at(fd, offset, &bytes)
-        });
-        bytes_written += length;
-        bytes.map_err(|error| {
-            failure = Some(error);
-            String::new()
-        })
-    });
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    walked.map_err(|text| Failure::text("restore", text))?;
-    rustix::fs::ftruncate(fd, entry.size).map_err(Failure::os("set the length of"))?;
-    metadata::finish_file(worker, directory, fd.as_fd(), entry)?;
-    Ok(bytes_written)
-}
-
 fn write_at(fd: &OwnedFd, mut offset: u64, bytes: &Bytes) -> Result<(), Failure> {
     let mut rest = &bytes[..];
     while !rest.is_empty() {
@@ -456,7 +408,10 @@ fn piece_done(worker: &mut Worker, purpose: Purpose, file: &LargeFile) {
     };
     let counters = &worker.run.counters;
     match result {
-        Ok(()) => {
+        Ok(Done::Salvaged) => {
+            counters.salvaged.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(_) => {
             counters
                 .bytes
                 .fetch_add(file.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -468,26 +423,31 @@ fn piece_done(worker: &mut Worker, purpose: Purpose, file: &LargeFile) {
     worker.run.monitor.progress(1, 0);
 }
 
-/// Length, metadata, name. A file with bytes missing gets its name as well, for the sake of the others, but not its
-/// mtime: the next restore takes it for changed.
-fn finish(worker: &mut Worker, file: &LargeFile) -> Result<(), Failure> {
-    rustix::fs::ftruncate(&file.fd, file.entry.size).map_err(Failure::os("set the length of"))?;
-    metadata::finish_file(worker, &file.directory, file.fd.as_fd(), &file.entry)?;
-    if file.failed.load(Ordering::Relaxed) {
+/// Length, metadata, name. A file with bytes missing takes the place of nothing; where nothing stands it gets its name as
+/// well, for the sake of the others, but, if it was damaged since, not its mtime: the next restore takes it for changed.
+fn finish(worker: &mut Worker, file: &LargeFile) -> Result<Done, Failure> {
+    let (directory, entry) = (&file.directory, &file.entry);
+    rustix::fs::ftruncate(&file.fd, entry.size).map_err(Failure::os("set the length of"))?;
+    metadata::finish_file(worker, directory, file.fd.as_fd(), entry)?;
+    let failed = file.failed.load(Ordering::Relaxed);
+    if failed {
         metadata::touch(file.fd.as_fd()).map_err(Failure::os("set the times of"))?;
     }
-    make::publish(
-        worker,
-        &file.directory,
-        &file.part,
-        &file.entry,
-        &file.standing,
-    )?;
+    // An odd time does not tell the damaged first name of several from a whole one.
+    let is_odd = failed && entry.is_hard_link() && metadata::is_unusual(entry);
+    let is_part = failed || file.unread.load(Ordering::Relaxed);
+    if is_odd || is_part && file.standing.stat.is_some() {
+        salvage::keep_beside(worker.run, directory, &file.part, entry)?;
+        file.published.store(true, Ordering::Relaxed);
+        return Ok(Done::Salvaged);
+    }
+    make::publish(worker, directory, &file.part, entry, &file.standing)?;
     file.published.store(true, Ordering::Relaxed);
-    make::seal(worker, file.fd.as_fd(), &file.entry)
+    make::seal(worker, file.fd.as_fd(), entry)?;
+    Ok(Done::Written(0))
 }
 
-fn finish_compare(worker: &mut Worker, file: &LargeFile) -> Result<(), Failure> {
+fn finish_compare(worker: &mut Worker, file: &LargeFile) -> Result<Done, Failure> {
     if file.failed.load(Ordering::Relaxed) {
         worker
             .run
@@ -495,5 +455,6 @@ fn finish_compare(worker: &mut Worker, file: &LargeFile) -> Result<(), Failure> 
             .differences
             .fetch_add(1, Ordering::Relaxed);
     }
-    compare::metadata_of(worker, &file.fd, &file.entry).map(|_| ())
+    compare::metadata_of(worker, &file.fd, &file.entry)?;
+    Ok(Done::Written(0))
 }

@@ -10,7 +10,7 @@ use super::sort::{Pair, Sorted};
 use super::target::{Directory, stat_child};
 use super::worker::{Done, Failure, Run, Slot, Worker};
 use super::{Act, Overwrite, RestoreError, large, metadata, names, row, specials};
-use bale_format::{Content, Entry, Kind};
+use bale_format::{Content, Entry, EntryFlags, Kind};
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::iter::Peekable;
@@ -193,6 +193,9 @@ fn link_over(
             return Ok(Some(Done::Skipped));
         }
         worker.run.check_not_in_use(stat)?;
+        if entry.flags.has(EntryFlags::INCOMPLETE) {
+            return Err(Failure::text("replace", make::UNREAD_STAYS));
+        }
     }
     let part = names::part_name(&entry.name);
     remove_quietly(directory, &part);

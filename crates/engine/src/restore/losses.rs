@@ -1,7 +1,8 @@
-//! What this user or this file system cannot take: counted by kind, the first few named.
+//! What this user or this file system cannot take, and what the backup did not have: counted by kind, the first few named.
 //!
 //! A million files that a user cannot give back to root are one fact, not a million problems.
 
+use bale_format::{Entry, EntryFlags, Kind};
 use std::sync::Mutex;
 
 /// What was lost.
@@ -25,17 +26,26 @@ pub enum LossKind {
     InodeFlags,
     /// Times that the file system cannot hold.
     Time,
+    /// Attributes that the backup could not read: the snapshot does not have them.
+    XattrsUnread,
+    /// Files that changed while the backup read them. What it read is there; it may be of two states.
+    Changed,
+    /// Directories whose content the backup left out on purpose.
+    NotCrossed,
 }
 
 /// Paths named of each kind of loss.
 pub const LOSS_PATHS_LISTED_MAX: usize = 10;
 
-const KINDS: usize = 9;
+const KINDS: usize = 12;
 
 impl LossKind {
     /// Worth telling, but no reason to call the restore incomplete.
     pub fn is_note(self) -> bool {
-        self == LossKind::Socket
+        matches!(
+            self,
+            LossKind::Socket | LossKind::Changed | LossKind::NotCrossed
+        )
     }
 
     /// For people, plural.
@@ -50,8 +60,45 @@ impl LossKind {
             LossKind::Socket => "sockets",
             LossKind::InodeFlags => "inode flags",
             LossKind::Time => "times",
+            LossKind::XattrsUnread => "extended attributes that the backup could not read",
+            LossKind::Changed => "a single state of the content",
+            LossKind::NotCrossed => "content of directories that was left out on purpose",
         }
     }
+}
+
+/// What a row says that the backup could not do, or did not do on purpose, and why. That content is missing is a problem of
+/// its own.
+pub fn of_flags(flags: EntryFlags) -> impl Iterator<Item = (LossKind, &'static str)> {
+    let kinds = [
+        (
+            EntryFlags::XATTRS_UNREADABLE,
+            LossKind::XattrsUnread,
+            "the snapshot does not have them",
+        ),
+        (
+            EntryFlags::CHANGED,
+            LossKind::Changed,
+            "it changed while the backup read it",
+        ),
+        (
+            EntryFlags::NOT_CROSSED,
+            LossKind::NotCrossed,
+            "another file system, or a mark that leaves it out",
+        ),
+    ];
+    let told = kinds.into_iter().filter(move |(flag, ..)| flags.has(*flag));
+    told.map(|(_, kind, text)| (kind, text))
+}
+
+/// What is missing of the content of a row, in words.
+pub fn missing_content(entry: &Entry) -> Option<&'static str> {
+    let flags = entry.flags;
+    if entry.kind == Kind::Directory && flags.has(EntryFlags::UNREADABLE) {
+        return Some("its children could not be read by the backup");
+    }
+    let incomplete = entry.kind == Kind::File && flags.has(EntryFlags::INCOMPLETE);
+    incomplete.then_some("part of its content could not be read by the backup")
 }
 
 /// All losses of one kind.

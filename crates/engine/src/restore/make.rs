@@ -5,12 +5,16 @@
 
 use super::target::{Directory, stat_child};
 use super::worker::{Done, Failure, Slot, Worker};
-use super::{Act, Overwrite, delete, metadata, names};
+use super::{Act, Overwrite, delete, metadata, names, salvage};
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
+
+/// Why something stays in the place of a file of which a part is missing.
+pub const UNREAD_STAYS: &str =
+    "part of its content could not be read by the backup: what stands there stays";
 
 /// What stands at an entry's name and what shall become of it.
 pub struct Standing {
@@ -100,6 +104,12 @@ pub fn file(worker: &mut Worker, entry: &Entry, slot: &Slot) -> Result<Done, Fai
         }
     }
     let (part, fd) = create_part(&directory, &entry.name)?;
+    if entry.flags.has(EntryFlags::INCOMPLETE) && standing.stat.is_some() {
+        fill_unsealed(worker, &directory, fd.as_fd(), entry, &bytes)
+            .and_then(|()| salvage::keep_beside(worker.run, &directory, &part, entry))
+            .inspect_err(|_| remove_quietly(&directory, &part))?;
+        return Ok(Done::Salvaged);
+    }
     let done = fill_unsealed(worker, &directory, fd.as_fd(), entry, &bytes)
         .and_then(|()| publish(worker, &directory, &part, entry, &standing))
         .inspect_err(|_| remove_quietly(&directory, &part));

@@ -3,6 +3,7 @@
 //! Directories by path, contents by the place of their chunk, further names of inodes by their first name. All of it is in
 //! sorters, so memory does not grow with the number of files. Rows that must not be restored end here.
 
+use super::losses::{self, Losses};
 use super::names::{check_name, check_path, is_part_name};
 use super::pieces::{self, Piece};
 use super::select::{Above, above, chosen};
@@ -68,6 +69,8 @@ pub struct Planned {
     pub links: Sorted,
     /// Problems met while planning.
     pub problems: u64,
+    /// What the backup did not have.
+    pub losses: Losses,
     /// Was every row read? Else nothing may be deleted for want of a row.
     pub complete: bool,
 }
@@ -110,6 +113,7 @@ pub fn plan(
         strip,
         plan: Plan::default(),
         problems: 0,
+        losses: Losses::default(),
         parent: None,
         above: Above::Open,
         parent_bad: false,
@@ -145,6 +149,7 @@ struct Planner<'a> {
     strip: Bytes,
     plan: Plan,
     problems: u64,
+    losses: Losses,
     /// Parent of the last row, as in the snapshot; its verdict; and the same parent relative to the target.
     parent: Option<(Bytes, Bytes)>,
     above: Above,
@@ -216,6 +221,9 @@ impl Planner<'_> {
         }
         let (_, relative) = self.parent.as_ref().expect("a row's parent was entered");
         entry.parent = relative.clone();
+        if entry.kind != Kind::Directory {
+            self.tell_flags(&entry);
+        }
         match entry.kind {
             Kind::Directory => self.push_directory(&entry),
             _ if entry.is_hard_link() => self.push_group(&entry),
@@ -296,14 +304,21 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn push_directory(&mut self, entry: &Entry) -> Result<(), RestoreError> {
-        if entry.flags.has(EntryFlags::UNREADABLE) {
-            self.problem(
-                &entry.path(),
-                "restore",
-                "its children could not be read by the backup",
-            );
+    /// Tells what the backup did not have of a row.
+    fn tell_flags(&mut self, entry: &Entry) {
+        if entry.flags.0 == 0 {
+            return;
         }
+        if let Some(text) = losses::missing_content(entry) {
+            self.problem(&entry.path(), "restore", text);
+        }
+        for (kind, text) in losses::of_flags(entry.flags) {
+            self.losses.add(kind, &entry.path(), text);
+        }
+    }
+
+    fn push_directory(&mut self, entry: &Entry) -> Result<(), RestoreError> {
+        self.tell_flags(entry);
         let mut key = join(&entry.parent, &entry.name);
         key.iter_mut()
             .filter(|byte| **byte == b'/')
@@ -445,6 +460,10 @@ impl Planner<'_> {
             }
         }
         self.push_first(&group)?;
+        let is_nothing = self.plan.entries() == 0 && self.problems == 0;
+        if is_nothing && !self.options.select.is_everything() {
+            return Err(RestoreError::NothingSelected);
+        }
         let directories = self.directories.finish().map_err(RestoreError::Scratch)?;
         let content = self.content.finish().map_err(RestoreError::Scratch)?;
         Ok(Planned {
@@ -454,6 +473,7 @@ impl Planner<'_> {
             content,
             links: links.finish().map_err(RestoreError::Scratch)?,
             problems: self.problems,
+            losses: self.losses,
             complete,
         })
     }

@@ -69,6 +69,8 @@ pub enum Done {
     Skipped,
     Linked,
     Different,
+    /// Beside what stands at its name.
+    Salvaged,
 }
 
 /// What one thread did since it last told: threads that count each file together slow each other down.
@@ -94,6 +96,7 @@ pub struct Counters {
     pub links: AtomicU64,
     pub deleted: AtomicU64,
     pub spared: AtomicU64,
+    pub salvaged: AtomicU64,
     pub bytes: AtomicU64,
     pub differences: AtomicU64,
     pub problems: AtomicU64,
@@ -127,7 +130,7 @@ impl<'a> Run<'a> {
         chunks: &'a dyn ChunkSource,
         options: &'a RestoreOptions<'a>,
         monitor: &'a dyn Monitor,
-        planned: &Planned,
+        planned: &mut Planned,
     ) -> Run<'a> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = match options.threads {
@@ -144,7 +147,7 @@ impl<'a> Run<'a> {
             options,
             monitor,
             strip: planned.strip.clone(),
-            losses: Losses::default(),
+            losses: std::mem::take(&mut planned.losses),
             counters,
             threads,
             directories_open_max,
@@ -235,6 +238,7 @@ impl<'a> Run<'a> {
             links: get(&counters.links),
             deleted: get(&counters.deleted),
             spared: get(&counters.spared),
+            salvaged: get(&counters.salvaged),
             bytes: get(&counters.bytes),
             differences: get(&counters.differences),
             problems: get(&counters.problems),
@@ -364,6 +368,7 @@ impl<'r> Worker<'r> {
                 tally.bytes_done -= entry.size;
             }
             Ok(Done::Skipped) => add(&counters.skipped, 1),
+            Ok(Done::Salvaged) => add(&counters.salvaged, 1),
             Ok(Done::Different) => add(&counters.differences, 1),
             Err(failure) => self.run.failed(&entry.path(), failure),
         }

@@ -8,6 +8,7 @@ mod ahead;
 pub use ahead::for_each;
 
 use super::work::{Reading, Work};
+use crate::restore::losses;
 use crate::restore::names::{check_name, check_path};
 use crate::restore::select::{Above, above, chosen};
 use crate::restore::sort::{Sorted, Sorter};
@@ -181,10 +182,7 @@ impl<'a> WantedRows<'a> {
         }
         self.last = Some(key);
         let unreadable = entry.flags.has(EntryFlags::UNREADABLE);
-        if is_directory && unreadable {
-            let text = "its children could not be read by the backup";
-            self.problem(&entry.path(), "restore", text);
-        }
+        self.tell_flags(&entry);
         let has_bytes = entry.kind == Kind::File && (entry.size > 0 || unreadable);
         if has_bytes && entry.content == Content::None {
             let text = "its content could not be read by the backup";
@@ -195,6 +193,19 @@ impl<'a> WantedRows<'a> {
         Some(entry)
     }
 
+    /// Tells what the backup did not have of a row.
+    fn tell_flags(&self, entry: &Entry) {
+        if entry.flags.0 == 0 || self.reading == Reading::Quiet {
+            return;
+        }
+        if let Some(text) = losses::missing_content(entry) {
+            self.problem(&entry.path(), "restore", text);
+        }
+        for (kind, text) in losses::of_flags(entry.flags) {
+            self.work.lose(kind, &entry.path(), text);
+        }
+    }
+
     /// The row that is the root of the image.
     fn take_root(&self, mut entry: Entry) -> Option<Entry> {
         let path = entry.path();
@@ -203,6 +214,7 @@ impl<'a> WantedRows<'a> {
         if entry.kind != Kind::Directory || path != self.strip[..] || !wanted {
             return None;
         }
+        self.tell_flags(&entry);
         entry.parent = Bytes::new();
         entry.name = Bytes::new();
         Some(entry)

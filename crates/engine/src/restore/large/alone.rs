@@ -1,0 +1,72 @@
+//! One large file by itself, piece by piece.
+
+use super::write_at;
+use crate::restore::pieces::{self, Piece};
+use crate::restore::target::Directory;
+use crate::restore::worker::{Done, Failure, Slot, Worker};
+use crate::restore::{make, metadata};
+use bale_format::{ChunkId, Entry};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// One file, piece by piece, outside any group: a name that could not be linked.
+pub fn restore_alone(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
+    let directory = worker.directory(entry)?;
+    let standing = make::standing(worker, &directory, entry)?;
+    if let Some(done) = make::settle(worker, &directory, entry, &standing)? {
+        return Ok(done);
+    }
+    let bale_format::Content::Pieces { list } = entry.content else {
+        return Err(Failure::text("restore", "damaged row: no piece list"));
+    };
+    let (part, fd) = make::create_part(&directory, &entry.name)?;
+    let stands = standing.stat.is_some();
+    let done = fill_alone(worker, &directory, &fd, entry, &list)
+        .and_then(|(bytes, is_whole)| match is_whole || !stands {
+            true => Ok(bytes),
+            false => Err(Failure::text("replace", make::UNREAD_STAYS)),
+        })
+        .and_then(|bytes| {
+            make::publish(worker, &directory, &part, entry, &standing)?;
+            Ok(Done::Written(bytes))
+        })
+        .inspect_err(|_| make::remove_quietly(&directory, &part))?;
+    make::seal(worker, fd.as_fd(), entry)?;
+    Ok(done)
+}
+
+fn fill_alone(
+    worker: &mut Worker,
+    directory: &Directory,
+    fd: &OwnedFd,
+    entry: &Entry,
+    list: &ChunkId,
+) -> Result<(u64, bool), Failure> {
+    let mut bytes_written = 0;
+    let mut is_whole = true;
+    let mut failure = None;
+    let chunks = worker.run.chunks;
+    let walked = pieces::walk(list, entry.size, chunks, &mut |offset, length, piece| {
+        let Piece::Data(id) = piece else {
+            is_whole &= piece != Piece::Unreadable;
+            return Ok(());
+        };
+        let bytes = Slot::default().get(&id, chunks).and_then(|bytes| {
+            if bytes.len() as u64 != length {
+                return Err(Failure::text("read", "damaged piece list: wrong length"));
+            }
+            write_at(fd, offset, &bytes)
+        });
+        bytes_written += length;
+        bytes.map_err(|error| {
+            failure = Some(error);
+            String::new()
+        })
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    walked.map_err(|text| Failure::text("restore", text))?;
+    rustix::fs::ftruncate(fd, entry.size).map_err(Failure::os("set the length of"))?;
+    metadata::finish_file(worker, directory, fd.as_fd(), entry)?;
+    Ok((bytes_written, is_whole))
+}
