@@ -30,6 +30,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 CHUNK_MAX = 16777216
 OBJECT_MAX = 268435456
+RECORD_MAX = 17301504
+OBJECT_FILE_MAX = 276824064
 KINDS = {"data": 1, "segment": 2, "pieces": 3, "xattrs": 4}
 HEX64 = re.compile(r"^[0-9a-f]{64}$")
 CACHE_BYTES_MAX = 64 << 20
@@ -72,6 +74,11 @@ def open_aead(key, nonce, sealed, aad, what):
         return AESGCM(key).decrypt(nonce, sealed, aad)
     except InvalidTag:
         raise Damaged(f"{what}: seal broken") from None
+
+
+def unpad(opened, length, what):
+    require(len(opened) >= length and not any(opened[length:]), f"{what}: padding")
+    return opened[:length]
 
 
 def decompress(codec, payload, plain_length, what):
@@ -188,16 +195,19 @@ class Repository:
 
     def open_object(self, directory, name, object_type):
         what = f"{directory}/{name}"
-        content = read(os.path.join(self.path, directory, name), OBJECT_MAX + 64)
+        content = read(os.path.join(self.path, directory, name), OBJECT_FILE_MAX)
         require(blake3(content).hexdigest() == name, f"{what}: name is not the hash of its bytes")
         require(len(content) >= 64 and content[:8] == b"BALEOBJ1", f"{what}: wrong magic")
-        version, found_type, codec, plain = struct.unpack_from("<HBBI", content, 8)
+        version, found_type, zero = struct.unpack_from("<HB5s", content, 8)
         if version > 1:
             raise Newer(f"{what}: version {version}")
-        require(found_type == object_type and codec <= 1 and plain <= OBJECT_MAX, f"{what}: header")
+        require(found_type == object_type and not any(zero), f"{what}: header")
         key = derive("bale 1 object seal", self.object_key + content[16:48])
-        payload = open_aead(key, bytes(12), content[48:], content[:48] + self.id, what)
-        return decompress(codec, payload, plain, what)
+        opened = open_aead(key, bytes(12), content[48:], content[:48] + self.id, what)
+        require(len(opened) >= 16, f"{what}: too short")
+        plain, payload, codec, zero = struct.unpack_from("<IIB7s", opened)
+        require(codec <= 1 and payload <= plain <= OBJECT_MAX and not any(zero), f"{what}: lengths")
+        return decompress(codec, unpad(opened[16:], payload, what), plain, what)
 
     def open_objects(self, directory, object_type):
         """All of a directory; damaged ones are named and left out."""
@@ -253,7 +263,7 @@ class Repository:
 
     def read_record(self, place):
         what = f"pack {place.pack} at {place.offset}"
-        require(1 <= place.plain <= CHUNK_MAX and place.sealed <= CHUNK_MAX + 16, f"{what}: lengths")
+        require(1 <= place.plain <= CHUNK_MAX and 48 + place.sealed <= RECORD_MAX, f"{what}: lengths")
         with open(os.path.join(self.path, "packs", place.pack[:2], place.pack), "rb") as file:
             if place.pack not in self.salts:
                 header = file.read(48)
@@ -262,13 +272,17 @@ class Repository:
                     raise Newer(f"pack {place.pack}")
                 self.salts[place.pack] = header[16:48]
             file.seek(place.offset)
-            record = file.read(16 + place.sealed)
-        head = struct.pack("<IIBBHI", place.sealed, place.slot, place.kind, place.codec, 0, place.plain)
-        require(record[:16] == head, f"{what}: head differs from the index")
-        key = derive("bale 1 pack seal", self.pack_key + self.salts[place.pack])
-        nonce = struct.pack("<QI", place.slot, 0)
-        payload = open_aead(key, nonce, record[16:], b"bale pack record" + self.id + head, what)
-        return decompress(place.codec, payload, place.plain, what)
+            record = file.read(48 + place.sealed)
+        require(len(record) == 48 + place.sealed, f"{what}: ends too early")
+        keys = blake3(self.pack_key + self.salts[place.pack], derive_key_context="bale 1 pack seal").digest(length=64)
+        nonce, head = record[:12], record[:48]
+        opened = open_aead(keys[:32], nonce, head[12:], b"bale record head" + self.id, what)
+        sealed, payload, plain, slot, kind, codec, zero = struct.unpack("<IIIIBBH", opened)
+        found = (sealed, plain, slot, kind, codec, zero)
+        require(found == (*place[2:], 0), f"{what}: head differs from the index")
+        require(1 <= payload <= plain, f"{what}: length of the payload")
+        body = open_aead(keys[32:], nonce, record[48:], b"bale pack record" + self.id + head, what)
+        return decompress(codec, unpad(body, payload, what), plain, what)
 
     # Section 8: snapshots and catalogs
 

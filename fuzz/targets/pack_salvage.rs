@@ -2,8 +2,7 @@
 
 #![no_main]
 
-use bale_format::pack::salvage_record;
-use bale_format::{Decompressor, SalvageScan};
+use bale_format::{Decompressor, SalvageScan, salvage_record};
 use bale_fuzz::keys;
 use libfuzzer_sys::fuzz_target;
 
@@ -16,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     while let Some(at) = scan.next_head_at() {
         assert!(last < Some(at), "the scan goes on");
         last = Some(at);
-        let Ok(Some(head)) = scan.take(&data[at as usize..]) else {
+        let Ok(Some(head)) = scan.take(&key, &data[at as usize..]) else {
             break;
         };
         let end = at + head.record_bytes();

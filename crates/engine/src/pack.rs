@@ -16,7 +16,7 @@ use crate::limits::{ENCODE_QUEUE_PER_WORKER, ENCODE_WORKERS_MAX};
 use crate::repository::Repository;
 use bale_format::chunk::ChunkKind;
 use bale_format::keys::Keys;
-use bale_format::limits::TAG_BYTES;
+use bale_format::record::record_bytes;
 use bale_format::{ChunkId, ObjectId};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use encode::Shared;
@@ -158,8 +158,8 @@ impl ChunkWriter {
     pub fn buffer(&self, capacity: usize) -> Vec<u8> {
         let mut buffer = self.spent.try_recv().unwrap_or_default();
         buffer.clear();
-        // Sealing appends a tag.
-        buffer.reserve(capacity + TAG_BYTES);
+        // Sealing appends padding and a tag.
+        buffer.reserve(record_bytes(capacity));
         buffer
     }
 

@@ -105,7 +105,8 @@ fn read_trailer(
     store
         .read_at(&name, footer_at, &mut footer)
         .map_err(|error| error.to_string())?;
-    let range = PackFooter::decode(&footer, info.len)
+    let key = repository.pack_key(id).map_err(|error| error.to_string())?;
+    let range = PackFooter::open(&key, &footer, info.len)
         .map_err(text)?
         .trailer_range();
     let mut trailer =
@@ -113,7 +114,6 @@ fn read_trailer(
     store
         .read_at(&name, range.start, &mut trailer)
         .map_err(|error| error.to_string())?;
-    let key = repository.pack_key(id).map_err(|error| error.to_string())?;
     let entries = open_trailer(&key, &trailer, info.len).map_err(text)?;
     let mut contexts = Decompressor::new();
     for entry in &entries {

@@ -123,7 +123,7 @@ fn store(name: &str, keys: &Keys, plain: &[u8]) {
     measure(&format!("{name}: seal"), plain.len(), chunks, || {
         for (entry, _, bytes) in &records {
             buffer.clear();
-            layout.key().seal_record(&entry.head(), bytes, &mut buffer);
+            layout.key().seal_record(entry, bytes, &mut buffer);
         }
     });
     measure(&format!("{name}: read back"), plain.len(), chunks, || {

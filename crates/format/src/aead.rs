@@ -1,4 +1,4 @@
-//! AES-256-GCM with an explicit nonce. Each key here seals one object, or one pack whose slots are the nonces.
+//! AES-256-GCM with an explicit nonce. Each key here seals one object, or the records of one pack under nonces of their own.
 
 use crate::error::{Fault, FormatError};
 use crate::limits::TAG_BYTES;
@@ -18,20 +18,26 @@ impl SealKey {
         out.reserve(plain.len() + TAG_BYTES);
         let start = out.len();
         out.extend_from_slice(plain);
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        let tag = self
-            .0
-            .seal_in_place_separate_tag(nonce, Aad::from(aad), &mut out[start..])
-            .expect("lengths here are far below the limit of GCM");
-        out.extend_from_slice(tag.as_ref());
+        self.seal_from(nonce, aad, start, out);
     }
 
     /// Turns `bytes` into ciphertext and appends the tag.
     pub(crate) fn seal_in_place(&self, nonce: [u8; NONCE_LEN], aad: &[u8], bytes: &mut Vec<u8>) {
+        self.seal_from(nonce, aad, 0, bytes);
+    }
+
+    /// Turns `bytes` from `start` on into ciphertext and appends the tag.
+    pub(crate) fn seal_from(
+        &self,
+        nonce: [u8; NONCE_LEN],
+        aad: &[u8],
+        start: usize,
+        bytes: &mut Vec<u8>,
+    ) {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = self
             .0
-            .seal_in_place_separate_tag(nonce, Aad::from(aad), bytes)
+            .seal_in_place_separate_tag(nonce, Aad::from(aad), &mut bytes[start..])
             .expect("lengths here are far below the limit of GCM");
         bytes.extend_from_slice(tag.as_ref());
     }

@@ -5,6 +5,7 @@
 
 use crate::error::{Fault, FormatError};
 use crate::limits::{CHUNK_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
+use crate::padding::check_padding;
 use zstd::zstd_safe::{CParameter, DParameter};
 
 /// What the bytes of a chunk are. The numbers are format.
@@ -254,13 +255,17 @@ impl Decompressor {
         )
     }
 
-    /// As [`Decompressor::decompress`], of bytes just opened, for plaintexts whose bound the caller has checked.
+    /// As [`Decompressor::decompress`], of bytes just opened, for plaintexts whose bound the caller has checked. What
+    /// follows the payload must be zeros.
     pub(crate) fn decompress_opened(
         &mut self,
         what: &'static str,
         codec: Codec,
+        payload_bytes: usize,
         plain_bytes: usize,
     ) -> Result<Vec<u8>, FormatError> {
+        check_padding(what, &self.opened, payload_bytes)?;
+        self.opened.truncate(payload_bytes);
         if codec == Codec::Stored {
             // Hand out the buffer itself instead of a copy.
             let supplied = std::mem::take(&mut self.supplied);
@@ -273,14 +278,14 @@ impl Decompressor {
         inflate(what, &mut self.zstd, codec, opened, plain)
     }
 
-    /// Decompresses `opened_bytes` that `open` puts where it is told to, for a look: the buffers stay here and are used
-    /// again.
+    /// Decompresses the payload at the start of the `opened_bytes` that `open` puts where it is told to, for a look: the
+    /// buffers stay here and are used again.
     pub(crate) fn look_at(
         &mut self,
         what: &'static str,
         codec: Codec,
         opened_bytes: usize,
-        plain_bytes: usize,
+        (payload_bytes, plain_bytes): (usize, usize),
         open: impl FnOnce(&mut [u8]) -> Result<(), FormatError>,
     ) -> Result<&[u8], FormatError> {
         if self.looked_at.len() < opened_bytes {
@@ -288,6 +293,8 @@ impl Decompressor {
         }
         let opened = &mut self.looked_at[..opened_bytes];
         open(opened)?;
+        check_padding(what, opened, payload_bytes)?;
+        let opened = &opened[..payload_bytes.min(opened_bytes)];
         let plain = match codec {
             Codec::Stored => opened,
             Codec::Zstd => {

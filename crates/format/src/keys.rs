@@ -111,9 +111,25 @@ impl Keys {
         derive_salted("bale 1 object seal", &self.0.object, salt)
     }
 
-    /// Key of one pack.
-    pub(crate) fn pack_seal_key(&self, salt: &[u8; 32]) -> [u8; 32] {
-        derive_salted("bale 1 pack seal", &self.0.pack, salt)
+    /// The salt of an object to be sealed: as random as `random`, and another for another plaintext even if a machine was
+    /// set back and draws the same again.
+    pub(crate) fn object_salt(&self, random: &[u8; 32], object_type: u8, plain: &[u8]) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key("bale 1 object salt");
+        hasher.update(&*self.0.object);
+        hasher.update(random);
+        hasher.update(&[object_type]);
+        hasher.update(plain);
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Keys of one pack: of heads, of bodies, of nonces.
+    pub(crate) fn pack_seal_keys(&self, salt: &[u8; 32]) -> Zeroizing<[[u8; 32]; 3]> {
+        let mut keys = Zeroizing::new([[0; 32]; 3]);
+        let mut hasher = blake3::Hasher::new_derive_key("bale 1 pack seal");
+        hasher.update(&*self.0.pack);
+        hasher.update(salt);
+        hasher.finalize_xof().fill(keys.as_flattened_mut());
+        keys
     }
 }
 

@@ -4,8 +4,8 @@
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;
 /// Length of an AEAD tag.
 pub const TAG_BYTES: usize = 16;
-/// Sealed bytes of one chunk: a writer that cannot shrink a chunk stores it.
-pub const CHUNK_SEALED_BYTES_MAX: usize = CHUNK_BYTES_MAX + TAG_BYTES;
+/// Record of one chunk, head, padding and tag: a writer that cannot shrink a chunk stores it.
+pub const CHUNK_RECORD_BYTES_MAX: usize = crate::record::record_bytes(CHUNK_BYTES_MAX);
 /// Plaintext of a sealed object.
 pub const OBJECT_PLAIN_BYTES_MAX: usize = 256 << 20;
 /// One pack, trailer and all.

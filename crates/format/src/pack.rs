@@ -7,23 +7,24 @@ use crate::error::{Fault, FormatError};
 use crate::fields::Fields;
 use crate::id::ChunkId;
 use crate::keys::Keys;
-use crate::limits::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, TAG_BYTES};
-use crate::record::{PackKey, RECORD_HEAD_BYTES, RecordHead, RecordKind, TRAILER_SLOT};
+use crate::limits::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX};
+use crate::record::{
+    PackKey, RECORD_HEAD_BYTES, RecordHead, RecordKind, TRAILER_SLOT, record_bytes,
+};
 use std::ops::Range;
 
 const MAGIC: &[u8; 8] = b"BALEPACK";
-const FOOTER_MAGIC: &[u8; 4] = b"BPKF";
 const VERSION: u16 = 1;
 const WHAT: &str = "pack";
 /// Before the first record.
 pub const PACK_HEADER_BYTES: usize = 48;
-/// After the trailer record.
-pub const PACK_FOOTER_BYTES: usize = 16;
+/// After the trailer record: its head once more.
+pub const PACK_FOOTER_BYTES: usize = RECORD_HEAD_BYTES;
 /// One entry of a trailer.
 pub const PACK_ENTRY_BYTES: usize = 56;
 /// What a trailer may add to a pack, at most.
 const TRAILER_ROOM_BYTES: u64 =
-    (RECORD_HEAD_BYTES + PACK_CHUNKS_MAX * PACK_ENTRY_BYTES + TAG_BYTES + PACK_FOOTER_BYTES) as u64;
+    (record_bytes(PACK_CHUNKS_MAX * PACK_ENTRY_BYTES) + PACK_FOOTER_BYTES) as u64;
 
 /// The first bytes of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +62,11 @@ pub struct PackEntry {
     pub id: ChunkId,
     /// Of the record head.
     pub offset: u64,
-    /// Without the head, with the tag.
+    /// Without the head, with padding and tag.
     pub sealed_bytes: u32,
     /// After decompression.
     pub plain_bytes: u32,
-    /// Nonce.
+    /// Place in the pack's sequence.
     pub slot: u32,
     /// What it is.
     pub kind: ChunkKind,
@@ -74,15 +75,25 @@ pub struct PackEntry {
 }
 
 impl PackEntry {
-    /// The head that must stand at `offset`.
-    pub fn head(&self) -> RecordHead {
+    /// The head that must stand at `offset`, of a payload of this length.
+    pub(crate) fn head(&self, payload_bytes: u32) -> RecordHead {
         RecordHead {
             sealed_bytes: self.sealed_bytes,
+            payload_bytes,
+            plain_bytes: self.plain_bytes,
             slot: self.slot,
             kind: RecordKind::Chunk(self.kind),
             codec: self.codec,
-            plain_bytes: self.plain_bytes,
         }
+    }
+
+    /// Bounds all lengths by those of a head whose payload is as short as can be.
+    fn check_lengths(&self) -> Result<(), FormatError> {
+        let payload_bytes = match self.codec {
+            Codec::Stored => self.plain_bytes,
+            Codec::Zstd => self.plain_bytes.min(1),
+        };
+        self.head(payload_bytes).check_lengths()
     }
 
     /// Bytes of the pack that hold head and sealed bytes.
@@ -128,9 +139,9 @@ impl PackEntry {
         if slot == TRAILER_SLOT {
             return Err(fields.value("slot", u64::from(slot)));
         }
-        entry.head().check_lengths()?;
+        entry.check_lengths()?;
         let records_end = pack_bytes.saturating_sub(PACK_FOOTER_BYTES as u64);
-        let end = offset.checked_add(entry.head().record_bytes());
+        let end = offset.checked_add(RECORD_HEAD_BYTES as u64 + u64::from(sealed_bytes));
         if offset < PACK_HEADER_BYTES as u64 || end.is_none_or(|end| end > records_end) {
             return Err(fields.value("offset", offset));
         }
@@ -148,42 +159,32 @@ pub struct PackFooter {
 }
 
 impl PackFooter {
-    /// The bytes in the pack.
-    pub fn encode(&self) -> [u8; PACK_FOOTER_BYTES] {
-        let mut bytes = [0; PACK_FOOTER_BYTES];
-        bytes[..8].copy_from_slice(&self.trailer_offset.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.trailer_sealed_bytes.to_le_bytes());
-        bytes[12..].copy_from_slice(FOOTER_MAGIC);
-        bytes
-    }
-
     /// From the last [`PACK_FOOTER_BYTES`] of a pack of `pack_bytes`; the trailer it names ends where the footer starts.
-    pub fn decode(bytes: &[u8], pack_bytes: u64) -> Result<PackFooter, FormatError> {
-        let mut fields = Fields::new("pack footer", bytes);
-        let footer = PackFooter {
-            trailer_offset: fields.u64()?,
-            trailer_sealed_bytes: fields.u32()?,
-        };
-        fields.magic(FOOTER_MAGIC)?;
-        fields.end()?;
-        let end = footer
-            .trailer_offset
-            .checked_add(RECORD_HEAD_BYTES as u64)
-            .and_then(|at| at.checked_add(u64::from(footer.trailer_sealed_bytes)))
-            .and_then(|at| at.checked_add(PACK_FOOTER_BYTES as u64));
-        if footer.trailer_offset < PACK_HEADER_BYTES as u64
-            || end != Some(pack_bytes)
-            || pack_bytes > PACK_BYTES_MAX
-        {
+    pub fn open(key: &PackKey, bytes: &[u8], pack_bytes: u64) -> Result<PackFooter, FormatError> {
+        const WHAT: &str = "pack footer";
+        let head = key.open_head(bytes)?;
+        if head.kind != RecordKind::Trailer {
             return Err(FormatError::damaged(
-                "pack footer",
-                Fault::Value {
-                    field: "trailer offset",
-                    found: footer.trailer_offset,
-                },
+                WHAT,
+                Fault::Mismatch { field: "kind" },
             ));
         }
-        Ok(footer)
+        let trailer_offset = pack_bytes
+            .checked_sub(PACK_FOOTER_BYTES as u64 + head.record_bytes())
+            .filter(|offset| *offset >= PACK_HEADER_BYTES as u64 && pack_bytes <= PACK_BYTES_MAX);
+        let Some(trailer_offset) = trailer_offset else {
+            return Err(FormatError::damaged(
+                WHAT,
+                Fault::Value {
+                    field: "trailer's length",
+                    found: head.record_bytes(),
+                },
+            ));
+        };
+        Ok(PackFooter {
+            trailer_offset,
+            trailer_sealed_bytes: head.sealed_bytes,
+        })
     }
 
     /// Bytes of the pack that hold the trailer record.
@@ -236,7 +237,7 @@ impl PackLayout {
     }
 
     /// Takes the next slot for a chunk. The caller writes the record at once, in order:
-    /// `layout.key().seal_record(&entry.head(), payload, out)`.
+    /// `layout.key().seal_record(&entry, payload, out)`.
     pub fn place(
         &mut self,
         id: ChunkId,
@@ -254,13 +255,13 @@ impl PackLayout {
         let entry = PackEntry {
             id,
             offset: self.offset,
-            sealed_bytes: (bytes.len() + TAG_BYTES) as u32,
+            sealed_bytes: sealed_bytes(bytes.len()),
             plain_bytes: plain_bytes as u32,
             slot: self.entries.len() as u32,
             kind,
             codec,
         };
-        entry.head().check_lengths()?;
+        entry.head(bytes.len() as u32).check_lengths()?;
         let end = entry.range().end;
         if end + TRAILER_ROOM_BYTES > PACK_BYTES_MAX {
             return Err(FormatError::TooLarge {
@@ -283,7 +284,7 @@ impl PackLayout {
         out: &mut Vec<u8>,
     ) -> Result<PackEntry, FormatError> {
         let entry = self.place(id, kind, compressed)?;
-        self.key.seal_record(&entry.head(), compressed.bytes, out);
+        self.key.seal_record(&entry, compressed.bytes, out);
         Ok(entry)
     }
 
@@ -305,31 +306,25 @@ impl PackLayout {
         let plain = encode_trailer(&self.entries);
         let (codec, payload) = compressor.compress_any(&plain);
         let head = RecordHead {
-            sealed_bytes: (payload.len() + TAG_BYTES) as u32,
+            sealed_bytes: sealed_bytes(payload.len()),
+            payload_bytes: payload.len() as u32,
+            plain_bytes: plain.len() as u32,
             slot: TRAILER_SLOT,
             kind: RecordKind::Trailer,
             codec,
-            plain_bytes: plain.len() as u32,
         };
+        let pack_bytes = self.offset + head.record_bytes() + PACK_FOOTER_BYTES as u64;
         let start = out.len();
-        self.key.seal_record(&head, payload, out);
-        let read_back = open_trailer(
-            &self.key,
-            &out[start..],
-            self.offset + head.record_bytes() + PACK_FOOTER_BYTES as u64,
-        );
+        let footer = self.key.seal_trailer(&head, &plain, payload, out);
+        let read_back = open_trailer(&self.key, &out[start..], pack_bytes);
         if read_back.as_deref() != Ok(&self.entries) {
             return Err(FormatError::NotVerified {
                 what: "pack trailer",
             });
         }
-        let footer = PackFooter {
-            trailer_offset: self.offset,
-            trailer_sealed_bytes: head.sealed_bytes,
-        };
-        out.extend_from_slice(&footer.encode());
+        out.extend_from_slice(&footer);
         Ok(FinishedPack {
-            bytes: self.offset + head.record_bytes() + PACK_FOOTER_BYTES as u64,
+            bytes: pack_bytes,
             entries: self.entries,
         })
     }
@@ -353,6 +348,11 @@ pub struct FinishedPack {
     pub bytes: u64,
     /// Its chunks.
     pub entries: Vec<PackEntry>,
+}
+
+/// Without the head, with padding and tag.
+fn sealed_bytes(payload_bytes: usize) -> u32 {
+    (record_bytes(payload_bytes) - RECORD_HEAD_BYTES) as u32
 }
 
 fn too_large(what: &'static str, found: usize, max: usize) -> Result<(), FormatError> {
@@ -417,83 +417,4 @@ pub fn open_trailer(
         ));
     }
     decode_trailer(&plain, pack_bytes)
-}
-
-/// Walks the record heads of a pack whose trailer is lost: the caller reads, this says where.
-///
-/// Heads are not trusted: what comes out must still be opened, and only then has an id.
-#[derive(Debug)]
-pub struct SalvageScan {
-    offset: u64,
-    pack_bytes: u64,
-    slot_min: u32,
-}
-
-impl SalvageScan {
-    /// Of a pack of `pack_bytes`.
-    pub fn new(pack_bytes: u64) -> SalvageScan {
-        SalvageScan {
-            offset: PACK_HEADER_BYTES as u64,
-            pack_bytes,
-            slot_min: 0,
-        }
-    }
-
-    /// Where the next head must be, unless the pack ends before.
-    pub fn next_head_at(&self) -> Option<u64> {
-        let end = self.offset.checked_add(RECORD_HEAD_BYTES as u64)?;
-        (end <= self.pack_bytes).then_some(self.offset)
-    }
-
-    /// Takes the head found there. `Ok(None)` at the trailer. After an error the scan is over: nothing marks where the next record starts.
-    pub fn take(&mut self, head: &[u8]) -> Result<Option<RecordHead>, FormatError> {
-        let at = self.offset;
-        self.offset = u64::MAX;
-        let head = RecordHead::decode(head)?;
-        if head.kind == RecordKind::Trailer {
-            return Ok(None);
-        }
-        let end = at.saturating_add(head.record_bytes());
-        if head.slot < self.slot_min {
-            return Err(FormatError::damaged(WHAT, Fault::Order { field: "slots" }));
-        }
-        if end > self.pack_bytes {
-            return Err(FormatError::damaged(
-                WHAT,
-                Fault::Short {
-                    found: self.pack_bytes,
-                    need: end,
-                },
-            ));
-        }
-        self.offset = end;
-        self.slot_min = head.slot + 1;
-        Ok(Some(head))
-    }
-}
-
-/// The entry of a record that a [`SalvageScan`] came upon at `offset`, once opened: damaged ones give an error.
-pub fn salvage_record(
-    keys: &Keys,
-    key: &PackKey,
-    offset: u64,
-    record: &[u8],
-    contexts: &mut Decompressor,
-) -> Result<PackEntry, FormatError> {
-    let (head, plain) = key.open_record(record, contexts)?;
-    let RecordKind::Chunk(kind) = head.kind else {
-        return Err(FormatError::damaged(
-            WHAT,
-            Fault::Mismatch { field: "kind" },
-        ));
-    };
-    Ok(PackEntry {
-        id: keys.chunk_id(kind, &plain),
-        offset,
-        sealed_bytes: head.sealed_bytes,
-        plain_bytes: head.plain_bytes,
-        slot: head.slot,
-        kind,
-        codec: head.codec,
-    })
 }

@@ -1,6 +1,8 @@
 //! Records: one sealed chunk inside a pack, or the pack's trailer. docs/FORMAT.md, section 5.
 //!
-//! A record's slot is its nonce: whoever seals makes sure that a slot is used once in a pack ([`crate::pack::PackLayout`]).
+//! Lengths and kinds are sealed like the rest, and the length of a record is one of few. The nonce of a record is a keyed
+//! hash of what it is: who is set back to an earlier moment and seals something else does so under another nonce
+//! (docs/decisions/0008).
 
 use crate::aead::SealKey;
 use crate::chunk::{ChunkKind, Codec, Decompressor};
@@ -8,20 +10,36 @@ use crate::error::{Fault, FormatError};
 use crate::fields::Fields;
 use crate::id::{ChunkId, RepositoryId};
 use crate::keys::Keys;
-use crate::limits::{CHUNK_BYTES_MAX, PACK_CHUNKS_MAX, TAG_BYTES};
+use crate::limits::{CHUNK_BYTES_MAX, CHUNK_RECORD_BYTES_MAX, PACK_CHUNKS_MAX, TAG_BYTES};
 use crate::pack::{PACK_ENTRY_BYTES, PackEntry};
+use crate::padding::padded;
 use std::fmt;
 use std::sync::Arc;
-use zeroize::Zeroize;
+use zeroize::Zeroizing;
 
-/// Before the sealed bytes.
-pub const RECORD_HEAD_BYTES: usize = 16;
+/// Before the sealed body: nonce, sealed lengths and kind, tag.
+pub const RECORD_HEAD_BYTES: usize = NONCE_BYTES + HEAD_PLAIN_BYTES + TAG_BYTES;
+/// No record is shorter.
+const RECORD_BYTES_MIN: usize = 1024;
+const NONCE_BYTES: usize = 12;
+const HEAD_PLAIN_BYTES: usize = 20;
 /// The trailer's slot.
 pub(crate) const TRAILER_SLOT: u32 = u32::MAX;
 const TRAILER_KIND: u8 = 255;
+const HEAD_AAD_START: &[u8; 16] = b"bale record head";
 const AAD_START: &[u8; 16] = b"bale pack record";
-const AAD_BYTES: usize = 16 + 16 + RECORD_HEAD_BYTES;
 const WHAT: &str = "pack record";
+
+type HeadBytes = [u8; RECORD_HEAD_BYTES];
+
+/// Length of the record of a payload, head and all.
+pub const fn record_bytes(payload_bytes: usize) -> usize {
+    let bytes = RECORD_HEAD_BYTES + payload_bytes + TAG_BYTES;
+    if bytes < RECORD_BYTES_MIN {
+        return RECORD_BYTES_MIN;
+    }
+    padded(bytes)
+}
 
 /// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,49 +64,60 @@ impl RecordKind {
             RecordKind::Trailer => PACK_CHUNKS_MAX * PACK_ENTRY_BYTES,
         }
     }
+
+    fn record_bytes_max(self) -> usize {
+        match self {
+            RecordKind::Chunk(_) => CHUNK_RECORD_BYTES_MAX,
+            RecordKind::Trailer => record_bytes(PACK_CHUNKS_MAX * PACK_ENTRY_BYTES),
+        }
+    }
 }
 
-/// The clear 16 bytes before a record. Untrusted until the record is opened: the seal covers them.
+/// What the head of a record says, once opened: what is sealed in the body that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RecordHead {
-    /// Length of what follows, tag included.
+    /// Length of the body that follows, tag included.
     pub sealed_bytes: u32,
-    /// Place in the pack's sequence; the nonce.
+    /// Length of the payload at the body's start; zeros follow it.
+    pub payload_bytes: u32,
+    /// Length after decompression.
+    pub plain_bytes: u32,
+    /// Place in the pack's sequence.
     pub slot: u32,
     /// What it holds.
     pub kind: RecordKind,
-    /// How it is written.
+    /// How the payload is written.
     pub codec: Codec,
-    /// Length after decompression.
-    pub plain_bytes: u32,
 }
 
 impl RecordHead {
-    /// Head and sealed bytes together.
+    /// Head and body together.
     pub fn record_bytes(&self) -> u64 {
         RECORD_HEAD_BYTES as u64 + u64::from(self.sealed_bytes)
     }
 
-    /// The bytes in the pack.
-    pub fn encode(&self) -> [u8; RECORD_HEAD_BYTES] {
-        let mut bytes = [0; RECORD_HEAD_BYTES];
+    /// The bytes that are sealed.
+    fn encode(&self) -> [u8; HEAD_PLAIN_BYTES] {
+        let mut bytes = [0; HEAD_PLAIN_BYTES];
         bytes[0..4].copy_from_slice(&self.sealed_bytes.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.slot.to_le_bytes());
-        bytes[8] = self.kind.number();
-        bytes[9] = self.codec as u8;
-        bytes[12..16].copy_from_slice(&self.plain_bytes.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.plain_bytes.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[16] = self.kind.number();
+        bytes[17] = self.codec as u8;
         bytes
     }
 
-    /// From the first [`RECORD_HEAD_BYTES`] of `bytes`; every length is within its bounds.
+    /// From the opened bytes of a head; every length is within its bounds.
     pub fn decode(bytes: &[u8]) -> Result<RecordHead, FormatError> {
         let mut fields = Fields::new(WHAT, bytes);
         let sealed_bytes = fields.u32()?;
+        let payload_bytes = fields.u32()?;
+        let plain_bytes = fields.u32()?;
         let slot = fields.u32()?;
         let kind = fields.u8()?;
         let codec = fields.u8()?;
         fields.zero(2)?;
-        let plain_bytes = fields.u32()?;
         let codec =
             Codec::from_number(codec).ok_or_else(|| fields.value("codec", u64::from(codec)))?;
         let kind = match kind {
@@ -101,12 +130,14 @@ impl RecordHead {
         if (slot == TRAILER_SLOT) != (kind == RecordKind::Trailer) {
             return Err(fields.value("slot", u64::from(slot)));
         }
+        fields.end()?;
         let head = RecordHead {
             sealed_bytes,
+            payload_bytes,
+            plain_bytes,
             slot,
             kind,
             codec,
-            plain_bytes,
         };
         head.check_lengths()?;
         Ok(head)
@@ -114,46 +145,46 @@ impl RecordHead {
 
     pub(crate) fn check_lengths(&self) -> Result<(), FormatError> {
         let plain_bytes = self.plain_bytes as usize;
-        let plain_bytes_max = self.kind.plain_bytes_max();
-        if plain_bytes > plain_bytes_max {
-            return Err(FormatError::over(
-                WHAT,
-                "plain length",
-                plain_bytes,
-                plain_bytes_max,
-            ));
+        let payload_bytes = self.payload_bytes as usize;
+        let record_bytes = RECORD_HEAD_BYTES + self.sealed_bytes as usize;
+        for (field, found, max) in [
+            ("plain length", plain_bytes, self.kind.plain_bytes_max()),
+            ("sealed length", record_bytes, self.kind.record_bytes_max()),
+        ] {
+            if found > max {
+                return Err(FormatError::over(WHAT, field, found, max));
+            }
         }
-        let sealed_bytes = self.sealed_bytes as usize;
-        let as_stored = plain_bytes + TAG_BYTES;
-        let fits = match self.codec {
-            Codec::Stored => sealed_bytes == as_stored,
-            Codec::Zstd => sealed_bytes > TAG_BYTES && sealed_bytes <= as_stored,
+        let is_payload = match self.codec {
+            Codec::Stored => payload_bytes == plain_bytes,
+            Codec::Zstd => payload_bytes <= plain_bytes,
         };
-        if plain_bytes == 0 || !fits {
+        let fits = RECORD_HEAD_BYTES + payload_bytes + TAG_BYTES <= record_bytes;
+        if payload_bytes == 0 || !is_payload || !fits {
             return Err(FormatError::damaged(
                 WHAT,
                 Fault::Length {
-                    expected: as_stored as u64,
-                    found: sealed_bytes as u64,
+                    expected: plain_bytes as u64,
+                    found: payload_bytes as u64,
                 },
             ));
         }
         Ok(())
     }
 
-    fn nonce(&self) -> [u8; 12] {
-        let mut nonce = [0; 12];
-        nonce[..8].copy_from_slice(&u64::from(self.slot).to_le_bytes());
-        nonce
+    fn body_bytes(&self) -> usize {
+        self.sealed_bytes as usize - TAG_BYTES
     }
 }
 
-/// The key of one pack. A clone is a reference.
+/// The keys of one pack. A clone is a reference.
 #[derive(Clone)]
 pub struct PackKey(Arc<PackKeyInner>);
 
 struct PackKeyInner {
-    key: SealKey,
+    heads: SealKey,
+    bodies: SealKey,
+    nonces: Zeroizing<[u8; 32]>,
     repository: RepositoryId,
 }
 
@@ -164,68 +195,123 @@ impl fmt::Debug for PackKey {
 }
 
 impl Keys {
-    /// The key of the pack with this salt.
+    /// The keys of the pack with this salt.
     pub fn pack_key(&self, salt: &[u8; 32]) -> PackKey {
-        let mut key = self.pack_seal_key(salt);
-        let seal_key = SealKey::new(&key);
-        key.zeroize();
+        let keys = self.pack_seal_keys(salt);
         PackKey(Arc::new(PackKeyInner {
-            key: seal_key,
+            heads: SealKey::new(&keys[0]),
+            bodies: SealKey::new(&keys[1]),
+            nonces: Zeroizing::new(keys[2]),
             repository: self.repository(),
         }))
     }
 }
 
 impl PackKey {
-    /// Appends head and sealed bytes to `out`. `payload` is the plaintext as `head.codec` writes it.
-    pub fn seal_record(&self, head: &RecordHead, payload: &[u8], out: &mut Vec<u8>) {
-        debug_assert_eq!(head.sealed_bytes as usize, payload.len() + TAG_BYTES);
-        let head_bytes = head.encode();
-        out.reserve(RECORD_HEAD_BYTES + payload.len() + TAG_BYTES);
-        out.extend_from_slice(&head_bytes);
-        self.0
-            .key
-            .seal(head.nonce(), &self.aad(&head_bytes), payload, out);
+    /// Appends the record of a chunk to `out`. `payload` is the plaintext as `entry.codec` writes it.
+    pub fn seal_record(&self, entry: &PackEntry, payload: &[u8], out: &mut Vec<u8>) {
+        let head = entry.head(payload.len() as u32);
+        self.seal_payload(&head, &entry.id.0, payload, out);
     }
 
-    /// Seals `payload` where it is, without a copy, and returns the head, which goes before it.
-    pub fn seal_in_place(
+    /// As [`PackKey::seal_record`], of the trailer; tells the head's bytes.
+    pub(crate) fn seal_trailer(
         &self,
         head: &RecordHead,
-        payload: &mut Vec<u8>,
-    ) -> [u8; RECORD_HEAD_BYTES] {
-        debug_assert_eq!(head.sealed_bytes as usize, payload.len() + TAG_BYTES);
-        let head_bytes = head.encode();
-        self.0
-            .key
-            .seal_in_place(head.nonce(), &self.aad(&head_bytes), payload);
+        plain: &[u8],
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> HeadBytes {
+        self.seal_payload(head, blake3::hash(plain).as_bytes(), payload, out)
+    }
+
+    fn seal_payload(
+        &self,
+        head: &RecordHead,
+        id: &[u8; 32],
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> HeadBytes {
+        let head_bytes = self.seal_head(head, id);
+        out.reserve(head.record_bytes() as usize);
+        out.extend_from_slice(&head_bytes);
+        let start = out.len();
+        out.extend_from_slice(payload);
+        out.resize(start + head.body_bytes(), 0);
+        self.seal_body(&head_bytes, start, out);
         head_bytes
     }
 
-    /// The plaintext of a record, given head and sealed bytes. Its id is not checked: see [`PackKey::open_chunk`].
+    /// Seals `payload` where it is, without a copy where it has room for [`record_bytes`], and returns the head, which
+    /// goes before it.
+    pub fn seal_in_place(
+        &self,
+        entry: &PackEntry,
+        payload: &mut Vec<u8>,
+    ) -> [u8; RECORD_HEAD_BYTES] {
+        let head = entry.head(payload.len() as u32);
+        let head_bytes = self.seal_head(&head, &entry.id.0);
+        payload.reserve(head.sealed_bytes as usize - payload.len());
+        payload.resize(head.body_bytes(), 0);
+        self.seal_body(&head_bytes, 0, payload);
+        head_bytes
+    }
+
+    /// `id` stands for the plaintext. What is sealed under one nonce is always the same: the head and the id are hashed
+    /// into it, and the payload follows from them.
+    fn seal_head(&self, head: &RecordHead, id: &[u8; 32]) -> HeadBytes {
+        debug_assert_eq!(head.check_lengths(), Ok(()));
+        let plain = head.encode();
+        let mut hasher = blake3::Hasher::new_keyed(&self.0.nonces);
+        let hash = hasher.update(&plain).update(id).finalize();
+        let mut bytes = Vec::with_capacity(RECORD_HEAD_BYTES);
+        bytes.extend_from_slice(&hash.as_bytes()[..NONCE_BYTES]);
+        bytes.extend_from_slice(&plain);
+        let nonce = nonce_of(&bytes);
+        self.0
+            .heads
+            .seal_from(nonce, &self.head_aad(), NONCE_BYTES, &mut bytes);
+        bytes.try_into().expect("nonce, plaintext and tag")
+    }
+
+    fn seal_body(&self, head: &HeadBytes, start: usize, out: &mut Vec<u8>) {
+        let bodies = &self.0.bodies;
+        bodies.seal_from(nonce_of(head), &self.body_aad(head), start, out);
+    }
+
+    /// What stands at the start of `record`, checked to be of this pack.
+    pub fn open_head(&self, record: &[u8]) -> Result<RecordHead, FormatError> {
+        let bytes = Fields::new(WHAT, record).bytes(RECORD_HEAD_BYTES)?;
+        let mut plain = [0; HEAD_PLAIN_BYTES];
+        self.0.heads.open_to(
+            WHAT,
+            nonce_of(bytes),
+            &self.head_aad(),
+            &bytes[NONCE_BYTES..],
+            &mut plain,
+        )?;
+        RecordHead::decode(&plain)
+    }
+
+    /// The plaintext of a record, given head and body. Its id is not checked: see [`PackKey::open_chunk`].
     pub fn open_record(
         &self,
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(RecordHead, Vec<u8>), FormatError> {
-        let head = RecordHead::decode(record)?;
-        self.open_sealed(&head, &record[RECORD_HEAD_BYTES..], contexts)?;
-        let plain = contexts.decompress_opened(WHAT, head.codec, head.plain_bytes as usize)?;
+        let head = self.open_head(record)?;
+        let (head_bytes, sealed) = record.split_at(RECORD_HEAD_BYTES);
+        check_sealed_length(&head, sealed)?;
+        self.0.bodies.open(
+            WHAT,
+            nonce_of(head_bytes),
+            &self.body_aad(head_bytes),
+            sealed,
+            &mut contexts.opened,
+        )?;
+        let (payload_bytes, plain_bytes) = (head.payload_bytes as usize, head.plain_bytes as usize);
+        let plain = contexts.decompress_opened(WHAT, head.codec, payload_bytes, plain_bytes)?;
         Ok((head, plain))
-    }
-
-    /// Puts what a record seals into `contexts.opened`.
-    fn open_sealed(
-        &self,
-        head: &RecordHead,
-        sealed: &[u8],
-        contexts: &mut Decompressor,
-    ) -> Result<(), FormatError> {
-        check_sealed_length(head, sealed)?;
-        let aad = self.aad(&head.encode());
-        self.0
-            .key
-            .open(WHAT, head.nonce(), &aad, sealed, &mut contexts.opened)
     }
 
     /// The chunk that `entry` promises, fully checked. `record` is [`PackEntry::range`] of the pack.
@@ -236,8 +322,8 @@ impl PackKey {
         record: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<Vec<u8>, FormatError> {
-        check_head(entry, record)?;
-        let (_, plain) = self.open_record(record, contexts)?;
+        let (head, plain) = self.open_record(record, contexts)?;
+        check_head(entry, &head)?;
         check_id(&entry.id, keys.chunk_id(entry.kind, &plain))?;
         Ok(plain)
     }
@@ -271,36 +357,51 @@ impl PackKey {
         &self,
         keys: &Keys,
         entry: &PackEntry,
-        head: &[u8],
+        head_bytes: &[u8],
         sealed: &[u8],
         contexts: &mut Decompressor,
     ) -> Result<(), FormatError> {
-        let head = check_head(entry, head)?;
+        let head = self.open_head(head_bytes)?;
+        check_head(entry, &head)?;
         check_sealed_length(&head, sealed)?;
         let plain = contexts.look_at(
             WHAT,
             head.codec,
-            sealed.len() - TAG_BYTES,
-            head.plain_bytes as usize,
+            head.body_bytes(),
+            (head.payload_bytes as usize, head.plain_bytes as usize),
             |out| {
-                let aad = self.aad(&head.encode());
-                self.0.key.open_to(WHAT, head.nonce(), &aad, sealed, out)
+                let aad = self.body_aad(head_bytes);
+                let bodies = &self.0.bodies;
+                bodies.open_to(WHAT, nonce_of(head_bytes), &aad, sealed, out)
             },
         )?;
         check_id(&entry.id, keys.chunk_id(entry.kind, plain))
     }
 
-    fn aad(&self, head_bytes: &[u8; RECORD_HEAD_BYTES]) -> [u8; AAD_BYTES] {
-        let mut aad = [0; AAD_BYTES];
+    fn head_aad(&self) -> [u8; 32] {
+        let mut aad = [0; 32];
+        aad[..16].copy_from_slice(HEAD_AAD_START);
+        aad[16..].copy_from_slice(&self.0.repository.0);
+        aad
+    }
+
+    fn body_aad(&self, head_bytes: &[u8]) -> [u8; 32 + RECORD_HEAD_BYTES] {
+        let mut aad = [0; 32 + RECORD_HEAD_BYTES];
         aad[..16].copy_from_slice(AAD_START);
         aad[16..32].copy_from_slice(&self.0.repository.0);
-        aad[32..].copy_from_slice(head_bytes);
+        aad[32..].copy_from_slice(&head_bytes[..RECORD_HEAD_BYTES]);
         aad
     }
 }
 
+/// The start of a head, which is long enough.
+fn nonce_of(head_bytes: &[u8]) -> [u8; NONCE_BYTES] {
+    let nonce = head_bytes.first_chunk();
+    *nonce.expect("callers have a whole head")
+}
+
 fn check_sealed_length(head: &RecordHead, sealed: &[u8]) -> Result<(), FormatError> {
-    if sealed.len() != head.sealed_bytes as usize || sealed.len() < TAG_BYTES {
+    if sealed.len() != head.sealed_bytes as usize {
         return Err(FormatError::damaged(
             WHAT,
             Fault::Length {
@@ -312,9 +413,8 @@ fn check_sealed_length(head: &RecordHead, sealed: &[u8]) -> Result<(), FormatErr
     Ok(())
 }
 
-fn check_head(entry: &PackEntry, record: &[u8]) -> Result<RecordHead, FormatError> {
-    let head = RecordHead::decode(record)?;
-    if head != entry.head() {
+fn check_head(entry: &PackEntry, head: &RecordHead) -> Result<(), FormatError> {
+    if *head != entry.head(head.payload_bytes) {
         return Err(FormatError::damaged(
             WHAT,
             Fault::Mismatch {
@@ -322,7 +422,7 @@ fn check_head(entry: &PackEntry, record: &[u8]) -> Result<RecordHead, FormatErro
             },
         ));
     }
-    Ok(head)
+    Ok(())
 }
 
 fn check_id(expected: &ChunkId, found: ChunkId) -> Result<(), FormatError> {

@@ -1,19 +1,24 @@
-//! Sealed objects: index, snapshots, runs, condemned, damaged. One seal over the whole plaintext. docs/FORMAT.md, section 4.
+//! Sealed objects: index, snapshots, runs, condemned, damaged. One seal over the whole plaintext, its length and padding. docs/FORMAT.md, section 4.
 
 use crate::aead::SealKey;
 use crate::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
-use crate::error::{Fault, FormatError};
+use crate::error::FormatError;
 use crate::fields::Fields;
 use crate::id::RepositoryId;
 use crate::keys::Keys;
 use crate::limits::{OBJECT_PLAIN_BYTES_MAX, TAG_BYTES};
+use crate::padding::padded;
 use zeroize::Zeroize;
 
 const MAGIC: &[u8; 8] = b"BALEOBJ1";
 const VERSION: u16 = 1;
 /// Before the sealed bytes.
 pub const OBJECT_HEADER_BYTES: usize = 48;
-/// Each object has its own key, so the nonce may always be the same.
+/// Sealed before the payload: its length, the plaintext's, the codec.
+const INNER_BYTES: usize = 16;
+/// No object is shorter: the smallest take one block of most file systems.
+const OBJECT_BYTES_MIN: usize = 4096;
+/// Each plaintext has its own key, so the nonce may always be the same.
 const NONCE: [u8; 12] = [0; 12];
 const WHAT: &str = "sealed object";
 
@@ -34,15 +39,25 @@ pub enum ObjectType {
 }
 
 /// Longest object that can be legal, for bounding a read.
-pub const OBJECT_BYTES_MAX: usize = OBJECT_HEADER_BYTES + OBJECT_PLAIN_BYTES_MAX + TAG_BYTES;
+pub const OBJECT_BYTES_MAX: usize = object_bytes(OBJECT_PLAIN_BYTES_MAX);
+
+/// Length of the object that seals a payload.
+const fn object_bytes(payload_bytes: usize) -> usize {
+    let bytes = OBJECT_HEADER_BYTES + INNER_BYTES + payload_bytes + TAG_BYTES;
+    if bytes < OBJECT_BYTES_MIN {
+        return OBJECT_BYTES_MIN;
+    }
+    padded(bytes)
+}
 
 impl Keys {
-    /// The object's bytes, already read back and compared. `salt` must be random and is never used again.
+    /// The object's bytes, already read back and compared. `random` must be random; the salt is made of it and of the
+    /// plaintext, so that a machine set back to an earlier moment, which draws the same again, seals nothing else with it.
     pub fn seal_object(
         &self,
         object_type: ObjectType,
         plain: &[u8],
-        salt: [u8; 32],
+        random: [u8; 32],
     ) -> Result<Vec<u8>, FormatError> {
         if plain.len() > OBJECT_PLAIN_BYTES_MAX {
             return Err(FormatError::TooLarge {
@@ -53,16 +68,23 @@ impl Keys {
         }
         let mut compressor = Compressor::new(LEVEL_DEFAULT);
         let (codec, payload) = compressor.compress_any(plain);
-        let mut bytes = Vec::with_capacity(OBJECT_HEADER_BYTES + payload.len() + TAG_BYTES);
+        let object_bytes = object_bytes(payload.len());
+        let mut bytes = Vec::with_capacity(object_bytes);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.push(object_type as u8);
-        bytes.push(codec as u8);
-        bytes.extend_from_slice(&(plain.len() as u32).to_le_bytes());
+        bytes.resize(16, 0);
+        let salt = self.object_salt(&random, object_type as u8, plain);
         bytes.extend_from_slice(&salt);
         let aad = aad(&bytes, self.repository());
+        bytes.extend_from_slice(&(plain.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        bytes.push(codec as u8);
+        bytes.resize(OBJECT_HEADER_BYTES + INNER_BYTES, 0);
+        bytes.extend_from_slice(payload);
+        bytes.resize(object_bytes - TAG_BYTES, 0);
         self.object_key(&salt)
-            .seal(NONCE, &aad, payload, &mut bytes);
+            .seal_from(NONCE, &aad, OBJECT_HEADER_BYTES, &mut bytes);
         match self.open_object(object_type, &bytes, plain.len()) {
             Ok(read_back) if read_back == plain => Ok(bytes),
             _ => Err(FormatError::NotVerified { what: WHAT }),
@@ -83,10 +105,51 @@ impl Keys {
         if found_type != object_type as u8 {
             return Err(fields.value("type", u64::from(found_type)));
         }
+        fields.zero(5)?;
+        let salt = fields.array()?;
+        let sealed = fields.rest();
+        if bytes.len() > OBJECT_BYTES_MAX {
+            return Err(FormatError::over(
+                WHAT,
+                "length",
+                bytes.len(),
+                OBJECT_BYTES_MAX,
+            ));
+        }
+        let aad = aad(&bytes[..OBJECT_HEADER_BYTES], self.repository());
+        let mut contexts = Decompressor::new();
+        self.object_key(&salt)
+            .open(WHAT, NONCE, &aad, sealed, &mut contexts.opened)?;
+        let inner = Inner::decode(&contexts.opened, plain_bytes_max)?;
+        contexts.opened.drain(..INNER_BYTES);
+        contexts.decompress_opened(WHAT, inner.codec, inner.payload_bytes, inner.plain_bytes)
+    }
+
+    fn object_key(&self, salt: &[u8; 32]) -> SealKey {
+        let mut key = self.object_seal_key(salt);
+        let seal_key = SealKey::new(&key);
+        key.zeroize();
+        seal_key
+    }
+}
+
+/// What is sealed before the payload.
+struct Inner {
+    plain_bytes: usize,
+    payload_bytes: usize,
+    codec: Codec,
+}
+
+impl Inner {
+    /// From the start of what was opened; both lengths are within their bounds.
+    fn decode(opened: &[u8], plain_bytes_max: usize) -> Result<Inner, FormatError> {
+        let mut fields = Fields::new(WHAT, opened);
+        let plain_bytes = fields.u32()? as usize;
+        let payload_bytes = fields.u32()? as usize;
         let codec = fields.u8()?;
+        fields.zero(7)?;
         let codec =
             Codec::from_number(codec).ok_or_else(|| fields.value("codec", u64::from(codec)))?;
-        let plain_bytes = fields.u32()? as usize;
         let plain_bytes_max = plain_bytes_max.min(OBJECT_PLAIN_BYTES_MAX);
         if plain_bytes > plain_bytes_max {
             return Err(FormatError::over(
@@ -96,29 +159,20 @@ impl Keys {
                 plain_bytes_max,
             ));
         }
-        let salt = fields.array()?;
-        let sealed = fields.rest();
-        if sealed.len() > plain_bytes + TAG_BYTES {
-            return Err(FormatError::damaged(
+        let payload_bytes_max = plain_bytes.min(fields.left());
+        if payload_bytes > payload_bytes_max {
+            return Err(FormatError::over(
                 WHAT,
-                Fault::Length {
-                    expected: (plain_bytes + TAG_BYTES) as u64,
-                    found: sealed.len() as u64,
-                },
+                "payload's length",
+                payload_bytes,
+                payload_bytes_max,
             ));
         }
-        let aad = aad(&bytes[..OBJECT_HEADER_BYTES], self.repository());
-        let mut contexts = Decompressor::new();
-        self.object_key(&salt)
-            .open(WHAT, NONCE, &aad, sealed, &mut contexts.opened)?;
-        contexts.decompress_opened(WHAT, codec, plain_bytes)
-    }
-
-    fn object_key(&self, salt: &[u8; 32]) -> SealKey {
-        let mut key = self.object_seal_key(salt);
-        let seal_key = SealKey::new(&key);
-        key.zeroize();
-        seal_key
+        Ok(Inner {
+            plain_bytes,
+            payload_bytes,
+            codec,
+        })
     }
 }
 

@@ -1,12 +1,13 @@
 //! Whatever happens to stored bytes is noticed, and nothing that is read from them panics or allocates without bound.
 
-use bale_format::pack::{PACK_FOOTER_BYTES, PACK_HEADER_BYTES, open_trailer, salvage_record};
+use bale_format::pack::{PACK_FOOTER_BYTES, PACK_HEADER_BYTES, open_trailer};
+use bale_format::record::RECORD_HEAD_BYTES;
 use bale_format::xattrs::{decode_xattrs, encode_xattrs};
 use bale_format::{
     ChunkKind, Codec, Compressor, Condemned, DamagedPacks, Decompressor, Fault, FinishedPack,
     FormatError, Index, IndexEntry, IndexPack, KeySlot, Keys, ObjectId, ObjectType, PackEntry,
-    PackFooter, PackHeader, PackLayout, Payload, PieceList, RecordHead, RepositoryId, RootKey,
-    SalvageScan, Snapshot, Time, UnverifiedConfig, Xattr, encode_index,
+    PackFooter, PackHeader, PackLayout, Payload, PieceList, RepositoryId, RootKey, SalvageScan,
+    Snapshot, Time, UnverifiedConfig, Xattr, encode_index, salvage_record,
 };
 
 const SALT: [u8; 32] = [7; 32];
@@ -53,9 +54,10 @@ fn part(pack: &[u8], range: std::ops::Range<u64>) -> Option<&[u8]> {
 fn read_trailer(keys: &Keys, pack: &[u8]) -> Result<Vec<PackEntry>, FormatError> {
     let header = PackHeader::decode(pack)?;
     let start = pack.len().saturating_sub(PACK_FOOTER_BYTES);
-    let footer = PackFooter::decode(&pack[start..], pack.len() as u64)?;
+    let key = keys.pack_key(&header.salt);
+    let footer = PackFooter::open(&key, &pack[start..], pack.len() as u64)?;
     let record = part(pack, footer.trailer_range()).expect("the footer was checked");
-    open_trailer(&keys.pack_key(&header.salt), record, pack.len() as u64)
+    open_trailer(&key, record, pack.len() as u64)
 }
 
 /// Everything a restore would do, by the index's knowledge of the pack.
@@ -112,7 +114,7 @@ fn a_pack_cut_off_anywhere_is_noticed_and_never_panics() {
     for length in 0..pack.len() {
         assert!(read_trailer(&keys, &pack[..length]).is_err(), "{length}");
         let _ = read_all(&keys, &pack[..length], &finished.entries);
-        let _ = RecordHead::decode(&pack[..length]);
+        let _ = keys.pack_key(&SALT).open_head(&pack[..length]);
     }
 }
 
@@ -122,7 +124,7 @@ fn salvage(keys: &Keys, pack: &[u8]) -> Vec<PackEntry> {
     let mut contexts = Decompressor::new();
     let mut found = Vec::new();
     while let Some(at) = scan.next_head_at() {
-        let Ok(Some(head)) = scan.take(&pack[at as usize..]) else {
+        let Ok(Some(head)) = scan.take(&key, &pack[at as usize..]) else {
             break;
         };
         let record = part(pack, at..at + head.record_bytes()).unwrap();
@@ -139,8 +141,12 @@ fn chunks_of_a_pack_without_trailer_are_found_again() {
     let end = finished.entries[2].range().start as usize + 5;
     assert_eq!(salvage(&keys, &pack[..end]), finished.entries[..2]);
     let mut damaged = pack.clone();
-    damaged[finished.entries[0].offset as usize + 20] ^= 1;
+    damaged[finished.entries[0].offset as usize + RECORD_HEAD_BYTES] ^= 1;
     assert_eq!(salvage(&keys, &damaged), finished.entries[1..]);
+    // Nothing but the head says where the next one is.
+    let mut damaged = pack.clone();
+    damaged[finished.entries[1].offset as usize] ^= 1;
+    assert_eq!(salvage(&keys, &damaged), finished.entries[..1]);
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn swapped_records_wrong_kinds_and_foreign_packs_are_refused() {
     assert!(open(&keys, &third, record).is_ok());
     // Another chunk's record in its place.
     assert!(open(&keys, &third, part(&pack, second.range()).unwrap()).is_err());
-    // The right record moved to another slot, or said to be of another kind, with the head rewritten to match.
+    // The right body behind another head: of another slot, or of another kind.
     for changed in [
         PackEntry {
             slot: third.slot + 1,
@@ -170,8 +176,10 @@ fn swapped_records_wrong_kinds_and_foreign_packs_are_refused() {
             ..third
         },
     ] {
-        let mut moved = record.to_vec();
-        moved[..16].copy_from_slice(&changed.head().encode());
+        assert!(open(&keys, &changed, record).is_err());
+        let mut moved = Vec::new();
+        key.seal_record(&changed, &plains()[2].1, &mut moved);
+        moved[RECORD_HEAD_BYTES..].copy_from_slice(&record[RECORD_HEAD_BYTES..]);
         assert_eq!(
             open(&keys, &changed, &moved),
             Err(FormatError::Damaged {
@@ -215,7 +223,7 @@ fn a_plain_length_that_lies_is_refused_without_allocating_it() {
         let id = keys.chunk_id(ChunkKind::Data, &plain);
         let entry = layout.place(id, ChunkKind::Data, &payload).unwrap();
         let mut record = Vec::new();
-        key.seal_record(&entry.head(), bytes, &mut record);
+        key.seal_record(&entry, bytes, &mut record);
         let opened = key.open_chunk(&keys, &entry, &record, &mut Decompressor::new());
         assert!(matches!(opened, Err(FormatError::Damaged { .. })));
         let verified = key.verify_record(&keys, &entry, &record, &mut Decompressor::new());

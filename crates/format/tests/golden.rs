@@ -2,8 +2,8 @@
 //! longer be read or deduplicated against: the code is wrong, never the vector.
 
 use bale_format::{
-    ChunkKind, ChunkSizes, Codec, Config, Cutter, Keys, NewSlot, ObjectType, PasswordCost,
-    RecordHead, RecordKind, RecoveryKey, RepositoryId, RootKey, Secret,
+    ChunkKind, ChunkSizes, Codec, Config, Cutter, Keys, NewSlot, ObjectType, PackEntry,
+    PasswordCost, RecoveryKey, RepositoryId, RootKey, Secret,
 };
 
 const SALT: [u8; 32] = [0x5a; 32];
@@ -31,6 +31,10 @@ fn fixed_data(bytes: usize) -> Vec<u8> {
 
 fn hex(bytes: &[u8]) -> String {
     bale_format::id::hex(bytes)
+}
+
+fn hash(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_string()
 }
 
 #[test]
@@ -63,29 +67,38 @@ fn chunk_ids_and_content_hashes_are_what_they_always_were() {
 
 #[test]
 fn sealed_object_is_what_it_always_was() {
-    let golden = "42414c454f424a3101000100050000005a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\
-                  5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5ac15cb052a9ce9d9d67692af42a70b6f3e9869c7f73";
+    let golden = "42414c454f424a310100010000000000c6e0628d7c59ae647de190236039e032c28314ca9378bf55\
+                  a102e660496d8f5cf81d78dc814a5d0c0bb3fc1d6c649f21ad8ec4af556d80a37ecb6903b59c46e0";
+    let golden_hash = "4298d7505064bdf461a7304fbe804f15e1b53c8f5f0991e1b2104844aa7cf737";
     let sealed = keys()
         .seal_object(ObjectType::Index, b"hello", SALT)
         .unwrap();
-    assert_eq!(hex(&sealed), golden);
+    assert_eq!(sealed.len(), 4096);
+    assert_eq!(hex(&sealed[..80]), golden);
+    assert_eq!(hash(&sealed), golden_hash);
 }
 
 #[test]
 fn pack_record_is_what_it_always_was() {
-    let golden = "15000000070000000100000005000000fd52fffa127522acab822531ccd9630db684d60f31";
-    let head = RecordHead {
-        sealed_bytes: 21,
-        slot: 7,
-        kind: RecordKind::Chunk(ChunkKind::Data),
-        codec: Codec::Stored,
+    let golden = "3fd384cb2bf74fd16f7685dc17085379f2b0c8f735c123e08bdc1a5dd5480c1506e1f528bf2be242\
+                  6be8d7b61756876296b3a830de826957df44f5cd55a43c347a71b32bc4f853fc7f7aa558e2339c55";
+    let golden_hash = "30c78f9fbb5c5307acabb5dc250bd42d3f6ee144168643a60745816aab17474d";
+    let entry = PackEntry {
+        id: keys().chunk_id(ChunkKind::Data, b"hello"),
+        offset: 48,
+        sealed_bytes: 976,
         plain_bytes: 5,
+        slot: 7,
+        kind: ChunkKind::Data,
+        codec: Codec::Stored,
     };
     let mut record = Vec::new();
     keys()
         .pack_key(&SALT)
-        .seal_record(&head, b"hello", &mut record);
-    assert_eq!(hex(&record), golden);
+        .seal_record(&entry, b"hello", &mut record);
+    assert_eq!(record.len(), 1024);
+    assert_eq!(hex(&record[..80]), golden);
+    assert_eq!(hash(&record), golden_hash);
 }
 
 #[test]

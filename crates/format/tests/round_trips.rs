@@ -119,9 +119,9 @@ proptest! {
         let payload = Payload { codec: Codec::Stored, bytes: &plain, plain_bytes: plain.len() };
         let entry = layout.place(id, ChunkKind::Data, &payload).unwrap();
         let mut record = Vec::new();
-        layout.key().seal_record(&entry.head(), &plain, &mut record);
+        layout.key().seal_record(&entry, &plain, &mut record);
         let mut sealed = plain.clone();
-        let head = layout.key().seal_in_place(&entry.head(), &mut sealed);
+        let head = layout.key().seal_in_place(&entry, &mut sealed);
         prop_assert_eq!([&head[..], &sealed[..]].concat(), record);
         let mut contexts = Decompressor::new();
         let mut verify = |sealed: &[u8]| {
@@ -201,7 +201,9 @@ proptest! {
     fn any_bytes_get_an_answer(bytes in vec(any::<u8>(), 0..400)) {
         let _ = RecordHead::decode(&bytes);
         let _ = PackHeader::decode(&bytes);
-        let _ = PackFooter::decode(&bytes, bytes.len() as u64);
+        let key = keys().pack_key(&[5; 32]);
+        let _ = key.open_head(&bytes);
+        let _ = PackFooter::open(&key, &bytes, bytes.len() as u64);
         let _ = bale_format::pack::decode_trailer(&bytes, 1 << 30);
         let _ = Index::decode(bytes.clone());
         let _ = PieceList::decode(&bytes);

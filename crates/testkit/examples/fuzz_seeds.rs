@@ -50,7 +50,7 @@ fn pack(keys: &Keys) -> (Vec<u8>, FinishedPack) {
 fn write_packs(seeds: &Path, keys: &Keys) {
     let (pack, finished) = pack(keys);
     write(seeds, "pack_salvage", &pack);
-    write(seeds, "pack_ends", &pack[pack.len() - 32..]);
+    write(seeds, "pack_ends", &pack[pack.len() - 48..]);
     write(seeds, "pack_trailer", &encode_trailer(&finished.entries));
     let packs = [IndexPack {
         id: ObjectId([7; 32]),

@@ -82,7 +82,7 @@ impl OpenPack {
             .place(job.id, job.kind, &payload)
             .map_err(sealing)?;
         let key = self.layout.key();
-        let head = key.seal_in_place(&entry.head(), &mut job.bytes);
+        let head = key.seal_in_place(&entry, &mut job.bytes);
         key.verify_sealed(repository.keys(), &entry, &head, &job.bytes, decompressor)
             .map_err(sealing)?;
         for part in [&head[..], &job.bytes] {

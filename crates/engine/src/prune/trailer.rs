@@ -14,9 +14,10 @@ pub(super) fn entries(repository: &Repository, pack: ObjectId, len: u64) -> Resu
     let footer_at = (len.checked_sub(PACK_FOOTER_BYTES as u64)).ok_or_else(too_short)?;
     let mut footer = [0; PACK_FOOTER_BYTES];
     store.read_at(&name, footer_at, &mut footer)?;
-    let range = PackFooter::decode(&footer, len)?.trailer_range();
+    let key = repository.pack_key(pack)?;
+    let range = PackFooter::open(&key, &footer, len)?.trailer_range();
     let bytes = usize::try_from(range.end - range.start).map_err(|_| too_short())?;
     let mut trailer = vec![0; bytes];
     store.read_at(&name, range.start, &mut trailer)?;
-    Ok(open_trailer(&repository.pack_key(pack)?, &trailer, len)?)
+    Ok(open_trailer(&key, &trailer, len)?)
 }
