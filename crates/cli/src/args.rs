@@ -113,9 +113,6 @@ bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready 
     /// Put right what can be put right by adding
     #[command(subcommand)]
     Repair(Repair),
-    /// Freeze and thaw a file system for a backup that asks for it: not to be called by people
-    #[command(hide = true)]
-    Freezer,
     /// Make trees of very many files to test with, in a directory or as an ext4 image
     #[command(
         name = "gen",
@@ -153,6 +150,9 @@ pub struct Init {
     /// Also write a new key file that opens the repository without a password
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub new_key_file: Option<PathBuf>,
+    /// Make it in a directory that holds other things, too
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// What to look at, and how: the options of everything that scans.

@@ -30,6 +30,9 @@ use crate::exit;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 
+/// The word that asks for [`serve_as_freezer`]. No command: help, completions and tips do not name it.
+pub const FREEZER: &str = "freezer";
+
 /// Runs the command; returns its exit code.
 pub fn run(cli: Cli) -> Result<i32> {
     let global = &cli.global;
@@ -53,10 +56,6 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Key(command) => key::run(global, &command),
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
-        Command::Freezer => {
-            bale_engine::scan::freeze::serve(&mut |_| {}).context("serve as freezer")?;
-            Ok(exit::COMPLETE)
-        }
         Command::Generate(options) => generate::run(global, &options),
         Command::Compare(options) => compare::run(global, &options),
         Command::Completions(options) => {
@@ -73,6 +72,12 @@ pub fn run(cli: Cli) -> Result<i32> {
             Ok(exit::COMPLETE)
         }
     }
+}
+
+/// Freezes and thaws a file system for a backup that asks for it: this program is started again for that, by no person.
+pub fn serve_as_freezer() -> Result<i32> {
+    bale_engine::scan::freeze::serve(&mut |_| {}).context("serve as freezer")?;
+    Ok(exit::COMPLETE)
 }
 
 /// Has it done nothing when nobody reads what it says?
@@ -96,7 +101,6 @@ fn only_prints(command: &Command) -> bool {
         | Command::Key(_)
         | Command::Catalog(_)
         | Command::Repair(_)
-        | Command::Freezer
         | Command::Generate(_)
         | Command::Compare(_)
         | Command::Man(_) => false,

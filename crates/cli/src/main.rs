@@ -39,6 +39,11 @@ static ALLOCATOR: LargeInHugePages<mimalloc::MiMalloc> = LargeInHugePages(mimall
 
 fn main() {
     bale_sys::memory::return_freed_pages_at_once();
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if words == [commands::FREEZER] {
+        let code = commands::serve_as_freezer();
+        std::process::exit(code.unwrap_or_else(|error| output::failure(&error, false)));
+    }
     let code = match args::Cli::try_parse() {
         Ok(cli) => run(cli),
         Err(error) => output::usage(&error, std::env::args_os().any(|word| word == "--json")),

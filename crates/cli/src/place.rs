@@ -12,10 +12,11 @@ use crate::args::Global;
 use crate::{output, secrets};
 use anyhow::{Context, Result};
 use bale_engine::clock::SystemClock;
+use bale_engine::error::Error;
 use bale_engine::random::OsRandom;
 use bale_engine::repository::{Environment, NewSlot, Repository, Secret};
 use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::store::LocalStore;
+use bale_engine::store::{Area, LocalStore};
 use named::{Own, own};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ pub fn make_own_explicitly(global: &Global) -> Result<Arc<Repository>> {
     let own = own()?;
     if own.is_made() {
         let place = own.repository.display().to_string();
-        return Err(bale_engine::error::Error::RepositoryExists(place).into());
+        return Err(Error::RepositoryExists(place).into());
     }
     make_own(global, &own)
 }
@@ -136,6 +137,33 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
         tell!();
     }
     Ok(Arc::new(made.repository))
+}
+
+/// A new repository has a directory of its own, unless it is `forced` in with other things. What an interrupted `init` left
+/// is no other thing.
+pub fn require_room(path: &Path, forced: bool) -> Result<()> {
+    if path.join("config").exists() {
+        return Err(Error::RepositoryExists(path.display().to_string()).into());
+    }
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("list {}", path.display()))?,
+    };
+    for entry in entries {
+        let name = entry
+            .with_context(|| format!("list {}", path.display()))?
+            .file_name();
+        let is_ours = |area: &Area| name.to_str() == Some(area.text());
+        let is_ours = Area::ALL.iter().any(is_ours) || name == "tmp" || name == "lost+found";
+        if !forced && !is_ours {
+            let name = output::path(Path::new(&name));
+            anyhow::bail!(
+                "{} holds other things ({name}): a repository has a directory of its own (--force makes it there all the same)",
+                output::path(path)
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The store alone: for what needs no key.
@@ -261,5 +289,5 @@ fn require_config(path: &Path) -> Result<()> {
 }
 
 fn no_repository(path: &Path) -> anyhow::Error {
-    bale_engine::error::Error::NoRepository(path.display().to_string()).into()
+    Error::NoRepository(path.display().to_string()).into()
 }

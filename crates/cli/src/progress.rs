@@ -90,18 +90,27 @@ impl Console {
         } else {
             (progress.done, progress.total)
         };
+        // Of a walk nobody knows the end: no bar, which would stand at its end from the first moment.
+        bar.set_style(if total > 0 { with_bar() } else { without_bar() });
         bar.set_length(total.max(done));
         bar.set_position(done);
         bar.set_message(describe(phase, progress, began.elapsed()));
     }
 
     fn status(&self, phase: Phase, progress: Progress, began: Instant) {
-        let seconds = began.elapsed().as_secs_f64();
+        let seconds = began.elapsed().as_millis() as f64 / 1000.0;
         output::object(&json!({
             "type": "status", "phase": phase_name(phase), "done": progress.done, "total": progress.total,
             "bytes_done": progress.bytes_done, "bytes_total": progress.bytes_total,
             "seconds": seconds, "seconds_left": seconds_left(progress, began.elapsed()),
         }));
+    }
+}
+
+/// Whatever ends a command, its last words stand alone.
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 
@@ -126,9 +135,10 @@ impl Monitor for Console {
         self.draw(phase, progress, state.phase_began);
     }
 
-    fn current(&self, path: &[u8]) {
+    fn current(&self, path: &[u8], is_new: bool) {
         if self.verbose && !self.json {
-            self.above(|| tell!("{}", output::escape(path)));
+            let sign = if is_new { "+" } else { "M" };
+            self.above(|| tell!("{sign}  {}", output::escape(path)));
         }
     }
 
@@ -186,11 +196,18 @@ fn new_bar() -> ProgressBar {
         Some(0),
         ProgressDrawTarget::stderr_with_hz(DRAWINGS_PER_SECOND),
     );
-    let style = ProgressStyle::with_template("{spinner} [{bar:30}] {percent:>3}% {wide_msg}")
-        .expect("a fixed template");
-    bar.set_style(style.progress_chars("=> "));
+    bar.set_style(without_bar());
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+fn with_bar() -> ProgressStyle {
+    let style = ProgressStyle::with_template("{spinner} [{bar:30}] {percent:>3}% {wide_msg}");
+    style.expect("a fixed template").progress_chars("=> ")
+}
+
+fn without_bar() -> ProgressStyle {
+    ProgressStyle::with_template("{spinner} {wide_msg}").expect("a fixed template")
 }
 
 fn describe(phase: Phase, progress: Progress, elapsed: Duration) -> String {

@@ -45,6 +45,12 @@ pub fn counted(number: u64, noun: &str) -> String {
     }
 }
 
+/// `1 directory`, `2 directories`.
+pub fn either(number: u64, one: &str, many: &str) -> String {
+    let noun = if number == 1 { one } else { many };
+    format!("{} {noun}", count(number))
+}
+
 /// Reads `90s`, `15m`, `24h`, `7d`, or `0`.
 pub fn parse_duration(text: &str) -> Result<Duration, Usage> {
     let wrong = || {

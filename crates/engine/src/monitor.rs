@@ -60,8 +60,8 @@ pub struct Problem {
 pub trait Monitor: Sync {
     /// A phase goes on.
     fn progress(&self, _phase: Phase, _progress: Progress) {}
-    /// The path that is being worked on, now and then.
-    fn current(&self, _path: &[u8]) {}
+    /// Something is stored that is new, or has changed since the parent.
+    fn current(&self, _path: &[u8], _is_new: bool) {}
     /// Trouble with one entry.
     fn problem(&self, problem: &Problem);
     /// Something worth a line that is no problem.

@@ -7,6 +7,7 @@ use crate::progress::Console;
 use crate::{output, place, sizes, variables};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
+use bale_engine::error::Error;
 use bale_engine::monitor::Monitor;
 use bale_engine::repository::Repository;
 use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
@@ -91,6 +92,9 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         }
     }
     console.finish();
+    if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
+        tell!("what was finished is kept: the same command goes on from there");
+    }
     let outcome = outcome?;
     let problems = outcome.snapshot.counts.problems;
     summary(
@@ -152,13 +156,20 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
     if global.quiet {
         return;
     }
+    let others = match totals.others {
+        0 => String::new(),
+        others => format!(
+            ", {}",
+            sizes::either(others, "link or special file", "links and special files")
+        ),
+    };
     tell!(
-        "{} files ({} new, {} changed, {} unmodified), {} directories, {}",
-        sizes::count(totals.files),
+        "{} ({} new, {} changed, {} unmodified), {}{others}, {}",
+        sizes::counted(totals.files, "file"),
         sizes::count(counts.files_new),
         sizes::count(counts.files_changed),
         sizes::count(counts.files_unmodified),
-        sizes::count(totals.dirs),
+        sizes::either(totals.dirs, "directory", "directories"),
         sizes::bytes(totals.bytes),
     );
     let (read, stored) = (
@@ -182,8 +193,8 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
     }
     if problems > 0 {
         tell!(
-            "{} problems, named above and kept in the snapshot: what they concern is missing or not certain",
-            sizes::count(problems)
+            "{}, named above and kept in the snapshot: what is concerned is missing or not certain",
+            sizes::counted(problems, "problem")
         );
     }
 }
@@ -236,5 +247,31 @@ fn host_name() -> String {
 fn user_name() -> String {
     std::env::var("USER")
         .or_else(|_| std::env::var("LOGNAME"))
-        .unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string())
+        .unwrap_or_else(|_| {
+            let uid = rustix::process::getuid().as_raw();
+            let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+            name_of(uid, &users).unwrap_or_else(|| uid.to_string())
+        })
+}
+
+/// The name of a user in the manner of /etc/passwd.
+fn name_of(uid: u32, users: &str) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_names() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nbroken\nme:x:1000:1000::/home/me:/bin/sh\n";
+        assert_eq!(name_of(0, users).as_deref(), Some("root"));
+        assert_eq!(name_of(1000, users).as_deref(), Some("me"));
+        assert_eq!(name_of(1, users), None);
+    }
 }

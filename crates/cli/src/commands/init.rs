@@ -18,6 +18,7 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
         place::make_own_explicitly(global)?;
         return Ok(exit::COMPLETE);
     };
+    place::require_room(&path, options.force)?;
     let mut slots = Vec::new();
     if let Some(file) = &options.new_key_file {
         let secret = Secret::key_file(place::write_key_file(file)?);

@@ -49,7 +49,7 @@ fn freezer() -> FreezerCommand {
     FreezerCommand {
         // Not the path it was started by: an update may have put another program there meanwhile.
         program: PathBuf::from("/proc/self/exe"),
-        arguments: vec!["freezer".into()],
+        arguments: vec![super::FREEZER.into()],
         environment: Vec::new(),
     }
 }

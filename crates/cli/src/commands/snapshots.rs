@@ -91,7 +91,8 @@ fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: boo
         marks.push_str("  [unfinished]");
     }
     if snapshot.counts.problems > 0 {
-        marks.push_str(&format!("  [{} problems]", snapshot.counts.problems));
+        let problems = sizes::counted(snapshot.counts.problems, "problem");
+        marks.push_str(&format!("  [{problems}]"));
     }
     let tags = if snapshot.tags.is_empty() {
         String::new()
@@ -99,11 +100,16 @@ fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: boo
         format!("  ({})", output::escape(snapshot.tags.join(",").as_bytes()))
     };
     output::line(&format!(
-        "{}  {}  {}  {:>12} files  {:>10}  {}{tags}{marks}",
+        "{}  {}  {}  {:>12} {:<5}  {:>10}  {}{tags}{marks}",
         id.short(),
         local_time(snapshot.time),
         output::escape(snapshot.host.as_bytes()),
         sizes::count(snapshot.totals.files),
+        if snapshot.totals.files == 1 {
+            "file"
+        } else {
+            "files"
+        },
         sizes::bytes(snapshot.totals.bytes),
         paths.join(" "),
     ));

@@ -123,7 +123,7 @@ fn without_a_home_directory_a_named_repository_is_used() {
     if !is_root() {
         return skipped("another user needs root");
     }
-    bench.sh("mkdir tmp; chmod 777 tmp .; chmod -R a+rwX repo pw source");
+    bench.sh("mkdir tmp; chmod 1777 tmp .; chmod -R a+rwX repo pw source");
     let ran = homeless(&["backup", "source"], Some(65534));
     assert_eq!(ran.code, 0, "{ran}");
     assert!(ran.err.contains("--cache-dir"), "{ran}");
@@ -136,4 +136,82 @@ fn without_a_home_directory_a_named_repository_is_used() {
         unshare -m sh -euc 'mount --bind cache /var/cache/bale; {} -r repo -p pw backup source; test -n \"$(ls cache)\"'",
         crate::bench::binary().display()
     ));
+}
+
+#[test]
+fn a_repository_is_not_made_among_other_things() {
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    bench.write("full/theirs", "x");
+    bench.sh("mkdir empty; mkdir -p begun/packs begun/lost+found");
+    let init = |place: &str, more: &[&str]| {
+        bench.run(&[&["init", "-p", "pw", "-r", place], more].concat())
+    };
+    let refused = init("full", &[]);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.err.contains("theirs"), "{refused}");
+    assert!(!bench.path("full/packs").exists());
+    for place in ["empty", "begun", "new"] {
+        assert_eq!(init(place, &[]).code, 0, "{place}");
+    }
+    assert_eq!(init("full", &["--force"]).code, 0);
+    let twice = init("full", &["--force"]);
+    assert_eq!(twice.code, 1, "{twice}");
+    assert_eq!(twice.err.matches("already").count(), 1, "{twice}");
+}
+
+/// `-v` named new files only, without a word that it did.
+#[test]
+fn talk_tells_new_files_from_changed_ones() {
+    let bench = Bench::new();
+    bench.write("source/a", "1");
+    bench.write("source/b", "1");
+    let first = bench.ok(&["backup", "source", "-v"]);
+    assert!(first.err.contains("2 files (2 new"), "{first}");
+    bench.write("source/b", "two");
+    bench.write("source/c", "new");
+    for words in [&["-n", "-vv"][..], &["-v"]] {
+        let ran = bench.ok(&[&["backup", "source"], words].concat());
+        let lines = |sign: &str| {
+            let of_sign = ran.err.lines().filter_map(|line| line.strip_prefix(sign));
+            of_sign
+                .map(|path| path.trim()[path.trim().len() - 1..].to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (lines("+ "), lines("M ")),
+            (vec!["c".to_owned()], vec!["b".to_owned()]),
+            "{ran}"
+        );
+        assert!(
+            ran.err.contains("3 files (1 new, 1 changed, 1 unmodified)"),
+            "{ran}"
+        );
+    }
+}
+
+#[test]
+fn help_keeps_what_belongs_to_every_command_apart() {
+    let bench = Bench::new();
+    for command in ["backup", "restore", "ls", "prune"] {
+        let help = bench.ok(&[command, "--help"]).text();
+        let (own, global) = help.split_once("Options of every command:").unwrap();
+        assert!(
+            global.contains("--repo") && global.contains("--json"),
+            "{help}"
+        );
+        assert!(
+            !own.contains("--repo") && !own.contains("--password-file"),
+            "{help}"
+        );
+    }
+    let mut command = bench.command();
+    command
+        .arg("ls")
+        .env("BALE_REPOSITORY", "/x")
+        .env("BALE_PASSWORD_FILE", "/x");
+    let usage = Ran::from(command.output().unwrap());
+    assert!(!usage.err.contains("--repo"), "{usage}");
+    let tip = bench.run(&["freez"]);
+    assert!(tip.code == 2 && !tip.err.contains("freezer"), "{tip}");
 }

@@ -124,8 +124,9 @@ impl<'a> Tally<'a> {
     pub(super) fn stored(&self, entry: &Entry, class: Class) {
         if entry.kind == Kind::File {
             self.counter(class).fetch_add(1, Ordering::Relaxed);
-            if class == Class::New {
-                self.monitor.current(&absolute_path(entry));
+            if class != Class::Unmodified {
+                self.monitor
+                    .current(&absolute_path(entry), class == Class::New);
             }
         }
         self.count(entry.kind, entry.size, entry.is_hard_link());
