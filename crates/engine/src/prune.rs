@@ -3,7 +3,7 @@
 //! First packs that hold little or nothing in use are condemned, after what is in use has been copied. Later - once they
 //! have been condemned for longer than the grace period, and after looking again at all snapshots - they are deleted. What
 //! is in use stays in a copy that this prune has read, or is copied before; where neither can be, nothing is given up, and
-//! the pack is named. Condemned packs stay condemned, so two prunes agree on them. A writer treats condemned packs as absent
+//! the pack is named and marked as damaged. Condemned packs stay condemned, so two prunes agree on them. A writer treats condemned packs as absent
 //! and looks again before it commits, so whatever a snapshot uses is either not condemned or seen by the second look.
 //! docs/FORMAT.md, section 9; docs/decisions/0003-two-phase-deletion.md.
 
@@ -66,5 +66,7 @@ pub fn apply(
     delete::condemn(repository, plan, &left, &mut pruned)?;
     delete::delete(repository, plan, options, &mut left, monitor, &mut pruned)?;
     pruned.problems = left.count();
+    // Writers then store again what still exists, and a later prune can let go of them.
+    repository.mark_damaged(left.packs())?;
     Ok(pruned)
 }

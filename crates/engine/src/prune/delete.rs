@@ -1,8 +1,8 @@
 //! Condemns packs, and deletes those that were condemned long enough ago.
 //!
 //! Order of a deletion: what snapshots seen since use of the packs is made sure of elsewhere (`secure`); index objects without
-//! the packs are written, the old index objects are deleted, then the packs, then the condemned list. A crash after any step
-//! leaves packs that nobody names, still condemned: the next prune goes on.
+//! the packs are written, the old index objects are deleted, then the packs, then the condemned list, then marks that the packs
+//! are damaged. A crash after any step leaves packs that nobody names, still condemned: the next prune goes on.
 //!
 //! What is in use is read from the store, never from a cache. However long that takes, snapshots are listed again until the
 //! last listing is fresh, and only what is new is looked at each time; packs are deleted only while it is.
@@ -78,6 +78,7 @@ pub(super) fn delete(
             repository.store().delete(&list.name)?;
         }
     }
+    repository.unmark_damaged(&look.nameless())?;
     repository.reload_index()?;
     Ok(())
 }

@@ -6,8 +6,8 @@ use bale_format::ObjectId;
 use std::collections::HashSet;
 
 /// What to do about them.
-const ADVICE: &str = "nothing of it is given up; bale check --read-data tells what is lost, and a backup stores again what \
-                      still exists";
+const ADVICE: &str = "nothing of it is given up. A backup stores again what still exists; bale check --read-data tells \
+                      what is lost";
 
 /// Packs that were named.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,10 @@ impl LeftAlone {
 
     pub(super) fn contains(&self, pack: &ObjectId) -> bool {
         self.packs.contains(pack)
+    }
+
+    pub(super) fn packs(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.packs.iter().copied()
     }
 
     pub(super) fn count(&self) -> u64 {
