@@ -1,13 +1,14 @@
-//! Repair: only adds, and refuses when in doubt. `packs` saves what opens of damaged packs.
+//! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs.
 //!
 //! `repair_index` reads the trailers of packs that no index names, checks a chunk of each, and names them in new index
-//! objects. It deletes nothing: damaged index objects stay where they are, for somebody to look at.
+//! objects. Index objects that cannot be read are of use to nobody, and keep a prune from working: once every pack is listed
+//! again they are removed. Nothing else is deleted.
 
 mod packs;
 
 pub use packs::{PackRepair, PacksRepair, repair_packs};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::pack::Published;
 use crate::repository::Repository;
@@ -24,8 +25,12 @@ pub struct IndexRepair {
     pub packs_listed: u64,
     /// Chunks in them.
     pub chunks_listed: u64,
-    /// Packs whose trailer cannot be read, and why.
+    /// Packs whose trailer cannot be read, or of which nothing opens, and why.
     pub unreadable: Vec<(ObjectId, String)>,
+    /// Packs listed again without so many records, which do not open: they are marked as damaged.
+    pub damaged: Vec<(ObjectId, u64)>,
+    /// Index objects that could not be read, removed after all packs were listed.
+    pub objects_removed: u64,
 }
 
 /// Packs named by one new index object.
@@ -54,7 +59,10 @@ pub fn repair_index(
     for (number, info) in orphans.iter().enumerate() {
         let Some(id) = info.name.id() else { continue };
         match read_trailer(repository, info, id) {
-            Ok(entries) => {
+            Ok((entries, bad)) => {
+                if bad > 0 {
+                    repair.damaged.push((id, bad));
+                }
                 repair.packs_listed += 1;
                 repair.chunks_listed += entries.len() as u64;
                 listed.push(Published {
@@ -76,8 +84,33 @@ pub fn repair_index(
         monitor.progress(Phase::Structure, progress);
     }
     write(repository, &mut listed, dry_run)?;
+    if !dry_run {
+        if !repair.damaged.is_empty() {
+            repository.mark_damaged(repair.damaged.iter().map(|(pack, _)| *pack))?;
+        }
+        if repair.unreadable.is_empty() {
+            repair.objects_removed = remove_unreadable(repository)?;
+        }
+    }
     repository.reload_index_readable()?;
     Ok(repair)
+}
+
+/// What cannot be read says nothing that could be lost; what the store fails to hand out, or a later version wrote, is not that.
+fn remove_unreadable(repository: &Repository) -> Result<u64> {
+    let mut removed = 0;
+    for info in repository.list(Area::Index)? {
+        let is_damaged = match repository.read_index_object(&info.name) {
+            Err(Error::Object { source, .. }) => !matches!(source, FormatError::Newer { .. }),
+            _ => false,
+        };
+        if is_damaged {
+            repository.check_access(Access::Delete)?;
+            repository.store().delete(&info.name)?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
 fn write(repository: &Repository, listed: &mut Vec<Published>, dry_run: bool) -> Result<()> {
@@ -88,12 +121,12 @@ fn write(repository: &Repository, listed: &mut Vec<Published>, dry_run: bool) ->
     Ok(())
 }
 
-/// Entries of a pack by its own trailer; every record of it must open, or the pack is left alone.
+/// Entries of a pack by its own trailer, of records that open, and how many do not. If none does the pack is left alone.
 fn read_trailer(
     repository: &Repository,
     info: &ObjectInfo,
     id: ObjectId,
-) -> std::result::Result<Vec<PackEntry>, String> {
+) -> std::result::Result<(Vec<PackEntry>, u64), String> {
     let text = |error: FormatError| error.to_string();
     let store = repository.store();
     let name = ObjectName::pack(id);
@@ -116,14 +149,27 @@ fn read_trailer(
         .map_err(|error| error.to_string())?;
     let entries = open_trailer(&key, &trailer, info.len).map_err(text)?;
     let mut contexts = Decompressor::new();
-    for entry in &entries {
+    let listed = entries.len() as u64;
+    let mut trouble = None;
+    let mut opens = |entry: &PackEntry| {
         let range = entry.range();
         let mut record = vec![0; (range.end - range.start) as usize];
-        store
+        let read = store
             .read_at(&name, range.start, &mut record)
-            .map_err(|error| error.to_string())?;
-        key.open_chunk(repository.keys(), entry, &record, &mut contexts)
-            .map_err(text)?;
+            .map_err(|error| error.to_string());
+        let opened = read.and_then(|()| {
+            key.open_chunk(repository.keys(), entry, &record, &mut contexts)
+                .map_err(text)
+        });
+        opened.map_err(|error| trouble = Some(error)).is_ok()
+    };
+    let mut entries = entries;
+    entries.retain(&mut opens);
+    match (entries.is_empty(), trouble) {
+        (true, Some(text)) => Err(text),
+        _ => {
+            let bad = listed - entries.len() as u64;
+            Ok((entries, bad))
+        }
     }
-    Ok(entries)
 }

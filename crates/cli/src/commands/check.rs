@@ -153,7 +153,8 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
                 report.packs_unindexed
             ),
             false => tell!(
-                "{} packs are named by no index that can be read: `bale repair index` lists them again. Do that first, and check again.",
+                "Index objects that cannot be read: {}; packs that no index names: {}. `bale repair index` lists them again: do that first, and check again.",
+                report.index_objects_damaged,
                 report.packs_unindexed
             ),
         }
@@ -181,6 +182,9 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
     }
     match marked {
         Ok(_) if report.is_clean() => {}
+        Ok(_) if report.lost_count == 0 => {
+            tell!("No path is lost: `bale repair packs` saves what stands in damaged packs only.")
+        }
         Ok(_) => tell!(
             "Damaged packs are marked: the next backup stores again what the sources still have of them, and `bale repair packs` saves what can be read."
         ),

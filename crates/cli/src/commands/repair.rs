@@ -27,10 +27,16 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
         let text = output::escape(text.as_bytes());
         tell!("bale: pack {pack}: {text}: left alone");
     }
+    for (pack, bad) in &report.damaged {
+        tell!(
+            "bale: pack {pack}: records that do not open: {bad}. It is listed without them and marked as damaged; bale repair packs saves the others"
+        );
+    }
     if global.json {
         output::object(&json!({
             "type": "summary", "packs_listed": report.packs_listed, "chunks_listed": report.chunks_listed,
-            "packs_unreadable": report.unreadable.len(), "dry_run": dry_run,
+            "packs_unreadable": report.unreadable.len(), "packs_damaged": report.damaged.len(),
+            "objects_removed": report.objects_removed, "dry_run": dry_run,
         }));
     } else if !global.quiet {
         let word = if dry_run { "would list" } else { "listed" };
@@ -39,10 +45,18 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
             report.packs_listed,
             sizes::count(report.chunks_listed)
         );
+        if report.objects_removed > 0 {
+            tell!(
+                "removed index objects that could not be read: {}",
+                report.objects_removed
+            );
+        }
     }
-    Ok(if report.unreadable.is_empty() {
-        exit::COMPLETE
-    } else {
-        exit::DAMAGE
-    })
+    Ok(
+        if report.unreadable.is_empty() && report.damaged.is_empty() {
+            exit::COMPLETE
+        } else {
+            exit::DAMAGE
+        },
+    )
 }

@@ -9,6 +9,7 @@ mod deleting;
 mod forgetting;
 mod generating;
 mod golden;
+mod healing;
 mod keys;
 mod killing;
 mod left_out;
