@@ -302,7 +302,7 @@ pub struct Snapshots {
     /// Only the newest N of each group
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub latest: Option<u32>,
-    /// Group by host, paths, tags
+    /// Group by host, paths, filesystems, tags
     #[arg(short, long, value_name = "WORDS", default_value = "")]
     pub group_by: String,
 }
@@ -431,8 +431,13 @@ pub struct Forget {
     /// Keep what has all of these tags (separated by commas)
     #[arg(long, value_name = "TAGS")]
     pub keep_tag: Vec<String>,
-    /// Group by host, paths, tags
-    #[arg(short, long, value_name = "WORDS", default_value = "host,paths")]
+    /// Group by host, paths, filesystems (those that the paths were on), tags
+    #[arg(
+        short,
+        long,
+        value_name = "WORDS",
+        default_value = "host,paths,filesystems"
+    )]
     pub group_by: String,
     /// Prune afterwards
     #[arg(long)]

@@ -40,6 +40,7 @@ pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
 pub use left_out::{LeftOut, TAG_NAME, TAG_SIGNATURE};
 pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
+pub(crate) use source_filesystems::IMAGE as SOURCE_IS_IMAGE;
 pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};
 pub use unfound::ListedAgain;

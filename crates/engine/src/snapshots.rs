@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::repository::Named;
+use crate::scan::SOURCE_IS_IMAGE;
 use bale_format::{Snapshot, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,7 +138,13 @@ impl SourceKey {
     pub fn may_be(&self, other: &SourceKey) -> bool {
         let (ours, theirs) = (&self.filesystems, &other.filesystems);
         let is_known_other = !ours.is_empty() && !theirs.is_empty() && ours != theirs;
+        let is_known_other = is_known_other || self.is_image() != other.is_image();
         self.host == other.host && self.paths == other.paths && !is_known_other
+    }
+
+    /// Is what is in an image meant, and not the file that it is? Whoever made the snapshot knew.
+    fn is_image(&self) -> bool {
+        self.filesystems.iter().any(|name| name == SOURCE_IS_IMAGE)
     }
 }
 
@@ -153,7 +160,10 @@ pub fn source_keys(snapshots: &[Named]) -> Vec<SourceKey> {
         ..key.clone()
     };
     let mut known: BTreeMap<SourceKey, BTreeSet<Vec<String>>> = BTreeMap::new();
-    for key in keys.iter().filter(|key| !key.filesystems.is_empty()) {
+    for key in keys
+        .iter()
+        .filter(|key| !key.filesystems.is_empty() && !key.is_image())
+    {
         let filesystems = known.entry(at_place(key)).or_default();
         filesystems.insert(key.filesystems.clone());
     }

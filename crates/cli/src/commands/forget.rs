@@ -6,7 +6,9 @@ use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::{output, place};
 use anyhow::{Context, Result};
-use bale_engine::forget::{self as engine, Decision, ForgetPlan, Found, GroupBy, Keep, Policy};
+use bale_engine::forget::{
+    self as engine, Decision, ForgetPlan, Found, Group, GroupBy, Keep, Policy,
+};
 use bale_engine::monitor::Problem;
 use bale_engine::repository::{Named, Repository};
 use bale_engine::store::{Area, ObjectName};
@@ -160,20 +162,45 @@ fn print_plan(global: &Global, plan: &ForgetPlan) {
                 .collect::<Vec<_>>()
                 .join(" ");
             let host = group.host.as_deref().unwrap_or("all hosts");
-            output::line(&format!("{} {paths}", output::escape(host.as_bytes())));
+            let more = told_apart(plan, group);
+            output::line(&format!(
+                "{} {paths}{more}",
+                output::escape(host.as_bytes())
+            ));
         }
         for decision in &group.decisions {
-            print_decision(global, decision);
+            print_decision(global, group, decision);
         }
     }
 }
 
-fn print_decision(global: &Global, decision: &Decision) {
+/// What distinguishes a group from others of the same host and paths.
+fn told_apart(plan: &ForgetPlan, group: &Group) -> String {
+    let is_alike = |other: &&Group| (&other.host, &other.paths) == (&group.host, &group.paths);
+    if plan.groups.iter().filter(is_alike).count() < 2 {
+        return String::new();
+    }
+    let mut text = String::new();
+    if let Some(names) = &group.filesystems {
+        let names = match names.is_empty() {
+            true => "an unknown file system".to_owned(),
+            false => names.join(" "),
+        };
+        text.push_str(&format!("  [on {}]", output::escape(names.as_bytes())));
+    }
+    if let Some(tags) = &group.tags {
+        let tags = tags.join(",");
+        text.push_str(&format!("  ({})", output::escape(tags.as_bytes())));
+    }
+    text
+}
+
+fn print_decision(global: &Global, group: &Group, decision: &Decision) {
     let keep = !decision.reasons.is_empty();
     if global.json {
         output::object(&json!({
             "type": "decision", "id": decision.id.to_string(), "time": decision.time.to_string(), "host": decision.host,
-            "keep": keep, "reasons": decision.reasons,
+            "filesystems": group.filesystems, "keep": keep, "reasons": decision.reasons,
         }));
     } else if !global.quiet {
         let time = decision

@@ -1,7 +1,7 @@
 //! The plan of a forget: groups, and for each snapshot whether it stays and why.
 
 use super::policy::{Candidate, Policy};
-use crate::snapshots::is_in_future;
+use crate::snapshots::{is_in_future, source_keys};
 use bale_format::{ObjectId, Snapshot, Time};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -14,6 +14,9 @@ pub struct GroupBy {
     pub host: bool,
     /// Same paths.
     pub paths: bool,
+    /// Same file systems below the sources, as far as known. Two disks that were mounted at one place, two containers of one
+    /// name, or an image and what is in it, are then not thinned as if they were one.
+    pub filesystems: bool,
     /// Same tags.
     pub tags: bool,
 }
@@ -23,17 +26,19 @@ impl Default for GroupBy {
         GroupBy {
             host: true,
             paths: true,
+            filesystems: true,
             tags: false,
         }
     }
 }
 
 impl GroupBy {
-    /// Reads `host,paths,tags` in any order, or an empty text for one group of everything.
+    /// Reads `host,paths,filesystems,tags` in any order, or an empty text for one group of everything.
     pub fn parse(text: &str) -> Result<GroupBy, String> {
         let mut by = GroupBy {
             host: false,
             paths: false,
+            filesystems: false,
             tags: false,
         };
         for word in text
@@ -44,8 +49,13 @@ impl GroupBy {
             match word {
                 "host" => by.host = true,
                 "path" | "paths" => by.paths = true,
+                "filesystem" | "filesystems" => by.filesystems = true,
                 "tag" | "tags" => by.tags = true,
-                other => return Err(format!("cannot group by {other:?}: use host, paths, tags")),
+                other => {
+                    return Err(format!(
+                        "cannot group by {other:?}: use host, paths, filesystems, tags"
+                    ));
+                }
             }
         }
         Ok(by)
@@ -59,6 +69,8 @@ pub struct Group {
     pub host: Option<String>,
     /// Paths, if grouped by them.
     pub paths: Option<Vec<Vec<u8>>>,
+    /// File systems, if grouped by them; empty: unknown.
+    pub filesystems: Option<Vec<String>>,
     /// Tags, if grouped by them.
     pub tags: Option<Vec<String>>,
     /// What happens to each.
@@ -109,8 +121,14 @@ impl ForgetPlan {
     }
 }
 
-/// Host, paths and tags, as far as groups are made by them.
-type GroupKey = (Option<String>, Option<Vec<Vec<u8>>>, Option<Vec<String>>);
+/// What a group has in common, as far as groups are made by it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    host: Option<String>,
+    paths: Option<Vec<Vec<u8>>>,
+    filesystems: Option<Vec<String>>,
+    tags: Option<Vec<String>>,
+}
 
 /// Applies a policy to snapshots, group by group. A policy without rules keeps everything. `now`: by the clock of this machine;
 /// nothing goes because of it, later snapshots only stay.
@@ -122,27 +140,27 @@ pub fn plan(
     now: Time,
 ) -> ForgetPlan {
     let mut groups: BTreeMap<GroupKey, Vec<Decision>> = BTreeMap::new();
-    for (id, snapshot) in snapshots {
+    for ((id, snapshot), source) in snapshots.iter().zip(source_keys(snapshots)) {
         let decision = decision(*id, snapshot, now);
-        let key = (
-            by.host.then(|| decision.host.clone()),
-            by.paths.then(|| sorted(&decision.paths)),
-            by.tags.then(|| sorted(&decision.tags)),
-        );
+        let key = GroupKey {
+            host: by.host.then_some(source.host),
+            paths: by.paths.then(|| sorted(&source.paths)),
+            filesystems: by.filesystems.then_some(source.filesystems),
+            tags: by.tags.then(|| sorted(&decision.tags)),
+        };
         groups.entry(key).or_default().push(decision);
     }
-    let groups = groups
-        .into_iter()
-        .map(|((host, paths, tags), mut decisions)| {
-            decisions.sort_by_key(|decision| (std::cmp::Reverse(decision.time), decision.id));
-            give_reasons(&mut decisions, policy, zone);
-            Group {
-                host,
-                paths,
-                tags,
-                decisions,
-            }
-        });
+    let groups = groups.into_iter().map(|(key, mut decisions)| {
+        decisions.sort_by_key(|decision| (std::cmp::Reverse(decision.time), decision.id));
+        give_reasons(&mut decisions, policy, zone);
+        Group {
+            host: key.host,
+            paths: key.paths,
+            filesystems: key.filesystems,
+            tags: key.tags,
+            decisions,
+        }
+    });
     ForgetPlan {
         groups: groups.collect(),
     }
@@ -333,6 +351,48 @@ mod tests {
             ),
             [1, 5]
         );
+    }
+
+    /// The numbers of what stays of pairs: first of one file system, then of another.
+    fn kept_of(filesystems: [&[&str]; 4], by: GroupBy) -> Vec<u8> {
+        let mut all = series()[1..].to_vec();
+        for ((_, snapshot), names) in all.iter_mut().zip(filesystems) {
+            snapshot.source_filesystems = names.iter().map(|name| (*name).to_owned()).collect();
+        }
+        let policy = Policy {
+            last: 1,
+            ..Policy::default()
+        };
+        let now = Time {
+            seconds: i64::MAX,
+            nanos: 0,
+        };
+        let plan = plan(&all, &policy, by, &TimeZone::UTC, now);
+        let mut kept: Vec<u8> = plan.kept().map(|decision| decision.id.0[0]).collect();
+        kept.sort();
+        kept
+    }
+
+    /// Issue 13, 19: another disk at the place of the first one made all snapshots of the first go.
+    #[test]
+    fn what_was_on_another_file_system_is_thinned_for_itself() {
+        let by = GroupBy::default();
+        assert_eq!(kept_of([&["a"], &["a"], &["b"], &["b"]], by), [3, 5]);
+        assert_eq!(kept_of([&["a"], &["a", "b"], &["a"], &["a"]], by), [3, 5]);
+        assert_eq!(kept_of([&["a"], &[], &["b"], &["b"]], by), [2, 3, 5]);
+        assert_eq!(kept_of([&["a"], &[], &[], &["a"]], by), [5], "all of one");
+        let by_host = GroupBy::parse("host,paths").unwrap();
+        assert_eq!(kept_of([&["a"], &["a"], &["b"], &["b"]], by_host), [5]);
+        let by_all = GroupBy::parse("host, paths, filesystems").unwrap();
+        assert_eq!(by_all, by);
+    }
+
+    /// Issue 13, 19: also where nobody knows on which file system the image lies.
+    #[test]
+    fn an_image_and_the_file_systems_in_it_are_thinned_for_themselves() {
+        let by = GroupBy::default();
+        assert_eq!(kept_of([&["image"], &[], &["image"], &[]], by), [4, 5]);
+        assert_eq!(kept_of([&["image"], &["a"], &["image"], &[]], by), [4, 5]);
     }
 
     /// One that a wrong clock dated into the future stays, and takes no place of another in any rule.

@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// A source that is itself a file system, read as an image.
-const IMAGE: &str = "image";
+pub const IMAGE: &str = "image";
 /// Of btrfs, whose device numbers say nothing.
 const BTRFS_MAGIC: u64 = 0x9123_683e;
 
