@@ -131,11 +131,6 @@ fn without_a_home_directory_a_named_repository_is_used() {
     let named = homeless(&["backup", "source", "--cache-dir", "tmp/c"], Some(65534));
     assert_eq!(named.code, 0, "{named}");
     assert!(!named.err.contains("--cache-dir"), "{named}");
-    bench.mounting_sh(&format!(
-        "unset HOME; mkdir cache; mkdir -p /var/cache/bale
-        unshare -m sh -euc 'mount --bind cache /var/cache/bale; {} -r repo -p pw backup source; test -n \"$(ls cache)\"'",
-        crate::bench::binary().display()
-    ));
 }
 
 #[test]
