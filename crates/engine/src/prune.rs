@@ -18,7 +18,7 @@ mod standing;
 mod staying;
 mod trailer;
 
-pub use plan::{PackFate, PrunePlan, plan};
+pub use plan::{PackFate, PlannedPack, PrunePlan, plan};
 
 use crate::error::Result;
 use crate::monitor::Monitor;

@@ -31,13 +31,16 @@ fn damaged(scene: &Scene, name: &ObjectName) -> DatedStore {
 }
 
 /// A prune says what to do, and takes nothing before it was done.
-fn refused(scene: &Scene, store: &DatedStore, name: &ObjectName) {
+fn refused(scene: &Scene, store: &DatedStore, advice: &str) {
     let packs = store.names(Area::Packs);
     let pruned = scene.prune(&scene.open(store.clone()).unwrap(), Duration::ZERO);
     let text = pruned.unwrap_err().to_string();
-    let advice = format!("bale forget {}", name.id().unwrap());
-    assert!(text.contains(&advice), "{text}");
+    assert!(text.contains(advice), "{text}");
     assert_eq!(store.names(Area::Packs), packs);
+}
+
+fn by_id(name: &ObjectName) -> String {
+    format!("bale forget {}", name.id().unwrap())
 }
 
 /// One damaged snapshot: the others stay, its id removes it, and then prunes give back what it alone used.
@@ -48,7 +51,7 @@ fn a_damaged_snapshot_goes_by_its_id_and_prunes_work_again() {
         let (id, _) = scene.kept.remove(0);
         let name = ObjectName::snapshot(id);
         let store = damaged(&scene, &name);
-        refused(&scene, &store, &name);
+        refused(&scene, &store, &by_id(&name));
         let repository = scene.open(store.clone()).unwrap();
         let found = find(&repository, &id.to_string()[..digits]).unwrap();
         assert!(found.name == name && found.damage.is_some(), "{found:?}");
@@ -59,13 +62,13 @@ fn a_damaged_snapshot_goes_by_its_id_and_prunes_work_again() {
     }
 }
 
-/// A damaged index object goes once a repair has named its packs in others, and not before.
+/// A damaged index object goes by a repair; by its id once its packs are named by others, and not before.
 #[test]
 fn a_damaged_index_object_goes_once_no_pack_needs_it() {
     let scene = two_snapshots();
     for name in scene.store.names(Area::Index) {
         let store = damaged(&scene, &name);
-        refused(&scene, &store, &name);
+        refused(&scene, &store, "bale repair index");
         let repository = scene.open(store.clone()).unwrap();
         let found = find(&repository, &name.id().unwrap().to_string()).unwrap();
         let early = remove(&repository, &found).unwrap_err().to_string();
@@ -77,7 +80,7 @@ fn a_damaged_index_object_goes_once_no_pack_needs_it() {
         assert!(store.stat(&name).unwrap().is_none());
         // As a repair leaves it that was stopped before its last step.
         store.memory().overwrite(&name, bytes);
-        refused(&scene, &store, &name);
+        refused(&scene, &store, "bale repair index");
         remove(&repository, &found).unwrap();
         assert!(store.stat(&name).unwrap().is_none());
         scene.assert_sound(&store, "the damaged index object removed");
@@ -95,7 +98,7 @@ fn damaged_lists_of_condemned_packs_go_by_their_id() {
         .unwrap();
     let name = scene.store.names(Area::Condemned)[0];
     let store = damaged(&scene, &name);
-    refused(&scene, &store, &name);
+    refused(&scene, &store, &by_id(&name));
     let repository = scene.open(store.clone()).unwrap();
     let found = find(&repository, &name.id().unwrap().to_string()).unwrap();
     remove(&repository, &found).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bale_engine::index::Place;
 use bale_engine::monitor::Recorder;
 use bale_engine::pack::ChunkWriter;
-use bale_engine::prune::{self, PruneOptions, Pruned};
+use bale_engine::prune::{self, PackFate, PlannedPack, PruneOptions, Pruned};
 use bale_engine::repository::{Named, Repository};
 use bale_engine::store::{Area, ObjectName, Store};
 use bale_format::{ChunkKind, ObjectId};
@@ -185,7 +185,9 @@ fn of_two_copies_the_one_that_reads_stays() {
                     scene.assert_restorable(&store, &format!("{damaged}, {how:?}, prune {round}"));
                     scene.clock.advance(2 * GRACE);
                 }
-                scene.assert_sound(&store, &format!("{damaged}, {how:?}, at the end"));
+                // What nobody uses may be damaged still: a prune is no check.
+                let report = scene.check(&store).unwrap();
+                assert_eq!(report.lost_count, 0, "{damaged}, {how:?}: {report:?}");
             }
         }
     }
@@ -201,29 +203,48 @@ fn flipped(store: &DatedStore, place: &Place, pack: ObjectId) -> DatedStore {
     store
 }
 
+/// Six files, five of which only a forgotten snapshot has, and a pack of which little is used: the sixth. Which chunks share
+/// a pack is a matter of threads.
+fn with_a_pack_to_repack() -> (Scene, ObjectId) {
+    loop {
+        let mut scene = Scene::new();
+        for number in 0..6 {
+            scene.write(&format!("file {number}"), &noise(number, 600_000));
+        }
+        let first = scene.keep();
+        for number in 1..6 {
+            std::fs::remove_file(scene.source().join(format!("file {number}"))).unwrap();
+        }
+        scene.keep();
+        scene.kept.retain(|(id, _)| *id != first);
+        scene.repository().forget_snapshot(first).unwrap();
+        scene.clock.advance(2 * GRACE);
+        let options = PruneOptions {
+            grace: GRACE,
+            repack_below_percent: 60,
+        };
+        let repository = scene.repository();
+        let plan = prune::plan(&repository, &options, &Recorder::default()).unwrap();
+        let little_used =
+            |pack: &&PlannedPack| pack.fate == PackFate::Repack && pack.used > 500_000;
+        if let Some(pack) = plan.packs.iter().find(little_used) {
+            return (scene, pack.id);
+        }
+    }
+}
+
 /// A chunk in use of a pack to be repacked does not read: the pack is named and stays, the others are pruned. A backup then
 /// stores the chunk again, and the pack goes.
 #[test]
 fn a_pack_that_cannot_be_repacked_is_left_alone_until_a_backup_has_healed_it() {
-    let mut scene = Scene::new();
-    for number in 0..6 {
-        scene.write(&format!("file {number}"), &noise(number, 600_000));
-    }
-    let first = scene.keep();
-    for number in 1..6 {
-        std::fs::remove_file(scene.source().join(format!("file {number}"))).unwrap();
-    }
-    scene.keep();
-    scene.kept.retain(|(id, _)| *id != first);
-    scene.repository().forget_snapshot(first).unwrap();
-    scene.clock.advance(2 * GRACE);
+    let (scene, little_used) = with_a_pack_to_repack();
     let index = scene.repository().reload_index().unwrap();
     let mut left_alone = 0;
     for place in index.entries() {
-        if place.chunk.kind != ChunkKind::Data || place.chunk.plain_bytes < 100_000 {
+        let pack = index.pack(place.pack).id;
+        if place.chunk.kind != ChunkKind::Data || pack != little_used {
             continue;
         }
-        let pack = index.pack(place.pack).id;
         let store = flipped(&scene.store, place, pack);
         let story = format!("chunk {} flipped", place.chunk.id);
         let mut problems = 0;
@@ -257,7 +278,7 @@ fn a_pack_that_cannot_be_repacked_is_left_alone_until_a_backup_has_healed_it() {
         );
         scene.assert_sound(&store, &format!("{story}, healed"));
     }
-    assert_eq!(left_alone, 1, "one of six is in use");
+    assert!(left_alone >= 1, "something in the pack is in use");
 }
 
 /// The good copy of a chunk is in a pack that no index names any more: it is stored again before that pack goes.

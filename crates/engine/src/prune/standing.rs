@@ -125,13 +125,11 @@ fn refusal(error: Error) -> Error {
     match error {
         Error::Object { object, source } => {
             let id = object.rsplit('/').next().unwrap_or_default();
-            let before = match object.starts_with("index/") {
-                true => "bale repair index names its packs anew, then ",
-                false => "",
+            let advice = match object.starts_with("index/") {
+                true => "bale repair index names its packs anew and removes it".to_owned(),
+                false => format!("bale forget {id} removes it"),
             };
-            Error::Other(format!(
-                "prune refuses: {object}: {source}. {before}bale forget {id} removes it"
-            ))
+            Error::Other(format!("prune refuses: {object}: {source}. {advice}"))
         }
         other => other,
     }
