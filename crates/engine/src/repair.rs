@@ -121,7 +121,8 @@ fn write(repository: &Repository, listed: &mut Vec<Published>, dry_run: bool) ->
     Ok(())
 }
 
-/// Entries of a pack by its own trailer, of records that open, and how many do not. If none does the pack is left alone.
+/// Entries of a pack by its own trailer, without records that do not open, and how many of all are bad or cannot be read. If
+/// all are, the pack is left alone.
 fn read_trailer(
     repository: &Repository,
     info: &ObjectInfo,
@@ -151,25 +152,29 @@ fn read_trailer(
     let mut contexts = Decompressor::new();
     let listed = entries.len() as u64;
     let mut trouble = None;
-    let mut opens = |entry: &PackEntry| {
+    let mut named = Vec::with_capacity(entries.len());
+    let mut bad = 0;
+    for entry in entries {
         let range = entry.range();
         let mut record = vec![0; (range.end - range.start) as usize];
-        let read = store
-            .read_at(&name, range.start, &mut record)
-            .map_err(|error| error.to_string());
-        let opened = read.and_then(|()| {
-            key.open_chunk(repository.keys(), entry, &record, &mut contexts)
-                .map_err(text)
-        });
-        opened.map_err(|error| trouble = Some(error)).is_ok()
-    };
-    let mut entries = entries;
-    entries.retain(&mut opens);
-    match (entries.is_empty(), trouble) {
-        (true, Some(text)) => Err(text),
-        _ => {
-            let bad = listed - entries.len() as u64;
-            Ok((entries, bad))
+        match store.read_at(&name, range.start, &mut record) {
+            Ok(()) => match key.open_chunk(repository.keys(), &entry, &record, &mut contexts) {
+                Ok(_) => named.push(entry),
+                Err(error) => {
+                    bad += 1;
+                    trouble = Some(error.to_string());
+                }
+            },
+            // What a store cannot give now it may give later: the chunk keeps its name, and the pack is marked.
+            Err(error) => {
+                bad += 1;
+                trouble = Some(error.to_string());
+                named.push(entry);
+            }
         }
+    }
+    match trouble {
+        Some(text) if bad == listed => Err(text),
+        _ => Ok((named, bad)),
     }
 }

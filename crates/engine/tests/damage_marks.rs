@@ -91,3 +91,25 @@ fn a_mark_that_cannot_be_read_stops_neither_reading_nor_backups() {
     scene.backup(&repository).unwrap();
     scene.assert_restorable(&store, "backed up");
 }
+
+#[test]
+fn a_condemned_list_that_cannot_be_read_takes_no_other_with_it() {
+    let mut scene = one_snapshot();
+    scene.write("later.bin", &noise(6, 5_000));
+    scene.keep();
+    let store = scene.store.fork();
+    let repository = scene.open(store.clone()).unwrap();
+    let [first, second, ..] = packs(&store)[..] else {
+        panic!("two packs");
+    };
+    let damaged = ObjectName::condemned(repository.condemn(vec![first]).unwrap());
+    repository.condemn(vec![second]).unwrap();
+    let mut bytes = store.get(&damaged, 1 << 20).unwrap();
+    bytes[60] ^= 1;
+    store.memory().overwrite(&damaged, bytes);
+
+    let index = repository.reload_index_readable().unwrap();
+    let is_condemned = |id| index.pack(index.pack_number(&id).unwrap()).condemned;
+    assert!(is_condemned(second), "its list can be read");
+    assert!(!is_condemned(first));
+}

@@ -72,7 +72,7 @@ impl Repository {
                 add_all(&mut index, &object);
             }
         }
-        for list in self.condemned().unwrap_or_default() {
+        for list in self.condemned_readable()? {
             list.record
                 .packs
                 .iter()

@@ -128,20 +128,33 @@ impl Repository {
 
     /// All lists of condemned packs.
     pub fn condemned(&self) -> Result<Vec<CondemnedList>> {
+        self.condemned_lists(|error| Err(error))
+    }
+
+    /// Those that can be read: for check and repair.
+    pub fn condemned_readable(&self) -> Result<Vec<CondemnedList>> {
+        self.condemned_lists(|_| Ok(()))
+    }
+
+    fn condemned_lists(
+        &self,
+        unreadable: impl Fn(Error) -> Result<()>,
+    ) -> Result<Vec<CondemnedList>> {
         let mut lists = Vec::new();
         for info in self.list(Area::Condemned)? {
-            match self.read_sealed(&info.name, ObjectType::Condemned) {
-                Ok(json) => {
-                    let record =
-                        Condemned::from_json(&json).map_err(object_error(info.name.to_string()))?;
-                    lists.push(CondemnedList {
-                        name: info.name,
-                        record,
-                        modified: info.modified,
-                    });
-                }
+            let read = self
+                .read_sealed(&info.name, ObjectType::Condemned)
+                .and_then(|json| {
+                    Condemned::from_json(&json).map_err(object_error(info.name.to_string()))
+                });
+            match read {
+                Ok(record) => lists.push(CondemnedList {
+                    name: info.name,
+                    record,
+                    modified: info.modified,
+                }),
                 Err(error) if is_missing(&error) => {}
-                Err(error) => return Err(error),
+                Err(error) => unreadable(error)?,
             }
         }
         Ok(lists)
