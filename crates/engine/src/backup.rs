@@ -61,6 +61,10 @@ pub fn backup(
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
     repository.check_access(Access::Write)?;
+    if !options.dry_run {
+        // Now, and not at the commit: a list that cannot be read would have it refused.
+        repository.condemned_to_do_without()?;
+    }
     let run = Run::begin(repository, sources, scan.mode, options)?;
     let every = options.sign_of_life_every;
     let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));

@@ -16,7 +16,7 @@ mod repack;
 mod secure;
 mod standing;
 mod staying;
-mod trailer;
+pub(crate) mod trailer;
 
 pub use plan::{PackFate, PlannedPack, PrunePlan, plan};
 

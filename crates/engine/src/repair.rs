@@ -1,10 +1,11 @@
 //! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs.
 //!
-//! `repair_index` reads the trailers of packs that no index names, checks a chunk of each, and names them in new index
+//! `repair_index` reads packs that no index names, by their trailers or record by record, and names what opens in new index
 //! objects. Index objects that cannot be read are of use to nobody, and keep a prune from working: once every pack is listed
 //! again they are removed. Nothing else is deleted.
 
 mod packs;
+mod unlisted;
 
 pub use packs::{PackRepair, PacksRepair, repair_packs};
 
@@ -12,11 +13,10 @@ use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::pack::Published;
 use crate::repository::Repository;
-use crate::store::{Area, ObjectInfo, ObjectName};
-use bale_format::chunk::Decompressor;
+use crate::store::{Area, ObjectInfo};
 use bale_format::error::FormatError;
-use bale_format::pack::{PACK_FOOTER_BYTES, PackEntry, PackFooter, open_trailer};
 use bale_format::{Access, ObjectId};
+use unlisted::Opened;
 
 /// What a repair of the index did.
 #[derive(Debug, Default)]
@@ -25,9 +25,9 @@ pub struct IndexRepair {
     pub packs_listed: u64,
     /// Chunks in them.
     pub chunks_listed: u64,
-    /// Packs whose trailer cannot be read, or of which nothing opens, and why.
+    /// Packs of which nothing opens, and why.
     pub unreadable: Vec<(ObjectId, String)>,
-    /// Packs listed again without so many records, which do not open: they are marked as damaged.
+    /// Packs listed again without so many records (the trailer is one), which do not open: they are marked as damaged.
     pub damaged: Vec<(ObjectId, u64)>,
     /// Index objects that could not be read, removed after all packs were listed.
     pub objects_removed: u64,
@@ -58,8 +58,8 @@ pub fn repair_index(
     let mut listed = Vec::new();
     for (number, info) in orphans.iter().enumerate() {
         let Some(id) = info.name.id() else { continue };
-        match read_trailer(repository, info, id) {
-            Ok((entries, bad)) => {
+        match unlisted::open(repository, info, id) {
+            Ok(Opened { entries, bad }) => {
                 if bad > 0 {
                     repair.damaged.push((id, bad));
                 }
@@ -119,62 +119,4 @@ fn write(repository: &Repository, listed: &mut Vec<Published>, dry_run: bool) ->
     }
     listed.clear();
     Ok(())
-}
-
-/// Entries of a pack by its own trailer, without records that do not open, and how many of all are bad or cannot be read. If
-/// all are, the pack is left alone.
-fn read_trailer(
-    repository: &Repository,
-    info: &ObjectInfo,
-    id: ObjectId,
-) -> std::result::Result<(Vec<PackEntry>, u64), String> {
-    let text = |error: FormatError| error.to_string();
-    let store = repository.store();
-    let name = ObjectName::pack(id);
-    let footer_at = info
-        .len
-        .checked_sub(PACK_FOOTER_BYTES as u64)
-        .ok_or("too short for a pack")?;
-    let mut footer = [0; PACK_FOOTER_BYTES];
-    store
-        .read_at(&name, footer_at, &mut footer)
-        .map_err(|error| error.to_string())?;
-    let key = repository.pack_key(id).map_err(|error| error.to_string())?;
-    let range = PackFooter::open(&key, &footer, info.len)
-        .map_err(text)?
-        .trailer_range();
-    let mut trailer =
-        vec![0; usize::try_from(range.end - range.start).map_err(|_| "trailer too long")?];
-    store
-        .read_at(&name, range.start, &mut trailer)
-        .map_err(|error| error.to_string())?;
-    let entries = open_trailer(&key, &trailer, info.len).map_err(text)?;
-    let mut contexts = Decompressor::new();
-    let listed = entries.len() as u64;
-    let mut trouble = None;
-    let mut named = Vec::with_capacity(entries.len());
-    let mut bad = 0;
-    for entry in entries {
-        let range = entry.range();
-        let mut record = vec![0; (range.end - range.start) as usize];
-        match store.read_at(&name, range.start, &mut record) {
-            Ok(()) => match key.open_chunk(repository.keys(), &entry, &record, &mut contexts) {
-                Ok(_) => named.push(entry),
-                Err(error) => {
-                    bad += 1;
-                    trouble = Some(error.to_string());
-                }
-            },
-            // What a store cannot give now it may give later: the chunk keeps its name, and the pack is marked.
-            Err(error) => {
-                bad += 1;
-                trouble = Some(error.to_string());
-                named.push(entry);
-            }
-        }
-    }
-    match trouble {
-        Some(text) if bad == listed => Err(text),
-        _ => Ok((named, bad)),
-    }
 }

@@ -12,6 +12,7 @@ mod opening;
 
 pub use marks::{DamageMark, DamageMarks};
 pub use objects::{CondemnedList, is_missing};
+pub(crate) use objects::{condemned_advice, is_damage};
 pub use opening::{Made, NewSlot, Secret, SlotInfo};
 
 use crate::clock::Clock;

@@ -12,6 +12,7 @@ use bale_engine::repair::{repair_index, repair_packs};
 use bale_engine::repository::Repository;
 use bale_engine::store::{Area, ObjectName, Store};
 use bale_engine::verify::{CheckReport, Subset, check, mark};
+use bale_format::pack::PACK_FOOTER_BYTES;
 use bale_format::{ChunkKind, ObjectId};
 use bale_testkit::scene::{noise, periodic};
 use bale_testkit::{DatedStore, Scene, Tree};
@@ -365,5 +366,42 @@ fn a_pack_of_a_lost_index_is_listed_without_the_records_that_do_not_open() {
         assert_eq!(listed.count(), count - 1, "{story}");
         back_up(&scene, &store, false).unwrap();
         latest_restores(&scene, &store, &story);
+    }
+}
+
+/// Index objects and a trailer are damaged, both: the heads of the records lead through the pack, and everything is back.
+#[test]
+fn a_pack_whose_trailer_is_damaged_and_that_no_index_names_is_listed_by_its_record_heads() {
+    let scene = one_snapshot();
+    for pack in scene.store.names(Area::Packs) {
+        for part in ["footer", "trailer", "footer cut off"] {
+            let store = scene.store.fork();
+            for name in store.names(Area::Index) {
+                store.delete(&name).unwrap();
+            }
+            let mut bytes = store.get(&pack, 1 << 30).unwrap();
+            let end = bytes.len();
+            match part {
+                "footer" => bytes[end - 20] ^= 1,
+                "trailer" => bytes[end - PACK_FOOTER_BYTES - 20] ^= 1,
+                _ => bytes.truncate(end - 1),
+            }
+            store.memory().overwrite(&pack, bytes);
+            let repository = scene.open(store.clone()).unwrap();
+            let repaired = repair_index(&repository, false, &Recorder::default()).unwrap();
+            let id = pack.id().unwrap();
+            assert_eq!(repaired.damaged, [(id, 1)], "{part}");
+            assert!(repaired.unreadable.is_empty(), "{part}: {repaired:?}");
+            scene.assert_restorable(&store, part);
+            let repository = scene.open(store.clone()).unwrap();
+            let repaired = repair_packs(&repository, &[], false, &Recorder::default()).unwrap();
+            assert_eq!(
+                (repaired.packs.len(), repaired.lost_count),
+                (1, 0),
+                "{part}"
+            );
+            assert!(check_and_mark(&scene, &store).is_clean(), "{part}");
+            scene.assert_restorable(&store, part);
+        }
     }
 }

@@ -100,8 +100,29 @@ fn damaged_lists_of_condemned_packs_go_by_their_id() {
     let store = damaged(&scene, &name);
     refused(&scene, &store, &by_id(&name));
     let repository = scene.open(store.clone()).unwrap();
-    let found = find(&repository, &name.id().unwrap().to_string()).unwrap();
+    let id = name.id().unwrap().to_string();
+    let advice = format!("bale forget {id}");
+    // A writer would not know what to rely on: it says so before it stores anything, and so does a check.
+    let packs = store.names(Area::Packs);
+    let text = scene.backup(&repository).unwrap_err().to_string();
+    assert!(text.contains(&advice), "{text}");
+    assert_eq!(store.names(Area::Packs), packs);
+    let checked = scene.check(&store).unwrap();
+    assert_eq!(checked.damage.len(), 1, "{checked:?}");
+    assert_eq!(checked.damage[0].what, name.to_string());
+    assert!(checked.damage[0].text.contains(&advice), "{checked:?}");
+    // Who only reads is not hindered.
+    let latest = &scene.kept[1];
+    scene.assert_restores(
+        &repository,
+        &repository.snapshots().unwrap()[0],
+        &latest.1,
+        "a list is damaged",
+    );
+    let found = find(&repository, &id).unwrap();
     remove(&repository, &found).unwrap();
+    let repository = scene.open(store.clone()).unwrap();
+    assert!(scene.backup(&repository).unwrap().id.is_some());
     let pruned = scene.prune(&scene.open(store.clone()).unwrap(), Duration::ZERO);
     assert!(pruned.unwrap().bytes_deleted > 600_000);
 }

@@ -4,9 +4,8 @@
 //! nor because a later program wrote it. A damaged index object goes once no pack needs it for a name.
 
 use crate::error::{Error, Result};
-use crate::repository::{Repository, is_missing};
+use crate::repository::{Repository, is_damage, is_missing};
 use crate::store::{Area, ObjectName};
-use bale_format::error::FormatError;
 use bale_format::sealed::ObjectType;
 use bale_format::{Access, ObjectId};
 
@@ -18,8 +17,6 @@ const AREAS: [Area; 5] = [
     Area::Condemned,
     Area::Damaged,
 ];
-/// A bad block of a device, as the kernel names it.
-const EIO: i32 = 5;
 
 /// An object that answers to the beginning of an id.
 #[derive(Debug)]
@@ -93,21 +90,6 @@ fn look_at(repository: &Repository, name: ObjectName) -> Result<Option<Found>> {
             damage: Some(error),
         })),
         Err(error) => Err(error),
-    }
-}
-
-/// Are the bytes themselves damaged, so that trying again, or a later program, would not help?
-fn is_damage(error: &Error) -> bool {
-    match error {
-        Error::Object { source, .. } => !matches!(
-            source,
-            FormatError::Newer { .. } | FormatError::UnknownFeature { .. }
-        ),
-        Error::Store(error) => {
-            error.kind() == std::io::ErrorKind::FileTooLarge
-                || error.source.raw_os_error() == Some(EIO)
-        }
-        _ => false,
     }
 }
 

@@ -7,7 +7,7 @@ use bale_format::ObjectId;
 use bale_format::pack::{PACK_FOOTER_BYTES, PackEntry, PackFooter, open_trailer};
 
 /// The chunks of a pack and where they are; none of them is read.
-pub(super) fn entries(repository: &Repository, pack: ObjectId, len: u64) -> Result<Vec<PackEntry>> {
+pub(crate) fn entries(repository: &Repository, pack: ObjectId, len: u64) -> Result<Vec<PackEntry>> {
     let store = repository.store();
     let name = ObjectName::pack(pack);
     let too_short = || Error::Other(format!("{name}: too short for a pack"));

@@ -72,7 +72,8 @@ impl Repository {
                 add_all(&mut index, &object);
             }
         }
-        for list in self.condemned_readable()? {
+        let (lists, _) = self.condemned_readable()?;
+        for list in lists {
             list.record
                 .packs
                 .iter()

@@ -16,6 +16,9 @@ use std::time::{Duration, SystemTime};
 /// A run may have begun so much earlier than its records tell.
 const RUN_START_MARGIN: Duration = Duration::from_secs(60);
 
+/// A bad block of a device, as the kernel names it.
+const EIO: i32 = 5;
+
 /// Snapshots that can be read, and what is wrong with the others.
 pub type Readable = (Vec<Named>, Vec<(ObjectName, Error)>);
 
@@ -128,36 +131,45 @@ impl Repository {
 
     /// All lists of condemned packs.
     pub fn condemned(&self) -> Result<Vec<CondemnedList>> {
-        self.condemned_lists(|error| Err(error))
+        let (lists, unreadable) = self.condemned_readable()?;
+        match unreadable.into_iter().next() {
+            None => Ok(lists),
+            Some((_, error)) => Err(error),
+        }
     }
 
-    /// Those that can be read: for check and repair.
-    pub fn condemned_readable(&self) -> Result<Vec<CondemnedList>> {
-        self.condemned_lists(|_| Ok(()))
+    /// The same for who relies on packs that are not condemned: the error says what to do about a list that is damaged.
+    pub fn condemned_to_do_without(&self) -> Result<Vec<CondemnedList>> {
+        let (lists, unreadable) = self.condemned_readable()?;
+        match unreadable.into_iter().next() {
+            None => Ok(lists),
+            Some((name, error)) if is_damage(&error) => {
+                Err(Error::Other(condemned_advice(&name, &error)))
+            }
+            Some((_, error)) => Err(error),
+        }
     }
 
-    fn condemned_lists(
-        &self,
-        unreadable: impl Fn(Error) -> Result<()>,
-    ) -> Result<Vec<CondemnedList>> {
-        let mut lists = Vec::new();
+    /// Lists of condemned packs that can be read, and the trouble with the others.
+    pub fn condemned_readable(&self) -> Result<(Vec<CondemnedList>, Vec<(ObjectName, Error)>)> {
+        let (mut lists, mut unreadable) = (Vec::new(), Vec::new());
         for info in self.list(Area::Condemned)? {
-            let read = self
-                .read_sealed(&info.name, ObjectType::Condemned)
-                .and_then(|json| {
-                    Condemned::from_json(&json).map_err(object_error(info.name.to_string()))
-                });
-            match read {
+            match self.read_condemned(&info.name) {
                 Ok(record) => lists.push(CondemnedList {
                     name: info.name,
                     record,
                     modified: info.modified,
                 }),
                 Err(error) if is_missing(&error) => {}
-                Err(error) => unreadable(error)?,
+                Err(error) => unreadable.push((info.name, error)),
             }
         }
-        Ok(lists)
+        Ok((lists, unreadable))
+    }
+
+    fn read_condemned(&self, name: &ObjectName) -> Result<Condemned> {
+        let json = self.read_sealed(name, ObjectType::Condemned)?;
+        Condemned::from_json(&json).map_err(object_error(name.to_string()))
     }
 
     /// Condemns packs.
@@ -178,7 +190,7 @@ impl Repository {
     /// The same, and whether every mark of damage could be read.
     pub fn look_at_packs(&self) -> Result<PacksNow> {
         // Lists first: a deletion removes the pack before the list, so whatever goes meanwhile is missed by one of the looks.
-        let condemned = self.condemned()?;
+        let condemned = self.condemned_to_do_without()?;
         let marks = self.damage_marks()?;
         let mut packs: HashSet<ObjectId> = HashSet::new();
         self.store
@@ -239,6 +251,30 @@ impl Repository {
         let id = ObjectId(*blake3::hash(&sealed).as_bytes());
         self.store.put(&name(id), &sealed)?;
         Ok(id)
+    }
+}
+
+/// What a list of condemned packs costs that cannot be read, and what removes it.
+pub(crate) fn condemned_advice(name: &ObjectName, error: &Error) -> String {
+    let id = name.id().map(|id| id.to_string()).unwrap_or_default();
+    format!(
+        "{error}. It lists packs that a prune is about to delete, and no backup can rely on packs without it: bale forget \
+         {id} removes it, and the next prune condemns anew what is unused"
+    )
+}
+
+/// Are the bytes themselves damaged, so that trying again, or a later program, would not help?
+pub(crate) fn is_damage(error: &Error) -> bool {
+    match error {
+        Error::Object { source, .. } => !matches!(
+            source,
+            FormatError::Newer { .. } | FormatError::UnknownFeature { .. }
+        ),
+        Error::Store(error) => {
+            error.kind() == std::io::ErrorKind::FileTooLarge
+                || error.source.raw_os_error() == Some(EIO)
+        }
+        _ => false,
     }
 }
 

@@ -4,7 +4,7 @@ use super::damage::Findings;
 use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, PackNumber};
 use crate::monitor::{Monitor, Phase, Progress};
-use crate::repository::{Named, Repository};
+use crate::repository::{Named, Repository, condemned_advice};
 use crate::store::Area;
 use crate::used::xattrs_chunk;
 use bale_format::chunk::ChunkKind;
@@ -32,8 +32,9 @@ pub(super) fn check_index(
     for (name, error) in repository.damage_marks()?.unreadable {
         findings.damage(name.to_string(), error.to_string());
     }
-    if let Err(error) = repository.condemned() {
-        findings.damage("a list of condemned packs", error.to_string());
+    for (name, error) in repository.condemned_readable()?.1 {
+        let text = condemned_advice(&name, &error);
+        findings.damage(name.to_string(), text);
     }
     let index = repository.reload_index_readable()?;
     findings.report.packs = index.packs().len() as u64;
