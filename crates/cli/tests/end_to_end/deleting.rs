@@ -181,13 +181,14 @@ fn an_unfinished_run_deletes_nothing() {
         .spawn()
         .unwrap();
     let is_begun = || {
-        let runs = std::fs::read_dir(bench.repository().join("runs"));
-        runs.is_ok_and(|mut runs| runs.next().is_some())
+        let packs = std::fs::read_dir(bench.repository().join("packs"));
+        packs.is_ok_and(|mut packs| packs.next().is_some())
     };
     while !is_begun() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let _ended_already = child.kill();
+    // Interrupted in order, it leaves a record of what it has finished.
+    bench.sh(&format!("kill -INT {} || true", child.id()));
     child.wait().unwrap();
     let listed = bench.ok(&["snapshots", "--json"]);
     let unfinished = listed
