@@ -226,11 +226,14 @@ fn what_was_known_comes_with_its_name_and_what_changed_with_everything() {
             .first_chunk()
             .unwrap()
     });
-    let kept = tempfile::NamedTempFile::new().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let keep = |without: &[u64]| {
-        let digests = before.digests();
-        digests.keep(without, kept.path(), &NAME, &sealer).unwrap();
-        KnownInodes::open(kept.path(), &NAME, sealer.clone()).unwrap()
+        let kept = tempfile::TempDir::new_in(&dir).unwrap().keep().join("kept");
+        before
+            .digests()
+            .keep(without, &kept, &NAME, &sealer)
+            .unwrap();
+        KnownInodes::open(&kept, &NAME, sealer.clone()).unwrap()
     };
     let names = DIRECTORIES.len() as u64 * (FILES + 2) + 1;
     let (_, all, same) = scan(&image.path, Some(keep(&[])));
