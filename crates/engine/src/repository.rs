@@ -11,7 +11,7 @@ mod objects;
 mod opening;
 
 pub use marks::{DamageMark, DamageMarks};
-pub use objects::{CondemnedList, is_missing};
+pub use objects::{CondemnedList, Readable, is_missing};
 pub(crate) use objects::{condemned_advice, is_damage};
 pub use opening::{Made, NewSlot, Secret, SlotInfo};
 

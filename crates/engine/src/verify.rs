@@ -79,7 +79,7 @@ pub fn check(
     let mut findings = Findings::default();
     let index = structure::check_index(repository, &mut findings)?;
     structure::check_packs(repository, &index, &mut findings)?;
-    let records = structure::check_records(repository, &mut findings)?;
+    let records = structure::check_records(repository, &mut findings, monitor)?;
     structure::check_catalogs(
         repository,
         &index,
@@ -111,7 +111,7 @@ pub(crate) fn paths_lost_with(
 ) -> Result<(Vec<LostPath>, u64)> {
     let mut findings = Findings::default();
     findings.bad_chunks = bad_chunks;
-    let records = structure::check_records(repository, &mut findings)?;
+    let records = structure::check_records(repository, &mut findings, monitor)?;
     lost::name_lost_paths(repository, &records.readable, &mut findings, monitor)?;
     Ok((findings.report.lost, findings.report.lost_count))
 }

@@ -26,6 +26,11 @@ struct VersionOnly {
 }
 
 impl Snapshot {
+    /// Does it say only that a run is under way (docs/FORMAT.md, section 9)? It holds nothing.
+    pub fn is_sign_of_life(&self) -> bool {
+        self.partial && self.until.is_none() && self.layers.is_empty()
+    }
+
     /// The plaintext of the object, read back and compared.
     pub fn to_json(&self) -> Result<Vec<u8>, FormatError> {
         check_snapshot(self)?;

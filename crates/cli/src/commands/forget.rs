@@ -6,11 +6,13 @@ use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::{output, place};
 use anyhow::{Context, Result};
+use bale_engine::error::Error;
 use bale_engine::forget::{
     self as engine, Decision, ForgetPlan, Found, Group, GroupBy, Keep, Policy,
 };
 use bale_engine::monitor::Problem;
 use bale_engine::repository::{Named, Repository};
+use bale_engine::snapshots::remembered::{self, missed};
 use bale_engine::store::{Area, ObjectName};
 use jiff::Span;
 use jiff::tz::TimeZone;
@@ -61,7 +63,17 @@ fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Res
             let (id, _) = bale_engine::snapshots::find(&all, text, &filter, now)?;
             engine::find(repository, &id.to_string())?
         } else {
-            engine::find(repository, text)?
+            match (engine::find(repository, text), missed(repository, text)?) {
+                (Err(Error::NoSnapshot(_)), Some(id)) => {
+                    if !options.dry_run {
+                        remembered::forgotten(repository, id);
+                    }
+                    let text = "not in the repository any more: it is not missed from now on";
+                    say(global, "gone  ", &id.short(), text);
+                    continue;
+                }
+                (found, _) => found?,
+            }
         };
         if removed.iter().any(|other| other.name == found.name) {
             continue;

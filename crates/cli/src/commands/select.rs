@@ -7,7 +7,9 @@ use crate::args::{Pick, Select};
 use crate::{exit, output, sizes};
 use anyhow::Result;
 use bale_engine::repository::{Named, Repository};
-use bale_engine::snapshots::{Address, SnapshotFilter, find, is_by_order, newest_first};
+use bale_engine::snapshots::{
+    Address, SnapshotFilter, find, is_by_order, newest_first, remembered,
+};
 use bale_format::Time;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -41,8 +43,10 @@ pub fn choose(repository: &Repository, address: &OsStr, pick: &Pick) -> Result<C
 
 /// Snapshots and unfinished runs that can be read, and how many snapshots cannot.
 pub struct Listed {
-    /// Those that can.
+    /// Those that can, and hold something.
     pub readable: Vec<Named>,
+    /// Signs of life of runs that are under way, or were killed: nothing can be restored of them.
+    pub running: Vec<Named>,
     /// Why each of the other snapshots cannot be read, or whatever is in its place.
     pub damaged: Vec<String>,
     now: Time,
@@ -51,12 +55,15 @@ pub struct Listed {
 impl Listed {
     /// Reads them all; what cannot be read is told on stderr.
     pub fn of(repository: &Repository) -> Result<Listed> {
-        let (mut readable, damaged) = repository.snapshots_readable()?;
+        let tell = |text: &str| tell!("bale: {}", output::escape(text.as_bytes()));
+        let (mut readable, damaged) = remembered::list(repository, &tell)?;
         let (runs, damaged_runs) = repository.runs_readable()?;
+        let (running, runs): (Vec<_>, Vec<_>) =
+            (runs.into_iter()).partition(|(_, run)| run.is_sign_of_life());
         readable.extend(runs);
         let tell_of = |error: &bale_engine::error::Error| {
             let text = error.to_string();
-            tell!("bale: {}", output::escape(text.as_bytes()));
+            tell(&text);
             text
         };
         let damaged = damaged.iter().map(|(_, error)| tell_of(error)).collect();
@@ -65,6 +72,7 @@ impl Listed {
         }
         Ok(Listed {
             readable,
+            running,
             damaged,
             now: repository.clock().time(),
         })

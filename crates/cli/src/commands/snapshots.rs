@@ -15,12 +15,13 @@ use serde_json::json;
 pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
     let by = GroupBy::parse(&options.group_by).map_err(Usage)?;
     let repository = place::open(global)?;
-    let listed = select::Listed::of(&repository)?;
+    let mut listed = select::Listed::of(&repository)?;
     if global.json {
         for text in &listed.damaged {
             output::object(&json!({"type": "damage", "what": "snapshot", "message": text}));
         }
     }
+    let running = std::mem::take(&mut listed.running);
     let mut all = match options.ids.is_empty() {
         true => listed.all(),
         false => named(&options.ids, listed, &options.select)?,
@@ -32,6 +33,13 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
     }
     for (id, snapshot) in &all {
         print(id, snapshot, global.json);
+    }
+    let is_whole_list = options.ids.is_empty() && !global.quiet;
+    for run in running
+        .iter()
+        .filter(|run| is_whole_list && filter.passes(&run.1))
+    {
+        print_running(run, repository.clock().time(), global.json);
     }
     if !global.json && !global.quiet {
         tell!("{}", crate::sizes::counted(all.len() as u64, "snapshot"));
@@ -115,6 +123,35 @@ fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: boo
     ));
 }
 
+/// A run without a sign of life for so long was stopped, probably: it shows one every five minutes.
+const SILENT_SECONDS_MAX: i64 = 3600;
+
+/// A backup that is under way: there is nothing to restore yet.
+fn print_running((id, run): &Named, now: Time, json: bool) {
+    let is_silent = now.seconds - run.finished.seconds > SILENT_SECONDS_MAX;
+    if json {
+        let mut value = object(id, run);
+        value["type"] = "running".into();
+        value["silent"] = is_silent.into();
+        return output::object(&value);
+    }
+    let (began, last, id) = (local_time(run.time), local_time(run.finished), id.short());
+    let state = match is_silent {
+        false => format!("is running since {began}: there is nothing to restore of it yet"),
+        true => format!(
+            "began {began} and showed its last sign of life {last}: it was stopped, probably, and holds nothing (the next \
+             backup of its source removes this record, or bale forget {id})"
+        ),
+    };
+    let paths: Vec<_> = run
+        .paths
+        .iter()
+        .map(|path| output::escape(&path.0))
+        .collect();
+    let host = output::escape(run.host.as_bytes());
+    tell!("a backup of {host} {} {state}", paths.join(" "));
+}
+
 /// A snapshot for scripts. Fields: docs/SCRIPTING.md.
 pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> serde_json::Value {
     let totals = &snapshot.totals;
@@ -132,6 +169,7 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         "type": "snapshot", "id": id.to_string(), "short_id": id.short(), "time": super::listing::time_text(snapshot.time),
         "finished": super::listing::time_text(snapshot.finished), "host": snapshot.host, "user": snapshot.user,
         "program": snapshot.program, "tags": snapshot.tags, "paths": paths, "paths_b64": paths_b64,
+        "source_filesystems": snapshot.source_filesystems,
         "partial": snapshot.partial, "parent": snapshot.parent.map(|id| id.to_string()),
         "files": totals.files, "dirs": totals.dirs, "others": totals.others, "bytes": totals.bytes,
         "hard_links": totals.hard_links, "problems": snapshot.counts.problems, "bytes_stored": snapshot.counts.bytes_stored,

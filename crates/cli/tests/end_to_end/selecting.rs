@@ -181,3 +181,90 @@ fn what_is_not_there_is_an_error_and_not_nothing() {
     let one = bench.ok(&["stats", &bench.address("/file"), "--json"]);
     assert_eq!(one.summary()["files"], 1);
 }
+
+/// A run writes a record every few minutes, long before there is anything to restore.
+#[test]
+fn a_backup_under_way_is_told_and_is_no_snapshot() {
+    let bench = Bench::new();
+    let [_, newer] = two(&bench);
+    let repository = opened(&bench);
+    let (snapshots, _) = repository.snapshots_readable().unwrap();
+    let now = repository.clock().time();
+    let sign = |time| bale_format::Snapshot {
+        partial: true,
+        layers: Vec::new(),
+        thin: Vec::new(),
+        time,
+        finished: time,
+        ..snapshots[1].1.clone()
+    };
+    let silent = bale_format::Time {
+        seconds: now.seconds - 100_000,
+        ..now
+    };
+    let run = repository.write_run([7; 16], &sign(now)).unwrap().short();
+    repository.write_run([8; 16], &sign(silent)).unwrap();
+    for words in [
+        &["ls", &run][..],
+        &["stats", &run],
+        &["snapshots", &run],
+        &["restore", &run, "-t", "out"],
+    ] {
+        let ran = bench.run(words);
+        assert!(
+            ran.code == 1 && !bench.path("out").exists(),
+            "{words:?}: {ran}"
+        );
+    }
+    let text = bench.ok(&["snapshots"]);
+    assert_eq!(text.text().lines().count(), 2, "{text}");
+    for words in ["is running since", "last sign of life", "2 snapshots"] {
+        assert_eq!(text.err.matches(words).count(), 1, "{words}: {text}");
+    }
+    let json = bench.ok(&["snapshots", "--json"]);
+    let running = json.of_type("running");
+    assert_eq!(json.of_type("snapshot").len(), 2, "{json}");
+    assert_eq!(running.len(), 2, "{json}");
+    let silent = running.iter().filter(|run| run["silent"] == true);
+    assert_eq!(silent.count(), 1, "{json}");
+    for words in [["stats", "--json"], ["check", "--json"]] {
+        assert_eq!(bench.ok(&words).summary()["snapshots"], 2, "{words:?}");
+    }
+    let latest = bench.ok(&["ls", "latest", "--json"]);
+    assert!(!latest.out.is_empty() && !newer.is_empty());
+    bench.ok(&["forget", &run]);
+    assert_eq!(
+        bench.ok(&["snapshots", "--json"]).of_type("running").len(),
+        1
+    );
+}
+
+/// Issue 13, 16: what the store cannot say.
+#[test]
+fn a_snapshot_that_another_took_away_is_missed_until_it_is_named() {
+    let bench = Bench::new();
+    let [old, newer] = two(&bench);
+    bench.sh(&format!(
+        "find home/.local/share/bale/repository/snapshots -name '{newer}' -delete"
+    ));
+    let short = &newer[..8];
+    for words in [
+        &["snapshots"][..],
+        &["check"],
+        &["ls", "latest"],
+        &["backup", "source", "--dry-run"],
+    ] {
+        let ran = bench.ok(words);
+        let said = ran.err.contains(short) && ran.err.contains("not in the repository any more");
+        assert!(said, "{words:?}: {ran}");
+    }
+    let dry = bench.ok(&["forget", short, "--dry-run"]);
+    assert!(dry.text().contains("not missed"), "{dry}");
+    bench.ok(&["forget", short]);
+    assert_eq!(bench.run(&["forget", short]).code, 1);
+    let told = bench.ok(&["snapshots"]);
+    assert!(
+        !told.err.contains(short) && told.text().contains(&old[..8]),
+        "{told}"
+    );
+}

@@ -4,7 +4,7 @@
 use super::run::{BackupOptions, Run};
 use crate::error::{Error, Result};
 use crate::repository::{Named, Repository};
-use crate::snapshots::{Newest, SourceKey, newest_first};
+use crate::snapshots::{Newest, SourceKey, newest_first, remembered};
 use crate::store::ObjectName;
 use bale_format::{ObjectId, Snapshot, Time};
 
@@ -27,7 +27,7 @@ pub(super) fn choose(
     passes: &dyn Fn(&Named) -> bool,
     note: &dyn Fn(&str),
 ) -> Result<Choice> {
-    let (mut snapshots, damaged) = repository.snapshots_readable()?;
+    let (mut snapshots, damaged) = remembered::list(repository, note)?;
     if let Some(id) = options.parent {
         return Ok(Choice {
             finished: Some(by_id(snapshots, id)?).filter(passes),

@@ -12,7 +12,7 @@ use crate::limits::THIN_CHUNKS_MAX;
 use crate::monitor::Phase;
 use crate::pack::ChunkWriter;
 use crate::repository::Repository;
-use crate::snapshots::{SourceKey, is_in_future};
+use crate::snapshots::{SourceKey, is_in_future, remembered};
 use crate::store::{Area, ObjectName};
 use crate::used::UsedChunks;
 use bale_format::{ChunkId, ChunkKind, Key, Layer, ObjectId, Snapshot};
@@ -99,6 +99,7 @@ pub(super) fn commit(
         repository.store().delete(&ObjectName::snapshot(id))?;
         return Err(error);
     }
+    remembered::made(repository, id, &snapshot);
     remove_replaced_runs(repository, &snapshot)?;
     Ok(Outcome {
         id: Some(id),

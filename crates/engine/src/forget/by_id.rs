@@ -99,7 +99,10 @@ pub fn remove(repository: &Repository, found: &Found) -> Result<()> {
     if found.name.area == Area::Index {
         refuse_while_packs_need_a_name(repository)?;
     }
-    Ok(repository.store().delete(&found.name)?)
+    match (found.name.area, found.name.id()) {
+        (Area::Snapshots, Some(id)) => repository.forget_snapshot(id),
+        _ => Ok(repository.store().delete(&found.name)?),
+    }
 }
 
 /// All that a damaged index object told is in the packs themselves: it is worth nothing once others name them all.

@@ -4,6 +4,7 @@ use super::opening::object_error;
 use super::{Named, Repository};
 use crate::clock::moment_of;
 use crate::error::{Error, Result};
+use crate::snapshots::remembered;
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::Condemned;
 use bale_format::error::{Fault, FormatError};
@@ -126,7 +127,9 @@ impl Repository {
     /// Removes a snapshot. Its chunks stay until a prune.
     pub fn forget_snapshot(&self, id: ObjectId) -> Result<()> {
         self.check_access(Access::Delete)?;
-        Ok(self.store.delete(&ObjectName::snapshot(id))?)
+        self.store.delete(&ObjectName::snapshot(id))?;
+        remembered::forgotten(self, id);
+        Ok(())
     }
 
     /// All lists of condemned packs.

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, PackNumber};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository, condemned_advice};
+use crate::snapshots::remembered;
 use crate::store::Area;
 use crate::used::xattrs_chunk;
 use bale_format::chunk::ChunkKind;
@@ -75,9 +76,14 @@ pub(super) struct Records {
 }
 
 /// Reads every snapshot and run; those that can be read are returned.
-pub(super) fn check_records(repository: &Repository, findings: &mut Findings) -> Result<Records> {
-    let (mut records, damaged) = repository.snapshots_readable()?;
-    let (runs, damaged_runs) = repository.runs_readable()?;
+pub(super) fn check_records(
+    repository: &Repository,
+    findings: &mut Findings,
+    monitor: &dyn Monitor,
+) -> Result<Records> {
+    let (mut records, damaged) = remembered::list(repository, &|text| monitor.note(text))?;
+    let (mut runs, damaged_runs) = repository.runs_readable()?;
+    runs.retain(|(_, run)| !run.is_sign_of_life());
     records.extend(runs);
     let all_readable = damaged.is_empty() && damaged_runs.is_empty();
     for (name, error) in damaged.into_iter().chain(damaged_runs) {

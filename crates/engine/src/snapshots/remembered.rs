@@ -1,0 +1,195 @@
+//! The newest snapshot of each source that this machine has seen in a repository: the store alone cannot say that one is gone,
+//! for a missing snapshot looks forgotten, and a store that was set back to last month is a valid store of last month.
+//!
+//! A file in the cache, sealed with a key of the repository's. Losing it, or having no cache, costs the warning and nothing
+//! else; nothing relies on it. A snapshot is missed until a newer one of its source is seen or it is forgotten here: rules
+//! keep the newest of each source, so one that is gone while nothing newer came is worth a word.
+
+use super::SourceKey;
+use crate::error::Result;
+use crate::private_dir;
+use crate::repository::{Readable, Repository};
+use crate::store::ObjectName;
+use bale_format::{ObjectId, Snapshot, Time};
+use std::path::PathBuf;
+
+const MAGIC: &[u8; 8] = b"BALESEE1";
+const SEAL_BYTES: usize = 16;
+/// Sources that are remembered, those with the newest snapshots.
+const SOURCES_MAX: usize = 1000;
+/// Of a host's name, for people.
+const HOST_CHARS_MAX: usize = 100;
+/// Longest file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The newest snapshot of one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    id: ObjectId,
+    time: Time,
+    host: String,
+    /// Keyed hash of the [`SourceKey`].
+    source: String,
+}
+
+/// As it is written: id, time, host, source.
+type SeenText = (ObjectId, Time, String, String);
+
+impl From<SeenText> for Seen {
+    fn from((id, time, host, source): SeenText) -> Seen {
+        Seen {
+            id,
+            time,
+            host,
+            source,
+        }
+    }
+}
+
+impl Seen {
+    fn to_text(&self) -> SeenText {
+        (self.id, self.time, self.host.clone(), self.source.clone())
+    }
+
+    fn of(repository: &Repository, id: ObjectId, snapshot: &Snapshot) -> Seen {
+        Seen {
+            id,
+            time: snapshot.time,
+            host: snapshot.host.chars().take(HOST_CHARS_MAX).collect(),
+            source: source_hash(repository, &SourceKey::of(snapshot)),
+        }
+    }
+
+    fn text(&self) -> String {
+        let time = jiff::Timestamp::new(self.time.seconds, 0);
+        let time = time.map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string());
+        let id = self.id.short();
+        format!(
+            "the snapshot {id} of {}, {time}, that this machine saw is not in the repository any more: a forget on another \
+             machine removed it, or the store was set back to an older state (bale forget {id} ends this note)",
+            self.host
+        )
+    }
+}
+
+/// All snapshots that can be read, and the trouble with the others ([`Repository::snapshots_readable`]); the newest ones are
+/// remembered, and of those that this machine remembered it is told which are gone.
+pub fn list(repository: &Repository, note: &dyn Fn(&str)) -> Result<Readable> {
+    // Before the look: what comes while we look is remembered by whoever made it.
+    let before = load(repository);
+    let listing = repository.snapshots_readable()?;
+    let Some(before) = before else {
+        return Ok(listing);
+    };
+    let (readable, damaged) = &listing;
+    let mut now: Vec<Seen> = Vec::new();
+    for (id, snapshot) in readable.iter().filter(|(_, snapshot)| !snapshot.partial) {
+        put(&mut now, Seen::of(repository, *id, snapshot));
+    }
+    for seen in &before {
+        let is_there = readable.iter().any(|(id, _)| *id == seen.id)
+            || damaged.iter().any(|(name, _)| name.id() == Some(seen.id));
+        let newer_came = now
+            .iter()
+            .any(|other| other.source == seen.source && other.time > seen.time);
+        if newer_came {
+            continue;
+        }
+        if !is_there {
+            note(&seen.text());
+        }
+        put(&mut now, seen.clone());
+    }
+    save(repository, &before, now);
+    Ok(listing)
+}
+
+/// Remembers a snapshot that was made here.
+pub(crate) fn made(repository: &Repository, id: ObjectId, snapshot: &Snapshot) {
+    if let Some(before) = load(repository) {
+        let mut now = before.clone();
+        put(&mut now, Seen::of(repository, id, snapshot));
+        save(repository, &before, now);
+    }
+}
+
+/// The one snapshot whose id begins so that is remembered and not in the repository any more.
+pub fn missed(repository: &Repository, digits: &str) -> Result<Option<ObjectId>> {
+    let digits = digits.to_ascii_lowercase();
+    let begins = |seen: &Seen| !digits.is_empty() && seen.id.to_string().starts_with(&digits);
+    let mut found = load(repository).unwrap_or_default();
+    found.retain(begins);
+    let [seen] = found.as_slice() else {
+        return Ok(None);
+    };
+    let stat = repository.store().stat(&ObjectName::snapshot(seen.id))?;
+    Ok(stat.is_none().then_some(seen.id))
+}
+
+/// A snapshot is removed on purpose, by this machine, or known to be gone: it is not missed from now on.
+pub fn forgotten(repository: &Repository, id: ObjectId) {
+    if let Some(before) = load(repository) {
+        let mut now = before.clone();
+        now.retain(|seen| seen.id != id);
+        save(repository, &before, now);
+    }
+}
+
+/// One of each source, the newest; of two of one time the one that is put later.
+fn put(all: &mut Vec<Seen>, seen: Seen) {
+    match all.iter_mut().find(|other| other.source == seen.source) {
+        Some(other) if other.time > seen.time => {}
+        Some(other) => *other = seen,
+        None => all.push(seen),
+    }
+}
+
+fn source_hash(repository: &Repository, key: &SourceKey) -> String {
+    let mut text = b"source of snapshots".to_vec();
+    let mut add = |part: &[u8]| {
+        text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        text.extend_from_slice(part);
+    };
+    add(key.host.as_bytes());
+    add(&(key.paths.len() as u64).to_le_bytes());
+    key.paths.iter().for_each(|path| add(path));
+    key.filesystems.iter().for_each(|name| add(name.as_bytes()));
+    bale_format::id::hex(&repository.keys().content_hash(&text))
+}
+
+fn path(repository: &Repository) -> Option<PathBuf> {
+    Some(repository.cache_dir().ok()?.join("newest-snapshots"))
+}
+
+/// `None`: there is no cache. What is not sealed with our key counts as empty.
+fn load(repository: &Repository) -> Option<Vec<Seen>> {
+    let path = path(repository)?;
+    let read = || {
+        let bytes = private_dir::read(&path, FILE_BYTES_MAX).ok()?;
+        let (body, seal) = bytes.split_last_chunk::<SEAL_BYTES>()?;
+        let json = body.strip_prefix(MAGIC)?;
+        let is_ours = repository.cache_seal(body) == *seal;
+        let texts: Vec<SeenText> = is_ours.then(|| serde_json::from_slice(json).ok())??;
+        Some(texts.into_iter().map(Seen::from).collect())
+    };
+    let seen: Option<Vec<Seen>> = read();
+    Some(seen.unwrap_or_default())
+}
+
+/// What cannot be saved costs the warning.
+fn save(repository: &Repository, before: &[Seen], mut now: Vec<Seen>) {
+    now.sort_by_key(|seen| (std::cmp::Reverse(seen.time), seen.id));
+    now.truncate(SOURCES_MAX);
+    if now == before {
+        return;
+    }
+    let texts: Vec<SeenText> = now.iter().map(Seen::to_text).collect();
+    let (Some(path), Ok(json)) = (path(repository), serde_json::to_vec(&texts)) else {
+        return;
+    };
+    let mut bytes = [MAGIC.as_slice(), &json].concat();
+    bytes.extend_from_slice(&repository.cache_seal(&bytes));
+    if bytes.len() as u64 <= FILE_BYTES_MAX {
+        let _costs_the_warning_only = private_dir::replace(&path, &bytes);
+    }
+}
