@@ -2,16 +2,16 @@
 //! whose snapshot would be the parent's.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use bale_engine::backup::{BackupOptions, Outcome};
-use bale_engine::monitor::{Monitor, Problem, Recorder};
-use bale_engine::store::Area;
+use bale_engine::monitor::Recorder;
+use bale_engine::scan::{Protocol, ScanOptions, Sources};
+use bale_format::{Key, ObjectId, Snapshot};
 use bale_testkit::Scene;
-use bale_testkit::scene::noise;
+use bale_testkit::scene::{STEP, noise};
 
 const SETTLED: Duration = Duration::from_millis(100);
 
@@ -113,54 +113,99 @@ fn no_change_of_any_kind_is_skipped() {
     scene.kept.clear();
 }
 
-/// Interrupts once it was asked so often.
-struct After(AtomicU64);
-
-impl Monitor for After {
-    fn problem(&self, _: &Problem) {}
-
-    fn interrupted(&self) -> bool {
-        let asked = |left: u64| Some(left.saturating_sub(1));
-        self.0.fetch_update(SeqCst, SeqCst, asked) == Ok(0)
-    }
-}
-
-/// As many as are handed over to be stored together, twice: so none waits when the run is interrupted.
-const CHANGED: usize = 512;
-
 /// Compared with what an unfinished run stored nothing changed, and yet no snapshot has it.
 #[test]
 fn what_an_unfinished_run_stored_is_not_skipped() {
-    let mut scene = Scene::new();
-    let write = |scene: &Scene, content: &[u8]| {
-        for number in 0..CHANGED {
-            scene.write(&format!("changed/{number:03}"), content);
-        }
-    };
-    write(&scene, b"before");
-    for number in 0..20 {
-        scene.write(&format!("unchanged/{number:02}/file"), b"stays");
+    let scene = Scene::new();
+    scene.write("file", b"before");
+    let before = backup(&scene, &BackupOptions::default());
+    scene.write("file", b"after");
+    // The second is certain of its rows: nothing in it is as young as the scan.
+    let after = [(), ()].map(|()| backup(&scene, &BackupOptions::default()));
+    let repository = scene.repository();
+    for outcome in &after {
+        repository.forget_snapshot(outcome.id.unwrap()).unwrap();
     }
-    backup(&scene, &options());
-    backup(&scene, &options());
-    write(&scene, b"after");
+    let until = Key {
+        parent: scene.source().as_os_str().as_bytes()[1..].to_vec().into(),
+        name: b"file stored, and then it was killed"[..].into(),
+    };
+    let record = Snapshot {
+        partial: true,
+        until: Some(until),
+        ..after[1].snapshot.clone()
+    };
+    repository.write_run([1; 16], &record).unwrap();
+    let next = backup(&scene, &options());
+    assert_eq!(next.snapshot.parent, before.id);
+    assert_eq!(next.snapshot.counts.bytes_read, 0, "gone on from the run");
+    assert!(next.id.is_some(), "no snapshot has it");
+    assert!(backup(&scene, &options()).id.is_none());
+}
+
+/// As `backup`, of paths below the scene's source.
+fn backup_of(scene: &Scene, names: &[&str], options: &BackupOptions) -> Option<ObjectId> {
     std::thread::sleep(SETTLED);
-    let base = scene.store.clone();
-    let often = BackupOptions {
-        checkpoint_every: Some(Duration::ZERO),
+    scene.clock.advance(STEP);
+    let paths = names.iter().map(|name| scene.source().join(name));
+    let (sources, missing) = Sources::resolve(&paths.collect::<Vec<_>>()).unwrap();
+    assert!(missing.is_empty());
+    let scan = ScanOptions {
+        spill_directory: std::env::temp_dir(),
+        protocol: Protocol {
+            doubt_memory: false,
+            ..Protocol::default()
+        },
+        ..ScanOptions::default()
+    };
+    let monitor = Recorder::default();
+    let outcome =
+        bale_engine::backup::backup(&scene.repository(), &sources, scan, options, &monitor);
+    outcome.unwrap().id
+}
+
+/// What is young when it is stored is stored once more, so the second of the same may not be skipped; the third is.
+fn is_skipped_in_the_end(scene: &Scene, names: &[&str]) -> bool {
+    let again = [(), ()].map(|()| backup_of(scene, names, &options()));
+    again[1].is_none()
+}
+
+#[test]
+fn one_file_or_two_sources_are_skipped_only_if_nothing_changed() {
+    for names in [&["b.txt"][..], &["dir", "b.txt"], &["a.txt", "b.txt"]] {
+        let scene = Scene::new();
+        scene.write_tree();
+        assert!(
+            backup_of(&scene, names, &options()).is_some(),
+            "{names:?}: first"
+        );
+        assert!(is_skipped_in_the_end(&scene, names), "{names:?}");
+        scene.write("empty", b"beside the sources");
+        assert!(is_skipped_in_the_end(&scene, names), "{names:?}: beside");
+        scene.write("b.txt", b"changed");
+        assert!(
+            backup_of(&scene, names, &options()).is_some(),
+            "{names:?}: content"
+        );
+        assert!(is_skipped_in_the_end(&scene, names), "{names:?}");
+        set_mode(&scene, "b.txt", 0o600);
+        assert!(
+            backup_of(&scene, names, &options()).is_some(),
+            "{names:?}: mode"
+        );
+        assert!(is_skipped_in_the_end(&scene, names), "{names:?}");
+    }
+}
+
+#[test]
+fn who_forces_compares_with_nothing_and_skips_nothing() {
+    let scene = Scene::new();
+    scene.write_tree();
+    let force = BackupOptions {
+        force: true,
         ..options()
     };
-    let mut left_records = 0;
-    for times in 1..100 {
-        scene.store = base.fork();
-        let repository = scene.repository();
-        let ended = scene.backup_with(&repository, &often, &After(AtomicU64::new(times)));
-        left_records += scene.store.names(Area::Runs).len();
-        let next = backup(&scene, &options());
-        if ended.is_ok() {
-            break;
-        }
-        assert!(next.id.is_some(), "interrupted after {times}");
+    for _ in 0..3 {
+        assert!(backup(&scene, &force).id.is_some());
     }
-    assert!(left_records > 0, "some are gone on from");
 }

@@ -25,6 +25,8 @@ mod mounting;
 mod same;
 #[path = "inode_scan/snapshots.rs"]
 mod snapshots;
+#[path = "inode_scan/unchanged.rs"]
+mod unchanged;
 #[path = "inode_scan/xfs_features.rs"]
 mod xfs_features;
 #[path = "../../fsimage/tests/xfs_image/mod.rs"]

@@ -98,10 +98,48 @@ fn unreadable_and_vanished_paths_are_named_and_the_rest_is_kept() {
     }
     let snapshots = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
     assert_eq!(snapshots[0]["problems"], 3, "all are kept in the snapshot");
+    bench.sh("chown -R $(id -u) home");
     assert_eq!(
         bench.ok(&["dump", &bench.address("/readable")]).out,
         b"yes\n"
     );
+}
+
+/// With what a row says of it, that is a change; as long as it stays so it is none, and yet a problem each time.
+#[test]
+fn a_file_that_became_unreadable_is_a_change_once_and_a_problem_every_time() {
+    let bench = Bench::new();
+    bench.sh("echo yes > source/readable; echo no > source/secret; chmod 755 .");
+    std::fs::copy(binary(), bench.path("bale")).unwrap();
+    let backup = || {
+        let mut command = match is_root() {
+            true => {
+                bench.sh("chown -R 65534:65534 home source");
+                let mut command = bench.prepared(Command::new("setpriv"));
+                command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+                command.arg(bench.path("bale"));
+                command
+            }
+            false => bench.command(),
+        };
+        command.args(["backup", "source", "--skip-if-unchanged", "--json"]);
+        let ran = Ran::from(command.output().unwrap());
+        let summary = ran.summary();
+        (
+            ran.code,
+            summary["snapshot"].is_string(),
+            summary["problems"].as_u64(),
+        )
+    };
+    assert_eq!(backup(), (0, true, Some(0)));
+    let settled = (0..5).map(|_| backup()).find(|ran| !ran.1);
+    assert_eq!(settled, Some((0, false, Some(0))));
+    bench.sh("chmod 000 source/secret");
+    assert_eq!(backup(), (3, true, Some(1)));
+    let settled = (0..5).map(|_| backup()).find(|ran| !ran.1);
+    assert_eq!(settled, Some((3, false, Some(1))));
+    bench.sh("chmod 644 source/secret");
+    assert_eq!(backup(), (0, true, Some(0)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use bale_engine::error::Result;
 use bale_engine::filter::{Filter, FilterOptions};
 use bale_engine::monitor::{Problem, Recorder};
 use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::scan::{ScanMode, ScanOptions, Sources};
+use bale_engine::scan::{LeftOut, ScanMode, ScanOptions, Sources};
 use bale_format::{ChunkKind, Content, Entry, EntryFlags};
 use bale_testkit::scene::{STEP, Scene};
 use std::collections::BTreeMap;
@@ -23,8 +23,10 @@ pub type Rows = BTreeMap<Vec<u8>, Entry>;
 pub struct Pair {
     scene: Scene,
     pub filter: FilterOptions,
+    pub left_out: LeftOut,
     /// Compare with nothing.
     pub force: bool,
+    pub skip_if_unchanged: bool,
 }
 
 /// A snapshot, and what was said while it was made.
@@ -45,7 +47,9 @@ impl Pair {
         Pair {
             scene: Scene::new(),
             filter: FilterOptions::default(),
+            left_out: LeftOut::default(),
             force: true,
+            skip_if_unchanged: false,
         }
     }
 
@@ -67,12 +71,14 @@ impl Pair {
         let scan = ScanOptions {
             mode,
             filter: Filter::new(&self.filter).unwrap(),
+            left_out: self.left_out.clone(),
             spill_directory: std::env::temp_dir(),
             ..ScanOptions::default()
         };
         let options = BackupOptions {
             host: "host".to_owned(),
             force: self.force,
+            skip_if_unchanged: self.skip_if_unchanged,
             ..BackupOptions::default()
         };
         let monitor = Recorder::default();

@@ -1,0 +1,77 @@
+//! An image in which nothing changed: what was known of it holds only for who asks in the same way.
+
+use super::image::{Image, can_run};
+use super::snapshots::{Pair, Taken, settle};
+use bale_engine::scan::LeftOut;
+use std::fs;
+use std::path::Path;
+
+const AREAS: usize = 8;
+
+fn populated(test: &str, populate: impl FnOnce(&Path)) -> Option<Image> {
+    if !can_run(test, &["mke2fs", "mount", "umount"]) {
+        return None;
+    }
+    let image = Image::make(16, "-t ext4 -b 1024");
+    populate(&image.mount("noatime").path);
+    settle(&image.path);
+    Some(image)
+}
+
+fn comparing() -> Pair {
+    let mut pair = Pair::new();
+    pair.force = false;
+    pair
+}
+
+/// A repository that was left out by its mark was still missing when it was asked for: the tables said what they had said.
+#[test]
+fn what_was_left_out_before_is_there_once_it_is_wanted() {
+    let test = "what_was_left_out_before_is_there_once_it_is_wanted";
+    let Some(image) = populated(test, |root| {
+        for number in 0..AREAS {
+            fs::create_dir_all(root.join(format!("repo/area{number}"))).unwrap();
+        }
+        let tag = "Signature: bale repository 5c1f0a3e9b7d4286\n";
+        fs::write(root.join("repo/BALE-REPOSITORY.TAG"), tag).unwrap();
+        fs::write(root.join("repo/config"), "{\"format\":1}").unwrap();
+        fs::write(root.join("repo/area0/pack"), "bytes").unwrap();
+    }) else {
+        return;
+    };
+    let mut pair = comparing();
+    let has_it = |taken: &Taken| taken.rows.contains_key(&b"/repo/area0/pack"[..]);
+    pair.left_out = LeftOut::default().and_repositories();
+    for _ in 0..2 {
+        assert!(!has_it(&pair.inode_scan(&image.path)));
+    }
+    pair.left_out = LeftOut::default();
+    for _ in 0..2 {
+        assert!(has_it(&pair.inode_scan(&image.path)));
+    }
+    pair.left_out = LeftOut::default().and_repositories();
+    assert!(!has_it(&pair.inode_scan(&image.path)));
+}
+
+#[test]
+fn an_image_is_skipped_only_if_nothing_changed_in_it() {
+    let test = "an_image_is_skipped_only_if_nothing_changed_in_it";
+    let Some(image) = populated(test, |root| fs::write(root.join("a"), "first").unwrap()) else {
+        return;
+    };
+    let mut pair = comparing();
+    pair.skip_if_unchanged = true;
+    let made = |pair: &Pair| pair.inode_scan(&image.path).outcome.id.is_some();
+    assert!(made(&pair), "the first");
+    assert!(!made(&pair), "nothing changed");
+    fs::write(image.mount("noatime").path.join("a"), "FIRST").unwrap();
+    settle(&image.path);
+    assert!(made(&pair), "a file changed");
+    assert!(!made(&pair), "nothing changed since");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(image.mount("noatime").path.join("a"), mode).unwrap();
+    settle(&image.path);
+    assert!(made(&pair), "a mode");
+    pair.force = true;
+    assert!(made(&pair), "who forces compares with nothing");
+}
