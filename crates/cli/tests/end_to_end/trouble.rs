@@ -111,10 +111,12 @@ fn a_file_that_became_unreadable_is_a_change_once_and_a_problem_every_time() {
     let bench = Bench::new();
     bench.sh("echo yes > source/readable; echo no > source/secret; chmod 755 .");
     std::fs::copy(binary(), bench.path("bale")).unwrap();
+    if is_root() {
+        bench.sh("chown -R 65534:65534 home source");
+    }
     let backup = || {
         let mut command = match is_root() {
             true => {
-                bench.sh("chown -R 65534:65534 home source");
                 let mut command = bench.prepared(Command::new("setpriv"));
                 command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
                 command.arg(bench.path("bale"));
