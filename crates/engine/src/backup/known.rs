@@ -41,6 +41,7 @@ impl KnownState {
         let name = repository.keys().content_hash(&name);
         let mut way = scan.filter.fingerprint().to_vec();
         way.push(u8::from(scan.one_file_system));
+        way.extend_from_slice(&scan.left_out.fingerprint());
         Ok(KnownState {
             path: repository
                 .cache_dir()?

@@ -45,6 +45,21 @@ impl LeftOut {
         self
     }
 
+    /// Tells apart what leaves out different things.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut in_use: Vec<_> = (self.in_use.iter())
+            .map(|identity| (identity.device, identity.inode))
+            .collect();
+        in_use.sort_unstable();
+        let mut hash = blake3::Hasher::new();
+        hash.update(&[u8::from(!self.repositories.is_empty())]);
+        for (device, inode) in in_use {
+            hash.update(&device.to_le_bytes());
+            hash.update(&inode.to_le_bytes());
+        }
+        *hash.finalize().as_bytes()
+    }
+
     pub(super) fn is_in_use(&self, identity: Identity) -> bool {
         self.in_use.contains(&identity)
     }
