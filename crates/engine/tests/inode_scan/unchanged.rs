@@ -1,7 +1,7 @@
 //! An image in which nothing changed: what was known of it holds only for who asks in the same way.
 
 use super::image::{Image, can_run};
-use super::snapshots::{Pair, Taken, settle};
+use super::snapshots::{Pair, Taken, WHOLE_SECONDS, settle, settle_for};
 use bale_engine::scan::LeftOut;
 use std::fs;
 use std::path::Path;
@@ -12,9 +12,9 @@ fn populated(test: &str, populate: impl FnOnce(&Path)) -> Option<Image> {
     if !can_run(test, &["mke2fs", "mount", "umount"]) {
         return None;
     }
-    let image = Image::make(16, "-t ext4 -b 1024");
+    let image = Image::make(16, "-t ext4 -b 1024 -I 256");
     populate(&image.mount("noatime").path);
-    settle(&image.path);
+    settle_for(&image.path, WHOLE_SECONDS);
     Some(image)
 }
 
@@ -22,6 +22,12 @@ fn comparing() -> Pair {
     let mut pair = Pair::new();
     pair.force = false;
     pair
+}
+
+/// Was nothing read but the tables?
+fn is_as_known(taken: &Taken) -> bool {
+    let is_said = |note: &String| note.contains("no inode was changed");
+    taken.notes.iter().any(is_said)
 }
 
 /// A repository that was left out by its mark was still missing when it was asked for: the tables said what they had said.
@@ -36,18 +42,23 @@ fn what_was_left_out_before_is_there_once_it_is_wanted() {
         fs::write(root.join("repo/BALE-REPOSITORY.TAG"), tag).unwrap();
         fs::write(root.join("repo/config"), "{\"format\":1}").unwrap();
         fs::write(root.join("repo/area0/pack"), "bytes").unwrap();
+        fs::write(root.join("beside"), "bytes").unwrap();
     }) else {
         return;
     };
     let mut pair = comparing();
     let has_it = |taken: &Taken| taken.rows.contains_key(&b"/repo/area0/pack"[..]);
     pair.left_out = LeftOut::default().and_repositories();
-    for _ in 0..2 {
-        assert!(!has_it(&pair.inode_scan(&image.path)));
+    for is_known in [false, true] {
+        let taken = pair.inode_scan(&image.path);
+        assert!(!has_it(&taken));
+        assert_eq!(is_as_known(&taken), is_known, "{:?}", taken.notes);
     }
     pair.left_out = LeftOut::default();
-    for _ in 0..2 {
-        assert!(has_it(&pair.inode_scan(&image.path)));
+    for is_known in [false, true] {
+        let taken = pair.inode_scan(&image.path);
+        assert!(has_it(&taken), "{:?}", taken.notes);
+        assert_eq!(is_as_known(&taken), is_known, "{:?}", taken.notes);
     }
     pair.left_out = LeftOut::default().and_repositories();
     assert!(!has_it(&pair.inode_scan(&image.path)));
