@@ -1,6 +1,6 @@
 //! `bale backup`
 
-use super::{look, select};
+use super::{left_out, look, select};
 use crate::args::{Backup, Global};
 use crate::exit::{self, Usage};
 use crate::progress::Console;
@@ -58,9 +58,12 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         barrier: is_snapshot.then(|| barrier_of_snapshots(now, &snapshots)),
         ..look::scan_options(&options.look, filter, repository.spill_dir()?)
     };
-    for path in place::works_with(global)? {
-        scan.left_out = scan.left_out.and_in_use(&path);
+    let works_with = place::works_with(global)?;
+    for path in &works_with {
+        scan.left_out = scan.left_out.and_in_use(path);
     }
+    let mut excludes = look::excludes_as_given(&options.look)?;
+    excludes.extend(left_out::files_in_use(&works_with));
     let parent = match &options.parent {
         Some(text) => {
             let listed = select::Listed::of(&repository)?;
@@ -77,7 +80,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             .iter()
             .flat_map(|tags| select::split_tags(tags))
             .collect(),
-        excludes: look::excludes_as_given(&options.look)?,
+        excludes,
         parent,
         force: options.force,
         skip_if_unchanged: options.skip_if_unchanged,

@@ -5,6 +5,7 @@ use crate::args::Look;
 use crate::sizes;
 use anyhow::{Context, Result};
 use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use std::path::{Path, PathBuf};
 
 /// Patterns of one exclude file that a record holds. Of a longer file it holds the name, and nothing knows what was in it.
 const FILE_PATTERNS_RECORDED_MAX: usize = 1000;
@@ -40,6 +41,25 @@ pub fn record(options: &Look) -> Result<Vec<String>> {
             .then(|| OTHER_FILE_SYSTEMS.to_owned()),
     );
     Ok(given)
+}
+
+/// Files that this backup leaves out because it works with them, as patterns for the record: a restore that deletes, opened
+/// with another secret, must not take the key for something that was not there. Directories say by themselves that their
+/// content is not in the snapshot.
+pub fn files_in_use(paths: &[PathBuf]) -> Vec<String> {
+    let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
+    let real = paths.iter().filter_map(real).filter(|path| !path.is_dir());
+    let mut patterns: Vec<String> = real.map(|path| pattern_of(&path)).collect();
+    patterns.sort();
+    patterns.dedup();
+    patterns
+}
+
+/// Matches the path, and perhaps a few like it.
+fn pattern_of(path: &Path) -> String {
+    let is_special =
+        |letter: char| "*?[]{}\\".contains(letter) || letter == char::REPLACEMENT_CHARACTER;
+    path.to_string_lossy().replace(is_special, "*")
 }
 
 /// The filter that a record describes; `None` if the record does not say all. A word that may be a pattern as well as
@@ -98,6 +118,15 @@ mod tests {
         }
         assert!(filter.excludes_size(1025) && !filter.excludes_size(1024));
         assert_eq!(filter.marks(), [Mark::cachedir()]);
+    }
+
+    #[test]
+    fn a_pattern_of_a_path_matches_it() {
+        for path in ["/home/me/a key", "/a[1]/{b}*", "/x\\y?"] {
+            let filter = filter(&[&pattern_of(Path::new(path))]).unwrap();
+            assert!(filter.excludes(&path.as_bytes()[1..]), "{path}");
+            assert!(!filter.excludes(b"home/me/other"));
+        }
     }
 
     #[test]

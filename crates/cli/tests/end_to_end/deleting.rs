@@ -204,3 +204,51 @@ fn an_unfinished_run_deletes_nothing() {
     assert!(ran.err.contains("unfinished"), "{ran}");
     assert!(is_there(&bench, "source/d40/4") && is_there(&bench, "source/d9/1"));
 }
+
+/// The key that a backup worked with is in no snapshot: whoever restores with the recovery key or a password still has it
+/// afterwards.
+#[test]
+fn the_key_of_the_backup_stays_when_another_secret_opens_the_restore() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir d; echo x > d/x; echo word > ../password");
+    let place = |name: &str| bench.path(name).display().to_string();
+    let (repository, key, password) = (
+        place("repository"),
+        place("source/d/key"),
+        place("password"),
+    );
+    bench.ok(&["init", "-r", &repository, "--new-key-file", &key]);
+    let with_key = ["-r", &repository, "--key-file", &key];
+    let words = ["key", "add", "--new-password-file", &password];
+    bench.ok(&[&with_key[..], &words].concat());
+    bench.ok(&[&with_key[..], &["backup", "source"]].concat());
+    bench.sh("echo y > source/d/y");
+    let source = bench.source.display().to_string();
+    let address = bench.address("");
+    let with_password = ["-r", &repository, "-p", &password];
+    let words = ["restore", &address, "--target", &source, "--delete"];
+    bench.ok(&[&with_password[..], &words].concat());
+    assert!(!is_there(&bench, "source/d/y"));
+    assert!(is_there(&bench, "source/d/key"));
+}
+
+/// Backups leave repositories out: one that was made after the snapshot is not in it, and stays.
+#[test]
+fn another_repository_is_never_deleted() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir d; echo x > d/x");
+    bench.backup();
+    bench.ok(&[
+        "init",
+        "-r",
+        "source/d/new/other",
+        "--new-key-file",
+        "made.key",
+    ]);
+    bench.sh("echo y > source/d/new/y");
+    let source = bench.source.display().to_string();
+    let address = bench.address("");
+    bench.ok(&["restore", &address, "--target", &source, "--delete"]);
+    assert!(!is_there(&bench, "source/d/new/y"));
+    assert!(is_there(&bench, "source/d/new/other/config"));
+}

@@ -49,6 +49,11 @@ fn another_repository_is_left_out_by_its_tag_unless_it_is_wanted() {
         (&image["files"], &image["left_out"]),
         (&1.into(), &1.into())
     );
+    // Its inode tables are what they were, and yet other things are wanted.
+    let words = ["backup", "--scan", "inode", "disk.img", "--json"];
+    let wanted = count(&[&words[..], &["--include-repositories"]].concat());
+    assert!(wanted["files"].as_u64().unwrap() > 3, "{wanted}");
+    assert_eq!(wanted["left_out"], 0, "{wanted}");
 }
 
 #[test]

@@ -2,9 +2,11 @@
 //!
 //! Only a directory at or below a source may lose names, for of those above the snapshot knows no more than the way. What
 //! the backup left out on purpose stays: names that its patterns match, files above its size, directories with its marks.
-//! So do the repository, the cache and the keys in use, wherever they are, known by device and inode.
+//! So do other repositories, which are kept out of backups by their tag, and the repository, the cache and the keys in use,
+//! wherever they are, known by device and inode.
 
-use crate::filter::Filter;
+use crate::filter::{Filter, Mark};
+use crate::scan::repository_marks;
 use bale_format::entry::is_below;
 use rustix::fs::{FileType, Stat};
 use std::ffi::CString;
@@ -25,6 +27,8 @@ pub struct Guard {
     pub knows_left_out: bool,
     /// May a directory between two sources have been entered only for the inner one?
     pub is_partly_left_out: bool,
+    /// A directory with all of these is a repository.
+    pub repositories: Vec<Mark>,
     /// The repository, the cache and the keys in use.
     pub in_use: Vec<Identity>,
 }
@@ -36,6 +40,7 @@ impl Default for Guard {
             left_out: Arc::default(),
             knows_left_out: false,
             is_partly_left_out: false,
+            repositories: repository_marks(),
             in_use: Vec::new(),
         }
     }
@@ -109,13 +114,14 @@ impl Guard {
         (left_out || self.left_out.excludes(path)).then_some(Stays::LeftOut)
     }
 
+    /// Does the directory bear a mark that leaves it out, or all that a repository has?
     fn has_mark(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
-        let marks = self.left_out.marks();
         // No name has a zero byte; if one had, it would rather stay.
-        !marks.is_empty()
-            && CString::new(name).map_or(true, |name| {
-                marks.iter().any(|mark| mark.is_in(directory, &name))
-            })
+        CString::new(name).map_or(true, |name| {
+            let is_in = |mark: &Mark| mark.is_in(directory, &name);
+            self.left_out.marks().iter().any(is_in)
+                || !self.repositories.is_empty() && self.repositories.iter().all(is_in)
+        })
     }
 }
 
@@ -141,7 +147,7 @@ mod tests {
             left_out: Arc::new(Filter::new(&options).unwrap()),
             knows_left_out: true,
             is_partly_left_out: !patterns.is_empty(),
-            in_use: Vec::new(),
+            ..Guard::default()
         }
     }
 

@@ -29,10 +29,8 @@ pub struct LeftOut {
 impl LeftOut {
     /// The same, and every directory that is marked as a repository.
     pub fn and_repositories(self) -> LeftOut {
-        let mark = |name: &str, start: &str| Mark::parse(format!("{name}:{start}").as_bytes());
-        let marks = [mark(TAG_NAME, TAG_SIGNATURE), mark("config", CONFIG_START)];
         LeftOut {
-            repositories: marks.into_iter().flatten().collect(),
+            repositories: repository_marks(),
             ..self
         }
     }
@@ -83,6 +81,13 @@ impl LeftOut {
         let marks = self.marks_of(stat.stx_nlink);
         !marks.is_empty() && marks.iter().all(|mark| mark.is_in(directory, name))
     }
+}
+
+/// Marks of a repository: it has all of them.
+pub fn repository_marks() -> Vec<Mark> {
+    let mark = |name: &str, start: &str| Mark::parse(format!("{name}:{start}").as_bytes());
+    let marks = [mark(TAG_NAME, TAG_SIGNATURE), mark("config", CONFIG_START)];
+    marks.into_iter().flatten().collect()
 }
 
 fn identity_of_metadata(metadata: &std::fs::Metadata) -> Identity {
