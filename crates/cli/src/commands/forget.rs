@@ -142,18 +142,21 @@ fn tell_of_the_future(global: &Global, plan: &ForgetPlan) {
     tell!("bale: {text}");
 }
 
-/// A slip in a rule (a tag that nothing has) must not remove all there is of a source.
+/// A slip in a rule (a tag that nothing has) must not remove all there is of a source. What is dated in the future stays in
+/// any case, and is no reason that the others may go.
 fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
     for group in &plan.groups {
-        if group
-            .decisions
-            .iter()
-            .all(|decision| decision.reasons.is_empty())
-        {
-            let first = &group.decisions[0];
+        let decisions = group.decisions.iter();
+        let counted: Vec<_> = decisions
+            .filter(|decision| !decision.is_in_future)
+            .collect();
+        let Some(first) = counted.first() else {
+            continue;
+        };
+        if counted.iter().all(|decision| decision.reasons.is_empty()) {
             let text = format!(
                 "these rules would remove all {} snapshots of {} on {}: name them by id if that is meant",
-                group.decisions.len(),
+                counted.len(),
                 paths_text(first),
                 output::escape(first.host.as_bytes()),
             );
@@ -341,6 +344,36 @@ fn say(global: &Global, word: &str, id: &str, reason: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A snapshot of a wrong clock stays by itself; all others would go for a slip in a rule.
+    #[test]
+    fn a_snapshot_of_the_future_lets_no_rule_remove_all_others() {
+        let decision = |is_in_future: bool, reasons: &[&str]| Decision {
+            id: bale_format::ObjectId([1; 32]),
+            time: jiff::Timestamp::UNIX_EPOCH,
+            host: "h".to_owned(),
+            paths: Vec::new(),
+            tags: Vec::new(),
+            reasons: reasons.iter().map(|text| (*text).to_owned()).collect(),
+            is_in_future,
+        };
+        let plan = |decisions| ForgetPlan {
+            groups: vec![engine::Group {
+                host: None,
+                paths: None,
+                filesystems: None,
+                tags: None,
+                decisions,
+            }],
+        };
+        let (ahead, gone) = (decision(true, &["dated"]), decision(false, &[]));
+        let slip = plan(vec![ahead.clone(), gone.clone(), gone.clone()]);
+        assert!(refuse_to_empty(&slip).is_err());
+        let kept = decision(false, &["last"]);
+        for fine in [vec![ahead.clone()], vec![ahead, kept, gone]] {
+            assert!(refuse_to_empty(&plan(fine)).is_ok());
+        }
+    }
 
     #[test]
     fn durations_of_keep_within_are_read_as_restic_users_write_them() {
