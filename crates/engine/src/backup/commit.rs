@@ -119,7 +119,7 @@ fn amend(
     if amendments.is_empty() || options.dry_run {
         return Ok(layers);
     }
-    repository.reload_index()?;
+    repository.reload_index_as_far_as_possible()?;
     let catalog = CatalogReader::open(repository.segment_source(), layers)?;
     let mut writer = CatalogWriter::new(catalog.clone(), Segments(store.clone()));
     for amendment in amendments.sorted()? {
@@ -169,7 +169,7 @@ fn mend(
         if lost.is_empty() {
             return parent_is_still_there(repository, parent, layers);
         }
-        repository.reload_index()?;
+        repository.reload_index_as_far_as_possible()?;
         for place in &lost {
             let chunk = &place.chunk;
             let bytes = repository.read_chunk_uncached(&chunk.id, chunk.kind).map_err(|error| {
@@ -208,7 +208,7 @@ fn parent_is_still_there(
     if snapshot_is_there && run_is_there {
         return Ok(());
     }
-    let index = repository.reload_index()?;
+    let index = repository.reload_index_as_far_as_possible()?;
     let pruned = |why: String| {
         Error::Other(format!(
             "what this backup compared with was forgotten and pruned meanwhile ({why}): run the backup again"

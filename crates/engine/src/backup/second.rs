@@ -45,7 +45,7 @@ pub(super) fn look_again(
         }
     };
     store.flush()?;
-    run.repository.reload_index()?;
+    run.repository.reload_index_as_far_as_possible()?;
     let filesystems = tally.filesystems();
     let between =
         pass.parent

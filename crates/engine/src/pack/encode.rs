@@ -141,7 +141,7 @@ impl Shared {
             return Ok(Vec::new());
         }
         own.retain(|pack| lasting.contains(pack));
-        let index = self.repository.reload_index()?;
+        let index = self.repository.reload_index_as_far_as_possible()?;
         if let Some(pack) = lost.iter().find(|pack| index.pack_number(pack).is_none()) {
             return Err(Error::Other(format!(
                 "a prune has removed what this backup stored (pack {}): run the backup again",

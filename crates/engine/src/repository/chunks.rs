@@ -28,10 +28,11 @@ impl Repository {
         self.reload_index_as_far_as_possible()
     }
 
-    /// Reads the index afresh, without damaged index objects if there are some.
+    /// Reads the index afresh, without the index objects that are damaged, or that the store does not hand out, if there are
+    /// some.
     pub fn reload_index_as_far_as_possible(&self) -> Result<Arc<ChunkIndex>> {
         self.reload_index().or_else(|error| match error {
-            Error::Object { .. } => self.reload_index_readable(),
+            Error::Object { .. } | Error::Store(_) => self.reload_index_readable(),
             other => Err(other),
         })
     }
