@@ -18,6 +18,7 @@ use super::{PruneOptions, Pruned};
 use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{CondemnedList, Repository};
+use crate::snapshots::CLOCK_SKEW_SECONDS_MAX;
 use crate::store::{Area, ObjectName};
 use bale_format::ObjectId;
 use bale_format::index::{Index, IndexEntry, IndexPack};
@@ -59,6 +60,7 @@ pub(super) fn delete(
     monitor: &dyn Monitor,
     pruned: &mut Pruned,
 ) -> Result<()> {
+    date_anew(repository)?;
     let due = due(repository, options)?;
     if due.is_empty() && !names_are_to_go(plan) {
         return Ok(());
@@ -95,6 +97,20 @@ fn names_are_to_go(plan: &PrunePlan) -> bool {
         }
     }
     !missing.is_empty()
+}
+
+/// A list that a wrong clock dated into the future would be due when that comes. It is written anew, with the date of today:
+/// its packs stay condemned all the time, and grace begins again.
+fn date_anew(repository: &Repository) -> Result<()> {
+    let latest = repository.clock().time().seconds;
+    let latest = latest.saturating_add(CLOCK_SKEW_SECONDS_MAX);
+    for list in repository.condemned()? {
+        if list.record.time.seconds > latest {
+            repository.condemn(list.record.packs)?;
+            repository.store().delete(&list.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Lists older than the grace period, by our clock and by the store's.

@@ -14,6 +14,7 @@ use crate::index::{ChunkIndex, Place};
 use crate::monitor::Monitor;
 use crate::pack::Published;
 use crate::repository::Repository;
+use crate::store::ObjectName;
 use crate::used::UsedChunks;
 use bale_format::ObjectId;
 use std::collections::{HashMap, HashSet};
@@ -126,7 +127,7 @@ impl<'a> Look<'a> {
         if self.used.is_none() {
             self.missing = standing.missing();
             self.missing.retain(|pack| !self.doomed.contains(pack));
-            self.find_contents(&standing, left);
+            self.find_contents(&standing, left)?;
         }
         let is_unnamed = |pack: &&Published| standing.index.pack_number(&pack.id).is_none();
         let unnamed: Vec<&Published> = self.contents.values().filter(is_unnamed).collect();
@@ -149,7 +150,7 @@ impl<'a> Look<'a> {
         Ok(standing)
     }
 
-    fn find_contents(&mut self, standing: &Standing, left: &mut LeftAlone) {
+    fn find_contents(&mut self, standing: &Standing, left: &mut LeftAlone) -> Result<()> {
         let index = &standing.index;
         for place in index.entries() {
             let pack = index.pack(place.pack);
@@ -162,27 +163,31 @@ impl<'a> Look<'a> {
                 content.entries.push(place.chunk);
             }
         }
-        for found in &standing.packs {
-            if !self.doomed.contains(&found.id) || self.contents.contains_key(&found.id) {
+        let unnamed = self.doomed.iter();
+        let unnamed: Vec<ObjectId> = unnamed
+            .filter(|pack| !self.contents.contains_key(pack))
+            .copied()
+            .collect();
+        for id in unnamed {
+            // A listing that left it out is no proof that it is gone.
+            let Some(info) = self.repository.store().stat(&ObjectName::pack(id))? else {
                 continue;
-            }
-            match trailer::entries(self.repository, found.id, found.len) {
+            };
+            let bytes = info.len;
+            match trailer::entries(self.repository, id, bytes) {
                 Ok(entries) => {
-                    let content = Published {
-                        id: found.id,
-                        bytes: found.len,
-                        entries,
-                    };
-                    self.contents.insert(found.id, content);
+                    let content = Published { id, bytes, entries };
+                    self.contents.insert(id, content);
                 }
                 Err(error) => {
                     let why =
                         format!("no index names it, and what it holds is not known ({error})");
-                    left.name(self.monitor, found.id, &why);
-                    self.secured.hold(found.id);
+                    left.name(self.monitor, id, &why);
+                    self.secured.hold(id);
                 }
             }
         }
+        Ok(())
     }
 
     /// A pack that turned out to be needed after the index was rewritten is named again.

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::index::{ChunkIndex, PackNumber};
 use crate::repository::Repository;
 use crate::store::Area;
-use bale_format::ObjectId;
 use bale_format::error::FormatError;
+use bale_format::{Access, ObjectId};
 use std::collections::HashSet;
 
 /// Reads such chunks. `whole`: packs that this very check has read and found undamaged, whatever marks say.
@@ -66,6 +66,7 @@ pub fn mark(repository: &Repository, report: &CheckReport) -> Result<Marked> {
     if report.read_all {
         for (name, error) in repository.damage_marks()?.unreadable {
             if is_damage(&error) {
+                repository.check_access(Access::Delete)?;
                 repository.store().delete(&name)?;
             }
         }
