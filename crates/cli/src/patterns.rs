@@ -3,6 +3,15 @@
 use crate::exit::Usage;
 use bale_engine::filter::Pattern;
 
+/// Of patterns as they are written on the command line.
+pub fn check_texts(texts: &[String]) -> Result<(), Usage> {
+    let pattern = |text: &String| Pattern {
+        text: text.clone(),
+        ignore_case: false,
+    };
+    check(&texts.iter().map(pattern).collect::<Vec<_>>())
+}
+
 /// Of all patterns of a command, in the order in which they decide.
 pub fn check(patterns: &[Pattern]) -> Result<(), Usage> {
     let mut before = false;
@@ -14,7 +23,7 @@ pub fn check(patterns: &[Pattern]) -> Result<(), Usage> {
         };
         let why = match takes_back && !before {
             true => Some(
-                "! takes back what an earlier pattern leaves out, and there is none before it; for a name that begins with ! write \\!",
+                "! takes back what an earlier pattern matches, and there is none before it; for a name that begins with ! write \\!",
             ),
             false => why_nothing(plain),
         };

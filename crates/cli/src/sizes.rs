@@ -1,6 +1,7 @@
 //! Sizes, durations and counts as people write and read them.
 
 use crate::exit::Usage;
+pub use bale_engine::amount::{bytes, count};
 use std::time::Duration;
 
 /// Reads `512`, `10K`, `1.5G` (powers of 1024; a trailing `B` or `iB` is fine).
@@ -51,6 +52,14 @@ pub fn either(number: u64, one: &str, many: &str) -> String {
     format!("{} {noun}", count(number))
 }
 
+/// The word for one, or for any other number.
+pub fn one_or_more<'w>(number: u64, one: &'w str, more: &'w str) -> &'w str {
+    match number {
+        1 => one,
+        _ => more,
+    }
+}
+
 /// Reads `90s`, `15m`, `24h`, `7d`, or `0`.
 pub fn parse_duration(text: &str) -> Result<Duration, Usage> {
     let wrong = || {
@@ -75,34 +84,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, Usage> {
         .checked_mul(seconds)
         .map(Duration::from_secs)
         .ok_or_else(wrong)
-}
-
-/// `1.4 GiB`.
-pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
-
-/// `1,234,567`.
-pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `1:02:03` or `4.2 s`.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+pub mod amount;
 pub mod backup;
 pub mod catalog;
 pub mod clock;

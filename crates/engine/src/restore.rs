@@ -42,6 +42,7 @@ pub(crate) use row::{decode as decode_row, encode as encode_row};
 pub use select::{Everything, Selection};
 pub use sort::{Scratch, Sorter, SorterInMemory};
 
+use crate::amount;
 use bale_format::{ChunkId, Entry};
 use bytes::Bytes;
 use std::io;
@@ -170,6 +171,8 @@ pub struct RestoreOptions<'a> {
     pub guard: Guard,
     /// Write nothing; tell the monitor what would be done.
     pub dry_run: bool,
+    /// What is wrong with the catalog was told and counted by a restore before: only of `verify`.
+    pub is_plan_told: bool,
     /// Begin even if the target's file system seems too small.
     pub force_space: bool,
     /// Restore device nodes, named pipes and sockets.
@@ -192,6 +195,7 @@ impl<'a> RestoreOptions<'a> {
             delete: false,
             guard: Guard::default(),
             dry_run: false,
+            is_plan_told: false,
             force_space: false,
             specials: true,
             inode_flags: false,
@@ -257,7 +261,8 @@ pub enum RestoreError {
     },
     /// Nothing was written.
     #[error(
-        "the target's file system has {bytes_free} bytes and {inodes_free} inodes free, the restore needs {bytes_needed} and {inodes_needed}"
+        "the target's file system has {} and {} inodes free, the restore needs {} and {} (--force starts all the same)",
+        amount::bytes(*bytes_free), amount::count(*inodes_free), amount::bytes(*bytes_needed), amount::count(*inodes_needed)
     )]
     NoSpace {
         /// Bytes that would be written, in whole blocks.
@@ -276,7 +281,10 @@ pub enum RestoreError {
     #[error(transparent)]
     ImageTarget(ext4::TargetError),
     /// Nothing was written.
-    #[error("the image needs {bytes_needed} bytes, and there are {bytes_free} free")]
+    #[error(
+        "the image needs {}, and {} are free (--force starts all the same)",
+        amount::bytes(*bytes_needed), amount::bytes(*bytes_free)
+    )]
     NoRoom {
         /// Bytes of file content, in whole blocks.
         bytes_needed: u64,

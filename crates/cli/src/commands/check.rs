@@ -57,11 +57,11 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
             &json!({"type": "summary", "objects": objects, "bytes_read": bytes, "damage": damage}),
         );
     } else if !global.quiet {
-        let (objects, bytes) = (sizes::count(report.objects), sizes::bytes(report.bytes));
-        tell!(
-            "read {objects} objects, {bytes}: {} damaged",
-            report.damage.len()
+        let (objects, bytes) = (
+            sizes::counted(report.objects, "object"),
+            sizes::bytes(report.bytes),
         );
+        tell!("read {objects}, {bytes}: {} damaged", report.damage.len());
     }
     Ok(if report.damage.is_empty() {
         exit::COMPLETE
@@ -109,25 +109,29 @@ pub(super) fn print_lost(global: &Global, listed: &[LostPath], count: u64) {
 
 fn print_summary(report: &CheckReport) {
     tell!(
-        "looked at {} snapshots, {} catalog segments, {} packs, {} chunks",
-        report.snapshots,
-        sizes::count(report.segments),
-        sizes::count(report.packs),
-        sizes::count(report.chunks)
+        "looked at {}, {}, {}, {}",
+        sizes::counted(report.snapshots, "snapshot"),
+        sizes::counted(report.segments, "catalog segment"),
+        sizes::counted(report.packs, "pack"),
+        sizes::counted(report.chunks, "chunk")
     );
     if report.packs_read > 0 {
         tell!(
-            "read and verified {} packs, {}",
-            sizes::count(report.packs_read),
+            "read and verified {}, {}",
+            sizes::counted(report.packs_read, "pack"),
             sizes::bytes(report.bytes_read)
         );
     }
     match report.is_clean() {
         true => tell!("no damage found"),
         false => tell!(
-            "DAMAGE: {} objects or chunks; {} paths cannot be restored whole",
-            report.damage.len(),
-            sizes::count(report.lost_count)
+            "DAMAGE: {}; {} cannot be restored whole",
+            sizes::either(
+                report.damage.len() as u64,
+                "object or chunk",
+                "objects or chunks"
+            ),
+            sizes::counted(report.lost_count, "path")
         ),
     }
 }
@@ -149,8 +153,8 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
     if report.packs_unindexed > 0 || report.index_objects_damaged > 0 {
         match report.is_clean() {
             true => tell!(
-                "{} packs are named by no index: no damage, a prune sees to them",
-                report.packs_unindexed
+                "{} that no index names: no damage, a prune sees to that",
+                sizes::counted(report.packs_unindexed, "pack")
             ),
             false => tell!(
                 "Index objects that cannot be read: {}; packs that no index names: {}. `bale repair index` lists them again: do that first, and check again.",
@@ -161,14 +165,14 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
     }
     if report.packs_not_needed > 0 {
         tell!(
-            "{} packs are damaged or missing, and nothing that a snapshot needs is in them only: a prune removes them",
-            report.packs_not_needed
+            "{} damaged or missing, of which no snapshot needs anything that stands nowhere else: a prune sees to that",
+            sizes::counted(report.packs_not_needed, "pack")
         );
     }
     match marked {
         Ok(marked) if marked.unmarked > 0 => tell!(
-            "{} packs that were marked as damaged are whole: they are not marked any more",
-            marked.unmarked
+            "{} marked as damaged, and whole: not marked any more",
+            sizes::counted(marked.unmarked as u64, "pack")
         ),
         _ => {}
     }

@@ -46,7 +46,7 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
                 output::line(&format!(
                     "snapshot {}  {}",
                     id.short(),
-                    listing::time_text(snapshot.time)
+                    listing::local_time(snapshot.time)
                 ));
             }
             found = true;

@@ -41,7 +41,13 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     };
     apply(global, options, &repository, &removed)?;
     if options.prune {
-        let pruned = prune::prune(global, &repository, prune_options, options.dry_run)?;
+        let pruned = prune::prune(
+            global,
+            &repository,
+            prune_options,
+            options.dry_run,
+            "prune_summary",
+        )?;
         return Ok(code.max(pruned));
     }
     if !removed.is_empty() && !options.dry_run && !global.quiet && !global.json {
@@ -155,8 +161,8 @@ fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
         };
         if counted.iter().all(|decision| decision.reasons.is_empty()) {
             let text = format!(
-                "these rules would remove all {} snapshots of {} on {}: name them by id if that is meant",
-                counted.len(),
+                "these rules would remove all there is ({}) of {} on {}: name them by id if that is meant",
+                crate::sizes::counted(counted.len() as u64, "snapshot"),
                 paths_text(first),
                 output::escape(first.host.as_bytes()),
             );
@@ -169,24 +175,22 @@ fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
 fn print_plan(global: &Global, plan: &ForgetPlan) {
     for group in &plan.groups {
         if !global.json && !global.quiet {
-            let paths = group
-                .paths
-                .iter()
-                .flatten()
-                .map(|path| output::escape(path))
-                .collect::<Vec<_>>()
-                .join(" ");
-            let host = group.host.as_deref().unwrap_or("all hosts");
-            let more = told_apart(plan, group);
-            output::line(&format!(
-                "{} {paths}{more}",
-                output::escape(host.as_bytes())
-            ));
+            output::line(&heading(plan, group));
         }
         for decision in &group.decisions {
             print_decision(global, group, decision);
         }
     }
+}
+
+/// What the snapshots of a group have in common.
+pub(super) fn heading(plan: &ForgetPlan, group: &Group) -> String {
+    let paths = group.paths.iter().flatten();
+    let paths: Vec<String> = paths.map(|path| output::escape(path)).collect();
+    let host = group.host.as_deref().unwrap_or("all hosts");
+    let more = told_apart(plan, group);
+    let host = output::escape(host.as_bytes());
+    format!("{host} {}{more}", paths.join(" "))
 }
 
 /// What distinguishes a group from others of the same host and paths.

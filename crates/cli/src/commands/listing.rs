@@ -7,6 +7,7 @@ use bale_engine::catalog::CatalogReader;
 use bale_engine::error::Error;
 use bale_format::{Content, Entry, EntryFlags, Kind, Time};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 /// The entry at the path that was asked for, or the error that there is none.
@@ -39,7 +40,7 @@ pub fn print(entry: &Entry, long: bool, json: bool) {
         entry.uid,
         entry.gid,
         entry.size,
-        time_text(entry.mtime),
+        local_time(entry.mtime),
         flags_text(entry.flags),
     ));
 }
@@ -72,6 +73,17 @@ pub fn object(entry: &Entry) -> Value {
 /// With a leading slash.
 pub fn absolute(entry: &Entry) -> Vec<u8> {
     [b"/".as_slice(), &entry.path()].concat()
+}
+
+/// For people: local time, to the second.
+pub fn local_time(time: Time) -> String {
+    match Timestamp::new(time.seconds, 0) {
+        Ok(timestamp) => timestamp
+            .to_zoned(TimeZone::system())
+            .strftime("%Y-%m-%d %H:%M:%S")
+            .to_string(),
+        Err(_) => time_text(time),
+    }
 }
 
 /// RFC 3339 in UTC; seconds alone where no calendar reaches.

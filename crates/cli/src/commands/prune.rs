@@ -8,14 +8,23 @@ use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::prune::{self as engine, PackFate, PrunePlan};
 use bale_engine::repository::Repository;
+use bale_format::Time;
 use serde_json::json;
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Prints the plan, then does what it says.
 pub fn run(global: &Global, options: &Prune) -> Result<i32> {
     let engine_options = parsed(&options.options)?;
     let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
-    prune(global, &repository, engine_options, options.dry_run)
+    prune(
+        global,
+        &repository,
+        engine_options,
+        options.dry_run,
+        "summary",
+    )
 }
 
 /// Reads the options: before anything is done.
@@ -29,12 +38,13 @@ pub fn parsed(options: &PruneOptions) -> Result<engine::PruneOptions> {
     })
 }
 
-/// Also called by `forget --prune`.
+/// Also called by `forget --prune`, which has a summary of its own: `summary_type` is the type of this one.
 pub fn prune(
     global: &Global,
     repository: &Arc<Repository>,
     engine_options: engine::PruneOptions,
     dry_run: bool,
+    summary_type: &str,
 ) -> Result<i32> {
     let console = Console::new(global);
     let plan = engine::plan(repository, &engine_options, &console)?;
@@ -48,21 +58,19 @@ pub fn prune(
     console.finish();
     if global.json {
         output::object(&json!({
-            "type": "summary", "packs_deleted": pruned.packs_deleted, "bytes_deleted": pruned.bytes_deleted,
+            "type": summary_type, "packs_deleted": pruned.packs_deleted, "bytes_deleted": pruned.bytes_deleted,
             "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
             "bytes_repacked": pruned.bytes_repacked, "problems": pruned.problems,
         }));
     } else if !global.quiet {
-        tell!(
-            "gave back {} ({} packs)",
+        let now = format!(
+            "gave back {} ({})",
             sizes::bytes(pruned.bytes_deleted),
-            pruned.packs_deleted
+            sizes::counted(pruned.packs_deleted, "pack")
         );
-        if pruned.bytes_condemned > pruned.bytes_deleted {
-            tell!(
-                "a prune after the grace period gives back {} more",
-                sizes::bytes(pruned.bytes_condemned)
-            );
+        match still_condemned(repository, &plan, engine_options.grace)? {
+            None => tell!("{now}"),
+            Some(later) => tell!("{now}; {later}"),
         }
     }
     if pruned.problems > 0 && !global.json && !global.quiet {
@@ -72,6 +80,37 @@ pub fn prune(
         );
     }
     Ok(code(pruned.problems))
+}
+
+/// What later prunes give back, and when.
+fn still_condemned(
+    repository: &Repository,
+    plan: &PrunePlan,
+    grace: Duration,
+) -> Result<Option<String>> {
+    let lists = repository.condemned()?;
+    let condemned: HashSet<_> = lists.iter().flat_map(|list| &list.record.packs).collect();
+    let packs = plan
+        .packs
+        .iter()
+        .filter(|pack| condemned.contains(&pack.id));
+    let lens: Vec<u64> = packs.map(|pack| pack.len).collect();
+    let newest = lists.iter().map(|list| list.record.time).max();
+    let Some(newest) = newest.filter(|_| !lens.is_empty()) else {
+        return Ok(None);
+    };
+    let after = Time {
+        seconds: newest.seconds.saturating_add_unsigned(grace.as_secs()),
+        ..newest
+    };
+    Ok(Some(format!(
+        "{}, {}, {} condemned and {} with a prune after {}",
+        sizes::counted(lens.len() as u64, "pack"),
+        sizes::bytes(lens.iter().sum()),
+        sizes::one_or_more(lens.len() as u64, "is", "are"),
+        sizes::one_or_more(lens.len() as u64, "goes", "go"),
+        super::listing::local_time(after),
+    )))
 }
 
 fn code(problems: u64) -> i32 {
@@ -103,7 +142,8 @@ fn print_plan(global: &Global, plan: &PrunePlan, dry_run: bool) {
     let line = |text: &str, packs: u64, bytes: u64| {
         if packs > 0 {
             output::line(&format!(
-                "{text:<58} {packs:>8} packs {:>12}",
+                "{text:<58} {packs:>8} {:<5} {:>12}",
+                sizes::one_or_more(packs, "pack", "packs"),
                 sizes::bytes(bytes)
             ));
         }

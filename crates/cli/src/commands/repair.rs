@@ -41,9 +41,9 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
     } else if !global.quiet {
         let word = if dry_run { "would list" } else { "listed" };
         tell!(
-            "{word} {} packs with {} chunks again",
-            report.packs_listed,
-            sizes::count(report.chunks_listed)
+            "{word} {} with {} again",
+            sizes::counted(report.packs_listed, "pack"),
+            sizes::counted(report.chunks_listed, "chunk")
         );
         if report.objects_removed > 0 {
             tell!(

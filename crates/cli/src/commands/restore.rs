@@ -18,6 +18,8 @@ use std::time::Instant;
 pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     let began = Instant::now();
     options.ext4.need(options.to_ext4.is_some())?;
+    crate::patterns::check_texts(&options.include)?;
+    crate::patterns::check_texts(&options.exclude)?;
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
@@ -88,8 +90,8 @@ fn loss_object(loss: &Loss) -> Value {
 /// Says what did not come back, or came back in part, for people.
 pub fn print_loss(loss: &Loss) {
     tell!(
-        "not restored for {} entries: {} ({})",
-        sizes::count(loss.entries),
+        "not restored for {}: {} ({})",
+        sizes::either(loss.entries, "entry", "entries"),
         loss.kind.text(),
         output::escape(loss.text.as_bytes())
     );
@@ -107,7 +109,14 @@ fn into_directory(
 ) -> Result<RestoreReport> {
     let mut report = work.restore(scratch, console)?;
     if options.verify && !options.dry_run {
-        let verified = work.verify(scratch, console)?;
+        let again = SnapshotRestore {
+            options: RestoreOptions {
+                is_plan_told: true,
+                ..work.options.clone()
+            },
+            ..*work
+        };
+        let verified = again.verify(scratch, console)?;
         report.differences = verified.differences;
         report.problems += verified.problems;
     }
@@ -165,12 +174,12 @@ fn summary(
         "restored"
     };
     tell!(
-        "{word} {} files ({} were there), {} directories, {} links, {} others, {} in {}",
-        sizes::count(report.files_written),
+        "{word} {} ({} there already), {}, {}, {}, {} in {}",
+        sizes::counted(report.files_written, "file"),
         sizes::count(report.kept + report.skipped),
-        sizes::count(report.directories),
-        sizes::count(report.links),
-        sizes::count(report.others),
+        sizes::either(report.directories, "directory", "directories"),
+        sizes::counted(report.links, "link"),
+        sizes::counted(report.others, "other"),
         sizes::bytes(report.bytes),
         sizes::duration(seconds),
     );
@@ -187,12 +196,15 @@ fn summary(
         );
     }
     if options.verify && !options.dry_run {
-        tell!("verified: {} differences", sizes::count(report.differences));
+        tell!(
+            "verified: {}",
+            sizes::counted(report.differences, "difference")
+        );
     }
     if report.problems > 0 {
         tell!(
-            "{} problems, named above. {}",
-            sizes::count(report.problems),
+            "{}, named above. {}",
+            sizes::counted(report.problems, "problem"),
             advice(options, report),
         );
     }

@@ -1,5 +1,6 @@
 //! `bale snapshots`
 
+use super::listing::local_time;
 use super::select;
 use crate::args::{Global, Pick, Select, Snapshots};
 use crate::exit::{self, Usage};
@@ -7,7 +8,7 @@ use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::forget::{self, GroupBy, Policy};
 use bale_engine::repository::Named;
-use bale_format::Time;
+use bale_format::{Snapshot, Time};
 use jiff::tz::TimeZone;
 use serde_json::json;
 
@@ -31,9 +32,7 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
     if let Some(count) = options.latest {
         all = newest(all, count, by);
     }
-    for (id, snapshot) in &all {
-        print(id, snapshot, global.json);
-    }
+    print_all(global, &all, by);
     let is_whole_list = options.ids.is_empty() && !global.quiet;
     for run in running
         .iter()
@@ -45,6 +44,33 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
         tell!("{}", crate::sizes::counted(all.len() as u64, "snapshot"));
     }
     Ok(exit::COMPLETE)
+}
+
+/// Text has a line of headings, and one for each group if there are some.
+fn print_all(global: &Global, all: &[Named], by: GroupBy) {
+    if global.json {
+        all.iter()
+            .for_each(|(id, snapshot)| output::object(&object(id, snapshot)));
+        return;
+    }
+    let widths = Widths::of(all);
+    if !global.quiet && !all.is_empty() {
+        output::line(&widths.headings());
+    }
+    let is_grouped = by.host || by.paths || by.filesystems || by.tags;
+    if !is_grouped {
+        all.iter().for_each(|named| print(named, &widths));
+        return;
+    }
+    let plan = forget::plan(all, &Policy::default(), by, &TimeZone::UTC, ALL_OF_TIME);
+    for group in &plan.groups {
+        output::line(&super::forget::heading(&plan, group));
+        // Oldest first, as without groups.
+        for decision in group.decisions.iter().rev() {
+            let named = all.iter().find(|(id, _)| *id == decision.id);
+            named.into_iter().for_each(|named| print(named, &widths));
+        }
+    }
 }
 
 /// Those that were asked for, each once; one that is not there is an error.
@@ -85,10 +111,37 @@ fn newest(all: Vec<Named>, count: u32, by: GroupBy) -> Vec<Named> {
         .collect()
 }
 
-fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: bool) {
-    if json {
-        return output::object(&super::snapshots::object(id, snapshot));
+/// Of columns whose texts differ in length.
+struct Widths {
+    host: usize,
+}
+
+impl Widths {
+    fn of(all: &[Named]) -> Widths {
+        let host = |(_, snapshot): &Named| host_text(snapshot).chars().count();
+        Widths {
+            host: all.iter().map(host).max().unwrap_or_default().max(4),
+        }
     }
+
+    fn headings(&self) -> String {
+        format!(
+            "{:<8}  {:<19}  {:<host$}  {:>12}        {:>10}  Paths",
+            "ID",
+            "Time",
+            "Host",
+            "Files",
+            "Size",
+            host = self.host
+        )
+    }
+}
+
+fn host_text(snapshot: &Snapshot) -> String {
+    output::escape(snapshot.host.as_bytes())
+}
+
+fn print((id, snapshot): &Named, widths: &Widths) {
     let paths: Vec<_> = snapshot
         .paths
         .iter()
@@ -108,18 +161,15 @@ fn print(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot, json: boo
         format!("  ({})", output::escape(snapshot.tags.join(",").as_bytes()))
     };
     output::line(&format!(
-        "{}  {}  {}  {:>12} {:<5}  {:>10}  {}{tags}{marks}",
+        "{:<8}  {}  {:<host$}  {:>12} {:<5}  {:>10}  {}{tags}{marks}",
         id.short(),
         local_time(snapshot.time),
-        output::escape(snapshot.host.as_bytes()),
+        host_text(snapshot),
         sizes::count(snapshot.totals.files),
-        if snapshot.totals.files == 1 {
-            "file"
-        } else {
-            "files"
-        },
+        sizes::one_or_more(snapshot.totals.files, "file", "files"),
         sizes::bytes(snapshot.totals.bytes),
         paths.join(" "),
+        host = widths.host,
     ));
 }
 
@@ -174,14 +224,4 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         "files": totals.files, "dirs": totals.dirs, "others": totals.others, "bytes": totals.bytes,
         "hard_links": totals.hard_links, "problems": snapshot.counts.problems, "bytes_stored": snapshot.counts.bytes_stored,
     })
-}
-
-fn local_time(time: bale_format::Time) -> String {
-    match jiff::Timestamp::new(time.seconds, 0) {
-        Ok(timestamp) => timestamp
-            .to_zoned(TimeZone::system())
-            .strftime("%Y-%m-%d %H:%M:%S")
-            .to_string(),
-        Err(_) => super::listing::time_text(time),
-    }
 }

@@ -252,3 +252,29 @@ fn another_repository_is_never_deleted() {
     assert!(!is_there(&bench, "source/d/new/y"));
     assert!(is_there(&bench, "source/d/new/other/config"));
 }
+
+/// What a restore kept of a damaged file may be all there is of it.
+#[test]
+fn a_second_restore_spares_what_the_first_could_save() {
+    let bench = Bench::new();
+    bench.sh("mkdir source/d; echo x > source/d/x");
+    bench.backup();
+    bench.sh("mkdir -p kept/d kept/gone; echo s > kept/d/x.bale-salvaged; echo s > kept/gone/y.bale-salvaged.2; echo n > kept/d/n.bale-salvaged.old");
+    let words = [
+        "restore",
+        &bench.address(""),
+        "--target",
+        "kept",
+        "--delete",
+    ];
+    let ran = bench.ok(&[&words[..], &["--json", "-v"]].concat());
+    assert_eq!(ran.summary()["deleted"], 1, "{ran}");
+    assert_eq!(ran.summary()["spared"], 2, "{ran}");
+    let left = ran.of_type("path");
+    let left = left.iter().filter(|path| path["act"] == "leave");
+    assert_eq!(left.count(), 2, "{ran}");
+    for name in ["kept/d/x.bale-salvaged", "kept/gone/y.bale-salvaged.2"] {
+        assert!(is_there(&bench, name), "{name}");
+    }
+    assert!(!is_there(&bench, "kept/d/n.bale-salvaged.old"));
+}

@@ -162,3 +162,28 @@ fn a_damaged_snapshot_hinders_no_rule_and_goes_by_its_id() {
     bench.ok(&["prune", "--grace", "0"]);
     bench.ok(&["check", "--read-data"]);
 }
+
+/// Two summaries of one command have two types, and what is not given back yet is told with its day.
+#[test]
+fn a_forget_with_prune_tells_of_both_and_of_what_comes_back_later() {
+    let bench = Bench::new();
+    bench.sh("head -c 2000000 /dev/urandom > source/gone");
+    bench.backup();
+    bench.sh("rm source/gone; echo new > source/new");
+    bench.backup();
+    let words = ["forget", "--keep-last", "1", "--prune", "--json"];
+    let ran = bench.ok(&words);
+    assert_eq!(ran.of_type("summary").len(), 1, "{ran}");
+    assert_eq!(ran.of_type("summary")[0]["removed"], 1, "{ran}");
+    assert_eq!(ran.of_type("prune_summary")[0]["packs_deleted"], 0, "{ran}");
+    let packs = bench.repository().join("packs");
+    let packs = packs.display();
+    bench.sh(&format!(
+        "find {packs} -type f -exec touch -d '3 days ago' {{}} +"
+    ));
+    let ran = bench.ok(&["prune"]);
+    let text = "gave back 0 B (0 packs); ";
+    assert!(ran.err.contains(text), "{ran}");
+    assert!(ran.err.contains("MiB, "), "{ran}");
+    assert!(ran.err.contains(" with a prune after 20"), "{ran}");
+}

@@ -44,6 +44,25 @@ fn ls_and_find_tell_what_scripting_documents() {
     assert_eq!(bench.run(&["find", "nothing"]).code, 1);
     let long = bench.ok(&["ls", "-l", &bench.address("/d")]);
     assert!(long.text().contains("-rw-r--r--"), "{long}");
+    // Times of people have no fractions and no letters.
+    let line = long.text();
+    let line = line.lines().next().unwrap_or_default();
+    assert!(!line.contains('Z') && !line.contains('T'), "{long}");
+}
+
+#[test]
+fn a_list_of_snapshots_has_headings_and_shows_the_groups_that_were_asked_for() {
+    let bench = two_backups();
+    let plain = bench.ok(&["snapshots"]).text();
+    let lines: Vec<&str> = plain.lines().collect();
+    assert_eq!(lines.len(), 3, "{plain}");
+    assert!(lines[0].starts_with("ID "), "{plain}");
+    let grouped = bench.ok(&["snapshots", "--group-by", "host"]).text();
+    assert_eq!(grouped.lines().count(), 4, "{grouped}");
+    assert!(
+        grouped.ends_with(&plain[plain.find('\n').unwrap() + 1..]),
+        "{grouped}"
+    );
 }
 
 #[test]

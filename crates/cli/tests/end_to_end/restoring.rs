@@ -327,3 +327,20 @@ fn a_verified_restore_says_what_helps() {
     assert!(ran.err.contains("--overwrite always"), "{ran}");
     bench.ok(&[&words[..], &["--overwrite", "always"]].concat());
 }
+
+#[test]
+fn patterns_of_a_restore_that_can_match_nothing_are_refused_before_anything_is_written() {
+    let bench = Bench::new();
+    bench.write("source/f", "1");
+    bench.backup();
+    let address = bench.address("");
+    for option in ["--include", "--exclude"] {
+        for pattern in ["./f", "!f", "~/f", "", "*.{a,b}"] {
+            let words = ["restore", &address, "--target", "out", option, pattern];
+            let ran = bench.run(&words);
+            assert_eq!(ran.code, 2, "{option} {pattern}: {ran}");
+            assert!(ran.err.contains("can match nothing"), "{ran}");
+        }
+    }
+    assert!(!bench.path("out").exists());
+}

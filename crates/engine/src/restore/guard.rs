@@ -3,8 +3,9 @@
 //! Only a directory at or below a source may lose names, for of those above the snapshot knows no more than the way. What
 //! the backup left out on purpose stays: names that its patterns match, files above its size, directories with its marks.
 //! So do other repositories, which are kept out of backups by their tag, and the repository, the cache and the keys in use,
-//! wherever they are, known by device and inode.
+//! wherever they are, known by device and inode, and what a restore before kept of damaged files.
 
+use super::salvage;
 use crate::filter::{Filter, Mark};
 use crate::scan::repository_marks;
 use bale_format::entry::is_below;
@@ -53,6 +54,8 @@ pub enum Stays {
     LeftOut,
     /// A source that the snapshot does not have, or leads to one.
     Source,
+    /// Part of a damaged file, kept by a restore: there may be no other.
+    Salvage,
     /// Repository, cache or key.
     InUse,
 }
@@ -106,7 +109,11 @@ impl Guard {
         if self.sources.iter().any(|source| is_below(source, path)) {
             return Some(Stays::Source);
         }
-        let left_out = match FileType::from_raw_mode(stat.st_mode) {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::RegularFile && salvage::is_name_of_one(name) {
+            return Some(Stays::Salvage);
+        }
+        let left_out = match kind {
             FileType::RegularFile => self.left_out.excludes_size(stat.st_size as u64),
             FileType::Directory => self.has_mark(directory, name),
             _ => false,

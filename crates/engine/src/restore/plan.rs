@@ -193,7 +193,9 @@ impl Planner<'_> {
 
     fn problem(&mut self, path: &[u8], action: &'static str, text: &str) {
         self.problems += 1;
-        self.monitor.problem(path, action, text);
+        if !self.options.is_plan_told {
+            self.monitor.problem(path, action, text);
+        }
     }
 
     fn take(&mut self, mut entry: Entry) -> Result<(), RestoreError> {
@@ -472,7 +474,11 @@ impl Planner<'_> {
             directories,
             content,
             links: links.finish().map_err(RestoreError::Scratch)?,
-            problems: self.problems,
+            problems: if self.options.is_plan_told {
+                0
+            } else {
+                self.problems
+            },
             losses: self.losses,
             complete,
         })

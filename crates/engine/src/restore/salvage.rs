@@ -30,6 +30,22 @@ fn name_of(name: &[u8], number: u32) -> Vec<u8> {
     [&name[..kept], suffix.as_bytes()].concat()
 }
 
+/// Does a name look like one that a restore gave to a salvage?
+pub fn is_name_of_one(name: &[u8]) -> bool {
+    let suffix = SUFFIX.as_bytes();
+    let is_digit_or_dot = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let end = name.iter().rposition(|byte| !is_digit_or_dot(byte));
+    let end = end.map_or(0, |last| last + 1);
+    let number = std::str::from_utf8(&name[end..]).unwrap_or_default();
+    let is_numbered = || {
+        let number = number
+            .strip_prefix('.')
+            .and_then(|number| number.parse().ok());
+        number.is_some_and(|number: u32| (2..=NAMES_MAX).contains(&number))
+    };
+    name[..end].ends_with(suffix) && (number.is_empty() || is_numbered())
+}
+
 /// Gives what was written as `part` a name beside the entry's, and tells both. What is there already, at the entry's name
 /// or from a restore before, is not kept twice.
 pub fn keep_beside(
@@ -124,7 +140,20 @@ mod tests {
         assert_eq!(name_of(b"a", 1), b"a.bale-salvaged");
         assert_eq!(name_of(b"a", 2), b"a.bale-salvaged.2");
         for number in [1, NAMES_MAX] {
-            assert_eq!(name_of(&[b'x'; 255], number).len(), NAME_BYTES_MAX);
+            let name = name_of(&[b'x'; 255], number);
+            assert_eq!(name.len(), NAME_BYTES_MAX);
+            assert!(is_name_of_one(&name));
+        }
+        for other in [
+            "",
+            "a",
+            ".2",
+            "a.2",
+            "bale-salvaged",
+            "a.bale-salvaged.x",
+            "a.bale-salvaged.1",
+        ] {
+            assert!(!is_name_of_one(other.as_bytes()), "{other}");
         }
     }
 }

@@ -7,6 +7,7 @@ use super::{
     CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Place, RestoreError, RestoreOptions,
     RestoreReport, Rows,
 };
+use crate::amount;
 use crate::catalog::CatalogReader;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, FilterOptions, Pattern, PatternError, Reach, distinct};
@@ -305,7 +306,10 @@ impl super::Monitor for Watch<'_> {
 
     fn sized(&self, needed_bytes: u64, bytes: u64, inodes: u64) {
         self.monitor.note(&format!(
-            "the tree needs {needed_bytes} bytes; the file system will have {bytes} bytes and {inodes} inodes"
+            "the tree needs {}; the file system will have {} and {} inodes",
+            amount::bytes(needed_bytes),
+            amount::bytes(bytes),
+            amount::count(inodes)
         ));
     }
 

@@ -20,6 +20,7 @@ use super::disk::{Disk, Expect, FileStat, Kind, OpenFile, OsDisk};
 use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError};
 use crate::clock::Clock;
 use crate::random::{OsRandom, Random};
+use crate::scan::{TAG_NAME, TAG_SIGNATURE};
 
 mod temporary;
 
@@ -54,7 +55,7 @@ impl LocalStore {
     pub fn create(path: &Path) -> Result<Self> {
         let disk = OsDisk::create(path).map_err(|source| at_path("create", path, source))?;
         let store = Self::create_on(Arc::new(disk), Arc::new(OsRandom))?;
-        write_tag(path).map_err(|source| at_path("mark", path, source))?;
+        store.core.write_tag()?;
         Ok(store)
     }
 
@@ -90,18 +91,6 @@ impl LocalStore {
         Self {
             core: Arc::new(core),
         }
-    }
-}
-
-/// Marks the directory, so that backups of the machine leave it out. It is no object: without it nothing is missing.
-fn write_tag(path: &Path) -> io::Result<()> {
-    use std::io::Write;
-    let place = path.join(crate::scan::TAG_NAME);
-    let made = std::fs::File::create_new(place);
-    match made {
-        Ok(mut file) => file.write_all(format!("{}\n", crate::scan::TAG_SIGNATURE).as_bytes()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
     }
 }
 
@@ -203,6 +192,26 @@ impl Core {
                 .map_err(|error| self.error("create", dir, error))?;
         }
         Ok(())
+    }
+
+    /// Marks the directory, so that backups of the machine leave it out. It is no object: without it nothing is missing.
+    fn write_tag(&self) -> Result<()> {
+        let (temporary, mut file) = self.create_temporary(Expect::Small)?;
+        let text = format!(
+            "{TAG_SIGNATURE}
+"
+        );
+        let write = || {
+            file.append(text.as_bytes())?;
+            file.sync()?;
+            if let Err(error) = self.disk.rename_new(&temporary, TAG_NAME) {
+                // An earlier attempt has written it, whole.
+                ignore_present(Err(error))?;
+                self.disk.unlink(&temporary)?;
+            }
+            self.sync_dir("")
+        };
+        write().map_err(|error| self.error("write", TAG_NAME, error))
     }
 
     /// Gives a synced file its name, durably. If the name is taken, that object is as good and stays.

@@ -133,6 +133,7 @@ pub fn restore<'a>(
         delete: step.delete,
         guard,
         dry_run: step.dry_run,
+        is_plan_told: false,
         force_space: step.force_space,
         specials: step.specials,
         inode_flags: step.inode_flags,

@@ -141,6 +141,7 @@ fn guard(world: &World, kept: &Kept) -> Guard {
         knows_left_out: true,
         is_partly_left_out: false,
         in_use: stats.map(|stat| (stat.dev(), stat.ino())).collect(),
+        ..Guard::default()
     }
 }
 

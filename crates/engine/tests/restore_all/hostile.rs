@@ -1,8 +1,9 @@
 //! Whatever the repository says and whoever races in the target: nothing outside it is touched.
 
 use crate::model::*;
-use bale_engine::restore::RestoreError;
 use bale_engine::restore::pieces::{Piece, encode_leaf, encode_node};
+use bale_engine::restore::sort::InMemory;
+use bale_engine::restore::{RestoreError, RestoreOptions, verify};
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
 use bytes::Bytes;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -96,6 +97,28 @@ fn bad_names_are_refused_and_the_rest_is_restored() {
         "{:?}",
         watch.problems()
     );
+    // A verify that follows has nothing of the catalog to tell again; one alone has.
+    let after = RestoreOptions {
+        is_plan_told: true,
+        ..options()
+    };
+    let mut refused = Vec::new();
+    for options in [after, options()] {
+        let watch = Watch::default();
+        verify(
+            &model,
+            &model,
+            &InMemory,
+            &ground.target(),
+            &options,
+            &watch,
+        )
+        .unwrap();
+        let problems = watch.problems();
+        let told = problems.iter().filter(|(_, text)| text.contains("refused"));
+        refused.push(told.count());
+    }
+    assert!(refused[0] == 0 && refused[1] >= 13, "{refused:?}");
     check(&model, &ground.target());
     ground.untouched();
 }

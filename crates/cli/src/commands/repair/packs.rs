@@ -62,9 +62,9 @@ fn print_pack(global: &Global, pack: &PackRepair) {
     let text = match &pack.trouble {
         None => "whole: not marked as damaged any more".to_owned(),
         Some(trouble) => format!(
-            "{}: {} chunks saved ({}), {} stand elsewhere, {} lost",
+            "{}: {} saved ({}), {} elsewhere, {} lost",
             output::escape(trouble.as_bytes()),
-            sizes::count(pack.chunks_saved),
+            sizes::counted(pack.chunks_saved, "chunk"),
             sizes::bytes(pack.bytes_saved),
             sizes::count(pack.chunks_elsewhere),
             sizes::count(pack.chunks_lost),
@@ -94,15 +94,16 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
     }
     let word = if dry_run { "would save" } else { "saved" };
     tell!(
-        "{damaged} damaged packs: {word} {} chunks, {}; {} chunks are lost",
-        sizes::count(saved),
+        "{}: {word} {}, {}; lost: {}",
+        sizes::counted(damaged, "damaged pack"),
+        sizes::counted(saved, "chunk"),
         sizes::bytes(bytes),
-        sizes::count(lost)
+        sizes::counted(lost, "chunk")
     );
     if report.lost_count > 0 {
         tell!(
-            "{} paths cannot be restored whole. The next backup stores again what the sources still have; what they have not is lost in the snapshots named.",
-            sizes::count(report.lost_count)
+            "{} cannot be restored whole. The next backup stores again what the sources still have; what they have not is lost in the snapshots named.",
+            sizes::counted(report.lost_count, "path")
         );
     } else if damaged > 0 {
         tell!("No path is lost. A prune removes the damaged packs.");

@@ -241,7 +241,7 @@ impl<'w, 'r> Sweep<'w, 'r> {
                 note_in_use(run, path);
                 true
             }
-            Some(Stays::LeftOut | Stays::Source) => {
+            Some(Stays::LeftOut | Stays::Source | Stays::Salvage) => {
                 run.counters.spared.fetch_add(1, Ordering::Relaxed);
                 run.monitor.would(path, Act::Leave);
                 true

@@ -49,7 +49,7 @@ impl LocalStore {
 }
 
 impl Core {
-    fn create_temporary(&self, expect: Expect) -> Result<(String, Box<dyn NewFile>)> {
+    pub(super) fn create_temporary(&self, expect: Expect) -> Result<(String, Box<dyn NewFile>)> {
         let create = || {
             let path = format!(
                 "{TEMPORARY_DIR}/{TEMPORARY_PREFIX}{}",
