@@ -1,8 +1,9 @@
 //! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs.
 //!
-//! `repair_index` reads packs that no index names, by their trailers or record by record, and names what opens in new index
-//! objects. Index objects that cannot be read are of use to nobody, and keep a prune from working: once every pack is listed
-//! again they are removed. Nothing else is deleted.
+//! `repair_index` reads packs that no index names, by their trailers or record by record, and names what they hold in new
+//! index objects; packs of which something does not open are marked as damaged before. Index objects that cannot be read are
+//! of use to nobody, and keep a prune from working: once every pack that says what it holds is listed again, and the store
+//! failed in none, they are removed. Nothing else is deleted.
 
 mod packs;
 mod unlisted;
@@ -25,9 +26,9 @@ pub struct IndexRepair {
     pub packs_listed: u64,
     /// Chunks in them.
     pub chunks_listed: u64,
-    /// Packs of which nothing opens, and why.
+    /// Packs that do not say what they hold, and why.
     pub unreadable: Vec<(ObjectId, String)>,
-    /// Packs listed again without so many records (the trailer is one), which do not open: they are marked as damaged.
+    /// Packs listed again of which so many records (the trailer is one) do not open: they are marked as damaged.
     pub damaged: Vec<(ObjectId, u64)>,
     /// Index objects that could not be read, removed after all packs were listed.
     pub objects_removed: u64,
@@ -56,6 +57,7 @@ pub fn repair_index(
     })?;
     let mut repair = IndexRepair::default();
     let mut listed = Vec::new();
+    let mut is_passing = false;
     for (number, info) in orphans.iter().enumerate() {
         let Some(id) = info.name.id() else { continue };
         match unlisted::open(repository, info, id) {
@@ -71,10 +73,13 @@ pub fn repair_index(
                     entries,
                 });
             }
-            Err(text) => repair.unreadable.push((id, text)),
+            Err(unopened) => {
+                is_passing |= unopened.is_passing;
+                repair.unreadable.push((id, unopened.text));
+            }
         }
         if listed.len() >= PACKS_PER_INDEX {
-            write(repository, &mut listed, dry_run)?;
+            write(repository, &mut listed, &repair.damaged, dry_run)?;
         }
         let progress = Progress {
             done: number as u64 + 1,
@@ -83,14 +88,10 @@ pub fn repair_index(
         };
         monitor.progress(Phase::Structure, progress);
     }
-    write(repository, &mut listed, dry_run)?;
-    if !dry_run {
-        if !repair.damaged.is_empty() {
-            repository.mark_damaged(repair.damaged.iter().map(|(pack, _)| *pack))?;
-        }
-        if repair.unreadable.is_empty() {
-            repair.objects_removed = remove_unreadable(repository)?;
-        }
+    write(repository, &mut listed, &repair.damaged, dry_run)?;
+    // A pack that says nothing of what it holds says so next time, too, and must not keep a prune from working for ever.
+    if !dry_run && !is_passing {
+        repair.objects_removed = remove_unreadable(repository)?;
     }
     repository.reload_index_readable()?;
     Ok(repair)
@@ -113,8 +114,17 @@ fn remove_unreadable(repository: &Repository) -> Result<u64> {
     Ok(removed)
 }
 
-fn write(repository: &Repository, listed: &mut Vec<Published>, dry_run: bool) -> Result<()> {
+/// Marks come first: a crash in between must not leave a damaged pack that writers believe.
+fn write(
+    repository: &Repository,
+    listed: &mut Vec<Published>,
+    damaged: &[(ObjectId, u64)],
+    dry_run: bool,
+) -> Result<()> {
     if !dry_run {
+        if !damaged.is_empty() {
+            repository.mark_damaged(damaged.iter().map(|(pack, _)| *pack))?;
+        }
         repository.write_index(listed)?;
     }
     listed.clear();

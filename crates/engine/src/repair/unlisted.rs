@@ -1,4 +1,4 @@
-//! What opens of a pack that no index names.
+//! What is in a pack that no index names.
 //!
 //! Its trailer says where the records are; where that is damaged, the head of each record says where the next one is, up to
 //! the first head that is damaged itself; no record is listed then that was not opened. Layout: docs/FORMAT.md, section 5.
@@ -14,19 +14,30 @@ use bale_format::{ObjectId, PackKey, SalvageScan, salvage_record};
 
 /// Records of a pack.
 pub(super) struct Opened {
-    /// Those of chunks that open, or that the trailer names and the store cannot give.
+    /// All that the trailer names; without a trailer, those that open.
     pub(super) entries: Vec<PackEntry>,
-    /// How many do not; one that says where others are counts as one.
+    /// How many do not open; one that says where others are counts as one.
     pub(super) bad: u64,
 }
 
-/// Reads and opens all records. An error if none opens: the pack is left alone.
+/// Why a pack is left alone.
+pub(super) struct Unopened {
+    /// The first trouble.
+    pub(super) text: String,
+    /// The store could not give some of it: another time it may.
+    pub(super) is_passing: bool,
+}
+
+/// Reads and opens all records. An error if nothing says what is in it: the pack is left alone.
 pub(super) fn open(
     repository: &Repository,
     info: &ObjectInfo,
     id: ObjectId,
-) -> Result<Opened, String> {
-    let key = repository.pack_key(id).map_err(|error| error.to_string())?;
+) -> Result<Opened, Unopened> {
+    let key = repository.pack_key(id).map_err(|error| Unopened {
+        is_passing: matches!(error, Error::Store(_)),
+        text: error.to_string(),
+    })?;
     let mut pack = Pack {
         repository,
         key,
@@ -34,18 +45,20 @@ pub(super) fn open(
         len: info.len,
         contexts: Decompressor::new(),
         trouble: None,
+        is_passing: false,
     };
     let opened = match trailer::entries(repository, id, info.len) {
-        Ok(entries) => pack.listed(entries),
+        Ok(entries) => Some(pack.listed(entries)),
         Err(error) => {
             pack.trouble = Some(error.to_string());
-            pack.walked(!matches!(error, Error::Store(_)))
+            pack.is_passing = matches!(error, Error::Store(_));
+            pack.walked(!pack.is_passing)
         }
     };
-    match (opened, pack.trouble) {
-        (None, trouble) => Err(trouble.unwrap_or_default()),
-        (Some(opened), _) => Ok(opened),
-    }
+    opened.ok_or_else(|| Unopened {
+        text: pack.trouble.unwrap_or_default(),
+        is_passing: pack.is_passing,
+    })
 }
 
 struct Pack<'r> {
@@ -56,31 +69,25 @@ struct Pack<'r> {
     contexts: Decompressor,
     /// The first.
     trouble: Option<String>,
+    /// The store could not give something.
+    is_passing: bool,
 }
 
 impl Pack<'_> {
-    /// What a store cannot give now it may give later: such a chunk keeps its name, and counts as one that does not open.
-    fn listed(&mut self, entries: Vec<PackEntry>) -> Option<Opened> {
-        let (listed, mut bad) = (entries.len() as u64, 0);
-        let mut named = Vec::with_capacity(entries.len());
-        for entry in entries {
+    /// A trailer that opens tells the truth: what it names keeps its name, also where a record does not open. A chunk that
+    /// nobody names would be unknown to every later repair, and a prune could not tell which pack to leave alone.
+    fn listed(&mut self, entries: Vec<PackEntry>) -> Opened {
+        let mut bad = 0;
+        for entry in &entries {
             let range = entry.range();
-            let Some(record) = self.read(range.start, range.end - range.start) else {
-                bad += 1;
-                named.push(entry);
-                continue;
-            };
+            let record = self.read(range.start, range.end - range.start);
             let keys = self.repository.keys();
-            match (self.key).open_chunk(keys, &entry, &record, &mut self.contexts) {
-                Ok(_) => named.push(entry),
-                Err(error) => {
-                    bad += 1;
-                    self.trouble.get_or_insert(error.to_string());
-                }
-            }
+            let contexts = &mut self.contexts;
+            let is_good = record
+                .is_some_and(|record| self.key.open_chunk(keys, entry, &record, contexts).is_ok());
+            bad += u64::from(!is_good);
         }
-        let entries = named;
-        (listed == 0 || bad < listed).then_some(Opened { entries, bad })
+        Opened { entries, bad }
     }
 
     /// From head to head; the trailer counts as a record that does not open. Who lists a pack in part takes it from every
@@ -115,6 +122,7 @@ impl Pack<'_> {
         match self.repository.store().read_at(&self.name, at, &mut bytes) {
             Ok(()) => Some(bytes),
             Err(error) => {
+                self.is_passing = true;
                 self.trouble.get_or_insert(error.to_string());
                 None
             }
