@@ -165,8 +165,9 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
     }
     if report.packs_not_needed > 0 {
         tell!(
-            "{} damaged or missing, of which no snapshot needs anything that stands nowhere else: a prune sees to that",
-            sizes::counted(report.packs_not_needed, "pack")
+            "{} damaged or missing, of which no snapshot needs anything that stands nowhere else: a prune removes {}",
+            sizes::counted(report.packs_not_needed, "pack"),
+            sizes::one_or_more(report.packs_not_needed, "it", "them")
         );
     }
     match marked {

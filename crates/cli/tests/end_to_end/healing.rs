@@ -85,7 +85,7 @@ fn after_a_check_has_marked_it_damage_is_healed_by_the_next_backup_and_checks_ar
     }
     bench.ok(&["repair", "packs"]);
     for words in [&["check", "--read-data"][..], &["check"]] {
-        says(&bench.ok(words), "a prune removes them");
+        says(&bench.ok(words), "a prune removes it");
     }
     let snapshots = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
     restores(&bench, snapshots[0]["id"].as_str().unwrap());

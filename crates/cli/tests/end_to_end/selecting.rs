@@ -217,7 +217,8 @@ fn a_backup_under_way_is_told_and_is_no_snapshot() {
         );
     }
     let text = bench.ok(&["snapshots"]);
-    assert_eq!(text.text().lines().count(), 2, "{text}");
+    // Headings, and two snapshots.
+    assert_eq!(text.text().lines().count(), 3, "{text}");
     for words in ["is running since", "last sign of life", "2 snapshots"] {
         assert_eq!(text.err.matches(words).count(), 1, "{words}: {text}");
     }
