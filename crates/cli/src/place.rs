@@ -185,6 +185,8 @@ pub fn in_use(global: &Global) -> Vec<PathBuf> {
     if let Ok(own) = own() {
         paths.extend([own.repository, own.key_file]);
     }
+    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| linked_parts(path)).collect();
+    paths.extend(parts);
     paths
 }
 
@@ -200,7 +202,22 @@ pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
             paths.extend([own.repository, own.key_file]);
         }
     }
+    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| linked_parts(path)).collect();
+    paths.extend(parts);
     Ok(paths)
+}
+
+/// What of a repository lies elsewhere: where its areas, and the directories of packs, lead that are symbolic links.
+fn linked_parts(repository: &Path) -> Vec<PathBuf> {
+    let areas = Area::ALL.iter().map(|area| area.text());
+    let areas = areas.chain(["tmp"]).map(|name| repository.join(name));
+    let packs = std::fs::read_dir(repository.join(Area::Packs.text()));
+    let packs = packs.into_iter().flatten().flatten();
+    areas
+        .chain(packs.map(|entry| entry.path()))
+        .filter(|path| path.is_symlink())
+        .filter_map(|path| std::fs::canonicalize(path).ok())
+        .collect()
 }
 
 /// Where plans are sorted that do not fit in memory.

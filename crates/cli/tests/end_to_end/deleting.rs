@@ -278,3 +278,76 @@ fn a_second_restore_spares_what_the_first_could_save() {
     }
     assert!(!is_there(&bench, "kept/d/n.bale-salvaged.old"));
 }
+
+/// Also where the snapshot has the directory as a plain one, or a file of its name.
+#[test]
+fn a_repository_made_in_the_place_of_something_in_the_snapshot_stays() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir d; echo x > d/x; echo f > f");
+    bench.backup();
+    bench.sh("rm source/d/x source/f");
+    for place in ["source/d", "source/f"] {
+        bench.ok(&[
+            "init",
+            "-r",
+            place,
+            "--new-key-file",
+            &format!("{place}.key"),
+        ]);
+    }
+    let source = bench.source.display().to_string();
+    let address = bench.address("");
+    let ran = bench.run(&["restore", &address, "--target", &source, "--delete"]);
+    assert_eq!(ran.code, 3, "the file has no room: {ran}");
+    assert!(ran.err.contains("a repository of Bale"), "{ran}");
+    for name in ["source/d", "source/f"] {
+        for part in ["config", "keys", "packs"] {
+            assert!(is_there(&bench, &format!("{name}/{part}")), "{name}: {ran}");
+        }
+    }
+    assert!(!is_there(&bench, "source/d.key"), "{ran}");
+}
+
+#[test]
+fn areas_of_the_repository_that_are_links_are_in_use_where_they_lead() {
+    let bench = Bench::new();
+    let repository = bench.path("repository").display().to_string();
+    bench.sh("echo word > password; cd source; mkdir d; echo x > d/x");
+    let password = bench.path("password").display().to_string();
+    let open = ["-r", &repository, "-p", &password];
+    bench.ok(&[&open[..], &["init"]].concat());
+    bench.ok(&[&open[..], &["backup", "source"]].concat());
+    bench.sh("mkdir source/new; mv repository/packs source/new/packs; ln -s ../source/new/packs repository/packs; mv repository/index source/d/index; ln -s ../source/d/index repository/index; echo y > source/new/y");
+    let source = bench.source.display().to_string();
+    let address = bench.address("");
+    let words = ["restore", &address, "--target", &source, "--delete"];
+    bench.ok(&[&open[..], &words].concat());
+    assert!(!is_there(&bench, "source/new/y"));
+    bench.ok(&[&open[..], &["check", "--read-data"]].concat());
+
+    let again = [&open[..], &["backup", "source", "--json"]].concat();
+    let again = bench.ok(&again).summary();
+    assert_eq!(
+        (&again["files"], &again["left_out"]),
+        (&1.into(), &2.into()),
+        "{again}"
+    );
+}
+
+#[test]
+fn room_for_a_file_is_not_made_on_another_mount() {
+    if !is_root() {
+        return skipped("mounting takes root");
+    }
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir m; echo f > m/f");
+    bench.backup();
+    bench.mounting_sh(&format!(
+        "mkdir -p target/m other/f; echo precious > other/f/p; mount --bind other target/m
+         rc=0; {} restore {} --target target --delete || rc=$?
+         [ $rc = 3 ]; [ -e other/f/p ]",
+        crate::bench::binary().display(),
+        bench.address("")
+    ));
+    assert!(is_there(&bench, "other/f/p"));
+}

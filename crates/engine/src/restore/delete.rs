@@ -145,14 +145,14 @@ impl Pass<'_> {
                 continue;
             }
             let gone = join(&path, &name);
-            if let Err(failure) = sweep(&mut self.worker, &directory, &name, &gone) {
+            if let Err(failure) = sweep(&mut self.worker, self.mount, &directory, &name, &gone) {
                 run.failed(&gone, failure);
             }
         }
         Ok(())
     }
 
-    /// Is this directory, or one above it, on another mount than the target, or in use? Those above come first, and what
+    /// Is this directory, or one above it, on another mount than the target, in use, or a repository? Those above come first, and what
     /// is below them next.
     fn is_spared(&mut self, path: &[u8], directory: &Directory) -> Result<bool, Failure> {
         if let Some(spared) = &self.spared
@@ -167,6 +167,8 @@ impl Pass<'_> {
             tree::note_in_use(run, path);
         } else if mount_of(directory.fd.as_fd()).map_err(Failure::os("stat"))? != self.mount {
             run.problem(path, "delete", tree::OTHER_MOUNT);
+        } else if run.options.guard.is_repository(directory.fd.as_fd(), b".") {
+            tree::note_repository(run, path);
         } else {
             return Ok(false);
         }

@@ -121,14 +121,22 @@ impl Guard {
         (left_out || self.left_out.excludes(path)).then_some(Stays::LeftOut)
     }
 
+    /// Does the directory of this name in `directory`, which may be `.`, bear all marks of a repository?
+    pub fn is_repository(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+        // No name has a zero byte; if one had, it would rather stay.
+        CString::new(name).map_or(true, |name| {
+            let mut marks = self.repositories.iter();
+            !self.repositories.is_empty() && marks.all(|mark| mark.is_in(directory, &name))
+        })
+    }
+
     /// Does the directory bear a mark that leaves it out, or all that a repository has?
     fn has_mark(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
         // No name has a zero byte; if one had, it would rather stay.
         CString::new(name).map_or(true, |name| {
             let is_in = |mark: &Mark| mark.is_in(directory, &name);
             self.left_out.marks().iter().any(is_in)
-                || !self.repositories.is_empty() && self.repositories.iter().all(is_in)
-        })
+        }) || self.is_repository(directory, name)
     }
 }
 

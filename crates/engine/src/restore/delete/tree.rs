@@ -66,6 +66,13 @@ pub fn note_in_use(run: &Run, path: &[u8]) {
     run.monitor.note(path, text);
 }
 
+/// Tells that a directory stays because it is a repository.
+pub fn note_repository(run: &Run, path: &[u8]) {
+    run.counters.spared.fetch_add(1, Ordering::Relaxed);
+    let text = "nothing in it is deleted: it is marked as a repository of Bale";
+    run.monitor.note(path, text);
+}
+
 /// Makes room for something that is no directory: an empty directory goes, a full one only if deleting is asked for.
 pub fn clear_directory(
     worker: &mut Worker,
@@ -90,8 +97,18 @@ pub fn clear_directory(
         let text = "a directory that is not empty is there; only --delete removes it";
         return Err(Failure::text("replace", text));
     }
-    let mut sweep = Sweep::new(worker, directory)?;
-    match sweep.tree(Bytes::from(path))? {
+    if run
+        .options
+        .guard
+        .is_repository(directory.fd.as_fd(), &entry.name)
+    {
+        note_repository(run, &path);
+        return Err(Failure::text("replace", "a repository of Bale is there"));
+    }
+    let root = worker.directories.open(&Bytes::new());
+    let root = root.map_err(Failure::os("open the target"))?;
+    let mount = mount_of(root.fd.as_fd()).map_err(Failure::os("stat"))?;
+    match (Sweep { worker, mount }).tree(Bytes::from(path))? {
         true => Ok(()),
         false => {
             let text = "a directory is there that holds what --delete leaves";
@@ -100,14 +117,15 @@ pub fn clear_directory(
     }
 }
 
-/// Removes a name with everything below it, but what stays, and what holds something that stays.
+/// Removes a name with everything below it that is on this mount, but what stays, and what holds something that stays.
 pub fn sweep(
     worker: &mut Worker,
+    mount: Mount,
     directory: &Directory,
     name: &[u8],
     path: &[u8],
 ) -> Result<(), Failure> {
-    let mut sweep = Sweep::new(worker, directory)?;
+    let mut sweep = Sweep { worker, mount };
     if sweep.take(directory, name, path)? == Taken::Directory {
         sweep.tree(Bytes::copy_from_slice(path))?;
     }
@@ -134,15 +152,11 @@ enum Taken {
 
 struct Sweep<'w, 'r> {
     worker: &'w mut Worker<'r>,
+    /// The target's own.
     mount: Mount,
 }
 
-impl<'w, 'r> Sweep<'w, 'r> {
-    fn new(worker: &'w mut Worker<'r>, directory: &Directory) -> Result<Sweep<'w, 'r>, Failure> {
-        let mount = mount_of(directory.fd.as_fd()).map_err(Failure::os("stat"))?;
-        Ok(Sweep { worker, mount })
-    }
-
+impl Sweep<'_, '_> {
     /// Removes a directory; `false`: something in it stays, and so does it.
     fn tree(&mut self, path: Bytes) -> Result<bool, Failure> {
         let mut levels = vec![self.enter(path)?];
