@@ -15,6 +15,7 @@ const ROOT: u32 = 0;
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// Makes a directory, or takes one that is ours alone. One that is not is an error that says what to do.
 pub(crate) fn make(dir: &Path) -> Result<()> {
@@ -68,10 +69,18 @@ fn refuse(dir: &Path, why: Option<String>) -> Result<()> {
     })
 }
 
-/// Opens a file that is no link.
+/// Opens a file that is no link. What is no regular file is `InvalidInput`, and never waited for: a FIFO has no end.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).custom_flags(NO_FOLLOW).open(path)
+    let file = options.read(true).custom_flags(NO_FOLLOW | NO_WAIT);
+    let file = file.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file",
+        )),
+    }
 }
 
 /// Makes a file where nothing was, not even a link.
@@ -188,5 +197,21 @@ mod tests {
         assert_eq!(read(&link, 4).unwrap(), b"ours");
         assert!(read(&link, 3).is_err());
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let fifo = place.path().join("fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+        for path in [fifo.as_path(), place.path()] {
+            let kind = open(path).unwrap_err().kind();
+            assert_eq!(kind, io::ErrorKind::InvalidInput, "{path:?}");
+            assert!(read(path, 100).is_err(), "{path:?}");
+        }
+        // What takes its place is read.
+        replace(&fifo, b"ours").unwrap();
+        assert_eq!(read(&fifo, 4).unwrap(), b"ours");
     }
 }
