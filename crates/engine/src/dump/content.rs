@@ -15,6 +15,9 @@ const CHUNKS_KEPT_MAX: usize = 8;
 /// Stretches of a file with holes that its map in the archive may have; a file with more is written with its zeros.
 const RANGES_MAX: usize = 1 << 20;
 
+/// Bytes that a dump writes of one file, 8 PiB. A list of a few bytes can claim more, and its zeros would have no end.
+const WRITTEN_MAX: u64 = 1 << 53;
+
 /// Zeros written at a time.
 static ZEROS: [u8; 65536] = [0; 65536];
 
@@ -86,6 +89,17 @@ impl<'a> Contents<'a> {
         }
     }
 
+    /// Are these more bytes than a dump writes of one file? Then that is a problem, and none are to be written.
+    pub fn is_endless(&mut self, bytes: u64, path: &[u8]) -> bool {
+        if bytes > WRITTEN_MAX {
+            let text = format!(
+                "left out: it would be {bytes} bytes, more than the {WRITTEN_MAX} of one file in a dump; restore it instead"
+            );
+            self.problem(path, &text);
+        }
+        bytes > WRITTEN_MAX
+    }
+
     /// Writes a whole file.
     pub fn write(
         &mut self,
@@ -110,6 +124,7 @@ impl<'a> Contents<'a> {
                     Ok(())
                 }
             },
+            Content::Pieces { .. } if self.is_endless(entry.size, path) => Ok(()),
             Content::Pieces { list } => {
                 let whole = [(0, entry.size)];
                 self.write_ranges(list, entry.size, &whole, path, out)

@@ -316,6 +316,13 @@ impl Writer<'_, '_> {
             true => self.contents.ranges(list, entry.size),
             false => None,
         };
+        let data = match &ranges {
+            Some(ranges) => ranges.iter().map(|range| range.1).sum(),
+            None => entry.size,
+        };
+        if self.contents.is_endless(data, path) {
+            return Ok(());
+        }
         let Some(ranges) = ranges else {
             self.head(entry, name, None, entry.size, None)?;
             let whole = [(0, entry.size)];
@@ -324,7 +331,7 @@ impl Writer<'_, '_> {
             return self.fill(entry.size);
         };
         let map = tar::sparse_map(&ranges, entry.size);
-        let size = map.len() as u64 + ranges.iter().map(|range| range.1).sum::<u64>();
+        let size = map.len() as u64 + data;
         self.head(entry, name, None, size, Some(entry.size))?;
         self.out.write_all(&map).map_err(DumpError::Output)?;
         self.contents

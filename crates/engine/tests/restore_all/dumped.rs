@@ -2,8 +2,9 @@
 
 use crate::model::*;
 use bale_engine::dump::{DumpError, DumpReport, dump};
+use bale_engine::restore::pieces::{Piece, encode_leaf};
 use bale_engine::restore::sort::InMemory;
-use bale_format::{Kind, Time};
+use bale_format::{Content, EntryFlags, Kind, Time};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -135,6 +136,37 @@ fn a_file_is_its_bytes() {
         dumped(&model, b"nothing").0,
         Err(DumpError::NotFound)
     ));
+}
+
+#[test]
+fn a_length_without_end_is_left_out_and_told() {
+    let mut model = Model::new();
+    model.file("good", b"good");
+    let data = model.chunk(b"0123456789");
+    for (name, length) in [("bomb", 1 << 60), ("most", u64::MAX)] {
+        let list = model.chunk(&encode_leaf(&[(length, Piece::Data(data))]));
+        for (name, is_sparse) in [(name.to_owned(), false), (format!("{name}-sparse"), true)] {
+            let row = model.file(name, b"");
+            row.size = length;
+            row.content = Content::Pieces { list };
+            if is_sparse {
+                row.flags.set(EntryFlags::SPARSE);
+            }
+        }
+    }
+    model.close();
+    let (report, archive, watch) = dumped(&model, b"");
+    assert_eq!(report.unwrap().problems, 4, "{:?}", watch.problems());
+    assert!(archive.len() < 100_000 && archive.windows(4).any(|part| part == b"good"));
+    for name in ["bomb", "most-sparse"] {
+        let (report, bytes, _) = dumped(&model, name.as_bytes());
+        assert_eq!((report.unwrap().problems, bytes.len()), (1, 0), "{name}");
+    }
+    // A hole of that size takes no room in an archive.
+    let mut model = Model::new();
+    model.large("hole", &[(1 << 60, None)]);
+    let (report, archive, _) = dumped(&model, b"");
+    assert_eq!((report.unwrap().problems, archive.len()), (0, 10_240));
 }
 
 #[test]
