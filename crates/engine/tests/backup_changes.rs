@@ -145,6 +145,19 @@ fn what_an_unfinished_run_stored_is_not_skipped() {
 
 /// As `backup`, of paths below the scene's source.
 fn backup_of(scene: &Scene, names: &[&str], options: &BackupOptions) -> Option<ObjectId> {
+    let trusting = Protocol {
+        doubt_memory: false,
+        ..Protocol::default()
+    };
+    backup_by(scene, names, trusting, options)
+}
+
+fn backup_by(
+    scene: &Scene,
+    names: &[&str],
+    protocol: Protocol,
+    options: &BackupOptions,
+) -> Option<ObjectId> {
     std::thread::sleep(SETTLED);
     scene.clock.advance(STEP);
     let paths = names.iter().map(|name| scene.source().join(name));
@@ -152,10 +165,7 @@ fn backup_of(scene: &Scene, names: &[&str], options: &BackupOptions) -> Option<O
     assert!(missing.is_empty());
     let scan = ScanOptions {
         spill_directory: std::env::temp_dir(),
-        protocol: Protocol {
-            doubt_memory: false,
-            ..Protocol::default()
-        },
+        protocol,
         ..ScanOptions::default()
     };
     let monitor = Recorder::default();
@@ -208,4 +218,32 @@ fn who_forces_compares_with_nothing_and_skips_nothing() {
     for _ in 0..3 {
         assert!(backup(&scene, &force).id.is_some());
     }
+}
+
+/// What is in memory is doubted: its names share nothing that was read. So the new name's content is stored anew, the old
+/// one's stays where it was stored: two places, one inode.
+#[test]
+fn a_hard_link_made_between_backups_is_restored_as_one_file() {
+    let scene = Scene::new();
+    let doubting = Protocol::default();
+    for (seed, name) in [(1, "f"), (2, "g"), (3, "h")] {
+        scene.write(name, &noise(seed, 1_500));
+    }
+    backup_by(&scene, &[""], doubting.clone(), &options()).unwrap();
+    let link = |from: &str, to: &str| {
+        fs::hard_link(scene.source().join(from), scene.source().join(to)).unwrap();
+        let id = backup_by(&scene, &[""], doubting.clone(), &options()).unwrap();
+        let repository = scene.repository();
+        let all = repository.snapshots().unwrap();
+        let snapshot = all.iter().find(|(other, _)| *other == id).unwrap();
+        // Trees differ if other names are of one inode.
+        let now = bale_testkit::Tree::read(&scene.source());
+        assert_eq!(
+            now.0[to.as_bytes()].first_name,
+            now.0[from.as_bytes()].first_name
+        );
+        scene.assert_restores(&repository, snapshot, &now, to);
+    };
+    link("f", "l");
+    link("h", "a");
 }

@@ -489,7 +489,8 @@ impl Planner<'_> {
 pub const GROUP_KEY_BYTES: usize = 28;
 
 /// What the names of one inode have in common. Rows that disagree on the content are not names of one inode, even if the
-/// number says so: a number used twice during the backup.
+/// number says so: a number used twice during the backup. The same content may be stored at two places: a name that is
+/// older than the other may keep its place.
 pub fn group_key(entry: &Entry) -> Vec<u8> {
     let mut identity = blake3::Hasher::new();
     identity.update(&[entry.kind as u8]);
@@ -497,12 +498,14 @@ pub fn group_key(entry: &Entry) -> Vec<u8> {
     identity.update(&entry.size.to_le_bytes());
     identity.update(&entry.rdev.to_le_bytes());
     identity.update(&entry.target);
-    match &entry.content {
-        Content::None => identity.update(b"none"),
-        Content::Bundled { chunk, offset } => {
+    match (&entry.content, &entry.content_hash) {
+        (Content::None, _) => identity.update(b"none"),
+        (Content::Bundled { .. }, Some(hash)) => identity.update(b"bundled").update(hash),
+        (Content::Bundled { chunk, offset }, None) => {
             identity.update(&chunk.0).update(&offset.to_le_bytes())
         }
-        Content::Pieces { list } => identity.update(&list.0),
+        (Content::Pieces { .. }, Some(hash)) => identity.update(b"pieces").update(hash),
+        (Content::Pieces { list }, None) => identity.update(&list.0),
     };
     let mut key = Vec::with_capacity(GROUP_KEY_BYTES);
     key.extend_from_slice(&entry.filesystem.to_be_bytes());

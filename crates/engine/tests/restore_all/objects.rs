@@ -324,6 +324,36 @@ fn an_inode_number_used_twice_joins_nothing() {
 }
 
 #[test]
+fn names_of_one_inode_whose_content_is_stored_twice_are_joined() {
+    let place = scratch();
+    let mut model = Model::new();
+    for (a, b, bytes) in [("a", "b", &b"one content"[..]), ("c", "d", b"other")] {
+        model.file(a, bytes).nlink = 2;
+        model.file(b, bytes).nlink = 2;
+        let first = model.row(a).clone();
+        (model.row(b).inode, model.row(b).mtime) = (first.inode, first.mtime);
+    }
+    for (name, hash) in [
+        ("a", [1; 16]),
+        ("b", [1; 16]),
+        ("c", [2; 16]),
+        ("d", [3; 16]),
+    ] {
+        model.row(name).content_hash = Some(hash);
+    }
+    model.close();
+    let target = place.path().join("t");
+    let (report, watch) = run(&model, &target, &options());
+    let report = report.unwrap();
+    assert_eq!((report.files_written, report.links), (3, 1));
+    assert_eq!(watch.problems(), []);
+    let stat = |name| std::fs::metadata(target.join(name)).unwrap();
+    assert_eq!((stat("a").ino(), stat("a").nlink()), (stat("b").ino(), 2));
+    assert_ne!(stat("c").ino(), stat("d").ino(), "a number used twice");
+    assert_eq!(std::fs::read(target.join("b")).unwrap(), b"one content");
+}
+
+#[test]
 fn closed_directories_and_files_come_back() {
     let place = scratch();
     let mut model = Model::new();
