@@ -121,19 +121,31 @@ impl Patterns {
         })
     }
 
-    fn relative<'p>(&self, path: &'p [u8]) -> &'p [u8] {
-        let rest = path.strip_prefix(self.below.as_slice()).unwrap_or(path);
-        rest.strip_prefix(b"/").unwrap_or(rest)
+    /// As patterns see it. `None`: it is not below the restored path, and no name of it says what is wanted there.
+    fn relative<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        if self.below.is_empty() {
+            return Some(path);
+        }
+        let rest = path.strip_prefix(self.below.as_slice())?;
+        match rest.is_empty() {
+            true => Some(rest),
+            false => rest.strip_prefix(b"/"),
+        }
+    }
+
+    fn matches(&self, filter: &Filter, path: &[u8]) -> bool {
+        let relative = self.relative(path);
+        relative.is_some_and(|path| filter.has_patterns() && filter.excludes(path))
     }
 }
 
 impl Selection for Patterns {
     fn includes(&self, path: &[u8], _is_directory: bool) -> bool {
-        !self.include.has_patterns() || self.include.excludes(self.relative(path))
+        !self.include.has_patterns() || self.matches(&self.include, path)
     }
 
     fn excludes(&self, path: &[u8], _is_directory: bool) -> bool {
-        self.exclude.has_patterns() && self.exclude.excludes(self.relative(path))
+        self.matches(&self.exclude, path)
     }
 
     fn within(&self) -> Option<Vec<Vec<u8>>> {
@@ -346,5 +358,28 @@ impl super::Monitor for Watch<'_> {
 
     fn stop(&self) -> bool {
         self.monitor.interrupted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore::select::{above, chosen};
+
+    /// Found by the oracle: a directory above the restored path had the name of a pattern.
+    #[test]
+    fn names_above_the_restored_path_neither_include_nor_exclude() {
+        let texts = ["docs".to_owned()];
+        let is_chosen = |include: &[String], exclude: &[String], below: &[u8], path: &[u8]| {
+            let patterns = Patterns::new(below, include, exclude).unwrap();
+            let parent = bale_format::entry::split(path).0;
+            chosen(&patterns, above(&patterns, parent), path, false)
+        };
+        let below = b"home/docs/old";
+        assert!(!is_chosen(&texts, &[], below, b"home/docs/old/letter"));
+        assert!(is_chosen(&[], &texts, below, b"home/docs/old/letter"));
+        assert!(is_chosen(&texts, &[], below, b"home/docs/old/docs/letter"));
+        assert!(!is_chosen(&[], &texts, below, b"home/docs/old/docs/letter"));
+        assert!(is_chosen(&texts, &[], b"", b"home/docs/old/letter"));
     }
 }
