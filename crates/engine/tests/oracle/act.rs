@@ -261,7 +261,7 @@ fn check_step(world: &mut World, host: usize, read: Read, mark: bool) -> Held {
         Read::Percent(percent) => Some(Subset::Percent(f64::from(percent))),
         Read::Bytes(bytes) => Some(Subset::Bytes(bytes)),
         Read::Scrub => {
-            let report = scrub(&world.shelf, &watch);
+            let report = scrub(&world.shelf.reopened(), &watch);
             let report = must_work(world, "scrub", Stop::Never, report)?;
             let found = report.is_some_and(|report| !report.damage.is_empty());
             return match found && !world.is_damaged {

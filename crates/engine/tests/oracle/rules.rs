@@ -268,6 +268,10 @@ pub fn is_latest(world: &World, id: ObjectId) -> Held {
         .filter(|kept| kept.time.seconds <= now.seconds + SKEW_SECONDS)
         .max_by_key(|kept| kept.time);
     match (found, newest) {
+        (Some(found), Some(_)) if found.time.seconds > now.seconds + SKEW_SECONDS => Err(format!(
+            "R1 latest is {}, which is dated in the future",
+            found.id.short()
+        )),
         (Some(found), Some(newest)) if found.time < newest.time => {
             let (latest, newer) = (found.id.short(), newest.id.short());
             Err(format!("R1 latest is {latest}, and {newer} is newer"))

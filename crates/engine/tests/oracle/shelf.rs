@@ -42,6 +42,17 @@ impl Shelf {
         }
     }
 
+    /// As a new process finds it: with nothing open that was removed since.
+    pub fn reopened(&self) -> Shelf {
+        match self {
+            Shelf::Memory(store) => Shelf::Memory(store.clone()),
+            Shelf::Disk(disk) => Shelf::Disk(Disk {
+                inner: Arc::new(LocalStore::open(&disk.root).expect("a repository")),
+                ..disk.clone()
+            }),
+        }
+    }
+
     pub fn root(&self) -> Option<&Path> {
         match self {
             Shelf::Memory(_) => None,

@@ -146,7 +146,7 @@ impl World {
 
     /// Opens the repository, as a new process would.
     pub fn open(&self, host: usize) -> Held<Arc<Repository>> {
-        self.open_over(host, self.shelf.clone())
+        self.open_over(host, self.shelf.reopened())
     }
 
     pub fn open_over(&self, host: usize, store: impl Store + 'static) -> Held<Arc<Repository>> {
@@ -158,7 +158,7 @@ impl World {
 
     /// The store as an operation meets it that ends before its end.
     pub fn store_until(&self, stop: Stop) -> FaultyStore {
-        let store = FaultyStore::over(self.shelf.clone());
+        let store = FaultyStore::over(self.shelf.reopened());
         if let Stop::Killed { calls, is_done } = stop {
             store.crash_after(calls, is_done);
         }
