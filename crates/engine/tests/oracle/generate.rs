@@ -22,7 +22,26 @@ pub fn sequence(seed: u64) -> Vec<Step> {
     }
     let most = if stories == 0 { 18 } else { 5 };
     some(&draw, &mut steps, most);
+    if is_in_home(seed) {
+        back_up_all_of_home(&draw, &mut steps);
+    }
     steps
+}
+
+/// Does the repository lie in what is backed up?
+pub fn is_in_home(seed: u64) -> bool {
+    seed % 16 == 3
+}
+
+fn back_up_all_of_home(draw: &Draw, steps: &mut [Step]) {
+    for step in steps {
+        if let Step::Backup(backup) = step
+            && backup.look != Look::Image
+            && draw.once_in(2)
+        {
+            backup.sources = Sources::Home;
+        }
+    }
 }
 
 fn some(draw: &Draw, steps: &mut Vec<Step>, most: usize) {

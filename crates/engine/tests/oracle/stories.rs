@@ -7,12 +7,12 @@ use std::time::Duration;
 
 /// Adds one.
 pub fn story(draw: &Draw, steps: &mut Vec<Step>) {
-    match draw.below(8) {
-        0..=2 => heal_and_prune(draw, steps),
-        3 => from_the_future(draw, steps),
-        4 => into_a_full_place(draw, steps),
-        5 => barely_changed(draw, steps),
-        6 => newest_is_damaged(draw, steps),
+    match draw.below(9) {
+        0..=3 => heal_and_prune(draw, steps),
+        4 => from_the_future(draw, steps),
+        5 => into_a_full_place(draw, steps),
+        6 => barely_changed(draw, steps),
+        7 => newest_is_damaged(draw, steps),
         _ => over_what_is_intact(draw, steps),
     }
 }
@@ -29,7 +29,11 @@ fn heal_and_prune(draw: &Draw, steps: &mut Vec<Step>) {
             How::Flip {
                 at: draw.number() % 1000,
             },
-            How::Flip { at: 999 },
+            // Where the catalog is, that the next backup reads.
+            How::Flip {
+                at: 600 + draw.number() % 400,
+            },
+            How::Flip { at: 850 },
             How::Remove,
         ]),
     }));

@@ -92,7 +92,7 @@ impl World {
         for name in ["home/pictures/p", "home/notes", "neighbour/config"] {
             fs::write(dir.path().join(name), name).expect("a file");
         }
-        let repository_in_home = seed % 16 == 3;
+        let repository_in_home = super::generate::is_in_home(seed);
         let shelf = match seed % 16 {
             3 => Shelf::on_disk(&clock, &dir.path().join("home/repository")),
             7 => Shelf::on_disk(&clock, &dir.path().join("repository")),
