@@ -229,10 +229,10 @@ fn a_hard_link_made_between_backups_is_restored_as_one_file() {
     for (seed, name) in [(1, "f"), (2, "g"), (3, "h")] {
         scene.write(name, &noise(seed, 1_500));
     }
-    backup_by(&scene, &[""], doubting.clone(), &options()).unwrap();
+    backup_by(&scene, &[""], doubting, &options()).unwrap();
     let link = |from: &str, to: &str| {
         fs::hard_link(scene.source().join(from), scene.source().join(to)).unwrap();
-        let id = backup_by(&scene, &[""], doubting.clone(), &options()).unwrap();
+        let id = backup_by(&scene, &[""], doubting, &options()).unwrap();
         let repository = scene.repository();
         let all = repository.snapshots().unwrap();
         let snapshot = all.iter().find(|(other, _)| *other == id).unwrap();

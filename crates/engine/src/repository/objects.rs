@@ -43,6 +43,9 @@ pub struct PacksNow {
     pub marks_unreadable: bool,
 }
 
+/// An object that cannot be read, and why.
+pub type Unreadable = (ObjectName, Error);
+
 impl Repository {
     /// All snapshots that can be read, oldest first, and the trouble with the others.
     pub fn snapshots_readable(&self) -> Result<Readable> {
@@ -154,7 +157,7 @@ impl Repository {
     }
 
     /// Lists of condemned packs that can be read, and the trouble with the others.
-    pub fn condemned_readable(&self) -> Result<(Vec<CondemnedList>, Vec<(ObjectName, Error)>)> {
+    pub fn condemned_readable(&self) -> Result<(Vec<CondemnedList>, Vec<Unreadable>)> {
         let (mut lists, mut unreadable) = (Vec::new(), Vec::new());
         for info in self.list(Area::Condemned)? {
             match self.read_condemned(&info.name) {
