@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 const ROOT: u32 = 0;
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
+const WRITABLE_BY_ALL: u32 = 0o002;
 const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// Makes a directory, or takes one that is ours alone. One that is not is an error that says what to do.
 pub(crate) fn make(dir: &Path) -> Result<()> {
     let failed = Error::local("create", dir);
+    check_way_to(dir)?;
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
     if let Some(parent) = dir.parent() {
@@ -38,6 +40,27 @@ pub(crate) fn make(dir: &Path) -> Result<()> {
     if meta.mode() & WRITABLE_BY_OTHERS != 0 {
         let private = Permissions::from_mode(0o700);
         std::fs::set_permissions(dir, private).map_err(Error::local("make private", dir))?;
+    }
+    Ok(())
+}
+
+/// Everything on the way, links and where they lead, must be in nobody else's hands, before anything is made through it.
+/// Group members may change directories further up: many systems give every user a group of his own.
+fn check_way_to(dir: &Path) -> Result<()> {
+    let written = std::path::absolute(dir).map_err(Error::local("look at", dir))?;
+    let mut ways = vec![written.clone()];
+    ways.extend(written.ancestors().find_map(|at| at.canonicalize().ok()));
+    for step in ways.iter().flat_map(|way| way.ancestors().skip(1)) {
+        let Ok(meta) = std::fs::symlink_metadata(step) else {
+            continue;
+        };
+        let own = rustix::process::geteuid().as_raw();
+        let is_open = meta.is_dir() && meta.mode() & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL;
+        let why = match [own, ROOT].contains(&meta.uid()) {
+            false => Some(format!("belongs to user {}", meta.uid())),
+            true => is_open.then(|| "can be changed by everybody".to_owned()),
+        };
+        refuse(step, why)?;
     }
     Ok(())
 }
@@ -182,6 +205,31 @@ mod tests {
             chown(path, Some(0), None).unwrap();
         }
         make(&dir).unwrap();
+    }
+
+    #[test]
+    fn nobody_else_can_change_the_way_to_it() {
+        let place = tempfile::tempdir().unwrap();
+        let (open, lair) = (place.path().join("open"), place.path().join("lair"));
+        for made in [&open, &lair] {
+            std::fs::create_dir(made).unwrap();
+        }
+        std::fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        symlink(&lair, open.join("link")).unwrap();
+        for dir in ["own/cache", "link/cache", "link/own/cache"] {
+            assert!(refused(&open.join(dir)), "{dir}");
+        }
+        assert_eq!(
+            std::fs::read_dir(&lair).unwrap().count(),
+            0,
+            "nothing was made"
+        );
+        std::fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
+        make(&open.join("link/own/cache")).unwrap();
+        if rustix::process::geteuid().as_raw() == ROOT {
+            chown(&open, Some(65534), None).unwrap();
+            assert!(refused(&open.join("link/own/cache")), "somebody else's");
+        }
     }
 
     #[test]
