@@ -180,11 +180,15 @@ fn an_unfinished_run_deletes_nothing() {
         .args(["backup", "source", "-q"])
         .spawn()
         .unwrap();
-    let is_begun = || {
+    let has_stored = || {
         let packs = std::fs::read_dir(bench.repository().join("packs"));
-        packs.is_ok_and(|mut packs| packs.next().is_some())
+        let mut directories = packs.into_iter().flatten().flatten();
+        directories.any(|directory| {
+            let packs = std::fs::read_dir(directory.path());
+            packs.is_ok_and(|mut packs| packs.next().is_some())
+        })
     };
-    while !is_begun() && child.try_wait().unwrap().is_none() {
+    while !has_stored() && child.try_wait().unwrap().is_none() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     // Interrupted in order, it leaves a record of what it has finished.
