@@ -77,6 +77,7 @@ fn what_was_acknowledged_stays_whatever_happens() {
                     }
                     if let Err(broken) = shrink::attempt(seed, &generate::sequence(seed)) {
                         ends.store(!goes_on, Ordering::Relaxed);
+                        println!("seed {seed}: {broken}");
                         failures
                             .lock()
                             .expect("no panics while held")
@@ -89,9 +90,6 @@ fn what_was_acknowledged_stays_whatever_happens() {
     let failures = failures.into_inner().expect("no panics while held");
     let tried = next.into_inner().min(first + count) - first;
     println!("{tried} sequences, {} break a rule", failures.len());
-    for (seed, broken) in failures.iter().skip(1) {
-        println!("seed {seed}: {broken}");
-    }
     if let Some((seed, broken)) = failures.first_key_value() {
         let told = shrink::shortest(*seed, &generate::sequence(*seed), broken);
         panic!(
