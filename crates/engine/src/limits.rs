@@ -53,6 +53,8 @@ pub const CHUNK_CACHE_BYTES: usize = 32 << 20;
 
 /// Seconds between two records of an unfinished run.
 pub const CHECKPOINT_SECONDS: u64 = 300;
+/// A run whose last sign of life is younger is under way. It replaces it every `CHECKPOINT_SECONDS`; a store may be slow.
+pub const ALIVE_SECONDS: u64 = 3 * CHECKPOINT_SECONDS;
 /// Stored bytes between two records of an unfinished run.
 pub const CHECKPOINT_BYTES: u64 = 8 << 30;
 

@@ -76,6 +76,38 @@ fn what_nobody_stores_is_not_kept_by_the_signs_of_a_later_run() {
     assert_eq!(prune_daily(&scene, 5, sign_of_life), 0);
 }
 
+/// Records of another run of the same source: a sign of life, and what it has finished so far.
+fn records_of_another_run(scene: &Scene, draft: &Snapshot) -> Vec<ObjectName> {
+    let repository = scene.repository();
+    let began = scene.clock.now();
+    let sign = Snapshot {
+        time: bale_engine::clock::time_of(began),
+        finished: bale_engine::clock::time_of(began),
+        ..draft.clone()
+    };
+    let so_far = Snapshot {
+        until: Some(bale_format::Key::of_path(b"no row yet")),
+        ..sign.clone()
+    };
+    let write = |record: &Snapshot| repository.write_run([7; 16], record).unwrap();
+    [sign, so_far]
+        .iter()
+        .map(|record| ObjectName::run([7; 16], write(record)))
+        .collect()
+}
+
+#[test]
+fn a_backup_that_commits_leaves_what_another_run_of_its_source_shows_while_that_lives() {
+    let (scene, draft) = running();
+    let mut records = records_of_another_run(&scene, &draft);
+    records.sort();
+    scene.backup(&scene.repository()).unwrap();
+    assert_eq!(scene.store.names(Area::Runs), records, "it lives");
+    scene.clock.advance(Duration::from_secs(3_600));
+    scene.backup(&scene.repository()).unwrap();
+    assert_eq!(scene.store.names(Area::Runs), [], "it died");
+}
+
 /// Holds a backup at its first sight of progress until it has shown a sign of life.
 struct UntilSign {
     store: DatedStore,

@@ -8,7 +8,7 @@ use super::run::{BackupOptions, Outcome, Run};
 use super::tally::Tally;
 use crate::catalog::{CatalogReader, CatalogWriter};
 use crate::error::{Error, Result};
-use crate::limits::THIN_CHUNKS_MAX;
+use crate::limits::{ALIVE_SECONDS, THIN_CHUNKS_MAX};
 use crate::monitor::Phase;
 use crate::pack::ChunkWriter;
 use crate::repository::Repository;
@@ -17,6 +17,7 @@ use crate::store::{Area, ObjectName};
 use crate::used::UsedChunks;
 use bale_format::{ChunkId, ChunkKind, Key, Layer, ObjectId, Snapshot};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Looks again after storing afresh what a prune took away, at most so often.
 const MENDING_ROUNDS_MAX: usize = 3;
@@ -100,7 +101,7 @@ pub(super) fn commit(
         return Err(error);
     }
     remembered::made(repository, id, &snapshot);
-    remove_replaced_runs(repository, &snapshot)?;
+    remove_replaced_runs(repository, run, &snapshot)?;
     Ok(Outcome {
         id: Some(id),
         snapshot,
@@ -248,8 +249,11 @@ fn thin_chunks(repository: &Repository, scanned: &Scanned) -> Result<Vec<ChunkId
     Ok(thin)
 }
 
-/// Unfinished runs of the same host and sources have served.
-fn remove_replaced_runs(repository: &Repository, snapshot: &Snapshot) -> Result<()> {
+/// Unfinished runs of the same host and sources have served, but for those that another process goes on with: their signs of
+/// life hold prunes off, and their records are what they would go on from.
+fn remove_replaced_runs(repository: &Repository, run: &Run, snapshot: &Snapshot) -> Result<()> {
+    let mut alive = repository.runs_alive(Duration::from_secs(ALIVE_SECONDS))?;
+    alive.remove(&run.id);
     let (runs, _) = repository.runs_readable()?;
     let (key, now) = (SourceKey::of(snapshot), repository.clock().time());
     let replaced: Vec<ObjectId> = runs
@@ -262,7 +266,9 @@ fn remove_replaced_runs(repository: &Repository, snapshot: &Snapshot) -> Result<
         .map(|(id, _)| *id)
         .collect();
     for info in repository.list(Area::Runs)? {
-        if info.name.id().is_some_and(|id| replaced.contains(&id)) {
+        let is_alive = info.name.run_id().is_some_and(|id| alive.contains(&id));
+        let is_replaced = info.name.id().is_some_and(|id| replaced.contains(&id));
+        if is_replaced && !is_alive {
             repository.store().delete(&info.name)?;
         }
     }

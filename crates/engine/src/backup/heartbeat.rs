@@ -4,7 +4,7 @@
 //!
 //! A thread of its own, because any other may be busy for hours. What it cannot write costs the protection and no more: the
 //! backup looks again before it commits. A run that was killed leaves one record, which protects nothing once it is old and
-//! goes with the next backup of the same source.
+//! goes with the next backup of the same source that finds it old.
 
 use super::run::Run;
 use crate::error::{Error, Result};

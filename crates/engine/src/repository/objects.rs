@@ -95,12 +95,10 @@ impl Repository {
                 Err(error) if is_missing(&error) => continue,
                 Err(error) => return Err(error),
             };
-            let finished = moment_of(record.finished);
-            let written = info.modified.unwrap_or(finished);
-            let apart = now.duration_since(written);
-            if apart.unwrap_or_else(|ahead| ahead.duration()) >= within {
+            let Some(written) = written_within(&info, &record, now, within) else {
                 continue;
-            }
+            };
+            let finished = moment_of(record.finished);
             // How long it lasted, by its own clock; when it began, by the store's, and a little earlier.
             let lasted = finished.duration_since(moment_of(record.time));
             let began = written
@@ -109,6 +107,21 @@ impl Repository {
             since = Some(since.map_or(began, |since| since.min(began)));
         }
         Ok(since)
+    }
+
+    /// Runs that have shown a sign of life `within` this time. What cannot be read says nothing of its run.
+    pub fn runs_alive(&self, within: Duration) -> Result<HashSet<[u8; 16]>> {
+        let now = self.clock().now();
+        let mut alive = HashSet::new();
+        for info in self.list(Area::Runs)? {
+            let Ok(record) = self.read_record(&info.name) else {
+                continue;
+            };
+            if record.is_sign_of_life() && written_within(&info, &record, now, within).is_some() {
+                alive.extend(info.name.run_id());
+            }
+        }
+        Ok(alive)
     }
 
     /// Writes a snapshot: the step that makes a backup visible.
@@ -267,6 +280,19 @@ pub(crate) fn condemned_advice(name: &ObjectName, error: &Error) -> String {
         "{error}. It lists packs that a prune is about to delete, and no backup can rely on packs without it: bale forget \
          {id} removes it, and the next prune condemns anew what is unused"
     )
+}
+
+/// When the record of a run was written, by the store's clock where it has one; `None`: longer ago than `within`, or as far in
+/// the future, which is no time that can be believed.
+fn written_within(
+    info: &ObjectInfo,
+    record: &Snapshot,
+    now: SystemTime,
+    within: Duration,
+) -> Option<SystemTime> {
+    let written = info.modified.unwrap_or(moment_of(record.finished));
+    let apart = now.duration_since(written);
+    (apart.unwrap_or_else(|ahead| ahead.duration()) < within).then_some(written)
 }
 
 /// Are the bytes themselves damaged, so that trying again, or a later program, would not help?
