@@ -119,7 +119,7 @@ pub fn usage(error: &clap::Error, json: bool) -> i32 {
 }
 
 /// An error and its causes; what a cause says is not said again by what it caused.
-fn chain(error: &anyhow::Error) -> String {
+pub fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let cause = cause.to_string();

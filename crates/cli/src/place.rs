@@ -4,7 +4,7 @@ mod cache;
 mod key_file;
 mod named;
 
-pub use cache::end;
+pub use cache::{end, writable_cache_dir};
 pub use key_file::write as write_key_file;
 pub use named::named;
 
@@ -110,14 +110,15 @@ fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Resul
         Use::Read => LocalStore::open(path)?,
         Use::Write => LocalStore::open_to_write(path, &SystemClock)?,
     };
-    let repository = Repository::open(Arc::new(store), secret, environment(global)?)?;
+    let mut repository = Repository::open(Arc::new(store), secret, environment(global)?)?;
+    cache::use_what_works(global, &mut repository)?;
     Ok(Arc::new(repository))
 }
 
 /// Makes a repository with a secret and a recovery key, and prints the recovery key, once.
 pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Repository>> {
     let store = LocalStore::create(path)?;
-    let made = Repository::init(Arc::new(store), slots, environment(global)?)?;
+    let mut made = Repository::init(Arc::new(store), slots, environment(global)?)?;
     let place = output::path(path);
     if global.json {
         output::object(&serde_json::json!({
@@ -136,6 +137,7 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
         tell!("  {}", made.recovery_key);
         tell!();
     }
+    cache::use_what_works(global, &mut made.repository)?;
     Ok(Arc::new(made.repository))
 }
 

@@ -101,6 +101,16 @@ impl Repository {
         Ok(dir)
     }
 
+    /// Uses another directory for its cache from now on.
+    pub fn move_cache(&mut self, cache_dir: PathBuf) {
+        self.environment.cache_dir = cache_dir;
+    }
+
+    /// Can its cache be made and written? An error says what is in the way.
+    pub fn try_cache(&self) -> Result<()> {
+        try_cache_dir(&self.environment.cache_dir.join(self.id().to_string()))
+    }
+
     /// What only the holder of the repository's key can say of these bytes: seals files of the cache.
     pub(crate) fn cache_seal(&self, bytes: &[u8]) -> [u8; 16] {
         let key = blake3::derive_key("bale 1 cache", self.keys.content_key());
@@ -129,6 +139,24 @@ impl Repository {
 fn draw<const N: usize>(random: &dyn Random) -> Result<[u8; N]> {
     crate::random::draw(random).map_err(|error| Error::Other(format!("draw random bytes: {error}")))
 }
+
+/// Makes a directory of a cache and tries whether it can be written. An error says what is in the way.
+pub fn try_cache_dir(dir: &Path) -> Result<()> {
+    make_private_dir(dir)?;
+    let failed = Error::local("write in", dir);
+    // The name is not guessed and the file is gone at once. Its bytes tell a full disk.
+    let probe = crate::private_dir::name_beside(&dir.join("probe"));
+    let tried = probe.and_then(|probe| {
+        let written = crate::private_dir::create_new(&probe)
+            .and_then(|mut file| file.write_all(&[0; PROBE_BYTES]));
+        let removed = std::fs::remove_file(&probe);
+        written.and(removed)
+    });
+    tried.map_err(failed)
+}
+
+/// What a disk that is full does not take.
+const PROBE_BYTES: usize = 16 << 10;
 
 /// A directory of the cache, and nobody else's.
 fn make_private_dir(dir: &Path) -> Result<()> {

@@ -13,7 +13,6 @@ use bale_engine::scan::report::{ScanReport, Seen, report};
 use bale_format::{Entry, Kind};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Bytes of the list between two writes.
@@ -31,7 +30,8 @@ pub fn run(global: &Global, options: &ScanPaths) -> Result<i32> {
         Sources::resolve(&options.paths).context("look up the paths to scan")?;
     let missing: Vec<_> = missing.iter().map(look::missing_problem).collect();
     missing.iter().for_each(|problem| console.problem(problem));
-    let scan_options = look::scan_options(&options.look, filter, spill_directory(global)?);
+    let scan_options =
+        look::scan_options(&options.look, filter, place::writable_cache_dir(global)?);
     let began = Instant::now();
     let mut list = Lister::new(listing, &console);
     let report = report(
@@ -54,14 +54,6 @@ pub fn run(global: &Global, options: &ScanPaths) -> Result<i32> {
         0 => exit::COMPLETE,
         _ => exit::INCOMPLETE,
     })
-}
-
-/// Where what does not fit in memory is sorted; needs no repository.
-fn spill_directory(global: &Global) -> Result<PathBuf> {
-    let directory = place::environment(global)?.cache_dir;
-    std::fs::create_dir_all(&directory)
-        .with_context(|| format!("create {}", directory.display()))?;
-    Ok(directory)
 }
 
 /// How entries are printed.

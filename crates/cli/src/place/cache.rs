@@ -3,10 +3,14 @@
 use super::named::user_dir;
 use crate::args::Global;
 use crate::exit::Usage;
+use crate::output;
 use crate::variables;
 use anyhow::Result;
+use bale_engine::error::Error;
+use bale_engine::repository::{Repository, try_cache_dir};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Of root without a home directory: a unit of the system.
 const OF_ROOT: &str = "/var/cache/bale";
@@ -14,13 +18,16 @@ const OF_ROOT: &str = "/var/cache/bale";
 /// Stands in for a cache as long as this process runs.
 static TEMPORARY: OnceLock<PathBuf> = OnceLock::new();
 
+/// Is there a reason that was told already?
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
 /// The directory: named, else of the user, else of root, else one of this process alone.
 pub fn cache_dir(global: &Global) -> Result<PathBuf> {
-    if let Some(dir) = &global.cache_dir {
-        return Ok(dir.clone());
+    if let Some(dir) = named_cache_dir(global)? {
+        return Ok(dir);
     }
-    if let Some(dir) = variables::read("BALE_CACHE_DIR")? {
-        return Ok(dir.into());
+    if let Some(dir) = TEMPORARY.get() {
+        return Ok(dir.clone());
     }
     if let Some(dir) = user_dir("XDG_CACHE_HOME", ".cache") {
         return Ok(dir.join("bale"));
@@ -31,6 +38,68 @@ pub fn cache_dir(global: &Global) -> Result<PathBuf> {
     temporary()
 }
 
+/// The directory that somebody asked for: if it is no good, he wants to know.
+fn named_cache_dir(global: &Global) -> Result<Option<PathBuf>> {
+    Ok(match &global.cache_dir {
+        Some(dir) => Some(dir.clone()),
+        None => variables::read("BALE_CACHE_DIR")?.map(PathBuf::from),
+    })
+}
+
+/// Lets a repository use a temporary cache if it cannot use the one that nobody named: that costs time and no work.
+pub fn use_what_works(global: &Global, repository: &mut Repository) -> Result<()> {
+    if named_cache_dir(global)?.is_some() {
+        return Ok(());
+    }
+    let refused = match repository.try_cache() {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    let Some(dir) = stand_in() else {
+        // Who only reads needs none, and who needs one says why there is none.
+        return Ok(());
+    };
+    repository.move_cache(dir);
+    let costs =
+        "it takes longer, and a repository that was set back to an older state is not noticed";
+    tell_refused(global, refused, costs);
+    Ok(())
+}
+
+/// A cache directory that can be written, for what needs no repository.
+pub fn writable_cache_dir(global: &Global) -> Result<PathBuf> {
+    let dir = cache_dir(global)?;
+    match try_cache_dir(&dir) {
+        Ok(()) => Ok(dir),
+        Err(refused) => {
+            let stand_in = match named_cache_dir(global)? {
+                Some(_) => None,
+                None => stand_in(),
+            };
+            let Some(dir) = stand_in else {
+                return Err(refused.into());
+            };
+            tell_refused(global, refused, "what it sorts is there meanwhile");
+            Ok(dir)
+        }
+    }
+}
+
+/// Once: what is the matter, and what it costs.
+fn tell_refused(global: &Global, refused: Error, costs: &str) {
+    if IS_TOLD.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let text = format!(
+        "warning: {}. This goes on with a temporary cache: {costs}",
+        output::chain(&refused.into())
+    );
+    if global.json {
+        output::object(&serde_json::json!({"type": "note", "message": text}));
+    }
+    tell!("bale: {text}");
+}
+
 /// Removes what stood in for a cache, and says that it did.
 pub fn end() {
     let Some(dir) = TEMPORARY.get().filter(|dir| dir.exists()) else {
@@ -38,6 +107,7 @@ pub fn end() {
     };
     let text = "there is no home directory, so this ran with a cache that is gone now: --cache-dir names one that stays";
     match std::fs::remove_dir_all(dir) {
+        Ok(()) if IS_TOLD.load(Ordering::Relaxed) => {}
         Ok(()) => tell!("bale: {text}"),
         Err(error) => tell!("bale: remove {}: {error}", dir.display()),
     }
@@ -53,4 +123,20 @@ fn temporary() -> Result<PathBuf> {
         return Err(Usage("TMPDIR is no absolute path, and there is no home directory: name a cache with --cache-dir".to_owned()).into());
     }
     Ok(TEMPORARY.get_or_init(|| dir).clone())
+}
+
+/// A temporary cache that works, if there is any place for one.
+fn stand_in() -> Option<PathBuf> {
+    let name = format!("bale-cache-{}", super::unguessable().ok()?);
+    let places = [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()];
+    let mut dirs = places
+        .into_iter()
+        .filter(|place| place.is_dir() && place.is_absolute())
+        .map(|place| place.join(&name));
+    let works = |dir: &PathBuf| try_cache_dir(dir).is_ok();
+    let dir = match TEMPORARY.get() {
+        Some(dir) => works(dir).then(|| dir.clone())?,
+        None => dirs.find(works)?,
+    };
+    Some(TEMPORARY.get_or_init(|| dir).clone())
 }

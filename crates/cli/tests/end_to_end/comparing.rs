@@ -191,12 +191,10 @@ fn without_root_a_comparison_says_what_it_cannot_measure() {
         return skipped("compare without root needs setpriv");
     }
     let bench = Bench::new();
-    let everybody = |path: &std::path::Path| {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap()
-    };
     std::fs::copy(binary(), bench.path("bale")).unwrap();
-    everybody(&bench.path("."));
-    everybody(&bench.home);
+    for place in [bench.path("."), bench.home.clone()] {
+        std::os::unix::fs::chown(place, Some(65534), Some(65534)).unwrap();
+    }
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])

@@ -134,6 +134,43 @@ fn without_a_home_directory_a_named_repository_is_used() {
 }
 
 #[test]
+fn a_cache_that_is_not_private_costs_time_unless_it_was_named() {
+    let bench = Bench::new();
+    bench.write("source/file", "content");
+    bench.ok(&["init"]);
+    bench.sh("mkdir -p open tmp; chmod 777 open");
+    let backup = |name: &str| {
+        let mut command = bench.command();
+        command.env(name, bench.path("open/cache"));
+        command.env("TMPDIR", bench.path("tmp"));
+        Ran::from(
+            command
+                .args(["backup", "source", "--json"])
+                .output()
+                .unwrap(),
+        )
+    };
+    let found = backup("XDG_CACHE_HOME");
+    assert_eq!(found.code, 0, "{found}");
+    let notes = found.of_type("note");
+    let told = notes.iter().map(|note| note["message"].as_str().unwrap());
+    let told: Vec<_> = told
+        .filter(|text| text.contains("changed by everybody"))
+        .collect();
+    assert_eq!(told.len(), 1, "{found}");
+    assert!(told[0].contains("--cache-dir"), "{found}");
+    let named = backup("BALE_CACHE_DIR");
+    assert_eq!(named.code, 1, "{named}");
+    assert!(named.err.contains("--cache-dir"), "{named}");
+    for place in ["open", "tmp"] {
+        let left = std::fs::read_dir(bench.path(place)).unwrap().count();
+        assert_eq!(left, 0, "{place}");
+    }
+    bench.sh("chmod 700 open");
+    assert_eq!(backup("BALE_CACHE_DIR").code, 0);
+}
+
+#[test]
 fn a_repository_is_not_made_among_other_things() {
     let bench = Bench::new();
     bench.write("pw", "secret");
