@@ -9,6 +9,7 @@
 //! parent catalog ──▶ ParentCursor ──▶ what changed ──▶ CatalogWriter ──▶ layers of the new snapshot
 //! ```
 
+mod clip;
 mod cursor;
 mod cut;
 mod diff;
@@ -18,6 +19,7 @@ mod parent;
 mod reader;
 mod writer;
 
+pub use clip::splice;
 pub use cut::{CutRule, SegmentWriter};
 pub use diff::{Difference, Differences, diff};
 pub use export::{ExportError, Exported, export};

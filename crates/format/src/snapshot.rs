@@ -171,6 +171,15 @@ pub struct SegmentRef {
     pub to: Option<Key>,
 }
 
+impl SegmentRef {
+    /// The first key that counts: of two parts of one segment, `first` is the same.
+    pub fn start(&self) -> &Key {
+        self.from
+            .as_ref()
+            .map_or(&self.first, |from| from.max(&self.first))
+    }
+}
+
 /// A path of any bytes; base64 in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathText(pub Vec<u8>);

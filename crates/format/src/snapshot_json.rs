@@ -238,10 +238,7 @@ fn check_layer(layer: &Layer) -> Result<(), FormatError> {
         check_segment(segment)?;
     }
     for pair in layer.segments.windows(2) {
-        let start = pair[1]
-            .from
-            .as_ref()
-            .map_or(&pair[1].first, |from| from.max(&pair[1].first));
+        let start = pair[1].start();
         let ended_by_bound = pair[0].to.as_ref().is_some_and(|to| start >= to);
         if !ended_by_bound && *start <= pair[0].last {
             return Err(order("segments"));

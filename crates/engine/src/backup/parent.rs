@@ -4,14 +4,14 @@
 use super::choose::{Choice, choose};
 use super::rule;
 use super::run::{BackupOptions, Run};
-use crate::catalog::{CatalogError, CatalogReader, KeyRange, ParentRow};
+use crate::catalog::{CatalogError, CatalogReader, ParentRow, splice};
 use crate::error::{Error, Result};
 use crate::index::Place;
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::store::Area;
 use bale_format::snapshot::{Filesystem, Totals};
-use bale_format::{ChunkId, ChunkKind, Glance, Key, Layer, ObjectId, SegmentRef, Time};
+use bale_format::{ChunkId, ChunkKind, Glance, Key, Layer, ObjectId, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ impl Parent {
             let until = run
                 .until
                 .expect("only runs that say how far they came are gone on from");
-            layers = splice(run.layers, layers, &until);
+            layers = splice(&run.layers, &layers, &until);
             parent.resumed = Some((until, barriers(&run.filesystems)));
             parent.totals.files = parent.totals.files.max(run.totals.files);
             parent.filesystems = run.filesystems;
@@ -218,53 +218,6 @@ fn barriers(filesystems: &[Filesystem]) -> Vec<Option<Time>> {
         .iter()
         .map(|filesystem| filesystem.barrier)
         .collect()
-}
-
-/// Layers that are the run's before a key and the finished snapshot's from it on. Within either range the order of layers
-/// is kept, so merging them is what it was.
-fn splice(run: Vec<Layer>, finished: Vec<Layer>, until: &Key) -> Vec<Layer> {
-    let before = KeyRange {
-        start: None,
-        end: Some(until.clone()),
-    };
-    let after = KeyRange {
-        start: Some(until.clone()),
-        end: None,
-    };
-    let count = run.len().max(finished.len());
-    let mut layers: Vec<Layer> = (0..count).map(|_| Layer::default()).collect();
-    for (layers_from, range) in [(run, before), (finished, after)] {
-        for (layer, from) in layers.iter_mut().zip(layers_from) {
-            layer.rows += from.rows;
-            layer.segments.extend(
-                from.segments
-                    .into_iter()
-                    .filter_map(|segment| clip(segment, &range)),
-            );
-        }
-    }
-    layers
-}
-
-/// A reference that counts only what is in the range; `None` if that is nothing.
-fn clip(mut segment: SegmentRef, range: &KeyRange) -> Option<SegmentRef> {
-    if let Some(start) = &range.start {
-        if segment.last < *start || segment.to.as_ref().is_some_and(|to| to <= start) {
-            return None;
-        }
-        if segment.first < *start && segment.from.as_ref().is_none_or(|from| from < start) {
-            segment.from = Some(start.clone());
-        }
-    }
-    if let Some(end) = &range.end {
-        if segment.first >= *end || segment.from.as_ref().is_some_and(|from| from >= end) {
-            return None;
-        }
-        if segment.last >= *end && segment.to.as_ref().is_none_or(|to| to > end) {
-            segment.to = Some(end.clone());
-        }
-    }
-    Some(segment)
 }
 
 /// How far the index and the packs in the store agree.

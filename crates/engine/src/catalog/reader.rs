@@ -113,7 +113,6 @@ impl CatalogReader {
 
 /// Segments of a layer must be in order and apart, or a binary search would miss rows.
 fn check_layer(layer: &Layer) -> Result<()> {
-    let lower = |segment: &SegmentRef| segment.from.clone().filter(|from| *from > segment.first);
     for segment in &layer.segments {
         if segment.first > segment.last || segment.rows == 0 {
             return Err(CatalogError::Layers {
@@ -127,8 +126,8 @@ fn check_layer(layer: &Layer) -> Result<()> {
         }
     }
     for pair in layer.segments.windows(2) {
-        let start = lower(&pair[1]).unwrap_or_else(|| pair[1].first.clone());
-        let apart = pair[0].last < start || pair[0].to.as_ref().is_some_and(|to| *to <= start);
+        let start = pair[1].start();
+        let apart = pair[0].last < *start || pair[0].to.as_ref().is_some_and(|to| to <= start);
         if !apart {
             return Err(CatalogError::Layers {
                 what: "segments overlap",

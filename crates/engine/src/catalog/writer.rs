@@ -1,10 +1,11 @@
 //! Writes the catalog of a new snapshot from its parent's and what has changed.
 //!
 //! Every row of the parent stays unless it is replaced or removed, so no row can be lost by not being mentioned. The
-//! base is seen as *stretches*: stretch i begins at the first key of base segment i (the first one at the beginning) and
-//! ends where the next begins. Changes of a stretch are held back until it ends or until overlays have more than an
-//! eighth of its rows, or of its bytes; then it is folded: read, merged and written anew. Otherwise they go into the new
-//! overlay. Bytes count because a row that is hidden still holds its content: what was deleted could not be given back.
+//! base is seen as *stretches*: stretch i begins at the first key of base segment i that counts (the first one at the
+//! beginning) and ends where the next begins. Changes of a stretch are held back until it ends or until overlays have
+//! more than an eighth of its rows, or of its bytes; then it is folded: read, merged and written anew. Otherwise they go
+//! into the new overlay. Bytes count because a row that is hidden still holds its content: what was deleted could not be
+//! given back.
 //!
 //! ```text
 //! base      [ segment 0 ][ segment 1 ][ segment 2 ]     untouched stretches keep their segments
@@ -14,6 +15,7 @@
 //! Overlays are merged as in a binary counter: those that are not at least twice as large as all after them together
 //! go into the new one. So a row is rewritten a number of times logarithmic in the number of backups.
 
+use super::clip::clip;
 use super::cursor::LayerMerge;
 use super::cut::{CutRule, SegmentWriter};
 use super::{
@@ -351,7 +353,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
 
     /// First key of the next stretch.
     fn stretch_end(&self) -> Option<&Key> {
-        Some(&self.old_base().get(self.stretch.index + 1)?.first)
+        Some(self.old_base().get(self.stretch.index + 1)?.start())
     }
 
     /// Do overlays have so much of this stretch that it is better written anew?
@@ -368,7 +370,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
     fn stretch_range(&self) -> KeyRange {
         let start = match self.stretch.index {
             0 => None,
-            index => Some(self.old_base()[index].first.clone()),
+            index => Some(self.old_base()[index].start().clone()),
         };
         KeyRange {
             start,
@@ -579,63 +581,4 @@ fn overlays_kept(layers: &[Layer]) -> usize {
     let large = overlays.iter().take_while(is_large).count();
     // One place for the base and one for the new overlay.
     large.min(LAYERS_MAX - 2)
-}
-
-/// The parts of segments that are in none of the ranges, which are in order.
-fn clip(segments: &[SegmentRef], gone: &[KeyRange]) -> Vec<SegmentRef> {
-    let mut left = Vec::with_capacity(segments.len());
-    for segment in segments {
-        let mut rest = Some(segment.clone());
-        let first_at = gone
-            .partition_point(|range| range.end.as_ref().is_some_and(|end| *end <= segment.first));
-        for range in &gone[first_at..] {
-            let is_behind = range
-                .start
-                .as_ref()
-                .is_some_and(|start| *start > segment.last);
-            let Some(part) = rest.take_if(|_| !is_behind) else {
-                break;
-            };
-            let (before, behind) = split(part, range);
-            left.extend(before);
-            rest = behind;
-        }
-        left.extend(rest);
-    }
-    left
-}
-
-/// What of a segment is before and behind a range.
-fn split(segment: SegmentRef, range: &KeyRange) -> (Option<SegmentRef>, Option<SegmentRef>) {
-    let lower = segment
-        .from
-        .clone()
-        .max(Some(segment.first.clone()))
-        .expect("first is a key");
-    let is_before = |end: &Key, key: &Key| end <= key;
-    if range.end.as_ref().is_some_and(|end| is_before(end, &lower)) {
-        return (None, Some(segment));
-    }
-    let before = range
-        .start
-        .as_ref()
-        .filter(|start| lower < **start)
-        .map(|start| SegmentRef {
-            to: Some(
-                segment
-                    .to
-                    .clone()
-                    .map_or(start.clone(), |to| to.min(start.clone())),
-            ),
-            ..segment.clone()
-        });
-    let behind = range
-        .end
-        .as_ref()
-        .filter(|end| **end <= segment.last && segment.to.as_ref().is_none_or(|to| *end < to));
-    let behind = behind.map(|end| SegmentRef {
-        from: Some(end.clone()),
-        ..segment.clone()
-    });
-    (before, behind)
 }

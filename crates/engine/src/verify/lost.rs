@@ -195,7 +195,7 @@ fn range_of(segment: &SegmentRef) -> KeyRange {
     let mut last = segment.last.clone();
     last.name = [last.name.as_ref(), b"\0"].concat().into();
     KeyRange {
-        start: Some(segment.from.clone().max(Some(segment.first.clone()))).flatten(),
+        start: Some(segment.start().clone()),
         end: Some(match &segment.to {
             Some(to) => to.clone().min(last),
             None => last,
