@@ -2,7 +2,8 @@
 //!
 //! A check changes nothing; `mark` then marks what was found, so that writers do without it. What is found is told object by
 //! object; what it means for users is told by path. What no snapshot needs, or what stands undamaged elsewhere, is no damage.
-//! A snapshot newer than this program is "newer", never damage.
+//! A snapshot newer than this program is "newer", never damage. Others may back up and prune meanwhile: whatever trouble is
+//! found while something goes is looked at again.
 
 mod damage;
 mod data;
@@ -10,6 +11,7 @@ mod lost;
 mod packs;
 mod scrub;
 mod structure;
+mod went;
 
 pub use damage::{Damage, LostPath};
 pub use data::Subset;
@@ -17,13 +19,14 @@ pub(crate) use data::trouble_with;
 pub use packs::{Marked, mark, marked_and_gone};
 pub use scrub::scrub;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::repository::Repository;
 use bale_format::{ChunkId, ObjectId};
 use damage::Findings;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use went::Names;
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -70,16 +73,44 @@ impl CheckReport {
     }
 }
 
+/// Looks at most so often, while prunes go on: each look takes a pack or a list of them to go in the midst of it.
+const LOOKS_MAX: usize = 8;
+
 /// Checks a repository.
 pub fn check(
     repository: &Arc<Repository>,
     subset: Option<Subset>,
     monitor: &dyn Monitor,
 ) -> Result<CheckReport> {
+    let mut read = None;
+    for _ in 1..LOOKS_MAX {
+        let before = Names::list(repository)?;
+        let found = look(repository, subset, &mut read, monitor);
+        let is_trouble = match &found {
+            Ok(report) => !report.is_clean() || !report.packs_damaged.is_empty(),
+            Err(Error::Interrupted) => false,
+            Err(_) => true,
+        };
+        if !is_trouble || !before.has_one_gone(repository)? {
+            return found;
+        }
+        monitor.note("something was pruned or forgotten meanwhile: looking again");
+    }
+    look(repository, subset, &mut read, monitor)
+}
+
+/// One look at everything but the data, which is read once.
+fn look(
+    repository: &Arc<Repository>,
+    subset: Option<Subset>,
+    read: &mut Option<data::Read>,
+    monitor: &dyn Monitor,
+) -> Result<CheckReport> {
     let mut findings = Findings::default();
+    // Before the index: what a snapshot relies on was named when it was written.
+    let records = structure::check_records(repository, &mut findings, monitor)?;
     let index = structure::check_index(repository, &mut findings)?;
     structure::check_packs(repository, &index, &mut findings)?;
-    let records = structure::check_records(repository, &mut findings, monitor)?;
     structure::check_catalogs(
         repository,
         &index,
@@ -87,11 +118,13 @@ pub fn check(
         &mut findings,
         monitor,
     )?;
-    let mut whole = HashSet::new();
-    if let Some(subset) = subset {
-        whole = data::check_data(repository, &index, subset, &mut findings, monitor)?;
-        findings.report.read_all = subset == Subset::All;
+    if let (Some(subset), None) = (subset, &read) {
+        *read = Some(data::check_data(repository, &index, subset, monitor)?);
     }
+    let whole = match read {
+        Some(read) => read.tell(repository, &index, &mut findings)?,
+        None => HashSet::new(),
+    };
     packs::look_into_damaged(repository, &index, &whole, &mut findings);
     let needed = lost::name_lost_paths(repository, &records.readable, &mut findings, monitor)?;
     findings.weigh(&index, records.all_readable.then_some(&needed));

@@ -365,8 +365,9 @@ fn interleave(seed: u64) -> (usize, u64) {
         let (checked, restored) = (stores.next().unwrap(), stores.next().unwrap());
         let checker = scope.spawn(move || {
             let repository = scene.open(checked).unwrap();
-            // What it finds while packs go away is a matter of moments; that it comes to an end is not.
-            let _ = check(&repository, Some(Subset::All), &Recorder::default());
+            let report = check(&repository, Some(Subset::All), &Recorder::default()).unwrap();
+            assert!(report.is_clean(), "checked while pruned: {report:?}");
+            assert_eq!(report.packs_damaged, [], "checked while pruned");
         });
         let restorer = scope.spawn(move || {
             let repository = scene.open(restored).unwrap();

@@ -47,14 +47,7 @@ impl Repository {
 
     /// Reads the index afresh: other writers may have added to it, a prune may have condemned packs.
     pub fn reload_index(&self) -> Result<Arc<ChunkIndex>> {
-        let mut index = ChunkIndex::default();
-        for info in self.list(Area::Index)? {
-            match self.read_index_object(&info.name) {
-                Ok(object) => add_all(&mut index, &object),
-                Err(error) if super::objects::is_missing(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let mut index = self.named_chunks(&|error| Err(error))?;
         for list in self.condemned()? {
             list.record
                 .packs
@@ -67,12 +60,7 @@ impl Repository {
 
     /// The index of what can be read, leaving damaged index objects out: for check and repair.
     pub fn reload_index_readable(&self) -> Result<Arc<ChunkIndex>> {
-        let mut index = ChunkIndex::default();
-        for info in self.list(Area::Index)? {
-            if let Ok(object) = self.read_index_object(&info.name) {
-                add_all(&mut index, &object);
-            }
-        }
+        let mut index = self.named_chunks(&|_| Ok(()))?;
         let (lists, _) = self.condemned_readable()?;
         for list in lists {
             list.record
@@ -82,6 +70,34 @@ impl Repository {
         }
         self.mark_damaged_packs(&mut index);
         Ok(self.keep_index(index))
+    }
+
+    /// What all index objects name; `unreadable` decides about those that cannot be read. One that was listed and is gone was
+    /// replaced by a prune, by one that may not be in that listing: then they are listed again.
+    fn named_chunks(&self, unreadable: &dyn Fn(Error) -> Result<()>) -> Result<ChunkIndex> {
+        let mut index = ChunkIndex::default();
+        let mut seen: HashSet<ObjectName> = HashSet::new();
+        for _ in 0..LISTINGS_MAX {
+            let mut is_one_gone = false;
+            for info in self.list(Area::Index)? {
+                if seen.contains(&info.name) {
+                    continue;
+                }
+                match self.read_index_object(&info.name) {
+                    Ok(object) => add_all(&mut index, &object),
+                    Err(error) if super::objects::is_missing(&error) => {
+                        is_one_gone = true;
+                        continue;
+                    }
+                    Err(error) => unreadable(error)?,
+                }
+                seen.insert(info.name);
+            }
+            if !is_one_gone {
+                break;
+            }
+        }
+        Ok(index)
     }
 
     /// Marks that cannot be read stop nobody; the index says that there are some.
@@ -273,6 +289,9 @@ impl Repository {
         Arc::new(SegmentsRemembered(self.clone()))
     }
 }
+
+/// Index objects are listed so often while prunes replace them.
+const LISTINGS_MAX: usize = 16;
 
 /// Pack keys kept, about 1 KB each.
 const PACK_KEYS_MAX: usize = 4096;

@@ -7,8 +7,8 @@ use crate::index::{ChunkIndex, PackNumber, Place};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::Repository;
 use crate::store::{ObjectInfo, ObjectName};
-use bale_format::ChunkId;
-use std::collections::HashSet;
+use bale_format::{ChunkId, ObjectId};
+use std::collections::{BTreeMap, HashSet};
 
 /// Which packs are read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,14 +28,56 @@ pub enum Subset {
     Bytes(u64),
 }
 
-/// Tells which packs are whole.
+/// What reading showed, in words that no later index changes.
+#[derive(Default)]
+pub(super) struct Read {
+    packs: u64,
+    bytes: u64,
+    all: bool,
+    whole: HashSet<ObjectId>,
+    damaged: BTreeMap<ObjectId, String>,
+    bad: HashSet<ChunkId>,
+}
+
+impl Read {
+    /// Adds it to what was found by this index; tells which packs are whole. A pack that is gone meanwhile, and a chunk that
+    /// another copy still has, are no damage.
+    pub(super) fn tell(
+        &self,
+        repository: &Repository,
+        index: &ChunkIndex,
+        findings: &mut Findings,
+    ) -> Result<HashSet<PackNumber>> {
+        findings.report.packs_read = self.packs;
+        findings.report.bytes_read = self.bytes;
+        findings.report.read_all = self.all;
+        for (id, text) in &self.damaged {
+            if let Some(number) = index.pack_number(id) {
+                findings.damaged_pack(number, text);
+            }
+        }
+        for id in &self.bad {
+            let mut copies = index.copies(id).peekable();
+            let is_known = copies.peek().is_some();
+            let read = |place: Place| repository.read_place(index, place.chunk.kind, &place);
+            if is_known && !copies.any(|place| read(place).is_ok()) {
+                findings.bad_chunk(*id, "no copy of it can be read");
+            }
+        }
+        let whole = self.whole.iter().filter_map(|id| index.pack_number(id));
+        Ok(whole
+            .filter(|number| !findings.is_damaged(*number))
+            .collect())
+    }
+}
+
+/// Reads the packs that are chosen.
 pub(super) fn check_data(
     repository: &Repository,
     index: &ChunkIndex,
     subset: Subset,
-    findings: &mut Findings,
     monitor: &dyn Monitor,
-) -> Result<HashSet<PackNumber>> {
+) -> Result<Read> {
     let chosen = choose(repository, index, subset)?;
     let mut by_pack: Vec<Place> = index
         .entries()
@@ -45,45 +87,31 @@ pub(super) fn check_data(
         .collect();
     by_pack.sort_unstable_by_key(|place| (place.pack, place.chunk.offset));
     let total: u64 = chosen.iter().map(|number| index.pack(*number).len).sum();
-    let mut bad: HashSet<ChunkId> = HashSet::new();
-    let mut whole = HashSet::new();
+    let mut read = Read {
+        all: subset == Subset::All,
+        ..Read::default()
+    };
     for places in by_pack.chunk_by(|a, b| a.pack == b.pack) {
         if monitor.interrupted() {
             return Err(Error::Interrupted);
         }
-        let pack = places[0].pack;
-        let trouble = check_pack(repository, index, places, &mut bad);
-        findings.report.packs_read += 1;
-        findings.report.bytes_read += index.pack(pack).len;
-        match trouble {
-            Some(text) => findings.damaged_pack(pack, text),
-            None if findings.is_damaged(pack) => {}
-            None => {
-                whole.insert(pack);
-            }
+        let pack = index.pack(places[0].pack);
+        match check_pack(repository, index, places, &mut read.bad) {
+            Some(text) => drop(read.damaged.insert(pack.id, text)),
+            None => drop(read.whole.insert(pack.id)),
         }
-        let bytes_done = findings.report.bytes_read;
+        read.packs += 1;
+        read.bytes += pack.len;
         monitor.progress(
             Phase::ReadData,
             Progress {
-                bytes_done,
+                bytes_done: read.bytes,
                 bytes_total: total,
                 ..Progress::default()
             },
         );
     }
-    for id in bad {
-        // Another copy may be good.
-        let good = index.copies(&id).any(|place| {
-            repository
-                .read_place(index, place.chunk.kind, &place)
-                .is_ok()
-        });
-        if !good {
-            findings.bad_chunk(id, "no copy of it can be read");
-        }
-    }
-    Ok(whole)
+    Ok(read)
 }
 
 /// What is wrong with a pack; its chunks that do not open join the others.

@@ -1,8 +1,10 @@
 //! Comparing every object with its name: finds every flipped bit, and needs no key.
 
 use super::damage::Damage;
+use super::went::is_gone;
 use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Progress};
+use crate::repository::is_missing;
 use crate::store::{Area, ObjectInfo, Store};
 
 /// Bytes read at a time.
@@ -38,7 +40,7 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
             if monitor.interrupted() {
                 return Err(Error::Interrupted);
             }
-            scrub_object(store, &info, &mut report);
+            scrub_object(store, &info, &mut report)?;
             let progress = Progress {
                 done: report.objects,
                 bytes_done: report.bytes,
@@ -50,20 +52,26 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
     Ok(report)
 }
 
-fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) {
-    let Some(id) = info.name.id() else { return };
-    report.objects += 1;
-    let damage = |text: String| Damage {
-        what: info.name.to_string(),
-        text,
+fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) -> Result<()> {
+    let Some(id) = info.name.id() else {
+        return Ok(());
     };
-    match hash_object(store, info) {
-        Ok(hash) if hash == id.0 => report.bytes += info.len,
-        Ok(_) => report.damage.push(damage(
-            "its bytes are not those it was stored with".to_owned(),
-        )),
-        Err(error) => report.damage.push(damage(error.to_string())),
+    let text = match hash_object(store, info) {
+        Ok(hash) if hash == id.0 => None,
+        Ok(_) => Some("its bytes are not those it was stored with".to_owned()),
+        // Pruned or forgotten since it was listed.
+        Err(error) if is_missing(&error) && is_gone(store, &info.name)? => return Ok(()),
+        Err(error) => Some(error.to_string()),
+    };
+    report.objects += 1;
+    match text {
+        None => report.bytes += info.len,
+        Some(text) => report.damage.push(Damage {
+            what: info.name.to_string(),
+            text,
+        }),
     }
+    Ok(())
 }
 
 /// BLAKE3 of an object, read piece by piece.

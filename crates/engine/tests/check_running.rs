@@ -1,0 +1,138 @@
+//! A check beside prunes and backups: what went because it was pruned is no damage, and what came is known (issue 13).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bale_engine::monitor::Recorder;
+use bale_engine::store::{Area, Store};
+use bale_engine::verify::{Subset, check, mark, scrub};
+use bale_format::ObjectId;
+use bale_testkit::scene::noise;
+use bale_testkit::{Call, DatedStore, HookedStore, Scene};
+
+/// Every so many calls of the check are tried.
+const STRIDE: usize = 3;
+
+/// Two snapshots that share a pack; the first is to go, and what they share will be repacked.
+fn two_snapshots() -> (Scene, ObjectId) {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("only in the first", &noise(1, 700_000));
+    let first = scene.keep();
+    std::fs::remove_file(scene.source().join("only in the first")).unwrap();
+    scene.write("only in the second", &noise(2, 40_000));
+    scene.keep();
+    (scene, first)
+}
+
+/// Before call number `at` of a check of `store`, `act` happens. Was there such a call?
+fn struck_at(
+    store: &DatedStore,
+    at: u64,
+    act: impl Fn() + Send + Sync + 'static,
+) -> (HookedStore, Arc<AtomicBool>) {
+    let struck = Arc::new(AtomicBool::new(false));
+    let (strikes, count) = (struck.clone(), AtomicU64::new(0));
+    let hooked = HookedStore::over(store.clone(), move |_: &Call| {
+        if count.fetch_add(1, Ordering::SeqCst) == at {
+            strikes.store(true, Ordering::SeqCst);
+            act();
+        }
+    });
+    (hooked, struck)
+}
+
+/// Prunes without any grace until what was condemned is gone.
+fn forget_and_prune(scene: &Scene, store: &DatedStore, forget: ObjectId) {
+    let repository = scene.open(store.clone()).unwrap();
+    repository.forget_snapshot(forget).unwrap();
+    for _ in 0..2 {
+        scene.clock.advance(Duration::from_secs(60));
+        scene.prune(&repository, Duration::ZERO).unwrap();
+    }
+}
+
+/// Runs checks with `act` before their calls, until no such call comes. Tells how many.
+fn strike_everywhere(act: impl Fn(&Scene, &DatedStore, ObjectId) + Send + Sync + Copy + 'static) {
+    let mut tried = 0;
+    for at in (0..).step_by(STRIDE) {
+        let (scene, first) = two_snapshots();
+        let scene = Arc::new(scene);
+        let (store, actor) = (scene.store.clone(), scene.clone());
+        let (hooked, struck) = struck_at(&scene.store, at, move || act(&actor, &store, first));
+        let repository = scene.open(hooked).unwrap();
+        let report = check(&repository, Some(Subset::All), &Recorder::default()).unwrap();
+        assert!(report.is_clean(), "before call {at}: {report:?}");
+        assert_eq!(report.packs_damaged, [], "before call {at}");
+        mark(&repository, &report).unwrap();
+        assert_eq!(scene.store.names(Area::Damaged), [], "before call {at}");
+        if !struck.load(Ordering::SeqCst) {
+            break;
+        }
+        tried += 1;
+    }
+    assert!(tried > 5, "{tried}");
+}
+
+#[test]
+fn what_a_prune_takes_at_any_call_of_a_check_is_neither_damage_nor_marked() {
+    strike_everywhere(forget_and_prune);
+}
+
+#[test]
+fn what_a_backup_adds_at_any_call_of_a_check_is_no_damage() {
+    strike_everywhere(|scene, store, _| {
+        scene.write("new meanwhile", &noise(3, 50_000));
+        scene.backup(&scene.open(store.clone()).unwrap()).unwrap();
+    });
+}
+
+/// Looking again must not overlook: all that a prune leaves is damaged at once.
+#[test]
+fn damage_is_named_though_a_prune_goes_on_meanwhile() {
+    let mut named = 0;
+    for at in (0..).step_by(STRIDE) {
+        let (scene, first) = two_snapshots();
+        let scene = Arc::new(scene);
+        let (store, actor) = (scene.store.clone(), scene.clone());
+        let (hooked, struck) = struck_at(&scene.store, at, move || {
+            forget_and_prune(&actor, &store, first);
+            for pack in store.names(Area::Packs) {
+                let mut bytes = store.get(&pack, 1 << 30).unwrap();
+                bytes[120] ^= 1;
+                store.memory().overwrite(&pack, bytes);
+            }
+        });
+        let repository = scene.open(hooked).unwrap();
+        let report = check(&repository, Some(Subset::All), &Recorder::default()).unwrap();
+        if !struck.load(Ordering::SeqCst) {
+            break;
+        }
+        let again = scene.check(&scene.store).unwrap();
+        assert!(!again.is_clean(), "before call {at}");
+        // What was read before it was damaged may not be read twice.
+        named += usize::from(!report.is_clean());
+    }
+    assert!(named > 3, "{named}");
+}
+
+#[test]
+fn a_scrub_beside_a_prune_finds_no_damage() {
+    let mut tried = 0;
+    for at in 0.. {
+        let (scene, first) = two_snapshots();
+        let scene = Arc::new(scene);
+        let (store, actor) = (scene.store.clone(), scene.clone());
+        let (hooked, struck) = struck_at(&scene.store, at, move || {
+            forget_and_prune(&actor, &store, first)
+        });
+        let report = scrub(&hooked, &Recorder::default()).unwrap();
+        assert_eq!(report.damage, [], "before call {at}");
+        if !struck.load(Ordering::SeqCst) {
+            break;
+        }
+        tried += 1;
+    }
+    assert!(tried > 5, "{tried}");
+}
