@@ -32,9 +32,11 @@ pub struct Restore {
     pub overwrite: String,
     /// Remove what is in the target and not in the snapshot, where the snapshot knows what was there
     ///
-    /// Only directories at or below a path that was backed up lose anything. What the backup left out (patterns, sizes,
-    /// marks, other file systems) stays, and so do mounts and the repository, cache and keys in use. In /, in a home
-    /// directory or above one it needs --include or --force. --dry-run -v names what would go.
+    /// Only directories at or below a path that was backed up lose anything. What the backup left out stays: patterns,
+    /// sizes, directories with its marks (new marks, too), other file systems, and the key files it worked with. So do
+    /// other mounts, other repositories of Bale (directories with BALE-REPOSITORY.TAG), the repository, cache and keys in
+    /// use, and NAME.bale-salvaged of a restore before. In /, in a home directory or above one it needs --include or
+    /// --force. --dry-run -v names what would go.
     #[arg(long)]
     pub delete: bool,
     /// Restore immutable, append-only and other inode flags
