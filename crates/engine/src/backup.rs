@@ -18,6 +18,7 @@ mod compare;
 mod content;
 mod expect;
 mod heartbeat;
+mod index_seen;
 mod known;
 mod large;
 mod links;

@@ -64,6 +64,7 @@ pub struct ChunkIndex {
     entries: Vec<Place>,
     sorted: bool,
     marks_unreadable: bool,
+    objects_unreadable: bool,
 }
 
 impl ChunkIndex {
@@ -120,6 +121,16 @@ impl ChunkIndex {
     /// Some mark of damaged packs could not be read.
     pub fn miss_marks(&mut self) {
         self.marks_unreadable = true;
+    }
+
+    /// Some index object could not be read.
+    pub fn miss_objects(&mut self) {
+        self.objects_unreadable = true;
+    }
+
+    /// Could all index objects and all marks of damaged packs be read?
+    pub fn is_all(&self) -> bool {
+        !self.objects_unreadable && !self.marks_unreadable
     }
 
     /// Could some mark of damaged packs not be read? Then any pack may be damaged and known to be, and a copy is relied on

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bale_engine::clock::Clock;
 use bale_engine::monitor::Recorder;
+use bale_engine::repository::Repository;
 use bale_engine::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError};
-use bale_format::ObjectId;
+use bale_format::{ChunkKind, ObjectId};
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, HookedStore, Scene, Tree, Verb};
 
@@ -175,4 +176,28 @@ fn packs_condemned_by_a_clock_of_the_future_are_deleted_after_the_grace_period()
     scene.clock.advance(hour * 2);
     scene.prune(&scene.repository(), hour).unwrap();
     assert_eq!(scene.store.names(Area::Packs), []);
+}
+
+#[test]
+fn what_an_index_object_named_that_is_gone_with_its_pack_is_stored_again() {
+    const PIECES: u32 = 200_000;
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("large", &noise(7, 6_000_000));
+    scene.keep();
+    let now = Tree::read(&scene.source());
+    scene.lose_from_index(|chunk| chunk.kind == ChunkKind::Data && chunk.plain_bytes > PIECES);
+    for host in ["a backup with its cache", "a backup of a new machine"] {
+        let store = scene.store.fork();
+        let mut environment = scene.environment();
+        if host != "a backup with its cache" {
+            environment.cache_dir = scene.cache().join("of another");
+        }
+        let repository = Arc::new(
+            Repository::open(Arc::new(store.clone()), &Scene::secret(), environment).unwrap(),
+        );
+        let outcome = scene.backup(&repository).unwrap();
+        let named = (outcome.id.unwrap(), outcome.snapshot);
+        scene.assert_restores(&scene.open(store).unwrap(), &named, &now, host);
+    }
 }

@@ -19,9 +19,11 @@ use bale_engine::repository::{Environment, Made, Named, NewSlot, Repository, Sec
 use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
 use bale_engine::restore::{Everything, RestoreOptions, RestoreReport};
 use bale_engine::scan::{Protocol, ScanOptions, Sources};
-use bale_engine::store::Store;
+use bale_engine::store::{Area, Store};
 use bale_engine::verify::{CheckReport, Subset, check};
 use bale_format::ObjectId;
+use bale_format::index::{IndexEntry, IndexPack};
+use bale_format::pack::PackEntry;
 use tempfile::TempDir;
 
 use crate::dated_store::DatedStore;
@@ -206,6 +208,32 @@ impl Scene {
         let tree = Tree::read(&target);
         fs::remove_dir_all(&target).expect("a directory of our own");
         (tree, report)
+    }
+
+    /// The index object that named some chunks is gone together with their packs, as far as a reader of the index can tell.
+    pub fn lose_from_index(&self, is_lost: impl Fn(&PackEntry) -> bool) {
+        let repository = self.repository();
+        let index = repository.index().unwrap();
+        let before = self.store.names(Area::Index);
+        let packs: Vec<IndexPack> = (index.packs().iter())
+            .map(|pack| IndexPack {
+                id: pack.id,
+                bytes: pack.len,
+            })
+            .collect();
+        let all = index.entries().iter();
+        let stays = all.filter(|place| !is_lost(&place.chunk));
+        let entries: Vec<IndexEntry> = stays
+            .map(|place| IndexEntry {
+                pack: place.pack.0,
+                chunk: place.chunk,
+            })
+            .collect();
+        assert!(entries.len() < index.entries().len(), "something is lost");
+        repository.write_index_object(&packs, entries).unwrap();
+        for name in before {
+            self.store.delete(&name).unwrap();
+        }
     }
 
     /// Every kept snapshot is listed and restores exactly; so does every other one, to what the source holds now.

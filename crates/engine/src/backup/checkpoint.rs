@@ -1,5 +1,6 @@
 //! Records of an unfinished run: what is stored so far can be listed, restored, and gone on from.
 
+use super::index_seen::{self, MadeFor};
 use super::rows::RowWriter;
 use super::run::Run;
 use super::tally::Tally;
@@ -18,6 +19,8 @@ pub(super) struct Checkpoints<'a> {
     tally: &'a Tally<'a>,
     /// What was written to while it was read is nothing to go on from.
     guard: Option<&'a Guard>,
+    /// That were there when the run began.
+    index_objects: &'a [ObjectId],
     every: Duration,
     last_time: Instant,
     last_bytes: u64,
@@ -31,6 +34,7 @@ impl<'a> Checkpoints<'a> {
         store: &'a ChunkWriter,
         tally: &'a Tally<'a>,
         guard: Option<&'a Guard>,
+        index_objects: &'a [ObjectId],
         every: Option<Duration>,
     ) -> Checkpoints<'a> {
         let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
@@ -39,6 +43,7 @@ impl<'a> Checkpoints<'a> {
             store,
             tally,
             guard,
+            index_objects,
             every,
             last_time: Instant::now(),
             last_bytes: 0,
@@ -87,6 +92,9 @@ impl<'a> Checkpoints<'a> {
             ..self.run.draft.clone()
         };
         let id = self.run.repository.write_run(self.run.id, &snapshot)?;
+        // Who goes on from it looks everything up if this is not kept.
+        let _costs_time_only =
+            index_seen::remember(self.run, MadeFor::UnfinishedRun(id), self.index_objects);
         if let Some(before) = self.written.replace(id).filter(|before| *before != id) {
             self.run
                 .repository

@@ -2,6 +2,7 @@
 
 use super::amendments::Amendments;
 use super::compare::Scanned;
+use super::index_seen::{self, MadeFor};
 use super::parent::{Parent, mark_damaged};
 use super::rows::Segments;
 use super::run::{BackupOptions, Outcome, Run};
@@ -86,6 +87,9 @@ pub(super) fn commit(
     };
     let noted = tally.noted();
     let nothing_new = options.skip_if_unchanged && is_as_the_parent && parent.id.is_some();
+    if let Some(id) = parent.id.filter(|_| nothing_new && !options.dry_run) {
+        note_unless_seen(tally, run, id, parent);
+    }
     if options.dry_run || nothing_new {
         return Ok(Outcome {
             id: None,
@@ -101,12 +105,21 @@ pub(super) fn commit(
         return Err(error);
     }
     remembered::made(repository, id, &snapshot);
+    note_unless_seen(tally, run, id, parent);
     remove_replaced_runs(repository, run, &snapshot)?;
     Ok(Outcome {
         id: Some(id),
         snapshot,
         noted,
     })
+}
+
+/// The index objects of today are known to the next backup.
+fn note_unless_seen(tally: &Tally<'_>, run: &Run, id: ObjectId, parent: &Parent) {
+    let kept = index_seen::remember(run, MadeFor::Snapshot(id), &parent.index_objects);
+    if let Err(error) = kept {
+        tally.note(&format!("the next backup will look everything up: {error}"));
+    }
 }
 
 /// Sets flags in rows that were written before the trouble showed.

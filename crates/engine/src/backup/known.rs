@@ -33,12 +33,6 @@ pub(super) struct KnownState {
 impl KnownState {
     pub(super) fn of(run: &Run, scan: &ScanOptions) -> Result<KnownState> {
         let repository = run.repository.clone();
-        let mut name = run.draft.host.clone().into_bytes();
-        for path in &run.draft.paths {
-            name.push(0);
-            name.extend_from_slice(&path.0);
-        }
-        let name = repository.keys().content_hash(&name);
         let mut way = scan.filter.fingerprint().to_vec();
         way.push(u8::from(scan.one_file_system));
         way.extend_from_slice(&scan.left_out.fingerprint());
@@ -46,7 +40,7 @@ impl KnownState {
             path: repository
                 .cache_dir()?
                 .join("inodes")
-                .join(bale_format::id::hex(&name)),
+                .join(run.name_in_cache()),
             run: repository,
             way,
         })

@@ -2,8 +2,8 @@
 //! same sources has finished since.
 
 use super::choose::{Choice, choose};
-use super::rule;
 use super::run::{BackupOptions, Run};
+use super::{index_seen, rule};
 use crate::catalog::{CatalogError, CatalogReader, ParentRow, splice};
 use crate::error::{Error, Result};
 use crate::index::Place;
@@ -31,6 +31,8 @@ pub(super) struct Parent {
     /// Piece lists are followed to their chunks: the index and the packs do not agree, so chunks may be missing.
     pub(super) thorough: bool,
     pub(super) catalog: CatalogReader,
+    /// Index objects that were there when the run began, sorted.
+    pub(super) index_objects: Arc<[ObjectId]>,
     /// Barrier of each file system, of the finished parent.
     barriers: Vec<Option<Time>>,
     /// Rows before this key are of an unfinished run, with barriers of their own.
@@ -50,6 +52,8 @@ impl Parent {
         unreadable: &HashSet<ChunkId>,
         monitor: &dyn Monitor,
     ) -> Result<Parent> {
+        // Before the index is looked at: one that goes meanwhile is missed the next time.
+        let index_objects = index_seen::now(repository)?;
         let Gaps {
             thorough,
             missing,
@@ -61,6 +65,7 @@ impl Parent {
         if options.force || unreadable.len() >= UNREADABLE_MAX {
             return Ok(Parent {
                 thorough,
+                index_objects,
                 ..Parent::none()
             });
         }
@@ -81,11 +86,14 @@ impl Parent {
             ));
         }
         let (mut parent, layers) = Parent::combine(finished, unfinished);
+        parent.index_objects = index_objects.clone();
+        let thorough = thorough || index_seen::may_have_lost_some(run, &parent);
         parent.thorough = thorough;
         if thorough && !catalog_can_be_read(repository, &layers, &missing)? {
             monitor.note("the catalog to compare with is damaged: everything is read again");
             return Ok(Parent {
                 thorough,
+                index_objects,
                 ..Parent::none()
             });
         }
@@ -104,6 +112,7 @@ impl Parent {
             thin: HashSet::new(),
             thorough: false,
             catalog: CatalogReader::empty(),
+            index_objects: Arc::default(),
             barriers: Vec::new(),
             resumed: None,
             moved: Arc::default(),
@@ -177,6 +186,7 @@ impl Parent {
             thin: self.thin.clone(),
             thorough: self.thorough,
             catalog: CatalogReader::open(repository.segment_source(), layers)?,
+            index_objects: self.index_objects.clone(),
             barriers,
             resumed: None,
             moved: changed.cloned().unwrap_or_default(),
@@ -222,7 +232,7 @@ fn barriers(filesystems: &[Filesystem]) -> Vec<Option<Time>> {
 
 /// How far the index and the packs in the store agree.
 struct Gaps {
-    /// They do not: condemned or damaged packs, packs that no index names, or missing ones.
+    /// They do not: condemned or damaged packs, packs that no index names, missing ones, or index objects that cannot be read.
     thorough: bool,
     /// Packs that the index names and the store does not have whole, or not undamaged.
     missing: HashSet<ObjectId>,
@@ -259,7 +269,7 @@ fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<G
         repository.do_without(&missing)?;
     }
     Ok(Gaps {
-        thorough: strangers > 0 || !missing.is_empty() || index.marks_unreadable(),
+        thorough: strangers > 0 || !missing.is_empty() || !index.is_all(),
         missing,
         suspect,
     })

@@ -59,8 +59,9 @@ impl Pass<'_> {
         let mut rows =
             RowWriter::new(store, catalog, &reader, tally, run.sources()).recounting(self.original);
         let every = self.checkpoint_every;
-        let mut checkpoints =
-            every.map(|every| Checkpoints::new(run, store, tally, self.guard, every));
+        let mut checkpoints = every.map(|every| {
+            Checkpoints::new(run, store, tally, self.guard, &parent.index_objects, every)
+        });
 
         let (compared, written) = std::thread::scope(|scope| {
             let comparing = scope.spawn(|| comparer.compare(items, sender));

@@ -76,6 +76,16 @@ impl Run {
         self.draft.paths.iter().map(clean).collect()
     }
 
+    /// Tells hosts and lists of sources apart, without telling them.
+    pub(super) fn name_in_cache(&self) -> String {
+        let mut name = self.draft.host.clone().into_bytes();
+        for path in &self.draft.paths {
+            name.push(0);
+            name.extend_from_slice(&path.0);
+        }
+        hex(&self.repository.keys().content_hash(&name))
+    }
+
     pub(super) fn begin(
         repository: &Arc<Repository>,
         sources: &Sources,

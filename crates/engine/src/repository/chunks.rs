@@ -89,7 +89,10 @@ impl Repository {
                         is_one_gone = true;
                         continue;
                     }
-                    Err(error) => unreadable(error)?,
+                    Err(error) => {
+                        unreadable(error)?;
+                        index.miss_objects();
+                    }
                 }
                 seen.insert(info.name);
             }

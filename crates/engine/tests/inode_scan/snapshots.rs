@@ -21,7 +21,7 @@ pub type Rows = BTreeMap<Vec<u8>, Entry>;
 
 /// A repository for snapshots of both kinds.
 pub struct Pair {
-    scene: Scene,
+    pub scene: Scene,
     pub filter: FilterOptions,
     pub left_out: LeftOut,
     /// Compare with nothing.

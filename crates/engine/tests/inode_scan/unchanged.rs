@@ -3,6 +3,7 @@
 use super::image::{Image, can_run};
 use super::snapshots::{Pair, Taken, WHOLE_SECONDS, settle, settle_for};
 use bale_engine::scan::LeftOut;
+use bale_format::ChunkKind;
 use std::fs;
 use std::path::Path;
 
@@ -85,4 +86,24 @@ fn an_image_is_skipped_only_if_nothing_changed_in_it() {
     assert!(made(&pair), "a mode");
     pair.force = true;
     assert!(made(&pair), "who forces compares with nothing");
+}
+
+/// The tables prove that the rows are what they were, and nothing of what they point at.
+#[test]
+fn tables_that_are_as_they_were_do_not_stand_for_chunks_that_no_index_names_any_more() {
+    let test = "tables_that_are_as_they_were_do_not_stand_for_chunks_that_no_index_names_any_more";
+    let Some(image) = populated(test, |root| fs::write(root.join("a"), "bytes").unwrap()) else {
+        return;
+    };
+    let pair = comparing();
+    pair.inode_scan(&image.path);
+    assert!(is_as_known(&pair.inode_scan(&image.path)));
+    pair.scene
+        .lose_from_index(|chunk| chunk.kind == ChunkKind::Data);
+    let taken = pair.inode_scan(&image.path);
+    assert!(!is_as_known(&taken), "{:?}", taken.notes);
+    let index = pair.scene.repository().index().unwrap();
+    let mut all = index.entries().iter();
+    assert!(all.any(|place| place.chunk.kind == ChunkKind::Data));
+    assert!(is_as_known(&pair.inode_scan(&image.path)), "known again");
 }

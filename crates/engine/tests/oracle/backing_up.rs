@@ -24,6 +24,9 @@ use super::{image, options};
 pub fn backup_step(world: &mut World, step: &Backup) -> Held {
     world.clock.advance(std::time::Duration::from_secs(1));
     world.right += std::time::Duration::from_secs(1);
+    if step.look == Look::Image && !world.path("home/src").is_dir() {
+        return Ok(());
+    }
     let paths = sources(world, step);
     let Ok((mut resolved, missing)) = scan::Sources::resolve(&paths) else {
         return Ok(());
@@ -112,7 +115,8 @@ impl Drop for Copy {
 
 fn copy_if_asked(world: &mut World, step: &Backup, resolved: &mut scan::Sources) -> Option<Copy> {
     let source = resolved.paths().first()?.clone();
-    let is_possible = step.look == Look::Copy && resolved.paths().len() == 1;
+    // In a copy the repository is another one, which is backed up if repositories are.
+    let is_possible = step.look == Look::Copy && resolved.paths().len() == 1 && !step.repositories;
     if !is_possible || !fs::symlink_metadata(&source).is_ok_and(|stat| stat.is_dir()) {
         return None;
     }

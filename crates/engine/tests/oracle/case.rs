@@ -146,7 +146,7 @@ impl Case<'_> {
     fn holds_left_out(&self, path: &[u8]) -> bool {
         let holds_unwanted = || {
             let mut inside = self.before.0.keys().filter(|other| is_within(other, path));
-            inside.any(|other| !self.is_selected(other))
+            inside.any(|other| !self.is_selected(other) || has_salvage_name(other))
         };
         let mut stays = self.left_out.iter();
         stays.any(|other| is_within(other, path) || is_within(path, other)) || holds_unwanted()
@@ -291,6 +291,12 @@ impl Case<'_> {
         }
         Ok(())
     }
+}
+
+/// Restores that delete spare what restores have saved.
+fn has_salvage_name(path: &[u8]) -> bool {
+    let mut parts = path.windows(SALVAGED.len());
+    parts.any(|part| part == SALVAGED)
 }
 
 fn is_equal_by_times(before: &Node, row: &Node) -> bool {

@@ -153,8 +153,26 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     found
 }
 
-/// What tells that an entry was not touched: inode, time of change, size, mode.
-pub type Stamp = (u64, (i64, i64), u64, u32);
+/// What tells that an entry was not touched.
+#[derive(PartialEq, Eq)]
+pub struct Stamp {
+    inode: u64,
+    names: u64,
+    changed: (i64, i64),
+    modified: (i64, i64),
+    len: u64,
+    mode: u32,
+}
+
+impl Stamp {
+    /// An inode that has names elsewhere, too, tells of their coming and going by its time of change.
+    fn is_as(&self, other: &Stamp) -> bool {
+        self == other
+            || self.names.max(other.names) > 1
+                && (self.inode, self.modified, self.len, self.mode)
+                    == (other.inode, other.modified, other.len, other.mode)
+    }
+}
 
 /// Stamps of everything below a directory, but for some subtrees.
 pub fn stamps(root: &Path, skipped: &[&Path]) -> BTreeMap<PathBytes, Stamp> {
@@ -169,13 +187,16 @@ pub fn stamps(root: &Path, skipped: &[&Path]) -> BTreeMap<PathBytes, Stamp> {
         };
         // Of a directory that holds something skipped the times say nothing.
         let holds_skipped = skipped.iter().any(|other| other.starts_with(&path));
-        let ctime = match holds_skipped {
-            true => (0, 0),
-            false => (stat.ctime(), stat.ctime_nsec()),
+        let of = |time| if holds_skipped { (0, 0) } else { time };
+        let stamp = Stamp {
+            inode: stat.ino(),
+            names: if stat.is_dir() { 1 } else { stat.nlink() },
+            changed: of((stat.ctime(), stat.ctime_nsec())),
+            modified: of((stat.mtime(), stat.mtime_nsec())),
+            len: if stat.is_dir() { 0 } else { stat.len() },
+            mode: stat.mode(),
         };
-        let len = if stat.is_dir() { 0 } else { stat.len() };
-        let name = path.as_os_str().as_bytes().to_vec();
-        found.insert(name, (stat.ino(), ctime, len, stat.mode()));
+        found.insert(path.as_os_str().as_bytes().to_vec(), stamp);
         if stat.is_dir()
             && let Ok(children) = fs::read_dir(&path)
         {
@@ -192,7 +213,10 @@ pub fn touched(
 ) -> Vec<String> {
     let paths = before.keys().chain(after.keys());
     let mut differing: Vec<String> = paths
-        .filter(|path| before.get(*path) != after.get(*path))
+        .filter(|path| match (before.get(*path), after.get(*path)) {
+            (Some(before), Some(after)) => !before.is_as(after),
+            _ => true,
+        })
         .map(|path| text(path))
         .collect();
     differing.sort();

@@ -1,0 +1,103 @@
+//! Which index objects were there when a snapshot was made here. A pack that is gone together with the index object that named
+//! it leaves nothing in the store that tells, and a backup looks up only what rows point at: not the pieces of an unchanged
+//! large file, and nothing at all where inode tables say that nothing changed.
+//!
+//! A file in the cache for each host and list of sources, sealed with a key of the repository's. Without it, or if objects
+//! have gone since (a prune replaces them, too), a backup follows everything to its chunks: losing it costs time.
+
+use super::parent::Parent;
+use super::run::Run;
+use crate::error::{Error, Result};
+use crate::private_dir;
+use crate::repository::Repository;
+use crate::store::Area;
+use bale_format::ObjectId;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const MAGIC: &[u8; 8] = b"BALEIDX1";
+const SEAL_BYTES: usize = 16;
+/// Longest file: two million index objects.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// What a file is about.
+#[derive(Clone, Copy)]
+pub(super) enum MadeFor {
+    /// The snapshot of that name.
+    Snapshot(ObjectId),
+    /// The record of an unfinished run.
+    UnfinishedRun(ObjectId),
+}
+
+impl MadeFor {
+    fn id(self) -> ObjectId {
+        match self {
+            MadeFor::Snapshot(id) | MadeFor::UnfinishedRun(id) => id,
+        }
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            MadeFor::Snapshot(_) => "snapshot",
+            MadeFor::UnfinishedRun(_) => "run",
+        }
+    }
+}
+
+/// Names of all index objects, sorted.
+pub(super) fn now(repository: &Repository) -> Result<Arc<[ObjectId]>> {
+    let mut names = Vec::new();
+    repository.store().list(Area::Index, &mut |info| {
+        names.extend(info.name.id());
+    })?;
+    names.sort_unstable();
+    Ok(names.into())
+}
+
+/// Is an index object gone that was there when the parent was made, as far as this machine can say?
+pub(super) fn may_have_lost_some(run: &Run, parent: &Parent) -> bool {
+    let made = [
+        parent.id.map(MadeFor::Snapshot),
+        parent.run.map(MadeFor::UnfinishedRun),
+    ];
+    let is_there = |id: &ObjectId| parent.index_objects.binary_search(id).is_ok();
+    made.into_iter()
+        .flatten()
+        .any(|made| load(run, made).is_none_or(|seen| !seen.iter().all(is_there)))
+}
+
+/// Remembers those that were there when the run began, and those that are there now.
+pub(super) fn remember(run: &Run, made: MadeFor, before: &[ObjectId]) -> Result<()> {
+    let mut seen = now(&run.repository)?.to_vec();
+    seen.extend_from_slice(before);
+    seen.sort_unstable();
+    seen.dedup();
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&made.id().0);
+    seen.iter().for_each(|id| bytes.extend_from_slice(&id.0));
+    bytes.extend_from_slice(&run.repository.cache_seal(&bytes));
+    let path = path(run, made)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Ok(());
+    }
+    if let Some(directory) = path.parent() {
+        private_dir::make(directory)?;
+    }
+    private_dir::replace(&path, &bytes).map_err(Error::local("write", &path))
+}
+
+fn path(run: &Run, made: MadeFor) -> Result<PathBuf> {
+    let name = run.name_in_cache();
+    let directory = run.repository.cache_dir()?.join("index-seen");
+    Ok(directory.join(name).with_extension(made.extension()))
+}
+
+/// `None` if nothing is remembered of just this one.
+fn load(run: &Run, made: MadeFor) -> Option<Vec<ObjectId>> {
+    let bytes = private_dir::read(&path(run, made).ok()?, FILE_BYTES_MAX).ok()?;
+    let (body, seal) = bytes.split_last_chunk::<SEAL_BYTES>()?;
+    let (id, names) = body.strip_prefix(MAGIC)?.split_first_chunk()?;
+    let is_ours = run.repository.cache_seal(body) == *seal && made.id() == ObjectId(*id);
+    let (names, rest) = names.as_chunks();
+    (is_ours && rest.is_empty()).then(|| names.iter().copied().map(ObjectId).collect())
+}
