@@ -3,6 +3,7 @@
 //! A reader that is gone ends what only prints (exit 141, as the signal would), and nothing else: a backup, a restore, a
 //! check go on, and their exit code stands.
 
+use bale_engine::error::without_name;
 use bale_engine::monitor::Problem;
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
@@ -108,8 +109,14 @@ pub fn failure(error: &anyhow::Error, json: bool) -> i32 {
 pub fn usage(error: &clap::Error, json: bool) -> i32 {
     if json && error.use_stderr() {
         let text = error.to_string();
-        let text = text.lines().next().unwrap_or_default();
-        let text = escape(text.strip_prefix("error: ").unwrap_or(text).as_bytes());
+        let lines: Vec<_> = text.lines().take_while(|line| !line.is_empty()).collect();
+        // What is missing, or possible, is on lines of its own.
+        let text = lines
+            .iter()
+            .map(|line| line.trim())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let text = escape(text.strip_prefix("error: ").unwrap_or(&text).as_bytes());
         object(&json!({"type": "error", "message": text, "code": error.exit_code()}));
     }
     if error.print().is_err() {
@@ -118,26 +125,16 @@ pub fn usage(error: &clap::Error, json: bool) -> i32 {
     error.exit_code()
 }
 
-/// An error and its causes; what a cause says is not said again by what it caused.
+/// An error and its causes; what was said is not said again.
 pub fn chain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if text.is_empty() {
-            text = cause;
-        } else if !text.ends_with(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
+    bale_engine::error::with_causes(error.as_ref())
 }
 
 /// Tells about trouble with one entry.
 pub fn problem(problem: &Problem, json: bool) {
+    let text = without_name(&String::from_utf8_lossy(&problem.path), &problem.text);
     if json {
-        let mut value =
-            json!({"type": "problem", "action": problem.action, "message": problem.text});
+        let mut value = json!({"type": "problem", "action": problem.action, "message": text});
         put_path(&mut value, "path", &problem.path);
         object(&value);
     } else {
@@ -145,7 +142,7 @@ pub fn problem(problem: &Problem, json: bool) {
             "bale: {} {}: {}",
             problem.action,
             escape(&problem.path),
-            escape(problem.text.as_bytes())
+            escape(text.as_bytes())
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Sizes, durations and counts as people write and read them.
 
 use crate::exit::Usage;
-pub use bale_engine::amount::{bytes, count};
+pub use bale_engine::amount::{bytes, count, counted};
 use std::time::Duration;
 
 /// Reads `512`, `10K`, `1.5G` (powers of 1024; a trailing `B` or `iB` is fine).
@@ -36,14 +36,6 @@ pub fn parse_bytes(text: &str) -> Result<u64, Usage> {
         return Err(wrong());
     }
     Ok(bytes as u64)
-}
-
-/// `1 snapshot`, `2 snapshots`.
-pub fn counted(number: u64, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        _ => format!("{} {noun}s", count(number)),
-    }
 }
 
 /// `1 directory`, `2 directories`.

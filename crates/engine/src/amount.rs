@@ -15,6 +15,14 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// `1 snapshot`, `2 snapshots`.
+pub fn counted(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{} {noun}s", count(number)),
+    }
+}
+
 /// `1,234,567`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();

@@ -37,7 +37,7 @@ pub enum DumpError {
     NoContent,
     /// The catalog.
     #[error("read the catalog: {0}")]
-    Catalog(ChunkTrouble),
+    Catalog(#[source] ChunkTrouble),
     /// Temporary files.
     #[error("sort the entries: {0}")]
     Scratch(#[source] io::Error),

@@ -25,7 +25,7 @@ pub enum Error {
         source: bale_format::error::FormatError,
     },
     /// No `config` there.
-    #[error("no repository at {0} (make one with: bale init)")]
+    #[error("no repository at {0}: there is no file \"config\" in it")]
     NoRepository(String),
     /// There is one already.
     #[error("{0} already holds a repository")]
@@ -34,7 +34,10 @@ pub enum Error {
     #[error("wrong password or key: no key slot of the repository opens with it")]
     WrongKey,
     /// No index names this chunk in a pack that is there.
-    #[error("chunk {0} is in no pack that the index names (bale check tells which files need it)")]
+    #[error(
+        "chunk {0} is in no pack that the index names (bale check tells which files need it; bale repair index lists packs \
+         that no index names)"
+    )]
     MissingChunk(ChunkId),
     /// No snapshot answers to this text.
     #[error("no snapshot matches {0:?} (bale snapshots lists them)")]
@@ -71,6 +74,26 @@ pub enum Error {
 /// Result of an engine call.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// An error and its causes in one line. Some errors say their cause themselves: what was said is not said again.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    for cause in causes.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+/// A text without the name that stands before it already.
+pub fn without_name<'t>(name: &str, text: &'t str) -> &'t str {
+    text.strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix(": "))
+        .unwrap_or(text)
+}
+
 impl Error {
     /// For `map_err` on a local file.
     pub fn local(
@@ -83,5 +106,85 @@ impl Error {
             path,
             source,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dump::DumpError;
+    use crate::image::ImageError;
+    use crate::restore::RestoreError;
+    use crate::scan::snapshot_command::SnapshotError;
+    use bale_format::error::{Fault, FormatError};
+    use std::io;
+
+    fn os() -> io::Error {
+        io::Error::other("no room on device")
+    }
+
+    fn object() -> Error {
+        Error::Object {
+            object: "snapshots/1234".to_owned(),
+            source: FormatError::Damaged {
+                what: "object",
+                fault: Fault::Seal,
+            },
+        }
+    }
+
+    fn store() -> StoreError {
+        StoreError {
+            action: "read",
+            object: "packs/1234".to_owned(),
+            source: os(),
+        }
+    }
+
+    /// Every type of error that holds another one.
+    fn errors() -> Vec<Box<dyn std::error::Error + Send + Sync>> {
+        let path = || PathBuf::from("x");
+        vec![
+            Box::new(object()),
+            Box::new(Error::local("read", "x")(os())),
+            Box::new(Error::Store(store())),
+            Box::new(RestoreError::Catalog(Box::new(object()))),
+            Box::new(RestoreError::Scratch(os())),
+            Box::new(RestoreError::Threads(os())),
+            Box::new(RestoreError::Target {
+                action: "make the target",
+                path: path(),
+                source: os(),
+            }),
+            Box::new(DumpError::Catalog(Box::new(Error::Store(store())))),
+            Box::new(DumpError::Scratch(os())),
+            Box::new(DumpError::Output(os())),
+            Box::new(ImageError::Open {
+                path: "x".to_owned(),
+                source: os(),
+            }),
+            Box::new(SnapshotError::Run {
+                program: "x".to_owned(),
+                source: os(),
+            }),
+        ]
+    }
+
+    #[test]
+    fn every_reason_is_said_and_said_once() {
+        for error in errors() {
+            let text = with_causes(&*error);
+            let reasons = ["no room on device", "seal broken"];
+            let said = reasons.map(|reason| text.matches(reason).count());
+            assert_eq!(said.iter().sum::<usize>(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_not_said_twice() {
+        let text = object().to_string();
+        let rest = without_name("snapshots/1234", &text);
+        assert_eq!(rest, "object is damaged: seal broken");
+        assert_eq!(without_name("snapshots/12", &text), text);
     }
 }

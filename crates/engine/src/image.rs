@@ -417,18 +417,6 @@ impl std::fmt::Debug for ImageInode {
     }
 }
 
-/// A chain of causes as one line.
-fn in_words(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
-}
-
 /// For a temporary file; [`decode_piece`] reads it.
 pub(crate) fn encode_piece(piece: &NamesPiece) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(24 + 12 * piece.spans.len());

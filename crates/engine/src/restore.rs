@@ -242,7 +242,7 @@ pub struct RestoreReport {
 pub enum RestoreError {
     /// The catalog cannot be read at all.
     #[error("read the catalog: {0}")]
-    Catalog(ChunkTrouble),
+    Catalog(#[source] ChunkTrouble),
     /// Temporary files of the plan.
     #[error("sort the plan: {0}")]
     Scratch(#[source] io::Error),

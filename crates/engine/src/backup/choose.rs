@@ -2,7 +2,7 @@
 //! believed. What is passed over on the way is told by name, because it costs time, or means that something is wrong.
 
 use super::run::{BackupOptions, Run};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, without_name};
 use crate::repository::{Named, Repository};
 use crate::snapshots::{Newest, SourceKey, newest_first, remembered};
 use crate::store::ObjectName;
@@ -90,7 +90,8 @@ fn of_source<'a>(snapshots: &'a [Named], draft: &Snapshot, note: &dyn Fn(&str)) 
 fn note_damaged(damaged: &[(ObjectName, Error)], note: &dyn Fn(&str)) {
     for (name, error) in damaged.iter().take(NAMED_MAX) {
         note(&format!(
-            "{name} cannot be read ({error}): this backup may compare with an older snapshot (bale check tells what is lost)"
+            "{name} cannot be read ({}): this backup may compare with an older snapshot (bale check tells what is lost)",
+            without_name(&name.to_string(), &error.to_string())
         ));
     }
     if damaged.len() > NAMED_MAX {

@@ -3,6 +3,7 @@
 //! The columns are those of segments. `read_parquet('DIR/*.parquet')` in DuckDB is the whole table; names are BLOBs.
 
 use super::{CatalogReader, KeyRange, SegmentWriter};
+use crate::error::Error;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -41,8 +42,8 @@ pub fn export(
         // Names are content: for their owner alone.
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        let mut file = options.open(path)?;
-        file.write_all(&segment)?;
+        let mut file = options.open(&path).map_err(Error::local("create", &path))?;
+        (file.write_all(&segment)).map_err(Error::local("write", &path))?;
         exported.files += 1;
         exported.bytes += segment.len() as u64;
         Ok(bale_format::ChunkId::default())

@@ -32,7 +32,7 @@ pub fn dump_snapshot(
             path: format!("/{}", String::from_utf8_lossy(path)),
             snapshot: snapshot.0.short(),
         },
-        other => Error::Other(other.to_string()),
+        other => Error::Other(crate::error::with_causes(&other)),
     })
 }
 

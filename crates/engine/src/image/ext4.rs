@@ -4,7 +4,7 @@ use super::{
     Device, FoundInode, NAMES_PIECE_BYTES, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece,
     TableSink,
 };
-use super::{NamesAndValues, Volume, in_words};
+use super::{NamesAndValues, Volume};
 use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};
 use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ pub(super) struct Ext4Volume {
 
 /// Opens; the error says why not.
 pub(super) fn open(device: Arc<Device>, state: State) -> Result<Ext4Volume, String> {
-    let words = |error: bale_fsimage::ext4::Ext4Error| in_words(&error);
+    let words = |error: bale_fsimage::ext4::Ext4Error| crate::error::with_causes(&error);
     let fs = Ext4::open(device.clone()).map_err(words)?;
     if state == State::Mounted || !fs.needs_recovery().map_err(words)? {
         return Ok(Ext4Volume {
@@ -75,7 +75,7 @@ impl Ext4Volume {
             Err(problem) => sink.incomplete(directory, problem.damage.to_string()),
         });
         if let Err(error) = walked {
-            sink.incomplete(directory, in_words(&error));
+            sink.incomplete(directory, crate::error::with_causes(&error));
         }
     }
 
@@ -169,14 +169,18 @@ impl Volume for Ext4Volume {
 
     fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
         let raw = Self::raw(number, raw)?;
-        self.fs.decode_kept(&raw).map_err(|error| in_words(&error))
+        self.fs
+            .decode_kept(&raw)
+            .map_err(|error| crate::error::with_causes(&error))
     }
 
     fn read_inode(&self, number: u64) -> Result<Vec<u8>, String> {
         let read = self.fs.read_inode_bytes(number);
-        let bytes = read.map_err(|error| in_words(&error))?;
+        let bytes = read.map_err(|error| crate::error::with_causes(&error))?;
         let checked = self.fs.decode_inode(&Self::raw(number, &bytes)?);
-        checked.map_err(|error| in_words(&error)).map(|_| bytes)
+        checked
+            .map_err(|error| crate::error::with_causes(&error))
+            .map(|_| bytes)
     }
 
     fn sectors(&self, number: u64, raw: &[u8]) -> u64 {
@@ -198,17 +202,22 @@ impl Volume for Ext4Volume {
             Mapping::Extent(found) if !extent(found) => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         });
-        walked.map_err(|error| in_words(&error))
+        walked.map_err(|error| crate::error::with_causes(&error))
     }
 
     fn target(&self, number: u64, raw: &[u8]) -> Result<Vec<u8>, String> {
         let raw = Self::raw(number, raw)?;
-        self.fs.read_symlink(&raw).map_err(|error| in_words(&error))
+        self.fs
+            .read_symlink(&raw)
+            .map_err(|error| crate::error::with_causes(&error))
     }
 
     fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String> {
         let raw = Self::raw(number, raw)?;
-        let found = self.fs.xattrs(&raw).map_err(|error| in_words(&error))?;
+        let found = self
+            .fs
+            .xattrs(&raw)
+            .map_err(|error| crate::error::with_causes(&error))?;
         Ok(found.into_iter().map(|one| (one.name, one.value)).collect())
     }
 

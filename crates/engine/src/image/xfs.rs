@@ -3,7 +3,7 @@
 use super::device::DirectMetadata;
 use super::{
     Device, FoundInode, NamesAndValues, NamesPiece, Span, State, TABLE_PIECE_BYTES, TablePiece,
-    TableSink, Volume, in_words,
+    TableSink, Volume,
 };
 use bale_fsimage::xfs::{DevicePiece, DirBlock, ForkKind, InodeChunk, LogState, Xfs, XfsError};
 use bale_fsimage::{ByteSource, FileKind, Inode, Layout, MappedExtent};
@@ -29,7 +29,7 @@ pub(super) enum Refusal {
 pub(super) fn open(device: Arc<Device>, state: State) -> Result<XfsVolume, Refusal> {
     let refuse = |error: XfsError| match error {
         XfsError::NotXfs => Refusal::NotXfs,
-        error => Refusal::Because(in_words(&error)),
+        error => Refusal::Because(crate::error::with_causes(&error)),
     };
     let source: Arc<dyn ByteSource> = match state {
         State::Still => device,
@@ -108,8 +108,10 @@ impl XfsVolume {
         ag: u32,
     ) -> Box<dyn Iterator<Item = Result<InodeChunk, String>> + '_> {
         match self.xfs.inode_chunks(self.source.as_ref(), ag) {
-            Ok(chunks) => Box::new(chunks.map(|chunk| chunk.map_err(|error| in_words(&error)))),
-            Err(error) => Box::new(std::iter::once(Err(in_words(&error)))),
+            Ok(chunks) => Box::new(
+                chunks.map(|chunk| chunk.map_err(|error| crate::error::with_causes(&error))),
+            ),
+            Err(error) => Box::new(std::iter::once(Err(crate::error::with_causes(&error)))),
         }
     }
 
@@ -122,15 +124,15 @@ impl XfsVolume {
                     sink.name(number, entry.name, entry.inode);
                 });
             if let Err(error) = read {
-                sink.incomplete(number, in_words(&error));
+                sink.incomplete(number, crate::error::with_causes(&error));
             }
             return;
         }
         match self.xfs.dir_blocks(self.source.as_ref(), inode) {
-            Err(error) => sink.incomplete(number, in_words(&error)),
+            Err(error) => sink.incomplete(number, crate::error::with_causes(&error)),
             Ok(blocks) => blocks.for_each(|block| match block {
                 Ok(block) => sink.names(names_piece(&block)),
-                Err(error) => sink.incomplete(number, in_words(&error)),
+                Err(error) => sink.incomplete(number, crate::error::with_causes(&error)),
             }),
         }
     }
@@ -226,7 +228,7 @@ impl Volume for XfsVolume {
                             self.directory(&inode, sink);
                         }
                     }
-                    Err(error) => sink.damaged(number, in_words(&error)),
+                    Err(error) => sink.damaged(number, crate::error::with_causes(&error)),
                 }
             }
         }
@@ -246,7 +248,7 @@ impl Volume for XfsVolume {
         });
         parsed
             .err()
-            .map(|error| in_words(&error))
+            .map(|error| crate::error::with_causes(&error))
             .into_iter()
             .collect()
     }
@@ -255,7 +257,7 @@ impl Volume for XfsVolume {
         let inode = self
             .xfs
             .parse_kept(number, raw)
-            .map_err(|error| in_words(&error))?;
+            .map_err(|error| crate::error::with_causes(&error))?;
         let mut plain = inode.to_inode();
         if inode.is_realtime() {
             plain.layout = Layout::Kernel("on the realtime device");
@@ -271,7 +273,7 @@ impl Volume for XfsVolume {
         let read = self.source.read_exact_at(offset, &mut raw);
         read.map_err(|error| error.to_string())?;
         let checked = self.xfs.parse_inode(number, &raw);
-        checked.map_err(|error| in_words(&error))?;
+        checked.map_err(|error| crate::error::with_causes(&error))?;
         Ok(raw)
     }
 
@@ -293,7 +295,7 @@ impl Volume for XfsVolume {
         raw: &[u8],
         extent: &mut dyn FnMut(MappedExtent) -> bool,
     ) -> Result<(), String> {
-        let words = |error: XfsError| in_words(&error);
+        let words = |error: XfsError| crate::error::with_causes(&error);
         let inode = self.xfs.parse_kept(number, raw).map_err(words)?;
         let extents = self
             .xfs
@@ -312,7 +314,7 @@ impl Volume for XfsVolume {
     }
 
     fn target(&self, number: u64, raw: &[u8]) -> Result<Vec<u8>, String> {
-        let words = |error: XfsError| in_words(&error);
+        let words = |error: XfsError| crate::error::with_causes(&error);
         let inode = self.xfs.parse_kept(number, raw).map_err(words)?;
         let mut target = Vec::new();
         let read = self
@@ -322,7 +324,7 @@ impl Volume for XfsVolume {
     }
 
     fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String> {
-        let words = |error: XfsError| in_words(&error);
+        let words = |error: XfsError| crate::error::with_causes(&error);
         let inode = self.xfs.parse_kept(number, raw).map_err(words)?;
         let mut found = Vec::new();
         let read = self

@@ -533,12 +533,5 @@ impl Group {
 
 /// Trouble as text for a problem.
 pub fn text_of(trouble: &ChunkTrouble) -> String {
-    let mut text = trouble.to_string();
-    let mut source = trouble.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+    crate::error::with_causes(&**trouble)
 }
