@@ -11,7 +11,8 @@ pub enum MkError {
     Options(String),
     /// The tree does not fit into the size or number of inodes asked for.
     #[error(
-        "the tree needs {needed_bytes} bytes and {needed_inodes} inodes, the file system has {bytes} bytes and {inodes} inodes"
+        "the tree needs {} and {needed_inodes} inodes, the file system has {} and {inodes} inodes",
+        amount(*needed_bytes), amount(*bytes)
     )]
     TooSmall {
         /// Least size that holds the tree.
@@ -146,4 +147,35 @@ pub(super) fn path_text(parent: &[u8], name: &[u8]) -> String {
         path.push('/');
     }
     path + &name.escape_ascii().to_string()
+}
+
+/// A size in the largest unit that keeps it readable, rounded up, so that who asks for the needed size gets enough.
+fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let power = (0..UNITS.len() - 1)
+        .find(|power| bytes < 10_000 << (10 * power))
+        .unwrap_or(UNITS.len() - 1);
+    format!("{} {}", bytes.div_ceil(1 << (10 * power)), UNITS[power])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_that_is_needed_is_said_in_units_and_is_enough() {
+        let error = MkError::TooSmall {
+            needed_bytes: (20 << 30) + 1,
+            needed_inodes: 5,
+            bytes: 20 << 30,
+            inodes: 4,
+        };
+        let text = error.to_string();
+        assert!(text.contains("needs 21 GiB and 5"), "{text}");
+        assert!(text.contains("has 20 GiB and 4"), "{text}");
+        assert_eq!(
+            (amount(512), amount(u64::MAX)),
+            ("512 bytes".to_owned(), "16777216 TiB".to_owned())
+        );
+    }
 }
