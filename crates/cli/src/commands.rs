@@ -24,6 +24,7 @@ mod scan;
 mod select;
 mod snapshots;
 mod stats;
+mod unmatched;
 
 use crate::args::{Cli, Command, Key};
 use crate::exit;

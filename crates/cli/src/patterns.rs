@@ -37,8 +37,12 @@ pub fn check(patterns: &[Pattern]) -> Result<(), Usage> {
 
 fn why_nothing(text: &str) -> Option<&'static str> {
     let first = text.split('/').next().unwrap_or_default();
-    if text.trim_matches('/').trim().is_empty() {
+    if text.trim().is_empty() {
         Some("it is empty")
+    } else if text.contains("//") {
+        Some("no path has // in it; write one slash")
+    } else if text.trim() == "/" {
+        Some("/ alone names nothing; write /* for all that is in the root directory")
     } else if text.split('/').any(|part| matches!(part, "." | "..")) {
         Some(
             "no path has . or .. in it; begin with a name to mean it anywhere, or with / to write the whole path",
@@ -98,7 +102,11 @@ mod tests {
     fn what_can_match_nothing_is_refused_and_told_what_to_write() {
         let cases = [
             ("", "empty"),
-            ("/", "empty"),
+            (" ", "empty"),
+            ("/", "/*"),
+            ("a//b", "one slash"),
+            ("//a", "one slash"),
+            ("!//", "earlier pattern"),
             ("!keep", "earlier pattern"),
             ("./x", "no path has"),
             ("a/../b", "no path has"),

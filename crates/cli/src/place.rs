@@ -16,10 +16,10 @@ use bale_engine::error::Error;
 use bale_engine::random::OsRandom;
 use bale_engine::repository::{Environment, NewSlot, Repository, Secret};
 use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::store::{Area, LocalStore};
+use bale_engine::store::{Area, LocalStore, Store};
 use named::{Own, own};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens the repository that the options name, or the user's own, and changes nothing.
@@ -53,13 +53,13 @@ pub fn open_with_secret(global: &Global, purpose: Use) -> Result<(Arc<Repository
     let Some(path) = named(global)? else {
         return open_own(global, &own()?, purpose);
     };
-    require_config(&path)?;
+    require_config(&path, Meant::Named)?;
     let secret = secrets::given_or_asked(global)?;
     Ok((open_at(global, &path, &secret, purpose)?, secret))
 }
 
 fn open_own(global: &Global, own: &Own, purpose: Use) -> Result<(Arc<Repository>, Secret)> {
-    require_config(&own.repository)?;
+    require_config(&own.repository, Meant::Own)?;
     let (secret, is_given) = own_secret(global, own)?;
     let opened = open_at(global, &own.repository, &secret, purpose);
     let opened = match is_given && own.key_file.exists() {
@@ -92,7 +92,7 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
         if !own.is_made() {
             let is_seen = std::io::stderr().is_terminal() && !global.json;
             if !is_asked_for && !is_seen {
-                return Err(no_repository(&own.repository))
+                return Err(no_repository(&own.repository, Meant::Own))
                     .context("no repository is named, and one of your own is made only on a terminal, with --init or by: bale init");
             }
             match make_own(global, &own) {
@@ -147,6 +147,9 @@ pub fn require_room(path: &Path, forced: bool) -> Result<()> {
     if path.join("config").exists() {
         return Err(Error::RepositoryExists(path.display().to_string()).into());
     }
+    if holds_data(path) && !forced {
+        return Err(no_repository(path, Meant::Named));
+    }
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(|| format!("list {}", path.display()))?,
@@ -168,13 +171,40 @@ pub fn require_room(path: &Path, forced: bool) -> Result<()> {
     Ok(())
 }
 
+/// Is this path, or will it be when both are made, within a directory?
+pub fn is_within(path: &Path, directory: &Path) -> bool {
+    resolved(path).starts_with(resolved(directory))
+}
+
+/// As far as it exists without links, `.` and `..`.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut found = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                found.pop();
+            }
+            part => found.push(part),
+        }
+        found = found.canonicalize().unwrap_or(found);
+    }
+    found
+}
+
 /// The store alone: for what needs no key.
 pub fn open_store(global: &Global) -> Result<LocalStore> {
     let path = match named(global)? {
-        Some(path) => path,
-        None => own()?.repository,
+        Some(path) => {
+            require_config(&path, Meant::Named)?;
+            path
+        }
+        None => {
+            let path = own()?.repository;
+            require_config(&path, Meant::Own)?;
+            path
+        }
     };
-    require_config(&path)?;
     Ok(LocalStore::open(&path)?)
 }
 
@@ -255,6 +285,9 @@ fn own_secret(global: &Global, own: &Own) -> Result<(Secret, bool)> {
 
 /// With the secret that is given, which will open it the next time, or else with a key file of its own.
 fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
+    if holds_data(&own.repository) && !own.is_made() {
+        return Err(no_repository(&own.repository, Meant::Own));
+    }
     let given = secrets::given(global)?;
     let is_given = given.is_some();
     let slot = match given {
@@ -299,14 +332,51 @@ fn unguessable() -> Result<String> {
     Ok(bale_format::id::hex(&bytes))
 }
 
-fn require_config(path: &Path) -> Result<()> {
+/// Why a place is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meant {
+    Named,
+    Own,
+}
+
+fn require_config(path: &Path, meant: Meant) -> Result<()> {
     match std::fs::symlink_metadata(path.join("config")) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(no_repository(path)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(no_repository(path, meant))
+        }
         Err(error) => Err(error).with_context(|| format!("open repository {}", path.display())),
     }
 }
 
-fn no_repository(path: &Path) -> anyhow::Error {
-    Error::NoRepository(path.display().to_string()).into()
+/// What was looked for, where, and what to do.
+fn no_repository(path: &Path, meant: Meant) -> anyhow::Error {
+    let error = Error::NoRepository(path.display().to_string());
+    let what_to_do = match meant {
+        _ if holds_data(path) => {
+            "its packs are there: bring the file back from a copy, and make no new repository there"
+                .to_owned()
+        }
+        Meant::Named => format!("bale init -r {} makes one", path.display()),
+        Meant::Own => {
+            "no other was named with --repo or BALE_REPOSITORY; bale init makes one of your own"
+                .to_owned()
+        }
+    };
+    let text = format!("{error} ({what_to_do})");
+    anyhow::Error::new(error).context(text)
+}
+
+/// Are there packs or snapshots, whatever else is missing?
+fn holds_data(path: &Path) -> bool {
+    let Ok(store) = LocalStore::open(path) else {
+        return false;
+    };
+    let mut is_there = false;
+    for area in [Area::Packs, Area::Snapshots] {
+        let listed = store.list(area, &mut |_| is_there = true);
+        // What cannot be listed is not empty.
+        is_there |= listed.is_err();
+    }
+    is_there
 }

@@ -230,11 +230,21 @@ fn unknown_use(id: &ObjectId, error: Error) -> Error {
     match error {
         Error::Interrupted => error,
         error => Error::Other(format!(
-            "nothing is given up while it is not known what snapshot {id} uses: {error} (the next backup stores again what \
-             still exists; bale forget {} gives the snapshot up)",
-            id.short()
+            "nothing is given up while it is not known what snapshot {id} uses: {error}. {}",
+            what_to_do(&error, id)
         )),
     }
+}
+
+fn what_to_do(error: &Error, id: &ObjectId) -> String {
+    let first = match error {
+        Error::MissingChunk(_) => "First bale repair index. If that does not help, the",
+        _ => "The",
+    };
+    let short = id.short();
+    format!(
+        "{first} next backup stores again what still exists, and bale forget {short} gives the snapshot up"
+    )
 }
 
 /// Only the columns with chunk ids are decoded.

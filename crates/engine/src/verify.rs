@@ -59,6 +59,10 @@ pub struct CheckReport {
     pub damage: Vec<Damage>,
     /// Paths that cannot be restored whole; at most [`LOST_PATHS_LISTED_MAX`] are listed, all are counted.
     pub lost: Vec<LostPath>,
+    /// Snapshots and unfinished runs that cannot be read: their paths are in no count.
+    pub records_unreadable: u64,
+    /// Catalog segments of snapshots that cannot be read: nobody knows what their paths need.
+    pub segments_lost: u64,
     /// How many paths cannot be restored whole.
     pub lost_count: u64,
 }

@@ -88,7 +88,7 @@ pub(super) fn print_lost(global: &Global, listed: &[LostPath], count: u64) {
     for lost in listed {
         let path = [b"/".as_slice(), &lost.path].concat();
         if global.json {
-            let mut value = json!({"type": "lost", "snapshot": lost.snapshot.to_string(), "message": lost.text});
+            let mut value = json!({"type": "lost", "snapshot": lost.snapshot.to_string(), "paths": lost.paths, "message": lost.text});
             output::put_path(&mut value, "path", &path);
             output::object(&value);
         } else {
@@ -101,7 +101,8 @@ pub(super) fn print_lost(global: &Global, listed: &[LostPath], count: u64) {
         }
     }
     if !global.json {
-        output::and_more(listed.len(), count, |more| {
+        let listed = listed.iter().map(|lost| lost.paths).sum::<u64>();
+        output::and_more(listed as usize, count, |more| {
             output::line(&format!("lost: {more}"));
         });
     }
@@ -123,14 +124,21 @@ fn print_summary(report: &CheckReport) {
         );
     }
     match report.is_clean() {
+        true if report.packs_not_needed > 0 || !report.packs_damaged.is_empty() => {
+            tell!("nothing that a snapshot needs is lost or damaged")
+        }
         true => tell!("no damage found"),
         false => tell!(
-            "DAMAGE: {}; {} cannot be restored whole",
+            "DAMAGE: {}; {}{} cannot be restored whole",
             sizes::either(
                 report.damage.len() as u64,
                 "object or chunk",
                 "objects or chunks"
             ),
+            match report.records_unreadable {
+                0 => String::new(),
+                snapshots => format!("all of {}, and ", sizes::counted(snapshots, "snapshot")),
+            },
             sizes::counted(report.lost_count, "path")
         ),
     }
@@ -156,14 +164,17 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
                 "{} that no index names: no damage, a prune sees to that",
                 sizes::counted(report.packs_unindexed, "pack")
             ),
-            false => tell!(
-                "Index objects that cannot be read: {}; packs that no index names: {}. `bale repair index` lists them again: do that first, and check again.",
-                report.index_objects_damaged,
-                report.packs_unindexed
-            ),
+            // What is lost, and what to do, is known only then.
+            false => {
+                return tell!(
+                    "Index objects that cannot be read: {}; packs that no index names: {}. `bale repair index` lists them again: do that first, and check again.",
+                    report.index_objects_damaged,
+                    report.packs_unindexed
+                );
+            }
         }
     }
-    if report.packs_not_needed > 0 {
+    if report.packs_not_needed > 0 && report.segments_lost == 0 {
         tell!(
             "{} damaged or missing, of which no snapshot needs anything that stands nowhere else: a prune removes {}",
             sizes::counted(report.packs_not_needed, "pack"),
@@ -194,9 +205,10 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
             "Damaged packs are marked: the next backup stores again what the sources still have of them, and `bale repair packs` saves what can be read."
         ),
         Err(error) => tell!(
-            "{} damaged packs are not marked ({}): backups go on relying on them, but for `bale backup --force`.",
-            report.packs_damaged.len(),
-            output::escape(error.as_bytes())
+            "{} not marked ({}): backups go on relying on {}, but for `bale backup --force`.",
+            sizes::counted(report.packs_damaged.len() as u64, "damaged pack"),
+            output::escape(error.as_bytes()),
+            sizes::one_or_more(report.packs_damaged.len() as u64, "it", "them")
         ),
     }
 }

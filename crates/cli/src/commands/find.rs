@@ -1,6 +1,6 @@
 //! `bale find`
 
-use super::{listing, select};
+use super::{listing, select, unmatched};
 use crate::args::{Find, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place};
@@ -23,7 +23,7 @@ const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '}'];
 pub fn run(global: &Global, options: &Find) -> Result<i32> {
     let matcher = Matcher::new(options)?;
     let repository = place::open(global)?;
-    let mut snapshots = snapshots(&repository, options)?;
+    let mut snapshots = snapshots(global, &repository, options)?;
     snapshots.reverse();
     let below = options
         .below
@@ -97,14 +97,16 @@ fn rows<'r>(
 }
 
 fn snapshots(
+    global: &Global,
     repository: &bale_engine::repository::Repository,
     options: &Find,
 ) -> Result<Vec<Named>> {
     let listed = select::Listed::of(repository)?;
     if options.snapshot.is_empty() {
         let filter = select::filter(&options.select.select);
-        return Ok(listed
-            .all()
+        let all = listed.all();
+        unmatched::tell(global, &options.select.select, &all);
+        return Ok(all
             .into_iter()
             .filter(|(_, snapshot)| filter.passes(snapshot))
             .collect());

@@ -1,6 +1,6 @@
 //! `bale forget`
 
-use super::{prune, select};
+use super::{prune, select, unmatched};
 use crate::args::{Forget, Global};
 use crate::exit::{self, Usage};
 use crate::place::Use;
@@ -115,6 +115,7 @@ fn by_policy(
             global.json,
         );
     }
+    unmatched::tell(global, &options.select, &snapshots);
     let passing: Vec<Named> = snapshots
         .into_iter()
         .filter(|(_, snapshot)| filter.passes(snapshot))

@@ -190,9 +190,17 @@ fn summary(
             "deleted"
         };
         tell!(
-            "{word} {} that the snapshot does not have, left {} that it cannot know",
+            "{word} {} that the snapshot does not have{}",
             sizes::count(report.deleted),
-            sizes::count(report.spared),
+            match report.spared {
+                0 => String::new(),
+                spared => format!(
+                    ", left {} that the backup left out or that {} not to be deleted (-v names {})",
+                    sizes::count(spared),
+                    sizes::one_or_more(spared, "is", "are"),
+                    sizes::one_or_more(spared, "it", "them"),
+                ),
+            }
         );
     }
     if options.verify && !options.dry_run {

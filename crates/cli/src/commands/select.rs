@@ -3,6 +3,7 @@
 //! `latest` is a promise about all of them: while one cannot be read it is refused, or answered with exit code 3 where that
 //! was asked for. An id means the same whatever else is damaged.
 
+use super::unmatched;
 use crate::args::{Pick, Select};
 use crate::{exit, output, sizes};
 use anyhow::Result;
@@ -93,7 +94,14 @@ impl Listed {
             self.need_all(text, pick)?;
             self.tell_of_the_future(&filter);
         }
-        Ok(find(&self.readable, text, &filter, self.now)?.clone())
+        let found = find(&self.readable, text, &filter, self.now);
+        let found = found.map_err(
+            |error| match unmatched::text(&pick.select, &self.readable) {
+                Some(why) if is_by_order(text) => anyhow::Error::new(error).context(why),
+                _ => error.into(),
+            },
+        );
+        Ok(found?.clone())
     }
 
     fn need_all(&self, text: &str, pick: &Pick) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `bale snapshots`
 
 use super::listing::local_time;
-use super::select;
+use super::{select, unmatched};
 use crate::args::{Global, Pick, Select, Snapshots};
 use crate::exit::{self, Usage};
 use crate::{output, place, sizes};
@@ -28,6 +28,7 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
         false => named(&options.ids, listed, &options.select)?,
     };
     let filter = select::filter(&options.select);
+    unmatched::tell(global, &options.select, &all);
     all.retain(|(_, snapshot)| filter.passes(snapshot));
     if let Some(count) = options.latest {
         all = newest(all, count, by);

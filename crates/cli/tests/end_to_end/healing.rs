@@ -98,7 +98,7 @@ fn a_check_that_may_not_mark_says_that_backups_go_on_relying_on_it() {
     assert_eq!(found.code, 4, "{found}");
     says(
         &found,
-        "backups go on relying on them, but for `bale backup --force`",
+        "backups go on relying on it, but for `bale backup --force`",
     );
     assert!(objects(&bench, "damaged").is_empty());
     bench.ok(&["backup", "source", "--force"]);

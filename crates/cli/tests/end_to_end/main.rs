@@ -24,3 +24,4 @@ mod selecting;
 mod source;
 mod tree;
 mod trouble;
+mod words;

@@ -2,7 +2,10 @@
 //! needs, or what stands undamaged elsewhere, is no loss.
 
 use super::{CheckReport, LOST_PATHS_LISTED_MAX};
+use crate::amount::counted;
+use crate::error::without_name;
 use crate::index::{ChunkIndex, PackNumber};
+use crate::store::ObjectName;
 use bale_format::{ChunkId, ObjectId};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -23,6 +26,8 @@ pub struct LostPath {
     pub snapshot: ObjectId,
     /// Path without leading slash; of a lost catalog segment, the first of the range.
     pub path: Vec<u8>,
+    /// How many paths: of a lost catalog segment, those from there on.
+    pub paths: u64,
     /// Why.
     pub text: String,
 }
@@ -48,10 +53,9 @@ pub(super) struct Findings {
 
 impl Findings {
     pub(super) fn damage(&mut self, what: impl Into<String>, text: impl Into<String>) {
-        self.report.damage.push(Damage {
-            what: what.into(),
-            text: text.into(),
-        });
+        let (what, text) = (what.into(), text.into());
+        let text = without_name(&what, &text).to_owned();
+        self.report.damage.push(Damage { what, text });
     }
 
     pub(super) fn bad_chunk(&mut self, id: ChunkId, text: impl Into<String>) {
@@ -60,9 +64,14 @@ impl Findings {
 
     /// A chunk that does not open in any pack that the index names for it.
     pub(super) fn unreadable_chunk(&mut self, index: &ChunkIndex, id: ChunkId, text: &str) {
+        let chunk = format!("chunk {}", id.short());
         for place in index.copies(&id) {
-            self.damaged_pack(place.pack, format!("chunk {} in it: {text}", id.short()));
+            let pack = ObjectName::pack(index.pack(place.pack).id);
+            let named = format!("{chunk} in {pack}: ");
+            let why = text.strip_prefix(&named).unwrap_or(text);
+            self.damaged_pack(place.pack, format!("{chunk} in it: {why}"));
         }
+        let text = text.strip_prefix(&format!("{chunk} ")).unwrap_or(text);
         self.bad_chunk(id, text);
     }
 
@@ -105,12 +114,14 @@ impl Findings {
         !self.bad_chunks.is_empty() || !self.in_danger.is_empty()
     }
 
-    pub(super) fn lost(&mut self, snapshot: ObjectId, path: Vec<u8>, text: &str) {
-        self.report.lost_count += 1;
+    /// `path`, or with more than one all from there on.
+    pub(super) fn lost(&mut self, snapshot: ObjectId, path: Vec<u8>, paths: u64, text: &str) {
+        self.report.lost_count += paths;
         if self.report.lost.len() < LOST_PATHS_LISTED_MAX {
             self.report.lost.push(LostPath {
                 snapshot,
                 path,
+                paths,
                 text: text.to_owned(),
             });
         }
@@ -164,8 +175,10 @@ struct Needed {
 impl Needed {
     fn text(&self) -> String {
         format!(
-            "of what is needed, and in no undamaged pack, {} chunks are lost and {} can be read",
-            self.bad, self.good
+            "of what is needed, and in no undamaged pack, {} {} lost and {} can be read",
+            counted(self.bad, "chunk"),
+            if self.bad == 1 { "is" } else { "are" },
+            self.good
         )
     }
 }

@@ -4,6 +4,7 @@
 //! found are merged, so a little damage costs a little.
 
 use super::damage::Findings;
+use crate::amount::counted;
 use crate::catalog::{CatalogReader, KeyRange};
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;
@@ -97,11 +98,13 @@ impl Walk<'_> {
 
     fn lost_segment(&mut self, snapshot: ObjectId, segment: &SegmentRef) {
         let text = format!(
-            "{} rows of the catalog from here on cannot be read",
-            segment.rows
+            "{} from here on: their part of the catalog cannot be read",
+            counted(u64::from(segment.rows), "path")
         );
+        self.findings.report.segments_lost += 1;
         let first = bale_format::entry::join(&segment.first.parent, &segment.first.name);
-        self.findings.lost(snapshot, first, &text);
+        let paths = u64::from(segment.rows);
+        self.findings.lost(snapshot, first, paths, &text);
     }
 
     fn is_touched(&mut self, id: &ChunkId) -> bool {
@@ -133,7 +136,7 @@ impl Walk<'_> {
         } else {
             return;
         };
-        self.findings.lost(snapshot, entry.path(), text);
+        self.findings.lost(snapshot, entry.path(), 1, text);
     }
 
     fn suspect_xattrs(&self, entry: &Entry) -> Option<ChunkId> {

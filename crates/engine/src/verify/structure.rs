@@ -16,6 +16,8 @@ use bale_format::{ChunkId, Content, Entry, ObjectId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+/// What is wrong with a chunk.
+const IN_NO_PACK: &str = "in no pack that the index names";
 /// Piece lists nest this deep at most.
 const PIECES_DEPTH_MAX: usize = 4;
 
@@ -85,6 +87,7 @@ pub(super) fn check_records(
     let (mut runs, damaged_runs) = repository.runs_readable()?;
     runs.retain(|(_, run)| !run.is_sign_of_life());
     records.extend(runs);
+    findings.report.records_unreadable = (damaged.len() + damaged_runs.len()) as u64;
     let all_readable = damaged.is_empty() && damaged_runs.is_empty();
     for (name, error) in damaged.into_iter().chain(damaged_runs) {
         findings.damage(name.to_string(), error.to_string());
@@ -177,7 +180,11 @@ impl Checker<'_> {
     }
 
     fn unreadable(&mut self, id: ChunkId, error: &Error) {
-        (self.findings).unreadable_chunk(self.index, id, &error.to_string());
+        let text = match error {
+            Error::MissingChunk(_) => IN_NO_PACK.to_owned(),
+            error => error.to_string(),
+        };
+        (self.findings).unreadable_chunk(self.index, id, &text);
     }
 
     fn check_entry(&mut self, entry: &Entry) {
@@ -208,8 +215,7 @@ impl Checker<'_> {
     fn plain_len(&mut self, id: &ChunkId) -> Option<u64> {
         let place = self.index.any(id);
         if place.is_none() {
-            self.findings
-                .bad_chunk(*id, "in no pack that the index names");
+            self.findings.bad_chunk(*id, IN_NO_PACK);
         }
         place.map(|place| u64::from(place.chunk.plain_bytes))
     }
