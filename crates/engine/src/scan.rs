@@ -233,6 +233,8 @@ pub struct Note {
     pub path: Vec<u8>,
     /// What.
     pub kind: NoteKind,
+    /// Does an entry say so, too?
+    pub has_row: bool,
 }
 
 /// Kinds of [`Note`].

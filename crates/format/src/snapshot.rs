@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// Problems listed by name in a snapshot; all are counted.
 pub const PROBLEMS_LISTED_MAX: usize = 1000;
+/// Paths that a snapshot can say were left out without a row.
+pub const WITHHELD_LISTED_MAX: usize = 1000;
 
 /// One committed backup, or what an unfinished one has finished so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +52,13 @@ pub struct Snapshot {
     /// Excludes as given.
     #[serde(default)]
     pub excludes: Vec<String>,
+    /// What has no row though no exclude names it: names of the key files in use, files mounted from another file system.
+    /// Sorted, at most [`WITHHELD_LISTED_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withheld: Vec<PathText>,
+    /// There is more of that than `withheld` names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withheld_more: bool,
     /// Snapshot compared against.
     #[serde(default)]
     pub parent: Option<ObjectId>,

@@ -8,7 +8,7 @@ use crate::limits::{
     FILESYSTEMS_MAX, LAYERS_MAX, NAME_BYTES_MAX, OBJECT_PLAIN_BYTES_MAX, PARENT_BYTES_MAX,
     SEGMENT_ROWS_MAX,
 };
-use crate::snapshot::{Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot};
+use crate::snapshot::{Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot, WITHHELD_LISTED_MAX};
 use serde::{Deserialize, Serialize};
 
 const WHAT: &str = "snapshot";
@@ -202,6 +202,11 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), FormatError> {
             "number of problems",
             snapshot.problems.len(),
             PROBLEMS_LISTED_MAX,
+        ),
+        (
+            "number of paths withheld",
+            snapshot.withheld.len(),
+            WITHHELD_LISTED_MAX,
         ),
         (
             "number of file systems",

@@ -131,6 +131,8 @@ fn snapshot(layers: Vec<Layer>) -> Snapshot {
         paths: vec![PathText(b"/tree".to_vec())],
         source_filesystems: Vec::new(),
         excludes: Vec::new(),
+        withheld: Vec::new(),
+        withheld_more: false,
         parent: None,
         filesystems: Vec::new(),
         totals: Totals {

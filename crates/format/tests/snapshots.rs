@@ -37,6 +37,8 @@ fn snapshot(segments: Vec<SegmentRef>) -> Snapshot {
         paths: vec![PathText(b"/home/\xff\n".to_vec())],
         source_filesystems: vec!["00010203-0405-0607-0809-0a0b0c0d0eff".to_owned()],
         excludes: vec!["*.tmp".to_owned()],
+        withheld: vec![PathText(b"/home/key".to_vec())],
+        withheld_more: true,
         parent: Some(ObjectId([4; 32])),
         filesystems: vec![Filesystem {
             uuid: "u".to_owned(),

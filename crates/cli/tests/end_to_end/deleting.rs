@@ -1,6 +1,6 @@
 //! `restore --delete`: nothing goes that was never backed up.
 
-use crate::bench::{Bench, is_root, skipped};
+use crate::bench::{Bench, have, is_root, skipped};
 
 fn is_there(bench: &Bench, name: &str) -> bool {
     bench.path(name).symlink_metadata().is_ok()
@@ -354,4 +354,97 @@ fn room_for_a_file_is_not_made_on_another_mount() {
         bench.address("")
     ));
     assert!(is_there(&bench, "other/f/p"));
+}
+
+/// Its key has other names, and what is bound over a path hides it: the record of the snapshot names what it has no row of.
+#[test]
+fn other_names_of_the_key_of_the_backup_stay() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir d e; echo x > d/x; echo word > ../password");
+    let place = |name: &str| bench.path(name).display().to_string();
+    let (repository, key, password) = (
+        place("repository"),
+        place("source/d/key"),
+        place("password"),
+    );
+    bench.ok(&["init", "-r", &repository, "--new-key-file", &key]);
+    let with_key = ["-r", &repository, "--key-file", &key];
+    let words = ["key", "add", "--new-password-file", &password];
+    bench.ok(&[&with_key[..], &words].concat());
+    bench.sh("ln source/d/key source/e/second");
+    let made = bench.ok(&[&with_key[..], &["backup", "source", "--json"]].concat());
+    assert_eq!(made.summary()["left_out"], 2, "{made}");
+    bench.sh("echo y > source/e/y");
+    let source = bench.source.display().to_string();
+    let address = bench.address("");
+    let with_password = ["-r", &repository, "-p", &password];
+    let words = ["restore", &address, "--target", &source, "--delete"];
+    let ran = bench.ok(&[&with_password[..], &words, &["--json", "-v"]].concat());
+    assert!(!is_there(&bench, "source/e/y"));
+    assert!(is_there(&bench, "source/e/second"), "{ran}");
+    assert_eq!(ran.summary()["spared"], 2, "{ran}");
+    let left = ran.of_type("path");
+    let left = left.iter().filter(|path| path["act"] == "leave");
+    assert_eq!(left.count(), 2, "{ran}");
+}
+
+/// The second backup reads nothing but the tables of inodes, and says again what the first one left out.
+#[test]
+fn other_names_of_the_key_stay_after_a_backup_that_only_found_nothing_changed() {
+    if !is_root() || !have("mkfs.ext4") {
+        return skipped("mounting takes root");
+    }
+    let bench = Bench::new();
+    let place = |name: &str| bench.path(name).display().to_string();
+    bench.mounting_sh(&format!(
+        "bale={}; echo word > password; mkfs.ext4 -q disk.img 32M; mkdir m; mount -o loop disk.img m
+         mkdir m/d m/e; echo x > m/d/x
+         export BALE_REPOSITORY=$place/repository
+         $bale init --new-key-file m/d/key
+         $bale --key-file m/d/key key add --new-password-file password
+         ln m/d/key m/e/second; sync; sleep 1
+         for n in 1 2 3; do $bale --key-file m/d/key backup m --scan inode -v >> log 2>&1; done
+         echo y > m/e/y
+         $bale -p password restore latest:{} --target m --delete --json > restored
+         [ ! -e m/e/y ]; [ -e m/d/key ]; [ -e m/e/second ]",
+        crate::bench::binary().display(),
+        place("m"),
+    ));
+}
+
+/// A backup of today would leave out what is in it, so that it is in no snapshot at all.
+#[test]
+fn what_is_in_a_directory_that_was_marked_since_the_backup_stays() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir -p a/cache/deep b/scratch plain; echo x > a/cache/deep/x; echo x > b/scratch/x; echo f > f");
+    let marks = ["--exclude-caches", "--exclude-if-present", ".nobackup"];
+    bench.ok(&[&["backup", "source"][..], &marks].concat());
+    bench.sh("cd source; rm f; mkdir f; printf 'Signature: 8a477f597d28d172789f06886806bc55' | tee a/cache/CACHEDIR.TAG f/CACHEDIR.TAG CACHEDIR.TAG > b/CACHEDIR.TAG.not; touch b/scratch/.nobackup
+              for d in a a/cache a/cache/deep b b/scratch plain f; do echo n > $d/new; done");
+    let source = bench.source.display().to_string();
+    let words = [
+        "restore",
+        &bench.address(""),
+        "--target",
+        &source,
+        "--delete",
+        "--json",
+    ];
+    let ran = bench.run(&words);
+    assert_eq!(ran.code, 3, "the file has no room: {ran}");
+    assert!(ran.text().contains("marked since the backup"), "{ran}");
+    for name in ["a/cache", "a/cache/deep", "b/scratch", "f"] {
+        assert!(
+            is_there(&bench, &format!("source/{name}/new")),
+            "{name}: {ran}"
+        );
+    }
+    // A source is never left out, whatever is in it.
+    for name in ["a/new", "b/new", "plain/new", "CACHEDIR.TAG"] {
+        assert!(
+            !is_there(&bench, &format!("source/{name}")),
+            "{name}: {ran}"
+        );
+    }
+    assert_eq!(ran.summary()["spared"], 3, "{ran}");
 }

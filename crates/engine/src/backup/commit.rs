@@ -74,7 +74,10 @@ pub(super) fn commit(
         });
         mend(repository, parent, &layers, store)?;
     }
+    let (withheld, withheld_more) = tally.withheld().recorded();
     let snapshot = Snapshot {
+        withheld,
+        withheld_more,
         finished: repository.clock().time(),
         parent: parent.id,
         filesystems: tally.filesystems(),

@@ -3,6 +3,7 @@
 
 use super::choose::{Choice, choose};
 use super::run::{BackupOptions, Run};
+use super::tally::Withheld;
 use super::{index_seen, rule};
 use crate::catalog::{CatalogError, CatalogReader, ParentRow, splice};
 use crate::error::{Error, Result};
@@ -30,6 +31,8 @@ pub(super) struct Parent {
     pub(super) thin: HashSet<ChunkId>,
     /// Piece lists are followed to their chunks: the index and the packs do not agree, so chunks may be missing.
     pub(super) thorough: bool,
+    /// Of the finished snapshot.
+    pub(super) withheld: Withheld,
     pub(super) catalog: CatalogReader,
     /// Index objects that were there when the run began, sorted.
     pub(super) index_objects: Arc<[ObjectId]>,
@@ -111,6 +114,7 @@ impl Parent {
             filesystems: Vec::new(),
             thin: HashSet::new(),
             thorough: false,
+            withheld: Withheld::default(),
             catalog: CatalogReader::empty(),
             index_objects: Arc::default(),
             barriers: Vec::new(),
@@ -126,6 +130,7 @@ impl Parent {
         if let Some((id, snapshot)) = finished {
             parent.id = Some(id);
             parent.totals = snapshot.totals;
+            parent.withheld = Withheld::of(&snapshot);
             parent.thin = snapshot.thin.into_iter().collect();
             parent.barriers = barriers(&snapshot.filesystems);
             parent.filesystems = snapshot.filesystems;
@@ -185,6 +190,7 @@ impl Parent {
             filesystems,
             thin: self.thin.clone(),
             thorough: self.thorough,
+            withheld: self.withheld.clone(),
             catalog: CatalogReader::open(repository.segment_source(), layers)?,
             index_objects: self.index_objects.clone(),
             barriers,

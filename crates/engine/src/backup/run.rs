@@ -113,6 +113,8 @@ impl Run {
             paths,
             source_filesystems: source_filesystems(sources, mode),
             excludes: options.excludes.clone(),
+            withheld: Vec::new(),
+            withheld_more: false,
             parent: None,
             filesystems: Vec::new(),
             totals: Default::default(),

@@ -8,9 +8,10 @@ use crate::limits::PROGRESS_EVERY;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::scan::{self, NoteKind};
 use bale_format::snapshot::{
-    Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
+    Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals, WITHHELD_LISTED_MAX,
 };
-use bale_format::{Entry, EntryFlags, Glance, Kind};
+use bale_format::{Entry, EntryFlags, Glance, Kind, Snapshot};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -31,6 +32,7 @@ pub(super) struct Tally<'a> {
     not_crossed: AtomicU64,
     left_out: AtomicU64,
     listed: Mutex<Vec<ProblemRecord>>,
+    withheld: Mutex<Withheld>,
     /// Trouble with reading that a second pass may find gone; `None`: it is told at once.
     held: Mutex<Option<Vec<Problem>>>,
     filesystems: Mutex<Vec<Filesystem>>,
@@ -58,6 +60,7 @@ impl<'a> Tally<'a> {
             not_crossed: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
             listed: Mutex::default(),
+            withheld: Mutex::default(),
             held: Mutex::default(),
             filesystems: Mutex::new(parent.filesystems.clone()),
             is_second: AtomicBool::new(false),
@@ -98,8 +101,16 @@ impl<'a> Tally<'a> {
             ),
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        if !note.has_row {
+            self.withheld().add(&note.path);
+        }
         let text = String::from_utf8_lossy(&note.path);
         self.note(&format!("{what}: /{text}"));
+    }
+
+    /// What is there, has no row, and is not named by the excludes.
+    pub(super) fn withheld(&self) -> MutexGuard<'_, Withheld> {
+        self.withheld.lock().expect("holders do not panic")
     }
 
     /// What was named and is no problem.
@@ -188,6 +199,7 @@ impl<'a> Tally<'a> {
     /// Everything is as in the parent.
     pub(super) fn all_kept(&self, filesystem: Filesystem, parent: &Parent) {
         self.filesystem(filesystem, &[]);
+        *self.withheld() = parent.withheld.clone();
         let totals = parent.totals;
         self.files.store(totals.files, Ordering::Relaxed);
         self.dirs.store(totals.dirs, Ordering::Relaxed);
@@ -361,6 +373,39 @@ impl<'a> Tally<'a> {
     }
 }
 
+/// Paths that the record of a snapshot names as left out, for there is no row that says so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Withheld {
+    paths: BTreeSet<Vec<u8>>,
+    has_more: bool,
+}
+
+impl Withheld {
+    /// As a snapshot says it.
+    pub(super) fn of(snapshot: &Snapshot) -> Withheld {
+        let paths = snapshot.withheld.iter().map(|path| path.0.clone());
+        Withheld {
+            paths: paths.collect(),
+            has_more: snapshot.withheld_more,
+        }
+    }
+
+    /// Without leading slash. A second pass meets most of them again.
+    fn add(&mut self, path: &[u8]) {
+        let path = absolute(path);
+        match self.paths.len() < WITHHELD_LISTED_MAX || self.paths.contains(&path) {
+            true => drop(self.paths.insert(path)),
+            false => self.has_more = true,
+        }
+    }
+
+    /// Of at most [`WITHHELD_LISTED_MAX`], and whether there are more.
+    pub(super) fn recorded(&self) -> (Vec<PathText>, bool) {
+        let paths = self.paths.iter().cloned().map(PathText);
+        (paths.collect(), self.has_more)
+    }
+}
+
 /// In one allocation: this is asked for every new file.
 fn absolute_path(entry: &Entry) -> Vec<u8> {
     let mut path = Vec::with_capacity(entry.parent.len() + entry.name.len() + 2);
@@ -427,6 +472,23 @@ mod tests {
         assert_eq!(again, (met.to_vec(), 2));
         let without = told(|tally| meet(tally, "at once", unreadable));
         assert_eq!(without.1, 1);
+    }
+
+    #[test]
+    fn what_is_withheld_is_named_once_and_more_than_fits_is_admitted() {
+        let mut withheld = Withheld::default();
+        let add = |withheld: &mut Withheld, number: usize| {
+            withheld.add(format!("key-{number}").as_bytes());
+        };
+        for _ in 0..2 {
+            (0..WITHHELD_LISTED_MAX).for_each(|number| add(&mut withheld, number));
+        }
+        let (paths, has_more) = withheld.recorded();
+        assert_eq!((paths.len(), has_more), (WITHHELD_LISTED_MAX, false));
+        assert_eq!(paths[0].0, b"/key-0");
+        add(&mut withheld, WITHHELD_LISTED_MAX);
+        let (paths, has_more) = withheld.recorded();
+        assert_eq!((paths.len(), has_more), (WITHHELD_LISTED_MAX, true));
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Is this directory, or one above it, on another mount than the target, in use, or a repository? Those above come first, and what
+    /// Is this directory, or one above it, on another mount than the target, in use, a repository, or marked? Those above come first, and what
     /// is below them next.
     fn is_spared(&mut self, path: &[u8], directory: &Directory) -> Result<bool, Failure> {
         if let Some(spared) = &self.spared
@@ -169,6 +169,12 @@ impl Pass<'_> {
             run.problem(path, "delete", tree::OTHER_MOUNT);
         } else if run.options.guard.is_repository(directory.fd.as_fd(), b".") {
             tree::note_repository(run, path);
+        } else if (run.options.guard).is_marked_now(
+            directory.fd.as_fd(),
+            b".",
+            &join(&run.strip, path),
+        ) {
+            tree::note_marked(run, path);
         } else {
             return Ok(false);
         }

@@ -1,7 +1,8 @@
 //! What `--delete` leaves alone: whatever may never have been backed up, and what this very command lives on.
 //!
 //! Only a directory at or below a source may lose names, for of those above the snapshot knows no more than the way. What
-//! the backup left out on purpose stays: names that its patterns match, files above its size, directories with its marks.
+//! the backup left out on purpose stays: names that its patterns match, files above its size, directories with its marks (also
+//! with those that they got since: their content is in no backup), and paths that its record names.
 //! So do other repositories, which are kept out of backups by their tag, and the repository, the cache and the keys in use,
 //! wherever they are, known by device and inode, and what a restore before kept of damaged files.
 
@@ -28,6 +29,8 @@ pub struct Guard {
     pub knows_left_out: bool,
     /// May a directory between two sources have been entered only for the inner one?
     pub is_partly_left_out: bool,
+    /// What the snapshot says it left out of what was there, and has no row of. Without leading slash, sorted.
+    pub withheld: Vec<Vec<u8>>,
     /// A directory with all of these is a repository.
     pub repositories: Vec<Mark>,
     /// The repository, the cache and the keys in use.
@@ -41,6 +44,7 @@ impl Default for Guard {
             left_out: Arc::default(),
             knows_left_out: false,
             is_partly_left_out: false,
+            withheld: Vec::new(),
             repositories: repository_marks(),
             in_use: Vec::new(),
         }
@@ -52,6 +56,8 @@ impl Default for Guard {
 pub enum Stays {
     /// The backup would have left it out.
     LeftOut,
+    /// The backup left it out, as its record says.
+    Withheld,
     /// A source that the snapshot does not have, or leads to one.
     Source,
     /// Part of a damaged file, kept by a restore: there may be no other.
@@ -106,6 +112,9 @@ impl Guard {
         if self.is_in_use(stat) {
             return Some(Stays::InUse);
         }
+        if self.is_withheld(path) {
+            return Some(Stays::Withheld);
+        }
         if self.sources.iter().any(|source| is_below(source, path)) {
             return Some(Stays::Source);
         }
@@ -121,6 +130,13 @@ impl Guard {
         (left_out || self.left_out.excludes(path)).then_some(Stays::LeftOut)
     }
 
+    fn is_withheld(&self, path: &[u8]) -> bool {
+        let found = self
+            .withheld
+            .binary_search_by(|withheld| withheld[..].cmp(path));
+        found.is_ok()
+    }
+
     /// Does the directory of this name in `directory`, which may be `.`, bear all marks of a repository?
     pub fn is_repository(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
         // No name has a zero byte; if one had, it would rather stay.
@@ -128,6 +144,12 @@ impl Guard {
             let mut marks = self.repositories.iter();
             !self.repositories.is_empty() && marks.all(|mark| mark.is_in(directory, &name))
         })
+    }
+
+    /// Does a directory that is in the snapshot bear a mark by which a backup of today would leave out what is in it? A source
+    /// never is left out.
+    pub fn is_marked_now(&self, directory: BorrowedFd<'_>, name: &[u8], path: &[u8]) -> bool {
+        !self.sources.iter().any(|source| source == path) && self.has_mark(directory, name)
     }
 
     /// Does the directory bear a mark that leaves it out, or all that a repository has?

@@ -236,6 +236,12 @@ impl SnapshotRestore<'_> {
         }
         let clean = |path: &PathText| crate::snapshots::clean_path(&path.0);
         options.guard.sources = snapshot.paths.iter().map(clean).collect();
+        options.guard.withheld = snapshot.withheld.iter().map(clean).collect();
+        options.guard.withheld.sort();
+        if snapshot.withheld_more {
+            let text = "the backup left out more than its record can name: --delete could remove what was never backed up (restore without it)";
+            return Err(Error::Other(text.to_owned()));
+        }
         options.guard.is_partly_left_out = !snapshot.excludes.is_empty();
         if options.guard.is_partly_left_out && !options.guard.knows_left_out {
             let text = "what the backup left out is not known: --delete could remove what was never backed up";

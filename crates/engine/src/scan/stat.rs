@@ -248,7 +248,11 @@ impl Part<'_> {
             };
             if let Some(kind) = kind {
                 let path = entry.path();
-                result.notes.push(Note { path, kind });
+                result.notes.push(Note {
+                    path,
+                    kind,
+                    has_row: false,
+                });
                 return;
             }
         }
@@ -347,8 +351,11 @@ impl Part<'_> {
                     });
                 }
                 if let Some(kind) = refused.note {
-                    let path = entry.path();
-                    out.notes.push(Note { path, kind });
+                    out.notes.push(Note {
+                        path: entry.path(),
+                        kind,
+                        has_row: true,
+                    });
                 }
             }
             Ok(reach) if self.directory.is_or_is_below(identity) => {
@@ -357,8 +364,11 @@ impl Part<'_> {
                 let path = entry.path();
                 if self.rules.one_file_system {
                     // Whoever stays on a file system wants it once.
-                    let kind = NoteKind::Above;
-                    return out.notes.push(Note { path, kind });
+                    return out.notes.push(Note {
+                        path,
+                        kind: NoteKind::Above,
+                        has_row: true,
+                    });
                 }
                 out.problems.push(Problem {
                     path,

@@ -97,6 +97,7 @@ fn look_in_one_directory(lost: &[Lost]) -> Vec<ScanItem> {
             None => items.push(ScanItem::Note(Note {
                 path: path_of_it,
                 kind: NoteKind::Vanished,
+                has_row: false,
             })),
             Some(error) => {
                 let (row, action) = match lost.seen {

@@ -73,6 +73,13 @@ pub fn note_repository(run: &Run, path: &[u8]) {
     run.monitor.note(path, text);
 }
 
+/// Tells that a directory stays because backups leave out what is in it, since it was marked.
+pub fn note_marked(run: &Run, path: &[u8]) {
+    run.counters.spared.fetch_add(1, Ordering::Relaxed);
+    let text = "nothing in it is deleted: it was marked since the backup, and is left out of backups from then on";
+    run.monitor.note(path, text);
+}
+
 /// Makes room for something that is no directory: an empty directory goes, a full one only if deleting is asked for.
 pub fn clear_directory(
     worker: &mut Worker,
@@ -104,6 +111,15 @@ pub fn clear_directory(
     {
         note_repository(run, &path);
         return Err(Failure::text("replace", "a repository of Bale is there"));
+    }
+    let in_snapshot = join(&run.strip, &path);
+    let guard = &run.options.guard;
+    if guard.is_marked_now(directory.fd.as_fd(), &entry.name, &in_snapshot) {
+        note_marked(run, &path);
+        return Err(Failure::text(
+            "replace",
+            "a directory is there that is marked to be left out of backups",
+        ));
     }
     let root = worker.directories.open(&Bytes::new());
     let root = root.map_err(Failure::os("open the target"))?;
@@ -255,7 +271,7 @@ impl Sweep<'_, '_> {
                 note_in_use(run, path);
                 true
             }
-            Some(Stays::LeftOut | Stays::Source | Stays::Salvage) => {
+            Some(Stays::LeftOut | Stays::Withheld | Stays::Source | Stays::Salvage) => {
                 run.counters.spared.fetch_add(1, Ordering::Relaxed);
                 run.monitor.would(path, Act::Leave);
                 true

@@ -75,7 +75,7 @@ impl Order {
                 continue;
             }
             if !named && entry.kind != Kind::Directory && self.is_in_use(child.inode) {
-                self.note(entry.path(), NoteKind::InUse);
+                self.note(entry.path(), NoteKind::InUse, false);
                 continue;
             }
             if entry.kind == Kind::Directory
@@ -190,7 +190,7 @@ impl Order {
         let is_wanted = node.is_some() || matches!(reach, Reach::Marks);
         if !is_wanted && let Some(kind) = self.left_out(child, inode) {
             entry.flags.set(EntryFlags::NOT_CROSSED);
-            self.note(entry.path(), kind);
+            self.note(entry.path(), kind, true);
             return None;
         }
         let reach = match (reach, node) {
@@ -220,8 +220,12 @@ impl Order {
         handles.handle_of(child.inode, generation)
     }
 
-    fn note(&mut self, path: Vec<u8>, kind: NoteKind) {
-        self.put(ScanItem::Note(Note { path, kind }));
+    fn note(&mut self, path: Vec<u8>, kind: NoteKind, has_row: bool) {
+        self.put(ScanItem::Note(Note {
+            path,
+            kind,
+            has_row,
+        }));
     }
 
     fn is_in_use(&self, inode: u64) -> bool {
