@@ -2,7 +2,7 @@
 
 use bale_engine::forget;
 use bale_engine::monitor::Recorder;
-use bale_engine::snapshots::remembered::{forgotten, list, missed};
+use bale_engine::snapshots::remembered::{Missed, forgotten, list, missed};
 use bale_engine::store::{ObjectName, Store};
 use bale_engine::verify::check;
 use bale_format::{ObjectId, Snapshot};
@@ -24,7 +24,7 @@ fn backup(scene: &Scene) -> ObjectId {
 /// What a look at the snapshots tells.
 fn told(scene: &Scene) -> Vec<String> {
     let notes = RefCell::new(Vec::new());
-    let note = |text: &str| notes.borrow_mut().push(text.to_owned());
+    let note = |missed: Missed| notes.borrow_mut().push(missed.text);
     list(&scene.repository(), &note).unwrap();
     notes.into_inner()
 }

@@ -21,7 +21,11 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     crate::patterns::check_texts(&options.include)?;
     crate::patterns::check_texts(&options.exclude)?;
     let repository = place::open(global)?;
-    let chosen = select::choose(&repository, &options.address, &options.select)?;
+    let choose = match options.delete {
+        true => select::choose_to_delete,
+        false => select::choose,
+    };
+    let chosen = choose(&repository, &options.address, &options.select)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
         .map_err(|error| Usage(error.to_string()))?;
     let restore_options = RestoreOptions {

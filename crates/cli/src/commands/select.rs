@@ -8,10 +8,12 @@ use crate::args::{Pick, Select};
 use crate::{exit, output, sizes};
 use anyhow::Result;
 use bale_engine::repository::{Named, Repository};
+use bale_engine::snapshots::remembered::Missed;
 use bale_engine::snapshots::{
     Address, SnapshotFilter, find, is_by_order, newest_first, remembered,
 };
 use bale_format::Time;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -42,6 +44,18 @@ pub fn choose(repository: &Repository, address: &OsStr, pick: &Pick) -> Result<C
     })
 }
 
+/// The same for what deletes by it: nothing newer that this machine saw may be gone.
+pub fn choose_to_delete(repository: &Repository, address: &OsStr, pick: &Pick) -> Result<Chosen> {
+    let address = Address::parse(address.as_bytes());
+    let listed = Listed::of(repository)?;
+    let named = listed.find(&address.snapshot, pick)?;
+    listed.need_newer(&address.snapshot, &named, pick)?;
+    Ok(Chosen {
+        named,
+        path: address.path,
+    })
+}
+
 /// Snapshots and unfinished runs that can be read, and how many snapshots cannot.
 pub struct Listed {
     /// Those that can, and hold something.
@@ -50,14 +64,20 @@ pub struct Listed {
     pub running: Vec<Named>,
     /// Why each of the other snapshots cannot be read, or whatever is in its place.
     pub damaged: Vec<String>,
+    /// Those that this machine saw and that are gone.
+    missed: Vec<Missed>,
     now: Time,
 }
 
 impl Listed {
     /// Reads them all; what cannot be read is told on stderr.
     pub fn of(repository: &Repository) -> Result<Listed> {
+        let missed = RefCell::new(Vec::new());
         let tell = |text: &str| tell!("bale: {}", output::escape(text.as_bytes()));
-        let (mut readable, damaged) = remembered::list(repository, &tell)?;
+        let (mut readable, damaged) = remembered::list(repository, &|told| {
+            tell(&told.text);
+            missed.borrow_mut().push(told);
+        })?;
         let (runs, damaged_runs) = repository.runs_readable()?;
         let (running, runs): (Vec<_>, Vec<_>) =
             (runs.into_iter()).partition(|(_, run)| run.is_sign_of_life());
@@ -75,6 +95,7 @@ impl Listed {
             readable,
             running,
             damaged,
+            missed: missed.into_inner(),
             now: repository.clock().time(),
         })
     }
@@ -116,6 +137,28 @@ impl Listed {
         Err(anyhow::anyhow!(
             "{text} may mean another snapshot: {damaged} cannot be read. Name one by its id (bale snapshots lists them), or \
              take what can be read with --ignore-damaged"
+        ))
+    }
+
+    /// An old snapshot in place of the newest one would have all deleted that is newer.
+    fn need_newer(&self, text: &str, (id, found): &Named, pick: &Pick) -> Result<()> {
+        let hosts = &pick.select.hosts;
+        let is_newer = |missed: &&Missed| {
+            let may_be_meant =
+                hosts.is_empty() || hosts.iter().any(|host| host.starts_with(&missed.host));
+            missed.time >= found.time && may_be_meant
+        };
+        let newer = self.missed.iter().filter(is_newer).count() as u64;
+        if newer == 0 || !is_by_order(text) {
+            return Ok(());
+        }
+        Err(anyhow::anyhow!(
+            "{text} is {} now, and {} that this machine saw {} gone: --delete would remove what is newer than it. Name {} if \
+             it is meant, or restore without --delete",
+            id.short(),
+            sizes::counted(newer, "newer snapshot"),
+            if newer == 1 { "is" } else { "are" },
+            id.short(),
         ))
     }
 

@@ -259,10 +259,26 @@ fn a_snapshot_that_another_took_away_is_missed_until_it_is_named() {
         let said = ran.err.contains(short) && ran.err.contains("not in the repository any more");
         assert!(said, "{words:?}: {ran}");
     }
+    bench.write("out/newer", "not in the older snapshot");
+    let address = bench.address("");
+    let words = ["restore", &address, "--target", "out", "--delete"];
+    let refused = bench.run(&words);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(
+        refused.err.contains(&format!("Name {}", &old[..8])),
+        "{refused}"
+    );
+    assert!(bench.path("out/newer").exists());
+    let without = bench.ok(&words[..4]);
+    assert!(without.err.contains(short), "{without}");
+    let by_id = bench.address_in(&old, "");
+    bench.ok(&["restore", &by_id, "--target", "out", "--delete"]);
+    assert!(!bench.path("out/newer").exists());
     let dry = bench.ok(&["forget", short, "--dry-run"]);
     assert!(dry.text().contains("not missed"), "{dry}");
     bench.ok(&["forget", short]);
     assert_eq!(bench.run(&["forget", short]).code, 1);
+    bench.ok(&words);
     let told = bench.ok(&["snapshots"]);
     assert!(
         !told.err.contains(short) && told.text().contains(&old[..8]),

@@ -27,7 +27,7 @@ pub(super) fn choose(
     passes: &dyn Fn(&Named) -> bool,
     note: &dyn Fn(&str),
 ) -> Result<Choice> {
-    let (mut snapshots, damaged) = remembered::list(repository, note)?;
+    let (mut snapshots, damaged) = remembered::list(repository, &|missed| note(&missed.text))?;
     if let Some(id) = options.parent {
         return Ok(Choice {
             finished: Some(by_id(snapshots, id)?).filter(passes),

@@ -32,6 +32,17 @@ struct Seen {
     source: String,
 }
 
+/// A snapshot that this machine saw, and that is not in the repository any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missed {
+    /// When its run started.
+    pub time: Time,
+    /// Of which host; the beginning of a long name.
+    pub host: String,
+    /// For people: which, and what to do.
+    pub text: String,
+}
+
 /// As it is written: id, time, host, source.
 type SeenText = (ObjectId, Time, String, String);
 
@@ -60,21 +71,26 @@ impl Seen {
         }
     }
 
-    fn text(&self) -> String {
+    fn missed(&self) -> Missed {
         let time = jiff::Timestamp::new(self.time.seconds, 0);
         let time = time.map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string());
         let id = self.id.short();
-        format!(
+        let text = format!(
             "the snapshot {id} of {}, {time}, that this machine saw is not in the repository any more: a forget on another \
              machine removed it, or the store was set back to an older state (bale forget {id} ends this note)",
             self.host
-        )
+        );
+        Missed {
+            time: self.time,
+            host: self.host.clone(),
+            text,
+        }
     }
 }
 
 /// All snapshots that can be read, and the trouble with the others ([`Repository::snapshots_readable`]); the newest ones are
 /// remembered, and of those that this machine remembered it is told which are gone.
-pub fn list(repository: &Repository, note: &dyn Fn(&str)) -> Result<Readable> {
+pub fn list(repository: &Repository, tell: &dyn Fn(Missed)) -> Result<Readable> {
     // Before the look: what comes while we look is remembered by whoever made it.
     let before = load(repository);
     let listing = repository.snapshots_readable()?;
@@ -96,7 +112,7 @@ pub fn list(repository: &Repository, note: &dyn Fn(&str)) -> Result<Readable> {
             continue;
         }
         if !is_there {
-            note(&seen.text());
+            tell(seen.missed());
         }
         put(&mut now, seen.clone());
     }

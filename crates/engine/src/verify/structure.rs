@@ -83,7 +83,8 @@ pub(super) fn check_records(
     findings: &mut Findings,
     monitor: &dyn Monitor,
 ) -> Result<Records> {
-    let (mut records, damaged) = remembered::list(repository, &|text| monitor.note(text))?;
+    let (mut records, damaged) =
+        remembered::list(repository, &|missed| monitor.note(&missed.text))?;
     let (mut runs, damaged_runs) = repository.runs_readable()?;
     runs.retain(|(_, run)| !run.is_sign_of_life());
     records.extend(runs);
