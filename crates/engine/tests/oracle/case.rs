@@ -261,7 +261,8 @@ impl Case<'_> {
         let metadata = (after.mode, after.owner, after.mtime) == (row.mode, row.owner, row.mtime)
             && after.xattrs == row.xattrs;
         let is_from_before = before.is_some_and(|before| after.content == before.content);
-        (is_whole || is_from_before)
+        // Segments that cannot be read may hold no row of what is restored.
+        (is_whole || is_from_before || after.content == row.content)
             && content
             && (metadata || linked && overwrite == Overwrite::Never)
     }
