@@ -76,6 +76,16 @@ impl Console {
         self.above(|| tell!("{}", output::escape(text.as_bytes())));
     }
 
+    /// For people a sign as of `diff`, for scripts a word.
+    fn difference(&self, sign: &str, act: &str, path: &[u8]) {
+        if self.verbose {
+            self.above(|| match self.json {
+                true => path_object(act, path),
+                false => tell!("{sign}  {}", output::escape(path)),
+            });
+        }
+    }
+
     fn above(&self, print: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(print),
@@ -136,10 +146,14 @@ impl Monitor for Console {
     }
 
     fn current(&self, path: &[u8], is_new: bool) {
-        if self.verbose && !self.json {
-            let sign = if is_new { "+" } else { "M" };
-            self.above(|| tell!("{sign}  {}", output::escape(path)));
+        match is_new {
+            true => self.difference("+", "new", path),
+            false => self.difference("M", "changed", path),
         }
+    }
+
+    fn removed(&self, path: &[u8]) {
+        self.difference("-", "removed", path);
     }
 
     fn problem(&self, problem: &Problem) {
@@ -160,11 +174,7 @@ impl Monitor for Console {
             return;
         }
         self.above(|| match self.json {
-            true => {
-                let mut value = json!({"type": "path", "act": act_name(act)});
-                output::put_path(&mut value, "path", path);
-                output::object(&value);
-            }
+            true => path_object(act_name(act), path),
             false => tell!("{} {}", act_name(act), output::escape(path)),
         });
     }
@@ -176,6 +186,12 @@ impl Monitor for Console {
     fn interrupted(&self) -> bool {
         interrupt::asked()
     }
+}
+
+fn path_object(act: &str, path: &[u8]) {
+    let mut value = json!({"type": "path", "act": act});
+    output::put_path(&mut value, "path", path);
+    output::object(&value);
 }
 
 /// What happens to a path, in one word.

@@ -62,6 +62,8 @@ pub trait Monitor: Sync {
     fn progress(&self, _phase: Phase, _progress: Progress) {}
     /// Something is stored that is new, or has changed since the parent.
     fn current(&self, _path: &[u8], _is_new: bool) {}
+    /// Something of the parent is not in the new snapshot.
+    fn removed(&self, _path: &[u8]) {}
     /// Trouble with one entry.
     fn problem(&self, problem: &Problem);
     /// Something worth a line that is no problem.

@@ -30,7 +30,7 @@ pub struct Global {
     /// Print only errors and problems
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Tell more
+    /// Tell more: of a backup what is new (+), changed (M) and gone (-), of a restore what becomes of every path
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Never draw progress, also on a terminal [env: BALE_NO_PROGRESS]

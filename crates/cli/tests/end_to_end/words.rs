@@ -287,3 +287,55 @@ fn what_delete_leaves_is_told_only_if_there_is_something() {
     says(&ran, "deleted 1 that the snapshot does not have");
     assert!(!ran.err.contains("left 0"), "{ran}");
 }
+
+#[test]
+fn with_v_a_backup_tells_what_is_new_changed_and_gone() {
+    let bench = with_snapshot();
+    bench.sh(
+        "cd source; mkdir gone; echo g > gone/file; ln -s a link; echo same > same; mkdir emptied; touch emptied/x",
+    );
+    bench.ok(&["backup", "source"]);
+    bench.sh(
+        "cd source; rm -r gone f1 emptied/x; echo changed > f2; echo n > new; mkdir dir; ln -sfn b link; mkfifo fifo",
+    );
+    let expected = [
+        ("+", "/dir"),
+        ("+", "/fifo"),
+        ("+", "/new"),
+        ("-", "/emptied/x"),
+        ("-", "/f1"),
+        ("-", "/gone"),
+        ("-", "/gone/file"),
+        ("M", "/f2"),
+        ("M", "/link"),
+    ];
+    let ran = bench.ok(&["backup", "source", "-v", "--dry-run"]);
+    let signs = ran.err.lines().filter_map(|line| line.split_once("  /"));
+    let mut told: Vec<_> = signs
+        .map(|(sign, path)| format!("{sign}  /{path}"))
+        .collect();
+    told.sort();
+    let source = bench.source.display();
+    let line = |(sign, path): &(&str, &str)| format!("{sign}  {source}{path}");
+    let mut lines: Vec<_> = expected.iter().map(line).collect();
+    lines.sort();
+    assert_eq!(told, lines);
+    let json = bench.ok(&["backup", "source", "-v", "--json"]);
+    let word = |sign: &str| match sign {
+        "+" => "new",
+        "-" => "removed",
+        _ => "changed",
+    };
+    let of_path = |value: &serde_json::Value| {
+        let text = |name: &str| value[name].as_str().unwrap().to_owned();
+        (text("act"), text("path"))
+    };
+    let mut told: Vec<_> = json.of_type("path").iter().map(of_path).collect();
+    told.sort();
+    let object = |(sign, path): &(&str, &str)| (word(sign).to_owned(), format!("{source}{path}"));
+    let mut objects: Vec<_> = expected.iter().map(object).collect();
+    objects.sort();
+    assert_eq!(told, objects);
+    let quiet = bench.ok(&["backup", "source", "-v", "--json"]);
+    assert_eq!(quiet.of_type("path").len(), 0, "nothing changed");
+}

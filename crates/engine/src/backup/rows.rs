@@ -20,7 +20,7 @@ use crate::pack::ChunkWriter;
 use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
 use crate::scan::ListedAgain;
 use bale_format::xattrs::XattrsColumn;
-use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Layer};
+use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind, Layer};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -348,8 +348,13 @@ impl<'a> RowWriter<'a> {
     }
 
     fn remove(&mut self, old: &Entry) -> Result<()> {
-        if let Some(recount) = &mut self.recount {
-            recount.count(Some(old), None, self.tally)?;
+        match &mut self.recount {
+            Some(recount) => recount.count(Some(old), None, self.tally)?,
+            None => {
+                if self.is_in_source(old) {
+                    self.tally.tell_removed(old);
+                }
+            }
         }
         let key = old.key();
         self.catalog.remove(&key, file_bytes(old))?;
@@ -362,7 +367,13 @@ impl<'a> RowWriter<'a> {
         let is_same = old.is_some_and(|old| *old == entry);
         match &mut self.recount {
             Some(recount) => recount.count(old, Some(&entry), self.tally)?,
-            None => self.tally.stored(&entry, Class::of(&entry, old)),
+            None => {
+                let class = Class::of(&entry, old);
+                self.tally.stored(&entry, class);
+                if is_told(entry.kind, class) && self.is_in_source(&entry) {
+                    self.tally.tell_difference(&entry, class);
+                }
+            }
         }
         if !is_same {
             self.catalog.put(&entry)?;
@@ -373,6 +384,15 @@ impl<'a> RowWriter<'a> {
             name: entry.name,
         });
         Ok(())
+    }
+}
+
+/// Every directory in which something came or went has changed: that is told of what came or went.
+fn is_told(kind: Kind, class: Class) -> bool {
+    match class {
+        Class::New => true,
+        Class::Changed => kind != Kind::Directory,
+        Class::Unmodified => false,
     }
 }
 

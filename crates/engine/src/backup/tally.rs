@@ -135,12 +135,19 @@ impl<'a> Tally<'a> {
     pub(super) fn stored(&self, entry: &Entry, class: Class) {
         if entry.kind == Kind::File {
             self.counter(class).fetch_add(1, Ordering::Relaxed);
-            if class != Class::Unmodified {
-                self.monitor
-                    .current(&absolute_path(entry), class == Class::New);
-            }
         }
         self.count(entry.kind, entry.size, entry.is_hard_link());
+    }
+
+    /// For people who want every path.
+    pub(super) fn tell_difference(&self, entry: &Entry, class: Class) {
+        self.monitor
+            .current(&absolute_path(entry), class == Class::New);
+    }
+
+    /// The same of what is not here any more.
+    pub(super) fn tell_removed(&self, old: &Entry) {
+        self.monitor.removed(&absolute_path(old));
     }
 
     /// The first pass counted a file, and the second one counts it again or found it gone.
