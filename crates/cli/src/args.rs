@@ -1,17 +1,25 @@
 //! The words of the command line. Nothing here opens anything: words become options, `commands` turns them into one engine call.
 
+mod chosen;
+mod compare;
 mod ext4;
+mod forget;
 mod generate;
 mod global;
+mod look;
 mod restore;
 
+pub use chosen::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
+pub use compare::Compare;
+use compare::{COMPARE_ABOUT, COMPARE_EXAMPLES};
+pub use forget::{Forget, Prune, PruneOptions};
 pub use generate::Generate;
 pub use global::Global;
 use global::NoRepository;
+pub use look::{Backup, Look, Scan, ScanPaths};
 pub use restore::Restore;
 
-use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -133,17 +141,6 @@ bale gen -t /tmp/restored --verify-manifest dense.list"
     Man(Man),
 }
 
-/// `--scan`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Scan {
-    /// Inodes where that is allowed and right, walking otherwise
-    Auto,
-    /// Directory by directory
-    Walk,
-    /// From the device, or not at all
-    Inode,
-}
-
 /// `init`
 #[derive(Debug, Args)]
 pub struct Init {
@@ -153,232 +150,6 @@ pub struct Init {
     /// Make it in a directory that holds other things, too
     #[arg(long)]
     pub force: bool,
-}
-
-/// What to look at, and how: the options of everything that scans.
-#[derive(Clone, Debug, Args)]
-pub struct Look {
-    /// Leave out what matches (a pattern with a slash in front or inside is matched against the whole path)
-    #[arg(short, long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
-    /// The same without regard to case
-    #[arg(long, value_name = "PATTERN")]
-    pub iexclude: Vec<String>,
-    /// Read patterns from a file, one a line; # starts a comment
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub exclude_file: Vec<PathBuf>,
-    /// Leave out the content of directories that hold FILE (FILE:TEXT: and it begins with TEXT)
-    #[arg(long, value_name = "FILE[:TEXT]")]
-    pub exclude_if_present: Vec<String>,
-    /// Leave out the content of directories with a valid CACHEDIR.TAG
-    #[arg(long)]
-    pub exclude_caches: bool,
-    /// Back up repositories of Bale, too, that lie below the paths; the one in use never is
-    #[arg(long)]
-    pub include_repositories: bool,
-    /// Leave out files larger than this (512K, 10M, 2G)
-    #[arg(long, value_name = "SIZE")]
-    pub exclude_larger_than: Option<String>,
-    /// Stay on the file systems of the given paths
-    #[arg(short = 'x', long)]
-    pub one_file_system: bool,
-    /// How to find what there is: by inodes from the device (ext4, XFS; also images and unmounted devices), by walking, or
-    /// whichever is right
-    #[arg(long, value_enum, default_value_t = Scan::Auto)]
-    pub scan: Scan,
-    /// Never freeze a file system: of ext4 the device then tells only what there is, of XFS the kernel does, and content is
-    /// read through the kernel
-    #[arg(long)]
-    pub no_freeze: bool,
-}
-
-/// `backup`
-#[derive(Debug, Args)]
-pub struct Backup {
-    /// Files and directories
-    #[arg(value_hint = ValueHint::AnyPath)]
-    pub paths: Vec<PathBuf>,
-    /// Read paths from a file, one a line; - is standard input
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub files_from: Vec<PathBuf>,
-    /// Read paths from a file, each ended by a zero byte; - is standard input
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub files_from0: Vec<PathBuf>,
-    /// What to look at, and how.
-    #[command(flatten)]
-    pub look: Look,
-    /// Read from storage snapshots that this command makes and releases: directories, or devices that are read by inodes
-    /// (docs/SNAPSHOTS.md)
-    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
-    pub snapshot_command: Option<String>,
-    /// Tag the snapshot (repeat, or separate by commas)
-    #[arg(long, value_name = "TAG", value_parser = tags)]
-    pub tag: Vec<String>,
-    /// Record this host name instead of the machine's [env: BALE_HOST]
-    #[arg(short = 'H', long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    pub host: Option<String>,
-    /// Compare with this snapshot instead of the latest of the same host and paths
-    #[arg(long, value_name = "SNAP")]
-    pub parent: Option<String>,
-    /// Compare with nothing: read every file
-    #[arg(short, long)]
-    pub force: bool,
-    /// Make no snapshot when nothing changed
-    #[arg(long)]
-    pub skip_if_unchanged: bool,
-    /// Make a repository of your own if none is named and there is none, also where no terminal shows its recovery key
-    /// [env: BALE_INIT]
-    #[arg(long, conflicts_with = "dry_run")]
-    pub init: bool,
-    /// Tell what would be done; store nothing
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
-}
-
-/// `scan`
-#[derive(Debug, Args)]
-pub struct ScanPaths {
-    /// Files and directories
-    #[arg(value_hint = ValueHint::AnyPath, required = true)]
-    pub paths: Vec<PathBuf>,
-    /// What to look at, and how.
-    #[command(flatten)]
-    pub look: Look,
-    /// Name this many of the directories with the most children
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub densest: usize,
-    /// Print every entry, one a line
-    #[arg(long)]
-    pub list: bool,
-    /// Print every entry as it is, each ended by a zero byte
-    #[arg(long, conflicts_with = "list")]
-    pub list0: bool,
-    /// How to print an entry, in the manner of find -printf [default: %p]
-    #[arg(long, value_name = "FORMAT")]
-    pub format: Option<OsString>,
-}
-
-/// Which snapshots.
-#[derive(Clone, Debug, Default, Args)]
-pub struct Select {
-    /// Only snapshots of this host
-    #[arg(short = 'H', long = "host", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    pub hosts: Vec<String>,
-    /// Only snapshots of this source path
-    #[arg(long = "path", value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    pub paths: Vec<PathBuf>,
-    /// Only snapshots with all of these tags (separated by commas)
-    #[arg(long = "tag", value_name = "TAGS", value_parser = tags)]
-    pub tags: Vec<String>,
-}
-
-/// Which one snapshot, where `latest` may name it.
-#[derive(Clone, Debug, Default, Args)]
-pub struct Pick {
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Select,
-    /// Let latest and latest~N mean what can be read, though other snapshots are damaged; ends with exit code 3
-    #[arg(long)]
-    pub ignore_damaged: bool,
-}
-
-/// Tags separated by commas: at least one.
-fn tags(text: &str) -> Result<String, String> {
-    match text.split(',').any(|tag| !tag.trim().is_empty()) {
-        true => Ok(text.to_owned()),
-        false => Err("it names no tag".to_owned()),
-    }
-}
-
-/// `snapshots`
-#[derive(Debug, Args)]
-pub struct Snapshots {
-    /// Only these
-    pub ids: Vec<String>,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Select,
-    /// Only the newest N of each group
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub latest: Option<u32>,
-    /// Group by host, paths, filesystems, tags
-    #[arg(short, long, value_name = "WORDS", default_value = "")]
-    pub group_by: String,
-}
-
-/// `ls`
-#[derive(Debug, Args)]
-pub struct Ls {
-    /// Snapshot, or snapshot:/path
-    pub address: OsString,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Pick,
-    /// Mode, owner, size and time as well
-    #[arg(short, long)]
-    pub long: bool,
-    /// Everything below
-    #[arg(short = 'R', long)]
-    pub recursive: bool,
-}
-
-/// `find`
-#[derive(Debug, Args)]
-pub struct Find {
-    /// Patterns for the last component (with a slash: for the whole path)
-    #[arg(required = true, value_parser = NonEmptyStringValueParser::new())]
-    pub patterns: Vec<String>,
-    /// Only in this snapshot [default: all]
-    #[arg(short, long, value_name = "SNAP")]
-    pub snapshot: Vec<String>,
-    /// Without regard to case
-    #[arg(short, long)]
-    pub iname: bool,
-    /// Only below this path
-    #[arg(long, value_name = "PATH")]
-    pub below: Option<PathBuf>,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Pick,
-    /// Mode, owner, size and time as well
-    #[arg(short, long)]
-    pub long: bool,
-}
-
-/// `diff`
-#[derive(Debug, Args)]
-pub struct Diff {
-    /// Older snapshot, or snapshot:/path
-    pub old: OsString,
-    /// Newer snapshot, or snapshot:/path
-    pub new: OsString,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Pick,
-    /// Also tell where only metadata changed
-    #[arg(long)]
-    pub metadata: bool,
-}
-
-/// `stats`
-#[derive(Debug, Args)]
-pub struct Stats {
-    /// Only this snapshot, or snapshot:/path
-    pub address: Option<OsString>,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Pick,
-}
-
-/// `dump`
-#[derive(Debug, Args)]
-pub struct Dump {
-    /// snapshot:/path
-    pub address: OsString,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Pick,
 }
 
 /// `check`
@@ -396,80 +167,6 @@ pub struct Check {
     /// Change nothing: do not mark damaged packs, so that backups go on relying on them
     #[arg(long)]
     pub no_mark: bool,
-}
-
-/// `forget`
-#[derive(Debug, Args)]
-#[command(mut_arg("grace", |arg| arg.requires("prune")), mut_arg("repack_below", |arg| arg.requires("prune")))]
-pub struct Forget {
-    /// Exactly these snapshots or unfinished runs, whatever the rules say; also objects that cannot be read
-    pub ids: Vec<String>,
-    /// Which snapshots.
-    #[command(flatten)]
-    pub select: Select,
-    /// Keep the newest N ("unlimited": all)
-    #[arg(short = 'l', long, value_name = "N")]
-    pub keep_last: Option<String>,
-    /// Keep one for each of N hours
-    #[arg(long, value_name = "N")]
-    pub keep_hourly: Option<String>,
-    /// Keep one for each of N days
-    #[arg(short = 'd', long, value_name = "N")]
-    pub keep_daily: Option<String>,
-    /// Keep one for each of N weeks
-    #[arg(short = 'w', long, value_name = "N")]
-    pub keep_weekly: Option<String>,
-    /// Keep one for each of N months
-    #[arg(short = 'm', long, value_name = "N")]
-    pub keep_monthly: Option<String>,
-    /// Keep one for each of N years
-    #[arg(short = 'y', long, value_name = "N")]
-    pub keep_yearly: Option<String>,
-    /// Keep what is at most this much older than the newest, whatever the date is today (2y5m7d3h); the newest always stays
-    #[arg(long, value_name = "DURATION")]
-    pub keep_within: Option<String>,
-    /// Keep what has all of these tags (separated by commas)
-    #[arg(long, value_name = "TAGS")]
-    pub keep_tag: Vec<String>,
-    /// Group by host, paths, filesystems (those that the paths were on), tags
-    #[arg(
-        short,
-        long,
-        value_name = "WORDS",
-        default_value = "host,paths,filesystems"
-    )]
-    pub group_by: String,
-    /// Prune afterwards
-    #[arg(long)]
-    pub prune: bool,
-    /// Tell what would be done; remove nothing
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
-    /// Options of prune.
-    #[command(flatten)]
-    pub prune_options: PruneOptions,
-}
-
-/// How to prune.
-#[derive(Clone, Debug, Args)]
-pub struct PruneOptions {
-    /// Delete only packs that were condemned at least this long ago (0: at once; only when no backup runs)
-    #[arg(long, value_name = "DURATION", default_value = "24h")]
-    pub grace: String,
-    /// Copy what is used out of packs that are less used than this
-    #[arg(long, value_name = "PERCENT", default_value = "70")]
-    pub repack_below: u8,
-}
-
-/// `prune`
-#[derive(Debug, Args)]
-pub struct Prune {
-    /// Options of prune.
-    #[command(flatten)]
-    pub options: PruneOptions,
-    /// Tell what would be done; change nothing
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
 }
 
 /// `key`
@@ -551,51 +248,6 @@ pub enum Repair {
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
-}
-
-const COMPARE_ABOUT: &str = "Compare bale with other backup tools on this machine\n\n\
-Makes a tree of small files and lets bale, tar and those of restic, borg, bupstash, kopia, rustic, rsync, dump, xfsdump and partclone \
-that are installed scan it, back it up, back it up again unchanged and changed, and restore it. Caches are dropped before every run, the \
-tools take turns, and operations of the device are counted; that needs root, loop devices and e2fsprogs. Writes a page with plots, and the \
-same as JSON and CSV. Nothing else stays behind.";
-const COMPARE_EXAMPLES: &str = "Examples:\n  sudo bale compare --quick\n  \
-sudo bale compare --files 1000000 --runs 3 --dir /srv/compare\n  \
-sudo bale compare --tools bale,tar,restic --work first,unchanged --within 2h\n  \
-sudo bale compare --source xfs --json";
-
-/// `compare`
-#[derive(Debug, Args)]
-pub struct Compare {
-    /// Not for this command.
-    #[command(flatten)]
-    pub unused: NoRepository,
-    /// Finish within five minutes: a small tree, one run of each, tar and at most three other peers
-    #[arg(long)]
-    pub quick: bool,
-    /// Files of the tree [default: 1000000, quick: 25000, fewer where that is too slow]
-    #[arg(long, value_name = "N")]
-    pub files: Option<u64>,
-    /// Runs of each tool at each kind of work [default: 3, quick: 1]
-    #[arg(long, value_name = "N")]
-    pub runs: Option<u32>,
-    /// Where to work and to leave the report; about 20 KB of room a file with all tools
-    #[arg(long, value_name = "DIR", default_value = "bale-compare", value_hint = ValueHint::DirPath)]
-    pub dir: PathBuf,
-    /// Only these, separated by commas: bale, bale-inode, bale-to-ext4, tar, restic, borg, ... [default: all installed]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub tools: Vec<String>,
-    /// Only this work, separated by commas: scan, first, unchanged, changed, restore, one [default: all]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub work: Vec<String>,
-    /// File system of the tree: ext4 written as an image, or ext4-kernel and xfs filled through the kernel
-    #[arg(long, value_name = "KIND", default_value = "ext4")]
-    pub source: String,
-    /// Start no run that would end later than this (90s, 15m, 24h, 7d) [quick: 5m]
-    #[arg(long, value_name = "DURATION")]
-    pub within: Option<String>,
-    /// Seed of the tree: the same gives the same tree
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub seed: u64,
 }
 
 /// `completions`
