@@ -5,7 +5,7 @@ mod key_file;
 mod named;
 
 pub use cache::{end, writable_cache_dir};
-pub use key_file::write as write_key_file;
+pub use key_file::write_beside as write_key_file;
 pub use named::named;
 
 use crate::args::Global;
@@ -19,7 +19,7 @@ use bale_engine::restore::snapshot::SpillScratch;
 use bale_engine::store::{Area, LocalStore, Store};
 use named::{Own, own};
 use std::io::IsTerminal;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens the repository that the options name, or the user's own, and changes nothing.
@@ -171,27 +171,6 @@ pub fn require_room(path: &Path, forced: bool) -> Result<()> {
     Ok(())
 }
 
-/// Is this path, or will it be when both are made, within a directory?
-pub fn is_within(path: &Path, directory: &Path) -> bool {
-    resolved(path).starts_with(resolved(directory))
-}
-
-/// As far as it exists without links, `.` and `..`.
-fn resolved(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let mut found = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                found.pop();
-            }
-            part => found.push(part),
-        }
-        found = found.canonicalize().unwrap_or(found);
-    }
-    found
-}
-
 /// The store alone: for what needs no key.
 pub fn open_store(global: &Global) -> Result<LocalStore> {
     let path = match named(global)? {
@@ -206,6 +185,14 @@ pub fn open_store(global: &Global) -> Result<LocalStore> {
         }
     };
     Ok(LocalStore::open(&path)?)
+}
+
+/// The directory of the repository that the options name, or of the user's own.
+pub fn directory(global: &Global) -> Result<PathBuf> {
+    Ok(match named(global)? {
+        Some(path) => path,
+        None => own()?.repository,
+    })
 }
 
 /// What a command lives on: the repository, the cache, and what opens the repository. What does not exist is named too.

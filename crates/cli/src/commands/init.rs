@@ -2,7 +2,7 @@
 
 use crate::args::{Global, Init};
 use crate::exit::{self, Usage};
-use crate::{output, place, secrets};
+use crate::{place, secrets};
 use anyhow::Result;
 use bale_engine::repository::{NewSlot, Secret};
 
@@ -19,18 +19,9 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
         return Ok(exit::COMPLETE);
     };
     place::require_room(&path, options.force)?;
-    if let Some(file) = &options.new_key_file
-        && place::is_within(file, &path)
-    {
-        return Err(Usage(format!(
-            "{} is in the repository that it opens: whoever has one has the other. Keep the key elsewhere",
-            output::path(file)
-        ))
-        .into());
-    }
     let mut slots = Vec::new();
     if let Some(file) = &options.new_key_file {
-        let secret = Secret::key_file(place::write_key_file(file)?);
+        let secret = Secret::key_file(place::write_key_file(file, &path)?);
         slots.push(NewSlot {
             secret,
             label: file.display().to_string(),

@@ -55,7 +55,10 @@ fn add(
         return Ok(id);
     }
     let new = match &options.new_key_file {
-        Some(file) => Secret::key_file(place::write_key_file(file)?),
+        Some(file) => {
+            let repository = place::directory(global)?;
+            Secret::key_file(place::write_key_file(file, &repository)?)
+        }
         None => Secret::Password(secrets::new_password(options.new_password_file.as_deref())?),
     };
     Ok(repository.add_key(

@@ -1,12 +1,14 @@
 //! New key files: readable by their owner alone, there as a whole or not at all, and never in the place of another file.
 
+use crate::exit::Usage;
+use crate::output;
 use anyhow::{Context, Result};
 use bale_engine::random::OsRandom;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Bytes of a generated key file, before it is written as hex digits.
 const KEY_FILE_BYTES: usize = 32;
@@ -34,6 +36,18 @@ pub fn write(path: &Path) -> Result<Vec<u8>> {
     Ok(text)
 }
 
+/// The same for a repository, in which it must not be.
+pub fn write_beside(path: &Path, repository: &Path) -> Result<Vec<u8>> {
+    if is_within(path, repository) {
+        return Err(Usage(format!(
+            "{} is in the repository that it opens: whoever has one has the other. Keep the key elsewhere",
+            output::path(path)
+        ))
+        .into());
+    }
+    write(path)
+}
+
 fn write_unfinished(unfinished: &PathBuf, text: &[u8]) -> io::Result<()> {
     let mut file = std::fs::OpenOptions::new()
         .write(true)
@@ -54,6 +68,27 @@ fn publish(unfinished: &Path, path: &Path) -> io::Result<()> {
         }
         renamed => Ok(renamed?),
     }
+}
+
+/// Is this path, or will it be when both are made, within a directory?
+fn is_within(path: &Path, directory: &Path) -> bool {
+    resolved(path).starts_with(resolved(directory))
+}
+
+/// As far as it exists without links, `.` and `..`.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut found = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                found.pop();
+            }
+            part => found.push(part),
+        }
+        found = found.canonicalize().unwrap_or(found);
+    }
+    found
 }
 
 #[cfg(test)]

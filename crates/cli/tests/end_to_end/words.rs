@@ -237,6 +237,11 @@ fn a_key_is_not_made_in_the_repository_that_it_opens() {
         assert!(!bench.path(repository).exists(), "{repository}");
     }
     bench.ok(&["init", "-r", "new", "--new-key-file", "new.key"]);
+    let open = ["-r", "new", "--key-file", "new.key", "key", "add"];
+    let within = bench.run(&[&open[..], &["--new-key-file", "new/second"]].concat());
+    assert_eq!(within.code, 2, "{within}");
+    assert!(!bench.path("new/second").exists());
+    bench.ok(&[&open[..], &["--new-key-file", "second"]].concat());
 }
 
 #[test]
