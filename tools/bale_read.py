@@ -407,7 +407,8 @@ class Restore:
             os.makedirs(path, mode=0o700, exist_ok=True)
             self.directories.append((row, path))
             return
-        link = (row["filesystem"], row["inode"])
+        # Rows that differ in one of these are of a number that was used twice.
+        link = tuple(row[column] for column in ("filesystem", "inode", "kind", "generation", "size", "content_hash"))
         if row["nlink"] > 1 and link in self.links:
             os.link(self.links[link], path, follow_symlinks=False)
             return

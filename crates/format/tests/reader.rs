@@ -241,6 +241,12 @@ fn write_repository(root: &Path, big: &[u8]) {
     let mut also = first.clone();
     also.name = Bytes::from_static(b"also");
     let odd = bundled(&writer, b"tree/d/odd\xff\n", bundle, 11..22);
+    // A number that was used twice: of another file, and of one that only looks like it.
+    let mut reused = bundled(&writer, b"tree/d/reused", bundle, 11..22);
+    (reused.nlink, reused.inode) = (2, 77);
+    let mut renewed = first.clone();
+    renewed.name = Bytes::from_static(b"renewed");
+    renewed.generation = 5;
     let gone = bundled(&writer, b"tree/gone", bundle, 0..10);
     let old = bundled(&writer, b"tree/new", bundle, 23..26);
     let mut new = bundled(&writer, b"tree/new", bundle, 0..5);
@@ -267,13 +273,15 @@ fn write_repository(root: &Path, big: &[u8]) {
         also,
         first,
         odd,
+        renewed,
+        reused,
     ];
     // The first segment also has rows that the second one replaced.
     let mut start = writer.segment(&rows[..6]);
     start.to = Some(rows[4].key());
     let end = writer.segment(&rows[4..]);
     let base = Layer {
-        rows: 11,
+        rows: 13,
         segments: vec![start, end],
     };
     let mut removed = entry(b"tree/gone", Kind::File, 0);
@@ -338,6 +346,10 @@ fn check_restored(target: &Path, big: &[u8]) {
     );
     let inode = |name: &str| fs::metadata(tree.join(name)).unwrap().ino();
     assert_eq!(inode("d/first"), inode("d/also"));
+    assert_eq!(read("d/reused"), b"second file");
+    for other in ["d/reused", "d/renewed"] {
+        assert_ne!(inode("d/first"), inode(other), "{other}");
+    }
     assert!(
         fs::symlink_metadata(tree.join("fifo"))
             .unwrap()
