@@ -5,7 +5,7 @@ mod key_file;
 mod named;
 
 pub use cache::{end, writable_cache_dir};
-pub use key_file::write_beside as write_key_file;
+pub use key_file::{resolved, write_beside as write_key_file};
 pub use named::named;
 
 use crate::args::Global;
@@ -204,6 +204,15 @@ pub fn in_use(global: &Global) -> Vec<PathBuf> {
     if let Ok(own) = own() {
         paths.extend([own.repository, own.key_file]);
     }
+    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| linked_parts(path)).collect();
+    paths.extend(parts);
+    paths
+}
+
+/// Directories with objects of the repository that is named, and of the user's own.
+pub fn repositories(global: &Global) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = named(global).ok().flatten().into_iter().collect();
+    paths.extend(own().ok().map(|own| own.repository));
     let parts: Vec<PathBuf> = paths.iter().flat_map(|path| linked_parts(path)).collect();
     paths.extend(parts);
     paths

@@ -48,8 +48,8 @@ pub struct Restore {
     /// Read back everything that was written and compare
     #[arg(long)]
     pub verify: bool,
-    /// Start even if the target seems too small, (--delete) is / or a home directory, or (--to-ext4) holds something that will
-    /// be lost
+    /// Start even if the target seems too small, is in a repository, (--delete) is / or a home directory, or (--to-ext4)
+    /// holds something that will be lost
     #[arg(long)]
     pub force: bool,
     /// The file system.

@@ -1,4 +1,4 @@
-//! `restore --delete`: what must stay, and which targets are refused.
+//! Restoring where something is already: what `restore --delete` must leave, and which targets are refused.
 
 use super::left_out;
 use crate::args::{Global, Restore};
@@ -8,6 +8,7 @@ use anyhow::Result;
 use bale_engine::repository::Named;
 use bale_engine::restore::{Guard, Identity};
 use std::ffi::OsStr;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,38 @@ pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
         "{place} {what}: --delete there needs --include, or --force (--dry-run -v names what would be deleted)"
     ))
     .into())
+}
+
+/// A restore into a repository would put files among its objects: it must be meant.
+pub fn refuse_repositories(global: &Global, options: &Restore) -> Result<()> {
+    let target = options.target.as_ref().or(options.to_ext4.as_ref());
+    let Some(target) = target.filter(|_| !options.force && !options.dry_run) else {
+        return Ok(());
+    };
+    let parts: Vec<Identity> = (place::repositories(global).iter())
+        .flat_map(|path| identities(path))
+        .collect();
+    let target = place::resolved(target);
+    let mut above = target.ancestors();
+    match above.find(|directory| is_repository(directory, &parts)) {
+        None => Ok(()),
+        Some(directory) => Err(Usage(format!(
+            "{} is, or is in, {}, which is a repository of Bale: restore to another place (--force restores there all the same)",
+            output::path(&target),
+            output::path(directory)
+        ))
+        .into()),
+    }
+}
+
+/// What is not there, or cannot be opened, is none.
+fn is_repository(directory: &Path, parts: &[Identity]) -> bool {
+    let is_part = || identities(directory).iter().any(|it| parts.contains(it));
+    let is_marked = || {
+        let opened = std::fs::File::open(directory);
+        opened.is_ok_and(|opened| Guard::default().is_repository(opened.as_fd(), b"."))
+    };
+    directory.is_dir() && (is_part() || is_marked())
 }
 
 /// Home directories that this machine knows by itself.

@@ -20,6 +20,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     options.ext4.need(options.to_ext4.is_some())?;
     crate::patterns::check_texts(&options.include)?;
     crate::patterns::check_texts(&options.exclude)?;
+    deleting::refuse_repositories(global, options)?;
     let repository = place::open(global)?;
     let choose = match options.delete {
         true => select::choose_to_delete,

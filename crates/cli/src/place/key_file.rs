@@ -76,7 +76,7 @@ fn is_within(path: &Path, directory: &Path) -> bool {
 }
 
 /// As far as it exists without links, `.` and `..`.
-fn resolved(path: &Path) -> PathBuf {
+pub fn resolved(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut found = PathBuf::new();
     for part in path.components() {

@@ -119,7 +119,7 @@ fn the_repository_the_cache_and_the_key_in_use_are_never_deleted() {
 
     // In a directory that is a target itself, too.
     let words = ["restore", &address, "--target", &repository, "--delete"];
-    let ran = bench.run(&[&open[..], &words].concat());
+    let ran = bench.run(&[&open[..], &words, &["--force"]].concat());
     assert_eq!(ran.code, 3, "{ran}");
     assert!(
         is_there(&bench, "source/new/deep/repository/config"),

@@ -344,3 +344,31 @@ fn patterns_of_a_restore_that_can_match_nothing_are_refused_before_anything_is_w
     }
     assert!(!bench.path("out").exists());
 }
+
+/// Nothing comes to lie among the objects of a repository, of this one or another, unless that is meant.
+#[test]
+fn a_target_in_a_repository_is_refused() {
+    let bench = Bench::new();
+    bench.write("source/file", "1");
+    bench.backup();
+    bench.ok(&["init", "-r", "other", "--new-key-file", "other.key"]);
+    bench.sh(
+        "ln -s other/packs link; mkdir around; mv other around/; ln -sfn around/other/packs link",
+    );
+    let own = bench.repository().join("packs").display().to_string();
+    let address = bench.address("");
+    let refused = |way: &str, target: &str| {
+        let ran = bench.run(&["restore", &address, way, target]);
+        assert_eq!(ran.code, 2, "{target}: {ran}");
+        assert!(ran.err.contains("restore to another place"), "{ran}");
+    };
+    for target in ["around/other", "around/other/new/deep", "link/aa", &own] {
+        refused("--target", target);
+    }
+    refused("--to-ext4", "around/other/image");
+    assert!(!bench.path("around/other/new").exists());
+    assert!(!bench.path("around/other/image").exists());
+    bench.ok(&["restore", &address, "--target", "around"]);
+    bench.ok(&["restore", &address, "--target", "around/other", "--force"]);
+    assert!(bench.path("around/other/file").exists());
+}
