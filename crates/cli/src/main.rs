@@ -38,6 +38,7 @@ use clap::Parser;
 static ALLOCATOR: LargeInHugePages<mimalloc::MiMalloc> = LargeInHugePages(mimalloc::MiMalloc);
 
 fn main() {
+    bale_sys::memory::spare_address_space();
     bale_sys::memory::return_freed_pages_at_once();
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     if words == [commands::FREEZER] {

@@ -38,19 +38,52 @@ fn advised(block: *mut u8, asked: Layout) -> *mut u8 {
     block
 }
 
+/// Blocks below this are asked for where nobody can do without.
+const NEEDED_BYTES: usize = 1 << 20;
+
+/// A small block, or the end of the process with a word to the user. The standard library would abort, after trying to say
+/// so in memory that is not there. A large block may be refused: some callers ask for less then.
+fn or_end(block: *mut u8, bytes: usize) -> *mut u8 {
+    if block.is_null() && bytes < NEEDED_BYTES {
+        let text = b"bale: out of memory. What was committed is safe, and the rest is done by the same command again; a limit \
+of the address space (ulimit -v) has to be 2 GiB at least, with many processors more\n";
+        // SAFETY: the text is that long; then the process ends, and nothing of it runs any more.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+            libc::_exit(1)
+        }
+    }
+    block
+}
+
+/// Where the address space is limited, threads share what the C library reserves for them: by default it is 64 MiB for each.
+pub fn spare_address_space() {
+    #[cfg(target_env = "gnu")]
+    {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::As);
+        if limit.current.is_some() {
+            // SAFETY: sets a number of the C library's allocator; no other thread runs yet.
+            unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+        }
+    }
+}
+
 // SAFETY: blocks come from the allocator behind and go back to it, with the same layout made of the same one; that layout
 // is never smaller, nor less aligned, than what was asked for.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeInHugePages<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let asked = asked(layout);
         // SAFETY: as the caller promises; a larger size is not zero either.
-        advised(unsafe { self.0.alloc(asked) }, asked)
+        or_end(
+            advised(unsafe { self.0.alloc(asked) }, asked),
+            layout.size(),
+        )
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.size() < HUGE_PAGE_BYTES {
             // SAFETY: as the caller promises.
-            return unsafe { self.0.alloc_zeroed(layout) };
+            return or_end(unsafe { self.0.alloc_zeroed(layout) }, layout.size());
         }
         // The allocator behind would touch the pages before they are advised.
         // SAFETY: as in `alloc`; the block is that long.
@@ -79,7 +112,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeInHugePages<A> {
         }
         if layout.size().max(bytes) < HUGE_PAGE_BYTES {
             // SAFETY: as the caller promises.
-            return unsafe { self.0.realloc(block, layout, bytes) };
+            return or_end(unsafe { self.0.realloc(block, layout, bytes) }, bytes);
         }
         // SAFETY: the new block is another one; both are at least as long as what is copied.
         unsafe {

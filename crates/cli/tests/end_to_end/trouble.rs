@@ -290,6 +290,31 @@ fn few_processes_and_few_open_files_suffice() {
     crate::tree::assert_same(&bench.source, &bench.path("home/out"));
 }
 
+/// RES-02: with too little address space a command ends with a word, not by a signal; with enough it works.
+#[test]
+fn a_limit_of_the_address_space_ends_no_command_by_a_signal() {
+    let bench = Bench::new();
+    bench.sh("head -c 3000000 /dev/urandom > source/big");
+    bench.backup();
+    let limited = |kib: u64, words: &str| {
+        let mut command = bench.prepared(Command::new("bash"));
+        let binary = binary().display();
+        let script = format!("ulimit -v {kib}; exec {binary} {words}");
+        Ran::from(command.args(["-euc", &script]).output().unwrap())
+    };
+    for kib in [60_000, 150_000, 400_000, 700_000, 1_000_000, 1_200_000] {
+        for words in ["backup source --force", "check --read-data", "ls latest"] {
+            let ran = limited(kib, words);
+            let is_told = ran.code == 1 && ran.err.contains("bale: ");
+            assert!(ran.code == 0 || is_told, "{kib} KiB, {words}: {ran}");
+        }
+    }
+    let processors = std::thread::available_parallelism().unwrap().get() as u64;
+    let enough = limited((2 << 20) * processors.div_ceil(4), "backup source --force");
+    assert_eq!(enough.code, 0, "{enough}");
+    bench.ok(&["check", "--read-data"]);
+}
+
 /// RES-02: a cache only costs time, so that no place for one stops nothing.
 #[test]
 fn without_a_place_for_a_cache_every_command_says_so_and_works() {
