@@ -132,6 +132,19 @@ impl Target {
         self.root.as_ref().map(AsFd::as_fd).ok_or(Errno::NOENT)
     }
 
+    /// Opens a directory as a place, making it if it is missing; never follows a link.
+    fn open_or_make_child(&self, parent: BorrowedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match self.open_below(parent, name, flags) {
+            Err(Errno::NOENT) => {}
+            other => return other,
+        }
+        match rustix::fs::mkdirat(parent, name, MODE_UNFINISHED) {
+            Ok(()) | Err(Errno::EXIST) => self.open_below(parent, name, flags),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Opens `path` below `start`, never following a link. `flags` are for the last component.
     fn open_below(&self, start: BorrowedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let mut at: Option<OwnedFd> = None;
@@ -253,38 +266,20 @@ impl<'t> Directories<'t> {
         Ok(directory)
     }
 
-    /// Opens a directory, making it and those above it where they are missing.
+    /// Opens a directory, making it and those above it where they are missing: each is looked at once, so that a path of
+    /// very many components, as a hostile catalog may have, costs no more than it is long.
     pub fn open_or_make(&mut self, path: &Bytes) -> Result<Arc<Directory>, Errno> {
         match self.open(path) {
             Err(Errno::NOENT) => {}
             other => return other,
         }
-        let mut end = 0;
-        loop {
-            end = match path[(end + 1).min(path.len())..]
-                .iter()
-                .position(|b| *b == b'/')
-            {
-                Some(at) => end + 1 + at,
-                None => path.len(),
-            };
-            let prefix = path.slice(..end);
-            match self.open(&prefix) {
-                Err(Errno::NOENT) => {
-                    let key = bale_format::Key::of_path(&prefix);
-                    let parent = self.open(&key.parent)?;
-                    match rustix::fs::mkdirat(&parent.fd, &key.name[..], MODE_UNFINISHED) {
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Err(error) => return Err(error),
-                Ok(_) => {}
-            }
-            if end == path.len() {
-                return self.open(path);
-            }
+        let (start, rest) = self.nearest_open(path)?;
+        let mut made: Option<OwnedFd> = None;
+        for name in rest.split(|byte| *byte == b'/') {
+            let here = made.as_ref().map_or(start, AsFd::as_fd);
+            made = Some(self.target.open_or_make_child(here, name)?);
         }
+        self.open(path)
     }
 
     /// Forgets a directory that is about to be replaced, and all below it.
@@ -323,7 +318,8 @@ impl<'t> Directories<'t> {
         });
     }
 
-    fn open_anew(&self, path: &[u8]) -> Result<Directory, Errno> {
+    /// The directory above `path` that is open and nearest, and the rest of the path below it.
+    fn nearest_open<'a>(&self, path: &'a [u8]) -> Result<(BorrowedFd<'_>, &'a [u8]), Errno> {
         let above = self
             .open
             .iter()
@@ -333,10 +329,14 @@ impl<'t> Directories<'t> {
                     && bale_format::entry::is_below(path, &open.path)
             })
             .max_by_key(|open| open.path.len());
-        let (start, rest) = match above {
+        Ok(match above {
             Some(open) => (open.directory.fd.as_fd(), &path[open.path.len() + 1..]),
             None => (self.target.root()?, path),
-        };
+        })
+    }
+
+    fn open_anew(&self, path: &[u8]) -> Result<Directory, Errno> {
+        let (start, rest) = self.nearest_open(path)?;
         let rest = if rest.is_empty() { b"." } else { rest };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let (fd, readable) = match self.target.open_below(start, rest, flags) {
@@ -382,6 +382,25 @@ mod tests {
             rest = after;
         }
         assert_eq!(whole.join(&b'/'), path);
+    }
+
+    /// Issue 13: a catalog may name a directory below 200,000 others; a look at each from the top took minutes.
+    #[test]
+    fn a_directory_below_very_many_missing_ones_is_made_with_one_look_at_each() {
+        let place = tempfile::tempdir().unwrap();
+        let target = Target::open(place.path(), false).unwrap();
+        let path = Bytes::from(vec!["d"; 3_000].join("/"));
+        let mut directories = Directories::new(&target, 4);
+        directories.open_or_make(&path).unwrap();
+        assert!(directories.tick < 10, "{} looks", directories.tick);
+        assert!(directories.open(&path).is_ok());
+        // Deeper than the standard library can remove.
+        let top = place.path().join("d");
+        let removed = std::process::Command::new("rm")
+            .arg("-rf")
+            .arg(top)
+            .status();
+        assert!(removed.unwrap().success());
     }
 
     #[test]
