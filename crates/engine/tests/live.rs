@@ -22,6 +22,8 @@ mod mounts;
 mod moved;
 #[path = "live/same.rs"]
 mod same;
+#[path = "live/skipped.rs"]
+mod skipped;
 #[path = "live/snapshots.rs"]
 mod snapshots;
 #[path = "live/target.rs"]

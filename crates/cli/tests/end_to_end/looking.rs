@@ -192,6 +192,23 @@ fn completions_and_manual_pages_are_made() {
     }
 }
 
+/// Issue 13, 14: names are content, and an archive of them was readable for everybody.
+#[test]
+fn an_exported_catalog_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = two_backups();
+    bench.sh("mkdir -m 755 open");
+    for directory in ["open", "made"] {
+        bench.ok(&["catalog", "export", "latest", directory]);
+        let files = std::fs::read_dir(bench.path(directory)).unwrap();
+        let modes: Vec<_> = files
+            .map(|file| file.unwrap().metadata().unwrap().permissions().mode() & 0o7777)
+            .collect();
+        assert!(!modes.is_empty());
+        assert!(modes.iter().all(|mode| *mode == 0o600), "{modes:?}");
+    }
+}
+
 #[test]
 fn duckdb_opens_an_exported_catalog() {
     let bench = two_backups();

@@ -7,7 +7,7 @@ use super::parent::{Parent, mark_damaged};
 use super::rows::Segments;
 use super::run::{BackupOptions, Outcome, Run};
 use super::tally::Tally;
-use crate::catalog::{CatalogReader, CatalogWriter};
+use crate::catalog::{CatalogReader, CatalogWriter, KeyRange};
 use crate::error::{Error, Result};
 use crate::limits::{ALIVE_SECONDS, THIN_CHUNKS_MAX};
 use crate::monitor::Phase;
@@ -16,7 +16,7 @@ use crate::repository::Repository;
 use crate::snapshots::{SourceKey, is_in_future, remembered};
 use crate::store::{Area, ObjectName};
 use crate::used::UsedChunks;
-use bale_format::{ChunkId, ChunkKind, Key, Layer, ObjectId, Snapshot};
+use bale_format::{ChunkId, ChunkKind, Entry, Layer, ObjectId, Snapshot};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,9 +139,16 @@ fn amend(
     repository.reload_index_as_far_as_possible()?;
     let catalog = CatalogReader::open(repository.segment_source(), layers)?;
     let mut writer = CatalogWriter::new(catalog.clone(), Segments(store.clone()));
+    // In the order of the catalog, so that each segment is read once, however many there are.
+    let mut rows = catalog.rows(KeyRange::all());
+    let mut row: Option<Entry> = None;
     for amendment in amendments.sorted()? {
-        let (Key { parent, name }, flags) = amendment?;
-        let Some(mut entry) = catalog.lookup(&bale_format::entry::join(&parent, &name))? else {
+        let (key, flags) = amendment?;
+        if row.as_ref().is_none_or(|row| row.key() < key) {
+            rows.seek(&key);
+            row = rows.next().transpose()?;
+        }
+        let Some(mut entry) = row.take_if(|row| row.key() == key) else {
             continue;
         };
         let before = entry.flags;
@@ -289,4 +296,74 @@ fn remove_replaced_runs(repository: &Repository, run: &Run, snapshot: &Snapshot)
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::repository::{Environment, NewSlot, Secret};
+    use crate::store::MemoryStore;
+    use bale_format::{EntryFlags, Key, Kind};
+
+    /// More than were once kept in memory (issue 13, 10).
+    const DIRECTORIES: usize = 70_000;
+
+    fn repository(cache: &std::path::Path) -> Arc<Repository> {
+        let environment = || Environment {
+            clock: Arc::new(crate::clock::SystemClock),
+            random: Arc::new(crate::random::OsRandom),
+            cache_dir: cache.to_owned(),
+        };
+        let store = Arc::new(MemoryStore::new());
+        let secret = Secret::KeyFile(b"the key file of a test, long enough".to_vec());
+        let slot = NewSlot {
+            secret: secret.clone(),
+            label: "test".to_owned(),
+        };
+        Repository::init(store.clone(), vec![slot], environment()).unwrap();
+        Arc::new(Repository::open(store, &secret, environment()).unwrap())
+    }
+
+    #[test]
+    fn every_directory_that_could_not_be_listed_says_so_in_the_catalog_however_many() {
+        let cache = tempfile::tempdir().unwrap();
+        let repository = repository(cache.path());
+        let store =
+            Arc::new(ChunkWriter::start(repository.clone(), Default::default(), false).unwrap());
+        let none = CatalogReader::open(repository.segment_source(), Vec::new()).unwrap();
+        let mut writer = CatalogWriter::new(none, Segments(store.clone()));
+        let mut amendments = Amendments::new(cache.path().to_owned());
+        let mut sounds = Vec::new();
+        for number in 0..DIRECTORIES {
+            let name = format!("directory {number:05}");
+            let entry = Entry::new("unlisted".into(), name.into(), Kind::Directory);
+            writer.put(&entry).unwrap();
+            let key = Key::of_path(&entry.path());
+            amendments.add(&key, EntryFlags::UNREADABLE).unwrap();
+            let missing = Key::of_path(&[&entry.path()[..], b" that vanished"].concat());
+            amendments.add(&missing, EntryFlags::UNREADABLE).unwrap();
+            let sound = Entry::new(
+                "unlisted".into(),
+                format!("listed {number}").into(),
+                Kind::File,
+            );
+            sounds.push(sound);
+        }
+        sounds.sort_by_key(Entry::key);
+        sounds.iter().for_each(|sound| writer.put(sound).unwrap());
+        let layers = writer.finish().unwrap().layers;
+        store.flush().unwrap();
+        let options = BackupOptions::default();
+        let layers = amend(&repository, layers, amendments, &store, &options).unwrap();
+        repository.reload_index().unwrap();
+        let catalog = CatalogReader::open(repository.segment_source(), layers).unwrap();
+        let rows = catalog
+            .subtree(b"unlisted")
+            .unwrap()
+            .map(|row| row.unwrap());
+        let (flagged, others): (Vec<_>, Vec<_>) =
+            rows.partition(|row| row.flags.has(EntryFlags::UNREADABLE));
+        assert_eq!((flagged.len(), others.len()), (DIRECTORIES, DIRECTORIES));
+        assert!(flagged.iter().all(|row| row.kind == Kind::Directory));
+    }
 }

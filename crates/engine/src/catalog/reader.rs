@@ -150,6 +150,12 @@ impl Rows {
         self.merge
     }
 
+    /// Goes on to the first row at or after `key`, without reading the segments in between; never back.
+    pub fn seek(&mut self, key: &Key) {
+        self.first = self.first.take().filter(|first| first.key() >= *key);
+        self.merge.seek(key);
+    }
+
     fn step(&mut self) -> Result<Option<Entry>> {
         while self.merge.head()?.is_some() {
             let entry = (!self.merge.is_removed()).then(|| self.merge.entry());

@@ -49,6 +49,12 @@ pub struct Way {
     freeze: bool,
 }
 
+impl Way {
+    pub fn freezes(&self) -> bool {
+        self.freeze
+    }
+}
+
 pub const WALK: Way = Way {
     mode: ScanMode::Walk,
     protocol: FULL,
@@ -203,6 +209,25 @@ pub fn backup_into(
     repository: &Arc<Repository>,
     monitor: &dyn Monitor,
 ) -> Result<Outcome, Error> {
+    let options = BackupOptions::default();
+    backup_with(
+        source,
+        spill_directory,
+        (way, fault),
+        &options,
+        repository,
+        monitor,
+    )
+}
+
+pub fn backup_with(
+    source: PathBuf,
+    spill_directory: PathBuf,
+    (way, fault): (Way, &str),
+    options: &BackupOptions,
+    repository: &Arc<Repository>,
+    monitor: &dyn Monitor,
+) -> Result<Outcome, Error> {
     let (sources, _) = Sources::resolve(&[source]).unwrap();
     let scan = ScanOptions {
         mode: way.mode,
@@ -213,7 +238,7 @@ pub fn backup_into(
     };
     let options = BackupOptions {
         host: "host".to_owned(),
-        ..BackupOptions::default()
+        ..options.clone()
     };
     let outcome = backup(repository, &sources, scan, &options, monitor)?;
     let (counts, totals) = (outcome.snapshot.counts, outcome.snapshot.totals);

@@ -210,3 +210,35 @@ fn a_freezer_that_is_stopped_outside_a_freeze_is_named_and_not_waited_for() {
         assert!(!mounted.thaw(), "{fault}: left frozen");
     }
 }
+
+/// Issue 13, 14: whoever may look at the environment of these two could read the password there. A process of its own, for
+/// its environment.
+#[test]
+fn neither_freezer_nor_watchdog_has_a_secret_in_its_environment() {
+    if !can_mount() {
+        return;
+    }
+    let secrets = [
+        "BALE_PASSWORD",
+        "BALE_PASSWORD_FILE",
+        "BALE_PASSWORD_COMMAND",
+        "BALE_KEY_FILE",
+    ];
+    if std::env::var_os(secrets[0]).is_none() {
+        let name = "freezer_faults::neither_freezer_nor_watchdog_has_a_secret_in_its_environment";
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", name, "--nocapture"]);
+        let status = again
+            .envs(secrets.map(|name| (name, "unspeakable")))
+            .status();
+        return assert!(status.unwrap().success());
+    }
+    let mounted = Mounted::new("ext4", 64);
+    let freezer = mounted.freezer("", limits(1_000));
+    for id in freezer.process_ids() {
+        let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap();
+        let environment = String::from_utf8_lossy(&environment);
+        assert!(environment.contains("PATH="), "{environment}");
+        assert!(!environment.contains("unspeakable"), "{environment}");
+    }
+}

@@ -98,12 +98,16 @@ fn what_is_stored_through_a_map_and_never_written_back_is_in_the_next_backup() {
         let path = bench.source().join("mapped");
         fs::write(&path, [b'a'; 8192]).unwrap();
         let mut mapper = Mapper::of(&path);
-        mapper.store(b'b');
-        std::thread::sleep(SETTLED);
-        bench.backup();
-        let before = ctime(&path);
-        mapper.store(b'c');
-        assert_eq!(ctime(&path), before, "it tells");
+        // A page that memory was short of is mapped anew, and then its next store moves the ctime.
+        let is_silent = (0..TRIES_MAX as u8).any(|round| {
+            mapper.store(b'b' + 2 * round);
+            std::thread::sleep(SETTLED);
+            bench.backup();
+            let before = ctime(&path);
+            mapper.store(b'c' + 2 * round);
+            ctime(&path) == before
+        });
+        assert!(is_silent, "it tells");
         bench.next_backup_has_every_byte();
     }
 }
