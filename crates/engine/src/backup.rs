@@ -35,7 +35,7 @@ mod tally;
 
 pub use run::{BackupOptions, Noted, Outcome};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, with_causes};
 use crate::limits::CHECKPOINT_SECONDS;
 use crate::monitor::Monitor;
 use crate::pack::{ChunkWriter, WriterOptions};
@@ -79,7 +79,8 @@ pub fn backup(
             Err(Error::Catalog(error)) if parent.is_unreadable(&error, &mut unreadable) => {
                 // The damage is told, and costs time instead of the backup: another parent, or none.
                 monitor.note(&format!(
-                    "the catalog to compare with is damaged ({error}): beginning again without it (bale check tells what is lost)"
+                    "the catalog to compare with is damaged ({}): beginning again without it (bale check tells what is lost)",
+                    with_causes(&error)
                 ));
                 repository.reload_index_as_far_as_possible()?;
             }

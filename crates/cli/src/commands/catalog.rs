@@ -29,9 +29,10 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
             "type": "summary", "files": exported.files, "rows": exported.rows, "bytes": exported.bytes,
         }));
     } else if !global.quiet {
-        let (files, rows) = (exported.files, sizes::count(exported.rows));
+        let files = sizes::counted(exported.files, "file");
+        let rows = sizes::counted(exported.rows, "row");
         tell!(
-            "wrote {files} files with {rows} rows, {}",
+            "wrote {files} with {rows}, {}",
             sizes::bytes(exported.bytes)
         );
     }

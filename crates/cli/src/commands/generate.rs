@@ -130,9 +130,9 @@ fn announce(
         .with_context(|| format!("look at {}", target.display()))?;
     let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
     let text = format!(
-        "about {} files in {} directories, {}",
-        sizes::count(expected.files),
-        sizes::count(expected.directories),
+        "about {} in {}, {}",
+        sizes::counted(expected.files, "file"),
+        sizes::either(expected.directories, "directory", "directories"),
         sizes::bytes(bytes),
     );
     if bytes > free_bytes && !force {
@@ -236,8 +236,8 @@ fn differences(global: &Global, verified: &Verified) {
     }
     if !global.quiet {
         tell!(
-            "{} entries are as the manifest says, {} are not",
-            sizes::count(verified.same),
+            "as the manifest says: {}; not so: {}",
+            sizes::either(verified.same, "entry", "entries"),
             sizes::count(verified.different)
         );
     }
@@ -253,8 +253,8 @@ fn changed(global: &Global, done: &Changed, began: Instant) {
     }
     if !global.quiet {
         tell!(
-            "of {} files {} changed and {} went, {} came, in {}",
-            sizes::count(done.files),
+            "of {} {} changed and {} went, {} came, in {}",
+            sizes::counted(done.files, "file"),
             sizes::count(done.changed),
             sizes::count(done.deleted),
             sizes::count(done.new),
@@ -283,14 +283,14 @@ fn summary(global: &Global, progress: &Progress, image: Option<&Image>, began: I
     }
     let existing = match progress.existing {
         0 => String::new(),
-        count => format!(" ({} names were there)", sizes::count(count)),
+        count => format!(" (there already: {})", sizes::counted(count, "name")),
     };
     tell!(
-        "made {} files{existing}, {} directories, {} symbolic links, {} links, {} in {}",
-        sizes::count(progress.files),
-        sizes::count(progress.directories),
-        sizes::count(progress.symlinks),
-        sizes::count(progress.links),
+        "made {}{existing}, {}, {}, {}, {} in {}",
+        sizes::counted(progress.files, "file"),
+        sizes::either(progress.directories, "directory", "directories"),
+        sizes::counted(progress.symlinks, "symbolic link"),
+        sizes::counted(progress.links, "link"),
         sizes::bytes(progress.content_bytes),
         sizes::duration(seconds),
     );

@@ -187,25 +187,27 @@ fn rate(report: &ScanReport, seconds: f64) -> u64 {
 
 fn print(report: &ScanReport, seconds: f64) {
     let kinds = [
-        (report.files, "files"),
-        (report.directories, "directories"),
-        (report.symlinks, "symbolic links"),
-        (report.block_devices, "block devices"),
-        (report.char_devices, "character devices"),
-        (report.fifos, "named pipes"),
-        (report.sockets, "sockets"),
+        (report.files, "file", "files"),
+        (report.directories, "directory", "directories"),
+        (report.symlinks, "symbolic link", "symbolic links"),
+        (report.block_devices, "block device", "block devices"),
+        (report.char_devices, "character device", "character devices"),
+        (report.fifos, "named pipe", "named pipes"),
+        (report.sockets, "socket", "sockets"),
     ];
-    for (count, what) in kinds {
+    for (count, one, more) in kinds {
         if count > 0 {
+            let what = sizes::one_or_more(count, one, more);
             output::line(&format!("{:>15} {what}", sizes::count(count)));
         }
     }
     output::line(&format!("{:>15} in files", sizes::bytes(report.bytes)));
     if report.hard_linked > 0 {
         output::line(&format!(
-            "{:>15} inodes with several links, of which {} names were seen; every file once: {}",
+            "{:>15} {} with several links, of which {} seen; every file once: {}",
             sizes::count(report.hard_linked),
-            sizes::count(report.hard_linked_names),
+            sizes::one_or_more(report.hard_linked, "inode", "inodes"),
+            sizes::either(report.hard_linked_names, "name was", "names were"),
             sizes::bytes(report.bytes_once),
         ));
     }
@@ -225,15 +227,15 @@ fn print(report: &ScanReport, seconds: f64) {
         ));
     }
     output::line(&format!(
-        "{} inodes in {}, {} a second",
-        sizes::count(report.inodes()),
+        "{} in {}, {} a second",
+        sizes::counted(report.inodes(), "inode"),
         sizes::duration(seconds),
         sizes::count(rate(report, seconds)),
     ));
     if report.problems > 0 {
         output::line(&format!(
-            "{} problems: a backup would lack what they concern",
-            sizes::count(report.problems)
+            "{}: a backup would lack what is concerned",
+            sizes::counted(report.problems, "problem")
         ));
     }
 }

@@ -136,6 +136,8 @@ fn after_index_objects_were_lost_every_command_names_repair_index_and_nothing_is
         says(&ran, "bale repair index");
         assert!(!ran.err.contains("more lost"), "{ran}");
     }
+    let dry = bench.ok(&["backup", "source", "--host", "web1", "--dry-run"]);
+    says(&dry, "bale repair index");
     bench.ok(&["repair", "index"]);
     bench.ok(&["check"]);
 }
@@ -220,6 +222,27 @@ fn no_repository_is_made_over_packs_whose_config_is_lost() {
         says(&ran, "its packs are there");
     }
     assert!(!bench.repository().join("config").exists());
+}
+
+#[test]
+fn one_thing_is_not_told_in_the_plural() {
+    let bench = Bench::new();
+    bench.write("source/file", "x");
+    bench.sh("mkdir tree");
+    let made = bench.ok(&["gen", "-t", "tree", "--count", "1", "-d", "1"]);
+    let backup = bench.ok(&["backup", "source/file"]);
+    let exported = bench.ok(&["catalog", "export", "latest", "out"]);
+    let scanned = bench.ok(&["scan", "source/file"]);
+    for ran in [&made, &backup, &exported, &scanned] {
+        let text = ran.to_string();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for pair in words.windows(2).filter(|pair| pair[0] == "1") {
+            assert!(
+                !pair[1].trim_end_matches(',').ends_with('s'),
+                "{pair:?}: {ran}"
+            );
+        }
+    }
 }
 
 #[test]

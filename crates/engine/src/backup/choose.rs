@@ -96,7 +96,7 @@ fn note_damaged(damaged: &[(ObjectName, Error)], note: &dyn Fn(&str)) {
     }
     if damaged.len() > NAMED_MAX {
         let more = damaged.len() - NAMED_MAX;
-        note(&format!("and {more} more snapshots cannot be read"));
+        note(&format!("snapshots that cannot be read, too: {more} more"));
     }
 }
 
@@ -121,9 +121,7 @@ fn note_future(newest: &Newest<'_>, now: Time, note: &dyn Fn(&str)) {
     }
     if newest.in_future.len() > NAMED_MAX {
         let more = newest.in_future.len() - NAMED_MAX;
-        note(&format!(
-            "and {more} more snapshots are dated in the future"
-        ));
+        note(&format!("dated in the future, too: {more} more"));
     }
 }
 

@@ -5,6 +5,7 @@ use super::choose::{Choice, choose};
 use super::run::{BackupOptions, Run};
 use super::tally::Withheld;
 use super::{index_seen, rule};
+use crate::amount::counted;
 use crate::catalog::{CatalogError, CatalogReader, ParentRow, splice};
 use crate::error::{Error, Result};
 use crate::index::Place;
@@ -84,8 +85,8 @@ impl Parent {
         })?;
         if let Some((_, snapshot)) = &unfinished {
             monitor.note(&format!(
-                "going on from an unfinished run: {} files are stored already",
-                snapshot.totals.files
+                "going on from an unfinished run, which has stored {}",
+                counted(snapshot.totals.files, "file")
             ));
         }
         let (mut parent, layers) = Parent::combine(finished, unfinished);
@@ -93,7 +94,10 @@ impl Parent {
         let thorough = thorough || index_seen::may_have_lost_some(run, &parent);
         parent.thorough = thorough;
         if thorough && !catalog_can_be_read(repository, &layers, &missing)? {
-            monitor.note("the catalog to compare with is damaged: everything is read again");
+            monitor.note(
+                "the catalog to compare with is damaged: everything is read again (bale check tells what is lost; if it is the \
+                 index, bale repair index brings it back)",
+            );
             return Ok(Parent {
                 thorough,
                 index_objects,

@@ -3,6 +3,7 @@
 
 use super::commit::Written;
 use super::pass::Pass;
+use crate::amount::counted;
 use crate::error::Result;
 use crate::scan::{Mounted, SecondLook, Sources};
 use std::sync::Arc;
@@ -34,8 +35,8 @@ pub(super) fn look_again(
         }
         SecondLook::Changed { items, changed } => {
             tally.note(&format!(
-                "{} inodes changed while they were read: these are read again, through the kernel",
-                changed.len()
+                "changed while it was read: {}, read again, through the kernel",
+                counted(changed.len() as u64, "inode")
             ));
             (items, Some(changed))
         }

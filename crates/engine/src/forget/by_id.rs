@@ -3,6 +3,7 @@
 //! What cannot be read is removed for nothing but its own id, and only if its bytes are damaged: not because the store fails,
 //! nor because a later program wrote it. A damaged index object goes once no pack needs it for a name.
 
+use crate::amount::counted;
 use crate::error::{Error, Result};
 use crate::repository::{Repository, is_damage, is_missing};
 use crate::store::{Area, ObjectName};
@@ -116,8 +117,8 @@ fn refuse_while_packs_need_a_name(repository: &Repository) -> Result<()> {
     match packs.first() {
         None => Ok(()),
         Some(pack) => Err(Error::Other(format!(
-            "{} packs (pack {} first) are named by no index object that can be read: run bale repair index before",
-            packs.len(),
+            "no index object that can be read names {} (pack {} first): run bale repair index before",
+            counted(packs.len() as u64, "pack"),
             pack.short()
         ))),
     }
