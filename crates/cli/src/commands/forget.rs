@@ -66,6 +66,7 @@ fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Res
                     "{text} may mean another snapshot while one cannot be read: name it by its id"
                 )
             })?;
+            select::tell_of_the_future(&all, &filter, now);
             let (id, _) = bale_engine::snapshots::find(&all, text, &filter, now)?;
             engine::find(repository, &id.to_string())?
         } else {

@@ -113,7 +113,7 @@ impl Listed {
         let filter = filter(&pick.select);
         if is_by_order(text) {
             self.need_all(text, pick)?;
-            self.tell_of_the_future(&filter);
+            tell_of_the_future(&self.readable, &filter, self.now);
         }
         let found = find(&self.readable, text, &filter, self.now);
         let found = found.map_err(
@@ -161,27 +161,24 @@ impl Listed {
             id.short(),
         ))
     }
+}
 
-    /// A clock was wrong, ours or another: which snapshots are not taken for the newest.
-    fn tell_of_the_future(&self, filter: &SnapshotFilter) {
-        let passing = self
-            .readable
-            .iter()
-            .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial);
-        let newest = newest_first(passing, self.now);
-        if newest.is_clock_behind() {
-            tell!(
-                "bale: all snapshots are dated in the future: is the clock of this machine right?"
-            );
-            return;
-        }
-        for (id, snapshot) in newest.in_future {
-            tell!(
-                "bale: snapshot {} is dated in the future ({}) and not taken for the latest: name it by its id if it is meant",
-                id.short(),
-                super::listing::time_text(snapshot.time)
-            );
-        }
+/// A clock was wrong, ours or another: which snapshots are not taken for the newest.
+pub fn tell_of_the_future(all: &[Named], filter: &SnapshotFilter, now: Time) {
+    let passing = all
+        .iter()
+        .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial);
+    let newest = newest_first(passing, now);
+    if newest.is_clock_behind() {
+        tell!("bale: all snapshots are dated in the future: is the clock of this machine right?");
+        return;
+    }
+    for (id, snapshot) in newest.in_future {
+        tell!(
+            "bale: snapshot {} is dated in the future ({}) and not taken for the latest: name it by its id if it is meant",
+            id.short(),
+            super::listing::time_text(snapshot.time)
+        );
     }
 }
 

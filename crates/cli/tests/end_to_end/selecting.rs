@@ -105,6 +105,9 @@ fn a_snapshot_of_the_future_is_named_and_is_not_the_latest() {
     );
     let by_id = bench.ok(&["dump", &bench.address_in(&future.to_string(), "/file")]);
     assert_eq!(by_id.text(), "old");
+    let forgot = bench.ok(&["forget", "latest", "--dry-run"]);
+    assert!(forgot.text().contains(&newer[..8]), "{forgot}");
+    assert!(forgot.err.contains(&future.short()), "{forgot}");
     bench.ok(&["forget", &newer, &old]);
     let alone = bench.ok(&["ls", "latest"]);
     assert!(alone.err.contains("clock"), "{alone}");
