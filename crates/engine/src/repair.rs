@@ -37,6 +37,17 @@ pub struct IndexRepair {
 /// Packs named by one new index object.
 const PACKS_PER_INDEX: usize = 256;
 
+/// Why nothing that is in a pack can be read: neither its trailer nor, from head to head, one of its records. `None`: some of
+/// it opens, or it may another time.
+pub(crate) fn nothing_opens(
+    repository: &Repository,
+    info: &ObjectInfo,
+    id: ObjectId,
+) -> Option<String> {
+    let unopened = unlisted::open(repository, info, id).err()?;
+    (!unopened.is_passing).then_some(unopened.text)
+}
+
 /// Names packs that no readable index object names.
 pub fn repair_index(
     repository: &Repository,

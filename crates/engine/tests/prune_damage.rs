@@ -322,3 +322,46 @@ fn a_pack_without_a_name_is_asked_for_what_reads_nowhere_else() {
     }
     assert!(tried > 1);
 }
+
+/// A pack in which nothing opens was held for ever, and ended every prune with 3.
+#[test]
+fn a_pack_without_a_name_in_which_nothing_opens_goes_by_its_whole_id() {
+    let scene = several_packs();
+    let before = scene.store.names(Area::Packs);
+    let indexes = scene.store.names(Area::Index);
+    store_again(&scene.repository(), |_| true);
+    let store = scene.store.fork();
+    indexes.iter().for_each(|name| store.delete(name).unwrap());
+    let (lost, readable) = (before[0], before[1]);
+    let mut bytes = store.get(&lost, 1 << 30).unwrap();
+    bytes.iter_mut().skip(16).for_each(|byte| *byte ^= 1);
+    store.memory().overwrite(&lost, bytes);
+    scene.clock.advance(2 * GRACE);
+    let id = |name: &ObjectName| name.id().unwrap().to_string();
+    pruned(&scene, &store).0.unwrap();
+    scene.clock.advance(2 * GRACE);
+    let (held, problems) = pruned(&scene, &store);
+    assert_eq!(held.unwrap().problems, 1);
+    let problems = problems.problems.lock().unwrap();
+    assert!(
+        problems[0]
+            .text
+            .contains(&format!("bale forget {}", id(&lost))),
+        "{problems:?}"
+    );
+    let repository = scene.open(store.clone()).unwrap();
+    let packs = store.names(Area::Packs);
+    let named = packs.iter().find(|pack| !before.contains(pack)).unwrap();
+    for other in [&id(&lost)[..20], &id(&readable), &id(named)] {
+        assert!(
+            bale_engine::forget::find(&repository, other).is_err(),
+            "{other}"
+        );
+    }
+    let found = bale_engine::forget::find(&repository, &id(&lost)).unwrap();
+    assert_eq!(found.name, lost);
+    bale_engine::forget::remove(&repository, &found).unwrap();
+    assert!(!store.names(Area::Packs).contains(&lost));
+    assert_eq!(pruned(&scene, &store).0.unwrap().problems, 0);
+    scene.assert_restorable(&store, "the pack is gone");
+}

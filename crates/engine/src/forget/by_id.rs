@@ -1,10 +1,12 @@
 //! One object by its id: a snapshot, the record of an unfinished run, or whatever is damaged and in the way of a prune.
 //!
 //! What cannot be read is removed for nothing but its own id, and only if its bytes are damaged: not because the store fails,
-//! nor because a later program wrote it. A damaged index object goes once no pack needs it for a name.
+//! nor because a later program wrote it. A damaged index object goes once no pack needs it for a name; a pack goes if no index
+//! names it and nothing in it opens, and only by its whole id.
 
 use crate::amount::counted;
 use crate::error::{Error, Result};
+use crate::repair::nothing_opens;
 use crate::repository::{Repository, is_damage, is_missing};
 use crate::store::{Area, ObjectName};
 use bale_format::sealed::ObjectType;
@@ -41,6 +43,9 @@ impl Found {
             (Area::Condemned, _) => {
                 "a list of condemned packs that cannot be read: a prune condemns them again"
             }
+            (Area::Packs, _) => {
+                "a pack that no index names, and in which neither the trailer nor a record opens: nobody can read it"
+            }
             _ => {
                 "a mark of damaged packs that cannot be read: bale check --read-data finds them again"
             }
@@ -67,7 +72,29 @@ pub fn find(repository: &Repository, digits: &str) -> Result<Found> {
             }
         }
     }
-    found.ok_or_else(none)
+    match found {
+        Some(found) => Ok(found),
+        None => unreadable_pack(repository, &digits)?.ok_or_else(none),
+    }
+}
+
+/// The pack of this whole id, if all of the index can be read and does not name it, and nothing in it opens.
+fn unreadable_pack(repository: &Repository, digits: &str) -> Result<Option<Found>> {
+    let Ok(id) = ObjectId::from_hex(digits) else {
+        return Ok(None);
+    };
+    let name = ObjectName::pack(id);
+    let Some(info) = repository.store().stat(&name)? else {
+        return Ok(None);
+    };
+    if repository.reload_index()?.pack_number(&id).is_some() {
+        return Ok(None);
+    }
+    let why = nothing_opens(repository, &info, id);
+    Ok(why.map(|text| Found {
+        name,
+        damage: Some(Error::Other(format!("{name}: {text}"))),
+    }))
 }
 
 /// `None`: it is gone, or nothing that anybody may remove.

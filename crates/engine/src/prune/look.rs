@@ -180,8 +180,10 @@ impl<'a> Look<'a> {
                     self.contents.insert(id, content);
                 }
                 Err(error) => {
-                    let why =
-                        format!("no index names it, and what it holds is not known ({error})");
+                    let why = format!(
+                        "no index names it, and what it holds is not known ({error}): bale repair index lists what opens \
+                         of it; if nothing does, bale forget {id} removes it"
+                    );
                     left.name(self.monitor, id, &why);
                     self.secured.hold(id);
                 }
