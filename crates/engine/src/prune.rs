@@ -8,6 +8,7 @@
 //! docs/FORMAT.md, section 9; docs/decisions/0003-two-phase-deletion.md.
 
 mod delete;
+mod future;
 mod left;
 mod look;
 mod plan;

@@ -155,3 +155,44 @@ fn a_run_that_lasts_shows_signs_of_life_and_takes_them_back() {
     assert!(failed.is_err());
     assert_eq!(scene.store.names(Area::Runs), []);
 }
+
+/// The store's clock was wrong once: what it made then stays young until then, and that is said each time.
+#[test]
+fn what_the_store_dates_in_the_future_is_named_and_not_given_up_early() {
+    let scene = Scene::new();
+    let now = scene.clock.now();
+    scene.clock.set(now + 1_000 * DAY);
+    scene.write("noise", &noise(1, 700_000));
+    let id = scene.backup(&scene.repository()).unwrap().id.unwrap();
+    let repository = scene.repository();
+    repository.forget_snapshot(id).unwrap();
+    let packs = scene.store.names(Area::Packs);
+    let notes_at = |now| {
+        scene.clock.set(now);
+        let monitor = Recorder::default();
+        let options = bale_engine::prune::PruneOptions {
+            grace: DAY,
+            repack_below_percent: 60,
+        };
+        let plan = bale_engine::prune::plan(&repository, &options, &monitor).unwrap();
+        bale_engine::prune::apply(&repository, &plan, &options, &monitor).unwrap();
+        monitor.notes.into_inner().unwrap()
+    };
+    for days in [0, 2, 4] {
+        let notes = notes_at(now + days * DAY);
+        assert!(
+            notes.iter().any(|note| note.contains("in the future")),
+            "{notes:?}"
+        );
+        assert_eq!(scene.store.names(Area::Packs), packs);
+        assert_eq!(scene.store.names(Area::Condemned), []);
+    }
+    // When that time has come, they go as others do; a list of that time is named in its turn.
+    assert!(notes_at(now + 1_002 * DAY).is_empty());
+    assert_eq!(scene.store.names(Area::Condemned).len(), 1);
+    let notes = notes_at(now + 4 * DAY);
+    assert!(notes[0].contains("condemned/"), "{notes:?}");
+    assert_eq!(scene.store.names(Area::Packs), packs);
+    assert!(notes_at(now + 1_004 * DAY).is_empty());
+    assert_eq!(scene.store.names(Area::Packs), []);
+}

@@ -1,10 +1,10 @@
 //! The plan of a prune: the fate of every pack, and the bytes that follow from it.
 
-use super::PruneOptions;
 use super::left::LeftAlone;
 use super::records::Records;
 use super::standing::{FoundPack, Standing, State};
 use super::staying::Staying;
+use super::{PruneOptions, future};
 use crate::error::Result;
 use crate::index::PackNumber;
 use crate::monitor::Monitor;
@@ -107,6 +107,7 @@ pub fn plan(
         }
     };
     let left = name_damaged(&packs, &standing, &staying, monitor);
+    future::name(repository, &standing, &packs, monitor)?;
     Ok(PrunePlan {
         packs,
         snapshots: records.snapshots(),
