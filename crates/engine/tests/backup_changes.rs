@@ -208,6 +208,25 @@ fn one_file_or_two_sources_are_skipped_only_if_nothing_changed() {
 }
 
 #[test]
+fn a_parent_of_other_sources_or_of_another_host_is_no_reason_to_skip() {
+    let scene = Scene::new();
+    scene.write("dir/deep/file", b"bytes");
+    backup_of(&scene, &["dir"], &options()).unwrap();
+    assert!(is_skipped_in_the_end(&scene, &["dir"]));
+    let parent = scene.repository().snapshots().unwrap().pop().unwrap().0;
+    let compared_with = |host: &str| BackupOptions {
+        host: host.to_owned(),
+        parent: Some(parent),
+        ..options()
+    };
+    let host = options().host;
+    assert!(backup_of(&scene, &["dir"], &compared_with(&host)).is_none());
+    assert!(backup_of(&scene, &["dir"], &compared_with("other")).is_some());
+    let below = backup_of(&scene, &["dir/deep"], &compared_with(&host));
+    assert!(below.is_some(), "the directory alone has no snapshot");
+}
+
+#[test]
 fn who_forces_compares_with_nothing_and_skips_nothing() {
     let scene = Scene::new();
     scene.write_tree();

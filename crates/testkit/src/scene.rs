@@ -213,7 +213,7 @@ impl Scene {
     /// The index object that named some chunks is gone together with their packs, as far as a reader of the index can tell.
     pub fn lose_from_index(&self, is_lost: impl Fn(&PackEntry) -> bool) {
         let repository = self.repository();
-        let index = repository.index().unwrap();
+        let index = repository.index().expect("an undamaged index");
         let before = self.store.names(Area::Index);
         let packs: Vec<IndexPack> = (index.packs().iter())
             .map(|pack| IndexPack {
@@ -230,9 +230,11 @@ impl Scene {
             })
             .collect();
         assert!(entries.len() < index.entries().len(), "something is lost");
-        repository.write_index_object(&packs, entries).unwrap();
+        repository
+            .write_index_object(&packs, entries)
+            .expect("a store in memory");
         for name in before {
-            self.store.delete(&name).unwrap();
+            self.store.delete(&name).expect("it was listed");
         }
     }
 

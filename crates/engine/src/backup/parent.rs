@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::index::Place;
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
+use crate::snapshots::SourceKey;
 use crate::store::Area;
 use bale_format::snapshot::{Filesystem, Totals};
 use bale_format::{ChunkId, ChunkKind, Glance, Key, Layer, ObjectId, Time};
@@ -26,6 +27,8 @@ pub(super) struct Parent {
     pub(super) id: Option<ObjectId>,
     /// Record of the unfinished run that is gone on from.
     pub(super) run: Option<ObjectId>,
+    /// What it is a state of.
+    pub(super) source: Option<SourceKey>,
     pub(super) totals: Totals,
     pub(super) filesystems: Vec<Filesystem>,
     /// Chunks whose files are to be stored afresh.
@@ -114,6 +117,7 @@ impl Parent {
         Parent {
             id: None,
             run: None,
+            source: None,
             totals: Totals::default(),
             filesystems: Vec::new(),
             thin: HashSet::new(),
@@ -133,6 +137,7 @@ impl Parent {
         let mut layers = Vec::new();
         if let Some((id, snapshot)) = finished {
             parent.id = Some(id);
+            parent.source = Some(SourceKey::of(&snapshot));
             parent.totals = snapshot.totals;
             parent.withheld = Withheld::of(&snapshot);
             parent.thin = snapshot.thin.into_iter().collect();
@@ -190,6 +195,7 @@ impl Parent {
         Ok(Parent {
             id: self.id,
             run: self.run,
+            source: self.source.clone(),
             totals: self.totals,
             filesystems,
             thin: self.thin.clone(),

@@ -62,6 +62,12 @@ fn is_left_out_by_mark(path: &[u8], dir: &[u8], left_out: LeaveOut) -> bool {
     !stays
 }
 
+/// Is a path one of the marks that a backup looks for?
+pub fn is_mark(path: &[u8], left_out: LeaveOut) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next();
+    left_out.marked && name == Some(b"NOBACKUP") || left_out.caches && name == Some(b"CACHEDIR.TAG")
+}
+
 /// Directories with a mark in them; a source is none.
 fn marked_directories(tree: &Tree, roots: &[PathBytes], left_out: LeaveOut) -> Vec<PathBytes> {
     let bears = |dir: &PathBytes| {

@@ -15,7 +15,7 @@ use bale_engine::restore::{Everything, Guard, RestoreOptions, RestoreReport};
 
 use super::act::must_work;
 use super::case::{Case, same};
-use super::expect::leave_out;
+use super::expect::{is_mark, leave_out};
 use super::options;
 use super::source::{apply, bytes_of, path_of};
 use super::steps::{Below, Edit, Restore, Stop, Target};
@@ -206,7 +206,12 @@ fn would_be_left_out(kept: &Kept, below: &[u8], target: &Tree) -> BTreeSet<PathB
     let mut stays = there.clone();
     let sources: Vec<PathBuf> = kept.sources.iter().map(|source| path_of(source)).collect();
     leave_out(&mut stays, &sources, kept.leave_out, &[]);
-    let gone = there.0.keys().filter(|path| !stays.0.contains_key(*path));
+    // A mark that was left in a directory says that nobody knows what is foreign in it.
+    let is_mark = |path: &PathBytes| is_mark(path, kept.leave_out);
+    let gone = there
+        .0
+        .keys()
+        .filter(|path| !stays.0.contains_key(*path) || is_mark(path));
     let below = below.len() + usize::from(!below.is_empty());
     gone.map(|path| path.get(below..).unwrap_or_default().to_vec())
         .collect()
