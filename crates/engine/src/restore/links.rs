@@ -147,11 +147,7 @@ pub fn is_entry(place: &OwnedFd, stat: &Stat, entry: &Entry) -> bool {
         return false;
     }
     match entry.kind {
-        Kind::File => {
-            let mtime = (entry.mtime.seconds, entry.mtime.nanos);
-            stat.st_size as u64 == entry.size
-                && (metadata::mtime_of(stat) == mtime || metadata::is_unusual(entry))
-        }
+        Kind::File => stat.st_size as u64 == entry.size && metadata::is_mtime_of(stat, entry),
         Kind::Symlink => rustix::fs::readlinkat(place, "", Vec::new())
             .is_ok_and(|target| target.as_bytes() == &entry.target[..]),
         Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == make::device(entry),

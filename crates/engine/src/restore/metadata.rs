@@ -189,6 +189,22 @@ pub fn is_unusual(entry: &Entry) -> bool {
     !(0..i64::from(i32::MAX)).contains(&entry.mtime.seconds) || entry.mtime.nanos > 999_999_999
 }
 
+/// The latest beginning of the times that a file system holds: a day into 1980, that of FAT.
+const EARLIEST_SECONDS_MAX: i64 = 315_532_800 + 86_400;
+
+/// May this be the mtime that an inode got from the entry? The kernel moves one that the file system cannot hold to the
+/// first or the last that it can, and no further.
+pub fn is_mtime_of(stat: &Stat, entry: &Entry) -> bool {
+    let (seconds, nanos) = mtime_of(stat);
+    let wanted = entry.mtime.seconds;
+    let is_moved = match is_unusual(entry) {
+        true if wanted < 0 => (wanted..=EARLIEST_SECONDS_MAX).contains(&seconds),
+        true => (i64::from(i32::MAX)..=wanted).contains(&seconds),
+        false => false,
+    };
+    (seconds, nanos) == (wanted, entry.mtime.nanos) || is_moved
+}
+
 /// The mtime of an inode, as an entry has it.
 pub fn mtime_of(stat: &Stat) -> (i64, u32) {
     (stat.st_mtime, stat.st_mtime_nsec as u32)

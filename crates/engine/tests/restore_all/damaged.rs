@@ -206,3 +206,28 @@ fn rows_below_what_is_no_directory_are_in_no_archive() {
     let listed: BTreeSet<&str> = listed.lines().collect();
     assert_eq!(listed, ["./", "link", "linked", "orphan/f"].into());
 }
+
+/// A time that some file systems cannot hold was no reason to take whatever stands there for what was restored.
+#[test]
+fn no_name_is_linked_to_an_older_file_that_stands_where_its_first_name_failed() {
+    for seconds in [-1_000_000, 1 << 33] {
+        let place = scratch();
+        let target = place.path().join("t");
+        let mut model = Model::new();
+        model.file("a", b"new content").mtime = bale_format::Time { seconds, nanos: 0 };
+        model.link("b", "a");
+        model.break_chunk_of("a");
+        std::fs::create_dir(&target).unwrap();
+        std::fs::write(target.join("a"), b"old content").unwrap();
+        let (_, watch) = run(&model, &target, &options());
+        assert!(watch.problems().iter().any(|(path, _)| path == "b"));
+        assert_eq!(std::fs::read(target.join("a")).unwrap(), b"old content");
+        assert!(
+            std::fs::read(target.join("b")).is_err(),
+            "linked to the old one"
+        );
+        // And once it can be read, they are one again, by whatever time there is.
+        model.broken.lock().unwrap().clear();
+        run_exactly(&mut model, &target, &options());
+    }
+}
