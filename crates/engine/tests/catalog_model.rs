@@ -47,7 +47,7 @@ struct Generation {
 }
 
 impl Generation {
-    fn changes(&self, model: &BTreeMap<Key, Entry>) -> BTreeMap<Key, Option<Entry>> {
+    fn changes(&self, model: &BTreeMap<Key, Entry>) -> Changes {
         let mut changes = BTreeMap::new();
         if let Some((one, other, size)) = &self.stretch {
             let (start, end) = (one.min(other), one.max(other));
@@ -62,7 +62,10 @@ impl Generation {
     }
 }
 
-fn apply(model: &mut BTreeMap<Key, Entry>, changes: &BTreeMap<Key, Option<Entry>>) {
+/// What changes, by key; `None` removes.
+type Changes = BTreeMap<Key, Option<Entry>>;
+
+fn apply(model: &mut BTreeMap<Key, Entry>, changes: &Changes) {
     for (key, entry) in changes {
         match entry {
             Some(entry) => drop(model.insert(key.clone(), entry.clone())),
@@ -87,9 +90,9 @@ fn check_layers(layers: &[Layer], memory: &Arc<Memory>, is_exact: bool) {
 fn stopped(
     memory: &Arc<Memory>,
     layers: &[Layer],
-    changes: &BTreeMap<Key, Option<Entry>>,
+    changes: &Changes,
     (parts, closes): (usize, bool),
-) -> Option<(Vec<Layer>, BTreeMap<Key, Option<Entry>>)> {
+) -> Option<(Vec<Layer>, Changes)> {
     let store = |segment| memory.store(segment);
     let mut writer = CatalogWriter::with_rule(open(memory, layers), store, SMALL);
     for (key, entry) in changes.iter().take(changes.len() * parts / 1000) {
