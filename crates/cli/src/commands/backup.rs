@@ -61,6 +61,9 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let works_with = place::works_with(global)?;
     for path in &works_with {
         scan.left_out = scan.left_out.and_in_use(path);
+        if let Some(copy) = sources.in_copy(path) {
+            scan.left_out = scan.left_out.and_in_use(&copy);
+        }
     }
     let mut excludes = look::excludes_as_given(&options.look)?;
     excludes.extend(left_out::files_in_use(&works_with));

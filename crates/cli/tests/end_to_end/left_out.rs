@@ -27,6 +27,21 @@ fn the_repository_its_key_and_its_cache_are_not_backed_up_into_themselves() {
 }
 
 #[test]
+fn in_a_storage_snapshot_the_same_is_left_out_though_it_is_other_inodes() {
+    let bench = Bench::new();
+    bench.sh("head -c 3000000 /dev/urandom > home/data; mkdir -p home/.cache");
+    bench.ok(&["backup", "home"]);
+    let command =
+        "cp -a home copy; echo directory $PWD/copy; echo ready; cat >/dev/null; rm -r copy";
+    let words = ["backup", "home", "--include-repositories", "--json"];
+    let summary = bench
+        .ok(&[&words[..], &["--snapshot-command", command]].concat())
+        .summary();
+    assert_eq!(summary["left_out"], 3, "{summary}");
+    assert_eq!(summary["files"], 1, "{summary}");
+}
+
+#[test]
 fn another_repository_is_left_out_by_its_tag_unless_it_is_wanted() {
     let bench = Bench::new();
     bench.write("source/file", "1");

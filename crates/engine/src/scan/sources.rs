@@ -88,6 +88,16 @@ impl Sources {
         Ok(())
     }
 
+    /// Where a path is in the copy that its source is read from, if there is one: another inode, and the same thing.
+    pub fn in_copy(&self, path: &Path) -> Option<PathBuf> {
+        let path = std::fs::canonicalize(path).ok()?;
+        let inside = |(source, place): &(PathBuf, PathBuf)| {
+            let rest = path.strip_prefix(source).ok()?;
+            Some(place.join(rest))
+        };
+        self.read_at.iter().find_map(inside)
+    }
+
     pub(super) fn read_at(&self) -> &[(PathBuf, PathBuf)] {
         &self.read_at
     }
