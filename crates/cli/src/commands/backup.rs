@@ -12,8 +12,9 @@ use bale_engine::monitor::Monitor;
 use bale_engine::repository::Repository;
 use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
 use bale_engine::scan::{
-    ScanMode, ScanOptions, Sources, barrier_now, barrier_of_snapshots, parse_list,
+    LeftOut, ScanMode, ScanOptions, Sources, barrier_now, barrier_of_snapshots, parse_list,
 };
+use bale_format::ObjectId;
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -46,34 +47,15 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         None => Vec::new(),
     };
     let is_snapshot = options.snapshot_command.is_some();
-    for (link, place) in sources.links_to_directories() {
-        console.note(&format!(
-            "{} is a link to a directory, and only the link is backed up: write {}/ or {} for what is in it",
-            link.display(),
-            link.display(),
-            place.display()
-        ));
-    }
+    note_links(&sources, &console);
     let mut scan = ScanOptions {
         barrier: is_snapshot.then(|| barrier_of_snapshots(now, &snapshots)),
         ..look::scan_options(&options.look, filter, repository.spill_dir()?)
     };
     let works_with = place::works_with(global)?;
-    for path in &works_with {
-        scan.left_out = scan.left_out.and_in_use(path);
-        if let Some(copy) = sources.in_copy(path) {
-            scan.left_out = scan.left_out.and_in_use(&copy);
-        }
-    }
+    scan.left_out = in_use(scan.left_out, &works_with, &sources);
     let mut excludes = look::excludes_as_given(&options.look)?;
     excludes.extend(left_out::files_in_use(&works_with));
-    let parent = match &options.parent {
-        Some(text) => {
-            let listed = select::Listed::of(&repository)?;
-            Some(listed.find(text, &Default::default())?.0)
-        }
-        None => None,
-    };
     let engine_options = BackupOptions {
         host: host(options)?,
         user: user_name(),
@@ -84,7 +66,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             .flat_map(|tags| select::split_tags(tags))
             .collect(),
         excludes,
-        parent,
+        parent: parent(&repository, options)?,
         force: options.force,
         skip_if_unchanged: options.skip_if_unchanged,
         dry_run: options.dry_run,
@@ -115,6 +97,34 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// Of a link only the link is stored, which may not be what was meant.
+fn note_links(sources: &Sources, console: &Console) {
+    for (link, place) in sources.links_to_directories() {
+        console.note(&format!(
+            "{} is a link to a directory, and only the link is backed up: write {}/ or {} for what is in it",
+            link.display(),
+            link.display(),
+            place.display()
+        ));
+    }
+}
+
+/// With what this command works, where it is and where a storage snapshot has it.
+fn in_use(left_out: LeftOut, works_with: &[PathBuf], sources: &Sources) -> LeftOut {
+    let copies = works_with.iter().filter_map(|path| sources.in_copy(path));
+    let all = works_with.iter().cloned().chain(copies);
+    all.fold(left_out, |left_out, path| left_out.and_in_use(&path))
+}
+
+/// The snapshot that was named to compare with.
+fn parent(repository: &Arc<Repository>, options: &Backup) -> Result<Option<ObjectId>> {
+    let Some(text) = &options.parent else {
+        return Ok(None);
+    };
+    let listed = select::Listed::of(repository)?;
+    Ok(Some(listed.find(text, &Default::default())?.0))
 }
 
 /// A dry run makes nothing, nor does a run that only lost the name of its repository.
