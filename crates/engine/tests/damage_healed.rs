@@ -220,6 +220,35 @@ fn repair_packs_saves_what_opens_and_names_what_does_not() {
 }
 
 #[test]
+fn what_is_whole_in_a_condemned_pack_only_is_saved_and_not_called_lost() {
+    let scene = one_snapshot();
+    let old: Vec<ObjectId> = (scene.store.names(Area::Packs).iter())
+        .filter_map(ObjectName::id)
+        .collect();
+    scene.repository().condemn(old.clone()).unwrap();
+    back_up(&scene, &scene.store, false).unwrap();
+    let mut tried = 0;
+    for Damaged {
+        store, pack, place, ..
+    } in with_each_chunk_damaged(&scene)
+    {
+        let index = scene.open(store.clone()).unwrap().index().unwrap();
+        let is_old = |of: Place| old.contains(&index.pack(of.pack).id);
+        if old.contains(&pack) || !index.copies(&place.chunk.id).any(is_old) {
+            continue;
+        }
+        tried += 1;
+        assert_eq!(check_and_mark(&scene, &store).lost_count, 0);
+        let repository = scene.open(store.clone()).unwrap();
+        let done = repair_packs(&repository, &[], false, &Recorder::default()).unwrap();
+        assert_eq!((done.packs[0].chunks_lost, done.lost_count), (0, 0));
+        let index = scene.open(store.clone()).unwrap().index().unwrap();
+        assert!(index.lasting(&place.chunk.id).is_some());
+    }
+    assert!(tried > 3, "{tried} chunks have a copy in a condemned pack");
+}
+
+#[test]
 fn a_mark_that_proves_wrong_is_taken_back() {
     let scene = one_snapshot();
     let packs: Vec<_> = scene

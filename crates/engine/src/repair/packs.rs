@@ -11,6 +11,7 @@ use crate::repository::Repository;
 use crate::store::Area;
 use crate::verify::{LostPath, paths_lost_with, trouble_with};
 use bale_format::{Access, ChunkId, ObjectId};
+use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -140,7 +141,8 @@ fn save(
             lost.remove(&id);
             continue;
         }
-        match repository.read_place(index, kind, place) {
+        let read = repository.read_place(index, kind, place);
+        match read.or_else(|error| from_another(repository, index, place).ok_or(error)) {
             Ok(bytes) => {
                 if !dry_run {
                     writer.store_again(kind, id, bytes.into())?;
@@ -171,6 +173,14 @@ fn opens_elsewhere(
         .copies(&place.chunk.id)
         .filter(|other| !damaged.contains(&other.pack) && index.pack(other.pack).is_lasting());
     others.any(|other| (repository.read_place(index, other.chunk.kind, &other)).is_ok())
+}
+
+/// Whatever copy opens, in a pack that a prune has condemned, say: it is still there.
+fn from_another(repository: &Repository, index: &ChunkIndex, place: &Place) -> Option<Bytes> {
+    let mut others = index
+        .best_first(&place.chunk.id)
+        .filter(|other| other.pack != place.pack);
+    others.find_map(|other| repository.read_place(index, other.chunk.kind, &other).ok())
 }
 
 /// Only now, after what can be saved is: a crash before leaves everything to be repaired again.
