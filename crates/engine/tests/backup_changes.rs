@@ -227,6 +227,26 @@ fn a_parent_of_other_sources_or_of_another_host_is_no_reason_to_skip() {
 }
 
 #[test]
+fn a_parent_that_is_not_the_newest_is_no_reason_to_skip() {
+    let scene = Scene::new();
+    scene.write("dir/file", b"bytes");
+    backup_of(&scene, &["dir"], &options()).unwrap();
+    backup_of(&scene, &["dir"], &options());
+    let as_now = scene.repository().snapshots().unwrap().pop().unwrap().0;
+    scene.write("dir/other", b"for a while");
+    backup_of(&scene, &["dir"], &options()).unwrap();
+    fs::remove_file(scene.source().join("dir/other")).unwrap();
+    let compared_with_older = BackupOptions {
+        parent: Some(as_now),
+        ..options()
+    };
+    for _ in 0..2 {
+        assert!(backup_of(&scene, &["dir"], &compared_with_older).is_some());
+    }
+    assert!(is_skipped_in_the_end(&scene, &["dir"]));
+}
+
+#[test]
 fn who_forces_compares_with_nothing_and_skips_nothing() {
     let scene = Scene::new();
     scene.write_tree();

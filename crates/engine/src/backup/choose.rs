@@ -15,6 +15,8 @@ const NAMED_MAX: usize = 3;
 #[derive(Default)]
 pub(super) struct Choice {
     pub(super) finished: Option<Named>,
+    /// `finished` is the newest of its source, as far as all snapshots can be read.
+    pub(super) is_newest: bool,
     /// Newer than `finished`.
     pub(super) unfinished: Option<Named>,
 }
@@ -28,19 +30,24 @@ pub(super) fn choose(
     note: &dyn Fn(&str),
 ) -> Result<Choice> {
     let (mut snapshots, damaged) = remembered::list(repository, &|missed| note(&missed.text))?;
+    let now = repository.clock().time();
     if let Some(id) = options.parent {
+        let newest = newest_first(of_source(&snapshots, &run.draft, &|_| ()), now);
+        let newest = newest.in_order.first().map(|(id, _)| *id);
         return Ok(Choice {
             finished: Some(by_id(snapshots, id)?).filter(passes),
+            is_newest: newest == Some(id) && damaged.is_empty(),
             unfinished: None,
         });
     }
     note_damaged(&damaged, note);
-    let now = repository.clock().time();
     let of_source = of_source(&snapshots, &run.draft, note);
     let newest = newest_first(of_source, now);
     note_future(&newest, now, note);
+    let latest = newest.in_order.first().map(|(id, _)| *id);
     let finished = newest.in_order.into_iter().find(|named| passes(named));
     let finished = finished.map(|(id, _)| *id);
+    let is_newest = finished == latest && damaged.is_empty();
     let finished = finished.map(|id| by_id(std::mem::take(&mut snapshots), id));
     let finished = finished.transpose()?;
     let runs = repository.runs_readable()?.0;
@@ -54,6 +61,7 @@ pub(super) fn choose(
     let unfinished = newest.into_iter().find(|(_, run)| is_newer(run)).cloned();
     Ok(Choice {
         finished,
+        is_newest,
         unfinished,
     })
 }

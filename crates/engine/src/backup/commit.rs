@@ -89,12 +89,8 @@ pub(super) fn commit(
         ..run.draft.clone()
     };
     let noted = tally.noted();
-    // A parent of other sources, or of another host, is no snapshot of these.
-    let is_of_the_same = parent
-        .source
-        .as_ref()
-        .is_some_and(|source| source.may_be(&SourceKey::of(&run.draft)));
-    let nothing_new = options.skip_if_unchanged && is_as_the_parent && is_of_the_same;
+    // A parent of other sources is no snapshot of these, and an older one is not what `latest` brings back.
+    let nothing_new = options.skip_if_unchanged && is_as_the_parent && parent.is_newest;
     if let Some(id) = parent.id.filter(|_| nothing_new && !options.dry_run) {
         note_unless_seen(tally, run, id, parent);
     }

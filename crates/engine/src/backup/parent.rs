@@ -11,7 +11,6 @@ use crate::error::{Error, Result};
 use crate::index::Place;
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
-use crate::snapshots::SourceKey;
 use crate::store::Area;
 use bale_format::snapshot::{Filesystem, Totals};
 use bale_format::{ChunkId, ChunkKind, Glance, Key, Layer, ObjectId, Time};
@@ -27,8 +26,8 @@ pub(super) struct Parent {
     pub(super) id: Option<ObjectId>,
     /// Record of the unfinished run that is gone on from.
     pub(super) run: Option<ObjectId>,
-    /// What it is a state of.
-    pub(super) source: Option<SourceKey>,
+    /// It is a snapshot of the same host and sources, and there is no newer one.
+    pub(super) is_newest: bool,
     pub(super) totals: Totals,
     pub(super) filesystems: Vec<Filesystem>,
     /// Chunks whose files are to be stored afresh.
@@ -79,6 +78,7 @@ impl Parent {
         let is_readable = |named: &Named| !needs(&named.1.layers, unreadable);
         let Choice {
             finished,
+            is_newest,
             unfinished,
         } = choose(repository, run, options, &is_readable, &|text| {
             // A later look has nothing new to tell.
@@ -93,6 +93,7 @@ impl Parent {
             ));
         }
         let (mut parent, layers) = Parent::combine(finished, unfinished);
+        parent.is_newest = is_newest;
         parent.index_objects = index_objects.clone();
         let thorough = thorough || index_seen::may_have_lost_some(run, &parent);
         parent.thorough = thorough;
@@ -117,7 +118,7 @@ impl Parent {
         Parent {
             id: None,
             run: None,
-            source: None,
+            is_newest: false,
             totals: Totals::default(),
             filesystems: Vec::new(),
             thin: HashSet::new(),
@@ -137,7 +138,6 @@ impl Parent {
         let mut layers = Vec::new();
         if let Some((id, snapshot)) = finished {
             parent.id = Some(id);
-            parent.source = Some(SourceKey::of(&snapshot));
             parent.totals = snapshot.totals;
             parent.withheld = Withheld::of(&snapshot);
             parent.thin = snapshot.thin.into_iter().collect();
@@ -195,7 +195,7 @@ impl Parent {
         Ok(Parent {
             id: self.id,
             run: self.run,
-            source: self.source.clone(),
+            is_newest: self.is_newest,
             totals: self.totals,
             filesystems,
             thin: self.thin.clone(),
