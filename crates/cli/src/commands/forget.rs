@@ -1,11 +1,11 @@
 //! `bale forget`
 
 use super::{prune, select, unmatched};
-use crate::args::{Forget, Global};
+use crate::args::{Forget, Global, Pick};
 use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::{output, place};
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use bale_engine::error::Error;
 use bale_engine::forget::{
     self as engine, Decision, ForgetPlan, Found, Group, GroupBy, Keep, Policy,
@@ -14,6 +14,7 @@ use bale_engine::monitor::Problem;
 use bale_engine::repository::{Named, Repository};
 use bale_engine::snapshots::remembered::{self, missed};
 use bale_engine::store::{Area, ObjectName};
+use bale_format::ObjectId;
 use jiff::Span;
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -60,15 +61,10 @@ fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Res
     let mut removed: Vec<Found> = Vec::new();
     for text in &options.ids {
         let found = if text.starts_with("latest") {
-            let (filter, now) = (select::filter(&options.select), repository.clock().time());
-            let all = repository.snapshots().with_context(|| {
-                format!(
-                    "{text} may mean another snapshot while one cannot be read: name it by its id"
-                )
-            })?;
-            select::tell_of_the_future(&all, &filter, now);
-            let (id, _) = bale_engine::snapshots::find(&all, text, &filter, now)?;
-            engine::find(repository, &id.to_string())?
+            engine::find(
+                repository,
+                &in_order(options, repository, text)?.to_string(),
+            )?
         } else {
             match (engine::find(repository, text), missed(repository, text)?) {
                 (Err(Error::NoSnapshot(_)), Some(id)) => {
@@ -93,6 +89,22 @@ fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Res
         removed.push(found);
     }
     Ok(removed)
+}
+
+/// The snapshot at a place in the order of times: none may be out of sight.
+fn in_order(options: &Forget, repository: &Repository, text: &str) -> Result<ObjectId> {
+    let pick = Pick {
+        select: options.select.clone(),
+        ignore_damaged: false,
+    };
+    let listed = select::Listed::of(repository)?;
+    if !listed.damaged.is_empty() {
+        bail!("{text} may mean another snapshot while one cannot be read: name it by its id");
+    }
+    let found = listed.find(text, &pick)?;
+    let would = "an older one would be removed in its place";
+    listed.need_newer(text, &found, &pick.select, would)?;
+    Ok(found.0)
 }
 
 /// What goes, and whether all snapshots could be read.

@@ -49,12 +49,15 @@ pub fn choose_to_delete(repository: &Repository, address: &OsStr, pick: &Pick) -
     let address = Address::parse(address.as_bytes());
     let listed = Listed::of(repository)?;
     let named = listed.find(&address.snapshot, pick)?;
-    listed.need_newer(&address.snapshot, &named, pick)?;
+    listed.need_newer(&address.snapshot, &named, &pick.select, DELETING)?;
     Ok(Chosen {
         named,
         path: address.path,
     })
 }
+
+const DELETING: &str =
+    "--delete would remove what is newer than it, and a restore without --delete would not";
 
 /// Snapshots and unfinished runs that can be read, and how many snapshots cannot.
 pub struct Listed {
@@ -140,9 +143,15 @@ impl Listed {
         ))
     }
 
-    /// An old snapshot in place of the newest one would have all deleted that is newer.
-    fn need_newer(&self, text: &str, (id, found): &Named, pick: &Pick) -> Result<()> {
-        let hosts = &pick.select.hosts;
+    /// An old snapshot in place of the newest one: `would` says what that would do, and what else there is.
+    pub fn need_newer(
+        &self,
+        text: &str,
+        (id, found): &Named,
+        select: &Select,
+        would: &str,
+    ) -> Result<()> {
+        let hosts = &select.hosts;
         let is_newer = |missed: &&Missed| {
             let may_be_meant =
                 hosts.is_empty() || hosts.iter().any(|host| host.starts_with(&missed.host));
@@ -153,8 +162,7 @@ impl Listed {
             return Ok(());
         }
         Err(anyhow::anyhow!(
-            "{text} is {} now, and {} that this machine saw {} gone: --delete would remove what is newer than it. Name {} if \
-             it is meant, or restore without --delete",
+            "{text} is {} now, and {} that this machine saw {} gone: {would}. Name {} if it is meant",
             id.short(),
             sizes::counted(newer, "newer snapshot"),
             if newer == 1 { "is" } else { "are" },

@@ -272,6 +272,12 @@ fn a_snapshot_that_another_took_away_is_missed_until_it_is_named() {
         "{refused}"
     );
     assert!(bench.path("out/newer").exists());
+    let refused = bench.run(&["forget", "latest"]);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(
+        refused.err.contains("an older one would be removed"),
+        "{refused}"
+    );
     let without = bench.ok(&words[..4]);
     assert!(without.err.contains(short), "{without}");
     let by_id = bench.address_in(&old, "");
