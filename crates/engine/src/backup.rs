@@ -32,6 +32,7 @@ mod run;
 mod second;
 mod seen;
 mod tally;
+mod withheld;
 
 pub use run::{BackupOptions, Noted, Outcome};
 

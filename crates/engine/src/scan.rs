@@ -250,6 +250,8 @@ pub enum NoteKind {
     InUse,
     /// Left out: a repository, as its tag says.
     Repository,
+    /// Left out: a file larger than the filter lets in.
+    Size,
 }
 
 /// The time before which a ctime is settled: coarse clock, less two of its ticks.

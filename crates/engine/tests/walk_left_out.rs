@@ -2,6 +2,7 @@
 
 mod walk_support;
 
+use bale_engine::filter::{Filter, FilterOptions, Pattern};
 use bale_engine::scan::{LeftOut, NoteKind, ScanOptions, TAG_NAME, TAG_SIGNATURE};
 use bale_engine::store::LocalStore;
 use bale_format::entry::EntryFlags;
@@ -10,6 +11,42 @@ use walk_support::{BindMount, Place, Walked, is_root, walk, without_slash};
 fn kinds(walked: &Walked) -> Vec<(Vec<u8>, NoteKind)> {
     let notes = walked.notes.iter();
     notes.map(|note| (note.path.clone(), note.kind)).collect()
+}
+
+/// A restore could not know otherwise that they were there, once they are smaller.
+#[test]
+fn files_left_out_for_their_size_are_named_unless_a_pattern_leaves_them_out() {
+    let place = Place::new();
+    let files = [
+        ("deep/small", 10),
+        ("deep/large", 11),
+        ("large", 12),
+        ("large.o", 12),
+    ];
+    for (name, len) in files {
+        place.write(name, &vec![7; len]);
+    }
+    let filter = FilterOptions {
+        patterns: vec![Pattern {
+            text: "*.o".to_owned(),
+            ignore_case: false,
+        }],
+        larger_than_bytes: Some(10),
+        ..FilterOptions::default()
+    };
+    let options = ScanOptions {
+        filter: Filter::new(&filter).unwrap(),
+        ..ScanOptions::default()
+    };
+    let walked = walk(&[&place.path], options.clone());
+    assert_eq!(walked.below(&place.path), [&b"deep"[..], b"deep/small"]);
+    let left = ["large", "deep/large"].map(|name| without_slash(&place.join(name)));
+    let mut named = kinds(&walked);
+    named.sort_by_key(|(path, _)| std::cmp::Reverse(path.clone()));
+    assert_eq!(named, left.map(|path| (path, NoteKind::Size)));
+    // Who names it means it.
+    let named = walk(&[&place.join("large")], options);
+    assert!(named.has(&place.join("large")) && named.notes.is_empty());
 }
 
 #[test]

@@ -448,3 +448,40 @@ fn what_is_in_a_directory_that_was_marked_since_the_backup_stays() {
     }
     assert_eq!(ran.summary()["spared"], 3, "{ran}");
 }
+
+/// Of today's size alone nobody could know it.
+#[test]
+fn what_was_left_out_for_its_size_stays_when_it_is_small_by_now() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir logs; echo f > logs/f; head -c 5000 /dev/zero > logs/log");
+    let words = ["backup", "source", "--exclude-larger-than", "4K"];
+    bench.ok(&words);
+    bench.sh("cd source; truncate -s 10 logs/log; echo n > logs/new");
+    let source = bench.source.display().to_string();
+    let address = bench.address("");
+    let restore = ["restore", &address, "--target", &source, "--delete"];
+    let ran = bench.ok(&[&restore[..], &["--json"]].concat());
+    assert!(is_there(&bench, "source/logs/log"), "{ran}");
+    assert!(!is_there(&bench, "source/logs/new"), "{ran}");
+    assert_eq!(ran.summary()["spared"], 1, "{ran}");
+}
+
+#[test]
+fn files_stay_that_the_snapshot_does_not_have_if_more_were_left_out_for_their_size_than_it_names() {
+    let bench = Bench::new();
+    bench.sh(
+        "cd source; echo f > f; mkdir d; for n in $(seq 1001 2001); do truncate -s 5000 d/$n; done",
+    );
+    bench.ok(&["backup", "source", "--exclude-larger-than", "4K"]);
+    bench.sh("cd source; truncate -s 10 d/2001 d/1001; echo n > d/new; mkdir -p new/empty; rm f");
+    let source = bench.source.display().to_string();
+    let address = bench.address("");
+    let restore = ["restore", &address, "--target", &source, "--delete"];
+    let ran = bench.ok(&[&restore[..], &["--json"]].concat());
+    for name in ["d/1001", "d/2001", "d/new", "f"] {
+        assert!(is_there(&bench, &format!("source/{name}")), "{name}: {ran}");
+    }
+    assert!(!is_there(&bench, "source/new"), "a directory goes: {ran}");
+    assert_eq!(ran.summary()["spared"], 1002, "{ran}");
+    assert!(ran.text().contains("more files than its record"), "{ran}");
+}

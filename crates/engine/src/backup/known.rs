@@ -36,6 +36,8 @@ impl KnownState {
         let mut way = scan.filter.fingerprint().to_vec();
         way.push(u8::from(scan.one_file_system));
         way.extend_from_slice(&scan.left_out.fingerprint());
+        // An earlier version did not name what it left out for its size.
+        way.push(u8::from(scan.filter.limits_size()));
         Ok(KnownState {
             path: repository
                 .cache_dir()?

@@ -3,7 +3,7 @@
 
 use super::choose::{Choice, choose};
 use super::run::{BackupOptions, Run};
-use super::tally::Withheld;
+use super::withheld::Withheld;
 use super::{index_seen, rule};
 use crate::amount::counted;
 use crate::catalog::{CatalogError, CatalogReader, ParentRow, splice};

@@ -4,14 +4,14 @@ use super::parent::Parent;
 use super::recount::Class;
 use super::rule::DOUBTFUL;
 use super::run::Noted;
+use super::withheld::Withheld;
 use crate::limits::PROGRESS_EVERY;
 use crate::monitor::{Monitor, Phase, Problem, Progress};
 use crate::scan::{self, NoteKind};
 use bale_format::snapshot::{
-    Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals, WITHHELD_LISTED_MAX,
+    Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
 };
-use bale_format::{Entry, EntryFlags, Glance, Kind, Snapshot};
-use std::collections::BTreeSet;
+use bale_format::{Entry, EntryFlags, Glance, Kind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -86,6 +86,8 @@ impl<'a> Tally<'a> {
     pub(super) fn scan_note(&self, note: &scan::Note) {
         let (counter, what) = match note.kind {
             NoteKind::Vanished => return self.vanished(&note.path),
+            // Asked for, and perhaps of very many.
+            NoteKind::Size => return self.withheld().add(&note.path),
             NoteKind::OtherFilesystem => (&self.not_crossed, "not crossed, another file system"),
             NoteKind::Above => (
                 &self.not_crossed,
@@ -108,7 +110,7 @@ impl<'a> Tally<'a> {
         self.note(&format!("{what}: /{text}"));
     }
 
-    /// What is there, has no row, and is not named by the excludes.
+    /// What is there, has no row, and is not named by the patterns of the excludes.
     pub(super) fn withheld(&self) -> MutexGuard<'_, Withheld> {
         self.withheld.lock().expect("holders do not panic")
     }
@@ -380,39 +382,6 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Paths that the record of a snapshot names as left out, for there is no row that says so.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Withheld {
-    paths: BTreeSet<Vec<u8>>,
-    has_more: bool,
-}
-
-impl Withheld {
-    /// As a snapshot says it.
-    pub(super) fn of(snapshot: &Snapshot) -> Withheld {
-        let paths = snapshot.withheld.iter().map(|path| path.0.clone());
-        Withheld {
-            paths: paths.collect(),
-            has_more: snapshot.withheld_more,
-        }
-    }
-
-    /// Without leading slash. A second pass meets most of them again.
-    fn add(&mut self, path: &[u8]) {
-        let path = absolute(path);
-        match self.paths.len() < WITHHELD_LISTED_MAX || self.paths.contains(&path) {
-            true => drop(self.paths.insert(path)),
-            false => self.has_more = true,
-        }
-    }
-
-    /// Of at most [`WITHHELD_LISTED_MAX`], and whether there are more.
-    pub(super) fn recorded(&self) -> (Vec<PathText>, bool) {
-        let paths = self.paths.iter().cloned().map(PathText);
-        (paths.collect(), self.has_more)
-    }
-}
-
 /// In one allocation: this is asked for every new file.
 fn absolute_path(entry: &Entry) -> Vec<u8> {
     let mut path = Vec::with_capacity(entry.parent.len() + entry.name.len() + 2);
@@ -479,23 +448,6 @@ mod tests {
         assert_eq!(again, (met.to_vec(), 2));
         let without = told(|tally| meet(tally, "at once", unreadable));
         assert_eq!(without.1, 1);
-    }
-
-    #[test]
-    fn what_is_withheld_is_named_once_and_more_than_fits_is_admitted() {
-        let mut withheld = Withheld::default();
-        let add = |withheld: &mut Withheld, number: usize| {
-            withheld.add(format!("key-{number}").as_bytes());
-        };
-        for _ in 0..2 {
-            (0..WITHHELD_LISTED_MAX).for_each(|number| add(&mut withheld, number));
-        }
-        let (paths, has_more) = withheld.recorded();
-        assert_eq!((paths.len(), has_more), (WITHHELD_LISTED_MAX, false));
-        assert_eq!(paths[0].0, b"/key-0");
-        add(&mut withheld, WITHHELD_LISTED_MAX);
-        let (paths, has_more) = withheld.recorded();
-        assert_eq!((paths.len(), has_more), (WITHHELD_LISTED_MAX, true));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Only a directory at or below a source may lose names, for of those above the snapshot knows no more than the way. What
 //! the backup left out on purpose stays: names that its patterns match, files above its size, directories with its marks (also
-//! with those that they got since: their content is in no backup), and paths that its record names.
+//! with those that they got since: their content is in no backup), and paths that its record names, such as files that were
+//! above its size then. If there were more of these than the record names, every file that the snapshot does not have stays.
 //! So do other repositories, which are kept out of backups by their tag, and the repository, the cache and the keys in use,
 //! wherever they are, known by device and inode, and what a restore before kept of damaged files.
 
@@ -31,6 +32,8 @@ pub struct Guard {
     pub is_partly_left_out: bool,
     /// What the snapshot says it left out of what was there, and has no row of. Without leading slash, sorted.
     pub withheld: Vec<Vec<u8>>,
+    /// Was there more of that? None of it was a directory.
+    pub has_more_withheld: bool,
     /// A directory with all of these is a repository.
     pub repositories: Vec<Mark>,
     /// The repository, the cache and the keys in use.
@@ -45,6 +48,7 @@ impl Default for Guard {
             knows_left_out: false,
             is_partly_left_out: false,
             withheld: Vec::new(),
+            has_more_withheld: false,
             repositories: repository_marks(),
             in_use: Vec::new(),
         }
@@ -112,13 +116,14 @@ impl Guard {
         if self.is_in_use(stat) {
             return Some(Stays::InUse);
         }
-        if self.is_withheld(path) {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let may_be_withheld = self.has_more_withheld && kind != FileType::Directory;
+        if may_be_withheld || self.is_withheld(path) {
             return Some(Stays::Withheld);
         }
         if self.sources.iter().any(|source| is_below(source, path)) {
             return Some(Stays::Source);
         }
-        let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::RegularFile && salvage::is_name_of_one(name) {
             return Some(Stays::Salvage);
         }

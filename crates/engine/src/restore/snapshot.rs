@@ -219,6 +219,9 @@ impl SnapshotRestore<'_> {
         let (catalog, chunks, watch) =
             seams(self.repository, self.snapshot, monitor, Phase::Restore)?;
         let options = self.guarded()?;
+        if options.delete && options.guard.has_more_withheld {
+            monitor.note("the backup left out more files than its record can name: files that the snapshot does not have stay, for they may never have been backed up");
+        }
         super::restore(&catalog, &chunks, scratch, self.target, &options, &watch)
             .map_err(|error| told(error, self.snapshot, &self.options))
     }
@@ -238,10 +241,7 @@ impl SnapshotRestore<'_> {
         options.guard.sources = snapshot.paths.iter().map(clean).collect();
         options.guard.withheld = snapshot.withheld.iter().map(clean).collect();
         options.guard.withheld.sort();
-        if snapshot.withheld_more {
-            let text = "the backup left out more than its record can name: --delete could remove what was never backed up (restore without it)";
-            return Err(Error::Other(text.to_owned()));
-        }
+        options.guard.has_more_withheld = snapshot.withheld_more;
         options.guard.is_partly_left_out = !snapshot.excludes.is_empty();
         if options.guard.is_partly_left_out && !options.guard.knows_left_out {
             let text = "what the backup left out is not known: --delete could remove what was never backed up";

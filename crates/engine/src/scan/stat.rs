@@ -238,13 +238,15 @@ impl Part<'_> {
             .source_node(&entry.name)
             .is_some_and(|node| node.is_source);
         if !named && entry.kind != Kind::Directory {
-            if entry.kind == Kind::File && self.rules.filter.excludes_size(entry.size) {
-                return;
-            }
-            let is_in_use = self.rules.left_out.is_in_use(identity_of(stat));
-            let kind = match self.is_elsewhere(stat) {
-                true => Some(NoteKind::OtherFilesystem),
-                false => is_in_use.then_some(NoteKind::InUse),
+            let is_too_large =
+                entry.kind == Kind::File && self.rules.filter.excludes_size(entry.size);
+            let kind = if is_too_large {
+                Some(NoteKind::Size)
+            } else if self.is_elsewhere(stat) {
+                Some(NoteKind::OtherFilesystem)
+            } else {
+                let is_in_use = self.rules.left_out.is_in_use(identity_of(stat));
+                is_in_use.then_some(NoteKind::InUse)
             };
             if let Some(kind) = kind {
                 let path = entry.path();

@@ -107,7 +107,11 @@ fn same_rows(image: &Path, walk: &dyn Fn(&Pair) -> super::snapshots::Taken) {
     for (which, filter) in cases() {
         pair.filter = filter;
         pair.assert_same(|pair| walk(pair), image, which);
-        let rows = pair.inode_scan(image).rows;
+        let limits_size = pair.filter.larger_than_bytes.is_some();
+        let taken = pair.inode_scan(image);
+        let is_named = taken.withheld().contains(&b"/a/b/len1001".to_vec());
+        assert_eq!(is_named, limits_size, "{which}");
+        let rows = taken.rows;
         assert!(rows.len() < whole, "{which} leaves something out");
         assert!(rows.contains_key(&b"/not-tagged/content"[..]), "{which}");
     }

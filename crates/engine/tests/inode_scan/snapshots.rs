@@ -39,6 +39,15 @@ pub struct Taken {
     source: Vec<u8>,
 }
 
+impl Taken {
+    /// What the record names as left out, below the source.
+    pub fn withheld(&self) -> Vec<Vec<u8>> {
+        let withheld = self.outcome.snapshot.withheld.iter();
+        let below = withheld.map(|path| path.0[1 + self.source.len()..].to_vec());
+        below.collect()
+    }
+}
+
 /// Files up to this size are compared byte by byte where their pieces differ.
 const COMPARED_BYTES_MAX: u64 = 16 << 20;
 
@@ -194,6 +203,7 @@ impl Pair {
                 "{which}: content was stored again"
             );
         }
+        assert_eq!(walked.withheld(), scanned.withheld(), "{which}");
         let totals = |taken: &Taken| {
             let totals = taken.outcome.snapshot.totals;
             (totals.files, totals.others, totals.bytes, totals.hard_links)

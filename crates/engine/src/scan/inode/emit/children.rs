@@ -72,6 +72,7 @@ impl Order {
             let node = source_node(&reach, &child.name);
             let named = node.is_some_and(|node| node.is_source);
             if !named && entry.kind == Kind::File && self.rules.filter.excludes_size(entry.size) {
+                self.note(entry.path(), NoteKind::Size, false);
                 continue;
             }
             if !named && entry.kind != Kind::Directory && self.is_in_use(child.inode) {
