@@ -3,7 +3,8 @@
 //! `repair_index` reads packs that no index names, by their trailers or record by record, and names what they hold in new
 //! index objects; packs of which something does not open are marked as damaged before. Index objects that cannot be read are
 //! of use to nobody, and keep a prune from working: once every pack that says what it holds is listed again, and the store
-//! failed in none, they are removed. Nothing else is deleted.
+//! failed in none, those that could not be read before the packs were looked for, and still cannot, are removed: what read well
+//! then was believed. Nothing else is deleted.
 
 mod packs;
 mod unlisted;
@@ -13,9 +14,8 @@ pub use packs::{PackRepair, PacksRepair, repair_packs};
 use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::pack::Published;
-use crate::repository::Repository;
-use crate::store::{Area, ObjectInfo};
-use bale_format::error::FormatError;
+use crate::repository::{Repository, is_damage};
+use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::{Access, ObjectId};
 use unlisted::Opened;
 
@@ -55,7 +55,12 @@ pub fn repair_index(
     monitor: &dyn Monitor,
 ) -> Result<IndexRepair> {
     repository.check_access(Access::Write)?;
-    let index = repository.reload_index_readable()?;
+    let mut damaged = Vec::new();
+    let index = repository.reload_index_telling(&mut |name, error| {
+        if is_damaged_object(&error) {
+            damaged.push(*name);
+        }
+    })?;
     let mut orphans: Vec<ObjectInfo> = Vec::new();
     repository.store().list(Area::Packs, &mut |info| {
         if info
@@ -102,23 +107,27 @@ pub fn repair_index(
     write(repository, &mut listed, &repair.damaged, dry_run)?;
     // A pack that says nothing of what it holds says so next time, too, and must not keep a prune from working for ever.
     if !dry_run && !is_passing {
-        repair.objects_removed = remove_unreadable(repository)?;
+        repair.objects_removed = remove_unreadable(repository, &damaged)?;
     }
     repository.reload_index_readable()?;
     Ok(repair)
 }
 
 /// What cannot be read says nothing that could be lost; what the store fails to hand out, or a later version wrote, is not that.
-fn remove_unreadable(repository: &Repository) -> Result<u64> {
+fn is_damaged_object(error: &Error) -> bool {
+    matches!(error, Error::Object { .. }) && is_damage(error)
+}
+
+/// Of objects that were damaged: what is not any more, stays.
+fn remove_unreadable(repository: &Repository, damaged: &[ObjectName]) -> Result<u64> {
     let mut removed = 0;
-    for info in repository.list(Area::Index)? {
-        let is_damaged = match repository.read_index_object(&info.name) {
-            Err(Error::Object { source, .. }) => !matches!(source, FormatError::Newer { .. }),
-            _ => false,
-        };
-        if is_damaged {
+    for name in damaged {
+        if repository
+            .read_index_object(name)
+            .is_err_and(|error| is_damaged_object(&error))
+        {
             repository.check_access(Access::Delete)?;
-            repository.store().delete(&info.name)?;
+            repository.store().delete(name)?;
             removed += 1;
         }
     }

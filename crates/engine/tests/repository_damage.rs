@@ -16,7 +16,9 @@ use bale_engine::verify::scrub;
 use bale_format::error::FormatError;
 use bale_format::{ChunkKind, ObjectId};
 use bale_testkit::scene::{noise, periodic};
-use bale_testkit::{DatedStore, Effect, Fault, FaultyStore, ListFault, Scene, Tree, Verb};
+use bale_testkit::{
+    Call, DatedStore, Effect, Fault, FaultyStore, HookedStore, ListFault, Scene, Tree, Verb,
+};
 
 /// Two snapshots in a repository of some 20 KB, with every kind of object but a run.
 fn small() -> Scene {
@@ -704,4 +706,34 @@ fn a_bit_that_flips_on_the_way_to_the_store_is_found_by_a_scrub_and_a_check() {
         assert!(!matches!(found, Ok(true)));
         restore_tells_the_truth(&scene, &damaged, "flipped on its way");
     }
+}
+
+/// REP-04: what read well when packs were looked for was not listed again, so that it is all there is to say what is in them.
+#[test]
+fn repairing_removes_no_index_object_that_became_unreadable_after_packs_were_looked_for() {
+    let scene = small();
+    let (store, names) = (scene.store.fork(), scene.store.names(Area::Index));
+    let [first, second, ..] = &names[..] else {
+        panic!("two index objects");
+    };
+    let spoil = |store: &DatedStore, name: &ObjectName| {
+        store.memory().overwrite(name, b"not an index".to_vec());
+    };
+    spoil(&store, first);
+    let (below, late) = (store.clone(), second.clone());
+    let hooked = HookedStore::over(store.clone(), move |call: &Call| {
+        if call.verb == Verb::List && call.area == Area::Packs {
+            spoil(&below, &late);
+        }
+    });
+    let repository = scene.open(hooked).unwrap();
+    let repaired = repair_index(&repository, false, &Recorder::default()).unwrap();
+    assert_eq!(repaired.objects_removed, 1, "{repaired:?}");
+    let left = store.names(Area::Index);
+    assert!(left.contains(second) && !left.contains(first));
+    // The next one heals this, too.
+    let repository = scene.open(store.clone()).unwrap();
+    let repaired = repair_index(&repository, false, &Recorder::default()).unwrap();
+    assert_eq!(repaired.objects_removed, 1, "{repaired:?}");
+    scene.assert_restorable(&store, "repaired twice");
 }

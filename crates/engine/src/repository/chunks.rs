@@ -47,7 +47,7 @@ impl Repository {
 
     /// Reads the index afresh: other writers may have added to it, a prune may have condemned packs.
     pub fn reload_index(&self) -> Result<Arc<ChunkIndex>> {
-        let mut index = self.named_chunks(&|error| Err(error))?;
+        let mut index = self.named_chunks(&mut |_, error| Err(error))?;
         for list in self.condemned()? {
             list.record
                 .packs
@@ -60,7 +60,18 @@ impl Repository {
 
     /// The index of what can be read, leaving damaged index objects out: for check and repair.
     pub fn reload_index_readable(&self) -> Result<Arc<ChunkIndex>> {
-        let mut index = self.named_chunks(&|_| Ok(()))?;
+        self.reload_index_telling(&mut |_, _| {})
+    }
+
+    /// The same; `unreadable` learns which are left out, and why.
+    pub(crate) fn reload_index_telling(
+        &self,
+        unreadable: &mut dyn FnMut(&ObjectName, Error),
+    ) -> Result<Arc<ChunkIndex>> {
+        let mut index = self.named_chunks(&mut |name, error| {
+            unreadable(name, error);
+            Ok(())
+        })?;
         let (lists, _) = self.condemned_readable()?;
         for list in lists {
             list.record
@@ -74,7 +85,10 @@ impl Repository {
 
     /// What all index objects name; `unreadable` decides about those that cannot be read. One that was listed and is gone was
     /// replaced by a prune, by one that may not be in that listing: then they are listed again.
-    fn named_chunks(&self, unreadable: &dyn Fn(Error) -> Result<()>) -> Result<ChunkIndex> {
+    fn named_chunks(
+        &self,
+        unreadable: &mut dyn FnMut(&ObjectName, Error) -> Result<()>,
+    ) -> Result<ChunkIndex> {
         let mut index = ChunkIndex::default();
         let mut seen: HashSet<ObjectName> = HashSet::new();
         for _ in 0..LISTINGS_MAX {
@@ -90,7 +104,7 @@ impl Repository {
                         continue;
                     }
                     Err(error) => {
-                        unreadable(error)?;
+                        unreadable(&info.name, error)?;
                         index.miss_objects();
                     }
                 }
