@@ -181,11 +181,15 @@ class Repository:
 
     def find_root(self, secrets):
         for name in self.names("keys"):
-            slot = json.loads(read(os.path.join(self.path, "keys", name), 16384))
-            root = open_slot(slot, secrets, self.id)
+            try:
+                slot = json.loads(read(os.path.join(self.path, "keys", name), 16384))
+                root = open_slot(slot, secrets, self.id)
+            except (ValueError, LookupError, TypeError, Damaged) as error:
+                print(f"bale_read: keys/{name}: damaged: {error}", file=sys.stderr)
+                continue
             if root is not None:
                 return root
-        raise SystemExit("bale_read: wrong key")
+        raise SystemExit("bale_read: wrong key, or its slot is damaged")
 
     def names(self, directory):
         path = os.path.join(self.path, directory)

@@ -33,6 +33,12 @@ pub enum Error {
     /// No key slot opens with this secret.
     #[error("wrong password or key: no key slot of the repository opens with it")]
     WrongKey,
+    /// No key slot opens with this secret, and some cannot be what they were.
+    #[error(
+        "no key slot of the repository opens with this password or key, but it may be right, for these are damaged: {0} \
+         (another key, or the recovery key, may open it; then `bale key add` and `bale key remove` mend this)"
+    )]
+    KeysDamaged(String),
     /// No index names this chunk in a pack that is there.
     #[error(
         "chunk {0} is in no pack that the index names (bale check tells which files need it; bale repair index lists packs \

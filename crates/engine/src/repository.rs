@@ -9,11 +9,13 @@ mod chunks;
 mod marks;
 mod objects;
 mod opening;
+mod slots;
 
 pub use marks::{DamageMark, DamageMarks};
 pub use objects::{CondemnedList, Readable, is_missing};
 pub(crate) use objects::{condemned_advice, is_damage};
-pub use opening::{Made, NewSlot, Secret, SlotInfo};
+pub use opening::{Made, NewSlot, Secret};
+pub use slots::{SlotInfo, SlotState};
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -49,6 +51,8 @@ pub struct Repository {
     config: Config,
     environment: Environment,
     slot: ObjectId,
+    /// Slots that opened with their secret in this process: the one above, and those added since.
+    keys_opened: Mutex<Vec<ObjectId>>,
     index: RwLock<Option<Arc<ChunkIndex>>>,
     cache: Mutex<ChunkCache>,
     pack_keys: Mutex<HashMap<ObjectId, PackKey>>,

@@ -4,7 +4,7 @@ use crate::args::{Global, Key, KeyAdd};
 use crate::exit;
 use crate::{output, place, secrets};
 use anyhow::Result;
-use bale_engine::repository::{NewSlot, Repository, Secret};
+use bale_engine::repository::{NewSlot, Repository, Secret, SlotState};
 use bale_format::ObjectId;
 use serde_json::json;
 
@@ -72,21 +72,38 @@ fn add(
 
 fn list(global: &Global, repository: &Repository) -> Result<()> {
     for slot in repository.list_keys()? {
-        let created = super::listing::time_text((slot.created, 0).into());
+        let created = slot
+            .created
+            .map(|seconds| super::listing::time_text((seconds, 0).into()));
+        let (state, message) = match &slot.state {
+            SlotState::Sound => ("sound", None),
+            SlotState::Damaged(text) => ("damaged", Some(text)),
+            SlotState::Newer(text) => ("newer", Some(text)),
+        };
+        if message.is_some() {
+            exit::something_is_missing();
+        }
         if global.json {
             output::object(&json!({
                 "type": "key", "id": slot.id.to_string(), "kind": slot.kind, "label": slot.label, "created": created,
-                "current": slot.current,
+                "current": slot.current, "state": state, "message": message,
             }));
-        } else {
-            let current = if slot.current { "*" } else { " " };
-            let label = output::escape(slot.label.as_bytes());
-            output::line(&format!(
-                "{current} {}  {:<8}  {created}  {label}",
-                slot.id.short(),
-                slot.kind
-            ));
+            continue;
         }
+        let current = if slot.current { "*" } else { " " };
+        let (kind, created) = (slot.kind.unwrap_or("?"), created.unwrap_or_default());
+        let label = output::escape(slot.label.as_bytes());
+        let id = slot.id.short();
+        let trouble = message.map_or_else(String::new, |text| {
+            format!(
+                "  {}: {}",
+                state.to_uppercase(),
+                output::escape(text.as_bytes())
+            )
+        });
+        output::line(&format!(
+            "{current} {id}  {kind:<8}  {created:<20}  {label}{trouble}"
+        ));
     }
     Ok(())
 }

@@ -192,3 +192,69 @@ fn first_backups_at_once_share_one_repository() {
         bench.ok(&["check", "--read-data"]);
     }
 }
+
+/// The file of the only slot of a kind, in the repository `repo`.
+fn slot_file(bench: &Bench, kind: &str) -> std::path::PathBuf {
+    let files = std::fs::read_dir(bench.path("repo/keys")).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    let is_kind = |file: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(file).unwrap();
+        text.contains(&format!("\"kind\": \"{kind}\""))
+    };
+    files.find(is_kind).unwrap()
+}
+
+/// One bit of the letter behind this text.
+fn flip_behind(file: &std::path::Path, text: &str) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let found = bytes.windows(text.len()).position(|w| w == text.as_bytes());
+    bytes[found.unwrap() + text.len()] ^= 1;
+    std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::write(file, bytes).unwrap();
+}
+
+/// REP-17, REP-18, REP-19
+#[test]
+fn a_damaged_slot_is_told_counts_for_no_key_and_can_be_removed() {
+    let bench = Bench::new();
+    bench.write("password", "secret\n");
+    bench.write("next", "another\n");
+    bench.ok(&["init", "-r", "repo", "-p", "password"]);
+    let file = slot_file(&bench, "recovery");
+    flip_behind(&file, "\"wrapped\": \"");
+    let recovery = file.file_name().unwrap().to_str().unwrap();
+    let with = ["-r", "repo", "-p", "password"];
+    let run = |words: &[&str]| bench.run(&[words, &with].concat());
+
+    let listed = run(&["key", "list", "--json"]);
+    assert_eq!(listed.code, 3, "{listed}");
+    let keys = listed.of_type("key");
+    let damaged: Vec<_> = keys.iter().filter(|k| k["state"] == "damaged").collect();
+    assert!(
+        damaged.len() == 1 && damaged[0]["id"] == recovery,
+        "{listed}"
+    );
+    assert!(run(&["key", "list"]).to_string().contains("DAMAGED"));
+    let checked = run(&["check"]);
+    assert_eq!(checked.code, 4, "{checked}");
+    assert!(checked.to_string().contains(recovery), "{checked}");
+
+    let own = keys.iter().find(|key| key["current"] == true).unwrap();
+    let refused = run(&["key", "remove", own["id"].as_str().unwrap()]);
+    assert_eq!(refused.code, 1, "{refused}");
+    std::fs::write(&file, "").unwrap();
+    let changed = run(&["key", "passwd", "--new-password-file", "next"]);
+    assert_eq!(changed.code, 0, "{changed}");
+    let with = ["-r", "repo", "-p", "next"];
+    let run = |words: &[&str]| bench.run(&[words, &with].concat());
+    assert_eq!(run(&["key", "remove", recovery]).code, 0);
+    assert_eq!(run(&["key", "list"]).code, 0);
+    assert_eq!(run(&["check"]).code, 0);
+
+    let file = slot_file(&bench, "password");
+    flip_behind(&file, "\"salt\": \"");
+    let refused = run(&["snapshots"]);
+    assert_eq!(refused.code, 12, "{refused}");
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(refused.to_string().contains(name), "{refused}");
+}

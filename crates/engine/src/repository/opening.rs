@@ -1,23 +1,19 @@
-//! Making and opening a repository, and its key slots.
+//! Making and opening a repository.
 
 use super::buffers::SpareBuffers;
+use super::slots::find_slot;
 use super::{Environment, Repository, draw, make_private_dir};
 use crate::error::{Error, Result};
-use crate::store::{Area, ObjectName, Store};
+use crate::store::{ObjectName, Store};
 use bale_format::config::{Access, Config, UnverifiedConfig};
-use bale_format::error::FormatError;
-use bale_format::key_slot::{KeySlot, PasswordCost, Secret as SlotSecret, SlotKind};
+use bale_format::key_slot::{Secret as SlotSecret, SlotKind};
 use bale_format::keys::{Keys, RootKey};
 use bale_format::recovery::RecoveryKey;
 use bale_format::{ObjectId, RepositoryId};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// Key slots tried at most: each password slot costs a key derivation.
-const SLOTS_TRIED_MAX: usize = 64;
 /// Bytes of `config` at most.
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
-/// Bytes of a key slot at most.
-const SLOT_BYTES_MAX: u64 = 16 << 10;
 
 /// What a user knows or has.
 #[derive(Clone)]
@@ -40,7 +36,7 @@ impl Secret {
         }
     }
 
-    fn kind(&self) -> SlotKind {
+    pub(super) fn kind(&self) -> SlotKind {
         match self {
             Secret::Password(_) => SlotKind::Password,
             Secret::KeyFile(_) => SlotKind::KeyFile,
@@ -48,7 +44,7 @@ impl Secret {
         }
     }
 
-    fn as_slot_secret(&self) -> SlotSecret<'_> {
+    pub(super) fn as_slot_secret(&self) -> SlotSecret<'_> {
         match self {
             Secret::Password(password) => SlotSecret::Password(password.as_bytes()),
             Secret::KeyFile(bytes) => SlotSecret::KeyFile(bytes),
@@ -63,21 +59,6 @@ pub struct NewSlot {
     pub secret: Secret,
     /// For people.
     pub label: String,
-}
-
-/// A slot as it is listed.
-#[derive(Clone, Debug)]
-pub struct SlotInfo {
-    /// Name.
-    pub id: ObjectId,
-    /// `password`, `keyfile`, `recovery`.
-    pub kind: &'static str,
-    /// For people.
-    pub label: String,
-    /// Seconds since 1970.
-    pub created: i64,
-    /// The one that opened this repository.
-    pub current: bool,
 }
 
 /// A repository just made.
@@ -175,97 +156,17 @@ impl Repository {
             config,
             environment,
             slot,
+            keys_opened: Mutex::new(vec![slot]),
             index: RwLock::new(None),
             cache: Mutex::default(),
             pack_keys: Mutex::default(),
             buffers: SpareBuffers::default(),
         }
     }
-
-    /// Adds a slot; the secret that opened this repository proves the right to.
-    pub fn add_key(&self, secret: &Secret, new: &NewSlot) -> Result<ObjectId> {
-        self.check_access(Access::Write)?;
-        let (_, root) = find_slot(&*self.store, self.id(), secret)?;
-        self.add_slot(&root, new)
-    }
-
-    /// Adds a slot for a fresh recovery key and tells the key.
-    pub fn add_recovery_key(&self, secret: &Secret, label: &str) -> Result<(ObjectId, String)> {
-        let recovery = RecoveryKey::from_bytes(draw(self.random())?);
-        let text = recovery.to_text().to_string();
-        let new = NewSlot {
-            secret: Secret::Recovery(recovery),
-            label: label.to_owned(),
-        };
-        Ok((self.add_key(secret, &new)?, text))
-    }
-
-    /// Removes a slot by the beginning of its id; the last one stays.
-    pub fn remove_key(&self, prefix: &str) -> Result<ObjectId> {
-        self.check_access(Access::Write)?;
-        let slots = self.list_keys()?;
-        let matching: Vec<_> = slots
-            .iter()
-            .filter(|slot| slot.id.to_string().starts_with(prefix))
-            .collect();
-        let [slot] = matching[..] else {
-            let text = format!(
-                "{} keys match {prefix:?} (bale key list shows them)",
-                matching.len()
-            );
-            return Err(Error::Other(text));
-        };
-        if slots.len() == 1 {
-            return Err(Error::Other(
-                "this is the only key: without it nobody could read the backups".to_owned(),
-            ));
-        }
-        self.store.delete(&ObjectName::key(slot.id))?;
-        Ok(slot.id)
-    }
-
-    /// All slots, oldest first.
-    pub fn list_keys(&self) -> Result<Vec<SlotInfo>> {
-        let mut slots = Vec::new();
-        for id in slot_ids(&*self.store)? {
-            let slot = read_slot(&*self.store, id)?;
-            slots.push(SlotInfo {
-                id,
-                kind: kind_name(slot.kind()),
-                label: slot.label().to_owned(),
-                created: slot.created(),
-                current: id == self.slot,
-            });
-        }
-        slots.sort_by_key(|slot| (slot.created, slot.id));
-        Ok(slots)
-    }
-
-    fn add_slot(&self, root: &RootKey, new: &NewSlot) -> Result<ObjectId> {
-        let slot = bale_format::key_slot::NewSlot {
-            label: &new.label,
-            created: created(&self.environment),
-            salt: self.salt()?,
-            cost: PasswordCost::default(),
-        };
-        let slot = KeySlot::create(root, self.id(), new.secret.as_slot_secret(), &slot);
-        let bytes = slot.map_err(object_error("new key slot"))?.encode();
-        let id = ObjectId(*blake3::hash(&bytes).as_bytes());
-        self.store.put(&ObjectName::key(id), &bytes)?;
-        Ok(id)
-    }
 }
 
-fn created(environment: &Environment) -> i64 {
+pub(super) fn created(environment: &Environment) -> i64 {
     environment.clock.time().seconds
-}
-
-fn kind_name(kind: SlotKind) -> &'static str {
-    match kind {
-        SlotKind::Password => "password",
-        SlotKind::KeyFile => "keyfile",
-        SlotKind::Recovery => "recovery",
-    }
 }
 
 fn read_config(store: &dyn Store) -> Result<Vec<u8>> {
@@ -275,45 +176,6 @@ fn read_config(store: &dyn Store) -> Result<Vec<u8>> {
         }
         other => Ok(other?),
     }
-}
-
-fn slot_ids(store: &dyn Store) -> Result<Vec<ObjectId>> {
-    let mut ids = Vec::new();
-    store.list(Area::Keys, &mut |info| ids.extend(info.name.id()))?;
-    Ok(ids)
-}
-
-fn read_slot(store: &dyn Store, id: ObjectId) -> Result<KeySlot> {
-    let name = ObjectName::key(id);
-    let bytes = store.get(&name, SLOT_BYTES_MAX)?;
-    KeySlot::decode(&bytes).map_err(object_error(name.to_string()))
-}
-
-/// Tries the slots of the secret's kind. A slot that cannot be read does not hide the others.
-fn find_slot(
-    store: &dyn Store,
-    repository: RepositoryId,
-    secret: &Secret,
-) -> Result<(ObjectId, RootKey)> {
-    let mut trouble = None;
-    for id in slot_ids(store)?.into_iter().take(SLOTS_TRIED_MAX) {
-        let slot = match read_slot(store, id) {
-            Ok(slot) if slot.kind() == secret.kind() => slot,
-            Ok(_) => continue,
-            Err(error) => {
-                trouble.get_or_insert(error);
-                continue;
-            }
-        };
-        match slot.open(repository, secret.as_slot_secret()) {
-            Ok(root) => return Ok((id, root)),
-            Err(FormatError::WrongKey) => {}
-            Err(error) => {
-                trouble.get_or_insert(object_error(ObjectName::key(id).to_string())(error));
-            }
-        }
-    }
-    Err(trouble.unwrap_or(Error::WrongKey))
 }
 
 pub(super) fn object_error(

@@ -4,9 +4,9 @@ use super::damage::Findings;
 use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, PackNumber};
 use crate::monitor::{Monitor, Phase, Progress};
-use crate::repository::{Named, Repository, condemned_advice};
+use crate::repository::{Named, Repository, SlotState, condemned_advice};
 use crate::snapshots::remembered;
-use crate::store::Area;
+use crate::store::{Area, ObjectName};
 use crate::used::xattrs_chunk;
 use bale_format::chunk::ChunkKind;
 use bale_format::pieces::{Piece, PieceList, SubList};
@@ -43,6 +43,20 @@ pub(super) fn check_index(
     findings.report.packs = index.packs().len() as u64;
     findings.report.chunks = index.entries().len() as u64;
     Ok(index)
+}
+
+/// Reads every key slot: one that is damaged may open nothing, and its owner learns it before it is needed.
+pub(super) fn check_keys(repository: &Repository, findings: &mut Findings) -> Result<()> {
+    for slot in repository.list_keys()? {
+        if let SlotState::Damaged(text) = slot.state {
+            let text = format!(
+                "{text}: this key may open nothing (add it anew with bale key add, then bale key remove {})",
+                slot.id.short()
+            );
+            findings.damage(ObjectName::key(slot.id).to_string(), text);
+        }
+    }
+    Ok(())
 }
 
 /// Compares the packs that the index names with those that are there.
