@@ -3,11 +3,11 @@
 
 use bale_engine::error::Error;
 use bale_engine::repository::{NewSlot, Repository, Secret, SlotInfo, SlotState};
-use bale_engine::store::{Area, ObjectName, Store};
+use bale_engine::store::{self, Area, ObjectInfo, ObjectName, ObjectWriter, Store};
 use bale_format::ObjectId;
 use bale_format::key_slot::{KeySlot, NewSlot as FormatSlot, PasswordCost, Secret as FormatSecret};
 use bale_format::keys::RootKey;
-use bale_testkit::{DatedStore, Scene};
+use bale_testkit::{DatedStore, Effect, Fault, FaultyStore, Scene, Verb};
 
 fn other(text: &str) -> NewSlot {
     NewSlot {
@@ -185,6 +185,81 @@ fn of_two_who_remove_each_others_key_at_once_one_stays() {
     });
     let stay = scene.store.names(Area::Keys).len();
     assert!(stay >= 1 && !(ends[0] && ends[1]), "{ends:?}, {stay} stay");
+}
+
+/// A store in which somebody else removes a slot just before we remove one.
+struct Rival {
+    store: DatedStore,
+    removes: ObjectName,
+}
+
+impl Store for Rival {
+    fn put(&self, name: &ObjectName, bytes: &[u8]) -> store::Result<()> {
+        self.store.put(name, bytes)
+    }
+    fn begin(&self) -> store::Result<Box<dyn ObjectWriter>> {
+        self.store.begin()
+    }
+    fn get(&self, name: &ObjectName, len_max: u64) -> store::Result<Vec<u8>> {
+        self.store.get(name, len_max)
+    }
+    fn read_at(&self, name: &ObjectName, offset: u64, buf: &mut [u8]) -> store::Result<()> {
+        self.store.read_at(name, offset, buf)
+    }
+    fn stat(&self, name: &ObjectName) -> store::Result<Option<ObjectInfo>> {
+        self.store.stat(name)
+    }
+    fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> store::Result<()> {
+        self.store.list(area, found)
+    }
+    fn delete(&self, name: &ObjectName) -> store::Result<()> {
+        self.store.delete(&self.removes)?;
+        self.store.delete(name)
+    }
+    fn place(&self) -> String {
+        self.store.place()
+    }
+}
+
+#[test]
+fn a_key_whose_remover_lost_his_own_meanwhile_is_put_back() {
+    let scene = Scene::new();
+    let slots = scene.repository().list_keys().unwrap();
+    let (own, recovery) = (slot_of(&slots, "keyfile"), slot_of(&slots, "recovery"));
+    let rival = Rival {
+        store: scene.store.clone(),
+        removes: ObjectName::key(own.id),
+    };
+    let refused = removed(&scene.open(rival).unwrap(), recovery.id).unwrap_err();
+    assert!(refused.to_string().contains("meanwhile"), "{refused}");
+    assert_eq!(
+        scene.store.names(Area::Keys),
+        [ObjectName::key(recovery.id)]
+    );
+}
+
+#[test]
+fn a_slot_that_does_not_read_back_is_not_called_added() {
+    let scene = Scene::new();
+    let bytes = slot_bytes(&scene.store, scene.repository().slot()).len() as u64;
+    for bit in (0..8 * bytes).step_by(97) {
+        let disk = scene.store.fork();
+        let store = FaultyStore::over(disk.clone());
+        // Two slots are read for the secret, and two are counted.
+        let flip = Fault::new(Effect::FlipBit(bit))
+            .of(Verb::Get)
+            .within(Area::Keys);
+        let repository = scene.open(store.clone()).unwrap();
+        store.inject(flip.after(4));
+        let added = repository.add_key(&Scene::secret(), &other("new"));
+        assert!(added.is_err(), "bit {bit}");
+        let written = disk.names(Area::Keys).len();
+        assert_eq!(written, 3, "bit {bit}: another read failed");
+        assert!(
+            removed(&repository, repository.slot()).is_err(),
+            "bit {bit}"
+        );
+    }
 }
 
 #[test]
