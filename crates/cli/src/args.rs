@@ -177,7 +177,7 @@ pub enum Key {
         after_help = "Examples:\n  bale key add --new-password-file /root/second\n  bale key add --recovery"
     )]
     Add(KeyAdd),
-    /// Remove a key; the last one stays
+    /// Remove a key, but never the one that opens the repository just now: open it with one that stays
     #[command(after_help = "Example:\n  bale key remove 3fa9c1d2")]
     Remove {
         /// Beginning of the key's id
