@@ -4,6 +4,7 @@
 //! there: what may never have been backed up stays, and so does what this command lives on (`guard`).
 
 mod tree;
+mod unknown;
 
 pub use tree::clear_directory;
 
@@ -20,6 +21,7 @@ use rustix::io::Errno;
 use std::cmp::Ordering;
 use std::os::fd::AsFd;
 use tree::{Mount, mount_of, sweep};
+use unknown::{Unknown, unknown};
 
 /// Memory of the sorter of one directory's listing.
 const SORTER_BYTES: usize = 8 << 20;
@@ -127,15 +129,16 @@ impl Pass<'_> {
             return Ok(());
         }
         self.rows.enter(&path).map_err(Stop::All)?;
-        let names = list(&directory, self.scratch)?;
+        let listed = list(&directory, self.scratch)?;
+        let Unknown {
+            names,
+            changes_names,
+        } = unknown(&mut self.rows, self.scratch, &path, &directory, listed)?;
         let run = self.worker.run;
         let in_snapshot = join(&run.strip, &path);
         let above = above(run.options.select, &in_snapshot);
-        for pair in names {
+        for pair in names.into_iter().flatten() {
             let (name, _) = pair.map_err(|error| Stop::All(error.to_string()))?;
-            if self.rows.has(&path, &name).map_err(Stop::All)? {
-                continue;
-            }
             let Some(stat) = stat_child(&directory, &name).map_err(Failure::os("stat"))? else {
                 continue;
             };
@@ -143,6 +146,10 @@ impl Pass<'_> {
             let select = run.options.select;
             if !chosen(select, above, &join(&in_snapshot, &name), is_directory) {
                 continue;
+            }
+            if changes_names {
+                run.problem(&path, "delete", unknown::CHANGES_NAMES);
+                return Ok(());
             }
             let gone = join(&path, &name);
             if let Err(failure) = sweep(&mut self.worker, self.mount, &directory, &name, &gone) {
@@ -219,6 +226,17 @@ impl Children<'_> {
             .next
             .as_ref()
             .is_some_and(|row| relative(below, &row.parent) == Some(path) && row.name == name))
+    }
+
+    /// Takes the next row of this directory, if it is before `name`; before `None` are all.
+    fn take_before(&mut self, path: &[u8], name: Option<&[u8]>) -> Result<Option<Bytes>, String> {
+        self.skip(|_, _| false)?;
+        let below = &self.below;
+        let is_before = |row: &mut Entry| {
+            relative(below, &row.parent) == Some(path)
+                && name.is_none_or(|name| row.name[..] < *name)
+        };
+        Ok(self.next.take_if(is_before).map(|row| row.name))
     }
 
     fn skip(&mut self, unwanted: impl Fn(&[u8], &Entry) -> bool) -> Result<(), String> {
