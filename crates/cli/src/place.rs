@@ -369,7 +369,12 @@ fn holds_data(path: &Path) -> bool {
         return false;
     };
     let mut is_there = false;
-    for area in [Area::Packs, Area::Snapshots] {
+    let areas = [Area::Packs, Area::Snapshots];
+    let is_missing = |area: &Area| {
+        let stat = path.join(area.text()).symlink_metadata();
+        stat.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    };
+    for area in areas.into_iter().filter(|area| !is_missing(area)) {
         let listed = store.list(area, &mut |_| is_there = true);
         // What cannot be listed is not empty.
         is_there |= listed.is_err();

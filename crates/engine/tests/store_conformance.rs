@@ -1,5 +1,6 @@
 //! Every store of the engine passes the suite, on every kind of file system that is at hand.
 
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bale_engine::clock::{Clock, ManualClock, SystemClock};
 use bale_engine::random::SeededRandom;
+use bale_engine::store::disk::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
 use bale_engine::store::local::TEMPORARY_AGE_MAX;
 use bale_engine::store::{Area, LocalStore, MemoryStore, ObjectName, Store, conformance};
 use bale_format::ObjectId;
@@ -112,6 +114,139 @@ fn pipes_links_and_directories_in_the_place_of_objects_are_no_objects() {
     store
         .list(Area::Index, &mut |info| panic!("{} was listed", info.name))
         .unwrap();
+}
+
+/// A disk whose directories go on naming what is not found, so often; then they name it no more.
+struct NamingDisk {
+    inner: SimulatedDisk,
+    dir: &'static str,
+    name: String,
+    listings_left: AtomicU32,
+}
+
+impl NamingDisk {
+    /// A store with one object in each area; `name` is listed in `dir` besides.
+    fn store(dir: &'static str, name: String, listings: u32) -> LocalStore {
+        let inner = SimulatedDisk::new();
+        let random = || Arc::new(SeededRandom::new(1));
+        let store = LocalStore::create_on(Arc::new(inner.clone()), random()).unwrap();
+        for name in [
+            ObjectName::pack(ObjectId([1; 32])),
+            ObjectName::index(ObjectId([1; 32])),
+            ObjectName::snapshot(ObjectId([1; 32])),
+        ] {
+            store.put(&name, b"bytes").unwrap();
+        }
+        let disk = NamingDisk {
+            inner,
+            dir,
+            name,
+            listings_left: AtomicU32::new(listings),
+        };
+        LocalStore::open_on(Arc::new(disk), random())
+    }
+}
+
+impl Disk for NamingDisk {
+    fn create(&self, path: &str, expect: Expect) -> io::Result<Box<dyn NewFile>> {
+        self.inner.create(path, expect)
+    }
+    fn open(&self, path: &str) -> io::Result<Arc<dyn OpenFile>> {
+        self.inner.open(path)
+    }
+    fn stat(&self, path: &str) -> io::Result<Option<FileStat>> {
+        self.inner.stat(path)
+    }
+    fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.rename_new(from, to)
+    }
+    fn unlink(&self, path: &str) -> io::Result<()> {
+        self.inner.unlink(path)
+    }
+    fn make_dir(&self, path: &str) -> io::Result<()> {
+        self.inner.make_dir(path)
+    }
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        self.inner.remove_dir(path)
+    }
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        self.inner.sync_dir(path)
+    }
+    fn list(&self, path: &str, found: &mut dyn FnMut(&[u8], Option<Kind>)) -> io::Result<()> {
+        let left = self.listings_left.load(Ordering::Relaxed);
+        if path == self.dir && left > 0 {
+            self.listings_left.store(left - 1, Ordering::Relaxed);
+            found(self.name.as_bytes(), None);
+        }
+        self.inner.list(path, found)
+    }
+    fn place(&self) -> String {
+        self.inner.place()
+    }
+}
+
+fn listed(store: &LocalStore, area: Area) -> Result<usize, String> {
+    let mut count = 0;
+    let listed = store.list(area, &mut |_| count += 1);
+    listed.map_err(|error| error.to_string())?;
+    Ok(count)
+}
+
+/// REP-10: what a prune does not see it deletes the packs of.
+#[test]
+fn what_a_local_store_goes_on_listing_and_does_not_find_is_damage() {
+    let gone = ObjectId([2; 32]).to_string();
+    for (area, dir, name) in [
+        (Area::Snapshots, "snapshots", gone.clone()),
+        (Area::Index, "index", gone.clone()),
+        (Area::Packs, "packs/01", gone.replace("0202", "0102")),
+        (Area::Runs, "runs", gone[..32].to_owned()),
+        (Area::Condemned, "condemned", gone.clone()),
+    ] {
+        let store = NamingDisk::store(dir, name.clone(), u32::MAX);
+        let error = listed(&store, area).unwrap_err();
+        assert!(error.contains("is listed, and not found"), "{error}");
+        assert!(error.contains(&name), "{error}");
+        // Removed while it was listed, by a prune.
+        let expected = usize::from(!matches!(area, Area::Runs | Area::Condemned));
+        for listings in [1, 2] {
+            let store = NamingDisk::store(dir, name.clone(), listings);
+            assert_eq!(listed(&store, area), Ok(expected), "{area}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_without_which_a_local_store_is_not_whole_is_not_taken_for_an_empty_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let store = LocalStore::create(scratch.path()).unwrap();
+    let away = scratch.path().join("away");
+    let without = |dir: &str, area: Area| {
+        std::fs::rename(scratch.path().join(dir), &away).unwrap();
+        let found = listed(&store, area);
+        std::fs::rename(&away, scratch.path().join(dir)).unwrap();
+        found
+    };
+    for area in [Area::Keys, Area::Packs, Area::Index, Area::Snapshots] {
+        let error = without(area.text(), area).unwrap_err();
+        let path = scratch.path().join(area.text());
+        let says = format!("{} is not there: bring it back", path.display());
+        assert!(error.contains(&says), "{error}");
+    }
+    std::fs::rename(scratch.path().join("snapshots"), &away).unwrap();
+    let put = store.put(&ObjectName::snapshot(ObjectId([1; 32])), b"bytes");
+    let error = put.unwrap_err().to_string();
+    assert!(error.contains("bring it back"), "{error}");
+    std::fs::rename(&away, scratch.path().join("snapshots")).unwrap();
+    // Tools that copy a repository leave out what is empty.
+    for (dir, area) in [
+        ("runs", Area::Runs),
+        ("condemned", Area::Condemned),
+        ("damaged", Area::Damaged),
+        ("packs/7f", Area::Packs),
+    ] {
+        assert_eq!(without(dir, area), Ok(0), "{dir}");
+    }
 }
 
 #[test]

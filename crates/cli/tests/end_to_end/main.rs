@@ -10,6 +10,7 @@ mod forgetting;
 mod generating;
 mod golden;
 mod healing;
+mod hidden;
 mod keys;
 mod killing;
 mod left_out;

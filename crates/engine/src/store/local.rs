@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bale_format::id::{from_hex, hex};
+use bale_format::id::hex;
 
 use super::disk::{Disk, Expect, FileStat, Kind, OpenFile, OsDisk};
 use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError};
@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::random::{OsRandom, Random};
 use crate::scan::{TAG_NAME, TAG_SIGNATURE};
 
+mod listing;
 mod temporary;
 
 pub use temporary::TEMPORARY_AGE_MAX;
@@ -143,20 +144,13 @@ impl Store for LocalStore {
     }
 
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
-        let list = match area {
-            Area::Config => {
-                self.stat(&ObjectName::config())?
-                    .into_iter()
-                    .for_each(found);
-                Ok(())
-            }
-            Area::Packs => pack_dirs().try_for_each(|dir| self.core.list_dir(&dir, found)),
-            Area::Runs => self.core.run_dirs().and_then(|dirs| {
-                dirs.iter()
-                    .try_for_each(|dir| self.core.list_dir(dir, found)) //
-            }),
-            area => self.core.list_dir(area.text(), found),
-        };
+        if area == Area::Config {
+            self.stat(&ObjectName::config())?
+                .into_iter()
+                .for_each(found);
+            return Ok(());
+        }
+        let list = self.core.list_area(area, found);
         list.map_err(|error| self.core.error("list", area, error))
     }
 
@@ -256,8 +250,9 @@ impl Core {
         Ok(())
     }
 
-    /// Tools that copy repositories may leave out empty directories.
+    /// Tools that copy repositories may leave out empty directories, which those of `refuse_missing` are not once in use.
     fn make_dirs_of(&self, name: &ObjectName) -> io::Result<()> {
+        self.refuse_missing(name.area)?;
         let dir = name.dir();
         if let Some((parent, _)) = dir.rsplit_once('/') {
             ignore_present(self.disk.make_dir(parent))?;
@@ -323,51 +318,6 @@ impl Core {
         }
         files.push((*name, file.clone()));
         Ok(file)
-    }
-
-    fn list_dir(&self, dir: &str, found: &mut dyn FnMut(ObjectInfo)) -> io::Result<()> {
-        let mut failed = None;
-        let listed = self.disk.list(dir, &mut |file_name, kind| {
-            if failed.is_some() || !matches!(kind, None | Some(Kind::File)) {
-                return;
-            }
-            let path = str::from_utf8(file_name)
-                .ok()
-                .map(|file_name| format!("{dir}/{file_name}"));
-            let Some(name) = path.as_deref().and_then(ObjectName::parse) else {
-                return;
-            };
-            match self.disk.stat(&name.path()) {
-                Ok(Some(FileStat {
-                    kind: Kind::File,
-                    len,
-                    modified,
-                })) => found(ObjectInfo {
-                    name,
-                    len,
-                    modified,
-                }),
-                Ok(_) => {} // Gone since, or foreign.
-                Err(error) => failed = Some(error),
-            }
-        });
-        ignore_missing(listed)?;
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// One for each unfinished run: few.
-    fn run_dirs(&self) -> io::Result<Vec<String>> {
-        let mut dirs = Vec::new();
-        let listed = self.disk.list(Area::Runs.text(), &mut |name, kind| {
-            let run = str::from_utf8(name)
-                .ok()
-                .and_then(|name| from_hex::<16>(name).ok());
-            if let (Some(run), None | Some(Kind::Dir)) = (run, kind) {
-                dirs.push(format!("{}/{}", Area::Runs.text(), hex(&run)));
-            }
-        });
-        ignore_missing(listed)?;
-        Ok(dirs)
     }
 
     fn lock_settled(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {

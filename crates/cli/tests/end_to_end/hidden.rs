@@ -1,0 +1,124 @@
+//! Repositories that list less than they hold: nothing is deleted by such a listing, and it is said.
+
+use crate::bench::{Bench, Ran, is_root, skipped};
+
+/// Three snapshots, each with a file of its own.
+fn three() -> (Bench, Vec<String>) {
+    let bench = Bench::new();
+    let ids = (0..3).map(|number| {
+        bench.sh(&format!("head -c 300000 /dev/urandom >source/f{number}"));
+        bench.backup()["snapshot"].as_str().unwrap().to_owned()
+    });
+    let ids = ids.collect();
+    (bench, ids)
+}
+
+fn says(ran: &Ran, text: &str) {
+    assert!(ran.err.contains(text) || ran.text().contains(text), "{ran}");
+}
+
+fn moved(bench: &Bench, what: &str, there: bool) {
+    let (inside, away) = (bench.repository().join(what), bench.path("away"));
+    let (from, to) = if there {
+        (away, inside)
+    } else {
+        (inside, away)
+    };
+    std::fs::rename(from, to).unwrap();
+}
+
+/// Everything restores and checks clean.
+fn is_whole(bench: &Bench, ids: &[String]) {
+    bench.ok(&["check", "--read-data"]);
+    for id in ids {
+        let target = format!("out-{id}");
+        bench.ok(&["restore", &bench.address_in(id, ""), "--target", &target]);
+    }
+    crate::tree::assert_same(
+        &bench.source,
+        &bench.path(&format!("out-{}", ids.last().unwrap())),
+    );
+}
+
+/// REP-10
+#[test]
+fn without_the_directory_of_snapshots_nothing_is_pruned() {
+    let (bench, ids) = three();
+    moved(&bench, "snapshots", false);
+    for words in [
+        &["prune", "--grace", "0"][..],
+        &["prune", "--grace", "0"],
+        &["prune", "--dry-run"],
+        &["forget", "--keep-last", "1", "--prune", "--grace", "0"],
+        &["check"],
+        &["snapshots"],
+        &["backup", "source"],
+    ] {
+        let refused = bench.run(words);
+        assert_eq!(refused.code, 1, "{words:?}: {refused}");
+        says(&refused, "snapshots is not there: bring it back");
+    }
+    moved(&bench, "snapshots", true);
+    is_whole(&bench, &ids);
+}
+
+/// REP-10
+#[test]
+fn without_the_directory_of_packs_or_of_the_index_the_way_back_is_named() {
+    let (bench, ids) = three();
+    for area in ["packs", "index"] {
+        moved(&bench, area, false);
+        for words in [&["prune", "--grace", "0"][..], &["check"]] {
+            let refused = bench.run(words);
+            assert_eq!(refused.code, 1, "{words:?}: {refused}");
+            says(&refused, &format!("{area} is not there: bring it back"));
+        }
+        bench.ok(&["snapshots"]);
+        moved(&bench, area, true);
+    }
+    // The index is lost for good: as the message says.
+    moved(&bench, "index", false);
+    let refused = bench.run(&["repair", "index"]);
+    says(&refused, "make an empty one (mkdir)");
+    std::fs::create_dir(bench.repository().join("index")).unwrap();
+    bench.ok(&["repair", "index"]);
+    is_whole(&bench, &ids);
+}
+
+/// REP-10: its blocks name them all, but its hashes are of another seed, so the kernel lists what it cannot find.
+#[test]
+fn a_damaged_directory_of_snapshots_is_not_taken_for_an_empty_one() {
+    if !is_root() {
+        return skipped("loop mounts need root");
+    }
+    let bench = Bench::new();
+    bench.write("source/file", "content");
+    let script = format!(
+        "truncate -s 64M image; mkfs.ext4 -q -F -b 4096 -O ^metadata_csum image; mkdir mount; mount -o loop image mount
+        export BALE_REPOSITORY=$PWD/mount/repository BALE_PASSWORD=p
+        {bale} init; for i in $(seq 3); do echo $i >>source/file; {bale} backup source; done
+        # Enough names for a directory that is hashed.
+        cd mount/repository/snapshots; for i in $(seq 2000); do : >$(printf %064d $i); done; cd ../../..
+        before=$(find mount/repository/packs -type f | wc -l)
+        umount mount
+        debugfs -w -R 'set_super_value hash_seed 01234567-89ab-cdef-0123-456789abcdef' image
+        mount -o loop image mount
+        unfound=0; for name in $(ls mount/repository/snapshots); do
+            test -e mount/repository/snapshots/$name || unfound=1; done
+        echo $unfound >unfound
+        for words in 'prune --grace 0' 'prune --grace 0' check snapshots; do
+            code=0; {bale} $words >>said 2>&1 || code=$?; echo $code >>codes; done
+        test $before = $(find mount/repository/packs -type f | wc -l)",
+        bale = crate::bench::binary().display()
+    );
+    bench.mounting_sh(&script);
+    let read = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
+    assert_eq!(read("unfound"), "1\n", "nothing is damaged");
+    let said = read("said");
+    assert_eq!(read("codes"), "1\n1\n1\n1\n", "{said}");
+    assert_eq!(
+        said.matches("is listed, and not found").count(),
+        4,
+        "{said}"
+    );
+}
