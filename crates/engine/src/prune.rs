@@ -24,6 +24,7 @@ pub use plan::{PackFate, PlannedPack, PrunePlan, plan};
 use crate::error::Result;
 use crate::monitor::Monitor;
 use crate::repository::Repository;
+use crate::snapshots::remembered::{Missed, missed_now};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,16 @@ pub struct Pruned {
     pub problems: u64,
 }
 
+/// Refuses while a snapshot that this machine saw is gone and nothing newer came: a store that hides one, or was set back,
+/// lists as one that never had it. Who means it to be gone acknowledges that by forgetting it.
+pub fn refuse_while_missed(repository: &Repository) -> Result<()> {
+    refuse(&missed_now(repository)?)
+}
+
+fn refuse(missed: &[Missed]) -> Result<()> {
+    missed.first().map_or(Ok(()), |first| Err(first.refusal()))
+}
+
 /// Applies a plan: copies, condemns, and deletes what was condemned long enough ago. Can be interrupted at any point and
 /// run again.
 pub fn apply(
@@ -61,6 +72,7 @@ pub fn apply(
     options: &PruneOptions,
     monitor: &dyn Monitor,
 ) -> Result<Pruned> {
+    refuse(&plan.missed)?;
     let mut pruned = Pruned::default();
     let mut left = plan.left.clone();
     repack::repack(repository, plan, &mut left, monitor, &mut pruned)?;

@@ -141,6 +141,7 @@ fn a_backup_asleep_for_days_at_any_call_is_whole_or_refused() {
             let (below, clock) = (store.clone(), base.clock.clone());
             // The prunes run in the hook, through a handle of their own.
             let elsewhere = base.open(store.clone()).unwrap();
+            base.forget_newest_seen();
             let struck = Arc::new(AtomicBool::new(false));
             let strikes = struck.clone();
             let hooked = HookedStore::over(below, move |_: &Call| {

@@ -247,6 +247,7 @@ fn a_pack_that_cannot_be_repacked_is_left_alone_until_a_backup_has_healed_it() {
         }
         let store = flipped(&scene.store, place, pack);
         let story = format!("chunk {} flipped", place.chunk.id);
+        scene.forget_newest_seen();
         let mut problems = 0;
         for _ in 0..3 {
             let (done, monitor) = pruned(&scene, &store);

@@ -2,13 +2,16 @@
 
 use bale_engine::forget;
 use bale_engine::monitor::Recorder;
+use bale_engine::prune::{self, PruneOptions, PrunePlan};
 use bale_engine::snapshots::remembered::{Missed, forgotten, list, missed};
-use bale_engine::store::{ObjectName, Store};
+use bale_engine::store::{Area, ObjectName, Store};
 use bale_engine::verify::check;
 use bale_format::{ObjectId, Snapshot};
 use bale_testkit::Scene;
+use bale_testkit::scene::noise;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 fn scene() -> Scene {
     let scene = Scene::new();
@@ -94,6 +97,56 @@ fn what_another_machine_removes_is_missed_while_nothing_newer_is_there_or_until_
     assert_eq!(missed(&repository, "").unwrap(), None);
     forgotten(&repository, second);
     assert_eq!(told(&scene), [""; 0]);
+}
+
+/// REP-10: the store hides the newest snapshot, of which another one uses nothing.
+#[test]
+fn nothing_is_pruned_while_a_snapshot_is_missed() {
+    let scene = scene();
+    backup(&scene);
+    scene.write("file", &noise(7, 100_000));
+    let hidden = ObjectName::snapshot(backup(&scene));
+    let options = PruneOptions {
+        grace: Duration::ZERO,
+        repack_below_percent: 50,
+    };
+    let planned = || prune::plan(&scene.repository(), &options, &Recorder::default());
+    let apply = |plan: &PrunePlan| {
+        let repository = scene.repository();
+        let done = prune::apply(&repository, plan, &options, &Recorder::default());
+        done.map_err(|error| error.to_string())
+    };
+    let early = planned().unwrap();
+    assert!(early.missed.is_empty());
+    let bytes = scene.store.get(&hidden, 1 << 20).unwrap();
+    scene.store.delete(&hidden).unwrap();
+    let before = scene.store.names(Area::Packs);
+    let late = planned().unwrap();
+    assert_eq!(late.missed.len(), 1);
+    let acknowledges = format!("bale forget {}", late.missed[0].id.short());
+    for _ in 0..2 {
+        let refused = apply(&planned().unwrap()).unwrap_err();
+        assert!(refused.contains(&acknowledges), "{refused}");
+    }
+    scene
+        .repository()
+        .condemn(before.iter().filter_map(ObjectName::id).collect())
+        .unwrap();
+    let refused = apply(&early).unwrap_err();
+    assert!(refused.contains(&acknowledges), "the look: {refused}");
+    assert_eq!(scene.store.names(Area::Packs), before);
+    // It is back: everything of it is still there.
+    scene.store.put(&hidden, &bytes).unwrap();
+    apply(&planned().unwrap()).unwrap();
+    assert!(
+        check(&scene.repository(), None, &Recorder::default())
+            .unwrap()
+            .is_clean()
+    );
+    // It is meant to be gone.
+    scene.store.delete(&hidden).unwrap();
+    forgotten(&scene.repository(), hidden.id().unwrap());
+    assert!(apply(&planned().unwrap()).unwrap().packs_condemned > 0);
 }
 
 #[test]

@@ -171,6 +171,7 @@ impl Scene {
 
     /// Plans and applies a prune.
     pub fn prune(&self, repository: &Arc<Repository>, grace: Duration) -> Result<Pruned> {
+        self.forget_newest_seen();
         let options = PruneOptions {
             grace,
             repack_below_percent: 60,
@@ -178,6 +179,15 @@ impl Scene {
         let monitor = Recorder::default();
         let plan = prune::plan(repository, &options, &monitor)?;
         prune::apply(repository, &plan, &options, &monitor)
+    }
+
+    /// A fork of the store is another past of the repository, and nothing that was seen in the others is missed in it.
+    pub fn forget_newest_seen(&self) {
+        for repository in fs::read_dir(self.cache()).into_iter().flatten() {
+            let repository = repository.expect("a cache that can be read").path();
+            // There is none before the first backup.
+            let _ = fs::remove_file(repository.join("newest-snapshots"));
+        }
     }
 
     /// Restores a snapshot into a new directory: what is there then, and the report.

@@ -5,14 +5,15 @@ use crate::args::{Forget, Global, Pick};
 use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::{output, place};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use bale_engine::error::Error;
 use bale_engine::forget::{
     self as engine, Decision, ForgetPlan, Found, Group, GroupBy, Keep, Policy,
 };
 use bale_engine::monitor::Problem;
+use bale_engine::prune::refuse_while_missed;
 use bale_engine::repository::{Named, Repository};
-use bale_engine::snapshots::remembered::{self, missed};
+use bale_engine::snapshots::remembered::{self, Missed, missed};
 use bale_engine::store::{Area, ObjectName};
 use bale_format::ObjectId;
 use jiff::Span;
@@ -40,6 +41,10 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     } else {
         by_id(global, options, &repository)?
     };
+    if options.prune && !options.dry_run {
+        refuse_while_missed(&repository)
+            .context("nothing is removed, because a prune would follow")?;
+    }
     apply(global, options, &repository, &removed)?;
     if options.prune {
         let pruned = prune::prune(
@@ -116,7 +121,8 @@ fn by_policy(
     by: GroupBy,
 ) -> Result<(Vec<Found>, bool)> {
     let filter = select::filter(&options.select);
-    let (snapshots, damaged) = repository.snapshots_readable()?;
+    let (snapshots, damaged) =
+        remembered::list(repository, &|missed| tell_of_missed(global, &missed))?;
     for (name, error) in &damaged {
         let id = name.id().map(|id| id.to_string()).unwrap_or_default();
         output::problem(
@@ -143,6 +149,14 @@ fn by_policy(
         damage: None,
     };
     Ok((plan.removed().map(found).collect(), damaged.is_empty()))
+}
+
+/// One that should be the newest does not count: another is kept, and named by "latest", in its place.
+fn tell_of_missed(global: &Global, missed: &Missed) {
+    match global.json {
+        true => output::object(&json!({"type": "note", "message": missed.text})),
+        false => tell!("bale: {}", output::escape(missed.text.as_bytes())),
+    }
 }
 
 /// A clock was wrong, ours or another.

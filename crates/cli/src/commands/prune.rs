@@ -6,6 +6,7 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
+use bale_engine::monitor::Monitor;
 use bale_engine::prune::{self as engine, PackFate, PrunePlan};
 use bale_engine::repository::Repository;
 use bale_format::Time;
@@ -51,6 +52,9 @@ pub fn prune(
     console.finish();
     print_plan(global, &plan, dry_run);
     if dry_run {
+        for missed in &plan.missed {
+            console.note(&missed.refusal().to_string());
+        }
         return Ok(code(plan.problems));
     }
     let console = Console::new(global);

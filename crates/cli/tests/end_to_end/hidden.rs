@@ -85,6 +85,43 @@ fn without_the_directory_of_packs_or_of_the_index_the_way_back_is_named() {
     is_whole(&bench, &ids);
 }
 
+/// REP-10: this machine knows that there was a newer one.
+#[test]
+fn while_the_newest_snapshot_is_hidden_nothing_is_pruned_until_it_is_acknowledged() {
+    let (bench, ids) = three();
+    let newest = format!("snapshots/{}", ids[2]);
+    moved(&bench, &newest, false);
+    let acknowledges = format!("bale forget {}", &ids[2][..8]);
+    for words in [
+        &["prune", "--grace", "0"][..],
+        &["prune", "--grace", "0"],
+        &["forget", "--keep-last", "1", "--prune", "--grace", "0"],
+        &["forget", "latest", "--prune", "--grace", "0"],
+    ] {
+        let refused = bench.run(words);
+        assert_eq!(refused.code, 1, "{words:?}: {refused}");
+        says(&refused, &acknowledges);
+    }
+    let listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
+    assert_eq!(listed.len(), 2, "and nothing was forgotten");
+    for words in [
+        &["prune", "--dry-run", "--json"][..],
+        &["forget", "--keep-last", "2", "--dry-run", "--json"],
+    ] {
+        let notes = bench.ok(words).of_type("note");
+        assert!(notes.iter().any(|note| {
+            let text = note["message"].as_str().unwrap();
+            text.contains(&acknowledges)
+        }));
+    }
+    moved(&bench, &newest, true);
+    is_whole(&bench, &ids);
+    moved(&bench, &newest, false);
+    bench.ok(&["forget", &ids[2]]);
+    bench.ok(&["prune", "--grace", "0"]);
+    bench.ok(&["check", "--read-data"]);
+}
+
 /// REP-10: its blocks name them all, but its hashes are of another seed, so the kernel lists what it cannot find.
 #[test]
 fn a_damaged_directory_of_snapshots_is_not_taken_for_an_empty_one() {

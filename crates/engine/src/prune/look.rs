@@ -3,12 +3,12 @@
 //! The first look reads every catalog, which may take hours. So snapshots are listed again and what is new is looked at,
 //! until a listing is fresh: from then on packs may be deleted for a while. docs/decisions/0003-two-phase-deletion.md.
 
-use super::Pruned;
 use super::left::LeftAlone;
 use super::records::Records;
 use super::secure::Secured;
 use super::standing::{Standing, State};
 use super::trailer;
+use super::{Pruned, refuse_while_missed};
 use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, Place};
 use crate::monitor::Monitor;
@@ -100,6 +100,7 @@ impl<'a> Look<'a> {
             }
             let began = Moment::now(repository);
             let news = self.records.news(repository)?;
+            refuse_while_missed(repository)?;
             if self.used.is_none() || !news.is_empty() {
                 let standing = self.stand(left)?;
                 let used = match self.used.take() {

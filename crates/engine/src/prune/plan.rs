@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::index::PackNumber;
 use crate::monitor::Monitor;
 use crate::repository::Repository;
+use crate::snapshots::remembered::{Missed, missed_now};
 use crate::used::UsedChunks;
 use bale_format::{Access, ObjectId};
 use std::collections::HashSet;
@@ -56,6 +57,8 @@ pub struct PrunePlan {
     pub runs: usize,
     /// Packs that are damaged, in use, and left alone: each was named as a problem.
     pub problems: u64,
+    /// Snapshots that this machine saw and that are gone: while there are some, nothing of the plan is done.
+    pub missed: Vec<Missed>,
     pub(super) standing: Standing,
     pub(super) staying: Staying,
     pub(super) left: LeftAlone,
@@ -88,6 +91,7 @@ pub fn plan(
     repository.check_access(Access::Delete)?;
     let mut records = Records::default();
     let news = records.news(repository)?;
+    let missed = missed_now(repository)?;
     let mut standing = Standing::look(repository)?;
     let used = UsedChunks::find_by_cache(repository, standing.index.clone(), &news, monitor)?;
     let mut staying = Staying::choose(&standing, &used);
@@ -113,6 +117,7 @@ pub fn plan(
         snapshots: records.snapshots(),
         runs: records.runs(),
         problems: left.count(),
+        missed,
         standing,
         staying,
         left,

@@ -143,6 +143,9 @@ impl Repository {
     /// Removes a snapshot. Its chunks stay until a prune.
     pub fn forget_snapshot(&self, id: ObjectId) -> Result<()> {
         self.check_access(Access::Delete)?;
+        // Before, for who is killed in between: what is still there is seen and remembered again. After, for who saw it
+        // meanwhile.
+        remembered::forgotten(self, id);
         self.store.delete(&ObjectName::snapshot(id))?;
         remembered::forgotten(self, id);
         Ok(())

@@ -2,15 +2,16 @@
 //! for a missing snapshot looks forgotten, and a store that was set back to last month is a valid store of last month.
 //!
 //! A file in the cache, sealed with a key of the repository's. Losing it, or having no cache, costs the warning and nothing
-//! else; nothing relies on it. A snapshot is missed until a newer one of its source is seen or it is forgotten here: rules
+//! else; nothing relies on it. While a snapshot is missed, nothing that only it may use is deleted. A snapshot is missed until a newer one of its source is seen or it is forgotten here: rules
 //! keep the newest of each source, so one that is gone while nothing newer came is worth a word.
 
 use super::SourceKey;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::private_dir;
 use crate::repository::{Readable, Repository};
-use crate::store::ObjectName;
+use crate::store::{Area, ObjectName};
 use bale_format::{ObjectId, Snapshot, Time};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 const MAGIC: &[u8; 8] = b"BALESEE1";
@@ -35,6 +36,8 @@ struct Seen {
 /// A snapshot that this machine saw, and that is not in the repository any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missed {
+    /// Which.
+    pub id: ObjectId,
     /// When its run started.
     pub time: Time,
     /// Of which host; the beginning of a long name.
@@ -81,10 +84,23 @@ impl Seen {
             self.host
         );
         Missed {
+            id: self.id,
             time: self.time,
             host: self.host.clone(),
             text,
         }
+    }
+}
+
+impl Missed {
+    /// Why nothing is deleted now.
+    pub fn refusal(&self) -> Error {
+        Error::Other(format!(
+            "prune refuses: {}. What only that snapshot uses would go: bring it back, or, if it is meant to be gone, say so with \
+             bale forget {}, and run it again",
+            self.text,
+            self.id.short()
+        ))
     }
 }
 
@@ -118,6 +134,39 @@ pub fn list(repository: &Repository, tell: &dyn Fn(Missed)) -> Result<Readable> 
     }
     save(repository, &before, now);
     Ok(listing)
+}
+
+/// Those that are remembered and gone, and nothing newer came. Snapshots are read only if one is gone.
+pub fn missed_now(repository: &Repository) -> Result<Vec<Missed>> {
+    // Before the look, as above.
+    let mut gone = load(repository).unwrap_or_default();
+    let is_listed = listed(repository)?;
+    gone.retain(|seen| !is_listed(seen.id));
+    if gone.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (readable, _) = repository.snapshots_readable()?;
+    let whole = readable.iter().filter(|(_, snapshot)| !snapshot.partial);
+    let now: Vec<Seen> = whole
+        .map(|(id, snapshot)| Seen::of(repository, *id, snapshot))
+        .collect();
+    gone.retain(|seen| {
+        let is_as_good = |other: &Seen| {
+            other.id == seen.id || (other.source == seen.source && other.time > seen.time)
+        };
+        !now.iter().any(is_as_good)
+    });
+    // What was forgotten here in the meantime is not missed.
+    let still = load(repository).unwrap_or_default();
+    gone.retain(|seen| still.contains(seen));
+    Ok(gone.iter().map(Seen::missed).collect())
+}
+
+/// Names of snapshots that the store gives, whether they can be read or not.
+fn listed(repository: &Repository) -> Result<impl Fn(ObjectId) -> bool> {
+    let infos = repository.list(Area::Snapshots)?;
+    let ids: BTreeSet<ObjectId> = infos.iter().filter_map(|info| info.name.id()).collect();
+    Ok(move |id| ids.contains(&id))
 }
 
 /// Remembers a snapshot that was made here.
