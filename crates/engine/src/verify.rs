@@ -22,7 +22,7 @@ pub use scrub::scrub;
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::repository::Repository;
-use bale_format::{ChunkId, ObjectId};
+use bale_format::{ChunkId, ChunkKind, ObjectId};
 use damage::Findings;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -150,6 +150,13 @@ pub(crate) fn paths_lost_with(
     let mut findings = Findings::default();
     findings.bad_chunks = bad_chunks;
     let records = structure::check_records(repository, &mut findings, monitor)?;
+    // What a catalog that cannot be read says is lost with it, whatever became of it.
+    let layers = (records.readable.iter()).flat_map(|(_, snapshot)| &snapshot.layers);
+    for segment in layers.flat_map(|layer| &layer.segments) {
+        if let Err(error) = repository.read_chunk_uncached(&segment.id, ChunkKind::Segment) {
+            findings.bad_chunks.insert(segment.id, error.to_string());
+        }
+    }
     lost::name_lost_paths(repository, &records.readable, &mut findings, monitor)?;
     Ok((findings.report.lost, findings.report.lost_count))
 }

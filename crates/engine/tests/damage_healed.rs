@@ -220,6 +220,26 @@ fn repair_packs_saves_what_opens_and_names_what_does_not() {
 }
 
 #[test]
+fn what_a_repair_of_packs_finds_missing_is_lost_with_all_that_a_lost_catalog_names() {
+    let scene = one_snapshot();
+    let (id, tree) = scene.kept[0].clone();
+    let index = scene.repository().index().unwrap();
+    let all = index.entries().iter();
+    let segment = all
+        .clone()
+        .find(|of| of.chunk.kind == ChunkKind::Segment)
+        .unwrap();
+    let store = scene.store.fork();
+    let pack = index.pack(segment.pack).id;
+    store.delete(&ObjectName::pack(pack)).unwrap();
+    let repository = scene.open(store.clone()).unwrap();
+    let done = repair_packs(&repository, &[], false, &Recorder::default()).unwrap();
+    assert_eq!(done.packs[0].pack, pack);
+    assert!(done.lost.iter().any(|lost| lost.snapshot == id));
+    assert!(done.lost_count >= tree.0.len() as u64, "{done:?}");
+}
+
+#[test]
 fn what_is_whole_in_a_condemned_pack_only_is_saved_and_not_called_lost() {
     let scene = one_snapshot();
     let old: Vec<ObjectId> = (scene.store.names(Area::Packs).iter())

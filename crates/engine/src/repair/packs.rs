@@ -43,7 +43,7 @@ pub struct PacksRepair {
     pub lost_count: u64,
 }
 
-/// Repairs these packs; with none named, those that are marked as damaged and those of the wrong length.
+/// Repairs these packs; with none named, those that are marked as damaged, missing, or of the wrong length.
 pub fn repair_packs(
     repository: &Arc<Repository>,
     named: &[ObjectId],
@@ -83,16 +83,24 @@ pub fn repair_packs(
     Ok(repair)
 }
 
-/// Packs that are marked, or have not the length that the index says.
+/// Packs that are marked, have not the length that the index says, or are missing.
 fn found_before(repository: &Repository, index: &ChunkIndex) -> Result<Vec<PackNumber>> {
     let mut found: Vec<PackNumber> = Vec::new();
+    let mut is_there = HashSet::new();
     repository.store().list(Area::Packs, &mut |info| {
         let number = info.name.id().and_then(|id| index.pack_number(&id));
+        is_there.extend(number);
         found.extend(number.filter(|number| {
             let pack = index.pack(*number);
             pack.damaged || pack.len != info.len
         }));
     })?;
+    let named = index.packs().iter();
+    found.extend(
+        named
+            .filter_map(|pack| index.pack_number(&pack.id))
+            .filter(|number| !is_there.contains(number)),
+    );
     found.sort();
     found.dedup();
     Ok(found)

@@ -89,7 +89,9 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
         return;
     }
     if report.packs.is_empty() {
-        tell!("no pack is marked as damaged: bale check --read-data finds those that are");
+        tell!(
+            "no pack is missing, cut, or marked as damaged: bale check --read-data finds those that are damaged"
+        );
         return;
     }
     let word = if dry_run { "would save" } else { "saved" };
