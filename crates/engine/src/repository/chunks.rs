@@ -253,6 +253,15 @@ impl Repository {
         Ok(self.buffers.lend(plain))
     }
 
+    /// The same where the bytes before the salt are damaged: they say nothing that is not known.
+    pub(crate) fn pack_key_by_salt(&self, pack: ObjectId) -> Result<PackKey> {
+        let mut salt = [0; 32];
+        let offset = (PACK_HEADER_BYTES - salt.len()) as u64;
+        self.store
+            .read_at(&ObjectName::pack(pack), offset, &mut salt)?;
+        Ok(self.keys.pack_key(&salt))
+    }
+
     /// The key of a pack, from the salt in its header.
     pub fn pack_key(&self, pack: ObjectId) -> Result<PackKey> {
         if let Some(key) = self
