@@ -147,7 +147,7 @@ pub fn require_room(path: &Path, forced: bool) -> Result<()> {
     if path.join("config").exists() {
         return Err(Error::RepositoryExists(path.display().to_string()).into());
     }
-    if holds_data(path) && !forced {
+    if holds_data(path) {
         return Err(no_repository(path, Meant::Named));
     }
     let entries = match std::fs::read_dir(path) {
@@ -204,7 +204,7 @@ pub fn in_use(global: &Global) -> Vec<PathBuf> {
     if let Ok(own) = own() {
         paths.extend([own.repository, own.key_file]);
     }
-    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| linked_parts(path)).collect();
+    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| parts_of(path)).collect();
     paths.extend(parts);
     paths
 }
@@ -213,7 +213,7 @@ pub fn in_use(global: &Global) -> Vec<PathBuf> {
 pub fn repositories(global: &Global) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = named(global).ok().flatten().into_iter().collect();
     paths.extend(own().ok().map(|own| own.repository));
-    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| linked_parts(path)).collect();
+    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| parts_of(path)).collect();
     paths.extend(parts);
     paths
 }
@@ -230,20 +230,21 @@ pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
             paths.extend([own.repository, own.key_file]);
         }
     }
-    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| linked_parts(path)).collect();
+    let parts: Vec<PathBuf> = paths.iter().flat_map(|path| parts_of(path)).collect();
     paths.extend(parts);
     Ok(paths)
 }
 
-/// What of a repository lies elsewhere: where its areas, and the directories of packs, lead that are symbolic links.
-fn linked_parts(repository: &Path) -> Vec<PathBuf> {
+/// What of a repository may be met elsewhere: its areas, which may be mounted there, and where directories of packs lead that
+/// are symbolic links.
+fn parts_of(repository: &Path) -> Vec<PathBuf> {
     let areas = Area::ALL.iter().map(|area| area.text());
     let areas = areas.chain(["tmp"]).map(|name| repository.join(name));
     let packs = std::fs::read_dir(repository.join(Area::Packs.text()));
     let packs = packs.into_iter().flatten().flatten();
+    let packs = packs.map(|entry| entry.path());
     areas
-        .chain(packs.map(|entry| entry.path()))
-        .filter(|path| path.is_symlink())
+        .chain(packs.filter(|path| path.is_symlink()))
         .filter_map(|path| std::fs::canonicalize(path).ok())
         .collect()
 }

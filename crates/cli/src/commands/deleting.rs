@@ -45,14 +45,20 @@ pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
     let Ok(real) = std::fs::canonicalize(target) else {
         return Ok(());
     };
+    // A home may be mounted elsewhere, too.
+    let is_it = |path: &Path| {
+        identities(path)
+            .iter()
+            .any(|it| identities(&real).contains(it))
+    };
     let mut homes = homes()
         .into_iter()
         .filter_map(|home| std::fs::canonicalize(home).ok());
+    let mut is_home_or_above =
+        |home: PathBuf| home != Path::new("/") && home.ancestors().any(|above| is_it(above));
     let what = match () {
-        () if real == Path::new("/") => "is the whole system",
-        () if homes.any(|home| home != Path::new("/") && home.starts_with(&real)) => {
-            "is somebody's home directory, or holds one"
-        }
+        () if is_it(Path::new("/")) => "is the whole system",
+        () if homes.any(&mut is_home_or_above) => "is somebody's home directory, or holds one",
         () => return Ok(()),
     };
     let place = output::path(target);
@@ -65,7 +71,9 @@ pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
 /// A restore into a repository would put files among its objects: it must be meant.
 pub fn refuse_repositories(global: &Global, options: &Restore) -> Result<()> {
     let target = options.target.as_ref().or(options.to_ext4.as_ref());
-    let Some(target) = target.filter(|_| !options.force && !options.dry_run) else {
+    // An image takes the place of what is there: nobody means an object of the repository that is read.
+    let is_meant = options.force && options.to_ext4.is_none();
+    let Some(target) = target.filter(|_| !is_meant && !options.dry_run) else {
         return Ok(());
     };
     let parts: Vec<Identity> = (place::repositories(global).iter())

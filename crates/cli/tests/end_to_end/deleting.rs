@@ -171,6 +171,32 @@ fn nothing_is_deleted_beyond_a_mount() {
     assert!(is_there(&bench, "other/file"));
 }
 
+/// What is mounted there is the same directory: neither emptied nor backed up; nor is a home that is mounted elsewhere.
+#[test]
+fn areas_of_the_repository_and_homes_are_known_wherever_they_are_mounted() {
+    if !is_root() {
+        return skipped("mounting takes root");
+    }
+    let bench = Bench::new();
+    bench.sh("mkdir source/keys target homely; echo f > source/keys/f");
+    bench.backup();
+    bench.mounting_sh(&format!(
+        "bale={}; repository={}; mount --bind $repository/keys target
+         rc=0; $bale restore {} --target target --delete --force || rc=$?
+         [ $rc != 0 ]; [ -n \"$(ls $repository/keys)\" ]
+         umount target; mount --bind $repository/packs source/keys
+         $bale backup source --json | grep '\"left_out\":1'; umount source/keys
+         mount --bind home homely; rc=0
+         $bale restore {} --target homely --delete || rc=$?; [ $rc = 2 ]
+         rc=0; $bale restore latest --to-ext4 $repository/config --force || rc=$?; [ $rc = 2 ]
+         $bale check",
+        crate::bench::binary().display(),
+        bench.repository().display(),
+        bench.address("/keys"),
+        bench.address(""),
+    ));
+}
+
 #[test]
 fn an_unfinished_run_deletes_nothing() {
     let bench = Bench::new();
