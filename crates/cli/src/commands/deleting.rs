@@ -55,7 +55,7 @@ pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
         .into_iter()
         .filter_map(|home| std::fs::canonicalize(home).ok());
     let mut is_home_or_above =
-        |home: PathBuf| home != Path::new("/") && home.ancestors().any(|above| is_it(above));
+        |home: PathBuf| home != Path::new("/") && home.ancestors().any(&is_it);
     let what = match () {
         () if is_it(Path::new("/")) => "is the whole system",
         () if homes.any(&mut is_home_or_above) => "is somebody's home directory, or holds one",
