@@ -718,7 +718,7 @@ fn repairing_removes_no_index_object_that_became_unreadable_after_packs_were_loo
         store.memory().overwrite(name, b"not an index".to_vec());
     };
     spoil(&store, first);
-    let (below, late) = (store.clone(), second.clone());
+    let (below, late) = (store.clone(), *second);
     let hooked = HookedStore::over(store.clone(), move |call: &Call| {
         if call.verb == Verb::List && call.area == Area::Packs {
             spoil(&below, &late);
