@@ -20,10 +20,11 @@ fn the_repository_its_key_and_its_cache_are_not_backed_up_into_themselves() {
     let named = bench
         .ok(&["backup", "home/.local/share/bale/repository", "--json"])
         .summary();
-    assert!(
-        named["files"].as_u64().unwrap() > 1,
-        "who names it means it: {named}"
+    assert_eq!(
+        named["files"], 1,
+        "its tag, and nothing that grows: {named}"
     );
+    assert!(named["left_out"].as_u64().unwrap() > 5, "{named}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ impl Monitor for Meddler<'_> {
         if text.starts_with("inode scan of ") {
             (self.gathered)();
         }
-        if text.contains("changed while they were read") {
+        if text.contains("changed while it was read") {
             (self.looked_again)();
         }
         self.recorder.note(text);

@@ -63,7 +63,7 @@ fn files_that_a_defragmenter_moves_while_they_are_read_are_read_again() {
         };
         bench.backup_told_to(&meddler);
         let notes = meddler.recorder.notes.into_inner().unwrap();
-        let is_told = |note: &String| note.contains("changed while they were read");
+        let is_told = |note: &String| note.contains("changed while it was read");
         assert!(notes.iter().any(is_told), "{kind}: nothing was moved");
         let restored = Tree::read(&bench.restore().expect("the source"));
         let differing = restored.differences(&Tree::read(&bench.source()));
