@@ -30,8 +30,9 @@ use std::path::PathBuf;
     version,
     about,
     max_term_width = 100,
-    after_help = "Exit codes: 0 complete, 1 failed, 2 usage, 3 committed but something could not be read or changed while read, \
-4 check found damage, 10 no repository, 11 locked, 12 wrong key, 130 interrupted.\n\n\
+    after_help = "Exit codes: 0 complete, 1 failed (find: nothing matches), 2 usage, 3 committed but something could not be read or \
+changed while read, 4 check found damage, repair a loss, or gen --verify-manifest a difference, 10 no repository, 11 locked, \
+12 wrong key, 130 interrupted, 141 the reader of the output was gone.\n\n\
 Examples:\n  bale backup /home\n  bale restore latest:/home/me/mail --target /tmp/mail\n  bale forget --keep-daily 7 --keep-weekly 5 --prune"
 )]
 pub struct Cli {

@@ -1,7 +1,18 @@
-//! Patterns that look as if they meant something and can match nothing are refused, with what to write instead.
+//! Patterns mean one thing in every command (docs/SCRIPTING.md, "Patterns"). Those that look as if they meant something and
+//! can match nothing are refused, with what to write instead.
 
 use crate::exit::Usage;
-use bale_engine::filter::Pattern;
+use bale_engine::filter::{Filter, FilterOptions, Pattern, PatternError};
+
+/// A filter; patterns that the matcher does not understand are wrong words.
+pub fn compile(options: FilterOptions) -> Result<Filter, Usage> {
+    Filter::new(&options).map_err(refused)
+}
+
+/// With the pattern and the reason.
+pub fn refused(error: PatternError) -> Usage {
+    Usage(format!("{error}: {}", error.source.kind()))
+}
 
 /// Of patterns as they are written on the command line.
 pub fn check_texts(texts: &[String]) -> Result<(), Usage> {

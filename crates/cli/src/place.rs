@@ -92,8 +92,7 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
         if !own.is_made() {
             let is_seen = std::io::stderr().is_terminal() && !global.json;
             if !is_asked_for && !is_seen {
-                return Err(no_repository(&own.repository, Meant::Own))
-                    .context("no repository is named, and one of your own is made only on a terminal, with --init or by: bale init");
+                return Err(no_repository(&own.repository, Meant::OwnUnseen));
             }
             match make_own(global, &own) {
                 // Another first backup was quicker.
@@ -334,6 +333,8 @@ fn unguessable() -> Result<String> {
 enum Meant {
     Named,
     Own,
+    /// It would be made, but nobody sees its recovery key.
+    OwnUnseen,
 }
 
 fn require_config(path: &Path, meant: Meant) -> Result<()> {
@@ -357,6 +358,11 @@ fn no_repository(path: &Path, meant: Meant) -> anyhow::Error {
         Meant::Named => format!("bale init -r {} makes one", path.display()),
         Meant::Own => {
             "no other was named with --repo or BALE_REPOSITORY; bale init makes one of your own"
+                .to_owned()
+        }
+        Meant::OwnUnseen => {
+            "no other was named with --repo or BALE_REPOSITORY, and one of your own is made only on a terminal, with --init \
+             or by bale init"
                 .to_owned()
         }
     };

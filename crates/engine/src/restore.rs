@@ -302,7 +302,8 @@ pub enum RestoreError {
     NotFound,
     /// Nothing in the snapshot is wanted.
     #[error(
-        "nothing in the snapshot is selected: no path matches --include, or --exclude matches all"
+        "nothing in the snapshot is selected: no path matches --include, or --exclude matches all (of SNAPSHOT:/PATH they are \
+         patterns of what is below /PATH)"
     )]
     NothingSelected,
 }

@@ -73,7 +73,8 @@ pub struct Ls {
 /// `find`
 #[derive(Debug, Args)]
 pub struct Find {
-    /// Patterns for the last component (with a slash: for the whole path)
+    /// Patterns, as --exclude takes them: a name (*.mbox) anywhere, a/b anywhere, /home/*/x the whole path; * and ? stay
+    /// within a name, ** is any number of directories
     #[arg(required = true, value_parser = NonEmptyStringValueParser::new())]
     pub patterns: Vec<String>,
     /// Only in this snapshot [default: all]
@@ -82,7 +83,7 @@ pub struct Find {
     /// Without regard to case
     #[arg(short, long)]
     pub iname: bool,
-    /// Only below this path
+    /// Only this path and what is below it, as `bale ls` prints it
     #[arg(long, value_name = "PATH")]
     pub below: Option<PathBuf>,
     /// Which snapshots.

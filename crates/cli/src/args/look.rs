@@ -20,7 +20,8 @@ pub enum Scan {
 /// What to look at, and how: the options of everything that scans.
 #[derive(Clone, Debug, Args)]
 pub struct Look {
-    /// Leave out what matches (a pattern with a slash in front or inside is matched against the whole path)
+    /// Leave out what matches: a name (*.o) or a/b anywhere, /home/*/x the whole path; * and ? stay within a name, ** is any
+    /// number of directories, ! in front takes back what an earlier pattern left out
     #[arg(short, long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
     /// The same without regard to case
@@ -45,7 +46,7 @@ pub struct Look {
     #[arg(short = 'x', long)]
     pub one_file_system: bool,
     /// How to find what there is: by inodes from the device (ext4, XFS; also images and unmounted devices), by walking, or
-    /// whichever is right
+    /// whichever is right (auto: few inodes, or a small part of them, are walked)
     #[arg(long, value_enum, default_value_t = Scan::Auto)]
     pub scan: Scan,
     /// Never freeze a file system: of ext4 the device then tells only what there is, of XFS the kernel does, and content is

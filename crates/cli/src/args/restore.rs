@@ -21,10 +21,10 @@ pub struct Restore {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
-    /// Only what matches
+    /// Only what matches; patterns are of paths below the ADDRESS: of latest:/home/me, /mail is /home/me/mail
     #[arg(short, long, value_name = "PATTERN")]
     pub include: Vec<String>,
-    /// Leave out what matches
+    /// Leave out what matches, the same way
     #[arg(short, long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
     /// What to do with files that exist: if-changed compares kind, size and mtime

@@ -2,12 +2,13 @@
 
 use super::{listing, select};
 use crate::args::{Diff, Global};
-use crate::{exit, interrupt, output, place, sizes};
+use crate::exit::{self, Usage};
+use crate::{interrupt, output, place, sizes};
 use anyhow::Result;
 use bale_engine::catalog::{CatalogReader, Difference, diff};
 use bale_engine::error::Error;
 use bale_format::entry::is_below;
-use bale_format::{Entry, Kind};
+use bale_format::{Entry, Kind, ObjectId};
 use serde_json::json;
 
 /// Counts of a comparison.
@@ -24,10 +25,18 @@ struct Tally {
 /// Compares two catalogs; what they share is not read.
 pub fn run(global: &Global, options: &Diff) -> Result<i32> {
     let repository = place::open(global)?;
-    let old = select::choose(&repository, &options.old, &options.select)?;
-    let new = select::choose(&repository, &options.new, &options.select)?;
+    let listed = select::Listed::of(&repository)?;
+    let old = listed.choose(&options.old, &options.select)?;
+    let new = listed.choose(&options.new, &options.select)?;
     if old.path != new.path {
-        return Err(crate::exit::Usage("both sides must name the same path".to_owned()).into());
+        let [old, new] = [&old, &new].map(|side| output::escape(&[b"/", &side.path[..]].concat()));
+        let text = format!(
+            "both sides must name the same path: the older is of {old}, the newer of {new}"
+        );
+        return Err(Usage(text).into());
+    }
+    if !global.json && !global.quiet {
+        tell!("from {}\n  to {}", side(&old), side(&new));
     }
     let open = |chosen: &select::Chosen| {
         CatalogReader::open(repository.segment_source(), chosen.named.1.layers.clone())
@@ -43,8 +52,23 @@ pub fn run(global: &Global, options: &Diff) -> Result<i32> {
             tell(global, options, &difference, &mut tally);
         }
     }
-    summary(global, &tally);
+    summary(global, &tally, [&old, &new].map(|side| side.named.0));
     Ok(exit::COMPLETE)
+}
+
+/// Which snapshot it is: `latest` may be of another source than was thought.
+fn side(chosen: &select::Chosen) -> String {
+    let (id, snapshot) = &chosen.named;
+    let paths: Vec<_> = (snapshot.paths.iter())
+        .map(|path| output::escape(&path.0))
+        .collect();
+    format!(
+        "snapshot {} of {}, {} {}",
+        id.short(),
+        listing::local_time(snapshot.time),
+        output::escape(snapshot.host.as_bytes()),
+        paths.join(" ")
+    )
 }
 
 fn tell(global: &Global, options: &Diff, difference: &Difference, tally: &mut Tally) {
@@ -108,10 +132,10 @@ fn print(global: &Global, mark: &str, entry: &Entry) {
     }
 }
 
-fn summary(global: &Global, tally: &Tally) {
+fn summary(global: &Global, tally: &Tally, [old, new]: [ObjectId; 2]) {
     if global.json {
         return output::object(&json!({
-            "type": "summary", "added": tally.added, "removed": tally.removed, "changed": tally.changed,
+            "type": "summary", "old": old.to_string(), "new": new.to_string(), "added": tally.added, "removed": tally.removed, "changed": tally.changed,
             "metadata": tally.metadata, "bytes_added": tally.bytes_added, "bytes_removed": tally.bytes_removed,
         }));
     }

@@ -1,84 +1,125 @@
-//! `bale find`
+//! `bale find`: patterns mean what they mean to `--exclude` (docs/SCRIPTING.md, "Patterns").
 
 use super::{listing, select, unmatched};
 use crate::args::{Find, Global};
 use crate::exit::{self, Usage};
-use crate::{interrupt, output, place};
+use crate::{interrupt, output, place, sizes};
 use anyhow::Result;
 use bale_engine::catalog::{CatalogReader, KeyRange};
 use bale_engine::error::Error;
-use bale_engine::filter::{Reach, distinct};
-use bale_engine::repository::Named;
+use bale_engine::filter::{Filter, FilterOptions, Pattern, Reach, distinct};
+use bale_engine::repository::{Named, Repository};
 use bale_format::{Entry, Key};
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::json;
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-/// Characters of a pattern that do not stand for themselves.
-const WILDCARDS: [char; 5] = ['*', '?', '[', '{', '}'];
 
 /// Looks through catalogs, newest snapshot first; exit 1 if nothing matches.
 pub fn run(global: &Global, options: &Find) -> Result<i32> {
-    let matcher = Matcher::new(options)?;
+    let matcher = matcher(options)?;
+    let below = below(options)?;
     let repository = place::open(global)?;
     let mut snapshots = snapshots(global, &repository, options)?;
     snapshots.reverse();
-    let below = options
-        .below
-        .as_ref()
-        .map(|path| bale_engine::snapshots::clean_path(path.as_os_str().as_bytes()));
-    let reaches = reaches(options, &below.unwrap_or_default());
-    let mut found = false;
-    for (id, snapshot) in &snapshots {
-        let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
+    let reaches = reaches(&matcher, &below);
+    let (mut found, mut is_below_there) = (false, below.is_empty());
+    for named in &snapshots {
+        let catalog = CatalogReader::open(repository.segment_source(), named.1.layers.clone())?;
+        is_below_there |= !below.is_empty() && catalog.lookup(&below)?.is_some();
         let mut told = false;
         for entry in rows(&catalog, &reaches)? {
             if interrupt::asked() {
                 return Err(Error::Interrupted.into());
             }
             let entry = entry?;
-            if !matcher.matches(&entry.name, &entry.path()) {
+            if !matcher.excludes(&entry.path()) {
                 continue;
             }
             if !std::mem::replace(&mut told, true) && !global.json {
-                output::line(&format!(
-                    "snapshot {}  {}",
-                    id.short(),
-                    listing::local_time(snapshot.time)
-                ));
+                print_heading(named);
             }
             found = true;
-            if global.json {
-                let mut value = listing::object(&entry);
-                value["snapshot"] = json!(id.to_string());
-                output::object(&value);
-            } else {
-                listing::print(&entry, options.long, false);
-            }
+            print(global, options, named, &entry);
         }
     }
+    if found {
+        return Ok(exit::COMPLETE);
+    }
+    let searched = sizes::counted(snapshots.len() as u64, "snapshot");
+    if !is_below_there && !snapshots.is_empty() {
+        let below = output::escape(&[b"/", &below[..]].concat());
+        anyhow::bail!(
+            "no {below} (--below) in the {searched} searched: it takes a path as `bale ls` prints it"
+        );
+    }
+    tell_none(global, &searched);
     // Nothing was found, but not everywhere: that is no answer.
-    let none = match exit::with_what_is_missing(exit::COMPLETE) {
+    Ok(match exit::with_what_is_missing(exit::COMPLETE) {
         exit::COMPLETE => exit::FAILED,
         incomplete => incomplete,
+    })
+}
+
+fn matcher(options: &Find) -> Result<Filter> {
+    let pattern = |text: &String| Pattern {
+        text: text.clone(),
+        ignore_case: options.iname,
     };
-    Ok(if found { exit::COMPLETE } else { none })
+    let patterns: Vec<_> = options.patterns.iter().map(pattern).collect();
+    crate::patterns::check(&patterns)?;
+    Ok(crate::patterns::compile(FilterOptions {
+        patterns,
+        ..FilterOptions::default()
+    })?)
+}
+
+/// Without leading slash; empty: everything.
+fn below(options: &Find) -> Result<Vec<u8>, Usage> {
+    let Some(path) = &options.below else {
+        return Ok(Vec::new());
+    };
+    if path.as_os_str().is_empty() {
+        return Err(Usage(
+            "--below is empty: name a path, or leave it out to search everything".to_owned(),
+        ));
+    }
+    Ok(bale_engine::snapshots::clean_path(
+        path.as_os_str().as_bytes(),
+    ))
 }
 
 /// Where matching paths can be: the rest of a catalog is not read.
-fn reaches(options: &Find, below: &[u8]) -> Vec<Reach> {
-    let reach = |pattern: &String| match pattern.contains('/') && !options.iname {
-        true => Reach::of(pattern, &WILDCARDS),
-        false => Reach::Subtree(Vec::new()),
-    };
-    let patterns = options.patterns.iter();
-    distinct(
-        patterns
-            .filter_map(|pattern| reach(pattern).within(below))
-            .collect(),
-    )
+fn reaches(matcher: &Filter, below: &[u8]) -> Vec<Reach> {
+    let everywhere = [Reach::Subtree(Vec::new())];
+    let reaches = matcher.reaches().unwrap_or(&everywhere);
+    let within = |reach: &Reach| reach.clone().within(below);
+    distinct(reaches.iter().filter_map(within).collect())
+}
+
+fn print_heading((id, snapshot): &Named) {
+    output::line(&format!(
+        "snapshot {}  {}",
+        id.short(),
+        listing::local_time(snapshot.time)
+    ));
+}
+
+fn print(global: &Global, options: &Find, (id, _): &Named, entry: &Entry) {
+    if !global.json {
+        return listing::print(entry, options.long, false);
+    }
+    let mut value = listing::object(entry);
+    value["snapshot"] = json!(id.to_string());
+    output::object(&value);
+}
+
+/// Silence could mean that it did not look.
+fn tell_none(global: &Global, searched: &str) {
+    let text = format!("nothing in {searched} matches");
+    if global.json {
+        output::object(&json!({"type": "note", "message": text}));
+    } else if !global.quiet {
+        tell!("bale: {text}");
+    }
 }
 
 fn rows<'r>(
@@ -96,11 +137,7 @@ fn rows<'r>(
         .flatten())
 }
 
-fn snapshots(
-    global: &Global,
-    repository: &bale_engine::repository::Repository,
-    options: &Find,
-) -> Result<Vec<Named>> {
+fn snapshots(global: &Global, repository: &Repository, options: &Find) -> Result<Vec<Named>> {
     let listed = select::Listed::of(repository)?;
     if options.snapshot.is_empty() {
         let filter = select::filter(&options.select.select);
@@ -115,37 +152,4 @@ fn snapshots(
     texts
         .map(|text| listed.find(text, &options.select))
         .collect()
-}
-
-struct Matcher {
-    names: GlobSet,
-    paths: GlobSet,
-}
-
-impl Matcher {
-    fn new(options: &Find) -> Result<Matcher> {
-        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
-        for text in &options.patterns {
-            let whole = text.contains('/');
-            let pattern = text.strip_prefix('/').unwrap_or(text);
-            let glob = GlobBuilder::new(pattern)
-                .case_insensitive(options.iname)
-                .literal_separator(true)
-                .build();
-            let glob = glob.map_err(|error| Usage(format!("pattern {text:?}: {error}")))?;
-            if whole { &mut paths } else { &mut names }.add(glob);
-        }
-        let build =
-            |builder: GlobSetBuilder| builder.build().map_err(|error| Usage(error.to_string()));
-        Ok(Matcher {
-            names: build(names)?,
-            paths: build(paths)?,
-        })
-    }
-
-    fn matches(&self, name: &[u8], path: &[u8]) -> bool {
-        let as_path = |bytes| Path::new(OsStr::from_bytes(bytes)).to_owned();
-        self.names.is_match(as_path(name))
-            || (!self.paths.is_empty() && self.paths.is_match(as_path(path)))
-    }
 }

@@ -64,12 +64,15 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
 
 fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Result<Vec<Found>> {
     let mut removed: Vec<Found> = Vec::new();
+    // Read once: what is the matter with a snapshot is told as it is read.
+    let by_order = |text: &String| text.starts_with("latest");
+    let listed = match options.ids.iter().any(by_order) {
+        true => Some(select::Listed::of(repository)?),
+        false => None,
+    };
     for text in &options.ids {
-        let found = if text.starts_with("latest") {
-            engine::find(
-                repository,
-                &in_order(options, repository, text)?.to_string(),
-            )?
+        let found = if let Some(listed) = listed.as_ref().filter(|_| by_order(text)) {
+            engine::find(repository, &in_order(options, listed, text)?.to_string())?
         } else {
             match (engine::find(repository, text), missed(repository, text)?) {
                 (Err(Error::NoSnapshot(_)), Some(id)) => {
@@ -97,12 +100,11 @@ fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Res
 }
 
 /// The snapshot at a place in the order of times: none may be out of sight.
-fn in_order(options: &Forget, repository: &Repository, text: &str) -> Result<ObjectId> {
+fn in_order(options: &Forget, listed: &select::Listed, text: &str) -> Result<ObjectId> {
     let pick = Pick {
         select: options.select.clone(),
         ignore_damaged: false,
     };
-    let listed = select::Listed::of(repository)?;
     if !listed.damaged.is_empty() {
         bail!("{text} may mean another snapshot while one cannot be read: name it by its id");
     }

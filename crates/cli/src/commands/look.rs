@@ -4,16 +4,14 @@ use crate::args::{Look, Scan};
 use crate::exit::Usage;
 use crate::sizes;
 use anyhow::{Context, Result};
-use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, PatternError, parse_exclude_file};
+use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
 use bale_engine::scan::freeze::FreezerCommand;
 use bale_engine::scan::{LeftOut, ScanMode, ScanOptions};
 use std::path::PathBuf;
 
 /// What to leave out.
 pub fn filter(options: &Look) -> Result<Filter> {
-    let filter = Filter::new(&filter_options(options)?);
-    let refused = |error: PatternError| Usage(format!("{error}: {}", error.source.kind()));
-    Ok(filter.map_err(refused)?)
+    Ok(crate::patterns::compile(filter_options(options)?)?)
 }
 
 /// How to look; temporary files go to `spill_directory`.

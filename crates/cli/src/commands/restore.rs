@@ -2,7 +2,7 @@
 
 use super::{deleting, select};
 use crate::args::{Global, Restore};
-use crate::exit::{self, Usage};
+use crate::exit;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
@@ -28,7 +28,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     };
     let chosen = choose(&repository, &options.address, &options.select)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
-        .map_err(|error| Usage(error.to_string()))?;
+        .map_err(crate::patterns::refused)?;
     let restore_options = RestoreOptions {
         below: chosen.path.clone().into(),
         overwrite: match options.overwrite.as_str() {

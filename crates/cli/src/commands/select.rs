@@ -13,7 +13,7 @@ use bale_engine::snapshots::{
     Address, SnapshotFilter, find, is_by_order, newest_first, remembered,
 };
 use bale_format::Time;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -37,11 +37,7 @@ pub fn filter(select: &Select) -> SnapshotFilter {
 
 /// Finds `SNAP` or `SNAP:/path`; unfinished runs can be named by id.
 pub fn choose(repository: &Repository, address: &OsStr, pick: &Pick) -> Result<Chosen> {
-    let address = Address::parse(address.as_bytes());
-    Ok(Chosen {
-        named: Listed::of(repository)?.find(&address.snapshot, pick)?,
-        path: address.path,
-    })
+    Listed::of(repository)?.choose(address, pick)
 }
 
 /// The same for what deletes by it: nothing newer that this machine saw may be gone.
@@ -69,6 +65,8 @@ pub struct Listed {
     pub damaged: Vec<String>,
     /// Those that this machine saw and that are gone.
     missed: Vec<Missed>,
+    /// Of the future is told once, however many are looked for.
+    is_future_told: Cell<bool>,
     now: Time,
 }
 
@@ -99,6 +97,7 @@ impl Listed {
             running,
             damaged,
             missed: missed.into_inner(),
+            is_future_told: Cell::new(false),
             now: repository.clock().time(),
         })
     }
@@ -111,17 +110,28 @@ impl Listed {
         self.readable
     }
 
+    /// Finds `SNAP` or `SNAP:/path` among them.
+    pub fn choose(&self, address: &OsStr, pick: &Pick) -> Result<Chosen> {
+        let address = Address::parse(address.as_bytes());
+        Ok(Chosen {
+            named: self.find(&address.snapshot, pick)?,
+            path: address.path,
+        })
+    }
+
     /// Finds one by its id, or by its place in the order of times. Nobody knows the place of one that cannot be read.
     pub fn find(&self, text: &str, pick: &Pick) -> Result<Named> {
         let filter = filter(&pick.select);
         if is_by_order(text) {
             self.need_all(text, pick)?;
-            tell_of_the_future(&self.readable, &filter, self.now);
+            if !self.is_future_told.replace(true) {
+                tell_of_the_future(&self.readable, &filter, self.now);
+            }
         }
         let found = find(&self.readable, text, &filter, self.now);
         let found = found.map_err(
             |error| match unmatched::text(&pick.select, &self.readable) {
-                Some(why) if is_by_order(text) => anyhow::Error::new(error).context(why),
+                Some(why) if is_by_order(text) => anyhow::anyhow!("no {text}: {why}"),
                 _ => error.into(),
             },
         );
@@ -172,7 +182,7 @@ impl Listed {
 }
 
 /// A clock was wrong, ours or another: which snapshots are not taken for the newest.
-pub fn tell_of_the_future(all: &[Named], filter: &SnapshotFilter, now: Time) {
+fn tell_of_the_future(all: &[Named], filter: &SnapshotFilter, now: Time) {
     let passing = all
         .iter()
         .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial);

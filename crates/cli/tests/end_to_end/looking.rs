@@ -248,7 +248,6 @@ fn find_finds_paths_children_and_below() {
     assert_eq!(found(&["a/*"]), ["a/[x]", "a/b", "a/one"]);
     assert_eq!(found(&["a/\\[x\\]"]), ["a/[x]"]);
     assert_eq!(found(&["*/one"]), ["a/one", "c/one"]);
-    assert_eq!(found(&["{a,c}/one"]), ["a/one", "c/one"]);
     assert_eq!(
         found(&["a/**/one", "a/one", "a/b/one"]),
         ["a/one", "a/b/one"]
@@ -261,4 +260,97 @@ fn find_finds_paths_children_and_below() {
         "--json",
     ];
     assert_eq!(bench.ok(&below).of_type("entry").len(), 1);
+}
+
+/// `find` had a matcher of its own, in which `x/f` was a whole path and `{a,b}` a choice.
+#[test]
+fn patterns_mean_to_find_what_they_mean_to_exclude() {
+    let bench = Bench::new();
+    bench.sh("cd source; mkdir -p a/x b/x/f; touch a/x/f a/f 'a/{f,g}' a/Keep.f a/other.f");
+    bench.backup();
+    for patterns in [
+        &["x/f"][..],
+        &["f"],
+        &["a/*", "!*.f"],
+        &["\\{f,g\\}"],
+        &["b/x/"],
+        &["**/x/*"],
+    ] {
+        let find = [&["find", "--json", "--snapshot", "latest"], patterns].concat();
+        let found = bench.ok(&find).of_type("entry");
+        let found: Vec<_> = found.iter().map(|entry| entry["path"].clone()).collect();
+        let mut scan = vec!["scan", "source", "--json", "--list"];
+        patterns
+            .iter()
+            .for_each(|text| scan.extend(["--exclude", text]));
+        let left = bench.ok(&scan).of_type("entry");
+        let left: Vec<_> = left.iter().map(|entry| entry["path"].clone()).collect();
+        assert!(!found.is_empty(), "{patterns:?}");
+        assert!(
+            !found.iter().any(|path| left.contains(path)),
+            "{patterns:?}: {found:?}, {left:?}"
+        );
+    }
+}
+
+/// Patterns that can match nothing, and a path that is nowhere, were answered with exit 1 and no word.
+#[test]
+fn find_refuses_what_can_match_nothing_and_says_when_nothing_matches() {
+    let bench = two_backups();
+    for (pattern, advice) in [
+        ("./one", "begin with a name"),
+        ("!one", "earlier pattern"),
+        ("~/one", "whole path"),
+        ("d//one", "one slash"),
+        (" ", "empty"),
+        ("/", "/*"),
+        ("{one,two}", "a pattern for each"),
+        ("[one", "character class"),
+    ] {
+        let ran = bench.run(&["find", pattern, "--json"]);
+        assert_eq!(ran.code, 2, "{pattern}: {ran}");
+        assert!(ran.err.contains(advice), "{pattern}: {ran}");
+        assert_eq!(ran.of_type("error").len(), 1, "{ran}");
+    }
+    let nowhere = bench.run(&["find", "one", "--below", "/nope", "--json"]);
+    assert_eq!(nowhere.code, 1, "{nowhere}");
+    assert!(
+        nowhere
+            .err
+            .contains("no /nope (--below) in the 2 snapshots"),
+        "{nowhere}"
+    );
+    assert_eq!(bench.run(&["find", "one", "--below", ""]).code, 2);
+    let none = bench.run(&["find", "nothing-like-it"]);
+    assert_eq!(none.code, 1, "{none}");
+    assert!(
+        none.err.contains("nothing in 2 snapshots matches"),
+        "{none}"
+    );
+    assert_eq!(bench.run(&["find", "-q", "nothing-like-it"]).err, "");
+    let json = bench.run(&["find", "nothing-like-it", "--json"]);
+    assert_eq!((json.code, json.of_type("note").len()), (1, 1), "{json}");
+    let restore = ["restore", "latest", "-t", "out", "-i", "[one"];
+    let restore = bench.run(&restore);
+    assert!(
+        restore.code == 2 && restore.err.contains("character class"),
+        "{restore}"
+    );
+}
+
+/// As the help of `restore` says.
+#[test]
+fn patterns_of_a_restore_are_of_paths_below_its_address() {
+    let bench = two_backups();
+    let (address, whole) = (
+        bench.address(""),
+        format!("{}/d/one", bench.source.display()),
+    );
+    bench.ok(&["restore", &address, "-t", "out", "-i", "/d/one"]);
+    assert!(bench.path("out/d/one").exists() && !bench.path("out/d/three").exists());
+    let nothing = bench.run(&["restore", &address, "-t", "other", "-i", &whole]);
+    assert!(
+        nothing.code == 1 && nothing.err.contains("below /PATH"),
+        "{nothing}"
+    );
 }

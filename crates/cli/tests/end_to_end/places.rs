@@ -26,6 +26,9 @@ fn your_own_repository_is_made_only_where_that_is_asked_for() {
         let ran = unasked(words);
         assert_eq!(ran.code, 10, "{words:?}: {ran}");
         assert!(ran.err.contains("bale init"), "{ran}");
+        for word in ["bale init", "no repository", "BALE_REPOSITORY"] {
+            assert_eq!(ran.err.matches(word).count(), 1, "{word}: {ran}");
+        }
         assert!(!bench.home.join(".local").exists(), "{words:?}");
     }
     let dry = bench.run(&["backup", "source", "--dry-run"]);

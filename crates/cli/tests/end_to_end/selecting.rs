@@ -113,6 +113,54 @@ fn a_snapshot_of_the_future_is_named_and_is_not_the_latest() {
     assert!(alone.err.contains("clock"), "{alone}");
 }
 
+/// Each name was looked up in a list of its own, and each list told what is the matter with it.
+#[test]
+fn what_is_the_matter_with_a_snapshot_is_told_once_whatever_is_looked_up() {
+    let bench = Bench::new();
+    two(&bench);
+    let repository = opened(&bench);
+    let (mut snapshots, _) = repository.snapshots_readable().unwrap();
+    let (_, mut record) = snapshots.remove(0);
+    record.time.seconds += 80 * 365 * 86400;
+    let future = repository.write_snapshot(&record).unwrap().short();
+    for words in [
+        &["diff", "latest~1", "latest"][..],
+        &["snapshots", "-q", "latest~1", "latest"],
+        &["find", "file", "-s", "latest~1", "-s", "latest"],
+        &["forget", "latest~1", "latest", "--dry-run"],
+    ] {
+        let ran = bench.ok(words);
+        assert_eq!(ran.err.matches(&future).count(), 1, "{words:?}: {ran}");
+    }
+}
+
+/// `latest` may be of another source than the one that was thought of.
+#[test]
+fn diff_says_which_snapshots_it_compares() {
+    let bench = Bench::new();
+    let [old, newer] = two(&bench);
+    let ran = bench.ok(&["diff", "latest~1", "latest"]);
+    let source = bench.source.display().to_string();
+    for (word, id) in [("from snapshot", &old), ("to snapshot", &newer)] {
+        let mut lines = ran.err.lines();
+        let line = lines.find(|line| line.contains(word)).unwrap_or_default();
+        assert!(line.contains(&id[..8]) && line.ends_with(&source), "{ran}");
+    }
+    let summary = bench
+        .ok(&["diff", "latest~1", "latest", "--json"])
+        .summary();
+    assert_eq!(
+        (&summary["old"], &summary["new"]),
+        (&old.into(), &newer.into())
+    );
+    assert_eq!(bench.ok(&["diff", "latest", "latest", "-q"]).err, "");
+    let other = bench.run(&["diff", "latest~1:/a", "latest:/b"]);
+    assert!(
+        other.code == 2 && other.err.contains("/a") && other.err.contains("/b"),
+        "{other}"
+    );
+}
+
 fn opened(bench: &Bench) -> Repository {
     let store = LocalStore::open_to_write(&bench.repository(), &SystemClock).unwrap();
     let key = std::fs::read(bench.home.join(".local/share/bale/repository.key")).unwrap();

@@ -163,9 +163,11 @@ fn a_filter_that_matches_nothing_names_what_there_is() {
             &["forget", "--keep-last", "1"],
             &["find", "f1"],
             &["ls", "latest"],
+            &["restore", "latest", "-t", "out"],
         ] {
             let ran = bench.run(&[command, words].concat());
             says(&ran, &format!("no snapshot matches {told}"));
+            assert_eq!(ran.err.matches("no snapshot matches").count(), 1, "{ran}");
             let is_list = matches!(command[0], "snapshots" | "forget");
             assert_eq!(ran.code, if is_list { 0 } else { 1 }, "{ran}");
         }
