@@ -366,3 +366,23 @@ fn a_pack_without_a_name_in_which_nothing_opens_goes_by_its_whole_id() {
     assert_eq!(pruned(&scene, &store).0.unwrap().problems, 0);
     scene.assert_restorable(&store, "the pack is gone");
 }
+
+/// A prune that was stopped while it deleted leaves such packs. The one that deleted them condemned them once more, and said
+/// that a later prune would give their bytes back.
+#[test]
+fn a_pack_without_a_name_is_condemned_once() {
+    let scene = several_packs();
+    let packs = scene.store.names(Area::Packs).len() as u64;
+    let indexes = scene.store.names(Area::Index);
+    store_again(&scene.repository(), |_| true);
+    let store = &scene.store;
+    indexes.iter().for_each(|name| store.delete(name).unwrap());
+    scene.clock.advance(2 * GRACE);
+    let first = pruned(&scene, store).0.unwrap();
+    assert_eq!((first.packs_condemned, first.packs_deleted), (packs, 0));
+    scene.clock.advance(2 * GRACE);
+    let second = pruned(&scene, store).0.unwrap();
+    assert_eq!((second.packs_condemned, second.packs_deleted), (0, packs));
+    assert_eq!(store.names(Area::Condemned), []);
+    scene.assert_sound(store, "packs without a name are gone");
+}

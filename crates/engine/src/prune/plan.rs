@@ -191,13 +191,12 @@ fn fate(
     standing: &Standing,
     options: &PruneOptions,
 ) -> PackFate {
-    if let Some(number) = found.number {
-        if standing.index.pack(number).condemned {
-            return PackFate::Condemned;
-        }
-        if used > 0 && standing.state(number) == State::Damaged {
-            return PackFate::Damaged;
-        }
+    if found.is_condemned {
+        return PackFate::Condemned;
+    }
+    let is_damaged = |number| standing.state(number) == State::Damaged;
+    if used > 0 && found.number.is_some_and(is_damaged) {
+        return PackFate::Damaged;
     }
     // Of the chunks, not of the object: a small pack is half heads and trailer, and would be copied again by every prune.
     let enough = all.saturating_mul(u64::from(options.repack_below_percent));

@@ -29,6 +29,8 @@ pub(super) struct FoundPack {
     pub(super) number: Option<PackNumber>,
     pub(super) len: u64,
     pub(super) modified: Option<SystemTime>,
+    /// Named by a list of condemned packs.
+    pub(super) is_condemned: bool,
 }
 
 /// The index, and the packs that are there.
@@ -113,11 +115,35 @@ fn list_packs(repository: &Repository, index: &ChunkIndex) -> Result<Vec<FoundPa
             number: index.pack_number(&id),
             len: info.len,
             modified: info.modified,
+            is_condemned: false,
         });
     })?;
     packs.sort_by_key(|pack| pack.id);
     packs.dedup_by_key(|pack| pack.id);
+    mark_condemned(repository, index, &mut packs)?;
     Ok(packs)
+}
+
+/// The index says it of the packs that it names. Of others, as a prune leaves them that was stopped while it deleted, only
+/// the lists do.
+fn mark_condemned(
+    repository: &Repository,
+    index: &ChunkIndex,
+    packs: &mut [FoundPack],
+) -> Result<()> {
+    let mut listed: Option<HashSet<ObjectId>> = None;
+    for pack in packs {
+        pack.is_condemned = match (pack.number, &mut listed) {
+            (Some(number), _) => index.pack(number).condemned,
+            (None, Some(listed)) => listed.contains(&pack.id),
+            (None, none) => {
+                let lists = repository.condemned()?.into_iter();
+                let listed = none.insert(lists.flat_map(|list| list.record.packs).collect());
+                listed.contains(&pack.id)
+            }
+        };
+    }
+    Ok(())
 }
 
 /// What to do about an object without which nobody knows what there is.
