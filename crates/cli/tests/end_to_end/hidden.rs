@@ -85,6 +85,19 @@ fn without_the_directory_of_packs_or_of_the_index_the_way_back_is_named() {
     is_whole(&bench, &ids);
 }
 
+/// REP-10: tools that copy a repository leave out what is empty, and no snapshot depends on these.
+#[test]
+fn without_the_directories_that_are_mostly_empty_nothing_that_a_snapshot_needs_is_pruned() {
+    let (bench, ids) = three();
+    for area in ["runs", "condemned", "damaged"] {
+        moved(&bench, area, false);
+        bench.ok(&["prune", "--grace", "0"]);
+        bench.ok(&["backup", "source"]);
+        is_whole(&bench, &ids);
+        bench.sh("rm -rf out-* away");
+    }
+}
+
 /// REP-10: this machine knows that there was a newer one.
 #[test]
 fn while_the_newest_snapshot_is_hidden_nothing_is_pruned_until_it_is_acknowledged() {

@@ -19,6 +19,11 @@ const UNFOUND_MAX: usize = 1 << 16;
 
 /// Directories without which a repository is not whole: something is in each of them once there is a snapshot. The others
 /// are empty most of the time, and tools that copy a repository may leave those out.
+///
+/// No snapshot depends on what is in the others. Without `condemned/` nothing is deleted, and without `damaged/` the next check
+/// marks again. Without `runs/` a prune does not know of a run that lives: it may condemn what that has stored for longer than
+/// the grace period. Within minutes the run shows a sign of life again, and before it commits it looks at all it relies on, and
+/// stores again, or refuses. What a run that died had finished is stored again by the next backup.
 const NEEDED: [Area; 4] = [Area::Keys, Area::Packs, Area::Index, Area::Snapshots];
 
 impl Core {
