@@ -6,6 +6,37 @@ fn is_there(bench: &Bench, name: &str) -> bool {
     bench.path(name).symlink_metadata().is_ok()
 }
 
+/// A repository that a key in the source opens, and a password beside it.
+struct TwoSecrets {
+    repository: String,
+    key: String,
+    password: String,
+}
+
+impl TwoSecrets {
+    fn make(bench: &Bench) -> TwoSecrets {
+        bench.sh("echo word > password");
+        let place = |name: &str| bench.path(name).display().to_string();
+        let made = TwoSecrets {
+            repository: place("repository"),
+            key: place("source/d/key"),
+            password: place("password"),
+        };
+        bench.ok(&["init", "-r", &made.repository, "--new-key-file", &made.key]);
+        let words = ["key", "add", "--new-password-file", &made.password];
+        bench.ok(&made.with_key(&words));
+        made
+    }
+
+    fn with_key<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        [&["-r", &self.repository, "--key-file", &self.key], words].concat()
+    }
+
+    fn with_password<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        [&["-r", &self.repository, "-p", &self.password], words].concat()
+    }
+}
+
 #[test]
 fn nothing_is_deleted_that_was_never_backed_up() {
     let bench = Bench::new();
@@ -240,24 +271,14 @@ fn an_unfinished_run_deletes_nothing() {
 #[test]
 fn the_key_of_the_backup_stays_when_another_secret_opens_the_restore() {
     let bench = Bench::new();
-    bench.sh("cd source; mkdir d; echo x > d/x; echo word > ../password");
-    let place = |name: &str| bench.path(name).display().to_string();
-    let (repository, key, password) = (
-        place("repository"),
-        place("source/d/key"),
-        place("password"),
-    );
-    bench.ok(&["init", "-r", &repository, "--new-key-file", &key]);
-    let with_key = ["-r", &repository, "--key-file", &key];
-    let words = ["key", "add", "--new-password-file", &password];
-    bench.ok(&[&with_key[..], &words].concat());
-    bench.ok(&[&with_key[..], &["backup", "source"]].concat());
+    bench.sh("cd source; mkdir d; echo x > d/x");
+    let secrets = TwoSecrets::make(&bench);
+    bench.ok(&secrets.with_key(&["backup", "source"]));
     bench.sh("echo y > source/d/y");
     let source = bench.source.display().to_string();
     let address = bench.address("");
-    let with_password = ["-r", &repository, "-p", &password];
     let words = ["restore", &address, "--target", &source, "--delete"];
-    bench.ok(&[&with_password[..], &words].concat());
+    bench.ok(&secrets.with_password(&words));
     assert!(!is_there(&bench, "source/d/y"));
     assert!(is_there(&bench, "source/d/key"));
 }
@@ -386,26 +407,16 @@ fn room_for_a_file_is_not_made_on_another_mount() {
 #[test]
 fn other_names_of_the_key_of_the_backup_stay() {
     let bench = Bench::new();
-    bench.sh("cd source; mkdir d e; echo x > d/x; echo word > ../password");
-    let place = |name: &str| bench.path(name).display().to_string();
-    let (repository, key, password) = (
-        place("repository"),
-        place("source/d/key"),
-        place("password"),
-    );
-    bench.ok(&["init", "-r", &repository, "--new-key-file", &key]);
-    let with_key = ["-r", &repository, "--key-file", &key];
-    let words = ["key", "add", "--new-password-file", &password];
-    bench.ok(&[&with_key[..], &words].concat());
+    bench.sh("cd source; mkdir d e; echo x > d/x");
+    let secrets = TwoSecrets::make(&bench);
     bench.sh("ln source/d/key source/e/second");
-    let made = bench.ok(&[&with_key[..], &["backup", "source", "--json"]].concat());
+    let made = bench.ok(&secrets.with_key(&["backup", "source", "--json"]));
     assert_eq!(made.summary()["left_out"], 2, "{made}");
     bench.sh("echo y > source/e/y");
     let source = bench.source.display().to_string();
     let address = bench.address("");
-    let with_password = ["-r", &repository, "-p", &password];
     let words = ["restore", &address, "--target", &source, "--delete"];
-    let ran = bench.ok(&[&with_password[..], &words, &["--json", "-v"]].concat());
+    let ran = bench.ok(&secrets.with_password(&[&words[..], &["--json", "-v"]].concat()));
     assert!(!is_there(&bench, "source/e/y"));
     assert!(is_there(&bench, "source/e/second"), "{ran}");
     assert_eq!(ran.summary()["spared"], 2, "{ran}");
