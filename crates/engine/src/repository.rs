@@ -7,6 +7,7 @@ mod buffers;
 mod cache;
 mod chunks;
 mod marks;
+mod moved;
 mod objects;
 mod opening;
 mod slots;
@@ -32,6 +33,7 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::SystemTime;
 
 /// What an engine needs from outside besides a store.
 #[derive(Clone)]
@@ -55,6 +57,8 @@ pub struct Repository {
     keys_opened: Mutex<Vec<ObjectId>>,
     index: RwLock<Option<Arc<ChunkIndex>>>,
     cache: Mutex<ChunkCache>,
+    /// When a reader that missed a pack read the index afresh in vain.
+    read_afresh: Mutex<Option<SystemTime>>,
     pack_keys: Mutex<HashMap<ObjectId, PackKey>>,
     buffers: SpareBuffers,
 }

@@ -16,7 +16,10 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
     } = command;
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, address, select)?;
-    let catalog = CatalogReader::open(repository.segment_source(), chosen.named.1.layers.clone())?;
+    let catalog = CatalogReader::open(
+        repository.segment_source_wherever(),
+        chosen.named.1.layers.clone(),
+    )?;
     listing::require(&catalog, &chosen)?;
     std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
     let range = match chosen.path.is_empty() {

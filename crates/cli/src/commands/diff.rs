@@ -39,7 +39,10 @@ pub fn run(global: &Global, options: &Diff) -> Result<i32> {
         tell!("from {}\n  to {}", side(&old), side(&new));
     }
     let open = |chosen: &select::Chosen| {
-        CatalogReader::open(repository.segment_source(), chosen.named.1.layers.clone())
+        CatalogReader::open(
+            repository.segment_source_wherever(),
+            chosen.named.1.layers.clone(),
+        )
     };
     let (old_catalog, new_catalog) = (open(&old)?, open(&new)?);
     let mut tally = Tally::default();

@@ -23,7 +23,8 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
     let reaches = reaches(&matcher, &below);
     let (mut found, mut is_below_there) = (false, below.is_empty());
     for named in &snapshots {
-        let catalog = CatalogReader::open(repository.segment_source(), named.1.layers.clone())?;
+        let catalog =
+            CatalogReader::open(repository.segment_source_wherever(), named.1.layers.clone())?;
         is_below_there |= !below.is_empty() && catalog.lookup(&below)?.is_some();
         let mut told = false;
         for entry in rows(&catalog, &reaches)? {

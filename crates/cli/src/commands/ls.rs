@@ -12,7 +12,10 @@ pub fn run(global: &Global, options: &Ls) -> Result<i32> {
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select)?;
     let snapshot = &chosen.named.1;
-    let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
+    let catalog = CatalogReader::open(
+        repository.segment_source_wherever(),
+        snapshot.layers.clone(),
+    )?;
     let found = listing::require(&catalog, &chosen)?;
     let rows = match (options.recursive, found.kind) {
         (true, _) => catalog.subtree(&chosen.path)?,

@@ -21,8 +21,10 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
             let (id, snapshot) = &chosen.named;
             let mut totals = snapshot.totals;
             if !chosen.path.is_empty() {
-                let catalog =
-                    CatalogReader::open(repository.segment_source(), snapshot.layers.clone())?;
+                let catalog = CatalogReader::open(
+                    repository.segment_source_wherever(),
+                    snapshot.layers.clone(),
+                )?;
                 let found = listing::require(&catalog, &chosen)?;
                 totals = Totals::default();
                 if found.kind != Kind::Directory {

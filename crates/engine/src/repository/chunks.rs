@@ -199,10 +199,19 @@ impl Repository {
 
     /// Reads and checks a chunk, trying every copy that the index names.
     pub fn read_chunk(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
+        self.remembering(id, || self.read_chunk_uncached(id, kind))
+    }
+
+    /// What `read` brings, unless it is remembered.
+    pub(super) fn remembering(
+        &self,
+        id: &ChunkId,
+        read: impl FnOnce() -> Result<Bytes>,
+    ) -> Result<Bytes> {
         if let Some(bytes) = self.cache.lock().expect("holders do not panic").get(id) {
             return Ok(bytes);
         }
-        let bytes = self.read_chunk_uncached(id, kind)?;
+        let bytes = read()?;
         self.cache
             .lock()
             .expect("holders do not panic")
@@ -213,16 +222,31 @@ impl Repository {
     /// The same without remembering it: for callers that use each chunk once.
     pub fn read_chunk_uncached(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
         let index = self.index()?;
-        let mut trouble = None;
+        let read = self.read_by(&index, id, kind);
+        read.map_err(|unread| unread.error)
+    }
+
+    /// The same by an index that is at hand.
+    pub(super) fn read_by(
+        &self,
+        index: &ChunkIndex,
+        id: &ChunkId,
+        kind: ChunkKind,
+    ) -> std::result::Result<Bytes, Unread> {
+        let (mut trouble, mut is_gone) = (None, false);
         for place in index.best_first(id) {
-            match self.read_place(&index, kind, &place) {
+            match self.read_place(index, kind, &place) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {
+                    is_gone |= super::objects::is_missing(&error);
                     trouble.get_or_insert(error);
                 }
             }
         }
-        Err(trouble.unwrap_or(Error::MissingChunk(*id)))
+        Err(Unread {
+            is_gone: is_gone || trouble.is_none(),
+            error: trouble.unwrap_or(Error::MissingChunk(*id)),
+        })
     }
 
     /// Reads and checks one copy of a chunk.
@@ -284,6 +308,13 @@ impl Repository {
         keys.insert(pack, key.clone());
         Ok(key)
     }
+}
+
+/// Why a chunk cannot be read.
+pub(super) struct Unread {
+    pub(super) error: Error,
+    /// No pack is named for it, or one that is not there: another index may know another place.
+    pub(super) is_gone: bool,
 }
 
 /// Hands catalog segments to readers.

@@ -160,6 +160,7 @@ impl Repository {
             index: RwLock::new(None),
             cache: Mutex::default(),
             pack_keys: Mutex::default(),
+            read_afresh: Mutex::default(),
             buffers: SpareBuffers::default(),
         }
     }

@@ -50,9 +50,13 @@ impl ChunkSource for RepositoryChunks {
 
     fn read(&self, id: &ChunkId, wanted: ChunkUse) -> std::result::Result<Bytes, ChunkTrouble> {
         Ok(match wanted {
-            ChunkUse::Data => self.repository.read_chunk_uncached(id, ChunkKind::Data)?,
-            ChunkUse::Pieces => self.repository.read_chunk(id, ChunkKind::Pieces)?,
-            ChunkUse::Xattrs => self.repository.read_chunk(id, ChunkKind::Xattrs)?,
+            ChunkUse::Data => self.repository.read_chunk_wherever(id, ChunkKind::Data)?,
+            ChunkUse::Pieces => {
+                (self.repository).read_chunk_wherever_remembering(id, ChunkKind::Pieces)?
+            }
+            ChunkUse::Xattrs => {
+                (self.repository).read_chunk_wherever_remembering(id, ChunkKind::Xattrs)?
+            }
         })
     }
 }
@@ -68,8 +72,8 @@ impl SnapshotCatalog {
     /// Of a snapshot with these layers.
     pub fn open(repository: &Arc<Repository>, layers: Vec<Layer>) -> Result<SnapshotCatalog> {
         Ok(SnapshotCatalog {
-            rows: CatalogReader::open(repository.segment_source(), layers.clone())?,
-            lookups: CatalogReader::open(repository.segment_source_remembering(), layers)?,
+            rows: CatalogReader::open(repository.segment_source_wherever(), layers.clone())?,
+            lookups: CatalogReader::open(repository.segment_source_wherever_remembering(), layers)?,
         })
     }
 }
