@@ -145,6 +145,14 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     placed
 }
 
+/// The same in a directory that is made if need be.
+pub(crate) fn keep(path: &Path, bytes: &[u8]) -> Result<()> {
+    if let Some(directory) = path.parent() {
+        make(directory)?;
+    }
+    replace(path, bytes).map_err(Error::local("write", path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,12 +10,14 @@ mod marks;
 mod moved;
 mod objects;
 mod opening;
+mod sealed_file;
 mod slots;
 
 pub use marks::{DamageMark, DamageMarks};
 pub use objects::{CondemnedList, Readable, is_missing};
 pub(crate) use objects::{condemned_advice, is_damage};
 pub use opening::{Made, NewSlot, Secret};
+pub(crate) use sealed_file::SealedFile;
 pub use slots::{SlotInfo, SlotState};
 
 use crate::clock::Clock;

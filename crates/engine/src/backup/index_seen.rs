@@ -7,18 +7,18 @@
 
 use super::parent::Parent;
 use super::run::Run;
-use crate::error::{Error, Result};
-use crate::private_dir;
-use crate::repository::Repository;
+use crate::error::Result;
+use crate::repository::{Repository, SealedFile};
 use crate::store::Area;
 use bale_format::ObjectId;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"BALEIDX1";
-const SEAL_BYTES: usize = 16;
-/// Longest file: two million index objects.
-const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Whose names these are, then the names; two million of them at most.
+const FILE: SealedFile = SealedFile {
+    magic: b"BALEIDX1",
+    body_bytes_max: 64 << 20,
+};
 
 /// What a file is about.
 #[derive(Clone, Copy)]
@@ -72,18 +72,9 @@ pub(super) fn remember(run: &Run, made: MadeFor, before: &[ObjectId]) -> Result<
     seen.extend_from_slice(before);
     seen.sort_unstable();
     seen.dedup();
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&made.id().0);
-    seen.iter().for_each(|id| bytes.extend_from_slice(&id.0));
-    bytes.extend_from_slice(&run.repository.cache_seal(&bytes));
-    let path = path(run, made)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Ok(());
-    }
-    if let Some(directory) = path.parent() {
-        private_dir::make(directory)?;
-    }
-    private_dir::replace(&path, &bytes).map_err(Error::local("write", &path))
+    let mut body = made.id().0.to_vec();
+    seen.iter().for_each(|id| body.extend_from_slice(&id.0));
+    FILE.save(&run.repository, &path(run, made)?, &body)
 }
 
 fn path(run: &Run, made: MadeFor) -> Result<PathBuf> {
@@ -94,10 +85,9 @@ fn path(run: &Run, made: MadeFor) -> Result<PathBuf> {
 
 /// `None` if nothing is remembered of just this one.
 fn load(run: &Run, made: MadeFor) -> Option<Vec<ObjectId>> {
-    let bytes = private_dir::read(&path(run, made).ok()?, FILE_BYTES_MAX).ok()?;
-    let (body, seal) = bytes.split_last_chunk::<SEAL_BYTES>()?;
-    let (id, names) = body.strip_prefix(MAGIC)?.split_first_chunk()?;
-    let is_ours = run.repository.cache_seal(body) == *seal && made.id() == ObjectId(*id);
+    let body = FILE.load(&run.repository, &path(run, made).ok()?)?;
+    let (id, names) = body.split_first_chunk()?;
     let (names, rest) = names.as_chunks();
-    (is_ours && rest.is_empty()).then(|| names.iter().copied().map(ObjectId).collect())
+    let is_whole = made.id() == ObjectId(*id) && rest.is_empty();
+    is_whole.then(|| names.iter().copied().map(ObjectId).collect())
 }

@@ -16,7 +16,7 @@ use crate::private_dir;
 use crate::scan::inode::{Digests, KNOWN_NAME_BYTES, KnownInodes, Sealer, TablesState};
 use crate::scan::{Known, OpenKnownInodes, ScanOptions};
 use bale_format::{ObjectId, Time};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Longest file of a seal, with what it seals.
@@ -133,7 +133,7 @@ impl KnownState {
     fn link_inodes(&self, id: &ObjectId, name: &[u8; KNOWN_NAME_BYTES]) -> Result<()> {
         let mut link = name.to_vec();
         link.extend_from_slice(&self.seal_link(id, name));
-        replace(&self.link_path(), &link)
+        private_dir::keep(&self.link_path(), &link)
     }
 
     fn seal_link(&self, id: &ObjectId, name: &[u8; KNOWN_NAME_BYTES]) -> [u8; 16] {
@@ -160,16 +160,8 @@ impl KnownState {
         if !is_certain {
             return Ok(());
         }
-        replace(&self.path, &seal(&self.run, &self.way, &id, state))
+        private_dir::keep(&self.path, &seal(&self.run, &self.way, &id, state))
     }
-}
-
-/// The old file or the new one is there, and nothing in between.
-fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    if let Some(directory) = path.parent() {
-        private_dir::make(directory)?;
-    }
-    private_dir::replace(path, bytes).map_err(Error::local("write", path))
 }
 
 fn seal(

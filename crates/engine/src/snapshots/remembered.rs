@@ -2,26 +2,27 @@
 //! for a missing snapshot looks forgotten, and a store that was set back to last month is a valid store of last month.
 //!
 //! A file in the cache, sealed with a key of the repository's. Losing it, or having no cache, costs the warning and nothing
-//! else; nothing relies on it. While a snapshot is missed, nothing that only it may use is deleted. A snapshot is missed until a newer one of its source is seen or it is forgotten here: rules
-//! keep the newest of each source, so one that is gone while nothing newer came is worth a word.
+//! else; nothing relies on it. While a snapshot is missed, nothing that only it may use is deleted. A snapshot is missed until
+//! a newer one of its source is seen or it is forgotten here: rules keep the newest of each source, so one that is gone while
+//! nothing newer came is worth a word.
 
 use super::SourceKey;
 use crate::error::{Error, Result};
-use crate::private_dir;
-use crate::repository::{Readable, Repository};
+use crate::repository::{Readable, Repository, SealedFile};
 use crate::store::{Area, ObjectName};
 use bale_format::{ObjectId, Snapshot, Time};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-const MAGIC: &[u8; 8] = b"BALESEE1";
-const SEAL_BYTES: usize = 16;
+/// A list of [`SeenText`] in JSON.
+const FILE: SealedFile = SealedFile {
+    magic: b"BALESEE1",
+    body_bytes_max: 1 << 20,
+};
 /// Sources that are remembered, those with the newest snapshots.
 const SOURCES_MAX: usize = 1000;
 /// Of a host's name, for people.
 const HOST_CHARS_MAX: usize = 100;
-/// Longest file.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The newest snapshot of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,11 +231,8 @@ fn path(repository: &Repository) -> Option<PathBuf> {
 fn load(repository: &Repository) -> Option<Vec<Seen>> {
     let path = path(repository)?;
     let read = || {
-        let bytes = private_dir::read(&path, FILE_BYTES_MAX).ok()?;
-        let (body, seal) = bytes.split_last_chunk::<SEAL_BYTES>()?;
-        let json = body.strip_prefix(MAGIC)?;
-        let is_ours = repository.cache_seal(body) == *seal;
-        let texts: Vec<SeenText> = is_ours.then(|| serde_json::from_slice(json).ok())??;
+        let json = FILE.load(repository, &path)?;
+        let texts: Vec<SeenText> = serde_json::from_slice(&json).ok()?;
         Some(texts.into_iter().map(Seen::from).collect())
     };
     let seen: Option<Vec<Seen>> = read();
@@ -252,9 +250,5 @@ fn save(repository: &Repository, before: &[Seen], mut now: Vec<Seen>) {
     let (Some(path), Ok(json)) = (path(repository), serde_json::to_vec(&texts)) else {
         return;
     };
-    let mut bytes = [MAGIC.as_slice(), &json].concat();
-    bytes.extend_from_slice(&repository.cache_seal(&bytes));
-    if bytes.len() as u64 <= FILE_BYTES_MAX {
-        let _costs_the_warning_only = private_dir::replace(&path, &bytes);
-    }
+    let _costs_the_warning_only = FILE.save(repository, &path, &json);
 }

@@ -4,12 +4,11 @@
 //! file is sealed as a whole, so that nobody without the key can make one; one that is cut or changed counts as none. It
 //! serves plans: whoever deletes reads the segments themselves.
 
-use crate::private_dir;
-use crate::repository::Repository;
+use crate::error::Result;
+use crate::repository::{Repository, SealedFile};
 use bale_format::ChunkId;
 use bale_format::segment::Pointer;
 use std::collections::HashMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// All that is remembered, in memory and on disk. A segment of small files takes some 4 KB, so this is 500 million files.
@@ -17,11 +16,14 @@ const REMEMBERED_BYTES_MAX: usize = 32 << 20;
 /// Pointers of one segment; one with more is of large files, whose piece lists must be read in any case.
 const POINTERS_MAX: usize = 8192;
 
-const MAGIC: &[u8; 8] = b"BALEUSE2";
+/// For each segment its id, how many pointers it has, and these.
+const FILE: SealedFile = SealedFile {
+    magic: b"BALEUSE2",
+    body_bytes_max: REMEMBERED_BYTES_MAX,
+};
 const ID_BYTES: usize = 32;
 const POINTER_BYTES: usize = 1 + ID_BYTES;
 const HEAD_BYTES: usize = ID_BYTES + 4;
-const SEAL_BYTES: usize = 16;
 
 /// Pointers by segment: as read, and as they are to be written.
 pub(super) struct Remembered<'a> {
@@ -57,8 +59,8 @@ impl<'a> Remembered<'a> {
     pub(super) fn pointers<E>(
         &mut self,
         id: &ChunkId,
-        learn: impl FnOnce() -> Result<Vec<Pointer>, E>,
-    ) -> Result<Vec<Pointer>, E> {
+        learn: impl FnOnce() -> std::result::Result<Vec<Pointer>, E>,
+    ) -> std::result::Result<Vec<Pointer>, E> {
         let pointers = match self.old.remove(id) {
             Some(pointers) => pointers,
             None => {
@@ -83,13 +85,8 @@ impl<'a> Remembered<'a> {
 }
 
 fn read(repository: &Repository, path: &Path) -> Option<HashMap<ChunkId, Vec<Pointer>>> {
-    let bytes_max = (REMEMBERED_BYTES_MAX + MAGIC.len() + SEAL_BYTES) as u64;
-    let bytes = private_dir::read(path, bytes_max).ok()?;
-    let (body, seal) = bytes.split_last_chunk::<SEAL_BYTES>()?;
-    if repository.cache_seal(body) != *seal {
-        return None;
-    }
-    let mut rest = body.strip_prefix(MAGIC)?;
+    let body = FILE.load(repository, path)?;
+    let mut rest = body.as_slice();
     let mut found = HashMap::new();
     while !rest.is_empty() {
         let (head, after) = rest.split_first_chunk::<HEAD_BYTES>()?;
@@ -117,8 +114,8 @@ fn write(
     repository: &Repository,
     path: &Path,
     pointers: &HashMap<ChunkId, Vec<Pointer>>,
-) -> io::Result<()> {
-    let mut bytes = MAGIC.to_vec();
+) -> Result<()> {
+    let mut bytes = Vec::new();
     for (id, pointers) in pointers {
         bytes.extend_from_slice(&id.0);
         let count = u32::try_from(pointers.len()).expect("bounded above");
@@ -133,6 +130,5 @@ fn write(
             bytes.extend_from_slice(&id.0);
         }
     }
-    bytes.extend_from_slice(&repository.cache_seal(&bytes));
-    private_dir::replace(path, &bytes)
+    FILE.save(repository, path, &bytes)
 }
