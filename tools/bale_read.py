@@ -329,7 +329,7 @@ class Repository:
         """(length, chunk or None, readable) in order; lengths add up to size."""
         plain = self.chunk("pieces", list_id)
         what = f"piece list {list_id.hex()}"
-        require(len(plain) >= 8, what)
+        require(len(plain) >= 8 and plain[1:4] == bytes(3), what)
         found, count = plain[0], struct.unpack_from("<I", plain, 4)[0]
         require(found <= 3 and depth in (None, found) and 1 <= count <= 16384, f"{what}: header")
         at, total = 8, 0
@@ -340,7 +340,7 @@ class Repository:
                 at += 40
             else:
                 tag, length = struct.unpack_from("<BQ", plain, at)
-                require(tag <= 2, f"{what}: tag {tag}")
+                require(tag <= 2 and length > 0, f"{what}: tag {tag}, length {length}")
                 yield length, plain[at + 9 : at + 41] if tag == 0 else None, tag != 2
                 at += 41 if tag == 0 else 9
             total += length
@@ -358,13 +358,21 @@ def json_key(pair):
 def xattr_set(repository, column):
     if not column:
         return
+    require(column[0] in (1, 2), "set of extended attributes: form")
     plain = column[1:] if column[0] == 1 else repository.chunk("xattrs", column[1:])
-    at = 0
+    require(len(plain) <= 1 << 20, "set of extended attributes: too long")
+    at, last, found = 0, b"", []
     while at < len(plain):
+        require(at + 6 <= len(plain), "set of extended attributes: cut")
         name_length, value_length = struct.unpack_from("<HI", plain, at)
         at += 6
-        yield plain[at : at + name_length], plain[at + name_length : at + name_length + value_length]
-        at += name_length + value_length
+        end = at + name_length + value_length
+        require(0 < name_length <= 255 and end <= len(plain), "set of extended attributes: lengths")
+        name = plain[at : at + name_length]
+        require(last < name and b"\0" not in name, "set of extended attributes: names")
+        found.append((name, plain[at + name_length : end]))
+        at, last = end, name
+    yield from found
 
 
 class Restore:

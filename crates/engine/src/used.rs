@@ -12,16 +12,12 @@ use crate::index::ChunkIndex;
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository};
 use bale_format::chunk::ChunkKind;
-use bale_format::pieces::{Piece, PieceList};
 use bale_format::segment::{self, Pointer};
-use bale_format::{ChunkId, Layer, ObjectId, Snapshot};
+use bale_format::{ChunkId, Layer, ObjectId, Piece, PieceStep, PieceWalk, Snapshot};
 use remembered::Remembered;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Piece lists nest this deep at most (docs/FORMAT.md, section 7).
-const PIECES_DEPTH_MAX: usize = 4;
 
 /// The chunks in use, as positions in an index.
 pub struct UsedChunks {
@@ -181,36 +177,25 @@ impl UsedChunks {
     }
 
     fn add_pieces(&mut self, repository: &Repository, root: ChunkId) -> Result<()> {
-        let mut waiting = vec![(root, 0)];
-        while let Some((list, depth)) = waiting.pop() {
-            if !self.visited.insert(list) {
-                continue;
-            }
-            if depth >= PIECES_DEPTH_MAX {
-                return Err(Error::Other(format!(
-                    "piece list {}: nested too deep",
-                    list.short()
-                )));
-            }
-            self.mark(&list)?;
-            let bytes = repository.read_chunk_uncached(&list, ChunkKind::Pieces)?;
-            let decoded = PieceList::decode(&bytes)
-                .map_err(|source| Error::Other(format!("piece list {}: {source}", list.short())))?;
-            match decoded {
-                PieceList::Leaf(pieces) => self.mark_pieces(&pieces)?,
-                PieceList::Inner { lists, .. } => {
-                    waiting.extend(lists.iter().map(|below| (below.list, depth + 1)))
+        let mut walk = PieceWalk::of_any_size(root);
+        loop {
+            match walk.step() {
+                PieceStep::End => return Ok(()),
+                PieceStep::Piece { piece, .. } => {
+                    if let Piece::Data { chunk, .. } = piece {
+                        self.mark(&chunk)?;
+                    }
+                }
+                PieceStep::Fetch(list) if !self.visited.insert(list) => walk.skip(),
+                PieceStep::Fetch(list) => {
+                    self.mark(&list)?;
+                    let bytes = repository.read_chunk_uncached(&list, ChunkKind::Pieces)?;
+                    walk.supply(&bytes).map_err(|source| {
+                        Error::Other(format!("piece list {}: {source}", list.short()))
+                    })?;
                 }
             }
         }
-        Ok(())
-    }
-
-    fn mark_pieces(&mut self, pieces: &[Piece]) -> Result<()> {
-        pieces.iter().try_for_each(|piece| match piece {
-            Piece::Data { chunk, .. } => self.mark(chunk),
-            Piece::Hole { .. } | Piece::Unreadable { .. } => Ok(()),
-        })
     }
 
     fn mark(&mut self, id: &ChunkId) -> Result<()> {

@@ -4,6 +4,8 @@
 mod damaged;
 #[path = "restore_all/dumped.rs"]
 mod dumped;
+#[path = "restore_all/encoded.rs"]
+mod encoded;
 #[path = "restore_all/faults.rs"]
 mod faults;
 #[path = "restore_all/hostile.rs"]

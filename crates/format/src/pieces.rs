@@ -371,6 +371,7 @@ pub struct PieceWalk {
 
 #[derive(Debug)]
 struct Cursor {
+    id: ChunkId,
     list: PieceList,
     position: usize,
     offset: u64,
@@ -379,10 +380,40 @@ struct Cursor {
 #[derive(Debug)]
 struct Wanted {
     list: ChunkId,
-    /// Expected, unless it is the root.
-    depth: Option<u8>,
-    bytes: u64,
+    promised: Promised,
     offset: u64,
+}
+
+/// What is known of a list before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Promised {
+    /// Levels below it, which the list above tells; unknown of the root.
+    pub depth: Option<u8>,
+    /// Sum of its lengths, from the list above or, of the root, from the row; unknown if no row is at hand.
+    pub bytes: Option<u64>,
+}
+
+impl Promised {
+    /// Is the list what it should be?
+    fn check(self, list: &PieceList) -> Result<(), FormatError> {
+        if self.depth.is_some_and(|depth| depth != list.depth()) {
+            return Err(FormatError::damaged(
+                WHAT,
+                Fault::Value {
+                    field: "depth",
+                    found: u64::from(list.depth()),
+                },
+            ));
+        }
+        let found = list.bytes()?;
+        match self.bytes {
+            Some(expected) if expected != found => Err(FormatError::damaged(
+                WHAT,
+                Fault::Length { expected, found },
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl PieceWalk {
@@ -393,16 +424,39 @@ impl PieceWalk {
 
     /// Without the pieces that end at or before `from`, and without fetching lists of only such pieces.
     pub fn starting_at(root: ChunkId, size: u64, from: u64) -> PieceWalk {
+        PieceWalk::of(root, Some(size), from)
+    }
+
+    /// Of a file whose row is not at hand, so that its size is not known.
+    pub fn of_any_size(root: ChunkId) -> PieceWalk {
+        PieceWalk::of(root, None, 0)
+    }
+
+    fn of(root: ChunkId, bytes: Option<u64>, from: u64) -> PieceWalk {
         PieceWalk {
             stack: Vec::with_capacity(usize::from(PIECES_DEPTH_MAX) + 1),
             wanted: Some(Wanted {
                 list: root,
-                depth: None,
-                bytes: size,
+                promised: Promised { depth: None, bytes },
                 offset: 0,
             }),
             from,
         }
+    }
+
+    /// The list that the last piece came from.
+    pub fn current(&self) -> Option<ChunkId> {
+        self.stack.last().map(|cursor| cursor.id)
+    }
+
+    /// What the list that is asked for must be; `None` if none is.
+    pub fn promised(&self) -> Option<Promised> {
+        self.wanted.as_ref().map(|wanted| wanted.promised)
+    }
+
+    /// Goes on behind the list that is asked for, without it.
+    pub fn skip(&mut self) {
+        self.wanted = None;
     }
 
     /// Goes on. Returns the same `Fetch` until it was supplied.
@@ -433,8 +487,10 @@ impl PieceWalk {
                         None,
                         Some(Wanted {
                             list: below.list,
-                            depth: Some(depth - 1),
-                            bytes: below.bytes,
+                            promised: Promised {
+                                depth: Some(depth - 1),
+                                bytes: Some(below.bytes),
+                            },
                             offset,
                         }),
                     ),
@@ -458,7 +514,8 @@ impl PieceWalk {
         }
     }
 
-    /// Gives the list last asked for. Its depth and length must be what the list above promised.
+    /// Gives the list last asked for. Its depth and length must be what the list above promised; if they are not, the walk
+    /// goes on behind it.
     pub fn supply(&mut self, plain: &[u8]) -> Result<(), FormatError> {
         let Some(wanted) = self.wanted.take() else {
             return Err(FormatError::damaged(
@@ -469,26 +526,9 @@ impl PieceWalk {
             ));
         };
         let list = PieceList::decode(plain)?;
-        if wanted.depth.is_some_and(|depth| depth != list.depth()) {
-            return Err(FormatError::damaged(
-                WHAT,
-                Fault::Value {
-                    field: "depth",
-                    found: u64::from(list.depth()),
-                },
-            ));
-        }
-        let bytes = list.bytes()?;
-        if bytes != wanted.bytes {
-            return Err(FormatError::damaged(
-                WHAT,
-                Fault::Length {
-                    expected: wanted.bytes,
-                    found: bytes,
-                },
-            ));
-        }
+        wanted.promised.check(&list)?;
         self.stack.push(Cursor {
+            id: wanted.list,
             list,
             position: 0,
             offset: wanted.offset,

@@ -31,6 +31,15 @@ pub fn encode_xattrs(attributes: &mut [Xattr]) -> Result<Vec<u8>, FormatError> {
                 fault: Fault::Order { field: "names" },
             });
         }
+        if name.contains(&0) {
+            return Err(FormatError::Unfit {
+                what: WHAT,
+                fault: Fault::Value {
+                    field: "byte in a name",
+                    found: 0,
+                },
+            });
+        }
         last = Some(name);
         let bytes_after = bytes.len() + 6 + name.len() + value.len();
         for (found, max) in [
@@ -72,6 +81,9 @@ pub fn decode_xattrs(bytes: &[u8]) -> Result<Vec<Xattr>, FormatError> {
             return Err(fields.value("length of a name", name_bytes as u64));
         }
         let name = fields.bytes(name_bytes)?.to_vec();
+        if name.contains(&0) {
+            return Err(fields.value("byte in a name", 0));
+        }
         let value = fields.bytes(value_bytes)?.to_vec();
         if attributes.last().is_some_and(|last| last.name >= name) {
             return Err(FormatError::damaged(WHAT, Fault::Order { field: "names" }));

@@ -2,9 +2,9 @@
 
 use super::DumpError;
 use crate::restore::losses::{self, Losses};
-use crate::restore::pieces::{self, Piece};
+use crate::restore::pieces;
 use crate::restore::{ChunkSource, ChunkUse, Monitor};
-use bale_format::{ChunkId, Content, Entry, EntryFlags};
+use bale_format::{ChunkId, Content, Entry, EntryFlags, Piece};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::Write;
@@ -137,12 +137,12 @@ impl<'a> Contents<'a> {
     pub fn ranges(&mut self, list: &ChunkId, size: u64) -> Option<Vec<(u64, u64)>> {
         const BLOCK: u64 = super::tar::BLOCK_BYTES as u64;
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        pieces::walk(list, size, self.chunks, &mut |offset, length, piece| {
-            if !matches!(piece, Piece::Data(_)) {
+        pieces::walk(list, size, self.chunks, &mut |offset, piece| {
+            if !matches!(piece, Piece::Data { .. }) {
                 return Ok(());
             }
             let from = offset - offset % BLOCK;
-            let to = (offset + length)
+            let to = (offset + piece.bytes())
                 .checked_next_multiple_of(BLOCK)
                 .map_or(size, |to| to.min(size));
             let count = ranges.len();
@@ -171,13 +171,12 @@ impl<'a> Contents<'a> {
         // How far the output has come in the file.
         let mut at = 0;
         let chunks = self.chunks;
-        let walked = pieces::walk(list, size, chunks, &mut |offset, length, piece| {
-            let end = offset + length;
+        let walked = pieces::walk(list, size, chunks, &mut |offset, piece| {
+            let end = offset + piece.bytes();
             while let Some((from, len)) = wanted.peek().copied() {
                 let (start, stop) = (from.max(offset), (from + len).min(end));
                 if start < stop
-                    && let Err(error) =
-                        self.write_piece(piece, (offset, length), (start, stop), path, out)
+                    && let Err(error) = self.write_piece(piece, offset, (start, stop), path, out)
                 {
                     failure = Some(error);
                     return Err(String::new());
@@ -208,15 +207,18 @@ impl<'a> Contents<'a> {
     fn write_piece(
         &mut self,
         piece: Piece,
-        (offset, length): (u64, u64),
+        offset: u64,
         (start, stop): (u64, u64),
         path: &[u8],
         out: &mut dyn Write,
     ) -> Result<(), DumpError> {
         let text = match piece {
-            Piece::Hole => return self.put_zeros(stop - start, out),
-            Piece::Unreadable => "could not be read by the backup".to_owned(),
-            Piece::Data(id) => match self.chunk(&id) {
+            Piece::Hole { .. } => return self.put_zeros(stop - start, out),
+            Piece::Unreadable { .. } => "could not be read by the backup".to_owned(),
+            Piece::Data {
+                chunk,
+                bytes: length,
+            } => match self.chunk(&chunk) {
                 Ok(bytes) if bytes.len() as u64 == length => {
                     let part = (start - offset) as usize..(stop - offset) as usize;
                     return self.put(&bytes[part], out);

@@ -2,8 +2,7 @@
 //!
 //! Names and link targets are any bytes. What fits the old header stands there, raw; the rest stands in records.
 
-use crate::restore::xattrs::Xattr;
-use bale_format::{Entry, Kind, Time};
+use bale_format::{Entry, Kind, Time, Xattr};
 
 /// Unit of everything in an archive.
 pub const BLOCK_BYTES: usize = 512;

@@ -145,9 +145,7 @@ impl ImageInode {
                 return Err(problem(entry, "read the target of", io::Error::other(why)));
             }
         }
-        let set = xattrs
-            .map_err(io::Error::other)
-            .and_then(|xattrs| encode_xattrs(&xattrs));
+        let set = xattrs.map_err(io::Error::other).and_then(encode_xattrs);
         match set {
             Ok(set) => {
                 entry.xattrs = set;

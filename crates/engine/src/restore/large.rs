@@ -9,13 +9,12 @@ mod alone;
 pub use alone::restore_alone;
 
 use super::piece_rows::{PieceRow, Pieces, PlaceBytes};
-use super::pieces::{self, Piece};
 use super::queue::Feeder;
 use super::sort::Scratch;
 use super::target::Directory;
 use super::worker::{Cause, Done, Failure, Run, Slot, Worker};
-use super::{Act, RestoreError, compare, make, metadata, row, salvage};
-use bale_format::{ChunkId, Entry};
+use super::{Act, RestoreError, compare, make, metadata, pieces, row, salvage};
+use bale_format::{ChunkId, Entry, Piece};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -217,36 +216,32 @@ impl<'r> Gatherer<'r> {
         };
         let number = self.files.len() as u32;
         let mut sorting = Ok(());
-        let walked = pieces::walk(
-            &list,
-            file.entry.size,
-            run.chunks,
-            &mut |offset, length, piece| {
-                let id = match piece {
-                    Piece::Data(id) => id,
-                    Piece::Hole | Piece::Unreadable => {
-                        return self.hole(&file, offset, length, piece);
-                    }
-                };
-                let Some(place) = run.chunks.place(&id) else {
-                    file.failed.store(true, Ordering::Relaxed);
-                    let text = format!(
-                        "bytes {offset} to {}: chunk {} is in no index",
-                        offset + length,
-                        id.short()
-                    );
-                    run.problem(&file.entry.path(), "restore", &text);
-                    return Ok(());
-                };
-                let mut key = [0; 24];
-                key[..4].copy_from_slice(&place.pack.to_be_bytes());
-                key[4..12].copy_from_slice(&place.offset.to_be_bytes());
-                key[12..16].copy_from_slice(&number.to_be_bytes());
-                key[16..].copy_from_slice(&offset.to_be_bytes());
-                sorting = self.pieces.push(self.scratch, PieceRow { key, id, length });
-                sorting.as_ref().copied().map_err(ToString::to_string)
-            },
-        );
+        let walked = pieces::walk(&list, file.entry.size, run.chunks, &mut |offset, piece| {
+            let Piece::Data {
+                chunk: id,
+                bytes: length,
+            } = piece
+            else {
+                return self.hole(&file, offset, piece);
+            };
+            let Some(place) = run.chunks.place(&id) else {
+                file.failed.store(true, Ordering::Relaxed);
+                let text = format!(
+                    "bytes {offset} to {}: chunk {} is in no index",
+                    offset + length,
+                    id.short()
+                );
+                run.problem(&file.entry.path(), "restore", &text);
+                return Ok(());
+            };
+            let mut key = [0; 24];
+            key[..4].copy_from_slice(&place.pack.to_be_bytes());
+            key[4..12].copy_from_slice(&place.offset.to_be_bytes());
+            key[12..16].copy_from_slice(&number.to_be_bytes());
+            key[16..].copy_from_slice(&offset.to_be_bytes());
+            sorting = self.pieces.push(self.scratch, PieceRow { key, id, length });
+            sorting.as_ref().copied().map_err(ToString::to_string)
+        });
         sorting.map_err(RestoreError::Scratch)?;
         if let Err(text) = walked {
             run.failed(&file.entry.path(), Failure::text("restore", text));
@@ -257,9 +252,10 @@ impl<'r> Gatherer<'r> {
         Ok(())
     }
 
-    fn hole(&self, file: &LargeFile, offset: u64, length: u64, piece: Piece) -> Result<(), String> {
+    fn hole(&self, file: &LargeFile, offset: u64, piece: Piece) -> Result<(), String> {
         let run = self.worker.run;
-        if piece == Piece::Unreadable {
+        let length = piece.bytes();
+        if matches!(piece, Piece::Unreadable { .. }) {
             file.unread.store(true, Ordering::Relaxed);
             let text = format!(
                 "bytes {offset} to {} could not be read by the backup",

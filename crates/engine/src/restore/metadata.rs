@@ -6,8 +6,7 @@
 use super::losses::LossKind;
 use super::target::Directory;
 use super::worker::{Cause, Failure, Worker};
-use super::xattrs::Xattr;
-use bale_format::{Entry, Kind};
+use bale_format::{Entry, Kind, Xattr};
 use rustix::fs::{
     AtFlags, CWD, Gid, IFlags, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
     XattrFlags,

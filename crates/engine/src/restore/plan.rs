@@ -5,12 +5,13 @@
 
 use super::losses::{self, Losses};
 use super::names::{check_name, check_path, is_part_name};
-use super::pieces::{self, Piece};
 use super::select::{Above, above, chosen};
 use super::sort::{Scratch, Sorted, Sorter};
-use super::{CatalogSource, ChunkSource, ChunkTrouble, Monitor, RestoreError, RestoreOptions, row};
+use super::{
+    CatalogSource, ChunkSource, ChunkTrouble, Monitor, RestoreError, RestoreOptions, pieces, row,
+};
 use bale_format::entry::{is_below, join, split};
-use bale_format::{ChunkId, Content, Entry, EntryFlags, Key, Kind};
+use bale_format::{ChunkId, Content, Entry, EntryFlags, Key, Kind, Piece};
 use bytes::Bytes;
 
 /// Memory of each sorter while the plan is made.
@@ -396,9 +397,9 @@ impl Planner<'_> {
     /// Content bytes of a file with holes; what cannot be read is found again, and told, when the file's turn comes.
     fn bytes_of(&mut self, list: &ChunkId, entry: &Entry) -> u64 {
         let mut bytes = 0u64;
-        let walked = pieces::walk(list, entry.size, self.chunks, &mut |_, length, piece| {
-            if matches!(piece, Piece::Data(_)) {
-                bytes = bytes.saturating_add(length);
+        let walked = pieces::walk(list, entry.size, self.chunks, &mut |_, piece| {
+            if matches!(piece, Piece::Data { .. }) {
+                bytes = bytes.saturating_add(piece.bytes());
             }
             Ok(())
         });

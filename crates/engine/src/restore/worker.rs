@@ -3,9 +3,9 @@
 use super::losses::{LossKind, Losses};
 use super::plan::{Planned, text_of};
 use super::target::{Directories, Directory, Target};
-use super::xattrs::{self, Xattr};
+use super::xattrs;
 use super::{Act, ChunkSource, ChunkUse, Monitor, RestoreError, RestoreOptions, RestoreReport};
-use bale_format::{ChunkId, Entry};
+use bale_format::{ChunkId, Entry, Xattr};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

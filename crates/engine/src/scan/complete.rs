@@ -2,6 +2,7 @@
 
 use super::Problem;
 use super::directory::{Directory, identity_of};
+use bale_format::Xattr;
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use bale_sys::inode::{self, flag};
 use bale_sys::open::{open_beneath, open_for_reading};
@@ -166,8 +167,8 @@ fn read_attributes(
         rest = &rest[key.to_bytes_with_nul().len()..];
         keys.push(key);
     }
-    keys.sort_unstable();
-    let mut set = vec![SET_IN_ROW];
+    let mut set = Vec::new();
+    let mut bytes = 0;
     for key in keys {
         if SAID_TWICE.contains(&key.to_bytes()) {
             continue;
@@ -178,34 +179,27 @@ fn read_attributes(
             Err(error) if is(&error, Errno::NODATA) => continue,
             Err(error) => return Err(error),
         };
-        add_xattr(&mut set, key.to_bytes(), &value)?;
+        bytes += key.to_bytes().len() + value.len();
+        if bytes > ATTRIBUTES_BYTES_MAX {
+            return Err(io::Error::other("more than 1 MiB of extended attributes"));
+        }
+        set.push((key.to_bytes().to_vec(), value));
     }
-    Ok(Bytes::from(set))
+    encode_xattrs(set)
 }
 
-/// Attributes that were read already, sorted by name, encoded as in the `xattrs` column.
-pub(crate) fn encode_xattrs(xattrs: &[(Vec<u8>, Vec<u8>)]) -> io::Result<Bytes> {
-    if xattrs.is_empty() {
+/// Attributes that were read already, encoded as in the `xattrs` column. One that was listed twice is one; the same name with
+/// two values is damage.
+pub(crate) fn encode_xattrs(set: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<Bytes> {
+    let set = set.into_iter().map(|(name, value)| Xattr { name, value });
+    let mut set: Vec<Xattr> = set.collect();
+    set.sort_unstable();
+    set.dedup();
+    if set.is_empty() {
         return Ok(Bytes::new());
     }
-    let mut set = vec![SET_IN_ROW];
-    for (key, value) in xattrs {
-        add_xattr(&mut set, key, value)?;
-    }
-    Ok(Bytes::from(set))
-}
-
-fn add_xattr(set: &mut Vec<u8>, key: &[u8], value: &[u8]) -> io::Result<()> {
-    let key_bytes = u16::try_from(key.len()).map_err(|_| io::ErrorKind::InvalidData)?;
-    let value_bytes = u32::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidData)?;
-    set.extend_from_slice(&key_bytes.to_le_bytes());
-    set.extend_from_slice(&value_bytes.to_le_bytes());
-    set.extend_from_slice(key);
-    set.extend_from_slice(value);
-    if set.len() > ATTRIBUTES_BYTES_MAX {
-        return Err(io::Error::other("more than 1 MiB of extended attributes"));
-    }
-    Ok(())
+    let encoded = bale_format::xattrs::encode_xattrs(&mut set).map_err(io::Error::other)?;
+    Ok([&[SET_IN_ROW], &encoded[..]].concat().into())
 }
 
 /// Calls with a larger buffer until the answer fits.

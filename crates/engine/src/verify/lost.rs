@@ -11,14 +11,12 @@ use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::used::xattrs_chunk;
 use bale_format::chunk::ChunkKind;
-use bale_format::pieces::{Piece, PieceList};
 use bale_format::segment::Segment;
-use bale_format::{ChunkId, Content, Entry, Key, Layer, ObjectId, SegmentRef};
+use bale_format::{
+    ChunkId, Content, Entry, Key, Layer, ObjectId, Piece, PieceStep, PieceWalk, SegmentRef,
+};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// Piece lists nest this deep at most.
-const PIECES_DEPTH_MAX: usize = 4;
 
 /// Names every path of every snapshot that needs a bad chunk; tells which suspect chunks are needed at all. Only works when
 /// there is one.
@@ -159,22 +157,23 @@ impl Walk<'_> {
             return known.clone();
         }
         let mut found = Vec::new();
-        let mut waiting = vec![(root, 0)];
-        while let Some((list, depth)) = waiting.pop() {
-            if self.findings.is_suspect(&list) {
-                found.push(list);
-            }
-            let read = self.repository.read_chunk(&list, ChunkKind::Pieces);
-            // What cannot be read or is nested too deep was found before.
-            let Some(Ok(decoded)) = read.ok().map(|bytes| PieceList::decode(&bytes)) else {
-                continue;
-            };
-            match decoded {
-                PieceList::Leaf(pieces) => found.extend(self.suspect_pieces(&pieces)),
-                PieceList::Inner { lists, .. } if depth < PIECES_DEPTH_MAX => {
-                    waiting.extend(lists.iter().map(|below| (below.list, depth + 1)));
+        let mut walk = PieceWalk::of_any_size(root);
+        loop {
+            match walk.step() {
+                PieceStep::End => break,
+                PieceStep::Piece { piece, .. } => {
+                    if let Piece::Data { chunk, .. } = piece {
+                        found.extend(self.findings.is_suspect(&chunk).then_some(chunk));
+                    }
                 }
-                PieceList::Inner { .. } => {}
+                PieceStep::Fetch(list) => {
+                    found.extend(self.findings.is_suspect(&list).then_some(list));
+                    match self.repository.read_chunk(&list, ChunkKind::Pieces) {
+                        // What is no list, or not the one it should be, was found before.
+                        Ok(bytes) => drop(walk.supply(&bytes)),
+                        Err(_) => walk.skip(),
+                    }
+                }
             }
         }
         found.sort();
@@ -182,14 +181,6 @@ impl Walk<'_> {
         let found: Arc<[ChunkId]> = found.into();
         self.lists.insert(root, found.clone());
         found
-    }
-
-    fn suspect_pieces(&self, pieces: &[Piece]) -> Vec<ChunkId> {
-        let chunk = |piece: &Piece| match piece {
-            Piece::Data { chunk, .. } if self.findings.is_suspect(chunk) => Some(*chunk),
-            _ => None,
-        };
-        pieces.iter().filter_map(chunk).collect()
     }
 }
 

@@ -7,19 +7,20 @@ use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::{Named, Repository, SlotState, condemned_advice};
 use crate::snapshots::remembered;
 use crate::store::{Area, ObjectName};
-use crate::used::xattrs_chunk;
 use bale_format::chunk::ChunkKind;
-use bale_format::pieces::{Piece, PieceList, SubList};
+use bale_format::pieces::Promised;
 use bale_format::segment::Segment;
 use bale_format::snapshot::SegmentRef;
-use bale_format::{ChunkId, Content, Entry, ObjectId};
+use bale_format::xattrs::decode_xattrs;
+use bale_format::{
+    ChunkId, Content, Entry, FormatError, ObjectId, Piece, PieceStep, PieceWalk, XattrsColumn,
+};
+use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What is wrong with a chunk.
 const IN_NO_PACK: &str = "in no pack that the index names";
-/// Piece lists nest this deep at most.
-const PIECES_DEPTH_MAX: usize = 4;
 
 /// Reads every index object; one that is damaged is named, and the others make the index that the check goes on with.
 pub(super) fn check_index(
@@ -126,7 +127,9 @@ pub(super) fn check_catalogs(
         repository,
         index,
         seen: HashSet::new(),
-        lists: HashMap::new(),
+        lists: HashSet::new(),
+        sets: HashSet::new(),
+        sound_set: Bytes::new(),
         findings,
     };
     let total: u64 = records
@@ -164,8 +167,12 @@ struct Checker<'a> {
     index: &'a ChunkIndex,
     /// Segments: 32 bytes for each distinct one.
     seen: HashSet<ChunkId>,
-    /// Piece lists and the bytes they describe: 40 bytes for each large file.
-    lists: HashMap<ChunkId, u64>,
+    /// Piece lists that are what they should be: some 56 bytes for each large file.
+    lists: HashSet<(ChunkId, Option<Promised>)>,
+    /// Large sets of extended attributes: 32 bytes for each.
+    sets: HashSet<ChunkId>,
+    /// The last set inside a row that was sound.
+    sound_set: Bytes,
     findings: &'a mut Findings,
 }
 
@@ -203,9 +210,7 @@ impl Checker<'_> {
     }
 
     fn check_entry(&mut self, entry: &Entry) {
-        if let Some(set) = xattrs_chunk(&entry.xattrs) {
-            self.plain_len(&set);
-        }
+        self.check_xattrs(entry);
         match entry.content {
             Content::None => {}
             Content::Bundled { chunk, offset } => {
@@ -215,13 +220,43 @@ impl Checker<'_> {
                     self.findings.bad_chunk(chunk, "shorter than a file in it");
                 }
             }
-            Content::Pieces { list } => {
-                if self
-                    .list_bytes(list, 0)
-                    .is_some_and(|bytes| bytes != entry.size)
-                {
-                    self.findings
-                        .bad_chunk(list, "describes another length than its file has");
+            Content::Pieces { list } => self.check_pieces(list, entry.size),
+        }
+    }
+
+    /// The set can be read and decoded.
+    fn check_xattrs(&mut self, entry: &Entry) {
+        let set = match XattrsColumn::decode(&entry.xattrs) {
+            Ok(XattrsColumn::None) => return,
+            Ok(XattrsColumn::Inline(set)) => set,
+            Ok(XattrsColumn::Chunk(id)) => return self.check_xattrs_chunk(id),
+            Err(error) => return self.bad_row(entry, &error),
+        };
+        // Neighbours often have the same.
+        if set == self.sound_set {
+            return;
+        }
+        match decode_xattrs(&set) {
+            Ok(_) => self.sound_set = Bytes::copy_from_slice(&set),
+            Err(error) => self.bad_row(entry, &error),
+        }
+    }
+
+    fn bad_row(&mut self, entry: &Entry, error: &FormatError) {
+        let path = String::from_utf8_lossy(&entry.path()).into_owned();
+        self.findings
+            .damage(format!("row of /{path}"), error.to_string());
+    }
+
+    fn check_xattrs_chunk(&mut self, id: ChunkId) {
+        if !self.sets.insert(id) || self.plain_len(&id).is_none() {
+            return;
+        }
+        match self.repository.read_chunk_uncached(&id, ChunkKind::Xattrs) {
+            Err(error) => self.unreadable(id, &error),
+            Ok(set) => {
+                if let Err(error) = decode_xattrs(&set) {
+                    self.findings.bad_chunk(id, error.to_string());
                 }
             }
         }
@@ -235,62 +270,42 @@ impl Checker<'_> {
         place.map(|place| u64::from(place.chunk.plain_bytes))
     }
 
-    /// Bytes that a piece list describes; `None` if it is damaged, which has been told.
-    fn list_bytes(&mut self, id: ChunkId, depth: usize) -> Option<u64> {
-        if let Some(bytes) = self.lists.get(&id) {
-            return Some(*bytes);
-        }
-        if depth >= PIECES_DEPTH_MAX {
-            self.findings.bad_chunk(id, "piece lists nested too deep");
-            return None;
-        }
-        self.plain_len(&id)?;
-        let bytes = match self.repository.read_chunk_uncached(&id, ChunkKind::Pieces) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.unreadable(id, &error);
-                return None;
-            }
-        };
-        let list = match PieceList::decode(&bytes) {
-            Ok(list) => list,
-            Err(error) => {
-                self.findings.bad_chunk(id, error.to_string());
-                return None;
-            }
-        };
-        let mut total = 0u64;
-        match list {
-            PieceList::Leaf(pieces) => {
-                for piece in &pieces {
-                    total = total.saturating_add(self.piece_bytes(id, piece)?);
+    /// Every list can be read and is what the one above it, or the row, says; every piece is as long as its chunk.
+    fn check_pieces(&mut self, root: ChunkId, size: u64) {
+        let mut walk = PieceWalk::new(root, size);
+        loop {
+            match walk.step() {
+                PieceStep::End => return,
+                PieceStep::Piece { piece, .. } => {
+                    if let Piece::Data { bytes, chunk } = piece
+                        && self.plain_len(&chunk).is_some_and(|len| len != bytes)
+                    {
+                        let list = walk.current().unwrap_or(root);
+                        (self.findings).bad_chunk(list, "names a chunk of another length");
+                    }
                 }
-            }
-            PieceList::Inner { lists, .. } => {
-                for below in &lists {
-                    total = total.saturating_add(self.below_bytes(id, below, depth)?);
-                }
+                PieceStep::Fetch(list) => self.check_list(list, &mut walk),
             }
         }
-        self.lists.insert(id, total);
-        Some(total)
     }
 
-    fn piece_bytes(&mut self, list: ChunkId, piece: &Piece) -> Option<u64> {
-        if let Piece::Data { bytes, chunk } = piece
-            && self.plain_len(chunk)? != *bytes
+    fn check_list(&mut self, list: ChunkId, walk: &mut PieceWalk) {
+        let promised = walk.promised();
+        if self.lists.contains(&(list, promised)) || self.plain_len(&list).is_none() {
+            return walk.skip();
+        }
+        match self
+            .repository
+            .read_chunk_uncached(&list, ChunkKind::Pieces)
         {
-            self.findings
-                .bad_chunk(list, "names a chunk of another length");
+            Err(error) => {
+                self.unreadable(list, &error);
+                walk.skip();
+            }
+            Ok(bytes) => match walk.supply(&bytes) {
+                Ok(()) => drop(self.lists.insert((list, promised))),
+                Err(error) => self.findings.bad_chunk(list, error.to_string()),
+            },
         }
-        Some(piece.bytes())
-    }
-
-    fn below_bytes(&mut self, list: ChunkId, below: &SubList, depth: usize) -> Option<u64> {
-        if self.list_bytes(below.list, depth + 1)? != below.bytes {
-            self.findings
-                .bad_chunk(list, "names a list of another length");
-        }
-        Some(below.bytes)
     }
 }

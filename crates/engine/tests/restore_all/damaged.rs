@@ -1,7 +1,7 @@
 //! What is damaged, or was never read, takes the place of nothing and is named.
 
+use super::encoded::{Piece, encode_leaf};
 use crate::model::*;
-use bale_engine::restore::pieces::{Piece, encode_leaf};
 use bale_engine::restore::{LossKind, Overwrite, RestoreError};
 use bale_format::{Content, EntryFlags};
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! A dumped tree, extracted by GNU tar, is the tree.
 
+use super::encoded::{Piece, encode_leaf};
 use crate::model::*;
 use bale_engine::dump::{DumpError, DumpReport, dump};
-use bale_engine::restore::pieces::{Piece, encode_leaf};
 use bale_engine::restore::sort::InMemory;
 use bale_format::{Content, EntryFlags, Kind, Time};
 use std::io::Write;

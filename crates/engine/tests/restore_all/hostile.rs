@@ -1,7 +1,7 @@
 //! Whatever the repository says and whoever races in the target: nothing outside it is touched.
 
+use super::encoded::{Piece, encode_leaf, encode_node};
 use crate::model::*;
-use bale_engine::restore::pieces::{Piece, encode_leaf, encode_node};
 use bale_engine::restore::sort::InMemory;
 use bale_engine::restore::{RestoreError, RestoreOptions, verify};
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};

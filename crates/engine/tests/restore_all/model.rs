@@ -1,6 +1,6 @@
 //! A snapshot in memory: rows, chunks that count how often they are read, and the check of a restored tree.
 
-use bale_engine::restore::pieces::{Piece, encode_leaf};
+use super::encoded::{Piece, encode_leaf, encode_set};
 use bale_engine::restore::sort::InMemory;
 use bale_engine::restore::{
     Act, CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, Monitor, Place,
@@ -431,7 +431,7 @@ fn list(root: &Path, below: &Path, found: &mut BTreeSet<Vec<u8>>) {
 /// The `xattrs` column of a small set.
 pub fn column(set: &[(&[u8], &[u8])]) -> Bytes {
     let mut column = vec![1];
-    column.extend(xattrs::encode(set));
+    column.extend(encode_set(set));
     Bytes::from(column)
 }
 

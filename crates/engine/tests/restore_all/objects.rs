@@ -1,8 +1,8 @@
 //! Everything a Linux tree holds comes back.
 
+use super::encoded::{Piece, encode_leaf, encode_node, encode_set};
 use crate::model::*;
 use bale_engine::restore::Overwrite;
-use bale_engine::restore::pieces::{Piece, encode_leaf, encode_node};
 use bale_format::{Content, Key, Kind, Time};
 use std::os::unix::fs::MetadataExt;
 
@@ -133,7 +133,7 @@ fn attributes_lists_and_capabilities_come_back() {
     model.row("d/able").uid = 33;
     model.file("d/trusted", b"").xattrs = column(&[(b"trusted.x", b"y"), (b"user.empty", b"")]);
     let large = noise(5, 2000);
-    let set = bale_engine::restore::xattrs::encode(&[(b"user.large", &large)]);
+    let set = encode_set(&[(b"user.large", &large)]);
     let id = model.chunk(&set);
     model.file("d/large", b"").xattrs = [&[2], &id.0[..]].concat().into();
     run_exactly(&mut model, &place.path().join("t"), &options());

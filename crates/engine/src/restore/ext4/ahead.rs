@@ -10,10 +10,10 @@ use super::links::{Links, Name};
 use super::rows::WantedRows;
 use super::work::Work;
 use crate::limits::BUNDLE_BYTES_MAX;
-use crate::restore::pieces::{self, Piece};
+use crate::restore::pieces::PieceReader;
 use crate::restore::plan::text_of;
 use crate::restore::{ChunkSource, ChunkUse, RestoreError};
-use bale_format::{ChunkId, Content, Entry, Kind};
+use bale_format::{ChunkId, Content, Entry, Kind, Piece};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::VecDeque;
@@ -343,21 +343,19 @@ impl Feeder<'_> {
 
     fn feed_pieces(&mut self, list: &ChunkId, size: u64) -> Result<(), Halt> {
         let mut end = 0;
-        let mut walk = match pieces::Walk::new(list, size, self.work.chunks) {
-            Ok(walk) => walk,
-            Err(text) => return self.put_damaged(0..size, text),
-        };
+        let mut pieces = PieceReader::new(list, size, self.work.chunks);
         loop {
-            let (offset, length, piece) = match walk.next_piece() {
+            let (offset, piece) = match pieces.next_piece() {
                 Ok(Some(piece)) => piece,
                 Ok(None) => return Ok(()),
                 Err(text) => return self.put_damaged(end..size, text),
             };
+            let length = piece.bytes();
             end = offset + length;
             let bytes = match piece {
-                Piece::Hole => continue,
-                Piece::Unreadable => PieceBytes::Unreadable,
-                Piece::Data(id) => PieceBytes::Chunk(self.slot(&id, length)?),
+                Piece::Hole { .. } => continue,
+                Piece::Unreadable { .. } => PieceBytes::Unreadable,
+                Piece::Data { chunk, .. } => PieceBytes::Chunk(self.slot(&chunk, length)?),
             };
             self.put(Item::Piece(PieceItem {
                 offset,

@@ -2,9 +2,9 @@
 
 use super::ahead::{Items, PieceBytes, PieceItem};
 use super::work::Work;
-use crate::restore::pieces::{Piece, Walk};
+use crate::restore::pieces::PieceReader;
 use crate::restore::{ChunkSource, RestoreError};
-use bale_format::{ChunkId, Entry, EntryFlags};
+use bale_format::{ChunkId, Entry, EntryFlags, Piece};
 use bale_fsimage::mkext4::FileData;
 use bytes::Bytes;
 use std::io;
@@ -15,7 +15,7 @@ const STRETCH_BYTES_MAX: u64 = 1 << 30;
 
 /// Where the data of a file with holes lies.
 pub struct SparseData<'a> {
-    walk: Option<Walk<'a>>,
+    pieces: Option<PieceReader<'a>>,
     stretch: Range<u64>,
     /// A piece that was read to see whether it follows the stretch.
     next: Option<Range<u64>>,
@@ -26,7 +26,7 @@ impl<'a> SparseData<'a> {
     /// A list that cannot be read has no data; whoever reads the pieces tells why.
     pub fn new(list: &ChunkId, size: u64, chunks: &'a dyn ChunkSource) -> SparseData<'a> {
         SparseData {
-            walk: Walk::new(list, size, chunks).ok(),
+            pieces: Some(PieceReader::new(list, size, chunks)),
             stretch: 0..0,
             next: None,
             bytes: 0,
@@ -56,13 +56,13 @@ impl<'a> SparseData<'a> {
 
     fn next_data_piece(&mut self) -> Option<Range<u64>> {
         loop {
-            match self.walk.as_mut()?.next_piece() {
-                Ok(Some((offset, length, Piece::Data(_)))) => {
-                    self.bytes = self.bytes.saturating_add(length);
-                    return Some(offset..offset + length);
+            match self.pieces.as_mut()?.next_piece() {
+                Ok(Some((offset, Piece::Data { bytes, .. }))) => {
+                    self.bytes = self.bytes.saturating_add(bytes);
+                    return Some(offset..offset + bytes);
                 }
                 Ok(Some(_)) => {}
-                Ok(None) | Err(_) => self.walk = None,
+                Ok(None) | Err(_) => self.pieces = None,
             }
         }
     }

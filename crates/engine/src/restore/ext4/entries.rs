@@ -2,8 +2,8 @@
 
 use super::work::{Reading, Work};
 use crate::restore::losses::LossKind;
-use crate::restore::xattrs::{self, Xattr};
-use bale_format::{Entry, Kind, Time};
+use crate::restore::xattrs;
+use bale_format::{Entry, Kind, Time, Xattr};
 use bale_fsimage::Timestamp;
 use bale_fsimage::mkext4::{self, Content, EntryError, NewEntry, TIME_SECONDS};
 use bytes::Bytes;

@@ -1,11 +1,10 @@
 //! One large file by itself, piece by piece.
 
 use super::write_at;
-use crate::restore::pieces::{self, Piece};
 use crate::restore::target::Directory;
 use crate::restore::worker::{Done, Failure, Slot, Worker};
-use crate::restore::{make, metadata};
-use bale_format::{ChunkId, Entry};
+use crate::restore::{make, metadata, pieces};
+use bale_format::{ChunkId, Entry, Piece};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// One file, piece by piece, outside any group: a name that could not be linked.
@@ -45,9 +44,13 @@ fn fill_alone(
     let mut is_whole = true;
     let mut failure = None;
     let chunks = worker.run.chunks;
-    let walked = pieces::walk(list, entry.size, chunks, &mut |offset, length, piece| {
-        let Piece::Data(id) = piece else {
-            is_whole &= piece != Piece::Unreadable;
+    let walked = pieces::walk(list, entry.size, chunks, &mut |offset, piece| {
+        let Piece::Data {
+            chunk: id,
+            bytes: length,
+        } = piece
+        else {
+            is_whole &= !matches!(piece, Piece::Unreadable { .. });
             return Ok(());
         };
         let bytes = Slot::default().get(&id, chunks).and_then(|bytes| {
