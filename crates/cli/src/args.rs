@@ -219,7 +219,7 @@ pub enum Catalog {
     Export {
         /// Snapshot, or snapshot:/path
         address: OsString,
-        /// Directory to make
+        /// Directory, new or empty
         #[arg(value_hint = ValueHint::DirPath)]
         dir: PathBuf,
         /// Which snapshots.

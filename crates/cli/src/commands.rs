@@ -28,6 +28,7 @@ mod unmatched;
 
 use crate::args::{Cli, Command, Key};
 use crate::exit;
+use crate::named_paths::Named;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 
@@ -66,10 +67,16 @@ pub fn run(cli: Cli) -> Result<i32> {
             Ok(exit::COMPLETE)
         }
         Command::Man(options) => {
-            std::fs::create_dir_all(&options.dir)
-                .with_context(|| format!("create {}", options.dir.display()))?;
+            let target = Named {
+                by: "DIR",
+                attempt: "write the manual pages to",
+                path: &options.dir,
+                advice: "Name a directory that is there or can be made",
+            };
+            target.require_directory()?;
+            std::fs::create_dir_all(&options.dir).map_err(|error| target.trouble(error))?;
             clap_mangen::generate_to(Cli::command(), &options.dir)
-                .with_context(|| format!("write manual pages to {}", options.dir.display()))?;
+                .map_err(|error| target.trouble(error))?;
             Ok(exit::COMPLETE)
         }
     }

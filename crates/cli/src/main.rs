@@ -23,6 +23,7 @@ mod args;
 mod commands;
 mod exit;
 mod interrupt;
+mod named_paths;
 mod output;
 mod patterns;
 mod place;

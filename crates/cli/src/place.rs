@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use bale_engine::clock::SystemClock;
 use bale_engine::error::Error;
 use bale_engine::random::OsRandom;
-use bale_engine::repository::{Environment, NewSlot, Repository, Secret};
+use bale_engine::repository::{Environment, NewSlot, Repository, Secret, opens_with_key_file};
 use bale_engine::restore::snapshot::SpillScratch;
 use bale_engine::store::{Area, LocalStore, Store};
 use named::{Own, own};
@@ -268,6 +268,7 @@ fn own_secret(global: &Global, own: &Own) -> Result<(Secret, bool)> {
         return Ok((secret, true));
     }
     if !own.key_file.exists() && secrets::can_ask() {
+        tell_of_lost_key(own);
         return Ok((secrets::given_or_asked(global)?, true));
     }
     let bytes = std::fs::read(&own.key_file).with_context(|| {
@@ -277,6 +278,18 @@ fn own_secret(global: &Global, own: &Own) -> Result<(Secret, bool)> {
         )
     })?;
     Ok((Secret::key_file(bytes), false))
+}
+
+/// At a terminal somebody is asked for a password that he never chose, perhaps.
+fn tell_of_lost_key(own: &Own) {
+    let store = LocalStore::open(&own.repository);
+    if store.is_ok_and(|store| opens_with_key_file(&store)) {
+        tell!(
+            "bale: your own repository opens with a key file, and {} is not there: bring it back from a copy, give a password \
+             of the repository now, or name a file with the recovery key (--key-file)",
+            output::path(&own.key_file)
+        );
+    }
 }
 
 /// With the secret that is given, which will open it the next time, or else with a key file of its own.

@@ -5,7 +5,7 @@
 
 use crate::args::Global;
 use crate::exit::Usage;
-use crate::variables;
+use crate::{named_paths, output, variables};
 use anyhow::{Context, Result};
 use bale_engine::repository::Secret;
 use std::io::{IsTerminal, Read};
@@ -28,7 +28,7 @@ pub fn given(global: &Global) -> Result<Option<Secret>> {
         Some(source) => Some(source),
         None => the_only(in_environment()?)?,
     };
-    source.map(Source::read).transpose()
+    source.map(|(name, source)| source.read(name)).transpose()
 }
 
 /// The secret, asking on a terminal if need be.
@@ -36,7 +36,7 @@ pub fn given_or_asked(global: &Global) -> Result<Secret> {
     if let Some(secret) = given(global)? {
         return Ok(secret);
     }
-    Ok(Secret::Password(ask("Password: ")?))
+    Ok(Secret::Password(ask("Password: ", NO_PASSWORD)?))
 }
 
 /// Could somebody be asked?
@@ -44,13 +44,14 @@ pub fn can_ask() -> bool {
     std::io::stdin().is_terminal()
 }
 
-/// A new password: from a file, or asked for twice.
-pub fn new_password(file: Option<&Path>) -> Result<String> {
+/// A new password: from a file, or asked for twice. `how` says how else a new secret is given.
+pub fn new_password(file: Option<&Path>, how: &str) -> Result<String> {
     if let Some(path) = file {
-        return first_line(&read_bounded(path)?);
+        let file = SecretFile::of("--new-password-file", path);
+        return first_line(&file.read()?, &file.text());
     }
-    let password = ask("New password: ")?;
-    if ask("The same again: ")? != password {
+    let password = ask("New password: ", how)?;
+    if ask("The same again: ", how)? != password {
         return Err(Usage("the two passwords differ".to_owned()).into());
     }
     Ok(password)
@@ -107,36 +108,42 @@ fn in_environment() -> Result<Vec<Named>, Usage> {
         .collect())
 }
 
-fn the_only(mut sources: Vec<Named>) -> Result<Option<Source>, Usage> {
+fn the_only(mut sources: Vec<Named>) -> Result<Option<Named>, Usage> {
     if let [(first, _), (second, _), ..] = &sources[..] {
         return Err(Usage(format!(
             "{first} and {second} each name a password or key: which of them is meant? Give one"
         )));
     }
-    Ok(sources.pop().map(|(_, source)| source))
+    Ok(sources.pop())
 }
 
 impl Source {
-    fn read(self) -> Result<Secret> {
+    fn read(self, name: &'static str) -> Result<Secret> {
         Ok(match self {
             Source::KeyFile(path) => {
-                let bytes = read_bounded(&path)?;
+                let file = SecretFile::of_key(name, &path);
+                let bytes = file.read()?;
                 if bytes.trim_ascii().is_empty() {
-                    return Err(Usage(format!("the key file {} is empty", path.display())).into());
+                    return Err(Usage(format!("the key file {} is empty", file.text())).into());
                 }
                 Secret::key_file(bytes)
             }
-            Source::PasswordFile(path) => Secret::Password(first_line(&read_bounded(&path)?)?),
-            Source::PasswordCommand(command) => Secret::Password(from_command(&command)?),
+            Source::PasswordFile(path) => {
+                let file = SecretFile::of(name, &path);
+                Secret::Password(first_line(&file.read()?, &file.text())?)
+            }
+            Source::PasswordCommand(command) => Secret::Password(from_command(name, &command)?),
             Source::Password(password) => Secret::Password(password),
         })
     }
 }
 
-fn ask(prompt: &str) -> Result<String> {
+/// How to give a password or key where nobody can be asked.
+const NO_PASSWORD: &str = "no password or key, and no terminal to ask at: give one with --password-file, --password-command or \
+     --key-file, or set BALE_PASSWORD";
+
+fn ask(prompt: &str, how: &str) -> Result<String> {
     if !can_ask() {
-        let how =
-            "no password: set BALE_PASSWORD, --password-file, --password-command or --key-file";
         return Err(Usage(how.to_owned()).into());
     }
     let password = rpassword::prompt_password(prompt).context("read the password")?;
@@ -146,43 +153,89 @@ fn ask(prompt: &str) -> Result<String> {
     Ok(password)
 }
 
-fn read_bounded(path: &Path) -> Result<Vec<u8>> {
-    let file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
-    let mut bytes = Vec::new();
-    file.take(PASSWORD_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .with_context(|| format!("read {}", path.display()))?;
-    if bytes.len() as u64 > PASSWORD_BYTES_MAX {
-        return Err(Usage(format!(
-            "{} is too long for a password or key file",
-            path.display()
-        ))
-        .into());
+/// A file that holds a password or a key.
+struct SecretFile<'a>(named_paths::Named<'a>);
+
+impl<'a> SecretFile<'a> {
+    fn of(by: &'a str, path: &'a Path) -> SecretFile<'a> {
+        SecretFile(named_paths::Named {
+            by,
+            attempt: "read the password from",
+            path,
+            advice: "Name a file whose first line is the password",
+        })
     }
-    Ok(bytes)
+
+    fn of_key(by: &'a str, path: &'a Path) -> SecretFile<'a> {
+        SecretFile(named_paths::Named {
+            by,
+            attempt: "read the key from",
+            path,
+            advice: "Name the key file that the repository was given, or a file with its recovery key",
+        })
+    }
+
+    /// For people.
+    fn text(&self) -> String {
+        format!("{} ({})", output::path(self.0.path), self.0.by)
+    }
+
+    fn read(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(self.0.path).map_err(|error| self.0.trouble(error))?;
+        file.take(PASSWORD_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| self.0.trouble(error))?;
+        if bytes.len() as u64 > PASSWORD_BYTES_MAX {
+            let text = format!("{} is too long for a password or key file", self.text());
+            return Err(Usage(text).into());
+        }
+        Ok(bytes)
+    }
 }
 
-fn first_line(bytes: &[u8]) -> Result<String> {
+/// `whence`: where the bytes come from.
+fn first_line(bytes: &[u8], whence: &str) -> Result<String> {
     let line = bytes
         .split(|byte| *byte == b'\n')
         .next()
         .unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
-        return Err(Usage("the password is empty: it would protect nothing".to_owned()).into());
+        let text =
+            format!("the password is empty, the first line of {whence}: it would protect nothing");
+        return Err(Usage(text).into());
     }
-    String::from_utf8(line.to_vec()).context("the password is not UTF-8")
+    String::from_utf8(line.to_vec())
+        .map_err(|_| anyhow::anyhow!("the password is not UTF-8, the first line of {whence}"))
 }
 
-fn from_command(command: &str) -> Result<String> {
+fn from_command(name: &str, command: &str) -> Result<String> {
     let mut shell = std::process::Command::new("sh");
     shell
         .args(["-c", command])
         .stderr(std::process::Stdio::inherit());
     bale_engine::scan::withhold_secrets(&mut shell);
-    let output = shell.output().with_context(|| format!("run {command:?}"))?;
+    // Not its text: it may hold a secret, and this may be logged.
+    let asked = format!("the command of {name}");
+    let output = shell
+        .output()
+        .with_context(|| format!("start a shell for {asked}"))?;
     if !output.status.success() {
-        return Err(Usage(format!("the password command ended with {}", output.status)).into());
+        anyhow::bail!(
+            "no password from {asked}: it ended with {}{}",
+            output.status,
+            meaning(output.status.code())
+        );
     }
-    first_line(&output.stdout)
+    first_line(&output.stdout, &format!("what {asked} printed"))
+}
+
+/// What a shell means by its exit status.
+fn meaning(code: Option<i32>) -> &'static str {
+    match code {
+        Some(126) => " (the shell found the command and could not run it)",
+        Some(127) => " (the shell did not find the command)",
+        _ => "",
+    }
 }

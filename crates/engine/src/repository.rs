@@ -18,7 +18,7 @@ pub use objects::{CondemnedList, Readable, is_missing};
 pub(crate) use objects::{condemned_advice, is_damage};
 pub use opening::{Made, NewSlot, Secret};
 pub(crate) use sealed_file::SealedFile;
-pub use slots::{SlotInfo, SlotState};
+pub use slots::{SlotInfo, SlotState, opens_with_key_file};
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};

@@ -12,7 +12,7 @@ pub struct Forget {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Select,
-    /// Keep the newest N ("unlimited": all)
+    /// Keep the newest N ("unlimited": all; 0, of each of these rules: as if it were not given)
     #[arg(short = 'l', long, value_name = "N")]
     pub keep_last: Option<String>,
     /// Keep one for each of N hours

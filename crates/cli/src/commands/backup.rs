@@ -3,6 +3,7 @@
 use super::{left_out, look, select};
 use crate::args::{Backup, Global};
 use crate::exit::{self, Usage};
+use crate::named_paths::Named;
 use crate::progress::Console;
 use crate::{output, place, sizes, variables};
 use anyhow::{Context, Result};
@@ -217,9 +218,13 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
 
 fn paths(options: &Backup) -> Result<Vec<PathBuf>> {
     let mut paths = options.paths.clone();
-    for (files, zeros) in [(&options.files_from, false), (&options.files_from0, true)] {
+    let lists = [
+        ("--files-from", &options.files_from, false),
+        ("--files-from0", &options.files_from0, true),
+    ];
+    for (by, files, zeros) in lists {
         for file in files {
-            paths.extend(parse_list(&read_list(file)?, zeros));
+            paths.extend(parse_list(&read_list(by, file)?, zeros));
         }
     }
     if paths.is_empty() {
@@ -231,7 +236,7 @@ fn paths(options: &Backup) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn read_list(file: &Path) -> Result<Vec<u8>> {
+fn read_list(by: &str, file: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if file.as_os_str() == "-" {
         std::io::stdin()
@@ -239,8 +244,13 @@ fn read_list(file: &Path) -> Result<Vec<u8>> {
             .read_to_end(&mut bytes)
             .context("read the list of paths from standard input")?;
     } else {
-        bytes = std::fs::read(file)
-            .with_context(|| format!("read the list of paths {}", file.display()))?;
+        let list = Named {
+            by,
+            attempt: "read the paths to back up from",
+            path: file,
+            advice: "Name a file with their list, or - for standard input",
+        };
+        bytes = std::fs::read(file).map_err(|error| list.trouble(error))?;
     }
     Ok(bytes)
 }

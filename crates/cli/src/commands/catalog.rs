@@ -2,8 +2,9 @@
 
 use super::{listing, select};
 use crate::args::{Catalog, Global};
+use crate::named_paths::Named;
 use crate::{exit, output, place, sizes};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bale_engine::catalog::{CatalogReader, KeyRange, export};
 use serde_json::json;
 
@@ -14,6 +15,13 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
         dir,
         select,
     } = command;
+    let target = Named {
+        by: "DIR",
+        attempt: "write the catalog to",
+        path: dir,
+        advice: "Name a new or an empty directory",
+    };
+    require_empty(&target)?;
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, address, select)?;
     let catalog = CatalogReader::open(
@@ -21,7 +29,7 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
         chosen.named.1.layers.clone(),
     )?;
     listing::require(&catalog, &chosen)?;
-    std::fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+    std::fs::create_dir_all(dir).map_err(|error| target.trouble(error))?;
     let range = match chosen.path.is_empty() {
         true => KeyRange::all(),
         false => KeyRange::below(&chosen.path),
@@ -40,4 +48,21 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
         );
     }
     Ok(exit::COMPLETE)
+}
+
+/// What reads `*.parquet` there later must find one catalog, and no other's files are replaced.
+fn require_empty(target: &Named) -> Result<()> {
+    target.require_directory()?;
+    match std::fs::read_dir(target.path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(target.trouble(error)),
+        Ok(mut names) => match names.next() {
+            None => Ok(()),
+            Some(Err(error)) => Err(target.trouble(error)),
+            Some(Ok(entry)) => {
+                let name = output::escape(entry.file_name().as_encoded_bytes());
+                Err(target.trouble(format!("it holds other things ({name})")))
+            }
+        },
+    }
 }

@@ -26,8 +26,7 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     let policy = policy(options)?;
     let by = GroupBy::parse(&options.group_by).map_err(Usage)?;
     if options.ids.is_empty() && policy.is_empty() {
-        let text = "nothing says what to forget: give snapshot ids or at least one --keep rule";
-        return Err(Usage(text.to_owned()).into());
+        return Err(Usage(what_is_missing(options).to_owned()).into());
     }
     let prune_options = prune::parsed(&options.prune_options)?;
     let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
@@ -300,14 +299,33 @@ fn what(removed: &[Found]) -> &'static str {
     }
 }
 
+/// A rule of 0 is none, as in restic: a script that computes its numbers does not delete all.
+fn what_is_missing(options: &Forget) -> &'static str {
+    let rules = [
+        &options.keep_last,
+        &options.keep_hourly,
+        &options.keep_daily,
+        &options.keep_weekly,
+        &options.keep_monthly,
+        &options.keep_yearly,
+    ];
+    match rules.iter().any(|rule| rule.is_some()) {
+        true => {
+            "nothing says what to keep: a --keep rule with 0 is no rule. Give one a number of at least 1 (\"unlimited\" keeps \
+             all), or name the snapshots to forget by their ids"
+        }
+        false => "nothing says what to forget: give snapshot ids or at least one --keep rule",
+    }
+}
+
 fn policy(options: &Forget) -> Result<Policy> {
     Ok(Policy {
-        last: count(&options.keep_last)?,
-        hourly: count(&options.keep_hourly)?,
-        daily: count(&options.keep_daily)?,
-        weekly: count(&options.keep_weekly)?,
-        monthly: count(&options.keep_monthly)?,
-        yearly: count(&options.keep_yearly)?,
+        last: count("--keep-last", &options.keep_last)?,
+        hourly: count("--keep-hourly", &options.keep_hourly)?,
+        daily: count("--keep-daily", &options.keep_daily)?,
+        weekly: count("--keep-weekly", &options.keep_weekly)?,
+        monthly: count("--keep-monthly", &options.keep_monthly)?,
+        yearly: count("--keep-yearly", &options.keep_yearly)?,
         within: options.keep_within.as_deref().map(within).transpose()?,
         tags: options
             .keep_tag
@@ -318,13 +336,16 @@ fn policy(options: &Forget) -> Result<Policy> {
     })
 }
 
-fn count(text: &Option<String>) -> Result<u32> {
+fn count(option: &str, text: &Option<String>) -> Result<u32> {
     match text.as_deref() {
         None => Ok(0),
         Some("unlimited") => Ok(Keep::UNLIMITED),
-        Some(text) => text
-            .parse()
-            .map_err(|_| Usage(format!("{text:?} is not a number, nor \"unlimited\"")).into()),
+        Some(text) => text.parse().map_err(|_| {
+            Usage(format!(
+                "{option}: {text:?} is not a number, nor \"unlimited\""
+            ))
+            .into()
+        }),
     }
 }
 

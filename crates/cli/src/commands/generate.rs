@@ -1,7 +1,9 @@
 //! `bale gen`
 
+use super::restore::new_image;
 use crate::args::{Generate, Global};
 use crate::exit::{self, Usage};
+use crate::named_paths::Named;
 use crate::progress::Console;
 use crate::{interrupt, output, sizes};
 use anyhow::{Context, Result};
@@ -40,6 +42,7 @@ pub fn run(global: &Global, options: &Generate) -> Result<i32> {
     }
     let tree = options.options()?;
     let generator = Generator::new(tree.clone()).map_err(told)?;
+    require_places(options)?;
     let console = Console::new(global);
     let watch = Watch::new(&console, &generator);
     let mut image = None;
@@ -61,6 +64,35 @@ pub fn run(global: &Global, options: &Generate) -> Result<i32> {
     console.finish();
     summary(global, &progress, image.as_ref(), began);
     Ok(exit::COMPLETE)
+}
+
+/// Before minutes are spent on what cannot be written.
+fn require_places(options: &Generate) -> Result<()> {
+    if let Some(path) = &options.to_ext4 {
+        new_image(path).require_place_for_file()?;
+    } else if let Some(path) = &options.target {
+        let target = Named {
+            by: "--target",
+            attempt: "make a tree in",
+            path,
+            advice: "Name a directory that is there",
+        };
+        let meta = std::fs::metadata(path).map_err(|error| target.trouble(error))?;
+        if !meta.is_dir() {
+            return Err(target.trouble("it is no directory"));
+        }
+    }
+    let manifest = options.manifest.as_deref();
+    manifest.map_or(Ok(()), |path| new_manifest(path).require_place_for_file())
+}
+
+fn new_manifest(path: &Path) -> Named<'_> {
+    Named {
+        by: "--manifest",
+        attempt: "write the manifest to",
+        path,
+        advice: "Name a new file in a directory that is there",
+    }
 }
 
 /// An image that was written.
@@ -148,11 +180,15 @@ fn announce(
 
 /// Ages the tree in a directory, an image or on a device, and lists its hashes if that is wanted.
 fn age(options: &Generate, how: &ChangeOptions) -> Result<Changed> {
-    let Some(target) = options.target.as_ref().or(options.to_ext4.as_ref()) else {
+    let (by, target) = match (&options.target, &options.to_ext4) {
+        (Some(target), _) => ("--target", Some(target)),
+        (None, image) => ("--to-ext4", image.as_ref()),
+    };
+    let Some(target) = target else {
         return Err(Usage("name the directory or image to age with -t".to_owned()).into());
     };
     how.check().map_err(told)?;
-    let tree = StandingTree::open(target, Access::Write)?;
+    let tree = StandingTree::open(by, target, Access::Write)?;
     let done = change(&tree.root(), how).map_err(|error| tree.told(error))?;
     if let Some(manifest) = &options.manifest {
         let mut out = create(manifest)?;
@@ -170,9 +206,15 @@ enum StandingTree<'a> {
 }
 
 impl StandingTree<'_> {
-    fn open(target: &Path, access: Access) -> Result<StandingTree<'_>> {
-        let meta = std::fs::metadata(target)
-            .map_err(|error| Usage(format!("{}: {error}", target.display())))?;
+    fn open<'p>(by: &str, target: &'p Path, access: Access) -> Result<StandingTree<'p>> {
+        let named = Named {
+            by,
+            attempt: "open the tree in",
+            path: target,
+            advice: "Name the directory, image or device with a tree that was made before",
+        };
+        let meta = std::fs::metadata(target);
+        let meta = meta.map_err(|error| Usage(named.trouble(error).to_string()))?;
         if meta.is_dir() {
             return Ok(StandingTree::Directory(target));
         }
@@ -205,9 +247,15 @@ impl StandingTree<'_> {
 }
 
 fn verify(global: &Global, target: &Path, manifest: &Path, threads: u32) -> Result<i32> {
-    let file = File::open(manifest).with_context(|| format!("open {}", manifest.display()))?;
+    let named = Named {
+        by: "--verify-manifest",
+        attempt: "read the manifest",
+        path: manifest,
+        advice: "Name the file that --manifest wrote",
+    };
+    let file = File::open(manifest).map_err(|error| named.trouble(error))?;
     let mut lines = BufReader::with_capacity(MANIFEST_BUFFER_BYTES, file);
-    let tree = StandingTree::open(target, Access::Read)?;
+    let tree = StandingTree::open("--target", target, Access::Read)?;
     let verified = verify_manifest(&tree.root(), threads, &mut lines);
     let verified = verified.map_err(|error| tree.told(error))?;
     differences(global, &verified);
@@ -297,7 +345,7 @@ fn summary(global: &Global, progress: &Progress, image: Option<&Image>, began: I
 }
 
 fn create(path: &Path) -> Result<impl Write> {
-    let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    let file = File::create(path).map_err(|error| new_manifest(path).trouble(error))?;
     Ok(BufWriter::with_capacity(MANIFEST_BUFFER_BYTES, file))
 }
 

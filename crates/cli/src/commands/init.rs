@@ -6,6 +6,9 @@ use crate::{place, secrets};
 use anyhow::Result;
 use bale_engine::repository::{NewSlot, Secret};
 
+const NO_SECRET: &str = "no password or key for the new repository, and no terminal to ask at: give a password with --password-file, \
+     --password-command or BALE_PASSWORD, or have a key file made with --new-key-file";
+
 /// Makes a repository; without `--repo`, the user's own.
 pub fn run(global: &Global, options: &Init) -> Result<i32> {
     let Some(path) = place::named(global)? else {
@@ -33,7 +36,7 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
             label: String::new(),
         }),
         None if slots.is_empty() => {
-            let secret = Secret::Password(secrets::new_password(None)?);
+            let secret = Secret::Password(secrets::new_password(None, NO_SECRET)?);
             slots.push(NewSlot {
                 secret,
                 label: String::new(),

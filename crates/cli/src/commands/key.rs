@@ -36,6 +36,10 @@ pub fn run(global: &Global, command: &Key) -> Result<i32> {
     Ok(exit::COMPLETE)
 }
 
+/// The password or key that opens the repository was given: it is the new one that is missing.
+const NO_NEW_SECRET: &str = "no new password or key, and no terminal to ask at: give one with --new-password-file or \
+     --new-key-file, or make a recovery key with --recovery";
+
 fn add(
     global: &Global,
     repository: &Repository,
@@ -59,7 +63,10 @@ fn add(
             let repository = place::directory(global)?;
             Secret::key_file(place::write_key_file(file, &repository)?)
         }
-        None => Secret::Password(secrets::new_password(options.new_password_file.as_deref())?),
+        None => {
+            let file = options.new_password_file.as_deref();
+            Secret::Password(secrets::new_password(file, NO_NEW_SECRET)?)
+        }
     };
     Ok(repository.add_key(
         secret,

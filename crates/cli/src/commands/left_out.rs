@@ -3,8 +3,8 @@
 
 use crate::args::Look;
 use crate::sizes;
-use anyhow::{Context, Result};
-use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use anyhow::Result;
+use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern};
 use std::path::{Path, PathBuf};
 
 /// Patterns of one exclude file that a record holds. Of a longer file it holds the name, and nothing knows what was in it.
@@ -21,9 +21,7 @@ const OTHER_FILE_SYSTEMS: &str = "other-file-systems";
 pub fn record(options: &Look) -> Result<Vec<String>> {
     let mut given = Vec::new();
     for file in &options.exclude_file {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("read exclude file {}", file.display()))?;
-        let patterns = parse_exclude_file(&text, false);
+        let patterns = super::look::exclude_file(file)?;
         match patterns.len() <= FILE_PATTERNS_RECORDED_MAX {
             true => given.extend(patterns.into_iter().map(|pattern| pattern.text)),
             false => given.push(format!("{FILE}{}", file.display())),

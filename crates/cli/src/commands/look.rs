@@ -2,12 +2,13 @@
 
 use crate::args::{Look, Scan};
 use crate::exit::Usage;
+use crate::named_paths::Named;
 use crate::sizes;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
 use bale_engine::scan::freeze::FreezerCommand;
 use bale_engine::scan::{LeftOut, ScanMode, ScanOptions};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to leave out.
 pub fn filter(options: &Look) -> Result<Filter> {
@@ -52,6 +53,18 @@ fn freezer() -> FreezerCommand {
     }
 }
 
+/// The patterns of an exclude file.
+pub fn exclude_file(path: &Path) -> Result<Vec<Pattern>> {
+    let named = Named {
+        by: "--exclude-file",
+        attempt: "read the patterns of",
+        path,
+        advice: "Name a text file with a pattern a line",
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| named.trouble(error))?;
+    Ok(parse_exclude_file(&text, false))
+}
+
 fn filter_options(options: &Look) -> Result<FilterOptions> {
     let pattern = |text: &String, ignore_case| Pattern {
         text: text.clone(),
@@ -59,9 +72,7 @@ fn filter_options(options: &Look) -> Result<FilterOptions> {
     };
     let mut patterns: Vec<Pattern> = Vec::new();
     for file in &options.exclude_file {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("read exclude file {}", file.display()))?;
-        patterns.extend(parse_exclude_file(&text, false));
+        patterns.extend(exclude_file(file)?);
     }
     patterns.extend(options.exclude.iter().map(|text| pattern(text, false)));
     patterns.extend(options.iexclude.iter().map(|text| pattern(text, true)));

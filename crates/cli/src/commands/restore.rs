@@ -3,6 +3,7 @@
 use super::{deleting, select};
 use crate::args::{Global, Restore};
 use crate::exit;
+use crate::named_paths::Named;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
@@ -20,6 +21,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     options.ext4.need(options.to_ext4.is_some())?;
     crate::patterns::check_texts(&options.include)?;
     crate::patterns::check_texts(&options.exclude)?;
+    require_target(options)?;
     deleting::refuse_repositories(global, options)?;
     let repository = place::open(global)?;
     let choose = match options.delete {
@@ -83,6 +85,33 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// Before anything is read: it is known what can stand there.
+fn require_target(options: &Restore) -> Result<()> {
+    if let Some(path) = &options.target {
+        let target = Named {
+            by: "--target",
+            attempt: "restore to",
+            path,
+            advice: "Name a directory that is there or can be made",
+        };
+        return target.require_directory();
+    }
+    match &options.to_ext4 {
+        Some(path) => new_image(path).require_place_for_file(),
+        None => Ok(()),
+    }
+}
+
+/// Of every command that makes a file system.
+pub fn new_image(path: &Path) -> Named<'_> {
+    Named {
+        by: "--to-ext4",
+        attempt: "make a file system in",
+        path,
+        advice: "Name a new file in a directory that is there, or an unused device",
+    }
 }
 
 fn loss_object(loss: &Loss) -> Value {

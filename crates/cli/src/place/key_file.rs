@@ -1,6 +1,7 @@
 //! New key files: readable by their owner alone, there as a whole or not at all, and never in the place of another file.
 
 use crate::exit::Usage;
+use crate::named_paths::Named;
 use crate::output;
 use anyhow::{Context, Result};
 use bale_engine::random::OsRandom;
@@ -44,6 +45,17 @@ pub fn write_beside(path: &Path, repository: &Path) -> Result<Vec<u8>> {
             output::path(path)
         ))
         .into());
+    }
+    let named = Named {
+        by: "--new-key-file",
+        attempt: "write a new key to",
+        path,
+        advice: "Name a file that is not there yet",
+    };
+    named.require_parent()?;
+    // A key that is there opens something.
+    if path.symlink_metadata().is_ok() {
+        return Err(named.trouble("it is there already, and no file is replaced by a key"));
     }
     write(path)
 }

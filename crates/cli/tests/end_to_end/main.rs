@@ -17,6 +17,7 @@ mod left_out;
 mod live;
 mod looking;
 mod many_names;
+mod named;
 mod places;
 mod readers;
 mod restoring;

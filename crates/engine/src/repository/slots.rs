@@ -229,6 +229,17 @@ fn kind_name(kind: SlotKind) -> &'static str {
     }
 }
 
+/// Is there a key file that opens the repository? Asked without a key; what cannot be read says no.
+pub fn opens_with_key_file(store: &dyn Store) -> bool {
+    let mut opens = false;
+    let listed = for_each_slot(store, &mut |read| {
+        opens |= read
+            .slot
+            .is_some_and(|slot| slot.kind() == SlotKind::KeyFile);
+    });
+    listed.is_ok() && opens
+}
+
 /// Reads all slots. Trouble with one is its state; one that goes meanwhile is none.
 fn for_each_slot(store: &dyn Store, use_slot: &mut dyn FnMut(ReadSlot)) -> Result<()> {
     let mut ids = Vec::new();
