@@ -77,8 +77,12 @@ pub fn clean_path(path: &[u8]) -> Vec<u8> {
 
 /// Is it dated later than clocks may differ?
 pub fn is_in_future(snapshot: &Snapshot, now: Time) -> bool {
+    is_time_in_future(snapshot.time, now)
+}
+
+fn is_time_in_future(time: Time, now: Time) -> bool {
     let latest = now.seconds.saturating_add(CLOCK_SKEW_SECONDS_MAX);
-    (snapshot.time.seconds, snapshot.time.nanos) > (latest, now.nanos)
+    (time.seconds, time.nanos) > (latest, now.nanos)
 }
 
 /// Snapshots in the order of their times, as far as these can be believed.

@@ -1,5 +1,6 @@
 //! Snapshots that this machine has seen and that are gone without having been forgotten here (issue 13, 16).
 
+use bale_engine::clock::Clock;
 use bale_engine::forget;
 use bale_engine::monitor::Recorder;
 use bale_engine::prune::{self, PruneOptions, PrunePlan};
@@ -147,6 +148,38 @@ fn nothing_is_pruned_while_a_snapshot_is_missed() {
     scene.store.delete(&hidden).unwrap();
     forgotten(&scene.repository(), hidden.id().unwrap());
     assert!(apply(&planned().unwrap()).unwrap().packs_condemned > 0);
+}
+
+/// What a wrong clock dated years ahead is newer than every other for as long: it excuses none that is gone, nor does it take
+/// the place of one in the memory.
+#[test]
+fn a_snapshot_dated_in_the_future_hides_no_other_that_is_gone() {
+    let scene = scene();
+    let remove = |id| scene.store.delete(&ObjectName::snapshot(id)).unwrap();
+    let missed = || prune::refuse_while_missed(&scene.repository()).is_err();
+    let before = backup(&scene);
+    let now = scene.clock.now();
+    scene
+        .clock
+        .advance(Duration::from_secs(3 * 365 * 24 * 3600));
+    let ahead = backup(&scene);
+    scene.clock.set(now);
+    assert_eq!(told(&scene), [""; 0]);
+    let newest = backup(&scene);
+    remove(before);
+    assert_eq!((told(&scene), missed()), (Vec::new(), false), "a newer one");
+    remove(newest);
+    for _ in 0..2 {
+        assert!(missed());
+        assert!(is_missed(&told(&scene), newest), "still remembered");
+    }
+    remove(ahead);
+    let notes = told(&scene);
+    assert!(is_missed(&notes, ahead) && is_missed(&notes, newest));
+    backup(&scene);
+    assert!(is_missed(&told(&scene), ahead), "nothing newer came");
+    forgotten(&scene.repository(), ahead);
+    assert_eq!((told(&scene), missed()), (Vec::new(), false));
 }
 
 #[test]

@@ -4,9 +4,10 @@
 //! A file in the cache, sealed with a key of the repository's. Losing it, or having no cache, costs the warning and nothing
 //! else; nothing relies on it. While a snapshot is missed, nothing that only it may use is deleted. A snapshot is missed until
 //! a newer one of its source is seen or it is forgotten here: rules keep the newest of each source, so one that is gone while
-//! nothing newer came is worth a word.
+//! nothing newer came is worth a word. What a wrong clock dated into the future is newer than everything, for years: it is
+//! remembered apart, and in its shadow nothing else is gone unnoticed.
 
-use super::SourceKey;
+use super::{SourceKey, is_time_in_future};
 use crate::error::{Error, Result};
 use crate::repository::{Readable, Repository, SealedFile};
 use crate::store::{Area, ObjectName};
@@ -19,8 +20,8 @@ const FILE: SealedFile = SealedFile {
     magic: b"BALESEE1",
     body_bytes_max: 1 << 20,
 };
-/// Sources that are remembered, those with the newest snapshots.
-const SOURCES_MAX: usize = 1000;
+/// Snapshots that are remembered, the newest: one of each source, and one that is dated in the future.
+const REMEMBERED_MAX: usize = 1000;
 /// Of a host's name, for people.
 const HOST_CHARS_MAX: usize = 100;
 
@@ -75,6 +76,17 @@ impl Seen {
         }
     }
 
+    /// Is it of the same source, and both or none dated in the future?
+    fn is_like(&self, other: &Seen, today: Time) -> bool {
+        let is_ahead = |seen: &Seen| is_time_in_future(seen.time, today);
+        self.source == other.source && is_ahead(self) == is_ahead(other)
+    }
+
+    /// May it be gone because this one came? A date in the future does not tell when that was.
+    fn has_made_place_for(&self, other: &Seen, today: Time) -> bool {
+        other.time > self.time && self.is_like(other, today)
+    }
+
     fn missed(&self) -> Missed {
         let time = jiff::Timestamp::new(self.time.seconds, 0);
         let time = time.map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string());
@@ -115,23 +127,21 @@ pub fn list(repository: &Repository, tell: &dyn Fn(Missed)) -> Result<Readable> 
         return Ok(listing);
     };
     let (readable, damaged) = &listing;
+    let today = repository.clock().time();
     let mut now: Vec<Seen> = Vec::new();
     for (id, snapshot) in readable.iter().filter(|(_, snapshot)| !snapshot.partial) {
-        put(&mut now, Seen::of(repository, *id, snapshot));
+        put(&mut now, Seen::of(repository, *id, snapshot), today);
     }
     for seen in &before {
         let is_there = readable.iter().any(|(id, _)| *id == seen.id)
             || damaged.iter().any(|(name, _)| name.id() == Some(seen.id));
-        let newer_came = now
-            .iter()
-            .any(|other| other.source == seen.source && other.time > seen.time);
-        if newer_came {
+        if (now.iter()).any(|other| seen.has_made_place_for(other, today)) {
             continue;
         }
         if !is_there {
             tell(seen.missed());
         }
-        put(&mut now, seen.clone());
+        put(&mut now, seen.clone(), today);
     }
     save(repository, &before, now);
     Ok(listing)
@@ -151,10 +161,10 @@ pub fn missed_now(repository: &Repository) -> Result<Vec<Missed>> {
     let now: Vec<Seen> = whole
         .map(|(id, snapshot)| Seen::of(repository, *id, snapshot))
         .collect();
+    let today = repository.clock().time();
     gone.retain(|seen| {
-        let is_as_good = |other: &Seen| {
-            other.id == seen.id || (other.source == seen.source && other.time > seen.time)
-        };
+        let is_as_good =
+            |other: &Seen| other.id == seen.id || seen.has_made_place_for(other, today);
         !now.iter().any(is_as_good)
     });
     // What was forgotten here in the meantime is not missed.
@@ -174,7 +184,8 @@ fn listed(repository: &Repository) -> Result<impl Fn(ObjectId) -> bool> {
 pub(crate) fn made(repository: &Repository, id: ObjectId, snapshot: &Snapshot) {
     if let Some(before) = load(repository) {
         let mut now = before.clone();
-        put(&mut now, Seen::of(repository, id, snapshot));
+        let today = repository.clock().time();
+        put(&mut now, Seen::of(repository, id, snapshot), today);
         save(repository, &before, now);
     }
 }
@@ -201,9 +212,9 @@ pub fn forgotten(repository: &Repository, id: ObjectId) {
     }
 }
 
-/// One of each source, the newest; of two of one time the one that is put later.
-fn put(all: &mut Vec<Seen>, seen: Seen) {
-    match all.iter_mut().find(|other| other.source == seen.source) {
+/// One of each source, the newest, and one that is dated in the future; of two of one time the one that is put later.
+fn put(all: &mut Vec<Seen>, seen: Seen, today: Time) {
+    match (all.iter_mut()).find(|other| other.is_like(&seen, today)) {
         Some(other) if other.time > seen.time => {}
         Some(other) => *other = seen,
         None => all.push(seen),
@@ -242,7 +253,7 @@ fn load(repository: &Repository) -> Option<Vec<Seen>> {
 /// What cannot be saved costs the warning.
 fn save(repository: &Repository, before: &[Seen], mut now: Vec<Seen>) {
     now.sort_by_key(|seen| (std::cmp::Reverse(seen.time), seen.id));
-    now.truncate(SOURCES_MAX);
+    now.truncate(REMEMBERED_MAX);
     if now == before {
         return;
     }
