@@ -12,6 +12,7 @@ mod unlisted;
 pub use packs::{PackRepair, PacksRepair, repair_packs};
 
 use crate::error::{Error, Result};
+use crate::limits::INDEX_ENTRIES_TARGET;
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::pack::Published;
 use crate::repository::{Repository, is_damage};
@@ -34,7 +35,7 @@ pub struct IndexRepair {
     pub objects_removed: u64,
 }
 
-/// Packs named by one new index object.
+/// Packs named by one new index object, at most.
 const PACKS_PER_INDEX: usize = 256;
 
 /// Why nothing that is in a pack can be read: neither its trailer nor, from head to head, one of its records. `None`: some of
@@ -83,6 +84,9 @@ pub fn repair_index(
                 }
                 repair.packs_listed += 1;
                 repair.chunks_listed += entries.len() as u64;
+                if !has_room_for(entries.len(), &listed) {
+                    write(repository, &mut listed, &repair.damaged, dry_run)?;
+                }
                 listed.push(Published {
                     id,
                     bytes: info.len,
@@ -93,9 +97,6 @@ pub fn repair_index(
                 is_passing |= unopened.is_passing;
                 repair.unreadable.push((id, unopened.text));
             }
-        }
-        if listed.len() >= PACKS_PER_INDEX {
-            write(repository, &mut listed, &repair.damaged, dry_run)?;
         }
         let progress = Progress {
             done: number as u64 + 1,
@@ -111,6 +112,14 @@ pub fn repair_index(
     }
     repository.reload_index_readable()?;
     Ok(repair)
+}
+
+/// May one more pack with so many chunks be named by the index object that names these? Of tiny chunks a few packs hold as many
+/// as an index object may name.
+fn has_room_for(chunks: usize, listed: &[Published]) -> bool {
+    let named: usize = listed.iter().map(|pack| pack.entries.len()).sum();
+    let fits = listed.len() < PACKS_PER_INDEX && named + chunks <= INDEX_ENTRIES_TARGET;
+    fits || listed.is_empty()
 }
 
 /// What cannot be read says nothing that could be lost; what the store fails to hand out, or a later version wrote, is not that.
@@ -149,4 +158,48 @@ fn write(
     }
     listed.clear();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bale_format::chunk::Codec;
+    use bale_format::limits::{INDEX_CHUNKS_MAX, PACK_CHUNKS_MAX};
+    use bale_format::pack::PackEntry;
+    use bale_format::{ChunkId, ChunkKind};
+
+    fn pack(chunks: usize) -> Published {
+        let entry = PackEntry {
+            id: ChunkId([0; 32]),
+            offset: 0,
+            sealed_bytes: 0,
+            plain_bytes: 0,
+            slot: 0,
+            kind: ChunkKind::Data,
+            codec: Codec::Stored,
+        };
+        Published {
+            id: ObjectId::default(),
+            bytes: 0,
+            entries: vec![entry; chunks],
+        }
+    }
+
+    /// 256 packs of 64 MiB, full of chunks of a kilobyte, are sixteen times what an index object may name.
+    #[test]
+    fn no_index_object_is_asked_to_name_more_than_it_may() {
+        for (packs, chunks) in [(300, 60_000), (1000, 3), (3, PACK_CHUNKS_MAX)] {
+            let (mut listed, mut objects) = (Vec::new(), 1);
+            for _ in 0..packs {
+                if !has_room_for(chunks, &listed) {
+                    listed.clear();
+                    objects += 1;
+                }
+                listed.push(pack(chunks));
+                let named: usize = listed.iter().map(|pack| pack.entries.len()).sum();
+                assert!(named <= INDEX_CHUNKS_MAX && listed.len() <= PACKS_PER_INDEX);
+            }
+            assert!(objects <= packs, "none is empty");
+        }
+    }
 }
