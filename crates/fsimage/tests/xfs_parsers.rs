@@ -4,7 +4,7 @@
 mod mounting;
 mod xfs_image;
 
-use bale_fsimage::xfs::fuzz;
+use bale_fsimage::xfs::{Xfs, XfsError, fuzz};
 use xfs_image::Random;
 
 const ROUNDS: u64 = 3000;
@@ -35,6 +35,16 @@ fn any_byte(random: &mut Random) -> u8 {
 #[test]
 fn superblocks_take_any_bytes() {
     any_bytes(&[b"XFSB", b""], 1024, |bytes, _| fuzz::superblock(bytes));
+}
+
+/// It is no device that fails, and nobody is told of buffers.
+#[test]
+fn what_is_shorter_than_a_sector_is_no_xfs() {
+    for len in [0, 3, 100, 511] {
+        let bytes = vec![b'X'; len];
+        let opened = Xfs::open(&bytes);
+        assert!(matches!(opened, Err(XfsError::NotXfs)), "{len} bytes");
+    }
 }
 
 #[test]

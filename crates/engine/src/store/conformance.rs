@@ -210,6 +210,11 @@ fn ranges_are_exact_or_an_error(store: &dyn Store) {
         let refused = store
             .read_at(&name, offset, &mut vec![0; len])
             .expect_err("past the end");
+        if offset < LEN_MAX {
+            let text = format!("it has 10000 bytes, and {len} from byte {offset} were to be read");
+            let said = refused.to_string();
+            assert!(said.ends_with(&text), "{said}");
+        }
         // Some systems refuse offsets past the largest file by another name.
         let kinds = [ErrorKind::UnexpectedEof, ErrorKind::InvalidInput];
         assert!(

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bale_format::id::hex;
 
 use super::disk::{Disk, Expect, FileStat, Kind, OpenFile, OsDisk};
-use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError};
+use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError, ends_early};
 use crate::clock::Clock;
 use crate::random::{OsRandom, Random};
 use crate::scan::{TAG_NAME, TAG_SIGNATURE};
@@ -131,7 +131,15 @@ impl Store for LocalStore {
             .core
             .open_cached(name)
             .and_then(|file| file.read_at(offset, buf));
-        read.map_err(|error| self.core.error("read", name, error))
+        read.map_err(|error| {
+            let is_short = error.kind() == io::ErrorKind::UnexpectedEof;
+            let stat = is_short.then(|| self.core.stat("read", name));
+            let error = match stat {
+                Some(Ok(Some(stat))) => ends_early(offset, buf.len(), stat.len),
+                _ => error,
+            };
+            self.core.error("read", name, error)
+        })
     }
 
     fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>> {

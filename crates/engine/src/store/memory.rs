@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError};
+use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError, ends_early};
 
 /// Objects in memory. Clones share them, so one can play the repository that outlives a process.
 #[derive(Clone, Default)]
@@ -49,11 +49,16 @@ impl MemoryStore {
         found.ok_or_else(|| self.error(action, name, io::ErrorKind::NotFound))
     }
 
-    fn error(&self, action: &'static str, name: &ObjectName, kind: io::ErrorKind) -> StoreError {
+    fn error(
+        &self,
+        action: &'static str,
+        name: &ObjectName,
+        source: impl Into<io::Error>,
+    ) -> StoreError {
         StoreError {
             action,
             object: format!("{name} in {}", self.place()),
-            source: kind.into(),
+            source: source.into(),
         }
     }
 }
@@ -100,7 +105,10 @@ impl Store for MemoryStore {
             .and_then(|start| Some(start..start.checked_add(buf.len())?));
         match range.and_then(|range| bytes.get(range)) {
             Some(part) => buf.copy_from_slice(part),
-            None => return Err(self.error("read", name, io::ErrorKind::UnexpectedEof)),
+            None => {
+                let there = bytes.len() as u64;
+                return Err(self.error("read", name, ends_early(offset, buf.len(), there)));
+            }
         }
         Ok(())
     }

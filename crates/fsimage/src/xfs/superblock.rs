@@ -6,6 +6,7 @@
 use super::bytes::{be16, be32, be64, crc_matches, read_into};
 use super::error::{Result, XfsError};
 use crate::ByteSource;
+use std::io::ErrorKind;
 
 const MAGIC: &[u8] = b"XFSB";
 const STRUCTURE: &str = "superblock";
@@ -105,7 +106,12 @@ impl Superblock {
     /// Reads and checks the superblock at the start of the source.
     pub fn read(source: &dyn ByteSource) -> Result<Superblock> {
         let mut sector = Vec::new();
-        read_into(source, 0, SECTOR_BYTES_MIN as usize, &mut sector)?;
+        match read_into(source, 0, SECTOR_BYTES_MIN as usize, &mut sector) {
+            Err(XfsError::Read { source, .. }) if source.kind() == ErrorKind::UnexpectedEof => {
+                return Err(XfsError::NotXfs);
+            }
+            read => read?,
+        }
         if &sector[..4] != MAGIC {
             return Err(XfsError::NotXfs);
         }
