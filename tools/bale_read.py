@@ -168,7 +168,7 @@ class Repository:
         self.id_keys = {number: derive(f"bale 1 chunk id {name}", root) for name, number in KINDS.items()}
         self.content_key = derive("bale 1 content hash", root)
         self.places = {}
-        self.salts = {}
+        self.seals = {}
         self.cache = OrderedDict()
         self.cache_bytes = 0
         self.damage = 0
@@ -269,16 +269,12 @@ class Repository:
         what = f"pack {place.pack} at {place.offset}"
         require(1 <= place.plain <= CHUNK_MAX and 48 + place.sealed <= RECORD_MAX, f"{what}: lengths")
         with open(os.path.join(self.path, "packs", place.pack[:2], place.pack), "rb") as file:
-            if place.pack not in self.salts:
-                header = file.read(48)
-                require(len(header) == 48 and header[:8] == b"BALEPACK", f"{what}: wrong magic")
-                if struct.unpack_from("<H", header, 8)[0] > 1:
-                    raise Newer(f"pack {place.pack}")
-                self.salts[place.pack] = header[16:48]
+            if place.pack not in self.seals:
+                self.seals[place.pack] = self.find_seal(file, place.pack)
             file.seek(place.offset)
             record = file.read(48 + place.sealed)
         require(len(record) == 48 + place.sealed, f"{what}: ends too early")
-        keys = blake3(self.pack_key + self.salts[place.pack], derive_key_context="bale 1 pack seal").digest(length=64)
+        keys = self.seals[place.pack]
         nonce, head = record[:12], record[:48]
         opened = open_aead(keys[:32], nonce, head[12:], b"bale record head" + self.id, what)
         sealed, payload, plain, slot, kind, codec, zero = struct.unpack("<IIIIBBH", opened)
@@ -287,6 +283,31 @@ class Repository:
         require(1 <= payload <= plain, f"{what}: length of the payload")
         body = open_aead(keys[32:], nonce, record[48:], b"bale pack record" + self.id + head, what)
         return decompress(codec, unpad(body, payload, what), plain, what)
+
+    def find_seal(self, file, pack):
+        """Head key and body key, by the copy of the pack's head with which a seal opens."""
+        front = file.read(96)
+        require(file.seek(0, os.SEEK_END) >= 192, f"pack {pack}: too short")
+        file.seek(-96, os.SEEK_END)
+        footer = file.read(96)
+        copies = front[:48], footer[48:]
+        sound = [head for head in copies if head[:8] == b"BALEPACK" and not any(head[10:16])]
+        versions = [struct.unpack_from("<H", head, 8)[0] for head in sound]
+        if len(versions) == 2 and min(versions) > 1:
+            raise Newer(f"pack {pack}")
+        context = "bale 1 pack seal"
+        found = [blake3(self.pack_key + head[16:], derive_key_context=context).digest(length=64) for head in copies]
+        for keys in found:
+            for head in front[48:], footer[:48]:
+                try:
+                    open_aead(keys[:32], head[:12], head[12:], b"bale record head" + self.id, pack)
+                    return keys
+                except Damaged:
+                    pass
+        for keys, head in zip(found, copies):
+            if head in sound and head[8:10] == b"\1\0":
+                return keys
+        raise Damaged(f"pack {pack}: neither copy of its head is right")
 
     # Section 8: snapshots and catalogs
 

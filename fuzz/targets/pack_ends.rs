@@ -1,4 +1,4 @@
-//! Header and footer of a pack, as found, and the head of a record once opened.
+//! Both ends of a pack, as found, and the head of a record once opened.
 
 #![no_main]
 
@@ -14,6 +14,7 @@ fuzz_target!(|data: &[u8]| {
             "the payload is in the body"
         );
     }
+    let _ = keys().pack_key_by_ends(data.first_chunk(), data.last_chunk());
     let key = keys().pack_key(&[3; 32]);
     if let Ok(footer) = PackFooter::open(&key, data, data.len() as u64 * 1000) {
         let range = footer.trailer_range();

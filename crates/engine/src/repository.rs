@@ -10,6 +10,7 @@ mod marks;
 mod moved;
 mod objects;
 mod opening;
+mod pack_keys;
 mod sealed_file;
 mod slots;
 
@@ -27,11 +28,10 @@ use crate::random::Random;
 use crate::store::Store;
 use bale_format::config::Config;
 use bale_format::keys::Keys;
-use bale_format::record::PackKey;
 use bale_format::{ObjectId, RepositoryId, Snapshot};
 use buffers::SpareBuffers;
 use cache::ChunkCache;
-use std::collections::HashMap;
+use pack_keys::PackKeys;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
@@ -61,7 +61,7 @@ pub struct Repository {
     cache: Mutex<ChunkCache>,
     /// When a reader that missed a pack read the index afresh in vain.
     read_afresh: Mutex<Option<SystemTime>>,
-    pack_keys: Mutex<HashMap<ObjectId, PackKey>>,
+    pack_keys: PackKeys,
     buffers: SpareBuffers,
 }
 

@@ -130,6 +130,7 @@ fn look(
         Some(read) => read.tell(repository, &index, &mut findings)?,
         None => HashSet::new(),
     };
+    packs::tell_damaged_heads(repository, &index, &mut findings);
     packs::look_into_damaged(repository, &index, &whole, &mut findings);
     let needed = lost::name_lost_paths(repository, &records.readable, &mut findings, monitor)?;
     findings.weigh(&index, records.all_readable.then_some(&needed));

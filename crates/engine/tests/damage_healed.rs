@@ -428,7 +428,7 @@ fn a_pack_whose_trailer_is_damaged_and_that_no_index_names_is_listed_by_its_reco
             let mut bytes = store.get(&pack, 1 << 30).unwrap();
             let end = bytes.len();
             match part {
-                "footer" => bytes[end - 20] ^= 1,
+                "footer" => bytes[end - PACK_FOOTER_BYTES + 20] ^= 1,
                 "trailer" => bytes[end - PACK_FOOTER_BYTES - 20] ^= 1,
                 _ => bytes.truncate(end - 1),
             }

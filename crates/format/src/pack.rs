@@ -8,52 +8,20 @@ use crate::fields::Fields;
 use crate::id::ChunkId;
 use crate::keys::Keys;
 use crate::limits::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX};
+pub use crate::pack_header::{
+    KeyOfEnds, PACK_FOOTER_BYTES, PACK_FRONT_BYTES, PACK_HEADER_BYTES, PackHeader,
+};
 use crate::record::{
     PackKey, RECORD_HEAD_BYTES, RecordHead, RecordKind, TRAILER_SLOT, record_bytes,
 };
 use std::ops::Range;
 
-const MAGIC: &[u8; 8] = b"BALEPACK";
-const VERSION: u16 = 1;
 const WHAT: &str = "pack";
-/// Before the first record.
-pub const PACK_HEADER_BYTES: usize = 48;
-/// After the trailer record: its head once more.
-pub const PACK_FOOTER_BYTES: usize = RECORD_HEAD_BYTES;
 /// One entry of a trailer.
 pub const PACK_ENTRY_BYTES: usize = 56;
 /// What a trailer may add to a pack, at most.
 const TRAILER_ROOM_BYTES: u64 =
     (record_bytes(PACK_CHUNKS_MAX * PACK_ENTRY_BYTES) + PACK_FOOTER_BYTES) as u64;
-
-/// The first bytes of a pack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PackHeader {
-    /// Random: makes the pack's key.
-    pub salt: [u8; 32],
-}
-
-impl PackHeader {
-    /// The bytes in the pack.
-    pub fn encode(&self) -> [u8; PACK_HEADER_BYTES] {
-        let mut bytes = [0; PACK_HEADER_BYTES];
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16..].copy_from_slice(&self.salt);
-        bytes
-    }
-
-    /// From the first [`PACK_HEADER_BYTES`] of a pack.
-    pub fn decode(bytes: &[u8]) -> Result<PackHeader, FormatError> {
-        let mut fields = Fields::new(WHAT, bytes);
-        fields.magic(MAGIC)?;
-        fields.version(VERSION)?;
-        fields.zero(6)?;
-        Ok(PackHeader {
-            salt: fields.array()?,
-        })
-    }
-}
 
 /// Where one chunk is in its pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,7 +117,7 @@ impl PackEntry {
     }
 }
 
-/// The last bytes of a pack: where its trailer is.
+/// Near the end of a pack, before its header stands there once more: where its trailer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackFooter {
     /// Of the trailer's record head.
@@ -323,6 +291,7 @@ impl PackLayout {
             });
         }
         out.extend_from_slice(&footer);
+        out.extend_from_slice(&self.header.encode());
         Ok(FinishedPack {
             bytes: pack_bytes,
             entries: self.entries,

@@ -1,13 +1,15 @@
 //! Whatever happens to stored bytes is noticed, and nothing that is read from them panics or allocates without bound.
 
-use bale_format::pack::{PACK_FOOTER_BYTES, PACK_HEADER_BYTES, open_trailer};
+use bale_format::pack::{
+    KeyOfEnds, PACK_FOOTER_BYTES, PACK_FRONT_BYTES, PACK_HEADER_BYTES, open_trailer,
+};
 use bale_format::record::RECORD_HEAD_BYTES;
 use bale_format::xattrs::{decode_xattrs, encode_xattrs};
 use bale_format::{
     ChunkKind, Codec, Compressor, Condemned, DamagedPacks, Decompressor, Fault, FinishedPack,
     FormatError, Index, IndexEntry, IndexPack, KeySlot, Keys, ObjectId, ObjectType, PackEntry,
-    PackFooter, PackHeader, PackLayout, Payload, PieceList, RepositoryId, RootKey, SalvageScan,
-    Snapshot, Time, UnverifiedConfig, Xattr, encode_index, salvage_record,
+    PackFooter, PackHeader, PackKey, PackLayout, Payload, PieceList, RepositoryId, RootKey,
+    SalvageScan, Snapshot, Time, UnverifiedConfig, Xattr, encode_index, salvage_record,
 };
 
 const SALT: [u8; 32] = [7; 32];
@@ -51,10 +53,13 @@ fn part(pack: &[u8], range: std::ops::Range<u64>) -> Option<&[u8]> {
     pack.get(range.start as usize..range.end as usize)
 }
 
+fn ends(keys: &Keys, pack: &[u8]) -> Result<KeyOfEnds, FormatError> {
+    keys.pack_key_by_ends(pack.first_chunk(), pack.last_chunk())
+}
+
 fn read_trailer(keys: &Keys, pack: &[u8]) -> Result<Vec<PackEntry>, FormatError> {
-    let header = PackHeader::decode(pack)?;
     let start = pack.len().saturating_sub(PACK_FOOTER_BYTES);
-    let key = keys.pack_key(&header.salt);
+    let key = ends(keys, pack)?.key;
     let footer = PackFooter::open(&key, &pack[start..], pack.len() as u64)?;
     let record = part(pack, footer.trailer_range()).expect("the footer was checked");
     open_trailer(&key, record, pack.len() as u64)
@@ -62,7 +67,7 @@ fn read_trailer(keys: &Keys, pack: &[u8]) -> Result<Vec<PackEntry>, FormatError>
 
 /// Everything a restore would do, by the index's knowledge of the pack.
 fn read_all(keys: &Keys, pack: &[u8], entries: &[PackEntry]) -> Result<Vec<Vec<u8>>, FormatError> {
-    let key = keys.pack_key(&PackHeader::decode(pack)?.salt);
+    let key = ends(keys, pack)?.key;
     let mut contexts = Decompressor::new();
     entries
         .iter()
@@ -92,9 +97,80 @@ fn every_flipped_bit_of_a_pack_is_noticed() {
             flipped[at] ^= 1 << bit;
             let chunks = read_all(&keys, &flipped, &finished.entries);
             let trailer = read_trailer(&keys, &flipped);
-            assert!(chunks.is_err() || trailer.is_err(), "byte {at}");
+            let ends = ends(&keys, &flipped).unwrap();
+            let is_in_front = at < PACK_HEADER_BYTES;
+            let is_in_footer = at >= pack.len() - PACK_HEADER_BYTES;
+            assert_eq!(ends.is_front_right, !is_in_front, "byte {at}");
+            assert_eq!(ends.is_footer_right, !is_in_footer, "byte {at}");
+            let is_noticed = chunks.is_err() || trailer.is_err();
+            assert_eq!(is_noticed, !is_in_front && !is_in_footer, "byte {at}");
         }
     }
+}
+
+fn opens_all(keys: &Keys, key: &PackKey, pack: &[u8], entries: &[PackEntry]) -> bool {
+    let mut contexts = Decompressor::new();
+    entries.iter().all(|entry| {
+        let record = part(pack, entry.range()).unwrap();
+        key.open_chunk(keys, entry, record, &mut contexts).is_ok()
+    })
+}
+
+/// Whatever becomes of one copy of the head, and of one of the two seals that show which is right.
+#[test]
+fn the_key_of_a_pack_is_found_by_either_copy_of_its_head() {
+    let keys = keys();
+    let (pack, finished) = small_pack(&keys);
+    let is_key = |key: &PackKey| opens_all(&keys, key, &pack, &finished.entries);
+    let by_front = |pack: &[u8]| keys.pack_key_by_front(pack.first_chunk().unwrap());
+    assert!(is_key(&by_front(&pack).unwrap()));
+    let footer_at = pack.len() - PACK_FOOTER_BYTES;
+    let copy_at = pack.len() - PACK_HEADER_BYTES;
+    let heads = (0..PACK_HEADER_BYTES).chain(copy_at..pack.len());
+    for at in heads {
+        // Neither, that of the first record, that of the trailer.
+        for seal in [None, Some(PACK_HEADER_BYTES + 20), Some(footer_at + 20)] {
+            let mut damaged = pack.clone();
+            damaged[at] ^= 0x10;
+            if let Some(seal) = seal {
+                damaged[seal] ^= 1;
+            }
+            let found = ends(&keys, &damaged).unwrap();
+            assert!(is_key(&found.key), "byte {at}, seal {seal:?}");
+            let alone = by_front(&damaged);
+            assert!(alone.is_none_or(|key| is_key(&key)), "byte {at}");
+        }
+    }
+    // One end cannot be read, or is all that is there.
+    let front = pack.first_chunk::<PACK_FRONT_BYTES>();
+    let footer = pack.last_chunk::<PACK_FOOTER_BYTES>();
+    for (front, footer) in [(front, None), (None, footer)] {
+        let found = keys.pack_key_by_ends(front, footer).unwrap();
+        assert!(is_key(&found.key));
+        assert_eq!(found.is_front_right, front.is_some());
+        assert_eq!(found.is_footer_right, footer.is_some());
+    }
+    assert!(keys.pack_key_by_ends(None, None).is_err());
+}
+
+/// Both seals are damaged, and the records are not: what looks like a head is believed.
+#[test]
+fn without_a_seal_a_head_that_looks_like_one_is_believed() {
+    let keys = keys();
+    let (mut pack, finished) = small_pack(&keys);
+    let footer_at = pack.len() - PACK_FOOTER_BYTES;
+    pack[PACK_HEADER_BYTES + 20] ^= 1;
+    pack[footer_at + 20] ^= 1;
+    let readable = |pack: &[u8]| {
+        let key = ends(&keys, pack).unwrap().key;
+        opens_all(&keys, &key, pack, &finished.entries[1..])
+    };
+    assert!(readable(&pack));
+    pack[0] ^= 1;
+    assert!(readable(&pack));
+    let copy_at = pack.len() - PACK_HEADER_BYTES;
+    pack[copy_at] ^= 1;
+    assert!(ends(&keys, &pack).is_err());
 }
 
 #[test]
@@ -119,7 +195,7 @@ fn a_pack_cut_off_anywhere_is_noticed_and_never_panics() {
 }
 
 fn salvage(keys: &Keys, pack: &[u8]) -> Vec<PackEntry> {
-    let key = keys.pack_key(&PackHeader::decode(pack).unwrap().salt);
+    let key = ends(keys, pack).unwrap().key;
     let mut scan = SalvageScan::new(pack.len() as u64);
     let mut contexts = Decompressor::new();
     let mut found = Vec::new();
@@ -297,6 +373,15 @@ fn later_versions_are_called_newer_and_never_damaged() {
     let mut header = PackHeader { salt: SALT }.encode();
     header[8] = 2;
     assert!(newer(PackHeader::decode(&header).map(drop)));
+    let (mut pack, _) = small_pack(&keys);
+    let end = pack.len() - PACK_HEADER_BYTES;
+    pack[end..].copy_from_slice(&header);
+    assert!(ends(&keys, &pack).is_ok(), "the other copy says 1");
+    pack[..PACK_HEADER_BYTES].copy_from_slice(&header);
+    assert!(newer(ends(&keys, &pack).map(drop)));
+    assert!(newer(
+        keys.pack_key_by_ends(pack.first_chunk(), None).map(drop)
+    ));
     assert!(newer(
         UnverifiedConfig::decode(b"{\"format\":2}\n?").map(drop)
     ));

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const REPOSITORY: RepositoryId = RepositoryId([2; 16]);
@@ -407,6 +407,45 @@ fn the_reader_restores_everything_with_every_kind_of_secret() {
     }
 }
 
+fn only_pack(repository: &Path) -> PathBuf {
+    let only = |directory: &Path| {
+        let mut children = fs::read_dir(directory).unwrap();
+        children.next().unwrap().unwrap().path()
+    };
+    only(&only(&repository.join("packs")))
+}
+
+#[test]
+fn the_reader_restores_with_either_copy_of_the_head_of_a_pack() {
+    if !reader_can_run() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let repository = scratch.path().join("repository");
+    let big = [7; 300_000];
+    write_repository(&repository, &big);
+    let pack = only_pack(&repository);
+    let whole = fs::read(&pack).unwrap();
+    // Magic, version, zeros and salt at the start; salt at the end.
+    for at in [0, 8, 12, 30, whole.len() - 5] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 3;
+        fs::write(&pack, bytes).unwrap();
+        let target = scratch.path().join(format!("target-{at}"));
+        let restored = reader(&[
+            &repository,
+            Path::new("--password-file"),
+            &scratch.path().join("password"),
+            Path::new("restore"),
+            Path::new("latest"),
+            &target,
+        ]);
+        let errors = String::from_utf8_lossy(&restored.stderr).into_owned();
+        assert!(restored.status.success(), "byte {at}: {errors}");
+        check_restored(&target, &big);
+    }
+}
+
 #[test]
 fn the_reader_names_damage_and_restores_the_rest() {
     if !reader_can_run() {
@@ -415,13 +454,7 @@ fn the_reader_names_damage_and_restores_the_rest() {
     let scratch = tempfile::tempdir().unwrap();
     let repository = scratch.path().join("repository");
     write_repository(&repository, &[7; 300_000]);
-    let directory = fs::read_dir(repository.join("packs")).unwrap().next();
-    let pack = fs::read_dir(directory.unwrap().unwrap().path())
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
+    let pack = only_pack(&repository);
     let mut bytes = fs::read(&pack).unwrap();
     // The first chunk: the bundle of the small files.
     bytes[48 + 16 + 3] ^= 1;

@@ -201,6 +201,7 @@ proptest! {
     fn any_bytes_get_an_answer(bytes in vec(any::<u8>(), 0..400)) {
         let _ = RecordHead::decode(&bytes);
         let _ = PackHeader::decode(&bytes);
+        let _ = keys().pack_key_by_ends(bytes.first_chunk(), bytes.last_chunk());
         let key = keys().pack_key(&[5; 32]);
         let _ = key.open_head(&bytes);
         let _ = PackFooter::open(&key, &bytes, bytes.len() as u64);

@@ -2,7 +2,7 @@
 //!
 //!     cargo run -p bale-testkit --example fuzz_seeds fuzz/seeds
 
-use bale_format::pack::encode_trailer;
+use bale_format::pack::{PACK_FOOTER_BYTES, encode_trailer};
 use bale_format::snapshot::{Counts, Filesystem, PathText, Totals};
 use bale_format::xattrs::encode_xattrs;
 use bale_format::{
@@ -50,7 +50,7 @@ fn pack(keys: &Keys) -> (Vec<u8>, FinishedPack) {
 fn write_packs(seeds: &Path, keys: &Keys) {
     let (pack, finished) = pack(keys);
     write(seeds, "pack_salvage", &pack);
-    write(seeds, "pack_ends", &pack[pack.len() - 48..]);
+    write(seeds, "pack_ends", &pack[pack.len() - PACK_FOOTER_BYTES..]);
     write(seeds, "pack_trailer", &encode_trailer(&finished.entries));
     let packs = [IndexPack {
         id: ObjectId([7; 32]),

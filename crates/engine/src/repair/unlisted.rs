@@ -34,11 +34,7 @@ pub(super) fn open(
     info: &ObjectInfo,
     id: ObjectId,
 ) -> Result<Opened, Unopened> {
-    let key = match repository.pack_key(id) {
-        Err(Error::Object { .. }) => repository.pack_key_by_salt(id),
-        key => key,
-    };
-    let key = key.map_err(|error| Unopened {
+    let key = repository.pack_key(id).map_err(|error| Unopened {
         is_passing: matches!(error, Error::Store(_)),
         text: error.to_string(),
     })?;

@@ -9,8 +9,6 @@ use crate::pack::Published;
 use crate::store::{Area, ObjectName};
 use bale_format::chunk::{ChunkKind, Decompressor};
 use bale_format::index::{Index, IndexEntry, IndexPack, encode_index};
-use bale_format::pack::{PACK_HEADER_BYTES, PackHeader};
-use bale_format::record::PackKey;
 use bale_format::sealed::ObjectType;
 use bale_format::{ChunkId, ObjectId};
 use bytes::Bytes;
@@ -276,38 +274,6 @@ impl Repository {
         let plain = plain.map_err(object_error(what()))?;
         Ok(self.buffers.lend(plain))
     }
-
-    /// The same where the bytes before the salt are damaged: they say nothing that is not known.
-    pub(crate) fn pack_key_by_salt(&self, pack: ObjectId) -> Result<PackKey> {
-        let mut salt = [0; 32];
-        let offset = (PACK_HEADER_BYTES - salt.len()) as u64;
-        self.store
-            .read_at(&ObjectName::pack(pack), offset, &mut salt)?;
-        Ok(self.keys.pack_key(&salt))
-    }
-
-    /// The key of a pack, from the salt in its header.
-    pub fn pack_key(&self, pack: ObjectId) -> Result<PackKey> {
-        if let Some(key) = self
-            .pack_keys
-            .lock()
-            .expect("holders do not panic")
-            .get(&pack)
-        {
-            return Ok(key.clone());
-        }
-        let name = ObjectName::pack(pack);
-        let mut header = [0; PACK_HEADER_BYTES];
-        self.store.read_at(&name, 0, &mut header)?;
-        let header = PackHeader::decode(&header).map_err(object_error(name.to_string()))?;
-        let key = self.keys.pack_key(&header.salt);
-        let mut keys = self.pack_keys.lock().expect("holders do not panic");
-        if keys.len() >= PACK_KEYS_MAX {
-            keys.clear();
-        }
-        keys.insert(pack, key.clone());
-        Ok(key)
-    }
 }
 
 /// Why a chunk cannot be read.
@@ -349,9 +315,6 @@ impl Repository {
 
 /// Index objects are listed so often while prunes replace them.
 const LISTINGS_MAX: usize = 16;
-
-/// Pack keys kept, about 1 KB each.
-const PACK_KEYS_MAX: usize = 4096;
 
 /// What each thread that reads chunks makes once.
 struct Reading {

@@ -1,6 +1,7 @@
 //! Making and opening a repository.
 
 use super::buffers::SpareBuffers;
+use super::pack_keys::PackKeys;
 use super::slots::find_slot;
 use super::{Environment, Repository, draw, make_private_dir};
 use crate::error::{Error, Result};
@@ -159,7 +160,7 @@ impl Repository {
             keys_opened: Mutex::new(vec![slot]),
             index: RwLock::new(None),
             cache: Mutex::default(),
-            pack_keys: Mutex::default(),
+            pack_keys: PackKeys::default(),
             read_afresh: Mutex::default(),
             buffers: SpareBuffers::default(),
         }

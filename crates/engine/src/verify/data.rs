@@ -3,12 +3,14 @@
 use super::damage::Findings;
 use super::scrub::hash_object;
 use crate::error::{Error, Result};
-use crate::index::{ChunkIndex, PackNumber, Place};
+use crate::index::{ChunkIndex, PackInfo, PackNumber, Place};
 use crate::monitor::{Monitor, Phase, Progress};
 use crate::repository::Repository;
 use crate::store::{ObjectInfo, ObjectName};
 use bale_format::{ChunkId, ObjectId};
 use std::collections::{BTreeMap, HashSet};
+
+const OTHER_BYTES: &str = "its bytes are not those it was stored with";
 
 /// Which packs are read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,16 +131,50 @@ fn check_pack(
     };
     let mut trouble = match hash_object(&**repository.store(), &info) {
         Ok(hash) if hash == pack.id.0 => None,
-        Ok(_) => Some("its bytes are not those it was stored with".to_owned()),
+        Ok(hash) => Some(holds_another(index, hash).unwrap_or_else(|| OTHER_BYTES.to_owned())),
         Err(error) => Some(error.to_string()),
     };
+    let mut opens = true;
     for place in places {
         if let Err(error) = repository.read_place(index, place.chunk.kind, place) {
+            opens = false;
             bad.insert(place.chunk.id);
             trouble.get_or_insert_with(|| error.to_string());
         }
     }
-    trouble
+    match opens && trouble.is_some() {
+        true => repository.trouble_with_head(pack.id).or(trouble),
+        false => trouble,
+    }
+}
+
+/// Which pack's bytes these are, by their hash.
+fn holds_another(index: &ChunkIndex, hash: [u8; 32]) -> Option<String> {
+    let other = ObjectId(hash);
+    index
+        .pack_number(&other)
+        .map(|_| format!("it holds the bytes of pack {other}"))
+}
+
+/// Of a pack that has `len` bytes and should have others: those of another pack that has as many, perhaps.
+pub(super) fn trouble_with_length(
+    repository: &Repository,
+    index: &ChunkIndex,
+    pack: &PackInfo,
+    len: u64,
+) -> String {
+    let is_others = index.packs().iter().any(|other| other.len == len);
+    let info = ObjectInfo {
+        name: ObjectName::pack(pack.id),
+        len,
+        modified: None,
+    };
+    let hash = || hash_object(&**repository.store(), &info).ok();
+    let another = is_others
+        .then(hash)
+        .flatten()
+        .and_then(|hash| holds_another(index, hash));
+    another.unwrap_or_else(|| format!("{len} bytes, should be {}", pack.len))
 }
 
 /// Reads every record of a pack, and its bytes as a whole: what is wrong with it, if anything is.
@@ -152,7 +188,7 @@ pub(crate) fn trouble_with(
     let pack = index.pack(number);
     match repository.store().stat(&ObjectName::pack(pack.id)) {
         Ok(Some(info)) if info.len == pack.len => {}
-        Ok(Some(info)) => return Some(format!("{} bytes, should be {}", info.len, pack.len)),
+        Ok(Some(info)) => return Some(trouble_with_length(repository, index, pack, info.len)),
         Ok(None) => return Some("missing".to_owned()),
         Err(error) => return Some(error.to_string()),
     }

@@ -44,6 +44,19 @@ pub(super) fn look_into_damaged(
     }
 }
 
+/// Records of such packs open by the copy at the end: it may be damaged next.
+pub(super) fn tell_damaged_heads(
+    repository: &Repository,
+    index: &ChunkIndex,
+    findings: &mut Findings,
+) {
+    for (pack, text) in repository.damaged_heads() {
+        if let Some(number) = index.pack_number(&pack) {
+            findings.damaged_pack(number, text);
+        }
+    }
+}
+
 /// What became of marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marked {

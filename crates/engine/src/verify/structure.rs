@@ -1,6 +1,7 @@
 //! The structure: every index object, pack, snapshot and catalog segment can be read and points at what is there.
 
 use super::damage::Findings;
+use super::data::trouble_with_length;
 use crate::error::{Error, Result};
 use crate::index::{ChunkIndex, PackNumber};
 use crate::monitor::{Monitor, Phase, Progress};
@@ -76,7 +77,7 @@ pub(super) fn check_packs(
         match there.remove(&pack.id) {
             Some(len) if len == pack.len => continue,
             Some(len) => {
-                findings.damaged_pack(number, format!("{len} bytes, should be {}", pack.len));
+                findings.damaged_pack(number, trouble_with_length(repository, index, pack, len));
             }
             None if pack.condemned => findings.missing_pack(number, None),
             None => findings.missing_pack(number, Some("missing")),
