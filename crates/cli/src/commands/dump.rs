@@ -29,7 +29,7 @@ pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     out.flush().context("write to standard output")?;
     console.finish();
     report.losses.iter().for_each(super::restore::print_loss);
-    let is_whole = report.losses.iter().all(|loss| loss.kind.is_note());
+    let is_whole = super::restore::is_whole(&report.losses, &chosen.named.1);
     Ok(if report.problems > 0 || !is_whole {
         exit::INCOMPLETE
     } else {

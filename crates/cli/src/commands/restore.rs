@@ -11,6 +11,7 @@ use bale_engine::restore::ext4::snapshot::SnapshotToExt4;
 use bale_engine::restore::ext4::{Ext4Report, ImageTarget};
 use bale_engine::restore::snapshot::{Patterns, SnapshotRestore, SpillScratch};
 use bale_engine::restore::{Loss, Overwrite, RestoreOptions, RestoreReport};
+use bale_format::Snapshot;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Instant;
@@ -79,7 +80,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
         (&report, image_report.as_ref()),
         began.elapsed().as_secs_f64(),
     );
-    let is_whole = report.losses.iter().all(|loss| loss.kind.is_note());
+    let is_whole = is_whole(&report.losses, &chosen.named.1);
     Ok(if report.problems > 0 || !is_whole {
         exit::INCOMPLETE
     } else {
@@ -112,6 +113,11 @@ pub fn new_image(path: &Path) -> Named<'_> {
         path,
         advice: "Name a new file in a directory that is there, or an unused device",
     }
+}
+
+/// Is it all that there was when the backup was made, as far as files can take it?
+pub fn is_whole(losses: &[Loss], snapshot: &Snapshot) -> bool {
+    !snapshot.partial && losses.iter().all(|loss| loss.kind.is_note())
 }
 
 fn loss_object(loss: &Loss) -> Value {

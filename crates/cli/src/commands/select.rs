@@ -113,8 +113,10 @@ impl Listed {
     /// Finds `SNAP` or `SNAP:/path` among them.
     pub fn choose(&self, address: &OsStr, pick: &Pick) -> Result<Chosen> {
         let address = Address::parse(address.as_bytes());
+        let named = self.find(&address.snapshot, pick)?;
+        tell_of_unfinished(&named);
         Ok(Chosen {
-            named: self.find(&address.snapshot, pick)?,
+            named,
             path: address.path,
         })
     }
@@ -178,6 +180,16 @@ impl Listed {
             if newer == 1 { "is" } else { "are" },
             id.short(),
         ))
+    }
+}
+
+/// Named by its id it may be taken for a snapshot.
+fn tell_of_unfinished((id, run): &Named) {
+    if run.partial {
+        tell!(
+            "bale: {} is an unfinished run: what the backup had not come to is not in it",
+            id.short()
+        );
     }
 }
 

@@ -386,13 +386,12 @@ fn an_interrupted_first_backup_is_listed_and_the_next_one_completes() {
     listed.reverse();
     assert_eq!(listed[0]["partial"], true);
     let id = listed[0]["id"].as_str().unwrap();
-    bench.ok(&["restore", id, "--target", "partial"]);
-    bench.ok(&[
-        "restore",
-        listed[0]["id"].as_str().unwrap(),
-        "--target",
-        "partial",
-    ]);
+    for words in [&["restore", id, "--target", "partial"][..], &["dump", id]] {
+        let ran = bench.run(words);
+        assert_eq!(ran.code, 3, "it is not all: {ran}");
+        assert!(ran.err.contains("unfinished run"), "{ran}");
+    }
+    bench.ok(&["ls", id]);
 
     let next = bench.backup();
     assert_eq!(next["files"], 6060);
