@@ -221,7 +221,7 @@ impl Repository {
     pub fn read_chunk_uncached(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
         let index = self.index()?;
         let read = self.read_by(&index, id, kind);
-        read.map_err(|unread| unread.error)
+        read.map_err(|unread| *unread.error)
     }
 
     /// The same by an index that is at hand.
@@ -243,7 +243,7 @@ impl Repository {
         }
         Err(Unread {
             is_gone: is_gone || trouble.is_none(),
-            error: trouble.unwrap_or(Error::MissingChunk(*id)),
+            error: Box::new(trouble.unwrap_or(Error::MissingChunk(*id))),
         })
     }
 
@@ -278,7 +278,7 @@ impl Repository {
 
 /// Why a chunk cannot be read.
 pub(super) struct Unread {
-    pub(super) error: Error,
+    pub(super) error: Box<Error>,
     /// No pack is named for it, or one that is not there: another index may know another place.
     pub(super) is_gone: bool,
 }

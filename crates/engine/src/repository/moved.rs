@@ -39,7 +39,7 @@ impl Repository {
                 *self.read_afresh.lock().expect("holders do not panic") = None;
             }
         }
-        read.map_err(|unread| unread.error)
+        read.map_err(|unread| *unread.error)
     }
 
     /// The same, remembering the last few.
