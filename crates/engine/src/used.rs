@@ -223,12 +223,13 @@ fn unknown_use(id: &ObjectId, error: Error) -> Error {
 
 fn what_to_do(error: &Error, id: &ObjectId) -> String {
     let first = match error {
-        Error::MissingChunk(_) => "First bale repair index. If that does not help, the",
-        _ => "The",
+        Error::MissingChunk(_) => "First bale repair index. If that does not help: a",
+        _ => "A",
     };
     let short = id.short();
     format!(
-        "{first} next backup stores again what still exists, and bale forget {short} gives the snapshot up"
+        "{first} copy of the repository may have it, and a backup stores it again if the sources still have it; if not, \
+         bale forget {short} gives the snapshot up, and prunes go on"
     )
 }
 

@@ -53,6 +53,8 @@ pub struct CheckReport {
     pub packs_whole: HashSet<ObjectId>,
     /// Missing or damaged packs of which nothing is needed that stands nowhere else: no damage, a prune removes them.
     pub packs_not_needed: u64,
+    /// Chunks that a snapshot needs, that open, and that stand in damaged packs only: a repair saves them.
+    pub chunks_in_danger: u64,
     /// Every pack was read.
     pub read_all: bool,
     /// Damaged or missing objects and chunks.

@@ -161,8 +161,9 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
     if report.packs_unindexed > 0 || report.index_objects_damaged > 0 {
         match report.is_clean() {
             true => tell!(
-                "{} that no index names: no damage, a prune sees to that",
-                sizes::counted(report.packs_unindexed, "pack")
+                "{} that no index names: no damage, a prune removes {} or says what does",
+                sizes::counted(report.packs_unindexed, "pack"),
+                sizes::one_or_more(report.packs_unindexed, "it", "them")
             ),
             // What is lost, and what to do, is known only then.
             false => {
@@ -188,29 +189,48 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
         ),
         _ => {}
     }
-    if report.packs_damaged.is_empty() {
-        if report.lost_count > 0 {
-            tell!(
-                "The next backup stores again what the sources still have of it; what they have not is lost in the snapshots named."
-            );
-        }
-        return;
-    }
-    match marked {
-        Ok(_) if report.is_clean() => {}
-        Ok(_) if report.lost_count == 0 => {
-            tell!("No path is lost: `bale repair packs` saves what stands in damaged packs only.")
-        }
-        Ok(_) => tell!(
-            "Damaged packs are marked: the next backup stores again what the sources still have of them, and `bale repair packs` saves what can be read."
-        ),
-        Err(error) => tell!(
+    if let (Err(error), false) = (marked, report.packs_damaged.is_empty()) {
+        tell!(
             "{} not marked ({}): backups go on relying on {}, but for `bale backup --force`.",
             sizes::counted(report.packs_damaged.len() as u64, "damaged pack"),
             output::escape(error.as_bytes()),
             sizes::one_or_more(report.packs_damaged.len() as u64, "it", "them")
-        ),
+        );
     }
+    for step in steps(report, marked.is_ok()) {
+        tell!("{step}");
+    }
+}
+
+/// What leads to a check that finds no damage, in this order; each only where it may help.
+fn steps(report: &CheckReport, is_marked: bool) -> Vec<String> {
+    let mut steps = Vec::new();
+    let removable = |damage: &&Damage| {
+        let areas = ["snapshots/", "runs/", "condemned/", "damaged/"];
+        areas.iter().any(|area| damage.what.starts_with(area))
+    };
+    let objects = report.damage.iter().filter(removable).count() as u64;
+    if objects > 0 {
+        steps.push(format!(
+            "{} cannot be read: bring {} back from a copy of the repository, or let go of {} with `bale forget ID`, the name after the slash.",
+            sizes::counted(objects, "object"),
+            sizes::one_or_more(objects, "it", "them"),
+            sizes::one_or_more(objects, "it", "them"),
+        ));
+    }
+    if report.chunks_in_danger > 0 && is_marked {
+        steps.push(match report.lost_count {
+            0 => "No path is lost: `bale repair packs` saves what stands in damaged packs only."
+                .to_owned(),
+            _ => "Damaged packs are marked: `bale repair packs` saves what can be read of them."
+                .to_owned(),
+        });
+    }
+    if report.lost_count > 0 {
+        steps.push("What is lost may be in a copy of the repository; the next backup stores again what the sources still have of it.".to_owned());
+        steps.push("What a check names after that does not come back: `bale forget ID` lets go of a snapshot that is named, with all that is in it.".to_owned());
+    }
+    steps
 }
 
 fn subset(options: &Check) -> Result<Option<Subset>> {

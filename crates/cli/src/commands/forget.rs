@@ -6,7 +6,7 @@ use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::{output, place};
 use anyhow::{Context, Result, bail};
-use bale_engine::error::Error;
+use bale_engine::error::{Error, without_name};
 use bale_engine::forget::{
     self as engine, Decision, ForgetPlan, Found, Group, GroupBy, Keep, Policy,
 };
@@ -55,8 +55,14 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         )?;
         return Ok(code.max(pruned));
     }
-    if !removed.is_empty() && !options.dry_run && !global.quiet && !global.json {
-        tell!("Their space comes back with: bale prune");
+    // Other objects hold no space, or gave it back.
+    let uses = |found: &&Found| matches!(found.name.area, Area::Snapshots | Area::Runs);
+    let users = removed.iter().filter(uses).count() as u64;
+    if users > 0 && !options.dry_run && !global.quiet && !global.json {
+        tell!(
+            "What only {} used comes back with: bale prune",
+            crate::sizes::one_or_more(users, "it", "they")
+        );
     }
     Ok(code)
 }
@@ -89,7 +95,11 @@ fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Res
             continue;
         }
         if let Some(error) = &found.damage {
-            tell!("bale: {}", output::escape(error.to_string().as_bytes()));
+            let name = found.name.to_string();
+            let text = error.to_string();
+            // An error names the object, and its cause may do so again.
+            let text = without_name(&name, without_name(&name, &text));
+            tell!("bale: {name}: {}", output::escape(text.as_bytes()));
         }
         let short = found.name.id().map(|id| id.short()).unwrap_or_default();
         say(global, "remove", &short, found.cost());

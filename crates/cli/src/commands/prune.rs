@@ -74,12 +74,15 @@ pub fn prune(
         );
         match still_condemned(repository, &plan, engine_options.grace)? {
             None => tell!("{now}"),
+            Some(later) if pruned.problems > 0 => {
+                tell!("{now}; {later}, but for what is named above")
+            }
             Some(later) => tell!("{now}; {later}"),
         }
     }
     if pruned.problems > 0 && !global.json && !global.quiet {
         tell!(
-            "{} left alone: damaged, and in use",
+            "{} left alone, named above",
             sizes::counted(pruned.problems, "pack")
         );
     }

@@ -7,6 +7,8 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
+use bale_engine::error::without_name;
+use bale_engine::store::ObjectName;
 use serde_json::json;
 
 /// Mends what can be mended. Deletes nothing that somebody may need.
@@ -24,8 +26,11 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
     let report = bale_engine::repair::repair_index(&repository, dry_run, &console)?;
     console.finish();
     for (pack, text) in &report.unreadable {
-        let text = output::escape(text.as_bytes());
-        tell!("bale: pack {pack}: {text}: left alone");
+        let name = ObjectName::pack(*pack).to_string();
+        let text = output::escape(without_name(&name, text).as_bytes());
+        tell!(
+            "bale: pack {pack}: {text}: left alone. If nothing of it opens, bale forget {pack} removes it"
+        );
     }
     for (pack, bad) in &report.damaged {
         tell!(

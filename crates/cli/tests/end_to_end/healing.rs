@@ -151,3 +151,101 @@ fn a_check_names_repair_index_after_index_objects_were_lost_or_damaged() {
         bench.ok(&["prune"]);
     }
 }
+
+fn green(bench: &Bench) {
+    let ran = bench.ok(&["check", "--read-data"]);
+    says(&ran, "no damage found");
+}
+
+/// The id of an object: its file's name.
+fn id_of(path: &Path) -> String {
+    path.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_let_go_of_as_the_check_says() {
+    let bench = Bench::new();
+    bench.write("source/a", "first");
+    bench.backup();
+    bench.write("source/a", "second");
+    bench.backup();
+    let snapshot = objects(&bench, "snapshots").remove(0);
+    flip_byte(&snapshot);
+    let found = bench.run(&["check"]);
+    assert_eq!(found.code, 4, "{found}");
+    says(
+        &found,
+        "1 object cannot be read: bring it back from a copy of the repository, or let go of it with `bale forget ID`",
+    );
+    let forgot = bench.ok(&["forget", &id_of(&snapshot)]);
+    says(
+        &forgot,
+        "removed 1 snapshot\nWhat only it used comes back with: bale prune",
+    );
+    green(&bench);
+}
+
+#[test]
+fn what_no_source_has_any_more_is_let_go_of_as_the_check_says() {
+    let bench = with_damaged_file();
+    let snapshots = objects(&bench, "snapshots");
+    bench.sh("rm source/victim");
+    bench.run(&["check", "--read-data"]);
+    let pruned = bench.run(&["prune"]);
+    assert_eq!(pruned.code, 3, "{pruned}");
+    says(
+        &pruned,
+        "`bale repair packs` saves what opens of it, and `bale check` then says what is lost",
+    );
+    says(&pruned, "1 pack left alone, named above");
+    let repaired = bench.run(&["repair", "packs"]);
+    assert_eq!(repaired.code, 4, "{repaired}");
+    says(
+        &repaired,
+        "`bale forget ID` lets go of a snapshot that is named",
+    );
+    bench.backup();
+    let left = bench.run(&["check"]);
+    assert_eq!(left.code, 4, "{left}");
+    assert!(
+        !format!("{left}").contains("repair packs"),
+        "it has nothing to save: {left}"
+    );
+    says(
+        &left,
+        "What a check names after that does not come back: `bale forget ID`",
+    );
+    bench.ok(&["forget", &id_of(&snapshots[0])]);
+    says(&bench.ok(&["check"]), "a prune removes it");
+    bench.ok(&["prune", "--grace", "0"]);
+    green(&bench);
+}
+
+#[test]
+fn a_pack_of_foreign_bytes_goes_as_prune_and_repair_say() {
+    let bench = Bench::new();
+    bench.write("source/a", "a");
+    bench.backup();
+    let id = "ab".repeat(32);
+    let place = bench.repository().join("packs/ab");
+    std::fs::create_dir_all(&place).unwrap();
+    std::fs::write(place.join(&id), [7; 5000]).unwrap();
+    let removes = format!("bale forget {id} removes it");
+    let pruned = bench.run(&["prune", "--grace", "0"]);
+    assert_eq!(pruned.code, 3, "{pruned}");
+    says(&pruned, &removes);
+    assert!(
+        !format!("{pruned}").contains("in use"),
+        "nothing of it is: {pruned}"
+    );
+    let repaired = bench.run(&["repair", "index"]);
+    assert_eq!(repaired.code, 4, "{repaired}");
+    says(&repaired, &removes);
+    let forgot = bench.ok(&["forget", &id]);
+    assert!(
+        !forgot.err.contains("bale prune"),
+        "its space is back: {forgot}"
+    );
+    bench.ok(&["prune", "--grace", "0"]);
+    green(&bench);
+}

@@ -5,9 +5,9 @@ use crate::store::ObjectName;
 use bale_format::ObjectId;
 use std::collections::HashSet;
 
-/// What to do about them.
-const ADVICE: &str = "nothing of it is given up. A backup stores again what still exists; bale check --read-data tells \
-                      what is lost";
+/// What to do about those that are in use.
+const ADVICE: &str = "nothing of it is given up. `bale repair packs` saves what opens of it, and `bale check` then says \
+                      what is lost and what to do";
 
 /// Packs that were named.
 #[derive(Clone, Debug, Default)]
@@ -16,13 +16,18 @@ pub(super) struct LeftAlone {
 }
 
 impl LeftAlone {
-    /// Says that a pack stays, and why.
+    /// Says that a pack in use stays, and why.
     pub(super) fn name(&mut self, monitor: &dyn Monitor, pack: ObjectId, why: &str) {
+        self.name_with(monitor, pack, &format!("{why}: {ADVICE}"));
+    }
+
+    /// Says that a pack stays, why, and what to do.
+    pub(super) fn name_with(&mut self, monitor: &dyn Monitor, pack: ObjectId, text: &str) {
         if self.packs.insert(pack) {
             monitor.problem(&Problem {
                 path: ObjectName::pack(pack).path().into_bytes(),
                 action: "prune",
-                text: format!("{why}: {ADVICE}"),
+                text: text.to_owned(),
             });
         }
     }

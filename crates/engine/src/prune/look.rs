@@ -9,7 +9,7 @@ use super::secure::Secured;
 use super::standing::{Standing, State};
 use super::trailer;
 use super::{Pruned, refuse_while_missed};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, without_name};
 use crate::index::{ChunkIndex, Place};
 use crate::monitor::Monitor;
 use crate::pack::Published;
@@ -181,11 +181,14 @@ impl<'a> Look<'a> {
                     self.contents.insert(id, content);
                 }
                 Err(error) => {
-                    let why = format!(
-                        "no index names it, and what it holds is not known ({error}): bale repair index lists what opens \
-                         of it; if nothing does, bale forget {id} removes it"
+                    let name = ObjectName::pack(id).to_string();
+                    let error = error.to_string();
+                    let text = format!(
+                        "no index names it, and what it holds is not known ({}): bale repair index lists what opens \
+                         of it; if nothing does, bale forget {id} removes it",
+                        without_name(&name, &error)
                     );
-                    left.name(self.monitor, id, &why);
+                    left.name_with(self.monitor, id, &text);
                     self.secured.hold(id);
                 }
             }

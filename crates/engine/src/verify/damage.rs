@@ -142,6 +142,8 @@ impl Findings {
                 needed.good += u64::from(!is_bad);
             }
         }
+        let in_danger = self.in_danger.iter().filter(|id| is_needed(id));
+        self.report.chunks_in_danger = in_danger.count() as u64;
         let packs = std::mem::take(&mut self.packs);
         for (number, trouble) in packs {
             let id = index.pack(number).id;

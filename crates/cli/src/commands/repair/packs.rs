@@ -104,7 +104,7 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
     );
     if report.lost_count > 0 {
         tell!(
-            "{} cannot be restored whole. The next backup stores again what the sources still have; what they have not is lost in the snapshots named.",
+            "{} cannot be restored whole. The next backup stores again what the sources still have; what a check names after that does not come back, and `bale forget ID` lets go of a snapshot that is named.",
             sizes::counted(report.lost_count, "path")
         );
     } else if damaged > 0 {
