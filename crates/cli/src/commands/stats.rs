@@ -114,9 +114,13 @@ fn whole(global: &Global, repository: &Repository) -> Result<()> {
         sizes::count(index.entries().len() as u64)
     ));
     output::line(&format!(
-        "stored       {} (compressed to 1/{ratio:.2} of {})",
+        "stored       {} of {}{}",
         sizes::bytes(stored),
-        sizes::bytes(plain)
+        sizes::bytes(plain),
+        match plain {
+            0 => String::new(),
+            plain => format!(" ({:.0} %)", stored as f64 * 100.0 / plain as f64),
+        }
     ));
     Ok(())
 }
