@@ -138,12 +138,10 @@ pub fn problem(problem: &Problem, json: bool) {
         put_path(&mut value, "path", &problem.path);
         object(&value);
     } else {
-        tell!(
-            "bale: {} {}: {}",
-            problem.action,
-            escape(&problem.path),
-            escape(text.as_bytes())
-        );
+        let (action, path) = (problem.action, escape(&problem.path));
+        // Of the whole, and not of one entry.
+        let space = if path.is_empty() { "" } else { " " };
+        tell!("bale: {action}{space}{path}: {}", escape(text.as_bytes()));
     }
 }
 

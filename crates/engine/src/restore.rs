@@ -31,6 +31,7 @@ pub mod snapshot;
 pub mod sort;
 mod specials;
 mod target;
+mod told;
 mod worker;
 pub mod xattrs;
 
@@ -41,6 +42,7 @@ pub(crate) use plan::{GROUP_KEY_BYTES, group_key};
 pub(crate) use row::{decode as decode_row, encode as encode_row};
 pub use select::{Everything, Selection};
 pub use sort::{Scratch, Sorter, SorterInMemory};
+pub use told::Told;
 
 use crate::amount;
 use bale_format::{ChunkId, Entry};
@@ -173,6 +175,8 @@ pub struct RestoreOptions<'a> {
     pub dry_run: bool,
     /// What is wrong with the catalog was told and counted by a restore before: only of `verify`.
     pub is_plan_told: bool,
+    /// What a restore has told, for the `verify` that follows: it tells and counts only what is new.
+    pub told: Option<&'a Told>,
     /// Begin even if the target's file system seems too small.
     pub force_space: bool,
     /// Restore device nodes, named pipes and sockets.
@@ -196,6 +200,7 @@ impl<'a> RestoreOptions<'a> {
             guard: Guard::default(),
             dry_run: false,
             is_plan_told: false,
+            told: None,
             force_space: false,
             specials: true,
             inode_flags: false,
@@ -203,19 +208,41 @@ impl<'a> RestoreOptions<'a> {
             threads: 0,
         }
     }
+
+    /// Did a restore before tell of this? What it tells itself is remembered.
+    fn is_told_before(&self, path: &[u8], action: &str, text: &str) -> bool {
+        match self.told {
+            Some(told) if self.is_plan_told => told.covers(path, action, text),
+            Some(told) => {
+                told.add(path, action, text);
+                false
+            }
+            None => false,
+        }
+    }
 }
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// Regular files whose content was written.
+    /// Regular files whose content was written, all of it.
     pub files_written: u64,
+    /// Files that were written at their names, and of which a part is missing: zeros stand for it.
+    pub incomplete: u64,
+    /// Files of which only a part could be had, kept beside what stands at their names.
+    pub salvaged: u64,
+    /// Bytes for which zeros stand, in files of both kinds.
+    pub bytes_missing: u64,
     /// Entries that were there already and keep their content.
     pub kept: u64,
     /// Entries that were there and, by order, were left alone.
     pub skipped: u64,
-    /// Directories made or found.
+    /// Directories made (compared, by `verify`).
     pub directories: u64,
+    /// Directories that were there.
+    pub directories_kept: u64,
+    /// What was no directory and made way for one.
+    pub replaced: u64,
     /// Symbolic links, devices, pipes.
     pub others: u64,
     /// Further names of files.
@@ -225,14 +252,16 @@ pub struct RestoreReport {
     /// Files and directories that the snapshot does not have and that deleting left: the backup would have left them out,
     /// or this command needs them. What is in such a directory is not counted.
     pub spared: u64,
-    /// Content bytes written (compared, by `verify`).
+    /// Content bytes written (compared, by `verify`; of a dry run, that would be). Holes have none.
     pub bytes: u64,
     /// Entries that differ: only of `verify`.
     pub differences: u64,
-    /// Files of which only a part could be had, kept beside what stands at their names.
-    pub salvaged: u64,
     /// Problems told to the monitor.
     pub problems: u64,
+    /// Part of the repository could not be read: the same again would not help.
+    pub has_damage: bool,
+    /// Something failed in the target: the same again may help.
+    pub has_failed_calls: bool,
     /// What the backup did not have, and what this user or file system could not take, by kind.
     pub losses: Vec<Loss>,
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use bale_engine::restore::ext4::snapshot::SnapshotToExt4;
 use bale_engine::restore::ext4::{Ext4Report, ImageTarget};
 use bale_engine::restore::snapshot::{Patterns, SnapshotRestore, SpillScratch};
-use bale_engine::restore::{Loss, Overwrite, RestoreOptions, RestoreReport};
+use bale_engine::restore::{Loss, Overwrite, RestoreOptions, RestoreReport, Told};
 use bale_format::Snapshot;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -32,7 +32,9 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     let chosen = choose(&repository, &options.address, &options.select)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
         .map_err(crate::patterns::refused)?;
+    let told = Told::default();
     let restore_options = RestoreOptions {
+        told: Some(&told),
         below: chosen.path.clone().into(),
         overwrite: match options.overwrite.as_str() {
             "always" => Overwrite::Always,
@@ -157,10 +159,15 @@ fn into_directory(
             ..*work
         };
         let verified = again.verify(scratch, console)?;
-        report.differences = verified.differences;
-        report.problems += verified.problems;
+        add_verified(&mut report, &verified);
     }
     Ok(report)
+}
+
+fn add_verified(report: &mut RestoreReport, verified: &RestoreReport) {
+    report.differences = verified.differences;
+    report.problems += verified.problems;
+    report.has_damage |= verified.has_damage;
 }
 
 fn into_image(
@@ -174,9 +181,9 @@ fn into_image(
     let target = ImageTarget::look_at(image, options.force)?;
     let mut report = work.restore(target, scratch, console)?;
     if options.verify && !options.dry_run {
+        work.options.is_plan_told = true;
         let verified = work.verify(image, scratch, console)?;
-        report.restored.differences = verified.differences;
-        report.restored.problems += verified.problems;
+        add_verified(&mut report.restored, &verified);
     }
     Ok(report)
 }
@@ -191,7 +198,8 @@ fn summary(
         let losses: Vec<_> = report.losses.iter().map(loss_object).collect();
         let mut value = json!({
             "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
-            "dirs": report.directories, "others": report.others, "links": report.links, "deleted": report.deleted,
+            "incomplete": report.incomplete, "bytes_missing": report.bytes_missing,
+            "dirs": report.directories, "dirs_kept": report.directories_kept, "replaced": report.replaced, "others": report.others, "links": report.links, "deleted": report.deleted,
             "spared": report.spared, "salvaged": report.salvaged,
             "bytes": report.bytes, "differences": report.differences, "problems": report.problems, "losses": losses,
             "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
@@ -214,15 +222,23 @@ fn summary(
         "restored"
     };
     tell!(
-        "{word} {} ({} there already), {}, {}, {}, {} in {}",
+        "{word} {}, {}, {}, {}, {} in {}",
         sizes::counted(report.files_written, "file"),
-        sizes::count(report.kept + report.skipped),
         sizes::either(report.directories, "directory", "directories"),
         sizes::counted(report.links, "link"),
         sizes::counted(report.others, "other"),
         sizes::bytes(report.bytes),
         sizes::duration(seconds),
     );
+    let kept = report.kept + report.skipped;
+    if kept + report.directories_kept > 0 {
+        tell!(
+            "there already: {}, {}",
+            sizes::either(kept, "entry", "entries"),
+            sizes::either(report.directories_kept, "directory", "directories")
+        );
+    }
+    print_in_part(report);
     if options.delete {
         let word = if options.dry_run {
             "would delete"
@@ -250,23 +266,50 @@ fn summary(
         );
     }
     if report.problems > 0 {
-        tell!(
-            "{}, named above. {}",
-            sizes::counted(report.problems, "problem"),
-            advice(options, report),
+        let problems = format!(
+            "{}, named above.",
+            sizes::counted(report.problems, "problem")
         );
+        let words = [vec![problems.as_str()], advice(options, report)].concat();
+        tell!("{}", words.join(" "));
     }
 }
 
-/// What to do about problems. A file of the right size and time is not looked into again, whatever it holds.
-fn advice(options: &Restore, report: &RestoreReport) -> &'static str {
-    match () {
-        () if options.to_ext4.is_some() => "`bale check --read-data` tells what is damaged.",
-        () if report.differences > 0 && options.overwrite != "always" => {
-            "What differs is written again with --overwrite always."
-        }
-        () => {
-            "The same command tries again what is missing; `bale check --read-data` tells what is damaged."
-        }
+/// Files that did not come back whole.
+fn print_in_part(report: &RestoreReport) {
+    let files = report.incomplete + report.salvaged;
+    if files == 0 {
+        return;
     }
+    let mut kinds = Vec::new();
+    if report.incomplete > 0 {
+        kinds.push(format!("{} incomplete", sizes::count(report.incomplete)));
+    }
+    if report.salvaged > 0 {
+        kinds.push(format!("{} salvaged", sizes::count(report.salvaged)));
+    }
+    tell!(
+        "in part only: {} ({}): in {} zeros stand for {}",
+        sizes::counted(files, "file"),
+        kinds.join(", "),
+        sizes::one_or_more(files, "it", "them"),
+        sizes::bytes(report.bytes_missing),
+    );
+}
+
+/// What helps with problems. A file of the right size and time is not looked into again, whatever it holds.
+fn advice(options: &Restore, report: &RestoreReport) -> Vec<&'static str> {
+    let mut words = Vec::new();
+    if report.has_damage {
+        words.push("What cannot be read of the repository stays so if this is tried again: `bale check --read-data` tells what is damaged, and what may help.");
+    }
+    if options.to_ext4.is_some() {
+        return words;
+    }
+    if report.differences > report.incomplete + report.salvaged && options.overwrite != "always" {
+        words.push("What differs is written again with --overwrite always.");
+    } else if report.has_failed_calls {
+        words.push("The same command tries again what is missing.");
+    }
+    words
 }

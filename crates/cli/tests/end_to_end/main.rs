@@ -5,6 +5,7 @@
 mod bench;
 mod choosing;
 mod comparing;
+mod counted;
 mod deleting;
 mod forgetting;
 mod generating;

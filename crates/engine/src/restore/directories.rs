@@ -113,12 +113,13 @@ fn threads(run: &Run) -> usize {
 
 fn make_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
     each(worker, rows, |worker, entry| {
-        worker
-            .run
-            .counters
-            .directories
-            .fetch_add(1, Ordering::Relaxed);
-        make(worker, entry)
+        let counters = &worker.run.counters;
+        let counter = match make(worker, entry)? {
+            Standing::New => &counters.directories,
+            Standing::Found => &counters.directories_kept,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     });
 }
 
@@ -158,10 +159,25 @@ fn each<'r>(
     worker.run.monitor.progress(entries, 0);
 }
 
-fn make(worker: &mut Worker, entry: &Entry) -> Result<(), Failure> {
+/// Was a directory there?
+enum Standing {
+    New,
+    Found,
+}
+
+impl Standing {
+    fn of(is_new: bool) -> Standing {
+        match is_new {
+            true => Standing::New,
+            false => Standing::Found,
+        }
+    }
+}
+
+fn make(worker: &mut Worker, entry: &Entry) -> Result<Standing, Failure> {
     let run = worker.run;
     if entry.name.is_empty() {
-        return Ok(());
+        return Ok(Standing::of(run.target.is_made));
     }
     if run.options.dry_run {
         return dry_make(worker, entry);
@@ -169,7 +185,7 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<(), Failure> {
     let parent = worker.directory(entry)?;
     for _ in 0..ATTEMPTS_MAX {
         match rustix::fs::mkdirat(&parent.fd, &entry.name[..], MODE_UNFINISHED) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(Standing::New),
             Err(Errno::EXIST) => {}
             Err(error) => return Err(Failure::os("make the directory")(error)),
         }
@@ -177,10 +193,10 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<(), Failure> {
             continue;
         };
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            return match run.target.privileged {
-                true => Ok(()),
-                false => make_usable(worker, entry, stat.st_mode),
-            };
+            if !run.target.privileged {
+                make_usable(worker, entry, stat.st_mode)?;
+            }
+            return Ok(Standing::Found);
         }
         if run.options.overwrite == Overwrite::Never {
             return Err(Failure::text(
@@ -190,7 +206,8 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<(), Failure> {
         }
         run.check_not_in_use(&stat)?;
         match rustix::fs::unlinkat(&parent.fd, &entry.name[..], AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
+            Ok(()) => tell_replaced(run, entry, &stat),
+            Err(Errno::NOENT | Errno::ISDIR) => {}
             Err(error) => return Err(Failure::os("replace by a directory")(error)),
         }
     }
@@ -198,6 +215,22 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<(), Failure> {
         "make the directory",
         "something else appears there again and again",
     ))
+}
+
+/// A link in the place of a directory is never followed, and nothing is restored where it leads: whoever put it there to
+/// have the tree elsewhere must know.
+fn tell_replaced(run: &Run, entry: &Entry, stat: &rustix::fs::Stat) {
+    run.counters.replaced.fetch_add(1, Ordering::Relaxed);
+    let was = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => "a symbolic link",
+        FileType::RegularFile => "a file",
+        _ => "something else",
+    };
+    let text = match run.options.dry_run {
+        false => format!("{was} stood there: the snapshot's directory took its place"),
+        true => format!("{was} stands there: the snapshot's directory would take its place"),
+    };
+    run.monitor.note(&entry.path(), &text);
 }
 
 /// A directory whose owner may not write in it, as after an earlier restore, gets its mode back at the end.
@@ -218,17 +251,20 @@ fn make_usable(worker: &mut Worker, entry: &Entry, mode: u32) -> Result<(), Fail
     Ok(())
 }
 
-fn dry_make(worker: &mut Worker, entry: &Entry) -> Result<(), Failure> {
+fn dry_make(worker: &mut Worker, entry: &Entry) -> Result<Standing, Failure> {
     let stat = match worker.directories.open(&entry.parent) {
         Ok(parent) => stat_child(&parent, &entry.name).map_err(Failure::os("stat"))?,
         Err(_) => None,
     };
-    let act = match stat {
+    let act = match &stat {
         None => Act::Create,
         Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Act::Keep,
         Some(_) if worker.run.options.overwrite == Overwrite::Never => Act::Skip,
         Some(_) => Act::Replace,
     };
+    if let (Act::Replace, Some(stat)) = (act, &stat) {
+        tell_replaced(worker.run, entry, stat);
+    }
     worker.run.monitor.would(&entry.path(), act);
-    Ok(())
+    Ok(Standing::of(matches!(act, Act::Create | Act::Replace)))
 }

@@ -96,6 +96,7 @@ pub fn restore(
         report.restored = would_restore(&counted.plan);
     }
     report.restored.problems = work.problems();
+    report.restored.has_damage = work.has_damage();
     report.restored.losses = work.losses.list();
     Ok(report)
 }

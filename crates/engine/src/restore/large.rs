@@ -83,6 +83,8 @@ pub struct LargeFile {
     /// Pieces to come, and one for the gatherer.
     pending: AtomicU64,
     bytes: AtomicU64,
+    /// Bytes that could not be had, or not written: zeros stand for them.
+    missing: AtomicU64,
     /// A piece is missing, or differs.
     failed: AtomicBool,
     /// The backup could not read all of it.
@@ -197,6 +199,7 @@ impl<'r> Gatherer<'r> {
             standing,
             pending: AtomicU64::new(1),
             bytes: AtomicU64::new(0),
+            missing: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             unread: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
@@ -226,12 +229,13 @@ impl<'r> Gatherer<'r> {
             };
             let Some(place) = run.chunks.place(&id) else {
                 file.failed.store(true, Ordering::Relaxed);
+                file.missing.fetch_add(length, Ordering::Relaxed);
                 let text = format!(
                     "bytes {offset} to {}: chunk {} is in no index",
                     offset + length,
                     id.short()
                 );
-                run.problem(&file.entry.path(), "restore", &text);
+                run.damage(&file.entry.path(), "restore", &text);
                 return Ok(());
             };
             let mut key = [0; 24];
@@ -244,7 +248,7 @@ impl<'r> Gatherer<'r> {
         });
         sorting.map_err(RestoreError::Scratch)?;
         if let Err(text) = walked {
-            run.failed(&file.entry.path(), Failure::text("restore", text));
+            run.damage(&file.entry.path(), "restore", &text);
             file.abandoned.store(true, Ordering::Relaxed);
         }
         self.bytes = self.bytes.saturating_add(file.entry.size);
@@ -257,6 +261,7 @@ impl<'r> Gatherer<'r> {
         let length = piece.bytes();
         if matches!(piece, Piece::Unreadable { .. }) {
             file.unread.store(true, Ordering::Relaxed);
+            file.missing.fetch_add(length, Ordering::Relaxed);
             let text = format!(
                 "bytes {offset} to {} could not be read by the backup",
                 offset + length
@@ -340,20 +345,19 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
         .slot
         .get(&task.id, worker.run.chunks)
         .map_err(|failure| match failure.cause {
-            Cause::Text(text) => text,
+            Cause::Text(text) | Cause::Damage(text) => text,
             Cause::Os(error) => error.to_string(),
         });
     for (file, offset, length) in task.writes {
         let result = match &bytes {
             _ if file.abandoned.load(Ordering::Relaxed) => Ok(()),
-            Err(text) => Err(Failure::text(
-                "read",
-                format!("bytes {offset} to {}: {text}", offset + length),
-            )),
-            Ok(bytes) if bytes.len() as u64 != length => Err(Failure::text(
-                "read",
-                format!("damaged piece list: chunk at {offset} has another length"),
-            )),
+            Err(text) => Err(Failure::damage(format!(
+                "bytes {offset} to {}: {text}",
+                offset + length
+            ))),
+            Ok(bytes) if bytes.len() as u64 != length => Err(Failure::damage(format!(
+                "damaged piece list: chunk at {offset} has another length"
+            ))),
             Ok(bytes) => match task.purpose {
                 Purpose::Write => write_at(&file.fd, offset, bytes),
                 Purpose::Compare => compare::same_at(&file.fd, offset, bytes),
@@ -366,6 +370,7 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
             }
             Err(failure) => {
                 file.failed.store(true, Ordering::Relaxed);
+                file.missing.fetch_add(length, Ordering::Relaxed);
                 worker.run.failed(&file.entry.path(), failure);
             }
         }
@@ -404,15 +409,20 @@ fn piece_done(worker: &mut Worker, purpose: Purpose, file: &LargeFile) {
     };
     let counters = &worker.run.counters;
     match result {
-        Ok(Done::Salvaged) => {
-            counters.salvaged.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(_) => {
-            counters
-                .bytes
-                .fetch_add(file.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-            counters.files_written.fetch_add(1, Ordering::Relaxed);
-            worker.run.tell_restored(&file.entry);
+        Ok(done) => {
+            let missing = file.missing.load(Ordering::Relaxed);
+            counters.bytes_missing.fetch_add(missing, Ordering::Relaxed);
+            let counter = match done {
+                Done::Salvaged => &counters.salvaged,
+                Done::Incomplete(_) => &counters.incomplete,
+                _ => &counters.files_written,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            if done != Done::Salvaged {
+                let bytes = file.bytes.load(Ordering::Relaxed);
+                counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+                worker.run.tell_restored(&file.entry);
+            }
         }
         Err(failure) => worker.run.failed(&file.entry.path(), failure),
     }
@@ -433,14 +443,22 @@ fn finish(worker: &mut Worker, file: &LargeFile) -> Result<Done, Failure> {
     let is_odd = failed && entry.is_hard_link() && metadata::is_unusual(entry);
     let is_part = failed || file.unread.load(Ordering::Relaxed);
     if is_odd || is_part && file.standing.stat.is_some() {
-        salvage::keep_beside(worker.run, directory, &file.part, entry)?;
+        let missing = file.missing.load(Ordering::Relaxed);
+        salvage::keep_beside(worker.run, directory, &file.part, entry, missing)?;
         file.published.store(true, Ordering::Relaxed);
         return Ok(Done::Salvaged);
     }
     make::publish(worker, directory, &file.part, entry, &file.standing)?;
     file.published.store(true, Ordering::Relaxed);
     make::seal(worker, file.fd.as_fd(), entry)?;
-    Ok(Done::Written(0))
+    if failed {
+        let text = salvage::missing_of(entry, file.missing.load(Ordering::Relaxed));
+        worker.run.problem(&entry.path(), "restore", &text);
+    }
+    Ok(match is_part {
+        true => Done::Incomplete(0),
+        false => Done::Written(0),
+    })
 }
 
 fn finish_compare(worker: &mut Worker, file: &LargeFile) -> Result<Done, Failure> {

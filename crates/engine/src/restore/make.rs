@@ -5,7 +5,7 @@
 
 use super::target::{Directory, stat_child};
 use super::worker::{Done, Failure, Slot, Worker};
-use super::{Act, Overwrite, delete, metadata, names, salvage};
+use super::{Act, Overwrite, delete, metadata, names, pieces, salvage};
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -106,7 +106,7 @@ pub fn file(worker: &mut Worker, entry: &Entry, slot: &Slot) -> Result<Done, Fai
     let (part, fd) = create_part(&directory, &entry.name)?;
     if entry.flags.has(EntryFlags::INCOMPLETE) && standing.stat.is_some() {
         fill_unsealed(worker, &directory, fd.as_fd(), entry, &bytes)
-            .and_then(|()| salvage::keep_beside(worker.run, &directory, &part, entry))
+            .and_then(|()| salvage::keep_beside(worker.run, &directory, &part, entry, 0))
             .inspect_err(|_| remove_quietly(&directory, &part))?;
         return Ok(Done::Salvaged);
     }
@@ -115,7 +115,15 @@ pub fn file(worker: &mut Worker, entry: &Entry, slot: &Slot) -> Result<Done, Fai
         .inspect_err(|_| remove_quietly(&directory, &part));
     done?;
     seal(worker, fd.as_fd(), entry)?;
-    Ok(Done::Written(entry.size))
+    Ok(written(entry))
+}
+
+/// Of a file in a chunk: all of it, unless the backup could not read all.
+fn written(entry: &Entry) -> Done {
+    match entry.flags.has(EntryFlags::INCOMPLETE) {
+        true => Done::Incomplete(entry.size),
+        false => Done::Written(entry.size),
+    }
 }
 
 /// Tells what a restore would do with an entry.
@@ -128,9 +136,19 @@ pub fn would(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure> {
     Ok(match act {
         Act::Keep => Done::Kept,
         Act::Skip => Done::Skipped,
-        _ if entry.kind == Kind::File => Done::Written(entry.size),
+        _ if entry.kind == Kind::File => Done::Written(data_bytes(worker, entry)),
         _ => Done::Made,
     })
+}
+
+/// Holes are not written.
+fn data_bytes(worker: &Worker, entry: &Entry) -> u64 {
+    match &entry.content {
+        Content::Pieces { list } if entry.flags.has(EntryFlags::SPARSE) => {
+            pieces::data_bytes(list, entry.size, worker.run.chunks)
+        }
+        _ => entry.size,
+    }
 }
 
 fn would_at(worker: &mut Worker, directory: &Directory, entry: &Entry) -> Result<Act, Failure> {
@@ -268,7 +286,7 @@ fn fill(
     fill_unsealed(worker, directory, fd.as_fd(), entry, bytes)
         .inspect_err(|_| remove_quietly(directory, name))?;
     seal(worker, fd.as_fd(), entry)?;
-    Ok(Done::Written(entry.size))
+    Ok(written(entry))
 }
 
 fn fill_unsealed(

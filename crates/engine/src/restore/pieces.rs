@@ -5,6 +5,18 @@
 use super::{ChunkSource, ChunkUse};
 use bale_format::{ChunkId, Piece, PieceStep, PieceWalk};
 
+/// Bytes of data chunks in a file of `size` bytes; none of a list that cannot be used.
+pub fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
+    let mut bytes = 0u64;
+    let walked = walk(list, size, chunks, &mut |_, piece| {
+        if matches!(piece, Piece::Data { .. }) {
+            bytes = bytes.saturating_add(piece.bytes());
+        }
+        Ok(())
+    });
+    walked.map_or(0, |()| bytes)
+}
+
 /// Calls `found` with the offset of each piece in the file, and the piece. `Err` says why the list cannot be used.
 pub fn walk(
     list: &ChunkId,

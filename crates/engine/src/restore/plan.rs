@@ -11,7 +11,7 @@ use super::{
     CatalogSource, ChunkSource, ChunkTrouble, Monitor, RestoreError, RestoreOptions, pieces, row,
 };
 use bale_format::entry::{is_below, join, split};
-use bale_format::{ChunkId, Content, Entry, EntryFlags, Key, Kind, Piece};
+use bale_format::{Content, Entry, EntryFlags, Key, Kind};
 use bytes::Bytes;
 
 /// Memory of each sorter while the plan is made.
@@ -70,6 +70,8 @@ pub struct Planned {
     pub links: Sorted,
     /// Problems met while planning.
     pub problems: u64,
+    /// Was part of the repository the reason of some?
+    pub has_damage: bool,
     /// What the backup did not have.
     pub losses: Losses,
     /// Was every row read? Else nothing may be deleted for want of a row.
@@ -114,6 +116,7 @@ pub fn plan(
         strip,
         plan: Plan::default(),
         problems: 0,
+        has_damage: false,
         losses: Losses::default(),
         parent: None,
         above: Above::Open,
@@ -150,6 +153,7 @@ struct Planner<'a> {
     strip: Bytes,
     plan: Plan,
     problems: u64,
+    has_damage: bool,
     losses: Losses,
     /// Parent of the last row, as in the snapshot; its verdict; and the same parent relative to the target.
     parent: Option<(Bytes, Bytes)>,
@@ -181,7 +185,7 @@ impl Planner<'_> {
                     Ok(entry) => self.take(entry)?,
                     Err(trouble) => {
                         troubles += 1;
-                        self.problem(&[], "read the catalog", &trouble.to_string());
+                        self.damage(&[], "read the catalog", &trouble.to_string());
                         if troubles == CATALOG_TROUBLES_MAX {
                             return Err(RestoreError::Catalog(trouble));
                         }
@@ -195,8 +199,15 @@ impl Planner<'_> {
     fn problem(&mut self, path: &[u8], action: &'static str, text: &str) {
         self.problems += 1;
         if !self.options.is_plan_told {
+            self.options.is_told_before(path, action, text);
             self.monitor.problem(path, action, text);
         }
+    }
+
+    /// A problem for which the repository is the reason.
+    fn damage(&mut self, path: &[u8], action: &'static str, text: &str) {
+        self.has_damage = true;
+        self.problem(path, action, text);
     }
 
     fn take(&mut self, mut entry: Entry) -> Result<(), RestoreError> {
@@ -288,7 +299,7 @@ impl Planner<'_> {
             let row = match self.catalog.lookup(path) {
                 Ok(row) => row,
                 Err(trouble) => {
-                    self.problem(path, "read the catalog", &trouble.to_string());
+                    self.damage(path, "read the catalog", &trouble.to_string());
                     None
                 }
             };
@@ -374,15 +385,15 @@ impl Planner<'_> {
             Content::Pieces { list } => (Phase::Pieces, list, 0),
         };
         let Some(place) = self.chunks.place(chunk) else {
-            self.problem(
-                &entry.path(),
-                "restore",
-                &format!("chunk {} is in no index", chunk.short()),
-            );
+            let text = format!("chunk {} is in no index", chunk.short());
+            self.damage(&entry.path(), "restore", &text);
             return Ok(None);
         };
         let bytes = match phase {
-            Phase::Pieces if entry.flags.has(EntryFlags::SPARSE) => self.bytes_of(chunk, entry),
+            // What cannot be read is found again, and told, when the file's turn comes.
+            Phase::Pieces if entry.flags.has(EntryFlags::SPARSE) => {
+                pieces::data_bytes(chunk, entry.size, self.chunks)
+            }
             _ => entry.size,
         };
         self.count(entry, bytes);
@@ -392,18 +403,6 @@ impl Planner<'_> {
         key.extend_from_slice(&place.offset.to_be_bytes());
         key.extend_from_slice(&inside.to_be_bytes());
         Ok(Some(key))
-    }
-
-    /// Content bytes of a file with holes; what cannot be read is found again, and told, when the file's turn comes.
-    fn bytes_of(&mut self, list: &ChunkId, entry: &Entry) -> u64 {
-        let mut bytes = 0u64;
-        let walked = pieces::walk(list, entry.size, self.chunks, &mut |_, piece| {
-            if matches!(piece, Piece::Data { .. }) {
-                bytes = bytes.saturating_add(piece.bytes());
-            }
-            Ok(())
-        });
-        walked.map_or(0, |()| bytes)
     }
 
     fn count(&mut self, entry: &Entry, bytes: u64) {
@@ -480,6 +479,7 @@ impl Planner<'_> {
             } else {
                 self.problems
             },
+            has_damage: self.has_damage,
             losses: self.losses,
             complete,
         })

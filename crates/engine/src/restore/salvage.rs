@@ -5,6 +5,7 @@ use super::make;
 use super::names::NAME_BYTES_MAX;
 use super::target::Directory;
 use super::worker::{Failure, Run};
+use crate::amount;
 use bale_format::Entry;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -47,26 +48,41 @@ pub fn is_name_of_one(name: &[u8]) -> bool {
 }
 
 /// Gives what was written as `part` a name beside the entry's, and tells both. What is there already, at the entry's name
-/// or from a restore before, is not kept twice.
+/// or from a restore before, is not kept twice. `missing`: bytes for which zeros stand, where they are known.
 pub fn keep_beside(
     run: &Run,
     directory: &Directory,
     part: &[u8],
     entry: &Entry,
+    missing: u64,
 ) -> Result<(), Failure> {
+    let gaps = missing_of(entry, missing);
     let text = match place(directory, part, entry)? {
         Some(name) => {
             let name = String::from_utf8_lossy(&name).into_owned();
-            format!(
-                "part of it is missing: what stood there stays, and what could be had is beside it as {name}"
-            )
+            format!("{gaps}: what stood there stays, and what could be had is beside it as {name}")
         }
-        None => {
-            "part of it is missing: what stood there stays, and is all that could be had".to_owned()
-        }
+        None => format!("{gaps}: what stood there stays, and is all that could be had"),
     };
     run.problem(&entry.path(), "replace", &text);
     Ok(())
+}
+
+/// How much of a file is missing, in words.
+pub fn missing_of(entry: &Entry, missing: u64) -> String {
+    match missing {
+        0 => "part of it is missing".to_owned(),
+        missing => format!(
+            "part of it is missing, {} of {} {}",
+            amount::count(missing),
+            amount::counted(entry.size, "byte"),
+            if missing == 1 {
+                "is a zero"
+            } else {
+                "are zeros"
+            },
+        ),
+    }
 }
 
 fn place(directory: &Directory, part: &[u8], entry: &Entry) -> Result<Option<Vec<u8>>, Failure> {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Longest path given to one call; the kernel takes 4095 bytes.
@@ -34,6 +34,10 @@ pub struct Target {
     pub fresh: bool,
     /// Is this user root?
     pub privileged: bool,
+    /// Did we make it?
+    pub is_made: bool,
+    /// Directories that were made for the sake of what is in them.
+    made_for_others: AtomicU64,
     stepwise: AtomicBool,
 }
 
@@ -45,6 +49,7 @@ impl Target {
             path: path.to_owned(),
             source,
         };
+        let is_made = path.symlink_metadata().is_err();
         if make {
             std::fs::create_dir_all(path).map_err(|error| fail("make the target", error))?;
         }
@@ -63,6 +68,8 @@ impl Target {
             root,
             fresh,
             privileged: rustix::process::geteuid().is_root(),
+            is_made,
+            made_for_others: AtomicU64::new(0),
             stepwise: AtomicBool::new(false),
         })
     }
@@ -98,6 +105,11 @@ impl Target {
             });
         }
         Ok(())
+    }
+
+    /// Directories that were made because something in them came first.
+    pub fn made_for_others(&self) -> u64 {
+        self.made_for_others.load(Ordering::Relaxed)
     }
 
     /// Everything written is on the device when this returns, unless that is not wanted.
@@ -140,7 +152,11 @@ impl Target {
             other => return other,
         }
         match rustix::fs::mkdirat(parent, name, MODE_UNFINISHED) {
-            Ok(()) | Err(Errno::EXIST) => self.open_below(parent, name, flags),
+            Ok(()) => {
+                self.made_for_others.fetch_add(1, Ordering::Relaxed);
+                self.open_below(parent, name, flags)
+            }
+            Err(Errno::EXIST) => self.open_below(parent, name, flags),
             Err(error) => Err(error),
         }
     }

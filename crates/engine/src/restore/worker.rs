@@ -40,8 +40,10 @@ pub struct Failure {
 pub enum Cause {
     /// The kernel's.
     Os(Errno),
-    /// The repository's, or ours.
+    /// Ours.
     Text(String),
+    /// The repository's: it cannot be read.
+    Damage(String),
 }
 
 impl Failure {
@@ -58,12 +60,22 @@ impl Failure {
             cause: Cause::Text(text.into()),
         }
     }
+
+    /// Something of the repository cannot be read.
+    pub fn damage(text: impl Into<String>) -> Failure {
+        Failure {
+            action: "read",
+            cause: Cause::Damage(text.into()),
+        }
+    }
 }
 
 /// What became of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     Written(u64),
+    /// Written so many bytes of it; zeros stand for the others.
+    Incomplete(u64),
     Made,
     Kept,
     Skipped,
@@ -91,7 +103,11 @@ pub struct Counters {
     pub files_written: AtomicU64,
     pub kept: AtomicU64,
     pub skipped: AtomicU64,
+    pub incomplete: AtomicU64,
+    pub bytes_missing: AtomicU64,
     pub directories: AtomicU64,
+    pub directories_kept: AtomicU64,
+    pub replaced: AtomicU64,
     pub others: AtomicU64,
     pub links: AtomicU64,
     pub deleted: AtomicU64,
@@ -100,6 +116,8 @@ pub struct Counters {
     pub bytes: AtomicU64,
     pub differences: AtomicU64,
     pub problems: AtomicU64,
+    pub has_damage: AtomicBool,
+    pub has_failed_calls: AtomicBool,
 }
 
 /// A run.
@@ -141,6 +159,7 @@ impl<'a> Run<'a> {
         let (directories_open_max, large_open_max) = open_limits(threads);
         let counters = Counters::default();
         counters.problems.store(planned.problems, Ordering::Relaxed);
+        (counters.has_damage).store(planned.has_damage, Ordering::Relaxed);
         Run {
             target,
             chunks,
@@ -165,6 +184,9 @@ impl<'a> Run<'a> {
 
     /// Tells the monitor, escaped nowhere: whoever prints it escapes it.
     pub fn problem(&self, path: &[u8], action: &'static str, text: &str) {
+        if self.options.is_told_before(path, action, text) {
+            return;
+        }
         self.counters.problems.fetch_add(1, Ordering::Relaxed);
         self.monitor.problem(path, action, text);
     }
@@ -220,20 +242,35 @@ impl<'a> Run<'a> {
                 self.end(self.target.trouble_at(action, path, error.into()));
             }
             Cause::Os(error) => {
+                (self.counters.has_failed_calls).store(true, Ordering::Relaxed);
                 self.problem(path, action, &std::io::Error::from(error).to_string())
             }
             Cause::Text(text) => self.problem(path, action, &text),
+            Cause::Damage(text) => self.damage(path, action, &text),
         }
+    }
+
+    /// A problem for which the repository is the reason.
+    pub fn damage(&self, path: &[u8], action: &'static str, text: &str) {
+        self.counters.has_damage.store(true, Ordering::Relaxed);
+        self.problem(path, action, text);
     }
 
     pub fn report(&self) -> RestoreReport {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
+        // Whoever makes something below a directory first makes that, too.
+        let found = get(&counters.directories_kept);
+        let made_for_others = self.target.made_for_others().min(found);
         RestoreReport {
             files_written: get(&counters.files_written),
+            incomplete: get(&counters.incomplete),
+            bytes_missing: get(&counters.bytes_missing),
+            replaced: get(&counters.replaced),
             kept: get(&counters.kept),
             skipped: get(&counters.skipped),
-            directories: get(&counters.directories),
+            directories: get(&counters.directories) + made_for_others,
+            directories_kept: found - made_for_others,
             others: get(&counters.others),
             links: get(&counters.links),
             deleted: get(&counters.deleted),
@@ -242,6 +279,8 @@ impl<'a> Run<'a> {
             bytes: get(&counters.bytes),
             differences: get(&counters.differences),
             problems: get(&counters.problems),
+            has_damage: counters.has_damage.load(Ordering::Relaxed),
+            has_failed_calls: counters.has_failed_calls.load(Ordering::Relaxed),
             losses: self.losses.list(),
         }
     }
@@ -289,7 +328,7 @@ impl Slot {
             // Two chunks at one place: an index lies, the chunk itself cannot.
             read()
         };
-        bytes.map_err(|text| Failure::text("read", text))
+        bytes.map_err(Failure::damage)
     }
 }
 
@@ -353,13 +392,17 @@ impl<'r> Worker<'r> {
         let counters = &self.run.counters;
         tally.entries += 1;
         tally.bytes_done += entry.size;
-        if let Ok(Done::Written(_) | Done::Made | Done::Linked) = &result {
+        if let Ok(Done::Written(_) | Done::Incomplete(_) | Done::Made | Done::Linked) = &result {
             self.run.tell_restored(entry);
         }
         match result {
             Ok(Done::Written(bytes)) => {
                 tally.files_written += 1;
                 tally.bytes += bytes;
+            }
+            Ok(Done::Incomplete(bytes)) => {
+                tally.bytes += bytes;
+                add(&counters.incomplete, 1);
             }
             Ok(Done::Made) => tally.others += 1,
             Ok(Done::Kept) => tally.kept += 1,

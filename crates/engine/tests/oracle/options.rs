@@ -134,6 +134,7 @@ pub fn restore<'a>(
         guard,
         dry_run: step.dry_run,
         is_plan_told: false,
+        told: None,
         force_space: step.force_space,
         specials: step.specials,
         inode_flags: step.inode_flags,

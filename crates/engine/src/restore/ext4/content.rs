@@ -79,6 +79,16 @@ impl FileData for SparseData<'_> {
     }
 }
 
+/// Bytes of a large file.
+#[derive(Clone, Copy, Default)]
+pub struct Got {
+    pub bytes: u64,
+    /// Zeros stand for them.
+    pub missing: u64,
+    /// The repository is the reason.
+    pub has_damage: bool,
+}
+
 /// The content of one large file. What cannot be had is zeros and a problem.
 pub struct PieceData<'a> {
     work: &'a Work<'a>,
@@ -86,6 +96,8 @@ pub struct PieceData<'a> {
     entry: &'a Entry,
     sparse: Option<SparseData<'a>>,
     piece: Option<PieceItem>,
+    /// Bytes that could be had, and those that could not.
+    got: Got,
     /// What ended the reading of pieces; the file is zeros from there on.
     pub failed: Option<RestoreError>,
 }
@@ -104,6 +116,7 @@ impl<'a> PieceData<'a> {
             entry,
             sparse: sparse.then(|| SparseData::new(list, entry.size, work.chunks)),
             piece: None,
+            got: Got::default(),
             failed: None,
         }
     }
@@ -152,18 +165,27 @@ impl<'a> PieceData<'a> {
                 }
             };
             let Some(piece) = &self.piece else { return };
-            if let Some(text) = trouble_of(piece) {
-                let (start, stop) = (piece.offset, piece.offset + piece.length);
-                let text = format!("bytes {start} to {stop}: {text}");
-                self.work.problem(&self.entry.path(), "read", &text);
+            let Some(text) = trouble_of(piece) else {
+                self.got.bytes += piece.length;
+                continue;
+            };
+            self.got.missing += piece.length;
+            let (start, stop) = (piece.offset, piece.offset + piece.length);
+            let text = format!("bytes {start} to {stop}: {text}");
+            match piece.bytes {
+                PieceBytes::Unreadable => self.work.problem(&self.entry.path(), "read", &text),
+                _ => {
+                    self.got.has_damage = true;
+                    self.work.damage(&self.entry.path(), "read", &text);
+                }
             }
         }
     }
 
     /// Passes what is left, so that troubles beyond the last byte asked for are told.
-    pub fn finish(mut self) -> Result<(), RestoreError> {
+    pub fn finish(mut self) -> Result<Got, RestoreError> {
         self.advance_to(u64::MAX);
-        self.failed.map_or(Ok(()), Err)
+        self.failed.map_or(Ok(self.got), Err)
     }
 }
 

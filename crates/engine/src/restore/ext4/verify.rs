@@ -13,6 +13,7 @@ use bale_fsimage::ext4::{Ext4, Ext4Error, ROOT_INODE_NUMBER, RawInode};
 use bale_fsimage::mkext4::TIME_SECONDS;
 use bale_fsimage::{Inode, MappedExtent, Timestamp};
 use rustix::fs::Advice;
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::fs::File;
 use std::ops::Range;
@@ -35,6 +36,7 @@ pub fn verify(work: &Work, image: File, items: &mut Items) -> Result<RestoreRepo
         held: None,
         inodes: InodeTable::new(work.scratch.file_maker()),
         xattrs: XattrSets::new(Reading::Quiet),
+        is_incomplete: Cell::new(false),
         report: RestoreReport::default(),
     };
     while let Some(row) = items.next_row()? {
@@ -59,6 +61,8 @@ struct Verifier<'a> {
     /// Inodes of linked rows.
     inodes: InodeTable,
     xattrs: XattrSets,
+    /// Part of the content of this entry could not be had.
+    is_incomplete: Cell<bool>,
     report: RestoreReport,
 }
 
@@ -86,7 +90,9 @@ impl Verifier<'_> {
                     .map_err(RestoreError::Scratch)?,
             }
         }
+        self.is_incomplete.set(false);
         match self.differences(inode, row, items) {
+            Ok(None) if self.is_incomplete.get() => self.report.differences += 1,
             Ok(None) => self.count(entry),
             Ok(Some(text)) => self.differs(entry, &text),
             Err(Trouble::Image(error)) => self.differs(entry, &error.to_string()),
@@ -197,7 +203,7 @@ impl Verifier<'_> {
                 match wanted {
                     Ok(wanted) => Ok(self.fs.read_content(raw, row.entry.size)? == wanted),
                     Err(text) => {
-                        self.work.problem(&row.entry.path(), "read", &text);
+                        self.work.damage(&row.entry.path(), "read", &text);
                         Ok(false)
                     }
                 }
@@ -233,7 +239,10 @@ impl Verifier<'_> {
                 at += len as u64;
             }
         }
-        data.finish()?;
+        // Zeros stand for what could not be had, and that was told.
+        if data.finish()?.missing > 0 {
+            self.is_incomplete.set(true);
+        }
         Ok(is_same && image.is_zero(at..entry.size)?)
     }
 }

@@ -3,7 +3,7 @@
 use crate::restore::losses::{LossKind, Losses};
 use crate::restore::{CatalogSource, ChunkSource, Monitor, RestoreOptions, Scratch};
 use bale_fsimage::mkext4::Ext4Options;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Seams, options and counters of one operation.
 pub struct Work<'a> {
@@ -16,6 +16,7 @@ pub struct Work<'a> {
     pub ext4: Ext4Options,
     pub losses: Losses,
     problems: AtomicU64,
+    has_damage: AtomicBool,
 }
 
 /// Is this reading of the catalog the one that tells of its troubles? Each is told once.
@@ -43,6 +44,7 @@ impl<'a> Work<'a> {
             ext4,
             losses: Losses::default(),
             problems: AtomicU64::new(0),
+            has_damage: AtomicBool::new(false),
         }
     }
 
@@ -56,8 +58,21 @@ impl<'a> Work<'a> {
     }
 
     pub fn problem(&self, path: &[u8], action: &'static str, text: &str) {
+        if self.options.is_told_before(path, action, text) {
+            return;
+        }
         self.problems.fetch_add(1, Ordering::Relaxed);
         self.monitor.problem(path, action, text);
+    }
+
+    /// A problem for which the repository is the reason.
+    pub fn damage(&self, path: &[u8], action: &'static str, text: &str) {
+        self.has_damage.store(true, Ordering::Relaxed);
+        self.problem(path, action, text);
+    }
+
+    pub fn has_damage(&self) -> bool {
+        self.has_damage.load(Ordering::Relaxed)
     }
 
     pub fn lose(&self, kind: LossKind, path: &[u8], text: &str) {

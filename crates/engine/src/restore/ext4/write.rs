@@ -1,12 +1,13 @@
 //! The second reading: every row goes to the writer of the file system, with its bytes.
 
 use super::ahead::{Items, Row, RowBytes};
-use super::content::{PieceData, bundled};
+use super::content::{Got, PieceData, bundled};
 use super::entries::{XattrSets, tell_times, with_new_entry};
 use super::links::InodeTable;
 use super::work::{Reading, Work};
+use crate::restore::salvage::missing_of;
 use crate::restore::{RestoreError, RestoreReport};
-use bale_format::{Entry, Kind};
+use bale_format::{Entry, EntryFlags, Kind};
 use bale_fsimage::mkext4::{BlockSink, Ext4Builder, Ext4Summary, FileData, MkError, NoData, Plan};
 
 /// Entries counted before they are told.
@@ -78,6 +79,10 @@ impl<S: BlockSink> Writer<'_, S> {
     /// Writes an inode and its first name. `None` if that could not be, which has been told.
     fn put_inode(&mut self, row: &Row, items: &mut Items) -> Result<Option<u32>, RestoreError> {
         let entry = &row.entry;
+        let mut got = Got {
+            bytes: entry.size,
+            ..Got::default()
+        };
         let pushed = match &row.bytes {
             RowBytes::None | RowBytes::Earlier => self.push(entry, &mut NoData)?,
             RowBytes::Bundled(slot, offset) => {
@@ -85,7 +90,7 @@ impl<S: BlockSink> Writer<'_, S> {
                 match bytes.and_then(|chunk| bundled(chunk, *offset, entry.size)) {
                     Ok(mut bytes) => self.push(entry, &mut bytes)?,
                     Err(text) => {
-                        self.work.problem(&entry.path(), "read", &text);
+                        self.work.damage(&entry.path(), "read", &text);
                         None
                     }
                 }
@@ -93,21 +98,34 @@ impl<S: BlockSink> Writer<'_, S> {
             RowBytes::Pieces(list) => {
                 let mut data = PieceData::new(self.work, items, entry, list);
                 let pushed = self.push(entry, &mut data)?;
-                data.finish()?;
+                got = data.finish()?;
                 pushed
             }
         };
         if pushed.is_some() {
-            match entry.kind {
-                Kind::File => {
-                    self.report.files_written += 1;
-                    self.report.bytes += entry.size;
-                }
-                Kind::Directory => self.report.directories += 1,
-                _ => self.report.others += 1,
-            }
+            self.count(entry, got);
         }
         Ok(pushed)
+    }
+
+    fn count(&mut self, entry: &Entry, got: Got) {
+        let report = &mut self.report;
+        match entry.kind {
+            Kind::File => {
+                report.bytes += got.bytes;
+                report.bytes_missing += got.missing;
+                match got.missing > 0 || entry.flags.has(EntryFlags::INCOMPLETE) {
+                    true => report.incomplete += 1,
+                    false => report.files_written += 1,
+                }
+                if got.has_damage {
+                    let text = missing_of(entry, got.missing);
+                    self.work.problem(&entry.path(), "restore", &text);
+                }
+            }
+            Kind::Directory => report.directories += 1,
+            _ => report.others += 1,
+        }
     }
 
     fn push(

@@ -21,16 +21,23 @@ pub fn restore_alone(worker: &mut Worker, entry: &Entry) -> Result<Done, Failure
     let stands = standing.stat.is_some();
     let done = fill_alone(worker, &directory, &fd, entry, &list)
         .and_then(|(bytes, is_whole)| match is_whole || !stands {
-            true => Ok(bytes),
+            true => Ok((bytes, is_whole)),
             false => Err(Failure::text("replace", make::UNREAD_STAYS)),
         })
-        .and_then(|bytes| {
+        .and_then(|(bytes, is_whole)| {
             make::publish(worker, &directory, &part, entry, &standing)?;
-            Ok(Done::Written(bytes))
+            Ok(done_of(bytes, is_whole))
         })
         .inspect_err(|_| make::remove_quietly(&directory, &part))?;
     make::seal(worker, fd.as_fd(), entry)?;
     Ok(done)
+}
+
+fn done_of(bytes: u64, is_whole: bool) -> Done {
+    match is_whole {
+        true => Done::Written(bytes),
+        false => Done::Incomplete(bytes),
+    }
 }
 
 fn fill_alone(
@@ -55,7 +62,7 @@ fn fill_alone(
         };
         let bytes = Slot::default().get(&id, chunks).and_then(|bytes| {
             if bytes.len() as u64 != length {
-                return Err(Failure::text("read", "damaged piece list: wrong length"));
+                return Err(Failure::damage("damaged piece list: wrong length"));
             }
             write_at(fd, offset, &bytes)
         });
