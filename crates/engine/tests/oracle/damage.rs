@@ -1,6 +1,7 @@
 //! What disks, other programs and other people do to objects.
 
 use bale_engine::store::{Area, ObjectName};
+use bale_format::pack::PACK_HEADER_BYTES;
 use std::sync::Arc;
 
 use super::steps::{Damage, How, What};
@@ -58,6 +59,14 @@ fn changed(bytes: &[u8], how: How) -> Option<Vec<u8>> {
         How::Remove => return None,
         How::Flip { at } if !bytes.is_empty() => {
             let place = place(at, bytes.len());
+            bytes[place] ^= 1 << (at % 8);
+        }
+        How::FlipEnd { at } if !bytes.is_empty() => {
+            let from_start = (at as usize % PACK_HEADER_BYTES).min(bytes.len() - 1);
+            let place = match at as usize / PACK_HEADER_BYTES % 2 {
+                0 => from_start,
+                _ => bytes.len() - 1 - from_start,
+            };
             bytes[place] ^= 1 << (at % 8);
         }
         How::Cut { bytes: cut } => bytes.truncate(bytes.len().saturating_sub(cut as usize)),

@@ -281,6 +281,7 @@ fn how(draw: &Draw) -> How {
     let (other, bytes) = (1 + draw.below(3), 1 + draw.number() % 5_000);
     draw.weighted(&[
         (5, How::Flip { at }),
+        (2, How::FlipEnd { at }),
         (3, How::Cut { bytes }),
         (
             1,

@@ -251,6 +251,10 @@ pub enum How {
     Flip {
         at: u64,
     },
+    /// A bit of the first or the last 48 bytes: the two heads of a pack.
+    FlipEnd {
+        at: u64,
+    },
     Cut {
         bytes: u64,
     },
