@@ -72,7 +72,7 @@ pub struct Backup {
     pub look: Look,
     /// Read from storage snapshots that this command makes and releases: directories, or devices that are read by inodes
     /// (docs/SNAPSHOTS.md)
-    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString, value_parser = NonEmptyStringValueParser::new())]
     pub snapshot_command: Option<String>,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG", value_parser = tags)]

@@ -24,6 +24,7 @@ mod readers;
 mod restoring;
 mod secrets;
 mod selecting;
+mod snapshot_words;
 mod source;
 mod tree;
 mod trouble;

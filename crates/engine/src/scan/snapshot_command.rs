@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 /// What a command may say in all.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+const NO_DIRECTORY: &str = "names no directory in which the source could be read";
 /// Between two looks whether the command has ended.
 const END_PAUSE: Duration = Duration::from_millis(10);
 
@@ -68,15 +69,23 @@ pub struct StorageSnapshot {
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The command could not be run.
-    #[error("run {program}: {source}")]
+    #[error("start the snapshot command {program:?}: {source}")]
     Run {
         /// Which.
         program: String,
         /// Why.
         source: io::Error,
     },
-    /// It ended, or went on without an answer.
-    #[error("{program} made no snapshot: {why}")]
+    /// This cannot be read from a snapshot, whatever the command says.
+    #[error("{} cannot be read from a storage snapshot: {source}", path.display())]
+    Source {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It ended, went on without an answer, or the answer is of no use.
+    #[error("the snapshot command {program:?} {why}")]
     Refused {
         /// Which.
         program: String,
@@ -84,12 +93,16 @@ pub enum SnapshotError {
         why: String,
     },
     /// It did not end well: the snapshot may still be there.
-    #[error("{program} may not have released the snapshot: {why}")]
+    #[error(
+        "the snapshot command {program:?} {why}: the snapshot {name} may still be there, look for it and remove it"
+    )]
     NotReleased {
         /// Which.
         program: String,
         /// Why.
         why: String,
+        /// What `BALE_SNAPSHOT_NAME` said.
+        name: String,
     },
 }
 
@@ -98,22 +111,12 @@ impl SnapshotCommand {
     /// the snapshot.
     pub fn take(&self, wanted: &Wanted) -> Result<StorageSnapshot, SnapshotError> {
         let mut command = self.start(wanted)?;
-        let refused = |command: &Holding, why: String| SnapshotError::Refused {
-            program: command.program.clone(),
-            why,
-        };
         let answer = command.answer(self.wait_max);
-        let answer = answer.and_then(|text| parse(&text));
+        let answer = answer.and_then(|text| parse(&text).map_err(NoAnswer::OfNoUse));
         let (directory, device) = match answer {
             Ok(places) => places,
-            Err(why) => {
-                // It may have made one all the same: its end is waited for.
-                let why = match command.release() {
-                    Ok(()) => why,
-                    Err(error) => format!("{why}; {error}"),
-                };
-                return Err(refused(&command, why));
-            }
+            // It may have made one all the same: its end is waited for.
+            Err(no_answer) => return Err(command.refused(no_answer)),
         };
         Ok(StorageSnapshot {
             directory,
@@ -124,7 +127,7 @@ impl SnapshotCommand {
     }
 
     fn start(&self, wanted: &Wanted) -> Result<Holding, SnapshotError> {
-        let program = self.program.to_string_lossy().into_owned();
+        let program = self.text();
         let mut command = Command::new(&self.program);
         let child = super::withhold_secrets(&mut command)
             .args(&self.arguments)
@@ -150,11 +153,22 @@ impl SnapshotCommand {
             Ok(child) => Ok(Holding {
                 child,
                 program,
+                name: wanted.name.clone(),
                 wait_max: self.wait_max,
                 released: false,
             }),
             Err(source) => Err(SnapshotError::Run { program, source }),
         }
+    }
+
+    /// For people: of a shell what it is to run, for that is what was given.
+    fn text(&self) -> String {
+        match &self.arguments[..] {
+            [option, text] if self.program == "sh" && option == "-c" => text,
+            _ => &self.program,
+        }
+        .to_string_lossy()
+        .into_owned()
     }
 }
 
@@ -170,11 +184,7 @@ pub fn take_all(
 ) -> Result<Vec<StorageSnapshot>, SnapshotError> {
     let mut taken = Vec::new();
     for (number, source) in sources.paths().to_vec().into_iter().enumerate() {
-        let run = |error: io::Error| SnapshotError::Run {
-            program: format!("the snapshot command for {}", source.display()),
-            source: error,
-        };
-        let mount = MountOf::directory(&source).map_err(run)?;
+        let mount = mount_of(&source)?;
         for below in &mount.mounts_below {
             let text = "is another file system and not in the snapshot";
             note(format!("{} {text}", below.display()));
@@ -202,15 +212,32 @@ pub fn take_all(
             true => take_for_inodes(command, &wanted, mode == ScanMode::Inode, note)?,
             false => take_for_walking(command, &wanted)?,
         };
-        match place {
-            ReadFrom::Device(device) => sources.read_from_device(device),
-            ReadFrom::Directory(directory) => sources.read_from(&source, directory),
+        let (place, read) = match place {
+            ReadFrom::Device(device) => (device.clone(), sources.read_from_device(device)),
+            ReadFrom::Directory(at) => (at.clone(), sources.read_from(&source, at)),
+        };
+        if let Err(error) = read {
+            let (source, place) = (source.display(), place.display());
+            return Err(snapshot.useless(format!(
+                "says that {source} is to be read in {place}: {error}"
+            )));
         }
-        .map_err(run)?;
         snapshot.in_doubt = in_doubt;
         taken.push(snapshot);
     }
     Ok(taken)
+}
+
+fn mount_of(source: &Path) -> Result<MountOf, SnapshotError> {
+    let refused = |error: io::Error| SnapshotError::Source {
+        path: source.to_owned(),
+        source: error,
+    };
+    if !source.is_dir() {
+        let text = "it is no directory, and a command makes snapshots of directories";
+        return Err(refused(io::Error::new(io::ErrorKind::NotADirectory, text)));
+    }
+    MountOf::directory(source).map_err(refused)
 }
 
 /// Where a source is read.
@@ -262,7 +289,9 @@ fn take_for_inodes(
     };
     if must {
         let why = why_not.unwrap_or_else(|| "it names no device".to_owned());
-        return Err(snapshot.useless(format!("--scan inode cannot be used: {why}")));
+        return Err(snapshot.useless(format!(
+            "made a snapshot, but --scan inode cannot be used: {why}"
+        )));
     }
     if let Some(why) = why_not {
         note(format!("the snapshot is not read from its device: {why}"));
@@ -274,7 +303,7 @@ fn take_for_inodes(
             snapshot.release()?;
             take_for_walking(command, wanted)
         }
-        None => Err(snapshot.useless("it names no directory".to_owned())),
+        None => Err(snapshot.useless(NO_DIRECTORY.to_owned())),
     }
 }
 
@@ -292,17 +321,14 @@ fn take_for_walking(
     })?;
     match snapshot.directory.clone() {
         Some(directory) => Ok((snapshot, ReadFrom::Directory(directory))),
-        None => Err(snapshot.useless("it names no directory".to_owned())),
+        None => Err(snapshot.useless(NO_DIRECTORY.to_owned())),
     }
 }
 
 impl StorageSnapshot {
-    /// Why it was made in vain; it is released when dropped.
-    fn useless(&self, why: String) -> SnapshotError {
-        SnapshotError::Refused {
-            program: self.command.program.clone(),
-            why,
-        }
+    /// Why it was made in vain; it is released.
+    fn useless(mut self, why: String) -> SnapshotError {
+        self.command.refused(NoAnswer::OfNoUse(why))
     }
 
     /// Releases it, and says so if that did not go well. Dropping releases it, too.
@@ -316,29 +342,72 @@ impl StorageSnapshot {
 struct Holding {
     child: Child,
     program: String,
+    name: String,
     wait_max: Duration,
     released: bool,
 }
 
+/// Why there is nothing to read.
+enum NoAnswer {
+    /// Its output ended before the line `ready`.
+    Ended,
+    /// What it says, or how.
+    OfNoUse(String),
+}
+
 impl Holding {
     /// What it says up to the line `ready`.
-    fn answer(&mut self, wait_max: Duration) -> Result<Vec<u8>, String> {
+    fn answer(&mut self, wait_max: Duration) -> Result<Vec<u8>, NoAnswer> {
         let started = Instant::now();
         let output = self.child.stdout.as_mut().expect("its output is a pipe");
         let mut text = Vec::new();
         while !text.ends_with(b"\nready\n") && text != b"ready\n" {
             if text.len() >= ANSWER_BYTES_MAX {
-                return Err("it says too much".to_owned());
+                return Err(NoAnswer::OfNoUse(
+                    "says too much, and no `ready`".to_owned(),
+                ));
             }
             let left = wait_max.saturating_sub(started.elapsed());
             // Byte by byte: what follows `ready` is not for us.
             match read_byte(output, left) {
                 Ok(Some(byte)) => text.push(byte),
-                Ok(None) => return Err("it ended without saying `ready`".to_owned()),
-                Err(error) => return Err(error.to_string()),
+                Ok(None) => return Err(NoAnswer::Ended),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    let text = format!("takes too long: no `ready` within {wait_max:?}");
+                    return Err(NoAnswer::OfNoUse(text));
+                }
+                Err(error) => return Err(NoAnswer::OfNoUse(format!("cannot be read: {error}"))),
             }
         }
         Ok(text)
+    }
+
+    /// Has it release whatever it made, and says how it ended.
+    fn refused(&mut self, no_answer: NoAnswer) -> SnapshotError {
+        self.released = true;
+        drop(self.child.stdin.take());
+        let end = wait(&mut self.child, self.wait_max);
+        let left = format!("what it made as {} may still be there", self.name);
+        let how = match &end {
+            Ok(Some(status)) => meaning(*status),
+            Ok(None) => "it does not end".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let is_cleaned_up = matches!(&end, Ok(Some(status)) if status.success());
+        // Who ends with an error of his own has said why, and made nothing, or cleaned up.
+        let had_its_say = matches!(&end, Ok(Some(status)) if status.code().is_some());
+        let why = match no_answer {
+            NoAnswer::Ended if had_its_say => {
+                format!("ended without saying `ready` ({how}): there is no snapshot to read")
+            }
+            NoAnswer::Ended => format!("ended without saying `ready` ({how}): {left}"),
+            NoAnswer::OfNoUse(why) if is_cleaned_up => why,
+            NoAnswer::OfNoUse(why) => format!("{why}. Then it ended badly ({how}): {left}"),
+        };
+        SnapshotError::Refused {
+            program: self.program.clone(),
+            why,
+        }
     }
 
     fn release(&mut self) -> Result<(), SnapshotError> {
@@ -349,12 +418,13 @@ impl Holding {
         let not_released = |why: String| SnapshotError::NotReleased {
             program: self.program.clone(),
             why,
+            name: self.name.clone(),
         };
         match wait(&mut self.child, self.wait_max) {
             Ok(Some(status)) if status.success() => Ok(()),
-            Ok(Some(status)) => Err(not_released(status.to_string())),
-            Ok(None) => Err(not_released("it does not end".to_owned())),
-            Err(error) => Err(not_released(error.to_string())),
+            Ok(Some(status)) => Err(not_released(format!("ended badly ({})", meaning(status)))),
+            Ok(None) => Err(not_released("does not end".to_owned())),
+            Err(error) => Err(not_released(format!("cannot be waited for ({error})"))),
         }
     }
 }
@@ -380,8 +450,10 @@ fn parse(text: &[u8]) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
     }
     let places: Vec<_> = directory.iter().chain(&device).collect();
     match places.iter().find(|place| !place.is_absolute()) {
-        Some(place) => Err(format!("{} is no absolute path", place.display())),
-        None if places.is_empty() => Err("it names no directory and no device".to_owned()),
+        Some(place) => Err(format!("names {}, which is no absolute path", place.display())),
+        None if places.is_empty() => Err(
+            "says `ready` and names no directory and no device (a line `directory PATH` or `device PATH` before)".to_owned(),
+        ),
         None => Ok((directory, device)),
     }
 }
@@ -404,6 +476,15 @@ fn read_byte(output: &mut ChildStdout, wait_max: Duration) -> io::Result<Option<
     }
     let mut byte = [0];
     Ok((output.read(&mut byte)? == 1).then_some(byte[0]))
+}
+
+/// How it ended, and what a shell means by it.
+fn meaning(status: ExitStatus) -> String {
+    match status.code() {
+        Some(126) => format!("{status}, the shell found it and could not run it"),
+        Some(127) => format!("{status}, the shell did not find it"),
+        _ => status.to_string(),
+    }
 }
 
 fn wait(child: &mut Child, wait_max: Duration) -> io::Result<Option<ExitStatus>> {
