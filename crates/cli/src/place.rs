@@ -4,7 +4,7 @@ mod cache;
 mod key_file;
 mod named;
 
-pub use cache::{end, writable_cache_dir};
+pub use cache::{end, require_named as require_named_cache, writable_cache_dir};
 pub use key_file::{resolved, write_beside as write_key_file};
 pub use named::named;
 
@@ -105,6 +105,7 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
 }
 
 fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Result<Arc<Repository>> {
+    require_named_cache(global)?;
     let store = match purpose {
         Use::Read => LocalStore::open(path)?,
         Use::Write => LocalStore::open_to_write(path, &SystemClock)?,
@@ -116,6 +117,7 @@ fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Resul
 
 /// Makes a repository with a secret and a recovery key, and prints the recovery key, once.
 pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Repository>> {
+    require_named_cache(global)?;
     let store = LocalStore::create(path)?;
     let mut made = Repository::init(Arc::new(store), slots, environment(global)?)?;
     let place = output::path(path);
@@ -297,6 +299,7 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
     if holds_data(&own.repository) && !own.is_made() {
         return Err(no_repository(&own.repository, Meant::Own));
     }
+    require_named_cache(global)?;
     let given = secrets::given(global)?;
     let is_given = given.is_some();
     let slot = match given {

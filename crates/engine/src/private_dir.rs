@@ -25,6 +25,15 @@ pub(crate) fn make(dir: &Path) -> Result<()> {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
     if let Some(parent) = dir.parent() {
+        // Of a single name: the working directory.
+        let parent = match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        };
+        let is_file = |at: &&Path| std::fs::metadata(at).is_ok_and(|meta| !meta.is_dir());
+        if let Some(file) = parent.ancestors().find(is_file) {
+            refuse(file, Some("is no directory".to_owned()))?;
+        }
         let made = builder.recursive(true).create(parent);
         made.map_err(Error::local("create", parent))?;
         // A link to the parent is what its owner chose; who owns the parent decides what stands in it.

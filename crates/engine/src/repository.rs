@@ -174,11 +174,14 @@ fn make_private_dir(dir: &Path) -> Result<()> {
     let tag = dir.join("CACHEDIR.TAG");
     let written = crate::private_dir::create_new(&tag)
         .and_then(|mut file| file.write_all(CACHEDIR_TAG.as_bytes()));
-    match written {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            Err(Error::local("write", tag)(error))
+    match written.map_err(|error| (error.kind(), error)) {
+        Ok(()) | Err((ErrorKind::AlreadyExists, _)) => Ok(()),
+        // A courtesy, and no reason to refuse what may need no room. The next one makes it, not half of it.
+        Err((ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _)) => {
+            let _there_may_be_none = std::fs::remove_file(&tag);
+            Ok(())
         }
-        _ => Ok(()),
+        Err((_, error)) => Err(Error::local("write", tag)(error)),
     }
 }
 

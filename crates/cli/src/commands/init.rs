@@ -22,6 +22,8 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
         return Ok(exit::COMPLETE);
     };
     place::require_room(&path, options.force)?;
+    // Before a key is written that opens nothing.
+    place::require_named_cache(global)?;
     let mut slots = Vec::new();
     if let Some(file) = &options.new_key_file {
         let secret = Secret::key_file(place::write_key_file(file, &path)?);

@@ -8,7 +8,8 @@ use crate::variables;
 use anyhow::Result;
 use bale_engine::error::Error;
 use bale_engine::repository::{Repository, try_cache_dir};
-use std::path::PathBuf;
+use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,10 +47,36 @@ fn named_cache_dir(global: &Global) -> Result<Option<PathBuf>> {
     })
 }
 
+/// A cache that somebody named and that is refused ends the command, before anything is done.
+pub fn require_named(global: &Global) -> Result<()> {
+    match named_cache_dir(global)? {
+        Some(dir) => end_unless_full(try_cache_dir(&of_no_repository(&dir))),
+        None => Ok(()),
+    }
+}
+
+/// Where what needs no repository sorts: beside the directories of repositories, for what is named may be everybody's, as
+/// `/tmp` is, and stays so.
+fn of_no_repository(dir: &Path) -> PathBuf {
+    dir.join("spill")
+}
+
+/// What needs no room there is done on a full disk, too; what does says so itself.
+fn end_unless_full(tried: bale_engine::error::Result<()>) -> Result<()> {
+    match tried {
+        Err(Error::Local { source, .. })
+            if matches!(source.kind(), StorageFull | QuotaExceeded) =>
+        {
+            Ok(())
+        }
+        tried => Ok(tried?),
+    }
+}
+
 /// Lets a repository use a temporary cache if it cannot use the one that nobody named: that costs time and no work.
 pub fn use_what_works(global: &Global, repository: &mut Repository) -> Result<()> {
     if named_cache_dir(global)?.is_some() {
-        return Ok(());
+        return end_unless_full(repository.try_cache());
     }
     let refused = match repository.try_cache() {
         Ok(()) => return Ok(()),
@@ -68,7 +95,7 @@ pub fn use_what_works(global: &Global, repository: &mut Repository) -> Result<()
 
 /// A cache directory that can be written, for what needs no repository.
 pub fn writable_cache_dir(global: &Global) -> Result<PathBuf> {
-    let dir = cache_dir(global)?;
+    let dir = of_no_repository(&cache_dir(global)?);
     match try_cache_dir(&dir) {
         Ok(()) => Ok(dir),
         Err(refused) => {

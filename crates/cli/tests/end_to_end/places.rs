@@ -250,3 +250,105 @@ fn help_keeps_what_belongs_to_every_command_apart() {
     let tip = bench.run(&["freez"]);
     assert!(tip.code == 2 && !tip.err.contains("freezer"), "{tip}");
 }
+
+/// `prune`, `snapshots`, `ls`, `check` and others went on without it, some with a word that did not say what is wrong.
+#[test]
+fn a_named_cache_that_is_refused_ends_every_command_before_anything_is_done() {
+    let bench = Bench::new();
+    bench.write("source/file", "content");
+    bench.write("pw", "secret");
+    bench.write("file", "x");
+    bench.sh("mkdir real theirs; ln -s real link");
+    bench.backup();
+    let mut refused = vec![("file", "no directory"), ("file/below", "no directory")];
+    match is_root() {
+        true => {
+            bench.sh("chown 1234 theirs");
+            refused.push(("theirs", "belongs to user 1234"));
+        }
+        false => skipped("another owner needs root"),
+    }
+    let id = bench.ok(&["snapshots", "--json"]).of_type("snapshot")[0]["id"].clone();
+    let id = id.as_str().unwrap();
+    let address = bench.address("/file");
+    for (cache, why) in refused {
+        for words in [
+            &["snapshots"][..],
+            &["ls", "latest"],
+            &["find", "file"],
+            &["diff", "latest", "latest"],
+            &["stats"],
+            &["dump", &address],
+            &["check"],
+            &["prune"],
+            &["forget", id],
+            &["key", "list"],
+            &["key", "add", "--new-key-file", "key"],
+            &["catalog", "export", "latest", "exported"],
+            &["repair", "index"],
+            &["repair", "packs"],
+            &["restore", "latest", "-t", "out"],
+            &["backup", "source"],
+            &["scan", "source"],
+            &["init", "-r", "new", "-p", "pw"],
+            &["init", "-r", "new", "--new-key-file", "key"],
+        ] {
+            let ran = bench.run(&[words, &["--cache-dir", cache, "--json"]].concat());
+            assert_eq!(ran.code, 1, "{words:?} {cache}: {ran}");
+            let text = ran.of_type("error")[0]["message"].to_string();
+            assert!(
+                text.contains(why) && text.contains("--cache-dir"),
+                "{words:?}: {text}"
+            );
+        }
+    }
+    for made in ["new", "key", "out", "exported"] {
+        assert!(!bench.path(made).exists(), "{made}");
+    }
+    let left = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
+    assert_eq!(left.len(), 1, "nothing was backed up or forgotten");
+    // A link to a directory of one's own is what its owner chose.
+    bench.ok(&["snapshots", "--cache-dir", "link"]);
+}
+
+/// `scan` took the mode of a directory that is everybody's for one that was to be made private, and no name without a slash.
+#[test]
+fn a_named_cache_that_is_everybodys_stays_so() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    bench.write("source/file", "content");
+    bench.sh("mkdir shared; chmod 1777 shared");
+    for words in [
+        &["scan", "source"][..],
+        &["backup", "source"],
+        &["ls", "latest"],
+    ] {
+        bench.ok(&[words, &["--cache-dir", "shared"]].concat());
+        let mode = std::fs::metadata(bench.path("shared"))
+            .unwrap()
+            .permissions();
+        assert_eq!(mode.mode() & 0o7777, 0o1777, "{words:?}");
+    }
+    bench.ok(&["scan", "source", "--cache-dir", "new"]);
+}
+
+/// The tag of a directory of the cache did not find room, and a restore that needs none of it ended there.
+#[test]
+fn a_cache_on_a_full_disk_ends_no_restore() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.write("source/file", "content");
+    bench.backup();
+    let (bale, address) = (crate::bench::binary().display(), bench.address(""));
+    bench.mounting_sh(&format!(
+        "mkdir cache; mount -t tmpfs -o size=64k,mode=700 tmpfs cache
+        {bale} snapshots --cache-dir cache
+        ! head -c 1M /dev/zero >cache/fill 2>told
+        {bale} restore {address} -t out --cache-dir cache
+        {bale} ls latest --cache-dir cache
+        umount cache"
+    ));
+    assert_eq!(std::fs::read(bench.path("out/file")).unwrap(), b"content");
+}
