@@ -153,16 +153,7 @@ class Repository:
 
     def __init__(self, path, secrets):
         self.path = path
-        line, mac = self.read_config()
-        config = json.loads(line)
-        if config["format"] > 1:
-            raise Newer(f"format {config['format']}")
-        if config.get("features_read"):
-            raise Newer(f"features {config['features_read']}")
-        self.id = bytes.fromhex(config["repository"])
-        require(len(self.id) == 16, "config: repository id")
-        root = self.find_root(secrets)
-        require(keyed(derive("bale 1 config", root), line).hex() == mac, "config: second line")
+        root = self.open_configs(secrets)
         self.object_key = derive("bale 1 object", root)
         self.pack_key = derive("bale 1 pack", root)
         self.id_keys = {number: derive(f"bale 1 chunk id {name}", root) for name, number in KINDS.items()}
@@ -173,9 +164,45 @@ class Repository:
         self.cache_bytes = 0
         self.damage = 0
 
-    def read_config(self):
-        lines = read(os.path.join(self.path, "config"), 65536)
-        require(b"\n" in lines, "config: not two lines")
+    # Section 2: config and its copy
+
+    def open_configs(self, secrets):
+        """The root key by the first of the two that is sound; where both are, they must be equal."""
+        found, troubles, root, sound = {}, {}, None, None
+        for name in ("config", "config.copy"):
+            try:
+                found[name] = self.read_config(name)
+                if root is None and list(found.values()).count(found[name]) == 1:
+                    root, sound = self.open_config(*found[name], secrets), found[name][0]
+            except (OSError, ValueError, LookupError, TypeError, Damaged, Newer) as error:
+                troubles[name] = error
+        if root is None:
+            told = "; ".join(f"{name}: {error}" for name, error in troubles.items())
+            raise SystemExit(f"bale_read: nothing opens: {told}")
+        for name, (line, mac) in found.items():
+            if line != sound:
+                is_ours = keyed(derive("bale 1 config", root), line).hex() == mac
+                require(not is_ours, "config and config.copy differ, and both were written with a key")
+                troubles.setdefault(name, "damaged, or of another repository")
+        for name, error in troubles.items():
+            print(f"bale_read: {name}: {error}: the other one is used", file=sys.stderr)
+        return root
+
+    def open_config(self, line, mac, secrets):
+        config = json.loads(line)
+        if config["format"] > 1:
+            raise Newer(f"format {config['format']}")
+        self.id = bytes.fromhex(config["repository"])
+        require(len(self.id) == 16, "repository id")
+        root = self.find_root(secrets)
+        require(keyed(derive("bale 1 config", root), line).hex() == mac, "second line")
+        if config.get("features_read"):
+            raise SystemExit(f"bale_read: newer: features {config['features_read']}")
+        return root
+
+    def read_config(self, name):
+        lines = read(os.path.join(self.path, name), 65536)
+        require(b"\n" in lines, "not two lines")
         line, mac = lines.split(b"\n", 1)
         return line, mac.decode("ascii").rstrip("\n")
 
@@ -189,7 +216,7 @@ class Repository:
                 continue
             if root is not None:
                 return root
-        raise SystemExit("bale_read: wrong key, or its slot is damaged")
+        raise Damaged("wrong key, or its slot is damaged")
 
     def names(self, directory):
         path = os.path.join(self.path, directory)

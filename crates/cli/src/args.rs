@@ -238,6 +238,13 @@ pub enum Repair {
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
+    /// Write again the one of config and config.copy that is damaged or missing, from the other
+    #[command(after_help = "Examples:\n  bale repair config --dry-run\n  bale repair config")]
+    Config {
+        /// Tell what would be done; write nothing
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+    },
     /// Save what can still be read of damaged packs, and name what cannot
     #[command(
         after_help = "Examples:\n  bale check --read-data ; bale repair packs\n  bale repair packs --dry-run\n  bale repair packs 3fa9c1d2"

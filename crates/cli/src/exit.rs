@@ -54,7 +54,7 @@ pub fn code_of(error: &anyhow::Error) -> i32 {
         .find_map(|cause| cause.downcast_ref::<Error>())
     {
         Some(Error::NoRepository(_)) => NO_REPOSITORY,
-        Some(Error::WrongKey | Error::KeysDamaged(_)) => WRONG_KEY,
+        Some(Error::WrongKey | Error::KeysDamaged(_) | Error::NoKeys(_)) => WRONG_KEY,
         Some(Error::Interrupted) => INTERRUPTED,
         _ => FAILED,
     }

@@ -1,12 +1,15 @@
 //! Where the repository is, and opening it: the one given, or the user's own, which is made when a backup needs it.
 
 mod cache;
+mod config;
 mod key_file;
 mod named;
+mod there;
 
 pub use cache::{end, require_named as require_named_cache, writable_cache_dir};
 pub use key_file::{resolved, write_beside as write_key_file};
 pub use named::named;
+pub use there::{is_made, require_room};
 
 use crate::args::Global;
 use crate::{output, secrets};
@@ -16,11 +19,12 @@ use bale_engine::error::Error;
 use bale_engine::random::OsRandom;
 use bale_engine::repository::{Environment, NewSlot, Repository, Secret, opens_with_key_file};
 use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::store::{Area, LocalStore, Store};
+use bale_engine::store::{Area, LocalStore};
 use named::{Own, own};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use there::{Meant, holds_data, no_repository, require_config};
 
 /// Opens the repository that the options name, or the user's own, and changes nothing.
 pub fn open(global: &Global) -> Result<Arc<Repository>> {
@@ -39,6 +43,8 @@ pub enum Use {
     Read,
     /// Objects are written or deleted.
     Write,
+    /// Nothing changes but perhaps `config` and its copy, of which the command itself speaks.
+    Configs,
 }
 
 impl Use {
@@ -107,10 +113,11 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
 fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Result<Arc<Repository>> {
     require_named_cache(global)?;
     let store = match purpose {
-        Use::Read => LocalStore::open(path)?,
+        Use::Read | Use::Configs => LocalStore::open(path)?,
         Use::Write => LocalStore::open_to_write(path, &SystemClock)?,
     };
     let mut repository = Repository::open(Arc::new(store), secret, environment(global)?)?;
+    config::look_after(global, &repository, purpose);
     cache::use_what_works(global, &mut repository)?;
     Ok(Arc::new(repository))
 }
@@ -138,38 +145,9 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
         tell!("  {}", made.recovery_key);
         tell!();
     }
+    config::tell_of_new(global, &made);
     cache::use_what_works(global, &mut made.repository)?;
     Ok(Arc::new(made.repository))
-}
-
-/// A new repository has a directory of its own, unless it is `forced` in with other things. What an interrupted `init` left
-/// is no other thing.
-pub fn require_room(path: &Path, forced: bool) -> Result<()> {
-    if path.join("config").exists() {
-        return Err(Error::RepositoryExists(path.display().to_string()).into());
-    }
-    if holds_data(path) {
-        return Err(no_repository(path, Meant::Named));
-    }
-    let entries = match std::fs::read_dir(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.with_context(|| format!("list {}", path.display()))?,
-    };
-    for entry in entries {
-        let name = entry
-            .with_context(|| format!("list {}", path.display()))?
-            .file_name();
-        let is_ours = |area: &Area| name.to_str() == Some(area.text());
-        let is_ours = Area::ALL.iter().any(is_ours) || name == "tmp" || name == "lost+found";
-        if !forced && !is_ours {
-            let name = output::path(Path::new(&name));
-            anyhow::bail!(
-                "{} holds other things ({name}): a repository has a directory of its own (--force makes it there all the same)",
-                output::path(path)
-            );
-        }
-    }
-    Ok(())
 }
 
 /// The store alone: for what needs no key.
@@ -342,65 +320,4 @@ fn unguessable() -> Result<String> {
     let mut bytes = [0; 16];
     bale_engine::random::Random::fill(&OsRandom, &mut bytes).context("draw random bytes")?;
     Ok(bale_format::id::hex(&bytes))
-}
-
-/// Why a place is looked at.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Meant {
-    Named,
-    Own,
-    /// It would be made, but nobody sees its recovery key.
-    OwnUnseen,
-}
-
-fn require_config(path: &Path, meant: Meant) -> Result<()> {
-    match std::fs::symlink_metadata(path.join("config")) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(no_repository(path, meant))
-        }
-        Err(error) => Err(error).with_context(|| format!("open repository {}", path.display())),
-    }
-}
-
-/// What was looked for, where, and what to do.
-fn no_repository(path: &Path, meant: Meant) -> anyhow::Error {
-    let error = Error::NoRepository(path.display().to_string());
-    let what_to_do = match meant {
-        _ if holds_data(path) => {
-            "its packs are there: bring the file back from a copy, and make no new repository there"
-                .to_owned()
-        }
-        Meant::Named => format!("bale init -r {} makes one", path.display()),
-        Meant::Own => {
-            "no other was named with --repo or BALE_REPOSITORY; bale init makes one of your own"
-                .to_owned()
-        }
-        Meant::OwnUnseen => {
-            "no other was named with --repo or BALE_REPOSITORY, and one of your own is made only on a terminal, with --init \
-             or by bale init"
-                .to_owned()
-        }
-    };
-    let text = format!("{error} ({what_to_do})");
-    anyhow::Error::new(error).context(text)
-}
-
-/// Are there packs or snapshots, whatever else is missing?
-fn holds_data(path: &Path) -> bool {
-    let Ok(store) = LocalStore::open(path) else {
-        return false;
-    };
-    let mut is_there = false;
-    let areas = [Area::Packs, Area::Snapshots];
-    let is_missing = |area: &Area| {
-        let stat = path.join(area.text()).symlink_metadata();
-        stat.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
-    };
-    for area in areas.into_iter().filter(|area| !is_missing(area)) {
-        let listed = store.list(area, &mut |_| is_there = true);
-        // What cannot be listed is not empty.
-        is_there |= listed.is_err();
-    }
-    is_there
 }

@@ -25,14 +25,39 @@ pub enum Error {
         source: bale_format::error::FormatError,
     },
     /// No `config` there.
-    #[error("no repository at {0}: there is no file \"config\" in it")]
+    #[error("no repository at {0}: there is neither \"config\" nor \"config.copy\" in it")]
     NoRepository(String),
+    /// Neither `config` nor its copy can be used.
+    #[error(
+        "neither config nor config.copy of {place} can be used: config: {config}; config.copy: {copy}. Bring one of them back from a \
+         copy of the repository: they have the same bytes, and nobody changes them"
+    )]
+    ConfigsDamaged {
+        /// Of the store.
+        place: String,
+        /// What is wrong with `config`.
+        config: String,
+        /// What is wrong with its copy.
+        copy: String,
+    },
+    /// Both are sound, and not the same.
+    #[error(
+        "config and config.copy of {0} differ, and both were written with a key of this repository: no program of this version does \
+         that, and one of them may ask for a later one. Use the program that wrote it, or move the one away that is wrong"
+    )]
+    ConfigsDiffer(String),
     /// There is one already.
     #[error("{0} already holds a repository")]
     RepositoryExists(String),
     /// No key slot opens with this secret.
     #[error("wrong password or key: no key slot of the repository opens with it")]
     WrongKey,
+    /// No key slot is there at all.
+    #[error(
+        "no key slot is left in keys/ of {0}: no password and no key opens the repository without one. Bring the files of keys/ back \
+         from a copy of the repository"
+    )]
+    NoKeys(String),
     /// No key slot opens with this secret, and some cannot be what they were.
     #[error(
         "no key slot of the repository opens with this password or key, but it may be right, for these are damaged: {0} \

@@ -1,4 +1,5 @@
-//! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs.
+//! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs, `config` writes the one of the two
+//! files again that is not sound.
 //!
 //! `repair_index` reads packs that no index names, by their trailers or record by record, and names what they hold in new
 //! index objects; packs of which something does not open are marked as damaged before. Index objects that cannot be read are
@@ -6,9 +7,11 @@
 //! failed in none, those that could not be read before the packs were looked for, and still cannot, are removed: what read well
 //! then was believed. Nothing else is deleted.
 
+mod config;
 mod packs;
 mod unlisted;
 
+pub use config::{renew_config_copy, repair_config};
 pub use packs::{PackRepair, PacksRepair, repair_packs};
 
 use crate::error::{Error, Result};

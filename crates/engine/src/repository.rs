@@ -1,11 +1,12 @@
 //! A repository: a store, the keys that open it, and the index of its chunks.
 //!
-//! Objects are sealed and named here, and nowhere else. Opening reads `config` and a key slot; the index is read when it
+//! Objects are sealed and named here, and nowhere else. Opening reads `config`, its copy and a key slot; the index is read when it
 //! is first needed. Nothing here decides what is stored or deleted.
 
 mod buffers;
 mod cache;
 mod chunks;
+mod config;
 mod marks;
 mod moved;
 mod objects;
@@ -14,6 +15,8 @@ mod pack_keys;
 mod sealed_file;
 mod slots;
 
+pub(crate) use config::{CONFIG_BYTES_MAX, fault_text};
+pub use config::{ConfigFault, ConfigTrouble};
 pub use marks::{DamageMark, DamageMarks};
 pub use objects::{CondemnedList, Readable, is_missing};
 pub(crate) use objects::{condemned_advice, is_damage};
@@ -53,6 +56,8 @@ pub struct Repository {
     store: Arc<dyn Store>,
     keys: Keys,
     config: Config,
+    /// As of opening.
+    config_trouble: Option<ConfigTrouble>,
     environment: Environment,
     slot: ObjectId,
     /// Slots that opened with their secret in this process: the one above, and those added since.

@@ -38,7 +38,7 @@ pub use choose::{Chosen, Guard, IN_USE_DOUBT_SECONDS, choose};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub(crate) use complete::{FLAGS_KEPT, encode_xattrs};
 pub use directory::{Directory, DirectoryFd, Identity};
-pub use left_out::{LeftOut, TAG_NAME, TAG_SIGNATURE, repository_marks};
+pub use left_out::{LeftOut, RepositoryMarks, TAG_NAME, TAG_SIGNATURE};
 pub use mounted::{CHANGED_MAX, Mounted, Protocol, SecondLook};
 pub(crate) use source_filesystems::IMAGE as SOURCE_IS_IMAGE;
 pub use source_filesystems::source_filesystems;

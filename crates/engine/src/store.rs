@@ -71,7 +71,7 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// Keeps named write-once objects.
 pub trait Store: Send + Sync {
     /// Makes an object, whole and durable on return. An object of that name that exists already is left alone and is no
-    /// error: names are hashes of content (the caller of `Config` checks for existence itself).
+    /// error: names are hashes of content (callers look themselves whether there is a `config`).
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<()>;
 
     /// Starts an object whose name is known only at its end (a pack). Nothing is visible until `publish`.

@@ -113,6 +113,7 @@ fn look(
     monitor: &dyn Monitor,
 ) -> Result<CheckReport> {
     let mut findings = Findings::default();
+    structure::check_configs(repository, &mut findings);
     structure::check_keys(repository, &mut findings)?;
     // Before the index: what a snapshot relies on was named when it was written.
     let records = structure::check_records(repository, &mut findings, monitor)?;

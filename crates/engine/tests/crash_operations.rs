@@ -181,9 +181,42 @@ fn init_killed_anywhere_can_be_run_again_or_has_made_a_whole_repository() {
                 Ok(_) | Err(Error::RepositoryExists(_)) => {}
                 Err(error) => panic!("{story}: {error}"),
             }
+            // As every command does that writes.
+            let repository = scene.open(store.clone()).expect(story);
+            bale_engine::repair::renew_config_copy(&repository).expect(story);
+            let [config, copy] = ObjectName::configs().map(|name| store.get(&name, u64::MAX));
+            assert_eq!(config.expect(story), copy.expect(story), "{story}");
             scene.assert_sound(store, story);
         },
     );
+}
+
+/// Whatever is killed, one of the two is sound, and the next repair finishes.
+#[test]
+fn repairing_config_killed_anywhere_leaves_a_repository_and_can_be_run_again() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    let whole = scene.store.memory().objects();
+    for name in ObjectName::configs() {
+        for damage in [None, Some(b"neither id nor line".to_vec())] {
+            match damage {
+                None => scene.store.delete(&name).unwrap(),
+                Some(bytes) => scene.store.memory().overwrite(&name, bytes),
+            }
+            let repair = |store| {
+                let repository = scene.open(store)?;
+                bale_engine::repair::repair_config(&repository, false).map(|_| ())
+            };
+            let calls = at_every_call(&scene, "repair config", repair, |store, story| {
+                scene.assert_restorable(store, story);
+                repair(FaultyStore::over(store.clone())).expect(story);
+                assert_eq!(store.memory().objects(), whole, "{story}");
+            });
+            assert!(calls > 4, "{calls}");
+            scene.store.memory().overwrite(&name, whole[&name].clone());
+        }
+    }
 }
 
 #[test]

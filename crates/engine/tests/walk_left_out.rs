@@ -96,6 +96,11 @@ fn a_repository_is_known_by_its_tag_and_its_config() {
     let marked = || options(LeftOut::default().and_repositories());
     let without_config = walk(&[&place.path], marked());
     assert!(without_config.has(&repository.join("packs")));
+    // Either of the two says what it is.
+    std::fs::write(repository.join("config.copy"), "{\"format\":1}\n").unwrap();
+    let by_copy = walk(&[&place.path], marked());
+    assert!(!by_copy.has(&repository.join("packs")));
+    std::fs::remove_file(repository.join("config.copy")).unwrap();
     std::fs::write(repository.join("config"), "{\"format\":1}\n").unwrap();
     let walked = walk(&[&place.path], marked());
     assert!(!walked.has(&repository.join("packs")));

@@ -192,20 +192,12 @@ impl UnverifiedConfig {
                 },
             )
         };
-        let end = bytes
-            .iter()
-            .position(|byte| *byte == b'\n')
-            .ok_or_else(|| text("second line", "missing"))?;
-        let (line, mac) = (&bytes[..end], &bytes[end + 1..]);
+        let (line, mac) = lines(bytes).ok_or_else(|| text("second line", "missing"))?;
         // A later format may have changed everything but this one field.
         let version: FormatOnly =
             serde_json::from_slice(line).map_err(|error| FormatError::json(WHAT, &error))?;
         check_version(version.format)?;
-        let mac = mac.strip_suffix(b"\n").unwrap_or(mac);
-        let mac = std::str::from_utf8(mac)
-            .ok()
-            .and_then(|mac| from_hex(mac).ok())
-            .ok_or_else(|| text("second line", "not 64 lower-case hex digits"))?;
+        let mac = mac_of(mac).ok_or_else(|| text("second line", "not 64 lower-case hex digits"))?;
         let parsed: Line =
             serde_json::from_slice(line).map_err(|error| FormatError::json(WHAT, &error))?;
         let repository = from_hex(&parsed.repository)
@@ -234,6 +226,11 @@ impl UnverifiedConfig {
         self.config.repository
     }
 
+    /// The first line, as it stands.
+    pub fn line(&self) -> &[u8] {
+        &self.line
+    }
+
     /// The config, once its second line matches the root key.
     pub fn verify(self, keys: &Keys) -> Result<Config, FormatError> {
         // blake3::Hash compares in constant time.
@@ -242,6 +239,23 @@ impl UnverifiedConfig {
         }
         Ok(self.config)
     }
+}
+
+/// Did a holder of these keys write both lines? That is known of a later format, too, whose first line means nothing here.
+pub fn is_authentic(bytes: &[u8], keys: &Keys) -> bool {
+    let lines = lines(bytes).filter(|_| bytes.len() <= CONFIG_BYTES_MAX);
+    lines.is_some_and(|(line, mac)| mac_of(mac).is_some_and(|mac| keys.config_mac(line) == mac))
+}
+
+fn lines(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    Some((&bytes[..end], &bytes[end + 1..]))
+}
+
+/// The second line, with or without its end.
+fn mac_of(line: &[u8]) -> Option<[u8; 32]> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    from_hex(std::str::from_utf8(line).ok()?).ok()
 }
 
 fn check_version(found: u64) -> Result<(), FormatError> {

@@ -102,7 +102,8 @@ impl Keys {
         &self.0.gear
     }
 
-    pub(crate) fn config_mac(&self, line: &[u8]) -> blake3::Hash {
+    /// Second line of a `config` with this first line.
+    pub fn config_mac(&self, line: &[u8]) -> blake3::Hash {
         blake3::keyed_hash(&self.0.config, line)
     }
 

@@ -108,7 +108,9 @@ impl<'a> Writer<'a> {
         let plain = snapshot(layers).to_json().unwrap();
         self.sealed("snapshots", ObjectType::Snapshot, &plain);
         let config = Config::new(REPOSITORY, SECONDS).encode(&self.keys).unwrap();
-        fs::write(self.root.join("config"), config).unwrap();
+        for name in ["config", "config.copy"] {
+            fs::write(self.root.join(name), &config).unwrap();
+        }
     }
 }
 
@@ -444,6 +446,47 @@ fn the_reader_restores_with_either_copy_of_the_head_of_a_pack() {
         assert!(restored.status.success(), "byte {at}: {errors}");
         check_restored(&target, &big);
     }
+}
+
+#[test]
+fn the_reader_takes_whichever_config_is_sound() {
+    if !reader_can_run() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let repository = scratch.path().join("repository");
+    write_repository(&repository, &[7; 300_000]);
+    let secret = scratch.path().join("keyfile");
+    let list = || {
+        let words = [
+            &repository,
+            Path::new("--key-file"),
+            &secret,
+            Path::new("list"),
+        ];
+        let listed = reader(&words);
+        let told = String::from_utf8_lossy(&listed.stderr).into_owned();
+        (listed.status.success(), told)
+    };
+    let whole = fs::read(repository.join("config")).unwrap();
+    assert_eq!(list(), (true, String::new()));
+    for name in ["config", "config.copy"] {
+        let path = repository.join(name);
+        for at in [3, 12, 40, whole.len() - 2] {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            fs::write(&path, flipped).unwrap();
+            let (is_read, told) = list();
+            assert!(is_read && told.contains(name), "{name} {at}: {told}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(list().0, "{name} missing");
+        fs::write(&path, &whole).unwrap();
+    }
+    for name in ["config", "config.copy"] {
+        fs::write(repository.join(name), b"{}\n").unwrap();
+    }
+    assert!(!list().0);
 }
 
 #[test]

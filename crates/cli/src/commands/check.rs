@@ -2,6 +2,7 @@
 
 use crate::args::{Check, Global};
 use crate::exit::{self, Usage};
+use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
@@ -21,7 +22,7 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
         }
         return scrub(global, &console);
     }
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, Use::Configs)?;
     let report = verify::check(&repository, subset, &console)?;
     console.finish();
     print_damage(global, &report.damage);

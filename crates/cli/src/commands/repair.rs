@@ -15,8 +15,33 @@ use serde_json::json;
 pub fn run(global: &Global, command: &Repair) -> Result<i32> {
     match command {
         Repair::Index { dry_run } => index(global, *dry_run),
+        Repair::Config { dry_run } => config(global, *dry_run),
         Repair::Packs { ids, dry_run } => packs::run(global, ids, *dry_run),
     }
+}
+
+/// Writes again the one of `config` and its copy that is not sound.
+fn config(global: &Global, dry_run: bool) -> Result<i32> {
+    let repository = place::open_for(global, Use::Configs)?;
+    let trouble = bale_engine::repair::repair_config(&repository, dry_run)?;
+    if global.json {
+        output::object(&json!({
+            "type": "summary", "written": trouble.as_ref().map(|trouble| trouble.name.to_string()),
+            "message": trouble.as_ref().map(|trouble| trouble.fault.text()), "dry_run": dry_run,
+        }));
+    } else if !global.quiet {
+        match trouble {
+            None => tell!("config and config.copy are sound, and the same: nothing to do"),
+            Some(trouble) => tell!(
+                "{} {} from {}, which the key proves: {}",
+                if dry_run { "would write" } else { "wrote" },
+                trouble.name,
+                trouble.sound(),
+                output::escape(trouble.fault.text().as_bytes())
+            ),
+        }
+    }
+    Ok(exit::COMPLETE)
 }
 
 /// Lists again what no index names. Only adds.

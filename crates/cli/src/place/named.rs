@@ -20,7 +20,7 @@ pub struct Own {
 impl Own {
     /// Is there one?
     pub fn is_made(&self) -> bool {
-        self.repository.join("config").exists()
+        super::is_made(&self.repository)
     }
 }
 

@@ -5,6 +5,7 @@
 mod bench;
 mod choosing;
 mod comparing;
+mod config;
 mod counted;
 mod deleting;
 mod forgetting;

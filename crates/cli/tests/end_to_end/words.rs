@@ -210,7 +210,9 @@ fn where_there_is_no_repository_it_is_told_what_was_looked_for_and_how_to_make_o
 #[test]
 fn no_repository_is_made_over_packs_whose_config_is_lost() {
     let bench = with_snapshot();
-    std::fs::remove_file(bench.repository().join("config")).unwrap();
+    for name in ["config", "config.copy"] {
+        std::fs::remove_file(bench.repository().join(name)).unwrap();
+    }
     bench.write("pw", "secret");
     let place = bench.repository().display().to_string();
     for words in [

@@ -1,20 +1,17 @@
 //! Making and opening a repository.
 
 use super::buffers::SpareBuffers;
+use super::config::{CONFIG_BYTES_MAX, unlock};
 use super::pack_keys::PackKeys;
-use super::slots::find_slot;
 use super::{Environment, Repository, draw, make_private_dir};
 use crate::error::{Error, Result};
-use crate::store::{ObjectName, Store};
-use bale_format::config::{Access, Config, UnverifiedConfig};
+use crate::store::{Area, ObjectName, Store};
+use bale_format::config::{Access, Config};
 use bale_format::key_slot::{Secret as SlotSecret, SlotKind};
 use bale_format::keys::{Keys, RootKey};
 use bale_format::recovery::RecoveryKey;
 use bale_format::{ObjectId, RepositoryId};
 use std::sync::{Arc, Mutex, RwLock};
-
-/// Bytes of `config` at most.
-const CONFIG_BYTES_MAX: u64 = 64 << 10;
 
 /// What a user knows or has.
 #[derive(Clone)]
@@ -68,18 +65,27 @@ pub struct Made {
     pub repository: Repository,
     /// To be shown once.
     pub recovery_key: String,
+    /// Key slots that were there before, of an init that did not end or is under way: they open nothing here.
+    pub slots_before: Vec<ObjectId>,
+    /// Why there is no `config.copy` yet, if there is none: whoever writes next adds it.
+    pub copy_missing: Option<Error>,
 }
 
 impl Repository {
-    /// Makes a repository with the given slots and one for a recovery key. Keys first, `config` last.
+    /// Makes a repository with the given slots and one for a recovery key. Keys first, then `config`, by which it is one;
+    /// its copy last, since a lone copy would pass for a repository, too.
     pub fn init(
         store: Arc<dyn Store>,
         slots: Vec<NewSlot>,
         environment: Environment,
     ) -> Result<Made> {
-        if store.stat(&ObjectName::config())?.is_some() {
-            return Err(Error::RepositoryExists(store.place()));
+        for name in ObjectName::configs() {
+            if store.stat(&name)?.is_some() {
+                return Err(Error::RepositoryExists(store.place()));
+            }
         }
+        let mut slots_before = Vec::new();
+        store.list(Area::Keys, &mut |info| slots_before.extend(info.name.id()))?;
         let random = &*environment.random;
         let root = RootKey::from_bytes(draw(random)?);
         let id: [u8; 16] = draw(random)?;
@@ -108,15 +114,22 @@ impl Repository {
             .map_err(object_error("new config"))?;
         repository.store.put(&ObjectName::config(), &bytes)?;
         // An object that is there already stays: another process made a repository here since we looked.
-        if read_config(&*repository.store)? != bytes {
+        let stored = repository
+            .store
+            .get(&ObjectName::config(), CONFIG_BYTES_MAX)?;
+        if stored != bytes {
             for slot in made {
                 repository.store.delete(&ObjectName::key(slot))?;
             }
             return Err(Error::RepositoryExists(repository.store.place()));
         }
+        // The repository is there, and its recovery key must be shown, whatever comes.
+        let copied = repository.store.put(&ObjectName::config_copy(), &bytes);
         Ok(Made {
             repository,
             recovery_key: text.to_string(),
+            slots_before,
+            copy_missing: copied.err().map(Error::from),
         })
     }
 
@@ -126,15 +139,12 @@ impl Repository {
         secret: &Secret,
         environment: Environment,
     ) -> Result<Repository> {
-        let bytes = read_config(&*store)?;
-        let config = UnverifiedConfig::decode(&bytes).map_err(object_error("config"))?;
-        let (slot, root) = find_slot(&*store, config.repository(), secret)?;
-        let keys = Keys::derive(&root, config.repository());
-        let config = config.verify(&keys).map_err(object_error("config"))?;
-        config
-            .check_access(Access::Read)
-            .map_err(object_error("config"))?;
-        Ok(Repository::assemble(store, keys, config, environment, slot))
+        let found = unlock(&*store, secret)?;
+        let mut repository =
+            Repository::assemble(store, found.keys, found.config, environment, found.slot);
+        repository.config_trouble = found.trouble;
+        repository.check_access(Access::Read)?;
+        Ok(repository)
     }
 
     /// Refuses what this program does not know how to do to this repository.
@@ -155,6 +165,7 @@ impl Repository {
             store,
             keys,
             config,
+            config_trouble: None,
             environment,
             slot,
             keys_opened: Mutex::new(vec![slot]),
@@ -169,15 +180,6 @@ impl Repository {
 
 pub(super) fn created(environment: &Environment) -> i64 {
     environment.clock.time().seconds
-}
-
-fn read_config(store: &dyn Store) -> Result<Vec<u8>> {
-    match store.get(&ObjectName::config(), CONFIG_BYTES_MAX) {
-        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
-            Err(Error::NoRepository(store.place()))
-        }
-        other => Ok(other?),
-    }
 }
 
 pub(super) fn object_error(

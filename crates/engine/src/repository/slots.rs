@@ -288,7 +288,9 @@ pub(super) fn find_slot(
     secret: &Secret,
 ) -> Result<(ObjectId, RootKey)> {
     let (mut fit, mut damaged, mut newer) = (Vec::new(), Vec::new(), None);
+    let mut is_empty = true;
     for_each_slot(store, &mut |read| {
+        is_empty = false;
         match &read.state {
             SlotState::Sound => {}
             SlotState::Damaged(text) => damaged.push((read.id, text.clone())),
@@ -301,6 +303,9 @@ pub(super) fn find_slot(
             fit.push((!is_sound, slot.created(), read.id, slot));
         }
     })?;
+    if is_empty {
+        return Err(Error::NoKeys(store.place()));
+    }
     fit.sort_by_key(|(is_damaged, created, id, _)| (*is_damaged, *created, *id));
     let tried = match secret.kind() {
         SlotKind::Password => PASSWORD_SLOTS_MAX,

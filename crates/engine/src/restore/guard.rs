@@ -9,7 +9,7 @@
 
 use super::salvage;
 use crate::filter::{Filter, Mark};
-use crate::scan::repository_marks;
+use crate::scan::RepositoryMarks;
 use bale_format::entry::is_below;
 use rustix::fs::{FileType, Stat};
 use std::ffi::CString;
@@ -34,8 +34,8 @@ pub struct Guard {
     pub withheld: Vec<Vec<u8>>,
     /// Was there more of that? None of it was a directory.
     pub has_more_withheld: bool,
-    /// A directory with all of these is a repository.
-    pub repositories: Vec<Mark>,
+    /// A directory that bears these is a repository.
+    pub repositories: RepositoryMarks,
     /// The repository, the cache and the keys in use.
     pub in_use: Vec<Identity>,
 }
@@ -49,7 +49,7 @@ impl Default for Guard {
             is_partly_left_out: false,
             withheld: Vec::new(),
             has_more_withheld: false,
-            repositories: repository_marks(),
+            repositories: RepositoryMarks::default(),
             in_use: Vec::new(),
         }
     }
@@ -146,8 +146,7 @@ impl Guard {
     pub fn is_repository(&self, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
         // No name has a zero byte; if one had, it would rather stay.
         CString::new(name).map_or(true, |name| {
-            let mut marks = self.repositories.iter();
-            !self.repositories.is_empty() && marks.all(|mark| mark.is_in(directory, &name))
+            (self.repositories).are_borne(|mark| mark.is_in(directory, &name))
         })
     }
 

@@ -1,11 +1,12 @@
 //! What no backup should hold: the repository that it goes to, its cache and its key, which would store every backup once
-//! more in the next one; and other repositories, by the tag that `init` puts beside their `config`.
+//! more in the next one; and other repositories, by the tag that `init` puts beside their `config` and its copy.
 //!
 //! What is in use is known by device and inode, so links and bind mounts lead to the same answer. What is left out is named,
 //! and the row of a directory says that its content is not here. A source that was named is never left out.
 
 use super::directory::Identity;
 use crate::filter::Mark;
+use crate::store::Area;
 use rustix::fs::Statx;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -14,7 +15,7 @@ use std::path::Path;
 pub const TAG_NAME: &str = "BALE-REPOSITORY.TAG";
 /// How it begins.
 pub const TAG_SIGNATURE: &str = "Signature: bale repository 5c1f0a3e9b7d4286";
-/// How a `config` begins.
+/// How a `config` and its copy begin.
 const CONFIG_START: &str = "{\"format\":";
 /// Links of the directory of a repository, where subdirectories are counted: itself, its name, and its areas.
 const REPOSITORY_LINKS_MIN: u32 = 9;
@@ -23,14 +24,39 @@ const REPOSITORY_LINKS_MIN: u32 = 9;
 #[derive(Clone, Debug, Default)]
 pub struct LeftOut {
     in_use: Vec<Identity>,
-    repositories: Vec<Mark>,
+    repositories: Option<RepositoryMarks>,
+}
+
+/// By what a directory is known as a repository: the tag, and a `config` or a copy of it.
+#[derive(Clone, Debug)]
+pub struct RepositoryMarks {
+    tag: Vec<Mark>,
+    configs: Vec<Mark>,
+}
+
+impl Default for RepositoryMarks {
+    fn default() -> RepositoryMarks {
+        let mark = |name: &str, start: &str| Mark::parse(format!("{name}:{start}").as_bytes());
+        let config = |area: Area| mark(area.text(), CONFIG_START);
+        RepositoryMarks {
+            tag: mark(TAG_NAME, TAG_SIGNATURE).into_iter().collect(),
+            configs: Area::CONFIGS.into_iter().filter_map(config).collect(),
+        }
+    }
+}
+
+impl RepositoryMarks {
+    /// Does a directory bear them, of which this says whether it bears one?
+    pub fn are_borne(&self, mut bears: impl FnMut(&Mark) -> bool) -> bool {
+        self.tag.iter().all(&mut bears) && self.configs.iter().any(bears)
+    }
 }
 
 impl LeftOut {
     /// The same, and every directory that is marked as a repository.
     pub fn and_repositories(self) -> LeftOut {
         LeftOut {
-            repositories: repository_marks(),
+            repositories: Some(RepositoryMarks::default()),
             ..self
         }
     }
@@ -50,7 +76,7 @@ impl LeftOut {
             .collect();
         in_use.sort_unstable();
         let mut hash = blake3::Hasher::new();
-        hash.update(&[u8::from(!self.repositories.is_empty())]);
+        hash.update(&[u8::from(self.repositories.is_some())]);
         for (device, inode) in in_use {
             hash.update(&device.to_le_bytes());
             hash.update(&inode.to_le_bytes());
@@ -62,13 +88,11 @@ impl LeftOut {
         self.in_use.contains(&identity)
     }
 
-    /// Marks that must all be in a directory for it to be a repository; none: it is not one, or repositories are wanted.
-    pub(super) fn marks_of(&self, links: u32) -> &[Mark] {
+    /// Marks of a directory that is a repository; none: it is not one, or repositories are wanted.
+    pub(super) fn marks_of(&self, links: u32) -> Option<&RepositoryMarks> {
         // Some file systems do not count subdirectories and say 1.
-        match links == 1 || links >= REPOSITORY_LINKS_MIN {
-            true => &self.repositories,
-            false => &[],
-        }
+        let may_be_one = links == 1 || links >= REPOSITORY_LINKS_MIN;
+        self.repositories.as_ref().filter(|_| may_be_one)
     }
 
     /// Is a subdirectory a repository?
@@ -79,15 +103,8 @@ impl LeftOut {
         stat: &Statx,
     ) -> bool {
         let marks = self.marks_of(stat.stx_nlink);
-        !marks.is_empty() && marks.iter().all(|mark| mark.is_in(directory, name))
+        marks.is_some_and(|marks| marks.are_borne(|mark| mark.is_in(directory, name)))
     }
-}
-
-/// Marks of a repository: it has all of them.
-pub fn repository_marks() -> Vec<Mark> {
-    let mark = |name: &str, start: &str| Mark::parse(format!("{name}:{start}").as_bytes());
-    let marks = [mark(TAG_NAME, TAG_SIGNATURE), mark("config", CONFIG_START)];
-    marks.into_iter().flatten().collect()
 }
 
 fn identity_of_metadata(metadata: &std::fs::Metadata) -> Identity {

@@ -85,7 +85,7 @@ fn run_all_but_long_listing(make_store: &dyn Fn() -> Box<dyn Store>) {
 
 /// `plant` writes a file at a relative path of the store's own tree, making directories as needed.
 pub fn foreign_names_are_skipped(store: &dyn Store, plant: &mut dyn FnMut(&str, &[u8])) {
-    let name = names(1)[1];
+    let name = ObjectName::key(id(1));
     put(store, &name, b"ours");
     let id = "0123456789abcdef".repeat(4);
     let foreign = [
@@ -421,11 +421,12 @@ fn in_threads(work: impl Fn(usize) + Sync) {
 }
 
 /// One name of each area.
-fn names(seed: u64) -> [ObjectName; 8] {
+fn names(seed: u64) -> [ObjectName; 9] {
     let mut run = [0; 16];
     run[..8].copy_from_slice(&seed.to_le_bytes());
     [
         ObjectName::config(),
+        ObjectName::config_copy(),
         ObjectName::key(id(seed)),
         ObjectName::pack(id(seed)),
         ObjectName::index(id(seed)),

@@ -152,10 +152,8 @@ impl Store for LocalStore {
     }
 
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
-        if area == Area::Config {
-            self.stat(&ObjectName::config())?
-                .into_iter()
-                .for_each(found);
+        if let Some(single) = ObjectName::single(area) {
+            self.stat(&single)?.into_iter().for_each(found);
             return Ok(());
         }
         let list = self.core.list_area(area, found);
@@ -178,12 +176,18 @@ impl Store for LocalStore {
 impl Core {
     /// Directories first, each durable; `config` is the caller's last step.
     fn lay_out(&self) -> Result<()> {
-        if self.stat("create", &ObjectName::config())?.is_some() {
-            return Err(self.error("create", "repository", io::ErrorKind::AlreadyExists.into()));
+        for config in ObjectName::configs() {
+            if self.stat("create", &config)?.is_some() {
+                return Err(self.error(
+                    "create",
+                    "repository",
+                    io::ErrorKind::AlreadyExists.into(),
+                ));
+            }
         }
         let areas = Area::ALL
             .into_iter()
-            .filter(|area| *area != Area::Config)
+            .filter(|area| area.is_directory())
             .map(|area| area.text().to_owned());
         for dir in areas.chain([TEMPORARY_DIR.to_owned()]).chain(pack_dirs()) {
             ignore_present(self.disk.make_dir(&dir))

@@ -12,6 +12,8 @@ use std::fmt;
 pub enum Area {
     /// The one object `config`.
     Config,
+    /// The one object `config.copy`.
+    ConfigCopy,
     /// Key slots.
     Keys,
     /// Packs, spread over 256 directories.
@@ -30,8 +32,9 @@ pub enum Area {
 
 impl Area {
     /// Every area.
-    pub const ALL: [Area; 8] = [
+    pub const ALL: [Area; 9] = [
         Area::Config,
+        Area::ConfigCopy,
         Area::Keys,
         Area::Packs,
         Area::Index,
@@ -41,10 +44,14 @@ impl Area {
         Area::Damaged,
     ];
 
+    /// `config` and its copy: either of them makes a directory a repository.
+    pub const CONFIGS: [Area; 2] = [Area::Config, Area::ConfigCopy];
+
     /// First part of the path of its objects.
     pub fn text(self) -> &'static str {
         match self {
             Area::Config => "config",
+            Area::ConfigCopy => "config.copy",
             Area::Keys => "keys",
             Area::Packs => "packs",
             Area::Index => "index",
@@ -53,6 +60,11 @@ impl Area {
             Area::Condemned => "condemned",
             Area::Damaged => "damaged",
         }
+    }
+
+    /// Is it a directory of objects, and not one object that stands for itself?
+    pub fn is_directory(self) -> bool {
+        !Area::CONFIGS.contains(&self)
     }
 
     fn parse(text: &str) -> Option<Area> {
@@ -73,7 +85,7 @@ pub struct ObjectName {
     pub area: Area,
     /// Zero outside `Area::Runs`.
     run: [u8; 16],
-    /// Zero for `Area::Config`.
+    /// Zero for `config` and its copy.
     id: ObjectId,
 }
 
@@ -81,6 +93,21 @@ impl ObjectName {
     /// `config`.
     pub fn config() -> Self {
         Self::of(Area::Config, ObjectId::default())
+    }
+
+    /// `config.copy`.
+    pub fn config_copy() -> Self {
+        Self::of(Area::ConfigCopy, ObjectId::default())
+    }
+
+    /// Both of them.
+    pub fn configs() -> [Self; 2] {
+        [Self::config(), Self::config_copy()]
+    }
+
+    /// The one object of an area that is no directory.
+    pub fn single(area: Area) -> Option<Self> {
+        (!area.is_directory()).then(|| Self::of(area, ObjectId::default()))
     }
 
     /// `keys/<id>`.
@@ -130,9 +157,9 @@ impl ObjectName {
         }
     }
 
-    /// The hash in the name; `config` has none.
+    /// The hash in the name; `config` and its copy have none.
     pub fn id(&self) -> Option<ObjectId> {
-        (self.area != Area::Config).then_some(self.id)
+        self.area.is_directory().then_some(self.id)
     }
 
     /// The run that wrote it, for objects of `runs/`.
@@ -143,15 +170,15 @@ impl ObjectName {
     /// Relative path, parts separated by `/`.
     pub fn path(&self) -> String {
         match self.area {
-            Area::Config => "config".to_owned(),
+            area if !area.is_directory() => area.text().to_owned(),
             _ => format!("{}/{}", self.dir(), self.id),
         }
     }
 
-    /// Relative path of the directory that holds it; empty for `config`.
+    /// Relative path of the directory that holds it; empty for `config` and its copy.
     pub fn dir(&self) -> String {
         match self.area {
-            Area::Config => String::new(),
+            Area::Config | Area::ConfigCopy => String::new(),
             Area::Packs => format!("packs/{}", hex(&self.id.0[..1])),
             Area::Runs => format!("runs/{}", hex(&self.run)),
             area => area.text().to_owned(),
@@ -163,7 +190,7 @@ impl ObjectName {
         let mut parts = path.split('/');
         let area = Area::parse(parts.next()?)?;
         let name = match area {
-            Area::Config => Self::config(),
+            Area::Config | Area::ConfigCopy => Self::of(area, ObjectId::default()),
             Area::Packs => {
                 let (spread, id) = (parts.next()?, parts.next()?);
                 let name = Self::pack(ObjectId::from_hex(id).ok()?);
@@ -190,9 +217,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all_names(run: [u8; 16], id: ObjectId) -> [ObjectName; 8] {
+    fn all_names(run: [u8; 16], id: ObjectId) -> [ObjectName; 9] {
         [
             ObjectName::config(),
+            ObjectName::config_copy(),
             ObjectName::key(id),
             ObjectName::pack(id),
             ObjectName::index(id),
@@ -209,13 +237,14 @@ mod tests {
         let id_text = "ab".repeat(32);
         let paths = all_names([0x01; 16], id).map(|name| name.path());
         assert_eq!(paths[0], "config");
-        assert_eq!(paths[1], format!("keys/{id_text}"));
-        assert_eq!(paths[2], format!("packs/ab/{id_text}"));
-        assert_eq!(paths[3], format!("index/{id_text}"));
-        assert_eq!(paths[4], format!("snapshots/{id_text}"));
-        assert_eq!(paths[5], format!("runs/{}/{id_text}", "01".repeat(16)));
-        assert_eq!(paths[6], format!("condemned/{id_text}"));
-        assert_eq!(paths[7], format!("damaged/{id_text}"));
+        assert_eq!(paths[1], "config.copy");
+        assert_eq!(paths[2], format!("keys/{id_text}"));
+        assert_eq!(paths[3], format!("packs/ab/{id_text}"));
+        assert_eq!(paths[4], format!("index/{id_text}"));
+        assert_eq!(paths[5], format!("snapshots/{id_text}"));
+        assert_eq!(paths[6], format!("runs/{}/{id_text}", "01".repeat(16)));
+        assert_eq!(paths[7], format!("condemned/{id_text}"));
+        assert_eq!(paths[8], format!("damaged/{id_text}"));
     }
 
     #[test]
@@ -227,6 +256,8 @@ mod tests {
             "/config".to_owned(),
             "config/".to_owned(),
             "config.tmp".to_owned(),
+            "config.copy/".to_owned(),
+            "config.copy.copy".to_owned(),
             "Config".to_owned(),
             "keys".to_owned(),
             "keys/".to_owned(),

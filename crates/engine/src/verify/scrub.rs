@@ -1,11 +1,13 @@
-//! Comparing every object with its name: finds every flipped bit, and needs no key.
+//! Comparing every object with its name, and `config` with its copy: finds every flipped bit, and needs no key.
 
 use super::damage::Damage;
 use super::went::is_gone;
 use crate::error::{Error, Result};
 use crate::monitor::{Monitor, Phase, Progress};
-use crate::repository::is_missing;
-use crate::store::{Area, ObjectInfo, Store};
+use crate::repository::{CONFIG_BYTES_MAX, fault_text, is_missing};
+use crate::store::{Area, ObjectInfo, ObjectName, Store};
+use bale_format::UnverifiedConfig;
+use bale_format::error::FormatError;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 4 << 20;
@@ -21,9 +23,10 @@ pub struct ScrubReport {
     pub damage: Vec<Damage>,
 }
 
-/// Reads every object whose name is a hash and compares.
+/// Reads every object whose name is a hash and compares, and the two that have the same bytes.
 pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
     let mut report = ScrubReport::default();
+    scrub_configs(store, &mut report);
     let areas = [
         Area::Keys,
         Area::Packs,
@@ -72,6 +75,41 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
         }),
     }
     Ok(())
+}
+
+/// Of two that differ and look whole, only who has a key can say which one is damaged.
+fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) {
+    let mut lines = Vec::new();
+    for name in ObjectName::configs() {
+        let fault = match store.get(&name, CONFIG_BYTES_MAX) {
+            Err(error) if error.is_not_found() => Some("missing".to_owned()),
+            Err(error) => Some(error.source.to_string()),
+            Ok(bytes) => {
+                report.objects += 1;
+                report.bytes += bytes.len() as u64;
+                let fault = match UnverifiedConfig::decode(&bytes) {
+                    Ok(_) | Err(FormatError::Newer { .. }) => None,
+                    Err(error) => Some(fault_text(&error)),
+                };
+                let end = bytes.len() - usize::from(bytes.ends_with(b"\n"));
+                lines.extend(fault.is_none().then(|| bytes[..end].to_vec()));
+                fault
+            }
+        };
+        report.damage.extend(fault.map(|fault| Damage {
+            what: name.to_string(),
+            text: format!("{fault} (bale repair config writes it again from the other)"),
+        }));
+    }
+    if let [config, copy] = &lines[..]
+        && config != copy
+    {
+        let text = "has other bytes than config: one of them is damaged, and who has a key can tell which (bale check)";
+        report.damage.push(Damage {
+            what: ObjectName::config_copy().to_string(),
+            text: text.to_owned(),
+        });
+    }
 }
 
 /// BLAKE3 of an object, read piece by piece.

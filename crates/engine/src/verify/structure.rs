@@ -61,6 +61,24 @@ pub(super) fn check_keys(repository: &Repository, findings: &mut Findings) -> Re
     Ok(())
 }
 
+/// Reads `config` and its copy: while one of them is sound nothing is lost, and somebody must learn of the other.
+pub(super) fn check_configs(repository: &Repository, findings: &mut Findings) {
+    let text = |fault: &str, sound: ObjectName| {
+        format!(
+            "{fault}: {sound} is sound, and nothing is lost (bale repair config writes this one again)"
+        )
+    };
+    match repository.judge_configs() {
+        Ok(judged) => {
+            if let Some(trouble) = judged.trouble {
+                let text = text(trouble.fault.text(), trouble.sound());
+                findings.damage(trouble.name.to_string(), text);
+            }
+        }
+        Err(error) => findings.damage(ObjectName::config().to_string(), error.to_string()),
+    }
+}
+
 /// Compares the packs that the index names with those that are there.
 pub(super) fn check_packs(
     repository: &Repository,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bale_engine::dump::snapshot::dump_snapshot;
 use bale_engine::forget::{self, GroupBy, Policy};
 use bale_engine::prune;
-use bale_engine::repair::{repair_index, repair_packs};
+use bale_engine::repair::{repair_config, repair_index, repair_packs};
 use bale_engine::restore::snapshot::SpillScratch;
 use bale_engine::snapshots::{SnapshotFilter, find};
 use bale_engine::store::{Area, ObjectName};
@@ -72,6 +72,7 @@ fn act(world: &mut World, step: &Step) -> Held {
         Step::Check { host, read, mark } => check_step(world, *host, *read, *mark),
         Step::RepairIndex { dry_run, stop } => repair_index_step(world, *dry_run, *stop),
         Step::RepairPacks { nth, dry_run, stop } => repair_packs_step(world, *nth, *dry_run, *stop),
+        Step::RepairConfig { dry_run, stop } => repair_config_step(world, *dry_run, *stop),
         Step::Restore(step) => restoring::restore_step(world, step),
         Step::Dump { nth, path } => dump_step(world, *nth, *path),
         Step::Latest => latest(world),
@@ -323,6 +324,21 @@ fn repair_packs_step(world: &World, nth: Option<usize>, dry_run: bool, stop: Sto
     let named: Vec<ObjectId> = one.into_iter().collect();
     let done = repair_packs(&repository, &named, dry_run, &Watch::until(stop));
     must_work(world, "repair packs", stop, done).map(|_| ())
+}
+
+fn repair_config_step(world: &World, dry_run: bool, stop: Stop) -> Held {
+    let Ok(repository) = world.open_over(0, world.store_until(stop)) else {
+        return match stop {
+            Stop::Never => Err("R2 nothing opens with one config".to_owned()),
+            _ => Ok(()),
+        };
+    };
+    let done = repair_config(&repository, dry_run);
+    let is_done = must_work(world, "repair config", stop, done)?.is_some();
+    if stop == Stop::Never && !is_done {
+        return Err("R2 config is not repaired from its other copy".to_owned());
+    }
+    Ok(())
 }
 
 fn dump_step(world: &World, nth: usize, path: usize) -> Held {

@@ -9,6 +9,9 @@ use super::world::World;
 
 /// Does it; true if something is another than before.
 pub fn damage(world: &mut World, step: Damage) -> bool {
+    if step.what == What::Config {
+        return damage_config(world, step);
+    }
     let area = match step.what {
         What::Pack | What::LargestPack => Area::Packs,
         What::Index => Area::Index,
@@ -16,6 +19,7 @@ pub fn damage(world: &mut World, step: Damage) -> bool {
         What::Run => Area::Runs,
         What::Condemned => Area::Condemned,
         What::Mark => Area::Damaged,
+        What::Config => Area::Config,
     };
     if let How::Return { nth } = step.how {
         return bring_back(world, area, nth);
@@ -50,6 +54,30 @@ pub fn damage(world: &mut World, step: Damage) -> bool {
         }
         how => replace(world, &name, changed(&bytes, how)),
     }
+}
+
+/// One of the two, unless the other is damaged already: what is left must always be enough.
+fn damage_config(world: &mut World, step: Damage) -> bool {
+    let mut names = ObjectName::configs();
+    names.rotate_left(step.nth % 2);
+    let [name, other] = names;
+    let whole = world.config.clone();
+    if world.objects.get(&other).map(|bytes| &bytes[..]) != Some(&whole[..]) {
+        return false;
+    }
+    let bytes = match step.how {
+        // Another repository's.
+        How::Replace { .. } | How::Swap { .. } => Some(world.foreign_config()),
+        How::Return { .. } => Some(whole.clone()),
+        how => changed(&whole, how),
+    };
+    let before = world.objects.get(&name).map(|bytes| bytes.to_vec());
+    match &bytes {
+        None if before.is_some() => world.shelf.remove(&name),
+        None => {}
+        Some(bytes) => world.shelf.overwrite(&name, bytes.clone()),
+    }
+    bytes != before
 }
 
 fn changed(bytes: &[u8], how: How) -> Option<Vec<u8>> {

@@ -307,6 +307,7 @@ fn damage(draw: &Draw) -> Damage {
             (1, What::Run),
             (1, What::Condemned),
             (1, What::Mark),
+            (2, What::Config),
         ]),
         nth: draw.below(4),
         how: how(draw),
@@ -356,7 +357,8 @@ fn any(draw: &Draw) -> Step {
         (2, 12),
         (2, 13),
         (4, 14),
-        (3, 15),
+        (2, 15),
+        (3, 16),
     ]) {
         0 => Step::Change(edits(draw)),
         1 => Step::Backup(usual_backup(draw)),
@@ -405,6 +407,10 @@ fn any(draw: &Draw) -> Step {
         14 => Step::ForgetDamaged {
             nth: draw.below(6),
             stop: stop(draw, 12),
+        },
+        15 => Step::RepairConfig {
+            dry_run: draw.once_in(6),
+            stop: stop(draw, 8),
         },
         _ => Step::Litter {
             target: Target::Other(draw.below(2)),

@@ -61,7 +61,7 @@ pub fn objects_changed(world: &mut World, step: &Step, before: &Objects) -> Held
     if matches!(step, Step::Damage(_)) {
         return Ok(());
     }
-    if let Some(name) = changed {
+    if let Some(name) = changed.filter(|name| !is_mended_config(world, step, name)) {
         return Err(format!("R3 {name} was written over"));
     }
     let (may_come, may_go): (&[Area], &[Area]) = match step {
@@ -96,6 +96,7 @@ pub fn objects_changed(world: &mut World, step: &Step, before: &Objects) -> Held
         Step::RepairPacks { dry_run: false, .. } => {
             (&[Area::Packs, Area::Index, Area::Damaged], &[Area::Damaged])
         }
+        Step::RepairConfig { dry_run: false, .. } => (&Area::CONFIGS, &Area::CONFIGS),
         Step::Check { mark: true, .. } => (&[Area::Damaged], &[Area::Damaged]),
         _ => (&[], &[]),
     };
@@ -105,7 +106,24 @@ pub fn objects_changed(world: &mut World, step: &Step, before: &Objects) -> Held
     if let Some(name) = gone.iter().find(|name| !may_go.contains(&name.area)) {
         return Err(format!("R3 {name} was removed"));
     }
+    one_config_stays(world)?;
     only_forgotten_snapshots_go(world, &gone)
+}
+
+/// Only a repair writes `config` or its copy again, and only the damaged one, as it was.
+fn is_mended_config(world: &World, step: &Step, name: &ObjectName) -> bool {
+    let is_repair = matches!(step, Step::RepairConfig { dry_run: false, .. });
+    is_repair && !name.area.is_directory() && *world.objects[name] == world.config
+}
+
+/// After every step one of the two is as it was made.
+fn one_config_stays(world: &World) -> Held {
+    let is_whole =
+        |name: &ObjectName| (world.objects.get(name)).is_some_and(|bytes| **bytes == world.config);
+    match ObjectName::configs().iter().any(is_whole) {
+        true => Ok(()),
+        false => Err("R3 neither config nor its copy is there any more".to_owned()),
+    }
 }
 
 fn only_forgotten_snapshots_go(world: &World, gone: &[ObjectName]) -> Held {
@@ -176,6 +194,12 @@ pub fn check_tells_the_truth(
             "R2 a check finds damage where none is: {:?}",
             report.damage
         ));
+    }
+    if let Some(name) = world.damaged_config() {
+        let is_named = (report.damage.iter()).any(|found| found.what == name.to_string());
+        if !is_named {
+            return Err(format!("R2 a check does not name {name}, which is damaged"));
+        }
     }
     if !report.is_clean() {
         return Ok(());

@@ -37,6 +37,11 @@ pub enum Step {
         dry_run: bool,
         stop: Stop,
     },
+    /// `config` or its copy.
+    RepairConfig {
+        dry_run: bool,
+        stop: Stop,
+    },
     Restore(Restore),
     Dump {
         nth: usize,
@@ -243,6 +248,8 @@ pub enum What {
     Run,
     Condemned,
     Mark,
+    /// `config` or its copy, never both at once: for that there are copies of repositories.
+    Config,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,7 +13,8 @@ use bale_engine::monitor::{Monitor, Problem};
 use bale_engine::random::SeededRandom;
 use bale_engine::repository::{Environment, NewSlot, Repository, Secret};
 use bale_engine::store::{ObjectName, Store};
-use bale_format::{ObjectId, Time};
+use bale_format::keys::{Keys, RootKey};
+use bale_format::{Config, ObjectId, RepositoryId, Time};
 use bale_testkit::FaultyStore;
 use tempfile::TempDir;
 
@@ -54,6 +55,8 @@ pub struct World {
     random: Arc<SeededRandom>,
     pub shelf: Shelf,
     pub kept: Vec<Kept>,
+    /// The bytes of `config` and its copy.
+    pub config: Vec<u8>,
     /// Objects as of the last look, and in which order they were first seen.
     pub objects: Objects,
     pub order: BTreeMap<ObjectName, u64>,
@@ -105,6 +108,7 @@ impl World {
             random: Arc::new(SeededRandom::new(seed)),
             shelf,
             kept: Vec::new(),
+            config: Vec::new(),
             objects: Objects::new(),
             order: BTreeMap::new(),
             gone: Vec::new(),
@@ -121,7 +125,28 @@ impl World {
         let store: Arc<dyn Store> = Arc::new(world.shelf.clone());
         Repository::init(store, vec![slot], world.environment(0)).expect("a new repository");
         world.look_at_objects();
+        world.config = world.objects[&ObjectName::config()].to_vec();
         world
+    }
+
+    /// That of another repository.
+    pub fn foreign_config(&self) -> Vec<u8> {
+        let id = RepositoryId([7; 16]);
+        let keys = Keys::derive(&RootKey::from_bytes([7; 32]), id);
+        Config::new(id, 1).encode(&keys).expect("a config")
+    }
+
+    /// The one of `config` and its copy that does not say what it did when it was made.
+    pub fn damaged_config(&self) -> Option<ObjectName> {
+        // Its last line needs no end.
+        let line = self.config.trim_ascii_end();
+        let is_whole = |name: &ObjectName| {
+            let bytes = self.objects.get(name);
+            bytes.is_some_and(|bytes| **bytes == self.config || **bytes == line)
+        };
+        ObjectName::configs()
+            .into_iter()
+            .find(|name| !is_whole(name))
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

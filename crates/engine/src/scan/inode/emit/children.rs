@@ -239,9 +239,8 @@ impl Order {
         if self.is_in_use(child.inode) {
             return Some(NoteKind::InUse);
         }
-        let marks = self.rules.left_out.marks_of(inode.nlink).to_vec();
-        let is_repository =
-            !marks.is_empty() && marks.iter().all(|mark| self.bears(child.inode, mark));
+        let marks = self.rules.left_out.marks_of(inode.nlink).cloned()?;
+        let is_repository = marks.are_borne(|mark| self.bears(child.inode, mark));
         is_repository.then_some(NoteKind::Repository)
     }
 

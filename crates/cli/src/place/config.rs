@@ -1,0 +1,83 @@
+//! What is said of `config` and its copy when a repository is opened or made, and the copy that a command which writes adds.
+
+use super::Use;
+use crate::args::Global;
+use crate::output;
+use bale_engine::repair::renew_config_copy;
+use bale_engine::repository::{ConfigFault, Made, Repository};
+use bale_engine::store::ObjectName;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Key slots of an earlier init that are named.
+const SLOTS_NAMED_MAX: usize = 8;
+
+/// A command may open its repository more than once.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Says that the copy is used, or mends the copy where something is written anyway.
+pub fn look_after(global: &Global, repository: &Repository, purpose: Use) {
+    let trouble = (repository.config_trouble()).filter(|_| purpose != Use::Configs);
+    let Some(trouble) = trouble else {
+        return;
+    };
+    let is_config = trouble.name == ObjectName::config();
+    if is_config && !IS_TOLD.swap(true, Ordering::Relaxed) {
+        note(global, &trouble.note());
+    }
+    if purpose == Use::Read {
+        return;
+    }
+    match renew_config_copy(repository) {
+        Ok(None) => {}
+        Ok(Some(trouble)) => {
+            let was = match trouble.fault {
+                ConfigFault::Missing => "was missing",
+                ConfigFault::Damaged(_) | ConfigFault::Unreadable(_) => "was damaged",
+            };
+            note(
+                global,
+                &format!("{} {was}: written from config", trouble.name),
+            );
+        }
+        Err(error) => {
+            let error = output::chain(&error.into());
+            let name = ObjectName::config_copy();
+            note(
+                global,
+                &format!("{name} is not as it should be, and is not written: {error}"),
+            );
+        }
+    }
+}
+
+/// What the maker of a repository should know besides its recovery key.
+pub fn tell_of_new(global: &Global, made: &Made) {
+    let before = &made.slots_before;
+    if !before.is_empty() {
+        let named = before.iter().take(SLOTS_NAMED_MAX).map(|id| id.short());
+        let mut named: Vec<String> = named.collect();
+        if before.len() > named.len() {
+            named.push(format!("and {} more", before.len() - named.len()));
+        }
+        note(
+            global,
+            &format!(
+                "key slots were there before, of an init that did not end: they open nothing here (bale key remove ID removes one): {}",
+                named.join(", ")
+            ),
+        );
+    }
+    if let Some(error) = &made.copy_missing {
+        note(
+            global,
+            &format!("config.copy is not written ({error}): the next command that writes adds it"),
+        );
+    }
+}
+
+fn note(global: &Global, text: &str) {
+    if global.json {
+        output::object(&serde_json::json!({"type": "note", "message": text}));
+    }
+    tell!("bale: {}", output::escape(text.as_bytes()));
+}
