@@ -354,17 +354,15 @@ pub fn restore(
         .read_only(options.dry_run);
 
     let directories = directories::create(&run, planned.directories, scratch)?;
-    if options.delete && planned.complete {
-        delete::delete(&run, catalog, directories.by_path, scratch)?;
-    } else if options.delete {
-        run.problem(
-            b"",
-            "delete",
-            "nothing is deleted, for part of the catalog cannot be read",
-        );
-    }
     content::restore(&run, planned.content, scratch)?;
     links::restore(&run, planned.links)?;
+    // What stays before what goes: a name that the snapshot does not have may hold the last copy of what it has lost.
+    if options.delete {
+        match delete::hindrance(&run, planned.complete) {
+            None => delete::delete(&run, catalog, directories.by_path, scratch)?,
+            Some(text) => run.problem(b"", "delete", &text),
+        }
+    }
     directories::finish(&run, directories.deepest_first)?;
     target.sync(options)?;
     Ok(run.report())

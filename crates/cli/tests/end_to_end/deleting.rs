@@ -202,6 +202,54 @@ fn nothing_is_deleted_beyond_a_mount() {
     assert!(is_there(&bench, "other/file"));
 }
 
+/// A file was renamed in the target, and the repository has lost its content: the renamed one is the last copy.
+#[test]
+fn nothing_is_deleted_while_something_could_not_be_restored() {
+    let bench = Bench::new();
+    bench.sh(
+        "head -c 300000 /dev/urandom > source/report; cp source/report copy; echo o > source/other",
+    );
+    bench.backup();
+    bench.sh("mv source/report source/report-2026");
+    bench.sh(
+        "pack=$(find repository/packs -type f -printf '%s %p\\n' | sort -n | tail -1 | cut -d ' ' -f 2)
+         printf 'xyz' | dd of=$pack bs=1 seek=150000 conv=notrunc status=none",
+    );
+    let address = bench.address("");
+    let words = ["restore", &address, "--target", "source", "--delete"];
+    let ran = bench.run(&[&words[..], &["--json"]].concat());
+    assert_eq!(ran.code, 3, "{ran}");
+    assert_eq!(ran.summary()["deleted"], 0, "{ran}");
+    assert!(ran.err.contains("nothing is deleted") || ran.text().contains("nothing is deleted"));
+    bench.sh("cmp source/report-2026 copy");
+    // Without what is lost, the rest is as it was.
+    bench.ok(&[&words[..], &["--exclude", "report"]].concat());
+    assert!(!is_there(&bench, "source/report-2026"));
+}
+
+/// What lies below a mount was in no backup.
+#[test]
+fn nothing_is_deleted_where_something_was_mounted_at_the_backup_and_is_not_now() {
+    if !is_root() {
+        return skipped("mounting takes root");
+    }
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir source/disk; echo only > source/disk/written-while-unmounted; echo a > source/a",
+    );
+    bench.mounting_sh(&format!(
+        "bale={}; mount -t tmpfs none source/disk; echo d > source/disk/data; mkdir source/disk/sub
+         $bale backup source; umount source/disk
+         mkdir source/disk/sub; echo only > source/disk/sub/too; echo n > source/new; rc=0
+         $bale restore {} --target source --delete || rc=$?
+         [ $rc = 3 ]; [ -e source/disk/data ]; [ ! -e source/new ]",
+        crate::bench::binary().display(),
+        bench.address("")
+    ));
+    assert!(is_there(&bench, "source/disk/written-while-unmounted"));
+    assert!(is_there(&bench, "source/disk/sub/too"));
+}
+
 /// What is mounted there is the same directory: neither emptied nor backed up; nor is a home that is mounted elsewhere.
 #[test]
 fn areas_of_the_repository_and_homes_are_known_wherever_they_are_mounted() {

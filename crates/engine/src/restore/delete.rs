@@ -19,15 +19,58 @@ use bytes::Bytes;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::cmp::Ordering;
+use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
 use tree::{Mount, mount_of, sweep};
 use unknown::{Unknown, unknown};
+
+/// Why the place of a mount stays as it is.
+const NOT_MOUNTED: &str = "nothing in it is deleted: another file system was mounted there when it was backed up, so that \
+     what lies below the mount was not";
 
 /// Memory of the sorter of one directory's listing.
 const SORTER_BYTES: usize = 8 << 20;
 
-/// Value of a directory whose children may be deleted, in the sorted list of directories.
-pub const MAY_DELETE: &[u8] = &[1];
+/// Why what the snapshot does not have stays, all of it.
+pub fn hindrance(run: &Run, is_complete: bool) -> Option<String> {
+    if !is_complete {
+        return Some("nothing is deleted, for part of the catalog cannot be read".to_owned());
+    }
+    match run.counters.problems.load(Relaxed) {
+        0 => None,
+        _ => Some(
+            "nothing is deleted, for not everything could be restored, and what the snapshot does not have may be the last \
+             copy of it: --exclude what is named above and run the command again"
+                .to_owned(),
+        ),
+    }
+}
+
+/// A directory in the sorted list of directories: may its children be deleted, and what was mounted there?
+#[derive(Clone, Copy)]
+pub struct Listed {
+    /// Only of a directory whose children the snapshot knows.
+    pub may_delete: bool,
+    /// Position in the snapshot's list of file systems.
+    pub filesystem: u32,
+}
+
+impl Listed {
+    /// As the value of a sorter.
+    pub fn to_bytes(self) -> [u8; 5] {
+        let [a, b, c, d] = self.filesystem.to_le_bytes();
+        [u8::from(self.may_delete), a, b, c, d]
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Listed> {
+        let [may_delete, filesystem @ ..]: [u8; 5] = bytes.try_into().ok()?;
+        Some(Listed {
+            may_delete: may_delete == 1,
+            filesystem: u32::from_le_bytes(filesystem),
+        })
+    }
+}
 
 /// Removes, in every directory of the plan, names that the snapshot does not have.
 pub fn delete(
@@ -51,6 +94,7 @@ pub fn delete(
             below: below.clone(),
         },
         mount,
+        above: Vec::new(),
         spared: None,
     };
     for pair in directories {
@@ -58,13 +102,16 @@ pub fn delete(
         path.iter_mut()
             .filter(|byte| **byte == 0)
             .for_each(|byte| *byte = b'/');
-        if value != MAY_DELETE {
+        let listed = Listed::from_bytes(&value)
+            .ok_or_else(|| RestoreError::Scratch(io::ErrorKind::InvalidData.into()))?;
+        if !listed.may_delete {
             continue;
         }
         if run.has_ended() {
             break;
         }
-        match pass.clean(Bytes::from(path.clone())) {
+        let was_mounted = pass.was_mount_point(&path, listed.filesystem);
+        match pass.clean(Bytes::from(path.clone()), was_mounted) {
             Ok(()) => {}
             Err(Stop::Directory(failure)) => run.failed(&path, failure),
             Err(Stop::All(text)) => {
@@ -99,6 +146,8 @@ struct Pass<'r> {
     rows: Children<'r>,
     /// The target's own.
     mount: Mount,
+    /// The directories above the next one whose children may go, with the file system that each was on.
+    above: Vec<(Vec<u8>, u32)>,
     /// A directory in which, and below which, nothing is deleted.
     spared: Option<Vec<u8>>,
 }
@@ -118,7 +167,19 @@ impl From<Failure> for Stop {
 }
 
 impl Pass<'_> {
-    fn clean(&mut self, path: Bytes) -> Result<(), Stop> {
+    /// Was the directory on another file system than the one above it when it was backed up?
+    fn was_mount_point(&mut self, path: &[u8], filesystem: u32) -> bool {
+        while self
+            .above
+            .pop_if(|(above, _)| !is_below(path, above))
+            .is_some()
+        {}
+        let above = self.above.last().map(|(_, filesystem)| *filesystem);
+        self.above.push((path.to_vec(), filesystem));
+        above.is_some_and(|above| above != filesystem)
+    }
+
+    fn clean(&mut self, path: Bytes, was_mounted: bool) -> Result<(), Stop> {
         let directory = match self.worker.directories.open(&path) {
             Ok(directory) => directory,
             // Of a dry run: not made yet.
@@ -126,6 +187,12 @@ impl Pass<'_> {
             Err(error) => return Err(Failure::os("open")(error).into()),
         };
         if self.is_spared(&path, &directory)? {
+            return Ok(());
+        }
+        // It is on the target's mount, or it would be spared.
+        if was_mounted {
+            self.worker.run.problem(&path, "delete", NOT_MOUNTED);
+            self.spared = Some(path.to_vec());
             return Ok(());
         }
         self.rows.enter(&path).map_err(Stop::All)?;

@@ -1,10 +1,11 @@
 //! Directories: made first, private to this user; their metadata comes last, the deepest first.
 
+use super::delete::Listed;
 use super::queue::work;
 use super::sort::{Scratch, Sorted};
 use super::target::{MODE_UNFINISHED, stat_child};
 use super::worker::{Failure, Run, Worker};
-use super::{Act, Overwrite, RestoreError, delete, metadata, row};
+use super::{Act, Overwrite, RestoreError, metadata, row};
 use bale_format::entry::join;
 use bale_format::{Entry, EntryFlags};
 use bytes::Bytes;
@@ -48,8 +49,10 @@ pub fn create(run: &Run, planned: Sorted, scratch: &dyn Scratch) -> Result<Made,
                 .push(&descending, &row)
                 .map_err(RestoreError::Scratch)?;
             if run.options.delete {
-                let value = may_delete(run, &row).map_err(RestoreError::Scratch)?;
-                by_path.push(&key, value).map_err(RestoreError::Scratch)?;
+                let listed = listed(run, &row).map_err(RestoreError::Scratch)?;
+                by_path
+                    .push(&key, &listed.to_bytes())
+                    .map_err(RestoreError::Scratch)?;
             }
             last = Some(key);
             batch.push(row);
@@ -67,17 +70,15 @@ pub fn create(run: &Run, planned: Sorted, scratch: &dyn Scratch) -> Result<Made,
 }
 
 /// Only a directory whose children the snapshot knows may lose others.
-fn may_delete(run: &Run, row: &[u8]) -> std::io::Result<&'static [u8]> {
+fn listed(run: &Run, row: &[u8]) -> std::io::Result<Listed> {
     let entry = row::decode(row.to_vec())?;
     let flags = entry.flags;
     let unknown = flags.has(EntryFlags::UNREADABLE) || flags.has(EntryFlags::NOT_CROSSED);
     let in_snapshot = join(&run.strip, &entry.path());
-    Ok(
-        match !unknown && run.options.guard.knows_children(&in_snapshot) {
-            true => delete::MAY_DELETE,
-            false => &[],
-        },
-    )
+    Ok(Listed {
+        may_delete: !unknown && run.options.guard.knows_children(&in_snapshot),
+        filesystem: entry.filesystem,
+    })
 }
 
 /// Gives all directories their metadata.

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes};
 use std::io;
 
 /// Bytes of a row without its strings and content.
-const FIXED_BYTES: usize = 1 + 4 * 3 + 8 + 12 + 8 + 4 * 4 + 4 + 2 + 4 + 4 + 1;
+const FIXED_BYTES: usize = 1 + 4 * 4 + 8 + 12 + 8 + 4 * 4 + 4 + 2 + 4 + 4 + 1;
 
 /// Appends `entry` to `out`.
 pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
@@ -15,6 +15,7 @@ pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
     out.put_u32_le(entry.mode);
     out.put_u32_le(entry.uid);
     out.put_u32_le(entry.gid);
+    out.put_u32_le(entry.filesystem);
     out.put_u64_le(entry.size);
     out.put_i64_le(entry.mtime.seconds);
     out.put_u32_le(entry.mtime.nanos);
@@ -63,6 +64,7 @@ fn take(row: &mut Bytes) -> Option<Entry> {
     entry.mode = row.get_u32_le();
     entry.uid = row.get_u32_le();
     entry.gid = row.get_u32_le();
+    entry.filesystem = row.get_u32_le();
     entry.size = row.get_u64_le();
     entry.mtime = Time {
         seconds: row.get_i64_le(),

@@ -179,7 +179,8 @@ impl Case<'_> {
         match (before, after) {
             (Some(before), Some(after)) if before.is_file() && after.is_file() => {
                 let is_old = after.content == before.content;
-                let is_new = after.content == row.content && is_whole;
+                // Also of what cannot be read: another name of the inode may have it still.
+                let is_new = after.content == row.content;
                 // Another name of the inode may have stayed as it was.
                 let is_others = self.content_of_other_names(row, &after.content);
                 if !is_old && !is_new && !is_others {
