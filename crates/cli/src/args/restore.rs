@@ -36,7 +36,7 @@ pub struct Restore {
     /// sizes, directories with its marks (new marks, too), other file systems, and the key files it worked with. So do
     /// other mounts, other repositories of Bale (directories with BALE-REPOSITORY.TAG), the repository, cache and keys in
     /// use, and NAME.bale-salvaged of a restore before. In /, in a home directory or above one it needs --include or
-    /// --force. It comes last, and not at all if something could not be restored. --dry-run -v names what would go.
+    /// --force. It comes last, and not at all if content could not be had. --dry-run -v names what would go.
     #[arg(long)]
     pub delete: bool,
     /// Restore immutable, append-only and other inode flags

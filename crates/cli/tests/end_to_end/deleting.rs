@@ -204,17 +204,18 @@ fn nothing_is_deleted_beyond_a_mount() {
 
 /// A file was renamed in the target, and the repository has lost its content: the renamed one is the last copy.
 #[test]
-fn nothing_is_deleted_while_something_could_not_be_restored() {
+fn nothing_is_deleted_while_some_content_could_not_be_had() {
     let bench = Bench::new();
     bench.sh(
         "head -c 300000 /dev/urandom > source/report; cp source/report copy; echo o > source/other",
     );
     bench.backup();
     bench.sh("mv source/report source/report-2026");
-    bench.sh(
-        "pack=$(find repository/packs -type f -printf '%s %p\\n' | sort -n | tail -1 | cut -d ' ' -f 2)
+    bench.sh(&format!(
+        "pack=$(find {}/packs -type f -printf '%s %p\\n' | sort -n | tail -1 | cut -d ' ' -f 2)
          printf 'xyz' | dd of=$pack bs=1 seek=150000 conv=notrunc status=none",
-    );
+        bench.repository().display()
+    ));
     let address = bench.address("");
     let words = ["restore", &address, "--target", "source", "--delete"];
     let ran = bench.run(&[&words[..], &["--json"]].concat());

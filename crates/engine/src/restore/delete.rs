@@ -37,14 +37,13 @@ pub fn hindrance(run: &Run, is_complete: bool) -> Option<String> {
     if !is_complete {
         return Some("nothing is deleted, for part of the catalog cannot be read".to_owned());
     }
-    match run.counters.problems.load(Relaxed) {
-        0 => None,
-        _ => Some(
-            "nothing is deleted, for not everything could be restored, and what the snapshot does not have may be the last \
-             copy of it: --exclude what is named above and run the command again"
-                .to_owned(),
-        ),
-    }
+    let counters = &run.counters;
+    let parts = counters.incomplete.load(Relaxed) + counters.salvaged.load(Relaxed);
+    (parts > 0 || counters.has_damage.load(Relaxed)).then(|| {
+        "nothing is deleted: some content could not be had, and what the snapshot does not have may be the last copy of it. \
+         --exclude what is named above and run the command again"
+            .to_owned()
+    })
 }
 
 /// A directory in the sorted list of directories: may its children be deleted, and what was mounted there?
