@@ -55,7 +55,10 @@ pub enum Command {
     /// Back up files and directories
     #[command(
         after_help = "Examples:\n  bale backup /home /etc --exclude '*.o' --exclude-caches\n  \
-find /data -newer stamp -print0 | bale backup --files-from0 -\n  bale backup --dry-run --json /srv"
+find /data -newer stamp -print0 | bale backup --files-from0 -\n  bale backup --files-from /etc/bale/paths --exclude-file /etc/bale/excludes\n  \
+bale backup -x / --exclude-larger-than 2G --exclude-if-present .nobackup\n  \
+bale backup --snapshot-command /usr/local/lib/bale/snapshot-lvm /srv\n  \
+bale backup --tag weekly --host web1 --skip-if-unchanged /etc\n  bale backup --dry-run --json /srv"
     )]
     Backup(Box<Backup>),
     /// Tell what a backup would see

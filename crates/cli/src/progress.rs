@@ -21,6 +21,8 @@ pub struct Console {
     json: bool,
     quiet: bool,
     verbose: bool,
+    /// What is put before paths.
+    root: &'static [u8],
     bar: Option<ProgressBar>,
     problems: AtomicU64,
     state: Mutex<State>,
@@ -42,6 +44,7 @@ impl Console {
             json: global.json,
             quiet: global.quiet,
             verbose: global.verbose > 0,
+            root: b"",
             bar: draw.then(new_bar),
             problems: AtomicU64::new(0),
             state: Mutex::new(State {
@@ -59,6 +62,12 @@ impl Console {
         global.json = false;
         global.no_progress |= std::io::stdout().is_terminal();
         Console::new(&global)
+    }
+
+    /// Of paths in a snapshot or an image, which come without their slash: not of those below a target.
+    pub fn from_root(mut self) -> Console {
+        self.root = b"/";
+        self
     }
 
     /// Removes the progress line before the last words are printed.
@@ -158,7 +167,12 @@ impl Monitor for Console {
 
     fn problem(&self, problem: &Problem) {
         self.problems.fetch_add(1, Ordering::Relaxed);
-        self.above(|| output::problem(problem, self.json));
+        let mut problem = problem.clone();
+        // Empty: the whole.
+        if !problem.path.is_empty() {
+            problem.path.splice(..0, self.root.iter().copied());
+        }
+        self.above(|| output::problem(&problem, self.json));
     }
 
     fn note(&self, text: &str) {
@@ -173,9 +187,10 @@ impl Monitor for Console {
         if !self.verbose {
             return;
         }
+        let path = [self.root, path].concat();
         self.above(|| match self.json {
-            true => path_object(act_name(act), path),
-            false => tell!("{} {}", act_name(act), output::escape(path)),
+            true => path_object(act_name(act), &path),
+            false => tell!("{} {}", act_name(act), output::escape(&path)),
         });
     }
 

@@ -15,10 +15,10 @@ const OUTPUT_BYTES: usize = 1 << 20;
 pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select)?;
-    let console = Console::for_data_on_stdout(global);
+    let console = Console::for_data_on_stdout(global).from_root();
     let mut out = BufWriter::with_capacity(OUTPUT_BYTES, output::Data);
     let scratch = place::scratch(&repository)?;
-    let report = dump_snapshot(
+    let mut report = dump_snapshot(
         &repository,
         &chosen.named,
         &chosen.path,
@@ -28,6 +28,7 @@ pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     )?;
     out.flush().context("write to standard output")?;
     console.finish();
+    super::restore::from_root(&mut report.losses);
     report.losses.iter().for_each(super::restore::print_loss);
     let is_whole = super::restore::is_whole(&report.losses, &chosen.named.1);
     Ok(if report.problems > 0 || !is_whole {

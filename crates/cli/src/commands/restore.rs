@@ -49,7 +49,10 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
         ..RestoreOptions::new(&patterns)
     };
     let scratch = place::scratch(&repository)?;
-    let console = Console::new(global);
+    let console = match options.to_ext4 {
+        Some(_) => Console::new(global).from_root(),
+        None => Console::new(global),
+    };
     let mut image_report = None;
     let report = match (&options.to_ext4, &options.target) {
         (Some(image), _) => {
@@ -59,7 +62,8 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
                 options: restore_options,
                 ext4: SnapshotToExt4::usual_options(&repository)?,
             };
-            let report = into_image(options, image, work, &scratch, &console)?;
+            let mut report = into_image(options, image, work, &scratch, &console)?;
+            from_root(&mut report.restored.losses);
             image_report = Some(report.clone());
             report.restored
         }
@@ -127,6 +131,13 @@ fn loss_object(loss: &Loss) -> Value {
     let first = loss.paths.first().map_or(&[][..], |path| path);
     output::put_path(&mut value, "first", first);
     value
+}
+
+/// Paths in a snapshot or an image, as people write them.
+pub fn from_root(losses: &mut [Loss]) {
+    for path in losses.iter_mut().flat_map(|loss| &mut loss.paths) {
+        path.insert(0, b'/');
+    }
 }
 
 /// Says what did not come back, or came back in part, for people.

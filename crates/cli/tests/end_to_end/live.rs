@@ -84,3 +84,42 @@ fn another_part_of_a_file_system_at_the_same_place_is_not_taken_for_unchanged() 
         "{listed}"
     );
 }
+
+/// It was called another file system, and is a directory of the same one.
+#[test]
+fn a_bind_mount_below_a_source_is_not_called_another_file_system() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.mounting_sh(&format!(
+        "truncate -s 64M image; mkfs.ext4 -q image; mkdir disk
+        mount -o loop image disk; mkdir disk/a disk/b; mount --bind disk/a disk/b
+        ! {bale} scan --scan inode disk 2>told
+        umount disk/b disk",
+        bale = binary().display()
+    ));
+    let told = std::fs::read_to_string(bench.path("told")).unwrap();
+    assert!(
+        told.contains("disk/b") && told.contains("another directory of this one"),
+        "{told}"
+    );
+    assert!(!told.contains("another file system"), "{told}");
+}
+
+#[test]
+fn every_way_of_naming_sources_has_an_example_in_the_help() {
+    let bench = Bench::new();
+    let help = bench.ok(&["backup", "--help"]).text();
+    let (_, examples) = help.split_once("Examples:").unwrap();
+    for option in [
+        "--files-from ",
+        "--files-from0",
+        "--exclude-file",
+        "--exclude-larger-than",
+        "--snapshot-command",
+        "-x ",
+    ] {
+        assert!(examples.contains(option), "{option}: {examples}");
+    }
+}

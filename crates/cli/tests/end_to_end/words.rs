@@ -371,3 +371,40 @@ fn with_v_a_backup_tells_what_is_new_changed_and_gone() {
     let quiet = bench.ok(&["backup", "source", "-v", "--json"]);
     assert_eq!(quiet.of_type("path").len(), 0, "nothing changed");
 }
+
+/// Of a snapshot and of an image they came without a slash in front; below a target they have none.
+#[test]
+fn paths_in_a_snapshot_and_in_an_image_begin_with_a_slash() {
+    let bench = Bench::new();
+    bench.sh("head -c 3000000 /dev/urandom > source/big");
+    bench.backup();
+    let packs = objects(&bench, "packs");
+    let data = packs
+        .iter()
+        .max_by_key(|pack| pack.metadata().unwrap().len());
+    let mut bytes = std::fs::read(data.unwrap()).unwrap();
+    let end = bytes.len() - 10_000;
+    bytes[2_000..end]
+        .iter_mut()
+        .step_by(5_000)
+        .for_each(|byte| *byte ^= 1);
+    std::fs::remove_file(data.unwrap()).unwrap();
+    std::fs::write(data.unwrap(), bytes).unwrap();
+    let (address, whole) = (bench.address(""), format!("{}/big", bench.source.display()));
+    let dump = bench.run(&["dump", &address]);
+    assert_eq!(dump.code, 3, "{dump}");
+    says(&dump, &format!(" {whole}: "));
+    for (words, path) in [
+        (&["restore", "latest", "--to-ext4", "image"][..], &whole[..]),
+        (&["restore", &address, "--to-ext4", "part"], "/big"),
+        (&["restore", &address, "-t", "out"], "big"),
+    ] {
+        let ran = bench.run(&[words, &["--json"]].concat());
+        assert_eq!(ran.code, 3, "{ran}");
+        let problems = ran.of_type("problem");
+        assert!(
+            !problems.is_empty() && problems.iter().all(|it| it["path"] == path),
+            "{path}: {ran}"
+        );
+    }
+}

@@ -375,7 +375,7 @@ pub(super) fn target(
         let below = find(path)?.mounts_below;
         if let Some(below) = below.first() {
             return Err(format!(
-                "another file system is mounted below it ({})",
+                "something is mounted below it ({}): a file system of its own, or another directory of this one",
                 below.display()
             ));
         }

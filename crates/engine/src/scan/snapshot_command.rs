@@ -186,7 +186,7 @@ pub fn take_all(
     for (number, source) in sources.paths().to_vec().into_iter().enumerate() {
         let mount = mount_of(&source)?;
         for below in &mount.mounts_below {
-            let text = "is another file system and not in the snapshot";
+            let text = "is a mount of its own and not in the snapshot";
             note(format!("{} {text}", below.display()));
         }
         // What is settled before the snapshot must be in it: a time may be on the disk before the bytes that it tells of.
