@@ -35,6 +35,8 @@ pub(super) struct PatternSet {
     takes_back: Vec<bool>,
     /// Where paths lie that are excluded; `None` if they may be anywhere.
     reaches: Option<Vec<Reach>>,
+    /// Of every path only so many components at its end are looked at, for no pattern has as many; `None`: all.
+    components_looked_at: Option<usize>,
 }
 
 impl PatternSet {
@@ -76,6 +78,7 @@ impl PatternSet {
             set,
             takes_back,
             reaches: reaches.map(distinct),
+            components_looked_at: components_looked_at(patterns),
         })
     }
 
@@ -91,6 +94,10 @@ impl PatternSet {
         if self.is_empty() {
             return false;
         }
+        let path = match self.components_looked_at {
+            Some(components) => end_of(path, components),
+            None => path,
+        };
         let candidate = Candidate::new(OsStr::from_bytes(path));
         if self.takes_back.iter().all(|negative| !negative) {
             return self.set.is_match_candidate(&candidate);
@@ -99,6 +106,26 @@ impl PatternSet {
         let last = matches.iter().max();
         last.is_some_and(|glob| !self.takes_back[*glob])
     }
+}
+
+/// One component more than any pattern has: then a pattern that may begin anywhere matches the end of a path if it matches
+/// the path, and one that begins at the top matches neither. `None` where `**` stands for any number of components, or a
+/// class for a slash, as far as anybody knows.
+fn components_looked_at(patterns: &[Pattern]) -> Option<usize> {
+    let components = patterns.iter().map(|pattern| {
+        let text = &pattern.text;
+        let is_known = !text.contains("**") && !text.contains('[');
+        is_known.then(|| text.split('/').count())
+    });
+    let most = components.collect::<Option<Vec<_>>>()?.into_iter().max();
+    Some(most.unwrap_or(0) + 1)
+}
+
+/// The last components of a path: a directory below very many costs no more than another.
+fn end_of(path: &[u8], components: usize) -> &[u8] {
+    let mut slashes = (0..path.len()).rev().filter(|at| path[*at] == b'/');
+    let slash = slashes.nth(components - 1);
+    slash.map_or(path, |slash| &path[slash + 1..])
 }
 
 /// Globs over the whole path, without leading slash, that mean the pattern.
@@ -137,4 +164,57 @@ pub fn parse_exclude_file(text: &str, ignore_case: bool) -> Vec<Pattern> {
             ignore_case,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row below 200,000 directories is asked about at each of them; each look at the whole path took minutes.
+    #[test]
+    fn the_end_of_a_path_decides_as_the_whole_does() {
+        let sets: [&[&str]; 7] = [
+            &["a"],
+            &["a/b"],
+            &["/a/b"],
+            &["/a"],
+            &["*/a", "!b/a"],
+            &["/a/*", "b/a/b"],
+            &["a", "!/a/b/a"],
+        ];
+        let names = ["a", "b", "c"];
+        for texts in sets {
+            let patterns: Vec<Pattern> = (texts.iter())
+                .map(|text| Pattern {
+                    text: text.to_string(),
+                    ignore_case: false,
+                })
+                .collect();
+            let set = PatternSet::new(&patterns).unwrap();
+            assert!(
+                set.components_looked_at
+                    .is_some_and(|components| components <= 5)
+            );
+            let whole = PatternSet {
+                components_looked_at: None,
+                ..set.clone()
+            };
+            for number in 0..3usize.pow(6) {
+                let digits = (0..6).map(|place| names[number / 3usize.pow(place) % 3]);
+                let path: Vec<&str> = digits.collect();
+                for length in 1..=6 {
+                    let path = path[..length].join("/");
+                    let path = path.as_bytes();
+                    assert_eq!(
+                        set.excludes(path),
+                        whole.excludes(path),
+                        "{texts:?} {path:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(end_of(b"a/b/c", 2), b"b/c");
+        assert_eq!(end_of(b"b/c", 2), b"b/c");
+        assert_eq!(end_of(b"c", 2), b"c");
+    }
 }

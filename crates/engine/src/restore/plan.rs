@@ -3,6 +3,11 @@
 //! Directories by path, contents by the place of their chunk, further names of inodes by their first name. All of it is in
 //! sorters, so memory does not grow with the number of files. Rows that must not be restored end here.
 
+mod groups;
+mod parents;
+
+pub use groups::{GROUP_KEY_BYTES, group_key};
+
 use super::losses::{self, Losses};
 use super::names::{check_name, check_path, is_part_name};
 use super::select::{Above, above, chosen};
@@ -10,7 +15,7 @@ use super::sort::{Scratch, Sorted, Sorter};
 use super::{
     CatalogSource, ChunkSource, ChunkTrouble, Monitor, RestoreError, RestoreOptions, pieces, row,
 };
-use bale_format::entry::{is_below, join, split};
+use bale_format::entry::{is_below, join};
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
 use bytes::Bytes;
 
@@ -258,66 +263,6 @@ impl Planner<'_> {
         self.push_directory(&entry)
     }
 
-    /// Looks at a run of rows of one parent.
-    fn enter(&mut self, parent: &Bytes) -> Result<(), RestoreError> {
-        if self.parent.as_ref().is_some_and(|(last, _)| last == parent) {
-            return Ok(());
-        }
-        self.parent_bad = false;
-        self.above_pushed = false;
-        let relative = if !is_below(parent, &self.strip) {
-            self.problem(parent, "restore", "refused: outside the path asked for");
-            self.parent_bad = true;
-            Bytes::new()
-        } else if let Err(bad) = check_path(parent) {
-            self.problem(
-                parent,
-                "restore",
-                &format!("refused with all below it: {bad}"),
-            );
-            self.parent_bad = true;
-            Bytes::new()
-        } else {
-            let cut = match self.strip.len() {
-                0 => 0,
-                len => (len + 1).min(parent.len()),
-            };
-            parent.slice(cut..)
-        };
-        if !self.options.select.is_everything() {
-            self.above = above(self.options.select, parent);
-        }
-        self.parent = Some((parent.clone(), relative));
-        Ok(())
-    }
-
-    /// Directories that are not wanted themselves, but something in them is.
-    fn directories_above(&mut self, parent: &Bytes) -> Result<(), RestoreError> {
-        let mut path = &parent[..];
-        // What is above the directory that was looked at last has been pushed with it.
-        while path.len() > self.strip.len() && !is_below(&self.above_last, path) {
-            let row = match self.catalog.lookup(path) {
-                Ok(row) => row,
-                Err(trouble) => {
-                    self.damage(path, "read the catalog", &trouble.to_string());
-                    None
-                }
-            };
-            if let Some(mut entry) = row.filter(|entry| entry.kind == Kind::Directory) {
-                let cut = match self.strip.len() {
-                    0 => 0,
-                    len => len + 1,
-                };
-                let key = Key::of_path(&path[cut.min(path.len())..]);
-                (entry.parent, entry.name) = (key.parent, key.name);
-                self.push_directory(&entry)?;
-            }
-            path = split(path).0;
-        }
-        self.above_last = parent.clone();
-        Ok(())
-    }
-
     /// Tells what the backup did not have of a row.
     fn tell_flags(&mut self, entry: &Entry) {
         if entry.flags.0 == 0 {
@@ -418,50 +363,9 @@ impl Planner<'_> {
         row::encode(entry, &mut self.buffer);
     }
 
-    /// A file whose other names were not selected is a file with one name.
-    fn push_first(&mut self, group: &Group) -> Result<(), RestoreError> {
-        if group.number == 0 {
-            return Ok(());
-        }
-        let mut entry = row::decode(group.first.clone()).map_err(RestoreError::Scratch)?;
-        if group.members == 0 {
-            entry.nlink = 1;
-        }
-        self.push_content(&entry)
-    }
-
-    /// Sends the first name of each inode to the contents and the others to the links, then closes the sorters.
+    /// Sends the names of inodes where they belong, then closes the sorters.
     fn finish(mut self, scratch: &dyn Scratch, complete: bool) -> Result<Planned, RestoreError> {
-        let empty = Box::new(super::sort::SorterInMemory::default());
-        let groups = std::mem::replace(&mut self.groups, empty);
-        let mut links = scratch
-            .sorter(SORTER_BYTES)
-            .map_err(RestoreError::Scratch)?;
-        let mut group = Group::default();
-        for pair in groups.finish().map_err(RestoreError::Scratch)? {
-            let (key, row) = pair.map_err(RestoreError::Scratch)?;
-            if key == group.key {
-                if group.members == 0 {
-                    links
-                        .push(&group.link_key(), &group.first)
-                        .map_err(RestoreError::Scratch)?;
-                }
-                group.members += 1;
-                links
-                    .push(&group.link_key(), &row)
-                    .map_err(RestoreError::Scratch)?;
-                self.plan.links += 1;
-            } else {
-                self.push_first(&group)?;
-                group = Group {
-                    key,
-                    number: group.number + 1,
-                    members: 0,
-                    first: row,
-                };
-            }
-        }
-        self.push_first(&group)?;
+        let links = self.take_groups(scratch)?;
         let is_nothing = self.plan.entries() == 0 && self.problems == 0;
         if is_nothing && !self.options.select.is_everything() {
             return Err(RestoreError::NothingSelected);
@@ -473,7 +377,7 @@ impl Planner<'_> {
             strip: self.strip,
             directories,
             content,
-            links: links.finish().map_err(RestoreError::Scratch)?,
+            links,
             problems: if self.options.is_plan_told {
                 0
             } else {
@@ -483,52 +387,6 @@ impl Planner<'_> {
             losses: self.losses,
             complete,
         })
-    }
-}
-
-/// Bytes of a group's key.
-pub const GROUP_KEY_BYTES: usize = 28;
-
-/// What the names of one inode have in common. Rows that disagree on the content are not names of one inode, even if the
-/// number says so: a number used twice during the backup. The same content may be stored at two places: a name that is
-/// older than the other may keep its place.
-pub fn group_key(entry: &Entry) -> Vec<u8> {
-    let mut identity = blake3::Hasher::new();
-    identity.update(&[entry.kind as u8]);
-    identity.update(&entry.generation.to_le_bytes());
-    identity.update(&entry.size.to_le_bytes());
-    identity.update(&entry.rdev.to_le_bytes());
-    identity.update(&entry.target);
-    match (&entry.content, &entry.content_hash) {
-        (Content::None, _) => identity.update(b"none"),
-        (Content::Bundled { .. }, Some(hash)) => identity.update(b"bundled").update(hash),
-        (Content::Bundled { chunk, offset }, None) => {
-            identity.update(&chunk.0).update(&offset.to_le_bytes())
-        }
-        (Content::Pieces { .. }, Some(hash)) => identity.update(b"pieces").update(hash),
-        (Content::Pieces { list }, None) => identity.update(&list.0),
-    };
-    let mut key = Vec::with_capacity(GROUP_KEY_BYTES);
-    key.extend_from_slice(&entry.filesystem.to_be_bytes());
-    key.extend_from_slice(&entry.inode.to_be_bytes());
-    key.extend_from_slice(&identity.finalize().as_bytes()[..16]);
-    key
-}
-
-#[derive(Default)]
-struct Group {
-    key: Vec<u8>,
-    number: u64,
-    members: u64,
-    first: Vec<u8>,
-}
-
-impl Group {
-    fn link_key(&self) -> [u8; 16] {
-        let mut key = [0; 16];
-        key[..8].copy_from_slice(&self.number.to_be_bytes());
-        key[8..].copy_from_slice(&self.members.to_be_bytes());
-        key
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::encoded::{Piece, encode_leaf, encode_node};
 use crate::model::*;
+use bale_engine::restore::snapshot::Patterns;
 use bale_engine::restore::sort::InMemory;
 use bale_engine::restore::{RestoreError, RestoreOptions, verify};
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
@@ -350,5 +351,25 @@ fn somebody_who_flips_directories_to_links_meanwhile_gains_nothing() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     assert_eq!(names, ["witness"]);
+    ground.untouched();
+}
+
+/// A file below 200,000 directories of which the catalog has no rows, chosen by a pattern: each of them was looked up, and
+/// asked about with all of its path.
+#[test]
+fn a_chosen_file_below_very_many_directories_costs_no_look_up_for_each() {
+    let ground = Ground::new();
+    let mut model = Model::new();
+    let parent = vec!["d"; 200_000].join("/");
+    model.file(format!("{parent}/x"), b"x");
+    model.close();
+    let patterns = Patterns::new(b"", &["x".to_owned()], &["/e".to_owned()]).unwrap();
+    let dry = RestoreOptions {
+        dry_run: true,
+        ..RestoreOptions::new(&patterns)
+    };
+    let (report, watch) = run(&model, &ground.target(), &dry);
+    assert_eq!(report.unwrap().files_written, 1, "{:?}", watch.problems());
+    assert!(model.lookups.load(Ordering::Relaxed) < 5_000);
     ground.untouched();
 }

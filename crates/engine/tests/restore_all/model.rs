@@ -14,6 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes gathered before a chunk is closed.
 const BUNDLE_BYTES: usize = 64 << 10;
@@ -29,6 +30,7 @@ pub struct Model {
     waiting: Vec<Key>,
     pub reads: Mutex<HashMap<ChunkId, u32>>,
     pub broken: Mutex<BTreeSet<ChunkId>>,
+    pub lookups: AtomicU64,
     inode: u64,
 }
 
@@ -219,6 +221,7 @@ impl CatalogSource for Model {
     }
 
     fn lookup(&self, path: &[u8]) -> Result<Option<Entry>, ChunkTrouble> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
         Ok(self.rows.get(&Key::of_path(path)).cloned())
     }
 }

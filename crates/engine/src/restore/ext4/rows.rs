@@ -10,10 +10,10 @@ pub use ahead::for_each;
 use super::work::{Reading, Work};
 use crate::restore::losses;
 use crate::restore::names::{check_name, check_path};
-use crate::restore::select::{Above, above, chosen};
+use crate::restore::select::{Above, VAIN_LOOKUPS_MAX, above, above_anew, chosen};
 use crate::restore::sort::{Sorted, Sorter};
 use crate::restore::{RestoreError, Rows, row};
-use bale_format::entry::{is_below, split};
+use bale_format::entry::is_below;
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
 use bytes::Bytes;
 use std::cmp::Ordering;
@@ -267,11 +267,17 @@ pub fn directories_above(
     while rows.next_row()?.is_some() {
         let Some(parent) = &rows.parent else { continue };
         if parent.verdict == Above::Open && parent.path != last {
-            last = parent.path.clone();
-            let mut path = &last[..];
-            while path.len() > rows.strip.len() {
-                push_above(work, path, &rows.strip, &mut sorters)?;
-                path = split(path).0;
+            let before = std::mem::replace(&mut last, parent.path.clone());
+            let mut in_vain = 0;
+            // Those of the directory before were pushed with it.
+            for path in above_anew(&last, &before, rows.strip.len()) {
+                match push_above(work, path, &rows.strip, &mut sorters)? {
+                    true => in_vain = 0,
+                    false => in_vain += 1,
+                }
+                if in_vain == VAIN_LOOKUPS_MAX {
+                    break;
+                }
             }
         }
     }
@@ -282,12 +288,13 @@ pub fn directories_above(
     sorted.map(Some).map_err(RestoreError::Scratch)
 }
 
+/// Is there such a directory?
 fn push_above(
     work: &Work,
     path: &[u8],
     strip: &[u8],
     sorters: &mut [Box<dyn Sorter>],
-) -> Result<(), RestoreError> {
+) -> Result<bool, RestoreError> {
     let row = match work.catalog.lookup(path) {
         Ok(row) => row.filter(|entry| entry.kind == Kind::Directory),
         Err(trouble) => {
@@ -295,7 +302,9 @@ fn push_above(
             None
         }
     };
-    let Some(mut entry) = row else { return Ok(()) };
+    let Some(mut entry) = row else {
+        return Ok(false);
+    };
     let relative = Key::of_path(&path[cut_of(strip).min(path.len())..]);
     let place = key(&relative.parent, &relative.name);
     (entry.parent, entry.name) = (relative.parent, relative.name);
@@ -304,7 +313,7 @@ fn push_above(
     for sorter in sorters {
         sorter.push(&place, &bytes).map_err(RestoreError::Scratch)?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What is cut off paths: the directory asked for, or the directory of the file asked for.
