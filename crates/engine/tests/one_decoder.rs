@@ -201,7 +201,9 @@ fn a_piece_list_is_refused_by_all_readers_or_by_none() {
     say(false, "an empty piece", |list| list[9..17].fill(0));
     say(false, "no entries", |list| list[4..8].fill(0));
     say(false, "one entry more than there are", |list| list[4] += 1);
-    say(false, "cut", |list| drop(list.pop()));
+    say(false, "cut", |list| {
+        list.truncate(list.len().saturating_sub(1))
+    });
 }
 
 /// The size of the row is known to all but a prune, which marks what a list names, however long.
