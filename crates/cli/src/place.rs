@@ -20,7 +20,7 @@ use bale_engine::random::OsRandom;
 use bale_engine::repository::{Environment, NewSlot, Repository, Secret, opens_with_key_file};
 use bale_engine::restore::snapshot::SpillScratch;
 use bale_engine::store::{Area, LocalStore};
-use named::{Own, own};
+use named::{Own, has_only_key, own};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,6 +97,9 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
         let own = own()?;
         if !own.is_made() {
             let is_seen = std::io::stderr().is_terminal() && !global.json;
+            if !is_seen && has_only_key(&own) {
+                return Err(no_repository_of_key(&own));
+            }
             if !is_asked_for && !is_seen {
                 return Err(no_repository(&own.repository, Meant::OwnUnseen));
             }
@@ -285,10 +288,14 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
             secret,
             label: String::new(),
         },
-        None => NewSlot {
-            secret: Secret::key_file(own_key(&own.key_file)?),
-            label: "generated key".to_owned(),
-        },
+        None => {
+            // First of all: a key alone means that its repository was there once.
+            LocalStore::create(&own.repository)?;
+            NewSlot {
+                secret: Secret::key_file(own_key(&own.key_file)?),
+                label: "generated key".to_owned(),
+            }
+        }
     };
     let repository = make(global, &own.repository, vec![slot])?;
     if !global.json {
@@ -313,6 +320,17 @@ fn own_key(path: &Path) -> Result<Vec<u8>> {
         Err(_) if path.exists() => read(),
         written => written,
     }
+}
+
+/// It was there, for its key is: who makes another one in its place backs up to a disk that was not meant.
+fn no_repository_of_key(own: &Own) -> anyhow::Error {
+    let error = Error::NoRepository(own.repository.display().to_string());
+    let text = format!(
+        "{error}, and its key is there ({}): is its file system mounted? A job makes no other in its place; if it is gone, bale \
+         init makes a new one",
+        output::path(&own.key_file)
+    );
+    anyhow::Error::new(error).context(text)
 }
 
 /// Part of a name that nobody can guess.

@@ -24,6 +24,17 @@ impl Own {
     }
 }
 
+/// Its key is there, and nothing of the repository: a key is never made before the directories of its repository.
+pub fn has_only_key(own: &Own) -> bool {
+    let is_empty = match std::fs::read_dir(&own.repository) {
+        Ok(mut names) => {
+            names.all(|entry| entry.is_ok_and(|entry| entry.file_name() == "lost+found"))
+        }
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    is_empty && own.key_file.exists()
+}
+
 /// The repository that is named, if one is.
 pub fn named(global: &Global) -> Result<Option<PathBuf>, Usage> {
     let path = match &global.repo {

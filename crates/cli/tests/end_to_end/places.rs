@@ -40,6 +40,36 @@ fn your_own_repository_is_made_only_where_that_is_asked_for() {
     assert_eq!(unasked(&["backup", "source"]).code, 0);
 }
 
+/// The disk with the repository was not mounted: a job made a new one under the mount point, and ended well ever after.
+#[test]
+fn no_job_makes_another_repository_in_the_place_of_one_that_is_not_there() {
+    let bench = Bench::new();
+    bench.write("source/file", "content");
+    bench.backup();
+    let repository = bench.repository();
+    bench.sh(&format!("mv {} away", repository.display()));
+    let absent = ["true", "mkdir $r", "mkdir -p $r/lost+found"];
+    for place in absent {
+        bench.sh(&format!("r={}; {place}", repository.display()));
+        for words in [&["backup", "source"][..], &["backup", "source", "--init"]] {
+            let ran = bench.run(words);
+            assert_eq!(ran.code, 10, "{place}: {ran}");
+            for word in ["mounted", "bale init", "repository.key"] {
+                assert_eq!(ran.err.matches(word).count(), 1, "{word}: {ran}");
+            }
+        }
+        let found = std::fs::read_dir(&repository).map_or(0, |names| names.count());
+        assert_eq!(found, usize::from(place.contains("lost")), "{place}");
+        bench.sh(&format!("rm -rf {}", repository.display()));
+    }
+    // A first backup that was killed left its key, and a beginning of the repository.
+    bench.sh(&format!("mkdir -p {}/tmp", repository.display()));
+    bench.backup();
+    bench.sh(&format!("rm -rf {}", repository.display()));
+    bench.ok(&["init"]);
+    bench.backup();
+}
+
 #[test]
 fn on_a_terminal_the_first_backup_makes_your_own_repository() {
     let bench = Bench::new();
