@@ -58,6 +58,11 @@ impl Filter {
         self.patterns.excludes(path)
     }
 
+    /// The patterns that match this path themselves, by their places among those given, whatever others say.
+    pub fn matching(&self, path: &[u8]) -> impl Iterator<Item = usize> {
+        self.patterns.matching(path)
+    }
+
     /// False: [`Filter::excludes`] says no to every path.
     pub fn has_patterns(&self) -> bool {
         !self.patterns.is_empty()

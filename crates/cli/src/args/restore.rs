@@ -21,7 +21,8 @@ pub struct Restore {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
-    /// Only what matches; patterns are of paths below the ADDRESS: of latest:/home/me, /mail is /home/me/mail
+    /// Only what matches; patterns are of paths below the ADDRESS: of latest:/home/me, /mail is /home/me/mail. One that
+    /// matches nothing ends with exit code 3
     #[arg(short, long, value_name = "PATTERN")]
     pub include: Vec<String>,
     /// Leave out what matches, the same way

@@ -83,10 +83,10 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     summary(
         global,
         options,
-        (&report, image_report.as_ref()),
+        (&report, image_report.as_ref(), &patterns.unmatched()),
         began.elapsed().as_secs_f64(),
     );
-    let is_whole = is_whole(&report.losses, &chosen.named.1);
+    let is_whole = is_whole(&report.losses, &chosen.named.1) && patterns.unmatched().is_empty();
     Ok(if report.problems > 0 || !is_whole {
         exit::INCOMPLETE
     } else {
@@ -154,6 +154,14 @@ pub fn print_loss(loss: &Loss) {
     output::and_more(loss.paths.len(), loss.entries, |more| tell!("  {more}"));
 }
 
+/// Says that nothing came for a pattern: a slip, probably.
+fn print_unmatched(pattern: &str) {
+    tell!(
+        "--include \"{}\" matched nothing: patterns are of paths below the one that is restored",
+        output::escape(pattern.as_bytes())
+    );
+}
+
 fn into_directory(
     options: &Restore,
     work: &SnapshotRestore,
@@ -202,7 +210,7 @@ fn into_image(
 fn summary(
     global: &Global,
     options: &Restore,
-    (report, image): (&RestoreReport, Option<&Ext4Report>),
+    (report, image, unmatched): (&RestoreReport, Option<&Ext4Report>, &[&str]),
     seconds: f64,
 ) {
     if global.json {
@@ -213,6 +221,7 @@ fn summary(
             "dirs": report.directories, "dirs_kept": report.directories_kept, "replaced": report.replaced, "others": report.others, "links": report.links, "deleted": report.deleted,
             "spared": report.spared, "salvaged": report.salvaged,
             "bytes": report.bytes, "differences": report.differences, "problems": report.problems, "losses": losses,
+            "includes_unmatched": unmatched,
             "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
         });
         if let Some(image) = image {
@@ -224,6 +233,7 @@ fn summary(
         return output::object(&value);
     }
     report.losses.iter().for_each(print_loss);
+    unmatched.iter().for_each(|text| print_unmatched(text));
     if global.quiet {
         return;
     }

@@ -315,6 +315,35 @@ fn what_selects_nothing_is_an_error_and_what_was_written_is_named_on_request() {
     }
 }
 
+/// Of two, one was misspelt: half came back, and nothing said so.
+#[test]
+fn an_include_that_matches_nothing_is_named_and_is_no_success() {
+    let bench = filled();
+    let address = bench.address("");
+    let words = ["restore", &address, "-i", "/a", "-i", "threee"];
+    for to in [["-t", "out"], ["-t", "dry"], ["--to-ext4", "image"]] {
+        let dry: &[&str] = if to[1] == "dry" { &["-n"] } else { &[] };
+        let ran = bench.run(&[&words[..], &to, dry].concat());
+        assert_eq!(ran.code, 3, "{to:?}: {ran}");
+        assert_eq!(ran.err.matches("threee").count(), 1, "{to:?}: {ran}");
+        assert!(!ran.err.contains("/a\""), "{to:?}: {ran}");
+    }
+    assert!(bench.path("out/a/one").exists());
+    let ran = bench.run(&[&words[..], &["-t", "out", "--verify", "--json"]].concat());
+    assert_eq!(ran.code, 3, "{ran}");
+    let unmatched = serde_json::json!(["threee"]);
+    assert_eq!(ran.summary()["includes_unmatched"], unmatched, "{ran}");
+    // One is in what another brings, one is taken back, one is excluded, and one takes back what is not there.
+    let fine = ["-i", "a", "-i", "one", "-i", "/a/b/two.txt", "-i", "three"];
+    let back = ["-i", "!three", "-i", "!nothing", "-e", "/a/b"];
+    let to = ["restore", &address, "-t", "other", "--json"];
+    let ran = bench.ok(&[&to[..], &fine, &back].concat());
+    assert_eq!(ran.summary()["includes_unmatched"], serde_json::json!([]));
+    assert!(bench.path("other/a/one").exists());
+    let ran = bench.ok(&["restore", &address, "-t", "all", "--json"]);
+    assert_eq!(ran.summary()["includes_unmatched"], serde_json::json!([]));
+}
+
 #[test]
 fn a_verified_restore_says_what_helps() {
     let bench = filled();

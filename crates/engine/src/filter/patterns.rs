@@ -33,6 +33,8 @@ pub(super) struct PatternSet {
     set: GlobSet,
     /// Of each glob: does it take back?
     takes_back: Vec<bool>,
+    /// Of each glob: the pattern that it is of.
+    pattern_of: Vec<usize>,
     /// Where paths lie that are excluded; `None` if they may be anywhere.
     reaches: Option<Vec<Reach>>,
     /// Of every path only so many components at its end are looked at, for no pattern has as many; `None`: all.
@@ -43,8 +45,9 @@ impl PatternSet {
     pub(super) fn new(patterns: &[Pattern]) -> Result<PatternSet, PatternError> {
         let mut builder = GlobSetBuilder::new();
         let mut takes_back = Vec::new();
+        let mut pattern_of = Vec::new();
         let mut reaches = Some(Vec::new());
-        for pattern in patterns {
+        for (number, pattern) in patterns.iter().enumerate() {
             let (negative, text) = match pattern.text.strip_prefix('!') {
                 Some(rest) => (true, rest),
                 None => (false, pattern.text.as_str()),
@@ -68,6 +71,7 @@ impl PatternSet {
                     .map_err(error)?;
                 builder.add(glob);
                 takes_back.push(negative);
+                pattern_of.push(number);
             }
         }
         let set = builder.build().map_err(|source| PatternError {
@@ -77,6 +81,7 @@ impl PatternSet {
         Ok(PatternSet {
             set,
             takes_back,
+            pattern_of,
             reaches: reaches.map(distinct),
             components_looked_at: components_looked_at(patterns),
         })
@@ -94,17 +99,27 @@ impl PatternSet {
         if self.is_empty() {
             return false;
         }
-        let path = match self.components_looked_at {
-            Some(components) => end_of(path, components),
-            None => path,
-        };
-        let candidate = Candidate::new(OsStr::from_bytes(path));
+        let candidate = Candidate::new(OsStr::from_bytes(self.looked_at(path)));
         if self.takes_back.iter().all(|negative| !negative) {
             return self.set.is_match_candidate(&candidate);
         }
         let matches = self.set.matches_candidate(&candidate);
         let last = matches.iter().max();
         last.is_some_and(|glob| !self.takes_back[*glob])
+    }
+
+    /// The patterns that match the path, by their numbers, whatever they say of it.
+    pub(super) fn matching(&self, path: &[u8]) -> impl Iterator<Item = usize> {
+        let path = OsStr::from_bytes(self.looked_at(path));
+        let matches = self.set.matches(path).into_iter();
+        matches.map(|glob| self.pattern_of[glob])
+    }
+
+    fn looked_at<'p>(&self, path: &'p [u8]) -> &'p [u8] {
+        match self.components_looked_at {
+            Some(components) => end_of(path, components),
+            None => path,
+        }
     }
 }
 

@@ -16,6 +16,9 @@ pub trait Selection: Sync {
         None
     }
 
+    /// Every path that is looked at comes by here, wanted or not: who wants by patterns learns which of them match.
+    fn pass(&self, _path: &[u8]) {}
+
     /// Is everything wanted? Saves asking.
     fn is_everything(&self) -> bool {
         false
@@ -92,6 +95,7 @@ pub fn above_anew<'p>(
 
 /// Is a path wanted, given what its directories say?
 pub fn chosen(selection: &dyn Selection, above: Above, path: &[u8], is_directory: bool) -> bool {
+    selection.pass(path);
     match above {
         Above::Excluded => false,
         Above::Included => !selection.excludes(path, is_directory),

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Chunks of an open repository.
 pub struct RepositoryChunks {
@@ -96,6 +96,17 @@ pub struct Patterns {
     below: Vec<u8>,
     include: Filter,
     exclude: Filter,
+    wanted: Vec<Wanted>,
+    /// Has each of them matched? Then nobody need look any more.
+    all_matched: AtomicBool,
+}
+
+/// A pattern of `--include` that takes nothing back.
+struct Wanted {
+    /// Its place among the patterns.
+    number: usize,
+    text: String,
+    has_matched: AtomicBool,
 }
 
 impl Patterns {
@@ -122,7 +133,15 @@ impl Patterns {
             below: below.to_vec(),
             include: filter(include)?,
             exclude: filter(exclude)?,
+            all_matched: AtomicBool::new(include.is_empty()),
+            wanted: wanted_of(include),
         })
+    }
+
+    /// What was included and has matched none of the paths that were looked at so far, in the order given.
+    pub fn unmatched(&self) -> Vec<&str> {
+        let unmatched = (self.wanted.iter()).filter(|wanted| !wanted.has_matched());
+        unmatched.map(|wanted| wanted.text.as_str()).collect()
     }
 
     /// As patterns see it. `None`: it is not below the restored path, and no name of it says what is wanted there.
@@ -143,7 +162,43 @@ impl Patterns {
     }
 }
 
+fn wanted_of(include: &[String]) -> Vec<Wanted> {
+    let wanted = include.iter().enumerate();
+    let wanted = wanted.filter(|(_, text)| !text.starts_with('!'));
+    wanted
+        .map(|(number, text)| Wanted {
+            number,
+            text: text.clone(),
+            has_matched: AtomicBool::new(false),
+        })
+        .collect()
+}
+
+impl Wanted {
+    fn has_matched(&self) -> bool {
+        self.has_matched.load(Ordering::Relaxed)
+    }
+}
+
 impl Selection for Patterns {
+    fn pass(&self, path: &[u8]) {
+        if self.all_matched.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(path) = self.relative(path) else {
+            return;
+        };
+        let mut is_news = false;
+        for number in self.include.matching(path) {
+            let found = (self.wanted.iter()).find(|wanted| wanted.number == number);
+            is_news |=
+                found.is_some_and(|wanted| !wanted.has_matched.swap(true, Ordering::Relaxed));
+        }
+        if is_news && self.wanted.iter().all(Wanted::has_matched) {
+            self.all_matched.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn includes(&self, path: &[u8], _is_directory: bool) -> bool {
         !self.include.has_patterns() || self.matches(&self.include, path)
     }
