@@ -11,6 +11,7 @@ mod entry_format;
 mod find;
 mod forget;
 mod generate;
+mod host;
 mod init;
 mod key;
 mod left_out;
@@ -25,6 +26,7 @@ mod select;
 mod snapshots;
 mod stats;
 mod unmatched;
+mod whose;
 
 use crate::args::{Cli, Command, Key};
 use crate::exit;

@@ -1,5 +1,5 @@
 //! Finding snapshots: `latest`, `latest~2`, the beginning of an id, and filters by host, path and tag; which of them is the
-//! newest, and which are states of the same source.
+//! newest, which hold a path, and which are states of the same source.
 //!
 //! Times order them, and a clock may be wrong: a snapshot dated in the future is never the newest, or it would be that for
 //! ever. Who leaves one out says so, by name.
@@ -9,6 +9,7 @@ pub mod remembered;
 use crate::error::{Error, Result};
 use crate::repository::Named;
 use crate::scan::SOURCE_IS_IMAGE;
+use bale_format::entry::is_below;
 use bale_format::{Snapshot, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,30 +187,88 @@ pub fn is_by_order(text: &str) -> bool {
     steps_back(text).is_some()
 }
 
-/// Finds one snapshot among `all`. `latest` is the newest that is not dated in the future by `now` ([`newest_first`]), and
-/// `latest~N` the Nth before it that may be of the same source.
+/// What of a path a snapshot was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// The path, or what it is in, was a source.
+    All,
+    /// Sources were below the path: the rest of it was not looked at.
+    Part,
+    /// Nothing.
+    Nothing,
+}
+
+/// Of a path without leading slash.
+pub fn holds(snapshot: &Snapshot, path: &[u8]) -> Holds {
+    let mut held = Holds::Nothing;
+    for source in &snapshot.paths {
+        let source = clean_path(&source.0);
+        if is_below(path, &source) {
+            return Holds::All;
+        }
+        if is_below(&source, path) {
+            held = Holds::Part;
+        }
+    }
+    held
+}
+
+/// A snapshot, and those that are newer and hold less.
+#[derive(Clone, Debug)]
+pub struct Found<'a> {
+    /// The one that is meant.
+    pub named: &'a Named,
+    /// Passed over for it, newest first: only a part of the path was a source of theirs.
+    pub newer_parts: Vec<&'a Named>,
+}
+
+/// Finds one snapshot among `all`, as [`find_holding`] does for everything in it.
 pub fn find<'a>(
     all: &'a [Named],
     text: &str,
     filter: &SnapshotFilter,
     now: Time,
 ) -> Result<&'a Named> {
+    Ok(find_holding(all, (text, b""), filter, now)?.named)
+}
+
+/// Finds one snapshot among `all`, for a path in it. `latest` is the newest that is not dated in the future by `now`
+/// ([`newest_first`]); with a path, the newest of these of which a source [`holds`] it all, if there is one. `latest~N` is the
+/// Nth before `latest` that may be of the same source.
+pub fn find_holding<'a>(
+    all: &'a [Named],
+    (text, path): (&str, &[u8]),
+    filter: &SnapshotFilter,
+    now: Time,
+) -> Result<Found<'a>> {
     if let Some(back) = steps_back(text) {
         let passing = all
             .iter()
             .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial);
         let in_order = newest_first(passing, now).in_order;
+        let is_whole = |(_, other): &&Named| path.is_empty() || holds(other, path) == Holds::All;
+        let latest = in_order.iter().position(is_whole).unwrap_or(0);
+        let (newer, in_order) = in_order.split_at(latest);
         let source = in_order.first().map(|(_, latest)| SourceKey::of(latest));
-        return in_order
-            .into_iter()
-            .filter(|(_, other)| {
-                source
-                    .as_ref()
-                    .is_some_and(|key| key.may_be(&SourceKey::of(other)))
-            })
-            .nth(back)
-            .ok_or_else(|| Error::NoSnapshot(text.to_owned()));
+        let is_of_source = |(_, other): &&&Named| {
+            let key = SourceKey::of(other);
+            source.as_ref().is_some_and(|source| source.may_be(&key))
+        };
+        let found = in_order.iter().filter(is_of_source).nth(back);
+        let is_part = |(_, other): &&&Named| holds(other, path) == Holds::Part;
+        return Ok(Found {
+            named: found.ok_or_else(|| Error::NoSnapshot(text.to_owned()))?,
+            newer_parts: newer.iter().filter(is_part).copied().collect(),
+        });
     }
+    let named = find_by_id(all, text)?;
+    Ok(Found {
+        named,
+        newer_parts: Vec::new(),
+    })
+}
+
+fn find_by_id<'a>(all: &'a [Named], text: &str) -> Result<&'a Named> {
     let digits = text.to_ascii_lowercase();
     let mut matching = all
         .iter()

@@ -57,7 +57,7 @@ pub struct Snapshots {
 /// `ls`
 #[derive(Debug, Args)]
 pub struct Ls {
-    /// Snapshot, or snapshot:/path
+    /// Snapshot, or snapshot:/path; latest:/path is the newest that was made of all of /path
     pub address: OsString,
     /// Which snapshots.
     #[command(flatten)]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// `restore`
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// Snapshot, or snapshot:/path
+    /// Snapshot, or snapshot:/path; latest:/path is the newest that was made of all of /path
     pub address: OsString,
     /// Where to: an existing or new directory
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "to_ext4")]
@@ -37,7 +37,8 @@ pub struct Restore {
     /// sizes, directories with its marks (new marks, too), other file systems, and the key files it worked with. So do
     /// other mounts, other repositories of Bale (directories with BALE-REPOSITORY.TAG), the repository, cache and keys in
     /// use, and NAME.bale-salvaged of a restore before. In /, in a home directory or above one it needs --include or
-    /// --force. It comes last, and not at all if content could not be had. --dry-run -v names what would go.
+    /// --force. It comes last, and not at all if content could not be had. --dry-run -v names what would go. Of another
+    /// host's snapshot, latest needs --host.
     #[arg(long)]
     pub delete: bool,
     /// Restore immutable, append-only and other inode flags

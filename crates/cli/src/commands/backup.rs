@@ -1,6 +1,6 @@
 //! `bale backup`
 
-use super::{left_out, look, select};
+use super::{host, left_out, look, select};
 use crate::args::{Backup, Global};
 use crate::exit::{self, Usage};
 use crate::named_paths::Named;
@@ -58,7 +58,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let mut excludes = look::excludes_as_given(&options.look)?;
     excludes.extend(left_out::files_in_use(&works_with));
     let engine_options = BackupOptions {
-        host: host(options)?,
+        host: host::name(options.host.as_deref())?,
         user: user_name(),
         program: concat!("bale ", env!("CARGO_PKG_VERSION")).to_owned(),
         tags: options
@@ -253,21 +253,6 @@ fn read_list(by: &str, file: &Path) -> Result<Vec<u8>> {
         bytes = std::fs::read(file).map_err(|error| list.trouble(error))?;
     }
     Ok(bytes)
-}
-
-fn host(options: &Backup) -> Result<String> {
-    let name = match &options.host {
-        Some(name) => Some(name.clone()),
-        None => variables::read_text("BALE_HOST")?,
-    };
-    Ok(name.unwrap_or_else(host_name))
-}
-
-fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
 }
 
 fn user_name() -> String {

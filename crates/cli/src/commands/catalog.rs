@@ -23,7 +23,7 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
     };
     require_empty(&target)?;
     let repository = place::open(global)?;
-    let chosen = select::choose(&repository, address, select)?;
+    let chosen = select::choose(&repository, address, select, global.json)?;
     let catalog = CatalogReader::open(
         repository.segment_source_wherever(),
         chosen.named.1.layers.clone(),

@@ -26,8 +26,8 @@ struct Tally {
 pub fn run(global: &Global, options: &Diff) -> Result<i32> {
     let repository = place::open(global)?;
     let listed = select::Listed::of(&repository)?;
-    let old = listed.choose(&options.old, &options.select)?;
-    let new = listed.choose(&options.new, &options.select)?;
+    let old = listed.choose(&options.old, &options.select, global.json)?;
+    let new = listed.choose(&options.new, &options.select, global.json)?;
     if old.path != new.path {
         let [old, new] = [&old, &new].map(|side| output::escape(&[b"/", &side.path[..]].concat()));
         let text = format!(

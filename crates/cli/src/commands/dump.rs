@@ -14,7 +14,10 @@ const OUTPUT_BYTES: usize = 1 << 20;
 /// Prints a file, or a directory as a pax tar archive; exit 3 if part of it could not be had.
 pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     let repository = place::open(global)?;
-    let chosen = select::choose(&repository, &options.address, &options.select)?;
+    // Standard output is the file's, whatever else is asked for.
+    let notes_json = false;
+    let chosen =
+        select::choose_to_restore(&repository, &options.address, &options.select, notes_json)?;
     let console = Console::for_data_on_stdout(global).from_root();
     let mut out = BufWriter::with_capacity(OUTPUT_BYTES, output::Data);
     let scratch = place::scratch(&repository)?;

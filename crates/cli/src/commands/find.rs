@@ -9,6 +9,7 @@ use bale_engine::catalog::{CatalogReader, KeyRange};
 use bale_engine::error::Error;
 use bale_engine::filter::{Filter, FilterOptions, Pattern, Reach, distinct};
 use bale_engine::repository::{Named, Repository};
+use bale_engine::snapshots::Address;
 use bale_format::{Entry, Key};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +19,7 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
     let matcher = matcher(options)?;
     let below = below(options)?;
     let repository = place::open(global)?;
-    let mut snapshots = snapshots(global, &repository, options)?;
+    let mut snapshots = snapshots(global, &repository, options, &below)?;
     snapshots.reverse();
     let reaches = reaches(&matcher, &below);
     let (mut found, mut is_below_there) = (false, below.is_empty());
@@ -138,7 +139,12 @@ fn rows<'r>(
         .flatten())
 }
 
-fn snapshots(global: &Global, repository: &Repository, options: &Find) -> Result<Vec<Named>> {
+fn snapshots(
+    global: &Global,
+    repository: &Repository,
+    options: &Find,
+    below: &[u8],
+) -> Result<Vec<Named>> {
     let listed = select::Listed::of(repository)?;
     if options.snapshot.is_empty() {
         let filter = select::filter(&options.select.select);
@@ -151,6 +157,12 @@ fn snapshots(global: &Global, repository: &Repository, options: &Find) -> Result
     }
     let texts = options.snapshot.iter();
     texts
-        .map(|text| listed.find(text, &options.select))
+        .map(|text| {
+            let address = Address {
+                snapshot: text.clone(),
+                path: below.to_vec(),
+            };
+            listed.find_holding(&address, &options.select, global.json)
+        })
         .collect()
 }

@@ -118,6 +118,8 @@ fn in_order(options: &Forget, listed: &select::Listed, text: &str) -> Result<Obj
         bail!("{text} may mean another snapshot while one cannot be read: name it by its id");
     }
     let found = listed.find(text, &pick)?;
+    let would = "the snapshot of another machine would be removed";
+    listed.need_own(text, &found, &pick.select, would)?;
     let would = "an older one would be removed in its place";
     listed.need_newer(text, &found, &pick.select, would)?;
     Ok(found.0)

@@ -10,7 +10,7 @@ use bale_format::Kind;
 /// Lists a directory of a snapshot, or everything below it, as it is read: a directory of any size fits.
 pub fn run(global: &Global, options: &Ls) -> Result<i32> {
     let repository = place::open(global)?;
-    let chosen = select::choose(&repository, &options.address, &options.select)?;
+    let chosen = select::choose(&repository, &options.address, &options.select, global.json)?;
     let snapshot = &chosen.named.1;
     let catalog = CatalogReader::open(
         repository.segment_source_wherever(),

@@ -1,5 +1,6 @@
 //! `bale restore`
 
+use super::select::Chosen;
 use super::{deleting, select};
 use crate::args::{Global, Restore};
 use crate::exit;
@@ -7,6 +8,7 @@ use crate::named_paths::Named;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
+use bale_engine::repository::Repository;
 use bale_engine::restore::ext4::snapshot::SnapshotToExt4;
 use bale_engine::restore::ext4::{Ext4Report, ImageTarget};
 use bale_engine::restore::snapshot::{Patterns, SnapshotRestore, SpillScratch};
@@ -19,17 +21,9 @@ use std::time::Instant;
 /// Restores; exit 3 if something did not come back as it was.
 pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     let began = Instant::now();
-    options.ext4.need(options.to_ext4.is_some())?;
-    crate::patterns::check_texts(&options.include)?;
-    crate::patterns::check_texts(&options.exclude)?;
-    require_target(options)?;
-    deleting::refuse_repositories(global, options)?;
+    check_words(global, options)?;
     let repository = place::open(global)?;
-    let choose = match options.delete {
-        true => select::choose_to_delete,
-        false => select::choose,
-    };
-    let chosen = choose(&repository, &options.address, &options.select)?;
+    let chosen = chosen(global, options, &repository)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
         .map_err(crate::patterns::refused)?;
     let told = Told::default();
@@ -92,6 +86,23 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// Before anything is read: what can make no sense, whatever is in the repository.
+fn check_words(global: &Global, options: &Restore) -> Result<()> {
+    options.ext4.need(options.to_ext4.is_some())?;
+    crate::patterns::check_texts(&options.include)?;
+    crate::patterns::check_texts(&options.exclude)?;
+    require_target(options)?;
+    deleting::refuse_repositories(global, options)
+}
+
+fn chosen(global: &Global, options: &Restore, repository: &Repository) -> Result<Chosen> {
+    let choose = match options.delete {
+        true => select::choose_to_delete,
+        false => select::choose_to_restore,
+    };
+    choose(repository, &options.address, &options.select, global.json)
 }
 
 /// Before anything is read: it is known what can stand there.

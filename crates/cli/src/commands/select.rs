@@ -3,17 +3,18 @@
 //! `latest` is a promise about all of them: while one cannot be read it is refused, or answered with exit code 3 where that
 //! was asked for. An id means the same whatever else is damaged.
 
-use super::unmatched;
+use super::{unmatched, whose};
 use crate::args::{Pick, Select};
 use crate::{exit, output, sizes};
 use anyhow::Result;
 use bale_engine::repository::{Named, Repository};
 use bale_engine::snapshots::remembered::Missed;
 use bale_engine::snapshots::{
-    Address, SnapshotFilter, find, is_by_order, newest_first, remembered,
+    Address, SnapshotFilter, find_holding, is_by_order, newest_first, remembered,
 };
 use bale_format::Time;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -35,17 +36,41 @@ pub fn filter(select: &Select) -> SnapshotFilter {
     }
 }
 
-/// Finds `SNAP` or `SNAP:/path`; unfinished runs can be named by id.
-pub fn choose(repository: &Repository, address: &OsStr, pick: &Pick) -> Result<Chosen> {
-    Listed::of(repository)?.choose(address, pick)
+/// Finds `SNAP` or `SNAP:/path`; unfinished runs can be named by id. `json`: notes are objects on standard output.
+pub fn choose(repository: &Repository, address: &OsStr, pick: &Pick, json: bool) -> Result<Chosen> {
+    Listed::of(repository)?.choose(address, pick, json)
 }
 
-/// The same for what deletes by it: nothing newer that this machine saw may be gone.
-pub fn choose_to_delete(repository: &Repository, address: &OsStr, pick: &Pick) -> Result<Chosen> {
+/// The same for what is brought back: of whose files, if they are of another host.
+pub fn choose_to_restore(
+    repository: &Repository,
+    address: &OsStr,
+    pick: &Pick,
+    json: bool,
+) -> Result<Chosen> {
+    let listed = Listed::of(repository)?;
+    let chosen = listed.choose(address, pick, json)?;
+    let text = Address::parse(address.as_bytes()).snapshot;
+    if let Some(own) = listed.other_than(&text, &chosen.named, &pick.select)? {
+        let whose = whose::text(&text, &chosen.named, &own);
+        listed.note(&format!("{whose}: --host says whose is meant"), json);
+    }
+    Ok(chosen)
+}
+
+/// The same for what deletes by it: it must be of this host, and nothing newer that this machine saw may be gone.
+pub fn choose_to_delete(
+    repository: &Repository,
+    address: &OsStr,
+    pick: &Pick,
+    json: bool,
+) -> Result<Chosen> {
     let address = Address::parse(address.as_bytes());
     let listed = Listed::of(repository)?;
-    let named = listed.find(&address.snapshot, pick)?;
-    listed.need_newer(&address.snapshot, &named, &pick.select, DELETING)?;
+    let named = listed.find_holding(&address, pick, json)?;
+    let text = &address.snapshot;
+    listed.need_own(text, &named, &pick.select, DELETING_OURS)?;
+    listed.need_newer(text, &named, &pick.select, DELETING)?;
     Ok(Chosen {
         named,
         path: address.path,
@@ -54,6 +79,7 @@ pub fn choose_to_delete(repository: &Repository, address: &OsStr, pick: &Pick) -
 
 const DELETING: &str =
     "--delete would remove what is newer than it, and a restore without --delete would not";
+const DELETING_OURS: &str = "--delete would put the files of that one in the place of others";
 
 /// Snapshots and unfinished runs that can be read, and how many snapshots cannot.
 pub struct Listed {
@@ -67,6 +93,8 @@ pub struct Listed {
     missed: Vec<Missed>,
     /// Of the future is told once, however many are looked for.
     is_future_told: Cell<bool>,
+    /// Each note once, too.
+    noted: RefCell<BTreeSet<String>>,
     now: Time,
 }
 
@@ -98,6 +126,7 @@ impl Listed {
             damaged,
             missed: missed.into_inner(),
             is_future_told: Cell::new(false),
+            noted: RefCell::default(),
             now: repository.clock().time(),
         })
     }
@@ -111,9 +140,9 @@ impl Listed {
     }
 
     /// Finds `SNAP` or `SNAP:/path` among them.
-    pub fn choose(&self, address: &OsStr, pick: &Pick) -> Result<Chosen> {
+    pub fn choose(&self, address: &OsStr, pick: &Pick, json: bool) -> Result<Chosen> {
         let address = Address::parse(address.as_bytes());
-        let named = self.find(&address.snapshot, pick)?;
+        let named = self.find_holding(&address, pick, json)?;
         tell_of_unfinished(&named);
         Ok(Chosen {
             named,
@@ -123,6 +152,16 @@ impl Listed {
 
     /// Finds one by its id, or by its place in the order of times. Nobody knows the place of one that cannot be read.
     pub fn find(&self, text: &str, pick: &Pick) -> Result<Named> {
+        let address = Address {
+            snapshot: text.to_owned(),
+            path: Vec::new(),
+        };
+        self.find_holding(&address, pick, false)
+    }
+
+    /// The same for a path in it. It is told if not all of the path is there, or more of it than in newer ones.
+    pub fn find_holding(&self, address: &Address, pick: &Pick, json: bool) -> Result<Named> {
+        let (text, path) = (&address.snapshot[..], &address.path[..]);
         let filter = filter(&pick.select);
         if is_by_order(text) {
             self.need_all(text, pick)?;
@@ -130,14 +169,29 @@ impl Listed {
                 tell_of_the_future(&self.readable, &filter, self.now);
             }
         }
-        let found = find(&self.readable, text, &filter, self.now);
+        let found = find_holding(&self.readable, (text, path), &filter, self.now);
         let found = found.map_err(
             |error| match unmatched::text(&pick.select, &self.readable) {
                 Some(why) if is_by_order(text) => anyhow::anyhow!("no {text}: {why}"),
                 _ => error.into(),
             },
         );
-        Ok(found?.clone())
+        let found = found?;
+        let of_part = whose::of_part(text, path, &found).filter(|_| is_by_order(text));
+        if let Some(words) = of_part {
+            self.note(&words, json);
+        }
+        Ok(found.named.clone())
+    }
+
+    fn note(&self, text: &str, json: bool) {
+        if !self.noted.borrow_mut().insert(text.to_owned()) {
+            return;
+        }
+        match json {
+            true => output::object(&serde_json::json!({"type": "note", "message": text})),
+            false => tell!("bale: {text}"),
+        }
     }
 
     fn need_all(&self, text: &str, pick: &Pick) -> Result<()> {
@@ -152,6 +206,31 @@ impl Listed {
         Err(anyhow::anyhow!(
             "{text} may mean another snapshot: {damaged} cannot be read. Name one by its id (bale snapshots lists them), or \
              take what can be read with --ignore-damaged"
+        ))
+    }
+
+    /// The name of this machine, if a place in the order of times led to another's snapshot.
+    fn other_than(&self, text: &str, found: &Named, select: &Select) -> Result<Option<String>> {
+        if !is_by_order(text) {
+            return Ok(None);
+        }
+        let mut hosts: BTreeSet<&str> = self.missed.iter().map(|missed| &missed.host[..]).collect();
+        hosts.extend(self.readable.iter().map(|(_, other)| &other.host[..]));
+        // Whose one is that cannot be read, nobody knows.
+        let has_several = hosts.len() > 1 || !self.damaged.is_empty();
+        whose::is_other_hosts(found, select, has_several)
+    }
+
+    /// Another host's snapshot in place of our own: `would` says what that would do.
+    pub fn need_own(&self, text: &str, found: &Named, select: &Select, would: &str) -> Result<()> {
+        let Some(own) = self.other_than(text, found, select)? else {
+            return Ok(());
+        };
+        let [other, own_escaped] =
+            [&found.1.host, &own].map(|name| output::escape(name.as_bytes()));
+        Err(anyhow::anyhow!(
+            "{}: {would}. If it is meant, say --host {other} or name it by its id; --host {own_escaped} means this machine's own",
+            whose::text(text, found, &own)
         ))
     }
 

@@ -17,7 +17,7 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
     match &options.address {
         None => whole(global, &repository)?,
         Some(address) => {
-            let chosen = select::choose(&repository, address, &options.select)?;
+            let chosen = select::choose(&repository, address, &options.select, global.json)?;
             let (id, snapshot) = &chosen.named;
             let mut totals = snapshot.totals;
             if !chosen.path.is_empty() {

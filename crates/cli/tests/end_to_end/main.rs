@@ -15,6 +15,7 @@ mod healing;
 mod hidden;
 mod keys;
 mod killing;
+mod latest;
 mod left_out;
 mod live;
 mod looking;
