@@ -4,14 +4,17 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bale_engine::backup::{BackupOptions, Outcome};
 use bale_engine::monitor::Recorder;
 use bale_engine::scan::{Protocol, ScanOptions, Sources};
+use bale_engine::store::{Area, Store};
 use bale_format::{Key, ObjectId, Snapshot};
-use bale_testkit::Scene;
 use bale_testkit::scene::{STEP, noise};
+use bale_testkit::{Call, HookedStore, Scene, Verb};
 
 const SETTLED: Duration = Duration::from_millis(100);
 
@@ -244,6 +247,47 @@ fn a_parent_that_is_not_the_newest_is_no_reason_to_skip() {
         assert!(backup_of(&scene, &["dir"], &compared_with_older).is_some());
     }
     assert!(is_skipped_in_the_end(&scene, &["dir"]));
+}
+
+/// Forgotten before any call of the run but those after the last look at it: there is a snapshot of the state in the end.
+#[test]
+fn a_parent_that_is_forgotten_meanwhile_is_no_reason_to_skip() {
+    let scene = Scene::new();
+    scene.write("file", b"bytes");
+    backup(&scene, &options());
+    backup(&scene, &options());
+    let mut saw_it_gone = 0;
+    for at in 0.. {
+        let store = scene.store.fork();
+        let calls = Arc::new(AtomicU64::new(0));
+        let looked_at = Arc::new(AtomicU64::new(u64::MAX));
+        let (elsewhere, count, looked) = (store.clone(), calls.clone(), looked_at.clone());
+        let hooked = HookedStore::over(store.clone(), move |call: &Call| {
+            let number = count.fetch_add(1, Ordering::SeqCst);
+            if (call.verb, call.area) == (Verb::Stat, Area::Snapshots) {
+                looked.store(number, Ordering::SeqCst);
+            }
+            if number == at {
+                let names = elsewhere.names(Area::Snapshots);
+                names
+                    .iter()
+                    .for_each(|name| elsewhere.delete(name).unwrap());
+            }
+        });
+        let repository = scene.open(hooked).unwrap();
+        let outcome = scene.backup_with(&repository, &options(), &Recorder::default());
+        let id = outcome.unwrap().id;
+        if calls.load(Ordering::SeqCst) <= at {
+            assert_eq!(id, None, "nobody forgot anything");
+            break;
+        }
+        if at <= looked_at.load(Ordering::SeqCst) {
+            let left = store.names(Area::Snapshots);
+            assert!(id.is_some() && left.len() == 1, "call {at}: {left:?}");
+            saw_it_gone += 1;
+        }
+    }
+    assert!(saw_it_gone > 10, "{saw_it_gone}");
 }
 
 #[test]

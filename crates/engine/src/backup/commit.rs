@@ -89,8 +89,12 @@ pub(super) fn commit(
         ..run.draft.clone()
     };
     let noted = tally.noted();
-    // A parent of other sources is no snapshot of these, and an older one is not what `latest` brings back.
-    let nothing_new = options.skip_if_unchanged && is_as_the_parent && parent.is_newest;
+    // A parent of other sources is no snapshot of these, an older one is not what `latest` brings back, and one that was
+    // forgotten meanwhile brings back nothing.
+    let nothing_new = options.skip_if_unchanged
+        && is_as_the_parent
+        && parent.is_newest
+        && snapshot_is_there(repository, parent)?;
     if let Some(id) = parent.id.filter(|_| nothing_new && !options.dry_run) {
         note_unless_seen(tally, run, id, parent);
     }
@@ -219,14 +223,10 @@ fn parent_is_still_there(
     parent: &Parent,
     layers: &[Layer],
 ) -> Result<()> {
-    let store = repository.store();
-    let snapshot_is_there = match parent.id {
-        Some(id) => store.stat(&ObjectName::snapshot(id))?.is_some(),
-        None => true,
-    };
+    let snapshot_is_there = snapshot_is_there(repository, parent)?;
     let mut run_is_there = parent.run.is_none();
     if !run_is_there {
-        store.list(Area::Runs, &mut |info| {
+        repository.store().list(Area::Runs, &mut |info| {
             run_is_there |= info.name.id() == parent.run;
         })?;
     }
@@ -252,6 +252,17 @@ fn parent_is_still_there(
         }
     }
     Ok(())
+}
+
+/// Did nobody forget the snapshot that was compared with, if there was one?
+fn snapshot_is_there(repository: &Repository, parent: &Parent) -> Result<bool> {
+    Ok(match parent.id {
+        Some(id) => {
+            let name = ObjectName::snapshot(id);
+            repository.store().stat(&name)?.is_some()
+        }
+        None => true,
+    })
 }
 
 /// Bundles that kept rows use little of: their files are stored afresh by the next backup, so that old chunks die.
