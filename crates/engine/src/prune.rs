@@ -50,8 +50,11 @@ pub struct Pruned {
     pub bytes_condemned: u64,
     /// Bytes copied into new packs.
     pub bytes_repacked: u64,
-    /// Packs left alone because they are damaged and in use, those of the plan included: each was named as a problem.
+    /// Packs left alone because they are damaged and in use, and packs in use that are gone, those of the plan included: they
+    /// were named as problems.
     pub problems: u64,
+    /// Packs in use that are not in the repository any more.
+    pub packs_gone: u64,
 }
 
 /// Refuses while a snapshot that this machine saw is gone and nothing newer came: a store that hides one, or was set back,
@@ -79,6 +82,7 @@ pub fn apply(
     delete::condemn(repository, plan, &left, &mut pruned)?;
     delete::delete(repository, plan, options, &mut left, monitor, &mut pruned)?;
     pruned.problems = left.count();
+    pruned.packs_gone = left.count_gone();
     // Writers then store again what still exists, and a later prune can let go of them.
     repository.mark_damaged(left.packs())?;
     Ok(pruned)

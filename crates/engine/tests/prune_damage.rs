@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bale_engine::index::Place;
+use bale_engine::index::{ChunkIndex, Place};
 use bale_engine::monitor::Recorder;
 use bale_engine::pack::ChunkWriter;
 use bale_engine::prune::{self, PackFate, PlannedPack, PruneOptions, Pruned};
@@ -83,12 +83,21 @@ fn several_packs() -> Scene {
     scene
 }
 
-/// The chunks that these places hold, a second time, in packs of their own.
+/// The chunks that these packs hold, a second time, in packs of their own.
 fn store_again(repository: &Arc<Repository>, is_wanted: impl Fn(&ObjectId) -> bool) {
+    store_places_again(repository, |index, place| {
+        is_wanted(&index.pack(place.pack).id)
+    });
+}
+
+fn store_places_again(
+    repository: &Arc<Repository>,
+    is_wanted: impl Fn(&ChunkIndex, &Place) -> bool,
+) {
     let index = repository.reload_index().unwrap();
     let writer = ChunkWriter::start(repository.clone(), Default::default(), false).unwrap();
     for place in index.entries() {
-        if is_wanted(&index.pack(place.pack).id) {
+        if is_wanted(&index, place) {
             let (id, kind) = (place.chunk.id, place.chunk.kind);
             let bytes = repository.read_chunk_uncached(&id, kind).unwrap();
             writer.store_again(kind, id, bytes.into()).unwrap();
@@ -385,4 +394,86 @@ fn a_pack_without_a_name_is_condemned_once() {
     assert_eq!((second.packs_condemned, second.packs_deleted), (0, packs));
     assert_eq!(store.names(Area::Condemned), []);
     scene.assert_sound(store, "packs without a name are gone");
+}
+
+/// A snapshot of one small file, whose content is moved to a pack of its own.
+fn keep_content_apart(scene: &mut Scene) -> (ObjectId, ObjectName) {
+    scene.write("only before", &noise(1, 9_000));
+    let snapshot = scene.keep();
+    let store = &scene.store;
+    let (packs, indexes) = (store.names(Area::Packs), store.names(Area::Index));
+    let was_there = |index: &ChunkIndex, place: &Place| {
+        packs.contains(&ObjectName::pack(index.pack(place.pack).id))
+    };
+    let is_content = |place: &Place| place.chunk.kind == ChunkKind::Data;
+    store_places_again(&scene.repository(), |index, place| {
+        was_there(index, place) && is_content(place)
+    });
+    let content = store.names(Area::Packs);
+    let content = content.iter().find(|pack| !packs.contains(pack)).unwrap();
+    store_places_again(&scene.repository(), |index, place| {
+        was_there(index, place) && !is_content(place)
+    });
+    for name in indexes.iter().chain(&packs) {
+        store.delete(name).unwrap();
+    }
+    (snapshot, *content)
+}
+
+/// Prunes and backups ended with 0, and without a word, while files of older snapshots were gone.
+#[test]
+fn a_pack_in_use_that_is_gone_is_named_by_every_prune_and_noted_by_every_backup() {
+    let mut scene = Scene::new();
+    let (older, pack) = keep_content_apart(&mut scene);
+    std::fs::remove_file(scene.source().join("only before")).unwrap();
+    scene.write("other", b"stays");
+    scene.keep();
+    let store = scene.store.fork();
+    damage(&store, &pack, Damage::Remove);
+    let backup_notes = || {
+        let monitor = Recorder::default();
+        let repository = scene.open(store.clone()).unwrap();
+        let outcome = scene.backup_with(&repository, &Default::default(), &monitor);
+        assert_eq!(outcome.unwrap().snapshot.counts.problems, 0);
+        let notes = monitor.notes.into_inner().unwrap();
+        notes
+            .iter()
+            .filter(|note| note.contains("not in the repository"))
+            .count()
+    };
+    for _ in 0..3 {
+        scene.clock.advance(2 * GRACE);
+        let (done, monitor) = pruned(&scene, &store);
+        let done = done.unwrap();
+        assert_eq!((done.problems, done.packs_gone), (1, 1));
+        let problems = monitor.problems.lock().unwrap();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].path, pack.path().into_bytes());
+        assert!(problems[0].text.contains("bale check"), "{problems:?}");
+        assert_eq!(backup_notes(), 1);
+    }
+    let repository = scene.open(store.clone()).unwrap();
+    repository.forget_snapshot(older).unwrap();
+    scene.forget_newest_seen();
+    for _ in 0..2 {
+        scene.clock.advance(2 * GRACE);
+        let done = pruned(&scene, &store).0.unwrap();
+        assert_eq!((done.problems, done.packs_gone), (0, 0), "nobody uses it");
+    }
+    assert_eq!(backup_notes(), 0, "and no index names it");
+}
+
+/// The source has it still: the next backup stores it again, and nothing is lost.
+#[test]
+fn a_pack_that_is_gone_and_stored_again_is_no_trouble_of_a_prune() {
+    let mut scene = Scene::new();
+    let (_, pack) = keep_content_apart(&mut scene);
+    damage(&scene.store, &pack, Damage::Remove);
+    assert_eq!(pruned(&scene, &scene.store).0.unwrap().packs_gone, 1);
+    scene.keep();
+    for _ in 0..2 {
+        scene.clock.advance(2 * GRACE);
+        assert_eq!(pruned(&scene, &scene.store).0.unwrap().problems, 0);
+    }
+    scene.assert_sound(&scene.store, "stored again");
 }

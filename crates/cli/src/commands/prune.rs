@@ -7,7 +7,7 @@ use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::monitor::Monitor;
-use bale_engine::prune::{self as engine, PackFate, PrunePlan};
+use bale_engine::prune::{self as engine, PackFate, PrunePlan, Pruned};
 use bale_engine::repository::Repository;
 use bale_format::Time;
 use serde_json::json;
@@ -65,6 +65,7 @@ pub fn prune(
             "type": summary_type, "packs_deleted": pruned.packs_deleted, "bytes_deleted": pruned.bytes_deleted,
             "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
             "bytes_repacked": pruned.bytes_repacked, "problems": pruned.problems,
+            "packs_gone": pruned.packs_gone,
         }));
     } else if !global.quiet {
         let now = format!(
@@ -74,19 +75,29 @@ pub fn prune(
         );
         match still_condemned(repository, &plan, engine_options.grace)? {
             None => tell!("{now}"),
-            Some(later) if pruned.problems > 0 => {
+            Some(later) if pruned.problems > pruned.packs_gone => {
                 tell!("{now}; {later}, but for what is named above")
             }
             Some(later) => tell!("{now}; {later}"),
         }
     }
-    if pruned.problems > 0 && !global.json && !global.quiet {
-        tell!(
-            "{} left alone, named above",
-            sizes::counted(pruned.problems, "pack")
-        );
+    if !global.json && !global.quiet {
+        tell_problems(&pruned);
     }
     Ok(code(pruned.problems))
+}
+
+fn tell_problems(pruned: &Pruned) {
+    let left = pruned.problems - pruned.packs_gone;
+    if left > 0 {
+        tell!("{} left alone, named above", sizes::counted(left, "pack"));
+    }
+    if pruned.packs_gone > 0 {
+        tell!(
+            "{} in use, and gone: `bale check` says what is lost",
+            sizes::counted(pruned.packs_gone, "pack")
+        );
+    }
 }
 
 /// What later prunes give back, and when.
@@ -140,7 +151,7 @@ fn print_plan(global: &Global, plan: &PrunePlan, dry_run: bool) {
             "packs_stay": stay, "bytes_stay": stay_bytes, "packs_unused": unused, "bytes_unused": unused_bytes,
             "packs_repack": repack, "bytes_repack_packs": repack_bytes, "bytes_repack": plan.bytes_to_repack(),
             "packs_condemned": condemned, "bytes_condemned": condemned_bytes, "packs_young": young, "bytes_young": young_bytes,
-            "packs_damaged": damaged, "bytes_damaged": damaged_bytes,
+            "packs_damaged": damaged, "bytes_damaged": damaged_bytes, "packs_gone": plan.packs_gone,
         }));
     }
     if global.quiet {

@@ -8,7 +8,7 @@ use super::{index_seen, rule};
 use crate::amount::counted;
 use crate::catalog::{CatalogError, CatalogReader, ParentRow, splice};
 use crate::error::{Error, Result};
-use crate::index::Place;
+use crate::index::{PackNumber, Place};
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
 use crate::store::Area;
@@ -64,7 +64,12 @@ impl Parent {
             thorough,
             missing,
             suspect,
+            gone,
         } = find_gaps(repository, unreadable)?;
+        // A later look has nothing new to tell.
+        if gone > 0 && unreadable.is_empty() {
+            note_gone(gone, monitor);
+        }
         if !options.dry_run {
             mark_damaged(repository, suspect, |text| monitor.note(text));
         }
@@ -254,6 +259,18 @@ struct Gaps {
     missing: HashSet<ObjectId>,
     /// Those of them that are there: a segment in them cannot be read.
     suspect: HashSet<ObjectId>,
+    /// How many are not there at all, and were to stay.
+    gone: u64,
+}
+
+/// This backup stores again what it needs of them; older snapshots may need more.
+fn note_gone(gone: u64, monitor: &dyn Monitor) {
+    monitor.note(&format!(
+        "{} that the index names {} not in the repository: this backup does without; what older snapshots have nowhere else is \
+         lost (`bale check` says what)",
+        counted(gone, "pack"),
+        if gone == 1 { "is" } else { "are" },
+    ));
 }
 
 /// Compares the index with the packs. If they agree, a chunk that a row points at is there together with all that were
@@ -261,10 +278,11 @@ struct Gaps {
 /// Nor are packs with an unreadable segment: what a pack holds is suspect once one chunk of it is damaged.
 fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<Gaps> {
     let index = repository.index()?;
-    let mut whole = HashSet::new();
+    let (mut whole, mut listed) = (HashSet::new(), HashSet::new());
     let mut strangers = 0;
     repository.store().list(Area::Packs, &mut |info| {
         let number = info.name.id().and_then(|id| index.pack_number(&id));
+        listed.extend(number);
         match number.map(|number| index.pack(number)) {
             Some(pack) if pack.len == info.len => {
                 strangers += u64::from(!pack.is_lasting());
@@ -275,6 +293,11 @@ fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<G
     })?;
     let named = index.packs().iter().map(|pack| pack.id);
     let mut missing: HashSet<ObjectId> = named.filter(|id| !whole.contains(id)).collect();
+    // A prune takes away what was condemned.
+    let numbered = (0..).map(PackNumber).zip(index.packs());
+    let gone = numbered
+        .filter(|(number, pack)| !pack.condemned && !listed.contains(number))
+        .count() as u64;
     let suspect = unreadable.iter().flat_map(|id| index.copies(id));
     let suspect: HashSet<ObjectId> = suspect
         .map(|place| index.pack(place.pack).id)
@@ -288,6 +311,7 @@ fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<G
         thorough: strangers > 0 || !missing.is_empty() || !index.is_all(),
         missing,
         suspect,
+        gone,
     })
 }
 

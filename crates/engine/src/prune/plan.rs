@@ -12,7 +12,7 @@ use crate::repository::Repository;
 use crate::snapshots::remembered::{Missed, missed_now};
 use crate::used::UsedChunks;
 use bale_format::{Access, ObjectId};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, SystemTime};
 
 /// What happens to a pack.
@@ -55,8 +55,10 @@ pub struct PrunePlan {
     pub snapshots: usize,
     /// Unfinished runs looked at.
     pub runs: usize,
-    /// Packs that are damaged, in use, and left alone: each was named as a problem.
+    /// Packs that are damaged, in use, and left alone, and those in use that are gone: they were named as problems.
     pub problems: u64,
+    /// Packs in use that are not in the repository any more.
+    pub packs_gone: u64,
     /// Snapshots that this machine saw and that are gone: while there are some, nothing of the plan is done.
     pub missed: Vec<Missed>,
     pub(super) standing: Standing,
@@ -110,13 +112,15 @@ pub fn plan(
             break packs;
         }
     };
-    let left = name_damaged(&packs, &standing, &staying, monitor);
+    let mut left = name_damaged(&packs, &standing, &staying, monitor);
+    left.name_gone(monitor, gone_in_use(repository, &standing, &staying, used)?);
     future::name(repository, &standing, &packs, monitor)?;
     Ok(PrunePlan {
         packs,
         snapshots: records.snapshots(),
         runs: records.runs(),
         problems: left.count(),
+        packs_gone: left.count_gone(),
         missed,
         standing,
         staying,
@@ -147,6 +151,23 @@ fn name_damaged(
         }
     }
     left
+}
+
+/// Packs that are not there, with chunks in use that no pack has that is.
+fn gone_in_use(
+    repository: &Repository,
+    standing: &Standing,
+    staying: &Staying,
+    used: UsedChunks,
+) -> Result<BTreeSet<ObjectId>> {
+    let gone = staying.in_missing(standing);
+    if gone.is_empty() {
+        return Ok(gone);
+    }
+    // Another prune may have moved their chunks after the index was looked at.
+    let standing = Standing::look(repository)?;
+    let used = used.in_index(standing.index.clone())?;
+    Ok(Staying::choose(&standing, &used).in_missing(&standing))
 }
 
 fn fates(

@@ -101,7 +101,9 @@ impl Secured {
                 continue;
             }
             self.held.insert(pack);
-            if standing.state_at(copy) != State::Missing {
+            if standing.state_at(copy) == State::Missing {
+                left.name_gone(monitor, [pack]);
+            } else {
                 let id = standing.index.entries()[copy].chunk.id;
                 let why = format!("chunk {} in it is in use, and cannot be read", id.short());
                 left.name(monitor, pack, &why);

@@ -10,8 +10,9 @@ use crate::index::PackNumber;
 use crate::monitor::Monitor;
 use crate::repository::Repository;
 use crate::used::UsedChunks;
+use bale_format::ObjectId;
 use bytes::Bytes;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 /// Positions in the index, a bit for each.
@@ -39,6 +40,14 @@ impl Staying {
     /// Does the copy at this position stay?
     pub(super) fn stays(&self, position: usize) -> bool {
         self.bits[position / 64] >> (position % 64) & 1 == 1
+    }
+
+    /// Packs of copies that stay and are not there: nothing else has these chunks.
+    pub(super) fn in_missing(&self, standing: &Standing) -> BTreeSet<ObjectId> {
+        let copies = 0..standing.index.entries().len();
+        let missing =
+            copies.filter(|copy| self.stays(*copy) && standing.state_at(*copy) == State::Missing);
+        missing.map(|copy| standing.pack_at(copy)).collect()
     }
 
     /// Is it there, and does it not read?
