@@ -16,6 +16,7 @@ mod choose;
 mod commit;
 mod compare;
 mod content;
+mod emptied;
 mod expect;
 mod heartbeat;
 mod index_seen;
@@ -68,11 +69,16 @@ pub fn backup(
         repository.condemned_to_do_without()?;
     }
     let run = Run::begin(repository, sources, scan.mode, options)?;
+    let emptied = emptied::problems(&run, sources)?;
     let every = options.sign_of_life_every;
     let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
     let signs = (!options.dry_run).then(|| Heartbeat::start(&run, every));
     let _signs_until_the_end = signs.transpose()?;
     let mut unreadable = HashSet::new();
+    let options = &BackupOptions {
+        not_found: [&options.not_found[..], &emptied].concat(),
+        ..options.clone()
+    };
     loop {
         let parent = Parent::find(repository, &run, options, &unreadable, monitor)?;
         let done = scan_and_store(&run, &parent, sources, scan.clone(), options, monitor);

@@ -156,7 +156,8 @@ impl SourceKey {
 }
 
 /// The key of each snapshot, in the same order: equal keys are states of one source. A snapshot that does not know its file
-/// systems belongs to those that do, if these agree.
+/// systems belongs to those that do, if these agree and are on devices: one that is known by its mount is never unknown while
+/// it is mounted, so what is in its place is another.
 pub fn source_keys(snapshots: &[Named]) -> Vec<SourceKey> {
     let mut keys: Vec<_> = snapshots
         .iter()
@@ -175,11 +176,19 @@ pub fn source_keys(snapshots: &[Named]) -> Vec<SourceKey> {
         filesystems.insert(key.filesystems.clone());
     }
     for key in keys.iter_mut().filter(|key| key.filesystems.is_empty()) {
-        if let Some(known) = known.get(key).filter(|known| known.len() == 1) {
-            key.filesystems = known.first().cloned().unwrap_or_default();
+        let known = known.get(key).filter(|known| known.len() == 1);
+        let known = known.and_then(|known| known.first());
+        if let Some(known) = known.filter(|known| known.iter().all(|name| is_of_device(name))) {
+            key.filesystems = known.clone();
         }
     }
     keys
+}
+
+/// Is a file system known by its UUID, and not by what was mounted?
+fn is_of_device(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// Does this text name a snapshot by its place in the order of times, so that one that cannot be read changes its meaning?

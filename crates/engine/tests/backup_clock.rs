@@ -181,14 +181,26 @@ fn another_file_system_at_the_same_place_is_another_source() {
         "whose it is, is not known"
     );
     assert_eq!(keys(&["a", "", "a"]), ["a", "a", "a"]);
+    let network = "nfs4:server:/export";
+    assert_eq!(
+        keys(&[network, "", network]),
+        [network, "", network],
+        "what is not mounted, and on a disk without a UUID"
+    );
     let (one, other) = (elsewhere("a"), elsewhere("b"));
     assert!(!SourceKey::of(&one).may_be(&SourceKey::of(&other)));
-    // This scene is in memory: nothing is known of it, so both may be it, and the newest is.
+    // One that does not know its file systems may be of this one; others are not, however new.
     write(&one);
     bench.scene.clock.advance(DAY);
-    let newest = write(&Snapshot {
+    let unknown = write(&Snapshot {
+        time: bench.repository.clock().time(),
+        source_filesystems: vec![],
+        ..first.snapshot.clone()
+    });
+    bench.scene.clock.advance(DAY);
+    write(&Snapshot {
         time: bench.repository.clock().time(),
         ..other
     });
-    assert_eq!(bench.backup().0.snapshot.parent, Some(newest));
+    assert_eq!(bench.backup().0.snapshot.parent, Some(unknown));
 }

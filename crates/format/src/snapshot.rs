@@ -46,7 +46,8 @@ pub struct Snapshot {
     pub tags: Vec<String>,
     /// Sources: absolute, without trailing slash (`/` itself is `/`).
     pub paths: Vec<PathText>,
-    /// File systems that the sources are on, as far as known, sorted: UUIDs, or `image` of a source that is one.
+    /// File systems that the sources are on, as far as known, sorted: UUIDs, of those without a device `KIND:WHAT WAS MOUNTED`,
+    /// or `image` of a source that is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_filesystems: Vec<String>,
     /// Excludes as given.

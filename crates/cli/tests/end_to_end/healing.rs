@@ -189,7 +189,7 @@ fn a_record_that_cannot_be_read_is_let_go_of_as_the_check_says() {
 fn what_no_source_has_any_more_is_let_go_of_as_the_check_says() {
     let bench = with_damaged_file();
     let snapshots = objects(&bench, "snapshots");
-    bench.sh("rm source/victim");
+    bench.sh("rm source/victim; echo other >source/other");
     bench.run(&["check", "--read-data"]);
     let pruned = bench.run(&["prune"]);
     assert_eq!(pruned.code, 3, "{pruned}");

@@ -172,3 +172,32 @@ fn a_damaged_directory_of_snapshots_is_not_taken_for_an_empty_one() {
         "{said}"
     );
 }
+
+/// A source without a UUID, as NFS is one. The empty snapshots of three nights were of its group: `--keep-last 3` removed all
+/// others.
+#[test]
+fn the_nights_in_which_a_network_source_is_not_mounted_take_no_snapshot_away() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.mounting_sh(&format!(
+        "mount -t tmpfs server:/export source; echo 1 >source/1
+        for night in 1 2 3; do {0} backup source -q; done
+        umount source
+        for night in 1 2 3; do {0} backup source -q 2>>told && exit 1 || [ $? = 3 ]; done",
+        crate::bench::binary().display()
+    ));
+    let told = std::fs::read_to_string(bench.path("told")).unwrap();
+    assert_eq!(
+        told.matches("is its file system mounted?").count(),
+        3,
+        "{told}"
+    );
+    let forgot = bench.ok(&["forget", "--keep-last", "3", "--json"]);
+    assert_eq!(forgot.summary()["removed"], 0, "{forgot}");
+    let snapshots = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
+    let on =
+        |snapshot: &serde_json::Value| snapshot["source_filesystems"][0] == "tmpfs:server:/export";
+    assert_eq!(snapshots.iter().filter(|snapshot| on(snapshot)).count(), 3);
+}

@@ -19,6 +19,9 @@ const IN_MEMORY: [&str; 5] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs", "rootfs
 /// What older and newer kernels say of an overlay that never writes back.
 const VOLATILE: [&[u8]; 2] = [b"volatile", b"fsync=volatile"];
 
+/// Of a file system that is known by its mount; a longer name is cut.
+const NAME_BYTES_MAX: usize = 200;
+
 /// All file systems seen, numbered as they were seen: the walk renumbers them in the order of the stream.
 pub(super) struct Filesystems {
     barrier: Time,
@@ -197,6 +200,8 @@ pub(super) fn uuid_of_device(device: u64) -> Option<String> {
 struct Mounted {
     kind: String,
     point: Vec<u8>,
+    /// What was said to be mounted.
+    source: Vec<u8>,
     is_volatile: bool,
 }
 
@@ -219,11 +224,49 @@ fn find_mount(device: u64, mount: u64) -> Option<Mounted> {
         .map(|line| line.mounted)
 }
 
+/// A file system without a device, by what was mounted. Of one device several directories may be mounted, each by a name of
+/// its own: exports of one server. `mount` is 0 if it is not known.
+pub(super) fn name_of_mount(device: u64, mount: u64) -> Option<String> {
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let number = format!("{}:{}", device >> 32, device as u32);
+    let of_device = table
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse_mount)
+        .filter(|line| line.device == number.as_bytes());
+    let mut found: Option<MountLine> = None;
+    for line in of_device {
+        if found.is_none() || line.id == mount {
+            found = Some(line);
+        }
+    }
+    found.map(|line| mount_name(&line.mounted.kind, &line.mounted.source))
+}
+
 struct MountLine<'a> {
     id: u64,
     device: &'a [u8],
     root: &'a [u8],
     mounted: Mounted,
+}
+
+/// `nfs4:server:/export`, or the kind alone if what was mounted has other names at other times. Without secrets.
+fn mount_name(kind: &str, source: &[u8]) -> String {
+    let source = String::from_utf8_lossy(source);
+    let is_device = source.starts_with("/dev/");
+    let lasting = match source.split_once("://") {
+        _ if is_device || source.is_empty() => return kind.to_owned(),
+        // A snapshot, every night another one.
+        _ if kind == "zfs" => source.split('@').next().unwrap_or_default().to_owned(),
+        Some((scheme, rest)) => {
+            let host = rest.find('/').unwrap_or(rest.len());
+            let user = rest[..host].rfind('@').map_or(0, |at| at + 1);
+            format!("{scheme}://{}", &rest[user..])
+        }
+        None => source.into_owned(),
+    };
+    let mut name = format!("{kind}:{lasting}");
+    name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+    name
 }
 
 /// `id parent major:minor root point options [fields] - kind source options`
@@ -235,8 +278,9 @@ fn parse_mount(line: &[u8]) -> Option<MountLine<'_>> {
     let point = unescape(fields.next()?);
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = unescape(fields.next().unwrap_or_default());
     let mut options = fields
-        .nth(1)
+        .next()
         .unwrap_or_default()
         .split(|byte| *byte == b',');
     let is_volatile = options.any(|option| VOLATILE.contains(&option));
@@ -247,6 +291,7 @@ fn parse_mount(line: &[u8]) -> Option<MountLine<'_>> {
         mounted: Mounted {
             kind,
             point,
+            source,
             is_volatile,
         },
     })
@@ -289,6 +334,32 @@ mod tests {
         }
         assert!(parse_mount(b"").is_none());
         assert!(parse_mount(b"36 35 98:0 / / rw").is_none());
+    }
+
+    #[test]
+    fn without_a_device_a_file_system_is_known_by_what_was_mounted() {
+        let names = [
+            ("nfs4", "server:/export/a", "nfs4:server:/export/a"),
+            ("cifs", "//server/share", "cifs://server/share"),
+            ("fuse.sshfs", "me@host:/srv", "fuse.sshfs:me@host:/srv"),
+            ("tmpfs", "tmpfs", "tmpfs:tmpfs"),
+            ("bcachefs", "/dev/sda:/dev/sdb", "bcachefs"),
+            ("fuse", "", "fuse"),
+            ("zfs", "pool/data@2026-11-23", "zfs:pool/data"),
+            ("fuse", "ftp://me:se@cret@host/a@b", "fuse:ftp://host/a@b"),
+        ];
+        for (kind, source, name) in names {
+            assert_eq!(mount_name(kind, source.as_bytes()), name);
+        }
+        let long = mount_name("fuse.mergerfs", "/ä".repeat(200).as_bytes());
+        assert!(
+            (NAME_BYTES_MAX - 1..=NAME_BYTES_MAX).contains(&long.len()),
+            "{long}"
+        );
+        let line = b"9 8 0:50 / /o rw shared:2 - nfs4 server:/a\\040b rw,fsync=volatile";
+        let mounted = parse_mount(line).unwrap().mounted;
+        assert_eq!(mounted.source, b"server:/a b");
+        assert!(mounted.is_volatile);
     }
 
     #[test]

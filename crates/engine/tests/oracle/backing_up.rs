@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use bale_engine::backup::{Outcome, backup};
 use bale_engine::monitor::Problem;
@@ -56,7 +57,7 @@ pub fn backup_step(world: &mut World, step: &Backup) -> Held {
     let Some(outcome) = must_work(world, "backup", step.stop, done)? else {
         return Ok(());
     };
-    if outcome.snapshot.counts.problems != not_found_count {
+    if outcome.snapshot.counts.problems != not_found_count + emptied_count(&watch) {
         let told = watch.problems();
         return Err(format!(
             "R2 a backup of what can be read tells problems: {told:?}"
@@ -72,6 +73,19 @@ pub fn backup_step(world: &mut World, step: &Backup) -> Held {
         None => not_needed(world, step, &outcome, &expected),
         Some(id) => keep(world, step, (id, &outcome.snapshot), &expected, &sources),
     }
+}
+
+/// Sources of which it was told that they are empty, and they are.
+fn emptied_count(watch: &Watch) -> u64 {
+    let is_empty = |problem: &Problem| {
+        let path = Path::new(std::ffi::OsStr::from_bytes(&problem.path));
+        fs::read_dir(path).is_ok_and(|mut names| names.next().is_none())
+    };
+    let told = watch.problems();
+    let emptied = told
+        .iter()
+        .filter(|problem| problem.text.contains("is its file system mounted?"));
+    emptied.filter(|problem| is_empty(problem)).count() as u64
 }
 
 fn nth_id(world: &World, nth: usize) -> Option<ObjectId> {
