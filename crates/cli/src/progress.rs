@@ -65,7 +65,7 @@ impl Console {
     }
 
     /// Of paths in a snapshot or an image, which come without their slash: not of those below a target.
-    pub fn from_root(mut self) -> Console {
+    pub fn naming_whole_paths(mut self) -> Console {
         self.root = b"/";
         self
     }

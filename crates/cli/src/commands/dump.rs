@@ -18,7 +18,7 @@ pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     let notes_json = false;
     let chosen =
         select::choose_to_restore(&repository, &options.address, &options.select, notes_json)?;
-    let console = Console::for_data_on_stdout(global).from_root();
+    let console = Console::for_data_on_stdout(global).naming_whole_paths();
     let mut out = BufWriter::with_capacity(OUTPUT_BYTES, output::Data);
     let scratch = place::scratch(&repository)?;
     let mut report = dump_snapshot(

@@ -44,7 +44,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     };
     let scratch = place::scratch(&repository)?;
     let console = match options.to_ext4 {
-        Some(_) => Console::new(global).from_root(),
+        Some(_) => Console::new(global).naming_whole_paths(),
         None => Console::new(global),
     };
     let mut image_report = None;
