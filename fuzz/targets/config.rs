@@ -14,7 +14,10 @@ fuzz_target!(|data: &[u8]| {
         assert!(data.starts_with(config.line()));
         let _ = config.repository();
         if let Ok(config) = config.verify(&keys) {
-            assert!(is_authentic, "what is believed is what a holder of the keys wrote");
+            assert!(
+                is_authentic,
+                "what is believed is what a holder of the keys wrote"
+            );
             let _ = config.check_access(Access::Write);
         }
     }
