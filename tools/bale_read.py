@@ -173,14 +173,14 @@ class Repository:
             try:
                 found[name] = self.read_config(name)
                 if root is None and list(found.values()).count(found[name]) == 1:
-                    root, sound = self.open_config(*found[name], secrets), found[name][0]
+                    root, sound = self.open_config(*found[name], secrets), found[name]
             except (OSError, ValueError, LookupError, TypeError, Damaged, Newer) as error:
                 troubles[name] = error
         if root is None:
             told = "; ".join(f"{name}: {error}" for name, error in troubles.items())
             raise SystemExit(f"bale_read: nothing opens: {told}")
         for name, (line, mac) in found.items():
-            if line != sound:
+            if (line, mac) != sound:
                 is_ours = keyed(derive("bale 1 config", root), line).hex() == mac
                 require(not is_ours, "config and config.copy differ, and both were written with a key")
                 troubles.setdefault(name, "damaged, or of another repository")

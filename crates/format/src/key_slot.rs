@@ -222,6 +222,12 @@ impl KeySlot {
         if self.0.kind != kind_of(secret) {
             return Err(FormatError::WrongKey);
         }
+        if let Secret::KeyFile(bytes) = secret
+            && !is_key_file_length(bytes)
+        {
+            // No slot is made of such a file.
+            return Err(FormatError::WrongKey);
+        }
         let key = derive_kek(&self.0.kdf, secret)?;
         self.unwrap(repository, &key)
     }
@@ -378,7 +384,7 @@ fn derive_kek(kdf: &Kdf, secret: Secret<'_>) -> Result<Zeroizing<[u8; 32]>, Form
             })?;
         }
         (Kdf::Blake3 { salt }, Secret::KeyFile(bytes)) => {
-            if !(KEY_FILE_BYTES_MIN..=KEY_FILE_BYTES_MAX).contains(&bytes.len()) {
+            if !is_key_file_length(bytes) {
                 return Err(FormatError::Unfit {
                     what: "key file",
                     fault: Fault::Value {
@@ -395,6 +401,10 @@ fn derive_kek(kdf: &Kdf, secret: Secret<'_>) -> Result<Zeroizing<[u8; 32]>, Form
         _ => return Err(FormatError::WrongKey),
     }
     Ok(key)
+}
+
+fn is_key_file_length(bytes: &[u8]) -> bool {
+    (KEY_FILE_BYTES_MIN..=KEY_FILE_BYTES_MAX).contains(&bytes.len())
 }
 
 fn derive_salted(salt: &[u8], secret: &[u8]) -> [u8; 32] {

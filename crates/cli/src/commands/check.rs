@@ -63,6 +63,9 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
             sizes::bytes(report.bytes),
         );
         tell!("read {objects}, {bytes}: {} damaged", report.damage.len());
+        if !report.damage.is_empty() {
+            tell!("What that takes away, and what helps, needs the key: bale check --read-data");
+        }
     }
     Ok(if report.damage.is_empty() {
         exit::COMPLETE
@@ -228,7 +231,16 @@ fn steps(report: &CheckReport, is_marked: bool) -> Vec<String> {
         });
     }
     if report.lost_count > 0 {
-        steps.push("What is lost may be in a copy of the repository; the next backup stores again what the sources still have of it.".to_owned());
+        let stores_again = match is_marked {
+            true => "the next backup stores again what the sources still have of it",
+            false => {
+                "what the sources still have of it is stored again by `bale backup --force`, or by any backup once a check has \
+                 marked the packs (`bale repair packs` then saves what can be read of them)"
+            }
+        };
+        steps.push(format!(
+            "What is lost may be in a copy of the repository; {stores_again}."
+        ));
         steps.push("What a check names after that does not come back: `bale forget ID` lets go of a snapshot that is named, with all that is in it.".to_owned());
     }
     steps

@@ -41,8 +41,9 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         by_id(global, options, &repository)?
     };
     if options.prune && !options.dry_run {
-        refuse_while_missed(&repository)
-            .context("nothing is removed, because a prune would follow")?;
+        let nothing = "nothing is removed, because a prune would follow";
+        refuse_while_missed(&repository).context(nothing)?;
+        refuse_while_unreadable(&repository, &removed).context(nothing)?;
     }
     apply(global, options, &repository, &removed)?;
     if options.prune {
@@ -65,6 +66,19 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         );
     }
     Ok(code)
+}
+
+/// A prune cannot tell what a snapshot uses that cannot be read; one that goes now is no hindrance.
+fn refuse_while_unreadable(repository: &Repository, removed: &[Found]) -> Result<()> {
+    let (_, damaged) = repository.snapshots_readable()?;
+    let goes = |name: &ObjectName| removed.iter().any(|found| found.name == *name);
+    match damaged.into_iter().find(|(name, _)| !goes(name)) {
+        None => Ok(()),
+        Some((name, error)) => {
+            let id = name.id().map(|id| id.short()).unwrap_or_default();
+            bail!("{error}: what it uses is not known, and bale forget {id} removes it")
+        }
+    }
 }
 
 fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Result<Vec<Found>> {

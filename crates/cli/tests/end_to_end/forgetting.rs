@@ -144,6 +144,11 @@ fn a_damaged_snapshot_hinders_no_rule_and_goes_by_its_id() {
         .collect();
     let object = bench.repository().join("snapshots").join(&ids[0]);
     std::fs::write(&object, b"not a snapshot").unwrap();
+    // A prune would refuse: nothing goes before it is known that it does not.
+    let all = bench.run(&["forget", "--keep-last", "1", "--prune"]);
+    assert_eq!(all.code, 1, "{all}");
+    assert!(all.to_string().contains("nothing is removed"), "{all}");
+    assert!(bench.repository().join("snapshots").join(&ids[1]).exists());
     let forgot = bench.run(&["forget", "--keep-last", "1", "--json"]);
     assert_eq!(forgot.code, 3, "{forgot}");
     assert_eq!(forgot.summary()["removed"], 1, "{forgot}");

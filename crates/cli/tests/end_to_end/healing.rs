@@ -100,6 +100,10 @@ fn a_check_that_may_not_mark_says_that_backups_go_on_relying_on_it() {
         &found,
         "backups go on relying on it, but for `bale backup --force`",
     );
+    assert!(
+        !found.to_string().contains("the next backup stores again"),
+        "{found}"
+    );
     assert!(objects(&bench, "damaged").is_empty());
     bench.ok(&["backup", "source", "--force"]);
     restores(&bench, "latest");

@@ -14,6 +14,11 @@ fn every_way_in_which_a_snapshot_command_fails_is_told_as_it_was() {
         ("exit 7", &["exit status: 7", none]),
         ("true", &["exit status: 0", none]),
         ("kill -9 $$", &["SIGKILL", "may still be there"]),
+        // It ends when nobody reads on, not when the wait is over.
+        (
+            "exec yes",
+            &["says too much", "SIGPIPE", "may still be there"],
+        ),
         (
             "echo ready; cat",
             &["names no directory and no device", "directory PATH"],

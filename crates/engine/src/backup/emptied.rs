@@ -13,6 +13,9 @@ use crate::repository::{Named, Repository};
 use crate::scan::Sources;
 use crate::snapshots::{SourceKey, clean_path, newest_first};
 use bale_format::Snapshot;
+use bale_sys::open::open_for_reading;
+use rustix::fs::{CWD, Dir, DirEntry, OFlags};
+use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,10 +62,21 @@ pub(super) fn problems(run: &Run, sources: &Sources) -> Result<Vec<Problem>> {
     Ok(problems.collect())
 }
 
-/// Is it a directory without any name? One that cannot be listed is told by the scan.
+/// Is it a directory without any name? One that cannot be listed is told by the scan. Its atime stays: an inode that changes
+/// is written back, and is news to the next look at inode tables.
 fn is_empty(path: &Path) -> bool {
-    let is_directory = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-    is_directory && std::fs::read_dir(path).is_ok_and(|mut names| names.next().is_none())
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let Ok(directory) = open_for_reading(CWD, &path, OFlags::DIRECTORY) else {
+        return false;
+    };
+    let is_name = |entry: rustix::io::Result<DirEntry>| {
+        entry.map_or(true, |entry| {
+            !matches!(entry.file_name().to_bytes(), b"." | b"..")
+        })
+    };
+    Dir::new(directory).is_ok_and(|names| !names.into_iter().any(is_name))
 }
 
 /// The newest snapshot with something in this source, if it is the newest of this file system, or is of another one.

@@ -385,7 +385,8 @@ impl Holding {
     /// Has it release whatever it made, and says how it ended.
     fn refused(&mut self, no_answer: NoAnswer) -> SnapshotError {
         self.released = true;
-        drop(self.child.stdin.take());
+        // Who goes on talking learns that nobody listens.
+        drop((self.child.stdin.take(), self.child.stdout.take()));
         let end = wait(&mut self.child, self.wait_max);
         let left = format!("what it made as {} may still be there", self.name);
         let how = match &end {

@@ -51,7 +51,7 @@ fn every_name_of_a_file_that_could_not_be_read_whole_is_read_again() {
                 let row = catalog.lookup(&name.as_os_str().as_bytes()[1..]);
                 let flags = row.unwrap().unwrap().flags;
                 let found = flags.has(EntryFlags::INCOMPLETE);
-                assert_eq!(found, is_incomplete, "{bytes}: {name:?}");
+                assert_eq!(found, is_incomplete, "{bytes}: {name:?} {flags:?}");
             }
         }
         bench.next_backup_has_every_byte();
