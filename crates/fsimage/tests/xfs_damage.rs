@@ -125,11 +125,9 @@ fn a_device_shorter_than_its_file_system_is_refused() {
             ..
         })
     ));
-    assert!(matches!(Xfs::open(&vec![0; 4096]), Err(XfsError::NotXfs)));
-    assert!(matches!(
-        Xfs::open(&vec![0; 100]),
-        Err(XfsError::Read { .. })
-    ));
+    for short in [vec![0; 4096], vec![0; 100]] {
+        assert!(matches!(Xfs::open(&short), Err(XfsError::NotXfs)));
+    }
 }
 
 #[test]
