@@ -80,11 +80,7 @@ fn a_key_file_opens_what_it_was_made_for() {
     let again = bench.run(&["init", "-r", "other", "--new-key-file", "key"]);
     assert_eq!(again.code, 1, "an existing key file stays: {again}");
     // Also one that is shorter than any key file.
-    for wrong in [
-        "0123456789abcdef0123456789abcdef",
-        "short",
-        &"x".repeat(5000),
-    ] {
+    for wrong in ["0123456789abcdef0123456789abcdef", "short"] {
         bench.write("wrong", wrong);
         let ran = bench.run(&["-r", "repo", "--key-file", "wrong", "snapshots"]);
         assert_eq!(ran.code, 12, "{} bytes: {ran}", wrong.len());
