@@ -141,7 +141,7 @@ fn wrong_salts_and_lengths_are_refused() {
         let opened = KeySlot::decode(json.as_bytes())
             .unwrap()
             .open(REPOSITORY, Secret::KeyFile(&vec![4; length]));
-        assert!(matches!(opened, Err(FormatError::Unfit { .. })));
+        assert!(matches!(opened, Err(FormatError::WrongKey)));
     }
 }
 
