@@ -152,8 +152,9 @@ impl Case<'_> {
         stays.any(|other| is_within(other, path) || is_within(path, other)) || holds_unwanted()
     }
 
-    /// Where an exclude mark left out the content of a directory, nobody knows what is foreign.
+    /// Where an exclude mark left out the content of a directory, nobody knows what is foreign. The mark itself is stored.
     fn parent_is_known(&self, in_snapshot: &[u8]) -> bool {
+        let is_mark = |row: &[u8]| row.ends_with(b"/CACHEDIR.TAG");
         let at = in_snapshot
             .iter()
             .rposition(|byte| *byte == b'/')
@@ -164,7 +165,7 @@ impl Case<'_> {
             .tree
             .0
             .keys()
-            .any(|row| is_within(row, &in_snapshot[..at]) && row.len() > at);
+            .any(|row| is_within(row, &in_snapshot[..at]) && row.len() > at && !is_mark(row));
         parent.is_some_and(Node::is_dir) && has_children
     }
 
