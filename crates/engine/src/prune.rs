@@ -21,10 +21,11 @@ pub(crate) mod trailer;
 
 pub use plan::{PackFate, PlannedPack, PrunePlan, plan};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::repository::Repository;
 use crate::snapshots::remembered::{Missed, missed_now};
+use crate::store::ObjectName;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,23 @@ pub struct Pruned {
 /// lists as one that never had it. Who means it to be gone acknowledges that by forgetting it.
 pub fn refuse_while_missed(repository: &Repository) -> Result<()> {
     refuse(&missed_now(repository)?)
+}
+
+/// Refuses while a snapshot cannot be read, for what it uses is not known; those that `goes` is true of are no hindrance.
+pub fn refuse_while_unreadable(
+    repository: &Repository,
+    goes: impl Fn(&ObjectName) -> bool,
+) -> Result<()> {
+    let (_, damaged) = repository.snapshots_readable()?;
+    match damaged.into_iter().find(|(name, _)| !goes(name)) {
+        None => Ok(()),
+        Some((name, error)) => {
+            let id = name.id().map(|id| id.short()).unwrap_or_default();
+            Err(Error::Other(format!(
+                "{error}: what it uses is not known, and bale forget {id} removes it"
+            )))
+        }
+    }
 }
 
 fn refuse(missed: &[Missed]) -> Result<()> {

@@ -239,11 +239,3 @@ fn read_pointers(repository: &Repository, id: &ChunkId) -> Result<Vec<Pointer>> 
     segment::pointers(&bytes)
         .map_err(|source| Error::Other(format!("segment {}: {source}", id.short())))
 }
-
-/// The chunk that holds a large set of extended attributes.
-pub fn xattrs_chunk(xattrs: &[u8]) -> Option<ChunkId> {
-    match xattrs.split_first() {
-        Some((2, id)) => ChunkId::from_slice(id).ok(),
-        _ => None,
-    }
-}

@@ -126,6 +126,14 @@ impl XattrsColumn {
         Bytes::copy_from_slice(&column)
     }
 
+    /// The chunk that a column names, if it names one: for whoever needs nothing else of it.
+    pub fn chunk_of(column: &[u8]) -> Option<ChunkId> {
+        match column.split_first() {
+            Some((&COLUMN_CHUNK, id)) => ChunkId::from_slice(id).ok(),
+            _ => None,
+        }
+    }
+
     /// From the bytes of the column.
     pub fn decode(column: &Bytes) -> Result<XattrsColumn, FormatError> {
         let damaged = || {

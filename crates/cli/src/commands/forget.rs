@@ -11,7 +11,7 @@ use bale_engine::forget::{
     self as engine, Decision, ForgetPlan, Found, Group, GroupBy, Keep, Policy,
 };
 use bale_engine::monitor::Problem;
-use bale_engine::prune::refuse_while_missed;
+use bale_engine::prune::{refuse_while_missed, refuse_while_unreadable};
 use bale_engine::repository::{Named, Repository};
 use bale_engine::snapshots::remembered::{self, Missed, missed};
 use bale_engine::store::{Area, ObjectName};
@@ -43,7 +43,8 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     if options.prune && !options.dry_run {
         let nothing = "nothing is removed, because a prune would follow";
         refuse_while_missed(&repository).context(nothing)?;
-        refuse_while_unreadable(&repository, &removed).context(nothing)?;
+        let goes = |name: &ObjectName| removed.iter().any(|found| found.name == *name);
+        refuse_while_unreadable(&repository, goes).context(nothing)?;
     }
     apply(global, options, &repository, &removed)?;
     if options.prune {
@@ -66,19 +67,6 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         );
     }
     Ok(code)
-}
-
-/// A prune cannot tell what a snapshot uses that cannot be read; one that goes now is no hindrance.
-fn refuse_while_unreadable(repository: &Repository, removed: &[Found]) -> Result<()> {
-    let (_, damaged) = repository.snapshots_readable()?;
-    let goes = |name: &ObjectName| removed.iter().any(|found| found.name == *name);
-    match damaged.into_iter().find(|(name, _)| !goes(name)) {
-        None => Ok(()),
-        Some((name, error)) => {
-            let id = name.id().map(|id| id.short()).unwrap_or_default();
-            bail!("{error}: what it uses is not known, and bale forget {id} removes it")
-        }
-    }
 }
 
 fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Result<Vec<Found>> {

@@ -18,7 +18,9 @@ use crate::scan::inode::SameChildren;
 use crate::scan::{Batch, ListedAgain, Problem, ScanItem};
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
-use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind};
+use bale_format::{
+    ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind, XattrsColumn,
+};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -287,7 +289,7 @@ impl<'a> Comparer<'a> {
 
     /// Is what the row points at in the repository, and not to be stored afresh?
     fn content_is_there(&mut self, row: &Glance) -> bool {
-        if let Some(id) = crate::used::xattrs_chunk(row.xattrs)
+        if let Some(id) = XattrsColumn::chunk_of(row.xattrs)
             && !self.store.rely_on(&id)
         {
             return false;

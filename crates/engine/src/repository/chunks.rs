@@ -283,33 +283,35 @@ pub(super) struct Unread {
     pub(super) is_gone: bool,
 }
 
-/// Hands catalog segments to readers.
-struct Segments(Arc<Repository>);
+/// Hands catalog segments to readers, read in one of the ways that there are.
+struct Segments {
+    repository: Arc<Repository>,
+    read: ReadChunk,
+}
+
+/// Reads and checks a chunk.
+type ReadChunk = fn(&Repository, &ChunkId, ChunkKind) -> Result<Bytes>;
 
 impl SegmentSource for Segments {
     fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
-        Ok(self.0.read_chunk_uncached(id, ChunkKind::Segment)?)
-    }
-}
-
-/// The same, remembering the last few.
-struct SegmentsRemembered(Arc<Repository>);
-
-impl SegmentSource for SegmentsRemembered {
-    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
-        Ok(self.0.read_chunk(id, ChunkKind::Segment)?)
+        Ok((self.read)(&self.repository, id, ChunkKind::Segment)?)
     }
 }
 
 impl Repository {
     /// Where catalogs read their segments.
     pub fn segment_source(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
-        Arc::new(Segments(self.clone()))
+        self.segments(Repository::read_chunk_uncached)
     }
 
     /// The same for callers that come back to the same segments.
     pub fn segment_source_remembering(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
-        Arc::new(SegmentsRemembered(self.clone()))
+        self.segments(Repository::read_chunk)
+    }
+
+    pub(super) fn segments(self: &Arc<Self>, read: ReadChunk) -> Arc<dyn SegmentSource> {
+        let repository = self.clone();
+        Arc::new(Segments { repository, read })
     }
 }
 

@@ -5,7 +5,7 @@
 //! looks again at what it found, and a prune has an index of its own making.
 
 use super::Repository;
-use crate::catalog::{BoxError, SegmentSource};
+use crate::catalog::SegmentSource;
 use crate::error::Result;
 use crate::index::ChunkIndex;
 use bale_format::{ChunkId, ChunkKind};
@@ -65,30 +65,11 @@ impl Repository {
 
     /// Where catalogs read their segments, for whoever may read for long.
     pub fn segment_source_wherever(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
-        Arc::new(Segments(self.clone()))
+        self.segments(Repository::read_chunk_wherever)
     }
 
     /// The same for callers that come back to the same segments.
     pub fn segment_source_wherever_remembering(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
-        Arc::new(SegmentsRemembered(self.clone()))
-    }
-}
-
-struct Segments(Arc<Repository>);
-
-impl SegmentSource for Segments {
-    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
-        Ok(self.0.read_chunk_wherever(id, ChunkKind::Segment)?)
-    }
-}
-
-struct SegmentsRemembered(Arc<Repository>);
-
-impl SegmentSource for SegmentsRemembered {
-    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
-        let read = self
-            .0
-            .read_chunk_wherever_remembering(id, ChunkKind::Segment);
-        Ok(read?)
+        self.segments(Repository::read_chunk_wherever_remembering)
     }
 }

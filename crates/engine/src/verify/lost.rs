@@ -9,11 +9,11 @@ use crate::catalog::{CatalogReader, KeyRange};
 use crate::error::{Error, Result};
 use crate::monitor::Monitor;
 use crate::repository::{Named, Repository};
-use crate::used::xattrs_chunk;
 use bale_format::chunk::ChunkKind;
 use bale_format::segment::Segment;
 use bale_format::{
     ChunkId, Content, Entry, Key, Layer, ObjectId, Piece, PieceStep, PieceWalk, SegmentRef,
+    XattrsColumn,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl Walk<'_> {
     }
 
     fn suspect_xattrs(&self, entry: &Entry) -> Option<ChunkId> {
-        xattrs_chunk(&entry.xattrs).filter(|id| self.findings.is_suspect(id))
+        XattrsColumn::chunk_of(&entry.xattrs).filter(|id| self.findings.is_suspect(id))
     }
 
     fn suspects_of_content(&mut self, entry: &Entry) -> Arc<[ChunkId]> {
