@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bale_engine::filter::{Filter, FilterOptions, parse_exclude_file};
+use bale_pipeline::filter::{Filter, FilterOptions, parse_exclude_file};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

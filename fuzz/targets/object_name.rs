@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bale_engine::store::ObjectName;
+use bale_repository::store::ObjectName;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -2,9 +2,9 @@
 
 #![no_main]
 
-use bale_engine::filter::Mark;
-use bale_engine::scan::parse_list;
-use bale_engine::snapshots::Address;
+use bale_pipeline::filter::Mark;
+use bale_repository::snapshots::Address;
+use bale_source::scan::parse_list;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

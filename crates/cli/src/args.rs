@@ -1,23 +1,21 @@
-//! The words of the command line. Nothing here opens anything: words become options, `commands` turns them into one engine call.
+//! The words of the command line. Nothing here opens anything: words become options, `commands`
+//! turns them into one engine call.
 
-mod chosen;
-mod compare;
 mod ext4;
 mod forget;
 mod generate;
 mod global;
-mod look;
 mod restore;
+mod snapshots;
+mod sources;
 
-pub use chosen::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
-pub use compare::Compare;
-use compare::{COMPARE_ABOUT, COMPARE_EXAMPLES};
 pub use forget::{Forget, Prune, PruneOptions};
 pub use generate::Generate;
 pub use global::Global;
 use global::NoRepository;
-pub use look::{Backup, Look, Scan, ScanPaths};
 pub use restore::Restore;
+pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
+pub use sources::{Backup, Look, Scan, ScanPaths};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
@@ -30,10 +28,12 @@ use std::path::PathBuf;
     version,
     about,
     max_term_width = 100,
-    after_help = "Exit codes: 0 complete, 1 failed (find: nothing matches), 2 usage, 3 committed but something could not be read or \
-changed while read, 4 check found damage, repair a loss, or gen --verify-manifest a difference, 10 no repository, 11 locked, \
-12 wrong key, 130 interrupted, 141 the reader of the output was gone.\n\n\
-Examples:\n  bale backup /home\n  bale restore latest:/home/me/mail --target /tmp/mail\n  bale forget --keep-daily 7 --keep-weekly 5 --prune"
+    after_help = "Exit codes: 0 complete, 1 failed (find: nothing matches), 2 usage, 3 committed \
+        but something could not be read or changed while read, 4 check found damage, repair a \
+        loss, or gen --verify-manifest a difference, 10 no repository, 11 locked, 12 wrong key, \
+        130 interrupted, 141 the reader of the output was gone.\n\n\
+Examples:\n  bale backup /home\n  bale restore latest:/home/me/mail --target /tmp/mail\n  \
+bale forget --keep-daily 7 --keep-weekly 5 --prune"
 )]
 pub struct Cli {
     /// Options of every command.
@@ -48,70 +48,69 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make a repository
-    #[command(
-        after_help = "Examples:\n  bale init -r /srv/backup\n  BALE_PASSWORD_FILE=/etc/bale/password bale init -r /srv/backup"
-    )]
+    #[command(after_help = "Examples:\n  bale init -r /srv/backup\n  \
+            BALE_PASSWORD_FILE=/etc/bale/password bale init -r /srv/backup")]
     Init(Init),
     /// Back up files and directories
     #[command(
         after_help = "Examples:\n  bale backup /home /etc --exclude '*.o' --exclude-caches\n  \
-find /data -newer stamp -print0 | bale backup --files-from0 -\n  bale backup --files-from /etc/bale/paths --exclude-file /etc/bale/excludes\n  \
+find /data -newer stamp -print0 | bale backup --files-from0 -\n  \
+bale backup --files-from /etc/bale/paths --exclude-file /etc/bale/excludes\n  \
 bale backup -x / --exclude-larger-than 2G --exclude-if-present .nobackup\n  \
 bale backup --snapshot-command /usr/local/lib/bale/snapshot-lvm /srv\n  \
 bale backup --tag weekly --host web1 --skip-if-unchanged /etc\n  bale backup --dry-run --json /srv"
     )]
     Backup(Box<Backup>),
     /// Tell what a backup would see
-    #[command(
-        after_help = "Examples:\n  bale scan /home\n  bale scan --scan inode disk.img --densest 20 --json\n  \
+    #[command(after_help = "Examples:\n  bale scan /home\n  \
+            bale scan --scan inode disk.img --densest 20 --json\n  \
 bale scan /srv --list --format '%s %p' | sort -n | tail\n\n\
-Directives of --format: %p path, %P path below the one given, %f name, %h directory, %d depth, %y type, %s size (0 of directories), \
-%m mode, %M mode as ls shows it, %n links, %u or %U user id, %g or %G group id, %i inode, %T@ and %C@ times of change of \
-content and inode, %l target, %F file system, %% percent; \\\\n, \\\\t, \\\\0, \\\\\\\\"
-    )]
+Directives of --format: %p path, %P path below the one given, %f name, %h directory, %d depth, %y \
+type, %s size (0 of directories), %m mode, %M mode as ls shows it, %n links, %u or %U user id, %g \
+or %G group id, %i inode, %T@ and %C@ times of change of content and inode, %l target, %F file \
+system, %% percent; \\\\n, \\\\t, \\\\0, \\\\\\\\")]
     Scan(Box<ScanPaths>),
     /// List snapshots
     #[command(after_help = "Examples:\n  bale snapshots\n  bale snapshots --host web1 --json")]
     Snapshots(Snapshots),
     /// List what is in a snapshot
     #[command(
-        after_help = "Examples:\n  bale ls latest\n  bale ls -l latest:/home/me\n  bale ls --recursive 3fa9c1d2:/etc"
+        after_help = "Examples:\n  bale ls latest\n  bale ls -l latest:/home/me\n  \
+            bale ls --recursive 3fa9c1d2:/etc"
     )]
     Ls(Ls),
     /// Find paths in snapshots by name
-    #[command(
-        after_help = "Examples:\n  bale find '*.mbox'\n  bale find --snapshot latest --iname 'invoice*' --path /home"
-    )]
+    #[command(after_help = "Examples:\n  bale find '*.mbox'\n  \
+            bale find --snapshot latest --iname 'invoice*' --path /home")]
     Find(Find),
     /// Compare two snapshots
-    #[command(
-        after_help = "Examples:\n  bale diff latest~1 latest\n  bale diff latest~1:/etc latest:/etc --json"
-    )]
+    #[command(after_help = "Examples:\n  bale diff latest~1 latest\n  \
+            bale diff latest~1:/etc latest:/etc --json")]
     Diff(Diff),
     /// Count what the repository and its snapshots hold
     #[command(after_help = "Examples:\n  bale stats\n  bale stats latest --json")]
     Stats(Stats),
     /// Bring files back
-    #[command(
-        after_help = "Examples:\n  bale restore latest --target /mnt/new\n  bale restore latest:/home/me/mail --target /tmp/mail\n  \
+    #[command(after_help = "Examples:\n  bale restore latest --target /mnt/new\n  \
+            bale restore latest:/home/me/mail --target /tmp/mail\n  \
 bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run\n  \
-bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready file system, at the speed of the disk"
-    )]
+bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready file system, at \
+the speed of the disk")]
     Restore(Box<Restore>),
     /// Print a file, or a directory as a tar archive
-    #[command(
-        after_help = "Examples:\n  bale dump latest:/etc/fstab\n  bale dump latest:/home/me | tar tvf -"
-    )]
+    #[command(after_help = "Examples:\n  bale dump latest:/etc/fstab\n  \
+            bale dump latest:/home/me | tar tvf -")]
     Dump(Dump),
     /// Look for damage
     #[command(
-        after_help = "Examples:\n  bale check\n  bale check --read-data-subset 1/12\n  bale check --scrub   # needs no key"
+        after_help = "Examples:\n  bale check\n  bale check --read-data-subset 1/12\n  \
+            bale check --scrub   # needs no key"
     )]
     Check(Check),
     /// Remove snapshots by rules
-    #[command(
-        after_help = "Examples:\n  bale forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n  bale forget 3fa9c1d2 --prune"
-    )]
+    #[command(after_help = "Examples:\n  \
+            bale forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n  \
+            bale forget 3fa9c1d2 --prune")]
     Forget(Box<Forget>),
     /// Give back the space of what no snapshot uses
     #[command(after_help = "Examples:\n  bale prune --dry-run\n  bale prune --grace 2h")]
@@ -128,15 +127,13 @@ bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready 
     /// Make trees of very many files to test with, in a directory or as an ext4 image
     #[command(
         name = "gen",
-        after_help = "Examples:\n  bale gen -t /mnt/test -d 7 -D 15 -r 5 -R 14 -f 32 -F 128 -s 1024 -S 2048 -C -N\n  \
+        after_help = "Examples:\n  \
+            bale gen -t /mnt/test -d 7 -D 15 -r 5 -R 14 -f 32 -F 128 -s 1024 -S 2048 -C -N\n  \
 bale gen --to-ext4 dense.img --count 1000000 -s 1024 -S 2048 --manifest dense.list\n  \
 bale gen -t /mnt/test --change 2 --new 0.5 --delete 0.5 --seed 2\n  \
 bale gen -t /tmp/restored --verify-manifest dense.list"
     )]
     Generate(Box<Generate>),
-    /// Compare bale with other backup tools on this machine
-    #[command(long_about = COMPARE_ABOUT, after_help = COMPARE_EXAMPLES)]
-    Compare(Compare),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  bale completions bash > /etc/bash_completion.d/bale")]
     Completions(Completions),
@@ -178,10 +175,12 @@ pub struct Check {
 pub enum Key {
     /// Add a password, a key file or a recovery key
     #[command(
-        after_help = "Examples:\n  bale key add --new-password-file /root/second\n  bale key add --recovery"
+        after_help = "Examples:\n  bale key add --new-password-file /root/second\n  \
+            bale key add --recovery"
     )]
     Add(KeyAdd),
-    /// Remove a key, but never the one that opens the repository just now: open it with one that stays
+    /// Remove a key, but never the one that opens the repository just now: open it with one that
+    /// stays
     #[command(after_help = "Example:\n  bale key remove 3fa9c1d2")]
     Remove {
         /// Beginning of the key's id
@@ -202,7 +201,12 @@ pub struct KeyAdd {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub new_password_file: Option<PathBuf>,
     /// Write a new key file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "new_password_file")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with = "new_password_file",
+    )]
     pub new_key_file: Option<PathBuf>,
     /// Make and print a recovery key
     #[arg(long, conflicts_with_all = ["new_password_file", "new_key_file"])]
@@ -216,9 +220,9 @@ pub struct KeyAdd {
 #[derive(Debug, Subcommand)]
 pub enum Catalog {
     /// Write a snapshot's catalog as Parquet files
-    #[command(
-        after_help = "Example:\n  bale catalog export latest /tmp/c && duckdb -c \"select count(*), sum(size) from '/tmp/c/*.parquet'\""
-    )]
+    #[command(after_help = "Example:\n  \
+            bale catalog export latest /tmp/c && duckdb -c \"select count(*), sum(size) from \
+            '/tmp/c/*.parquet'\"")]
     Export {
         /// Snapshot, or snapshot:/path
         address: OsString,
@@ -250,10 +254,12 @@ pub enum Repair {
     },
     /// Save what can still be read of damaged packs, and name what cannot
     #[command(
-        after_help = "Examples:\n  bale check --read-data ; bale repair packs\n  bale repair packs --dry-run\n  bale repair packs 3fa9c1d2"
+        after_help = "Examples:\n  bale check --read-data ; bale repair packs\n  \
+            bale repair packs --dry-run\n  bale repair packs 3fa9c1d2"
     )]
     Packs {
-        /// Packs, by the beginnings of their ids [default: those that a check marked, and those of a wrong length]
+        /// Packs, by the beginnings of their ids [default: those that a check marked, and those of
+        /// a wrong length]
         ids: Vec<String>,
         /// Tell what would be done; write nothing
         #[arg(short = 'n', long)]

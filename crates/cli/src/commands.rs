@@ -3,7 +3,6 @@
 mod backup;
 mod catalog;
 mod check;
-mod compare;
 mod deleting;
 mod diff;
 mod dump;
@@ -23,18 +22,19 @@ mod repair;
 mod restore;
 mod scan;
 mod select;
+mod snapshot_owner;
 mod snapshots;
 mod stats;
 mod unmatched;
-mod whose;
 
 use crate::args::{Cli, Command, Key};
 use crate::exit;
-use crate::named_paths::Named;
+use crate::named_paths::NamedPath;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 
-/// The word that asks for [`serve_as_freezer`]. No command: help, completions and tips do not name it.
+/// The word that asks for [`serve_as_freezer`]. No command: help, completions and tips do not name
+/// it.
 pub const FREEZER: &str = "freezer";
 
 /// Runs the command; returns its exit code.
@@ -61,7 +61,6 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
         Command::Generate(options) => generate::run(global, &options),
-        Command::Compare(options) => compare::run(global, &options),
         Command::Completions(options) => {
             let mut script = Vec::new();
             clap_complete::generate(options.shell, &mut Cli::command(), "bale", &mut script);
@@ -69,7 +68,7 @@ pub fn run(cli: Cli) -> Result<i32> {
             Ok(exit::COMPLETE)
         }
         Command::Man(options) => {
-            let target = Named {
+            let target = NamedPath {
                 by: "DIR",
                 attempt: "write the manual pages to",
                 path: &options.dir,
@@ -84,9 +83,10 @@ pub fn run(cli: Cli) -> Result<i32> {
     }
 }
 
-/// Freezes and thaws a file system for a backup that asks for it: this program is started again for that, by no person.
+/// Freezes and thaws a file system for a backup that asks for it: this program is started again for
+/// that, by no person.
 pub fn serve_as_freezer() -> Result<i32> {
-    bale_engine::scan::freeze::serve(&mut |_| {}).context("serve as freezer")?;
+    bale_source::scan::freeze::serve(&mut |_| {}).context("serve as freezer")?;
     Ok(exit::COMPLETE)
 }
 
@@ -112,7 +112,6 @@ fn only_prints(command: &Command) -> bool {
         | Command::Catalog(_)
         | Command::Repair(_)
         | Command::Generate(_)
-        | Command::Compare(_)
         | Command::Man(_) => false,
     }
 }

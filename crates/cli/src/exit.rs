@@ -1,6 +1,6 @@
 //! Exit codes, and which error ends with which. Scripts rely on them: docs/SCRIPTING.md.
 
-use bale_engine::error::Error;
+use bale_repository::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Everything was done.
@@ -13,7 +13,6 @@ pub const USAGE: i32 = 2;
 pub const INCOMPLETE: i32 = 3;
 /// Check found damage.
 pub const DAMAGE: i32 = 4;
-/// There is no repository.
 pub const NO_REPOSITORY: i32 = 10;
 /// No key slot opens.
 pub const WRONG_KEY: i32 = 12;
@@ -25,8 +24,8 @@ pub const READER_GONE: i32 = 141;
 
 static IS_INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
-/// What was printed or done leaves out something that cannot be read, and that was told: turns [`COMPLETE`] into
-/// [`INCOMPLETE`].
+/// What was printed or done leaves out something that cannot be read, and that was told: turns
+/// [`COMPLETE`] into [`INCOMPLETE`].
 pub fn something_is_missing() {
     IS_INCOMPLETE.store(true, Ordering::Relaxed);
 }

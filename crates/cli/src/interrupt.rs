@@ -1,11 +1,12 @@
-//! Ctrl-C and termination: the first asks the operation to end well, the second ends the process at once.
+//! Ctrl-C and termination: the first asks the operation to end well, the second ends the process at
+//! once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Has the user asked to stop?
-pub fn asked() -> bool {
+/// True after the first Ctrl-C or SIGTERM.
+pub fn is_requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
@@ -17,6 +18,6 @@ pub fn listen() {
         }
     });
     if let Err(error) = result {
-        tell!("bale: cannot listen for signals: {error}");
+        report!("bale: cannot listen for signals: {error}");
     }
 }

@@ -1,21 +1,14 @@
-//! The `bale` command: words become options, options become one call of the engine, its answer becomes lines.
+//! The `bale` command: words become options, options become one call of the engine, its answer
+//! becomes lines.
 //!
 //! The only crate that knows the environment, the terminal and exit codes.
 
-/// Says a line on stderr. A stderr that nobody reads any more is no reason to stop: `eprintln` would panic, in the middle
-/// of a backup.
-macro_rules! tell {
+/// Says a line on stderr. A stderr that nobody reads any more is no reason to stop: `eprintln`
+/// would panic, in the middle of a backup.
+macro_rules! report {
     ($($text:tt)*) => {{
         use std::io::Write as _;
         let _nobody_listens = writeln!(std::io::stderr(), $($text)*);
-    }};
-}
-
-/// The same, and the line goes on.
-macro_rules! tell_part {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _nobody_listens = write!(std::io::stderr(), $($text)*);
     }};
 }
 

@@ -1,5 +1,5 @@
-//! Paths that were named on the command line or in the environment: trouble with one says what it is for, which option
-//! named it, what was attempted, why that failed, and what to write instead.
+//! Paths that were named on the command line or in the environment: trouble with one says what it
+//! is for, which option named it, what was attempted, why that failed, and what to write instead.
 
 use crate::output;
 use anyhow::{Result, anyhow};
@@ -9,18 +9,16 @@ use std::path::Path;
 
 /// What a named path is for.
 #[derive(Clone, Copy)]
-pub struct Named<'a> {
+pub struct NamedPath<'a> {
     /// The option, variable or argument that named it.
     pub by: &'a str,
     /// What is attempted with it: `read the password from` ...
     pub attempt: &'a str,
-    /// The path.
     pub path: &'a Path,
-    /// What to name.
     pub advice: &'a str,
 }
 
-impl Named<'_> {
+impl NamedPath<'_> {
     /// The error that says all of it.
     pub fn trouble(&self, why: impl Display) -> anyhow::Error {
         let path = output::path(self.path);
@@ -69,7 +67,8 @@ impl Named<'_> {
         Ok(())
     }
 
-    /// A file can be made there, or is: the directory is there, asked before any work is done for it.
+    /// A file can be made there, or is: the directory is there, asked before any work is done for
+    /// it.
     pub fn require_place_for_file(&self) -> Result<()> {
         if self.path.is_dir() {
             return Err(self.trouble("it is a directory"));
@@ -97,8 +96,8 @@ fn is_absent(kind: ErrorKind) -> bool {
 mod tests {
     use super::*;
 
-    fn named(path: &Path) -> Named<'_> {
-        Named {
+    fn named(path: &Path) -> NamedPath<'_> {
+        NamedPath {
             by: "--target",
             attempt: "restore to",
             path,
@@ -125,8 +124,11 @@ mod tests {
             ("link", "leads nowhere"),
         ] {
             let path = place.path().join(path);
-            let told = text(named(&path).require_directory());
-            assert!(told.contains(why) && told.contains("(--target)"), "{told}");
+            let reported = text(named(&path).require_directory());
+            assert!(
+                reported.contains(why) && reported.contains("(--target)"),
+                "{reported}"
+            );
         }
         assert_eq!(text(named(Path::new("new")).require_directory()), "");
     }
@@ -143,10 +145,10 @@ mod tests {
             ("", "it is a directory"),
         ] {
             let path = place.path().join(path);
-            let told = text(named(&path).require_place_for_file());
+            let reported = text(named(&path).require_place_for_file());
             assert!(
-                told.contains(why) && told.is_empty() == why.is_empty(),
-                "{told}"
+                reported.contains(why) && reported.is_empty() == why.is_empty(),
+                "{reported}"
             );
         }
     }

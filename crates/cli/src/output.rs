@@ -1,10 +1,11 @@
-//! What the user sees: stdout is data, stderr is talk. Names of files are never trusted on a terminal.
+//! What the user sees: stdout is data, stderr is talk. Names of files are never trusted on a
+//! terminal.
 //!
-//! A reader that is gone ends what only prints (exit 141, as the signal would), and nothing else: a backup, a restore, a
-//! check go on, and their exit code stands.
+//! A reader that is gone ends what only prints (exit 141, as the signal would), and nothing else: a
+//! backup, a restore, a check go on, and their exit code stands.
 
-use bale_engine::error::without_name;
-use bale_engine::monitor::Problem;
+use bale_pipeline::error::without_name;
+use bale_pipeline::monitor::Problem;
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use std::io::Write;
@@ -17,7 +18,8 @@ static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 /// Something could not be written, and not because the reader was gone.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// From here on a reader that is gone ends the command: it only prints. Otherwise the work goes on without him.
+/// From here on a reader that is gone ends the command: it only prints. Otherwise the work goes on
+/// without him.
 pub fn is_all_there_is() {
     IS_LISTING.store(true, Ordering::Relaxed);
 }
@@ -69,7 +71,7 @@ fn stopped(error: &std::io::Error) {
     }
     HAS_FAILED.store(true, Ordering::Relaxed);
     if !was_closed {
-        tell!("bale: write to standard output: {error}");
+        report!("bale: write to standard output: {error}");
     }
     if is_listing {
         crate::place::end();
@@ -101,7 +103,7 @@ pub fn failure(error: &anyhow::Error, json: bool) -> i32 {
     if json {
         object(&json!({"type": "error", "message": text, "code": code}));
     }
-    tell!("bale: {text}");
+    report!("bale: {text}");
     code
 }
 
@@ -127,7 +129,7 @@ pub fn usage(error: &clap::Error, json: bool) -> i32 {
 
 /// An error and its causes; what was said is not said again.
 pub fn chain(error: &anyhow::Error) -> String {
-    bale_engine::error::with_causes(error.as_ref())
+    bale_pipeline::error::with_causes(error.as_ref())
 }
 
 /// Tells about trouble with one entry.
@@ -141,7 +143,7 @@ pub fn problem(problem: &Problem, json: bool) {
         let (action, path) = (problem.action, escape(&problem.path));
         // Of the whole, and not of one entry.
         let space = if path.is_empty() { "" } else { " " };
-        tell!("bale: {action}{space}{path}: {}", escape(text.as_bytes()));
+        report!("bale: {action}{space}{path}: {}", escape(text.as_bytes()));
     }
 }
 
@@ -180,8 +182,8 @@ pub fn put_path_in(map: &mut Map<String, Value>, field: &str, path: &[u8]) {
     }
 }
 
-/// A name for people: control characters, and bytes that are no UTF-8, as `\xNN`, so that no name can steer a terminal or
-/// forge a line of a log.
+/// A name for people: control characters, and bytes that are no UTF-8, as `\xNN`, so that no name
+/// can steer a terminal or forge a line of a log.
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,8 +1,8 @@
-//! Patterns mean one thing in every command (docs/SCRIPTING.md, "Patterns"). Those that look as if they meant something and
-//! can match nothing are refused, with what to write instead.
+//! Patterns mean one thing in every command (docs/SCRIPTING.md, "Patterns"). Those that look as if
+//! they meant something and can match nothing are refused, with what to write instead.
 
 use crate::exit::Usage;
-use bale_engine::filter::{Filter, FilterOptions, Pattern, PatternError};
+use bale_pipeline::filter::{Filter, FilterOptions, Pattern, PatternError};
 
 /// A filter; patterns that the matcher does not understand are wrong words.
 pub fn compile(options: FilterOptions) -> Result<Filter, Usage> {
@@ -34,7 +34,8 @@ pub fn check(patterns: &[Pattern]) -> Result<(), Usage> {
         };
         let why = match takes_back && !before {
             true => Some(
-                "! takes back what an earlier pattern matches, and there is none before it; for a name that begins with ! write \\!",
+                "! takes back what an earlier pattern matches, and there is none before it; for a \
+                 name that begins with ! write \\!",
             ),
             false => why_nothing(plain),
         };
@@ -56,15 +57,18 @@ fn why_nothing(text: &str) -> Option<&'static str> {
         Some("/ alone names nothing; write /* for all that is in the root directory")
     } else if text.split('/').any(|part| matches!(part, "." | "..")) {
         Some(
-            "no path has . or .. in it; begin with a name to mean it anywhere, or with / to write the whole path",
+            "no path has . or .. in it; begin with a name to mean it anywhere, or with / to write \
+             the whole path",
         )
     } else if first == "~" {
         Some(
-            "~ is not replaced here; write the whole path, or let the shell do it (no quotes, and a blank instead of =)",
+            "~ is not replaced here; write the whole path, or let the shell do it (no quotes, and \
+             a blank instead of =)",
         )
     } else if first.strip_prefix('$').is_some_and(is_variable) {
         Some(
-            "variables are not replaced here; write the whole path, or let the shell do it (double quotes)",
+            "variables are not replaced here; write the whole path, or let the shell do it (double \
+             quotes)",
         )
     } else if has_choice(text) {
         Some("{a,b} is no choice here; write a pattern for each, or \\{ to mean the character")

@@ -1,30 +1,33 @@
-//! Where the repository is, and opening it: the one given, or the user's own, which is made when a backup needs it.
+//! Where the repository is, and opening it: the one given, or the user's own, which is made when a
+//! backup needs it.
 
 mod cache;
 mod config;
+mod existing;
 mod key_file;
+mod memory;
 mod named;
-mod there;
 
 pub use cache::{end, require_named as require_named_cache, writable_cache_dir};
+pub use existing::{is_made, require_room};
 pub use key_file::{resolved, write_beside as write_key_file};
+pub use memory::plan as memory_plan;
 pub use named::named;
-pub use there::{is_made, require_room};
 
 use crate::args::Global;
 use crate::{output, secrets};
 use anyhow::{Context, Result};
-use bale_engine::clock::SystemClock;
-use bale_engine::error::Error;
-use bale_engine::random::OsRandom;
-use bale_engine::repository::{Environment, NewSlot, Repository, Secret, opens_with_key_file};
-use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::store::{Area, LocalStore};
+use bale_engine::restore::SpillScratch;
+use bale_pipeline::clock::SystemClock;
+use bale_pipeline::random::OsRandom;
+use bale_repository::error::Error;
+use bale_repository::repository::{Environment, NewSlot, Repository, Secret, opens_with_key_file};
+use bale_repository::store::{Area, LocalStore};
+use existing::{Meant, holds_data, no_repository, require_config};
 use named::{Own, has_only_key, own};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use there::{Meant, holds_data, no_repository, require_config};
 
 /// Opens the repository that the options name, or the user's own, and changes nothing.
 pub fn open(global: &Global) -> Result<Arc<Repository>> {
@@ -60,7 +63,7 @@ pub fn open_with_secret(global: &Global, purpose: Use) -> Result<(Arc<Repository
         return open_own(global, &own()?, purpose);
     };
     require_config(&path, Meant::Named)?;
-    let secret = secrets::given_or_asked(global)?;
+    let secret = secrets::given_or_prompted(global)?;
     Ok((open_at(global, &path, &secret, purpose)?, secret))
 }
 
@@ -72,7 +75,8 @@ fn open_own(global: &Global, own: &Own, purpose: Use) -> Result<(Arc<Repository>
         false => opened,
         true => opened.with_context(|| {
             format!(
-                "open your own repository with the password or key that was given (without one, it opens with {})",
+                "open your own repository with the password or key that was given (without one, it \
+                 opens with {})",
                 output::path(&own.key_file)
             )
         }),
@@ -90,8 +94,9 @@ pub fn make_own_explicitly(global: &Global) -> Result<Arc<Repository>> {
     make_own(global, &own)
 }
 
-/// Opens for writing; makes the user's own repository if there is none and no other is named, where that is asked for, or
-/// where somebody sees the recovery key: a job that lost the name of its repository must not fill this disk instead.
+/// Opens for writing; makes the user's own repository if there is none and no other is named, where
+/// that is asked for, or where somebody sees the recovery key: a job that lost the name of its
+/// repository must not fill this disk instead.
 pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repository>> {
     if named(global)?.is_none() {
         let own = own()?;
@@ -119,8 +124,10 @@ fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Resul
         Use::Read | Use::Configs => LocalStore::open(path)?,
         Use::Write => LocalStore::open_to_write(path, &SystemClock)?,
     };
+    let memory = memory::plan(global)?;
     let mut repository = Repository::open(Arc::new(store), secret, environment(global)?)?;
-    config::look_after(global, &repository, purpose);
+    repository.set_memory(memory);
+    config::add_missing_config_copy(global, &repository, purpose);
     cache::use_what_works(global, &mut repository)?;
     Ok(Arc::new(repository))
 }
@@ -128,8 +135,10 @@ fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Resul
 /// Makes a repository with a secret and a recovery key, and prints the recovery key, once.
 pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Repository>> {
     require_named_cache(global)?;
+    let memory = memory::plan(global)?;
     let store = LocalStore::create(path)?;
     let mut made = Repository::init(Arc::new(store), slots, environment(global)?)?;
+    made.repository.set_memory(memory);
     let place = output::path(path);
     if global.json {
         output::object(&serde_json::json!({
@@ -137,18 +146,19 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
             "recovery_key": made.recovery_key,
         }));
     } else {
-        tell!(
+        report!(
             "Made repository {} at {place}",
             &made.repository.id().to_string()[..8]
         );
-        tell!();
-        tell!(
-            "  Recovery key, shown only now. Whoever has it can read the backups; keep it apart from this machine:"
+        report!();
+        report!(
+            "  Recovery key, shown only now. Whoever has it can read the backups; keep it apart \
+             from this machine:"
         );
-        tell!("  {}", made.recovery_key);
-        tell!();
+        report!("  {}", made.recovery_key);
+        report!();
     }
-    config::tell_of_new(global, &made);
+    config::report_new_repository(global, &made);
     cache::use_what_works(global, &mut made.repository)?;
     Ok(Arc::new(made.repository))
 }
@@ -177,7 +187,8 @@ pub fn directory(global: &Global) -> Result<PathBuf> {
     })
 }
 
-/// What a command lives on: the repository, the cache, and what opens the repository. What does not exist is named too.
+/// What a command lives on: the repository, the cache, and what opens the repository. What does not
+/// exist is named too.
 pub fn in_use(global: &Global) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     paths.extend(named(global).ok().flatten());
@@ -200,8 +211,8 @@ pub fn repositories(global: &Global) -> Vec<PathBuf> {
     paths
 }
 
-/// What a backup with these options works with and should not hold: repository, cache, and the files that open it. The key of
-/// another repository is worth a backup.
+/// What a backup with these options works with and should not hold: repository, cache, and the
+/// files that open it. The key of another repository is worth a backup.
 pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
     let mut paths = secrets::files(global);
     paths.extend(cache::cache_dir(global).ok());
@@ -217,8 +228,8 @@ pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What of a repository may be met elsewhere: its areas, which may be mounted there, and where directories of packs lead that
-/// are symbolic links.
+/// What of a repository may be met elsewhere: its areas, which may be mounted there, and where
+/// directories of packs lead that are symbolic links.
 fn parts_of(repository: &Path) -> Vec<PathBuf> {
     let areas = Area::ALL.iter().map(|area| area.text());
     let areas = areas.chain(["tmp"]).map(|name| repository.join(name));
@@ -233,7 +244,7 @@ fn parts_of(repository: &Path) -> Vec<PathBuf> {
 
 /// Where plans are sorted that do not fit in memory.
 pub fn scratch(repository: &Repository) -> Result<SpillScratch> {
-    Ok(SpillScratch(repository.spill_dir()?))
+    Ok(SpillScratch::new(repository.spill_dir()?).within(repository.memory()))
 }
 
 /// What the engine needs from outside.
@@ -250,13 +261,14 @@ fn own_secret(global: &Global, own: &Own) -> Result<(Secret, bool)> {
     if let Some(secret) = secrets::given(global)? {
         return Ok((secret, true));
     }
-    if !own.key_file.exists() && secrets::can_ask() {
-        tell_of_lost_key(own);
-        return Ok((secrets::given_or_asked(global)?, true));
+    if !own.key_file.exists() && secrets::can_prompt() {
+        report_lost_key(own);
+        return Ok((secrets::given_or_prompted(global)?, true));
     }
     let bytes = std::fs::read(&own.key_file).with_context(|| {
         format!(
-            "read the key of your own repository {} (or give its password, or --key-file with the recovery key)",
+            "read the key of your own repository {} (or give its password, or --key-file with the \
+             recovery key)",
             own.key_file.display()
         )
     })?;
@@ -264,18 +276,20 @@ fn own_secret(global: &Global, own: &Own) -> Result<(Secret, bool)> {
 }
 
 /// At a terminal somebody is asked for a password that he never chose, perhaps.
-fn tell_of_lost_key(own: &Own) {
+fn report_lost_key(own: &Own) {
     let store = LocalStore::open(&own.repository);
     if store.is_ok_and(|store| opens_with_key_file(&store)) {
-        tell!(
-            "bale: your own repository opens with a key file, and {} is not there: bring it back from a copy, give a password \
-             of the repository now, or name a file with the recovery key (--key-file)",
+        report!(
+            "bale: your own repository opens with a key file, and {} is not there: bring it back \
+             from a copy, give a password of the repository now, or name a file with the recovery \
+             key (--key-file)",
             output::path(&own.key_file)
         );
     }
 }
 
-/// With the secret that is given, which will open it the next time, or else with a key file of its own.
+/// With the secret that is given, which will open it the next time, or else with a key file of its
+/// own.
 fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
     if holds_data(&own.repository) && !own.is_made() {
         return Err(no_repository(&own.repository, Meant::Own));
@@ -303,13 +317,14 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
             true => "It opens with the password or key that was given.".to_owned(),
             false => format!("Its key: {}", output::path(&own.key_file)),
         };
-        tell!("  No repository was named, so this one was made for you. {key}");
-        tell!();
+        report!("  No repository was named, so this one was made for you. {key}");
+        report!();
     }
     Ok(repository)
 }
 
-/// The key that a first backup which was ended too soon, or runs beside this one, has left; or a new one.
+/// The key that a first backup which was ended too soon, or runs beside this one, has left; or a
+/// new one.
 fn own_key(path: &Path) -> Result<Vec<u8>> {
     let read = || std::fs::read(path).with_context(|| format!("read {}", path.display()));
     if path.exists() {
@@ -322,12 +337,13 @@ fn own_key(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// It was there, for its key is: who makes another one in its place backs up to a disk that was not meant.
+/// It was there, for its key is: who makes another one in its place backs up to a disk that was not
+/// meant.
 fn no_repository_of_key(own: &Own) -> anyhow::Error {
     let error = Error::NoRepository(own.repository.display().to_string());
     let text = format!(
-        "{error}, and its key is there ({}): is its file system mounted? A job makes no other in its place; if it is gone, bale \
-         init makes a new one",
+        "{error}, and its key is there ({}): is its file system mounted? A job makes no other in \
+         its place; if it is gone, bale init makes a new one",
         output::path(&own.key_file)
     );
     anyhow::Error::new(error).context(text)
@@ -336,6 +352,6 @@ fn no_repository_of_key(own: &Own) -> anyhow::Error {
 /// Part of a name that nobody can guess.
 fn unguessable() -> Result<String> {
     let mut bytes = [0; 16];
-    bale_engine::random::Random::fill(&OsRandom, &mut bytes).context("draw random bytes")?;
+    bale_pipeline::random::Random::fill(&OsRandom, &mut bytes).context("draw random bytes")?;
     Ok(bale_format::id::hex(&bytes))
 }

@@ -1,9 +1,10 @@
-//! Progress on a terminal, quiet in a pipe, and the place where problems are printed while a command runs.
+//! Progress on a terminal, quiet in a pipe, and the place where problems are printed while a
+//! command runs.
 
 use crate::args::Global;
 use crate::{interrupt, output, sizes, variables};
-use bale_engine::monitor::{Monitor, Phase, Problem, Progress};
-use bale_engine::restore::Act;
+use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
+use bale_restore::Act;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -16,7 +17,7 @@ const DRAWINGS_PER_SECOND: u8 = 5;
 /// Between two JSON status lines.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
-/// Prints what the engine tells.
+/// Prints the engine's events.
 pub struct Console {
     json: bool,
     quiet: bool,
@@ -64,7 +65,8 @@ impl Console {
         Console::new(&global)
     }
 
-    /// Of paths in a snapshot or an image, which come without their slash: not of those below a target.
+    /// Of paths in a snapshot or an image, which come without their slash: not of those below a
+    /// target.
     pub fn naming_whole_paths(mut self) -> Console {
         self.root = b"/";
         self
@@ -82,7 +84,7 @@ impl Console {
         if self.quiet || self.json {
             return;
         }
-        self.above(|| tell!("{}", output::escape(text.as_bytes())));
+        self.above(|| report!("{}", output::escape(text.as_bytes())));
     }
 
     /// For people a sign as of `diff`, for scripts a word.
@@ -90,7 +92,7 @@ impl Console {
         if self.verbose {
             self.above(|| match self.json {
                 true => path_object(act, path),
-                false => tell!("{sign}  {}", output::escape(path)),
+                false => report!("{sign}  {}", output::escape(path)),
             });
         }
     }
@@ -109,7 +111,8 @@ impl Console {
         } else {
             (progress.done, progress.total)
         };
-        // Of a walk nobody knows the end: no bar, which would stand at its end from the first moment.
+        // Of a walk nobody knows the end: no bar, which would stand at its end from the first
+        // moment.
         bar.set_style(if total > 0 { with_bar() } else { without_bar() });
         bar.set_length(total.max(done));
         bar.set_position(done);
@@ -119,7 +122,8 @@ impl Console {
     fn status(&self, phase: Phase, progress: Progress, began: Instant) {
         let seconds = began.elapsed().as_millis() as f64 / 1000.0;
         output::object(&json!({
-            "type": "status", "phase": phase_name(phase), "done": progress.done, "total": progress.total,
+            "type": "status", "phase": phase_name(phase), "done": progress.done,
+            "total": progress.total,
             "bytes_done": progress.bytes_done, "bytes_total": progress.bytes_total,
             "seconds": seconds, "seconds_left": seconds_left(progress, began.elapsed()),
         }));
@@ -190,7 +194,7 @@ impl Monitor for Console {
         let path = [self.root, path].concat();
         self.above(|| match self.json {
             true => path_object(act_name(act), &path),
-            false => tell!("{} {}", act_name(act), output::escape(&path)),
+            false => report!("{} {}", act_name(act), output::escape(&path)),
         });
     }
 
@@ -199,7 +203,7 @@ impl Monitor for Console {
     }
 
     fn interrupted(&self) -> bool {
-        interrupt::asked()
+        interrupt::is_requested()
     }
 }
 

@@ -1,13 +1,14 @@
 //! Passwords and keys from files, commands, the environment, or a terminal.
 //!
-//! The command line wins over the environment. Two sources at one level are a contradiction, and an empty secret
-//! protects nothing: both are refused. What a child process of ours runs with holds none of it.
+//! The command line wins over the environment. Two sources at one level are a contradiction, and an
+//! empty secret protects nothing: both are refused. What a child process of ours runs with holds
+//! none of it.
 
 use crate::args::Global;
 use crate::exit::Usage;
 use crate::{named_paths, output, variables};
 use anyhow::{Context, Result};
-use bale_engine::repository::Secret;
+use bale_repository::repository::Secret;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
@@ -32,15 +33,15 @@ pub fn given(global: &Global) -> Result<Option<Secret>> {
 }
 
 /// The secret, asking on a terminal if need be.
-pub fn given_or_asked(global: &Global) -> Result<Secret> {
+pub fn given_or_prompted(global: &Global) -> Result<Secret> {
     if let Some(secret) = given(global)? {
         return Ok(secret);
     }
-    Ok(Secret::Password(ask("Password: ", NO_PASSWORD)?))
+    Ok(Secret::Password(prompt("Password: ", NO_PASSWORD)?))
 }
 
-/// Could somebody be asked?
-pub fn can_ask() -> bool {
+/// True at a terminal, where a password can be prompted for.
+pub fn can_prompt() -> bool {
     std::io::stdin().is_terminal()
 }
 
@@ -50,8 +51,8 @@ pub fn new_password(file: Option<&Path>, how: &str) -> Result<String> {
         let file = SecretFile::of("--new-password-file", path);
         return first_line(&file.read()?, &file.text());
     }
-    let password = ask("New password: ", how)?;
-    if ask("The same again: ", how)? != password {
+    let password = prompt("New password: ", how)?;
+    if prompt("The same again: ", how)? != password {
         return Err(Usage("the two passwords differ".to_owned()).into());
     }
     Ok(password)
@@ -69,9 +70,9 @@ pub fn files(global: &Global) -> Vec<PathBuf> {
         .collect()
 }
 
-type Named = (&'static str, Source);
+type NamedVariable = (&'static str, Source);
 
-fn on_command_line(global: &Global) -> Vec<Named> {
+fn on_command_line(global: &Global) -> Vec<NamedVariable> {
     let key_file = global.key_file.clone().map(Source::KeyFile);
     let password_file = global.password_file.clone().map(Source::PasswordFile);
     let command = global.password_command.clone().map(Source::PasswordCommand);
@@ -85,7 +86,7 @@ fn on_command_line(global: &Global) -> Vec<Named> {
         .collect()
 }
 
-fn in_environment() -> Result<Vec<Named>, Usage> {
+fn in_environment() -> Result<Vec<NamedVariable>, Usage> {
     let file = |name| Ok::<_, Usage>(variables::read(name)?.map(PathBuf::from));
     let all = [
         ("BALE_KEY_FILE", file("BALE_KEY_FILE")?.map(Source::KeyFile)),
@@ -108,7 +109,7 @@ fn in_environment() -> Result<Vec<Named>, Usage> {
         .collect())
 }
 
-fn the_only(mut sources: Vec<Named>) -> Result<Option<Named>, Usage> {
+fn the_only(mut sources: Vec<NamedVariable>) -> Result<Option<NamedVariable>, Usage> {
     if let [(first, _), (second, _), ..] = &sources[..] {
         return Err(Usage(format!(
             "{first} and {second} each name a password or key: which of them is meant? Give one"
@@ -139,11 +140,11 @@ impl Source {
 }
 
 /// How to give a password or key where nobody can be asked.
-const NO_PASSWORD: &str = "no password or key, and no terminal to ask at: give one with --password-file, --password-command or \
-     --key-file, or set BALE_PASSWORD";
+const NO_PASSWORD: &str = "no password or key, and no terminal to ask at: give one with \
+    --password-file, --password-command or --key-file, or set BALE_PASSWORD";
 
-fn ask(prompt: &str, how: &str) -> Result<String> {
-    if !can_ask() {
+fn prompt(prompt: &str, how: &str) -> Result<String> {
+    if !can_prompt() {
         return Err(Usage(how.to_owned()).into());
     }
     let password = rpassword::prompt_password(prompt).context("read the password")?;
@@ -154,11 +155,11 @@ fn ask(prompt: &str, how: &str) -> Result<String> {
 }
 
 /// A file that holds a password or a key.
-struct SecretFile<'a>(named_paths::Named<'a>);
+struct SecretFile<'a>(named_paths::NamedPath<'a>);
 
 impl<'a> SecretFile<'a> {
     fn of(by: &'a str, path: &'a Path) -> SecretFile<'a> {
-        SecretFile(named_paths::Named {
+        SecretFile(named_paths::NamedPath {
             by,
             attempt: "read the password from",
             path,
@@ -167,11 +168,12 @@ impl<'a> SecretFile<'a> {
     }
 
     fn of_key(by: &'a str, path: &'a Path) -> SecretFile<'a> {
-        SecretFile(named_paths::Named {
+        SecretFile(named_paths::NamedPath {
             by,
             attempt: "read the key from",
             path,
-            advice: "Name the key file that the repository was given, or a file with its recovery key",
+            advice: "Name the key file that the repository was given, or a file with its recovery \
+                key",
         })
     }
 
@@ -215,7 +217,7 @@ fn from_command(name: &str, command: &str) -> Result<String> {
     shell
         .args(["-c", command])
         .stderr(std::process::Stdio::inherit());
-    bale_engine::scan::withhold_secrets(&mut shell);
+    bale_source::scan::withhold_secrets(&mut shell);
     // Not its text: it may hold a secret, and this may be logged.
     let asked = format!("the command of {name}");
     let output = shell

@@ -1,41 +1,15 @@
 //! Sizes, durations and counts as people write and read them.
 
 use crate::exit::Usage;
-pub use bale_engine::amount::{bytes, count, counted};
+pub use bale_pipeline::amount::{bytes, count, counted};
+use jiff::{Span, SpanRelativeTo};
 use std::time::Duration;
 
 /// Reads `512`, `10K`, `1.5G` (powers of 1024; a trailing `B` or `iB` is fine).
 pub fn parse_bytes(text: &str) -> Result<u64, Usage> {
-    let wrong = || {
-        Usage(format!(
-            "{text:?} is not a size: write for example 512K, 10M, 2G"
-        ))
-    };
-    let trimmed = text
-        .trim()
-        .trim_end_matches(['b', 'B'])
-        .trim_end_matches('i');
-    let (digits, unit) = match trimmed.char_indices().last() {
-        Some((at, letter)) if letter.is_ascii_alphabetic() => {
-            (&trimmed[..at], letter.to_ascii_uppercase())
-        }
-        _ => (trimmed, ' '),
-    };
-    let power = match unit {
-        ' ' => 0,
-        'K' => 1,
-        'M' => 2,
-        'G' => 3,
-        'T' => 4,
-        'P' => 5,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = digits.trim().parse().map_err(|_| wrong())?;
-    let bytes = number * 1024f64.powi(power);
-    if !bytes.is_finite() || bytes < 0.0 || bytes >= u64::MAX as f64 {
-        return Err(wrong());
-    }
-    Ok(bytes as u64)
+    let binary = parse_size::Config::new().with_binary();
+    let wrong = || format!("{text:?} is not a size: write for example 512K, 10M, 2G");
+    binary.parse_size(text.trim()).map_err(|_| Usage(wrong()))
 }
 
 /// `1 directory`, `2 directories`.
@@ -52,30 +26,17 @@ pub fn one_or_more<'w>(number: u64, one: &'w str, more: &'w str) -> &'w str {
     }
 }
 
-/// Reads `90s`, `15m`, `24h`, `7d`, or `0`.
+/// Reads `90s`, `15m`, `24h`, `7d`, `1d 12h`, or `0`.
 pub fn parse_duration(text: &str) -> Result<Duration, Usage> {
-    let wrong = || {
-        Usage(format!(
-            "{text:?} is not a duration: write for example 90s, 15m, 24h, 7d"
-        ))
-    };
     let text = text.trim();
-    let split = text
-        .find(|letter: char| !letter.is_ascii_digit())
-        .unwrap_or(text.len());
-    let number: u64 = text[..split].parse().map_err(|_| wrong())?;
-    let seconds = match text[split..].trim() {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86400,
-        "" if number == 0 => 1,
-        _ => return Err(wrong()),
-    };
-    number
-        .checked_mul(seconds)
-        .map(Duration::from_secs)
-        .ok_or_else(wrong)
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let span = text.parse::<Span>();
+    let signed = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()));
+    let duration = signed.ok().and_then(|signed| signed.try_into().ok());
+    let wrong = || format!("{text:?} is not a duration: write for example 90s, 15m, 24h, 7d");
+    duration.ok_or_else(|| Usage(wrong()))
 }
 
 /// `1:02:03` or `4.2 s`.
@@ -101,7 +62,8 @@ mod tests {
         assert_eq!(parse_bytes("512").unwrap(), 512);
         assert_eq!(parse_bytes("10K").unwrap(), 10240);
         assert_eq!(parse_bytes("1.5 GiB").unwrap(), 3 << 29);
-        for wrong in ["", "x", "-1", "1X", "K"] {
+        assert_eq!(parse_bytes("2kb").unwrap(), 2048);
+        for wrong in ["", "x", "-1", "1X", "K", "17E"] {
             assert!(parse_bytes(wrong).is_err(), "{wrong}");
         }
     }
@@ -109,8 +71,12 @@ mod tests {
     #[test]
     fn durations_need_a_unit() {
         assert_eq!(parse_duration("24h").unwrap(), Duration::from_secs(86400));
+        assert_eq!(
+            parse_duration("7d").unwrap(),
+            Duration::from_secs(7 * 86400)
+        );
         assert_eq!(parse_duration("0").unwrap(), Duration::ZERO);
-        for wrong in ["", "5", "h", "5y", "99999999999999999999d"] {
+        for wrong in ["", "5", "h", "5y", "2mo", "-5m", "99999999999999999999d"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -1,6 +1,7 @@
 //! The variables of the environment that stand for options.
 //!
-//! One that is set but empty is what a script leaves behind that lost a value: it is refused, never taken for absent.
+//! One that is set but empty is what a script leaves behind that lost a value: it is refused, never
+//! taken for absent.
 
 use crate::exit::Usage;
 use std::ffi::OsString;

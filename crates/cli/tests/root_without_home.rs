@@ -1,7 +1,7 @@
 //! Where root has no home directory, the cache is the system's. Needs root.
 //!
-//! A program of its own: its mount namespace begins with a copy of every mount, which would hold the file systems of
-//! tests beside it after they unmounted them.
+//! A program of its own: its mount namespace begins with a copy of every mount, which would hold
+//! the file systems of tests beside it after they unmounted them.
 
 #[path = "end_to_end/bench.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]

@@ -1,9 +1,9 @@
 //! Measures catalogs and the sorter: `cargo run --release -p bale-engine --example catalog_speed`.
 
-use bale_engine::catalog::{BoxError, CatalogReader, CatalogWriter, KeyRange, SegmentSource};
-use bale_engine::spill::Sorter;
 use bale_format::segment::pointers;
 use bale_format::{ChunkId, Content, Entry, Kind, Segment, SegmentKeys, Time};
+use bale_pipeline::spill::Sorter;
+use bale_repository::catalog::{BoxError, CatalogReader, CatalogWriter, KeyRange, SegmentSource};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

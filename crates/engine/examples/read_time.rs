@@ -1,7 +1,7 @@
 //! Walks the paths given, reads every file, and says how long it took: for comparisons, not a test.
-use bale_engine::read::{LargeReader, SMALL_BYTES_MAX, SmallReader};
-use bale_engine::scan::{ScanItem, ScanOptions, Scanner, Sources};
 use bale_format::entry::Kind;
+use bale_source::read::{LargeReader, SMALL_BYTES_MAX, SmallReader};
+use bale_source::scan::{ScanItem, ScanOptions, Scanner, Sources};
 
 fn main() {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
@@ -39,7 +39,7 @@ fn main() {
                 } else if let Ok(mut file) = large.open(&place, entry) {
                     files += 1;
                     while let Some(piece) = file.next_piece() {
-                        if let bale_engine::read::Piece::Data(block) = piece {
+                        if let bale_source::read::ReadPiece::Data(block) = piece {
                             bytes += block.len() as u64;
                         }
                     }

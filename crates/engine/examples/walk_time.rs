@@ -1,5 +1,5 @@
 //! Walks the paths given and says how long it took: for comparisons, not a test.
-use bale_engine::scan::{ScanItem, ScanOptions, Scanner, Sources};
+use bale_source::scan::{ScanItem, ScanOptions, Scanner, Sources};
 fn main() {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let mut options = ScanOptions::default();

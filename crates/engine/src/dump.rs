@@ -1,80 +1,67 @@
-//! Dump: one file's bytes, or a directory as a pax tar archive, to any writer.
-//!
-//! A directory is read twice: once to sort its directories and the names of its hard links on disk, once to write. So
-//! the archive goes depth first, each directory right before what is in it, and memory stays small. What cannot be read is
-//! a problem: a small file is left out, a missing stretch of a large one is zeros, for its length has been written already.
+//! Dumping from a repository: its catalog, index and packs behind the seams of a dump.
 
-mod content;
-pub mod snapshot;
-mod tar;
-mod tree;
+use crate::restore::{RepositoryChunks, SnapshotCatalog};
+use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::{Named, Repository};
+use bale_restore::Scratch;
+use bale_restore::dump::{DumpError, DumpReport, dump};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::restore::{CatalogSource, ChunkSource, ChunkTrouble, Loss, Monitor, Scratch};
-use bale_format::Kind;
-use std::io::{self, Write};
-
-/// What was dumped.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DumpReport {
-    /// Entries of the archive; 1 for a file.
-    pub entries: u64,
-    /// Content bytes, holes included.
-    pub bytes: u64,
-    /// Problems told to the monitor.
-    pub problems: u64,
-    /// What the backup did not have, by kind.
-    pub losses: Vec<Loss>,
-}
-
-/// The end of a dump.
-#[derive(Debug, thiserror::Error)]
-pub enum DumpError {
-    /// The path is not in the snapshot.
-    #[error("no such path in the snapshot")]
-    NotFound,
-    /// It has no bytes of its own.
-    #[error("neither a file nor a directory; dump the directory it is in")]
-    NoContent,
-    /// The catalog.
-    #[error("read the catalog: {0}")]
-    Catalog(#[source] ChunkTrouble),
-    /// Temporary files.
-    #[error("sort the entries: {0}")]
-    Scratch(#[source] io::Error),
-    /// Whoever takes the bytes.
-    #[error("write: {0}")]
-    Output(#[source] io::Error),
-    /// The monitor asked for it.
-    #[error("stopped")]
-    Stopped,
-}
-
-/// Writes the file, or the tree, at `path` of a snapshot. An empty path is the whole snapshot.
-pub fn dump(
-    catalog: &dyn CatalogSource,
-    chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
+/// Writes the file, or the tree, at `path` (without leading slash) of a snapshot.
+pub fn dump_snapshot(
+    repository: &Arc<Repository>,
+    snapshot: &Named,
     path: &[u8],
+    scratch: &dyn Scratch,
     out: &mut dyn Write,
     monitor: &dyn Monitor,
-) -> Result<DumpReport, DumpError> {
-    let entry = catalog.lookup(path).map_err(DumpError::Catalog)?;
-    let mut contents = content::Contents::new(chunks, monitor);
-    let entries = match entry {
-        Some(entry) if entry.kind == Kind::File => {
-            contents.tell_flags(&entry);
-            contents.write(&entry, path, out)?;
-            1
-        }
-        Some(entry) if entry.kind != Kind::Directory => return Err(DumpError::NoContent),
-        None if !path.is_empty() => return Err(DumpError::NotFound),
-        _ => tree::write(catalog, scratch, path, &mut contents, out)?,
+) -> Result<DumpReport> {
+    let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
+    let chunks = RepositoryChunks::new(repository.clone())?;
+    let watch = DumpMonitor {
+        monitor,
+        entries: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
     };
-    out.flush().map_err(DumpError::Output)?;
-    Ok(DumpReport {
-        entries,
-        bytes: contents.bytes,
-        problems: contents.problems,
-        losses: contents.losses.list(),
+    dump(&catalog, &chunks, scratch, path, out, &watch).map_err(|error| match error {
+        DumpError::Stopped => Error::Interrupted,
+        DumpError::NotFound => Error::NoPath {
+            path: format!("/{}", String::from_utf8_lossy(path)),
+            snapshot: snapshot.0.short(),
+        },
+        other => Error::Other(bale_pipeline::error::with_causes(&other)),
     })
+}
+
+/// Forwards a dump's events to the engine's monitor.
+struct DumpMonitor<'m> {
+    monitor: &'m dyn Monitor,
+    entries: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl bale_restore::Monitor for DumpMonitor<'_> {
+    fn progress(&self, entries: u64, bytes: u64) {
+        let progress = Progress {
+            done: self.entries.fetch_add(entries, Ordering::Relaxed) + entries,
+            bytes_done: self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes,
+            ..Progress::default()
+        };
+        self.monitor.progress(Phase::Restore, progress);
+    }
+
+    fn problem(&self, path: &[u8], action: &'static str, text: &str) {
+        self.monitor.problem(&Problem {
+            path: path.to_vec(),
+            action,
+            text: text.to_owned(),
+        });
+    }
+
+    fn stop(&self) -> bool {
+        self.monitor.interrupted()
+    }
 }

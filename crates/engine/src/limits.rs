@@ -1,14 +1,9 @@
-//! Every bound of the pipeline by name, and the proof that together they stay below the memory ceiling.
+//! Bounds of a backup by name, and the proof that with those of the other crates each way of
+//! working stays below the ceiling of its [`MemoryPlan`].
 //!
-//! What grows with stored bytes instead of being bounded here: the chunk index (see `index.rs`, formula at the struct).
+//! What grows with stored bytes instead of being bounded here: the chunk index (see `index.rs`,
+//! formula at the struct).
 
-/// Ceiling for any verb, whatever the number of files: 256 MiB, key derivation included.
-pub const MEMORY_BYTES_MAX: usize = 256 << 20;
-
-/// A bundle is closed at this many bytes at the latest.
-pub const BUNDLE_BYTES_MAX: usize = 4 << 20;
-/// A bundle is never closed by content before this many bytes.
-pub const BUNDLE_BYTES_MIN: usize = 2 << 20;
 /// Mean bytes of files after `BUNDLE_BYTES_MIN` until content closes a bundle.
 pub const BUNDLE_BYTES_EXTRA_MEAN: usize = 1 << 20;
 /// A bundle is closed at this many files at the latest, so that rows waiting for its id stay few.
@@ -16,20 +11,9 @@ pub const BUNDLE_FILES_MAX: usize = 16 << 10;
 /// Files up to this size are bundled; larger ones are cut by content.
 pub const BUNDLED_FILE_BYTES_MAX: u64 = 512 << 10;
 /// Rows that wait for an open bundle's id; then all bundles are closed.
-pub const ROWS_WAITING_MAX: usize = 64 << 10;
+pub const ROWS_WAITING_MAX: usize = 48 << 10;
 /// Bytes of memory a waiting row takes, mean with its name (measured 280).
 pub const ROW_BYTES: usize = 320;
-
-/// Threads that hash, compress and seal. More would only wait for the store.
-pub const ENCODE_WORKERS_MAX: usize = 8;
-/// Chunks waiting for an encoding thread, for each thread.
-pub const ENCODE_QUEUE_PER_WORKER: usize = 1;
-/// A pack is published once it has this many bytes.
-pub const PACK_BYTES_TARGET: u64 = 64 << 20;
-/// Buffers of one pack being written: two of 4 MiB on their way to the device.
-pub const PACK_WRITER_BYTES: usize = 8 << 20;
-/// Chunks named by one index object.
-pub const INDEX_ENTRIES_TARGET: usize = 64 << 10;
 
 /// Items between comparing and packing.
 pub const ITEMS_QUEUED_MAX: usize = 8 << 10;
@@ -37,36 +21,131 @@ pub const ITEMS_QUEUED_MAX: usize = 8 << 10;
 pub const ITEMS_BATCH_MAX: usize = 256;
 /// The same, in bytes of content that was read already.
 pub const ITEMS_BATCH_BYTES_MAX: u64 = 512 << 10;
+/// Content in batches on their way; a batch is that much and a file more.
+pub const ITEMS_BYTES_MAX: usize = 16 << 20;
+/// Files asked for one by one where most come arranged.
+pub const WINDOW_BESIDE_ARRANGED_BYTES: usize = 8 << 20;
+/// Threads that read those.
+pub const THREADS_BESIDE_ARRANGED: usize = 8;
 /// Files between two calls of the monitor.
 pub const PROGRESS_EVERY: u64 = 256;
-/// Longest set of extended attributes that stands in its row (docs/FORMAT.md, section 8).
-pub const XATTRS_ROW_BYTES_MAX: usize = 512;
-/// Inodes that are remembered as told by the kernel: 8 bytes each. With more of them, digests of inodes are not kept.
-pub const ASKED_MAX: usize = 1 << 20;
+/// Inodes that are remembered as told by the kernel: 8 bytes each. With more of them, digests of
+/// inodes are not kept.
+pub const LIVE_STATTED_MAX: usize = 1 << 20;
 /// Thin chunks listed in a snapshot: at most a gibibyte is stored afresh by the next backup.
 pub const THIN_CHUNKS_MAX: usize = 1024;
 /// Tables of content seen before.
 pub const SEEN_BYTES: usize = 26 << 20;
 
-/// Decoded chunks kept for reading catalogs and files again.
-pub const CHUNK_CACHE_BYTES: usize = 32 << 20;
-
 /// Seconds between two records of an unfinished run.
 pub const CHECKPOINT_SECONDS: u64 = 300;
-/// A run whose last sign of life is younger is under way. It replaces it every `CHECKPOINT_SECONDS`; a store may be slow.
+/// A run whose last sign of life is younger is under way. It replaces it every
+/// `CHECKPOINT_SECONDS`; a store may be slow.
 pub const ALIVE_SECONDS: u64 = 3 * CHECKPOINT_SECONDS;
 /// Stored bytes between two records of an unfinished run.
 pub const CHECKPOINT_BYTES: u64 = 8 << 30;
 
-const ENCODE_WORKER_BYTES: usize = 4 * BUNDLE_BYTES_MAX; // plain, compressed, opened, read back
-const ENCODE_BYTES: usize =
-    2 * (ENCODE_WORKER_BYTES + ENCODE_QUEUE_PER_WORKER * BUNDLE_BYTES_MAX + PACK_WRITER_BYTES);
-const BACKUP_BYTES: usize = ENCODE_BYTES
-    + crate::scan::SCAN_BYTES_MAX
-    + crate::read::READ_BYTES_MAX
-    + 2 * BUNDLE_BYTES_MAX
-    + (ROWS_WAITING_MAX + ITEMS_QUEUED_MAX) * ROW_BYTES
-    + SEEN_BYTES;
+use bale_format::chunk::CONTEXT_BYTES_MAX;
+use bale_format::limits::BUNDLE_BYTES_MAX;
+use bale_format::record::record_bytes;
+use bale_pipeline::memory::{MEMORY_BYTES_USUAL, MemoryPlan, WORKER_BYTES, WORKERS_MAX};
+use bale_repository::limits::{
+    CHUNK_CACHE_BYTES, ENCODE_QUEUE_PER_WORKER, SPARE_BUFFERS_MAX, WRITER_BYTES_CACHED_MAX,
+    WRITER_BYTES_MAX,
+};
+use bale_source::read::{ARRANGED_BYTES_MAX, SMALL_WINDOW_BYTES_MAX, device_bytes, read_bytes};
+use bale_source::scan::SCAN_BYTES_MAX;
+use bale_source::scan::inode::{EMIT_BYTES_MAX, INODE_SCAN_BYTES_MAX};
 
-// With two encoding threads, the machine of the issue; each further thread adds 24 MiB up to the --memory ceiling.
-const _: () = assert!(BACKUP_BYTES <= MEMORY_BYTES_MAX);
+/// The program, stacks, and what small blocks take beside their bytes (measured 15 MiB).
+const PROGRAM_BYTES: usize = 20 << 20;
+/// A chunk, as it is sealed.
+const CHUNK_BYTES: usize = record_bytes(BUNDLE_BYTES_MAX);
+/// Segments: one of the catalog being made, one being encoded, two of the parent.
+const CATALOG_BYTES: usize = 12 << 20;
+/// Compressed, sealed, opened again and decompressed again; contexts; and the pack being written.
+const ENCODE_WORKER_BYTES: usize = 4 * CHUNK_BYTES + CONTEXT_BYTES_MAX + WRITER_BYTES_MAX;
+/// A chunk as it was stored, opened and decompressed, and contexts.
+const FETCH_WORKER_BYTES: usize = 3 * CHUNK_BYTES + (1 << 20);
+
+/// Storing: what each thread has, chunks waiting and being encoded, two open bundles, a piece, and
+/// one handed over.
+const fn store_bytes(workers: usize) -> usize {
+    let chunks = workers * (1 + ENCODE_QUEUE_PER_WORKER) + 4;
+    workers * ENCODE_WORKER_BYTES + chunks * CHUNK_BYTES + WRITER_BYTES_CACHED_MAX
+}
+
+/// What every backup takes beside its scan and its reading.
+const fn pack_bytes(memory: &MemoryPlan) -> usize {
+    PROGRAM_BYTES
+        + store_bytes(memory.workers())
+        + (memory.share(ROWS_WAITING_MAX) + ITEMS_QUEUED_MAX) * ROW_BYTES
+        + SEEN_BYTES
+        + CATALOG_BYTES
+}
+
+/// Ceiling of a backup that walks. Beside all of these stands the index of the chunks that the
+/// repository has, 64 bytes for each (`bale_repository::index`).
+pub const fn walk_bytes(memory: &MemoryPlan) -> usize {
+    let window = memory.share(SMALL_WINDOW_BYTES_MAX as usize);
+    pack_bytes(memory) + SCAN_BYTES_MAX + read_bytes(window)
+}
+
+/// Ceiling of a backup by inodes: while inodes and names are gathered, or while contents are read
+/// and packed. Contents on their way are parts of the buckets that are read arranged.
+pub const fn inode_bytes(memory: &MemoryPlan) -> usize {
+    let gather = PROGRAM_BYTES + INODE_SCAN_BYTES_MAX;
+    let window = memory.inode_share(WINDOW_BESIDE_ARRANGED_BYTES);
+    let threads = memory.inode_share(THREADS_BESIDE_ARRANGED);
+    let read = ARRANGED_BYTES_MAX + read_bytes(window) + device_bytes(threads);
+    let pack = pack_bytes(memory) + EMIT_BYTES_MAX + read;
+    if gather > pack { gather } else { pack }
+}
+
+/// What reading a snapshot takes: its catalog, chunks that are kept, and threads that fetch chunks.
+const fn fetch_bytes(memory: &MemoryPlan, threads: usize) -> usize {
+    PROGRAM_BYTES
+        + CATALOG_BYTES
+        + memory.share(CHUNK_CACHE_BYTES)
+        + threads * FETCH_WORKER_BYTES
+        + SPARE_BUFFERS_MAX * BUNDLE_BYTES_MAX
+}
+
+/// Ceiling of a restore through the kernel.
+pub const fn restore_bytes(memory: &MemoryPlan) -> usize {
+    fetch_bytes(memory, 2 * memory.workers()) + bale_restore::memory_bytes(memory)
+}
+
+/// Ceiling of a restore to an ext4 file system.
+pub const fn restore_to_ext4_bytes(memory: &MemoryPlan) -> usize {
+    fetch_bytes(memory, memory.workers()) + bale_restore::ext4::memory_bytes(memory)
+}
+
+/// Does everything stay below the ceiling of its plan?
+const fn holds(memory: &MemoryPlan) -> bool {
+    walk_bytes(memory) <= memory.bytes()
+        && inode_bytes(memory) <= memory.inode_bytes()
+        && restore_bytes(memory) <= memory.bytes()
+        && restore_to_ext4_bytes(memory) <= memory.bytes()
+}
+
+// With as many threads as a machine may have.
+const _: () = {
+    let mut processors = 1;
+    while processors <= WORKERS_MAX {
+        assert!(holds(&MemoryPlan::of_machine(processors)));
+        processors += 1;
+    }
+};
+// And with the ceilings that are asked for, from where a backup by inodes has its usual parts on.
+const _: () = {
+    let mut bytes = MEMORY_BYTES_USUAL + (64 << 20);
+    while bytes <= 1 << 30 {
+        match MemoryPlan::new(bytes, WORKERS_MAX) {
+            Some(memory) => assert!(holds(&memory)),
+            None => panic!("above the least"),
+        }
+        bytes += 8 << 20;
+    }
+};
+const _: () = assert!(store_bytes(2) - store_bytes(1) <= WORKER_BYTES);

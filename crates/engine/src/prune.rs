@@ -1,35 +1,36 @@
 //! Giving back space, in two phases that never block a backup.
 //!
-//! First packs that hold little or nothing in use are condemned, after what is in use has been copied. Later - once they
-//! have been condemned for longer than the grace period, and after looking again at all snapshots - they are deleted. What
-//! is in use stays in a copy that this prune has read, or is copied before; where neither can be, nothing is given up, and
-//! the pack is named and marked as damaged. Condemned packs stay condemned, so two prunes agree on them. A writer treats condemned packs as absent
-//! and looks again before it commits, so whatever a snapshot uses is either not condemned or seen by the second look.
-//! docs/FORMAT.md, section 9; docs/decisions/0003-two-phase-deletion.md.
+//! First packs that hold little or nothing in use are condemned, after what is in use has been
+//! copied. Later - once they have been condemned for longer than the grace period, and after
+//! looking again at all snapshots - they are deleted. What is in use stays in a copy that this
+//! prune has read, or is copied before; where neither can be, nothing is given up, and the pack is
+//! named and marked as damaged. Condemned packs stay condemned, so two prunes agree on them. A
+//! writer treats condemned packs as absent and looks again before it commits, so whatever a
+//! snapshot uses is either not condemned or seen by the second look. docs/FORMAT.md, section 9;
+//! docs/decisions/0003-two-phase-deletion.md.
 
 mod delete;
 mod future;
-mod left;
-mod look;
+mod left_alone;
+mod pack_states;
 mod plan;
 mod records;
 mod repack;
 mod secure;
-mod standing;
-mod staying;
+mod staying_copies;
 pub(crate) mod trailer;
+mod use_of_doomed;
 
 pub use plan::{PackFate, PlannedPack, PrunePlan, plan};
 
-use crate::error::{Error, Result};
-use crate::monitor::Monitor;
-use crate::repository::Repository;
-use crate::snapshots::remembered::{Missed, missed_now};
-use crate::store::ObjectName;
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::Repository;
+use bale_repository::snapshots::remembered::{Missed, missed_now};
+use bale_repository::store::ObjectName;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How to prune.
 #[derive(Clone, Copy, Debug)]
 pub struct PruneOptions {
     /// Packs must have been condemned, and unused packs must have existed, for so long.
@@ -51,20 +52,22 @@ pub struct Pruned {
     pub bytes_condemned: u64,
     /// Bytes copied into new packs.
     pub bytes_repacked: u64,
-    /// Packs left alone because they are damaged and in use, and packs in use that are gone, those of the plan included: they
-    /// were named as problems.
+    /// Packs left alone because they are damaged and in use, and packs in use that are gone, those
+    /// of the plan included: they were named as problems.
     pub problems: u64,
     /// Packs in use that are not in the repository any more.
     pub packs_gone: u64,
 }
 
-/// Refuses while a snapshot that this machine saw is gone and nothing newer came: a store that hides one, or was set back,
-/// lists as one that never had it. Who means it to be gone acknowledges that by forgetting it.
+/// Refuses while a snapshot that this machine saw is gone and nothing newer came: a store that
+/// hides one, or was set back, lists as one that never had it. Who means it to be gone acknowledges
+/// that by forgetting it.
 pub fn refuse_while_missed(repository: &Repository) -> Result<()> {
     refuse(&missed_now(repository)?)
 }
 
-/// Refuses while a snapshot cannot be read, for what it uses is not known; those that `goes` is true of are no hindrance.
+/// Refuses while a snapshot cannot be read, for what it uses is not known; those that `goes` is
+/// true of are no hindrance.
 pub fn refuse_while_unreadable(
     repository: &Repository,
     goes: impl Fn(&ObjectName) -> bool,
@@ -85,8 +88,8 @@ fn refuse(missed: &[Missed]) -> Result<()> {
     missed.first().map_or(Ok(()), |first| Err(first.refusal()))
 }
 
-/// Applies a plan: copies, condemns, and deletes what was condemned long enough ago. Can be interrupted at any point and
-/// run again.
+/// Applies a plan: copies, condemns, and deletes what was condemned long enough ago. Can be
+/// interrupted at any point and run again.
 pub fn apply(
     repository: &Arc<Repository>,
     plan: &PrunePlan,

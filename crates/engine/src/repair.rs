@@ -1,11 +1,12 @@
-//! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs, `config` writes the one of the two
-//! files again that is not sound.
+//! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs, `config`
+//! writes the one of the two files again that is not sound.
 //!
-//! `repair_index` reads packs that no index names, by their trailers or record by record, and names what they hold in new
-//! index objects; packs of which something does not open are marked as damaged before. Index objects that cannot be read are
-//! of use to nobody, and keep a prune from working: once every pack that says what it holds is listed again, and the store
-//! failed in none, those that could not be read before the packs were looked for, and still cannot, are removed: what read well
-//! then was believed. Nothing else is deleted.
+//! `repair_index` reads packs that no index names, by their trailers or record by record, and names
+//! what they hold in new index objects; packs of which something does not open are marked as
+//! damaged before. Index objects that cannot be read are of use to nobody, and keep a prune from
+//! working: once every pack that says what it holds is listed again, and the store failed in none,
+//! those that could not be read before the packs were looked for, and still cannot, are removed:
+//! what read well then was believed. Nothing else is deleted.
 
 mod config;
 mod packs;
@@ -14,25 +15,25 @@ mod unlisted;
 pub use config::{renew_config_copy, repair_config};
 pub use packs::{PackRepair, PacksRepair, repair_packs};
 
-use crate::error::{Error, Result};
-use crate::limits::INDEX_ENTRIES_TARGET;
-use crate::monitor::{Monitor, Phase, Progress};
-use crate::pack::Published;
-use crate::repository::{Repository, is_damage};
-use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::{Access, ObjectId};
-use unlisted::Opened;
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::limits::INDEX_ENTRIES_TARGET;
+use bale_repository::pack::Published;
+use bale_repository::repository::{Repository, is_damage};
+use bale_repository::store::{Area, ObjectInfo, ObjectName};
+use unlisted::PackRecords;
 
 /// What a repair of the index did.
 #[derive(Debug, Default)]
 pub struct IndexRepair {
     /// Packs listed again.
     pub packs_listed: u64,
-    /// Chunks in them.
     pub chunks_listed: u64,
     /// Packs that do not say what they hold, and why.
     pub unreadable: Vec<(ObjectId, String)>,
-    /// Packs listed again of which so many records (the trailer is one) do not open: they are marked as damaged.
+    /// Packs listed again of which so many records (the trailer is one) do not open: they are
+    /// marked as damaged.
     pub damaged: Vec<(ObjectId, u64)>,
     /// Index objects that could not be read, removed after all packs were listed.
     pub objects_removed: u64,
@@ -41,8 +42,8 @@ pub struct IndexRepair {
 /// Packs named by one new index object, at most.
 const PACKS_PER_INDEX: usize = 256;
 
-/// Why nothing that is in a pack can be read: neither its trailer nor, from head to head, one of its records. `None`: some of
-/// it opens, or it may another time.
+/// Why nothing that is in a pack can be read: neither its trailer nor, from head to head, one of
+/// its records. `None`: some of it opens, or it may another time.
 pub(crate) fn nothing_opens(
     repository: &Repository,
     info: &ObjectInfo,
@@ -60,7 +61,7 @@ pub fn repair_index(
 ) -> Result<IndexRepair> {
     repository.check_access(Access::Write)?;
     let mut damaged = Vec::new();
-    let index = repository.reload_index_telling(&mut |name, error| {
+    let index = repository.reload_index_reporting(&mut |name, error| {
         if is_damaged_object(&error) {
             damaged.push(*name);
         }
@@ -81,7 +82,7 @@ pub fn repair_index(
     for (number, info) in orphans.iter().enumerate() {
         let Some(id) = info.name.id() else { continue };
         match unlisted::open(repository, info, id) {
-            Ok(Opened { entries, bad }) => {
+            Ok(PackRecords { entries, bad }) => {
                 if bad > 0 {
                     repair.damaged.push((id, bad));
                 }
@@ -109,7 +110,8 @@ pub fn repair_index(
         monitor.progress(Phase::Structure, progress);
     }
     write(repository, &mut listed, &repair.damaged, dry_run)?;
-    // A pack that says nothing of what it holds says so next time, too, and must not keep a prune from working for ever.
+    // A pack that says nothing of what it holds says so next time, too, and must not keep a prune
+    // from working for ever.
     if !dry_run && !is_passing {
         repair.objects_removed = remove_unreadable(repository, &damaged)?;
     }
@@ -117,15 +119,16 @@ pub fn repair_index(
     Ok(repair)
 }
 
-/// May one more pack with so many chunks be named by the index object that names these? Of tiny chunks a few packs hold as many
-/// as an index object may name.
+/// May one more pack with so many chunks be named by the index object that names these? Of tiny
+/// chunks a few packs hold as many as an index object may name.
 fn has_room_for(chunks: usize, listed: &[Published]) -> bool {
     let named: usize = listed.iter().map(|pack| pack.entries.len()).sum();
     let fits = listed.len() < PACKS_PER_INDEX && named + chunks <= INDEX_ENTRIES_TARGET;
     fits || listed.is_empty()
 }
 
-/// What cannot be read says nothing that could be lost; what the store fails to hand out, or a later version wrote, is not that.
+/// What cannot be read says nothing that could be lost; what the store fails to hand out, or a
+/// later version wrote, is not that.
 fn is_damaged_object(error: &Error) -> bool {
     matches!(error, Error::Object { .. }) && is_damage(error)
 }
@@ -188,7 +191,8 @@ mod tests {
         }
     }
 
-    /// 256 packs of 64 MiB, full of chunks of a kilobyte, are sixteen times what an index object may name.
+    /// 256 packs of 64 MiB, full of chunks of a kilobyte, are sixteen times what an index object
+    /// may name.
     #[test]
     fn no_index_object_is_asked_to_name_more_than_it_may() {
         for (packs, chunks) in [(300, 60_000), (1000, 3), (3, PACK_CHUNKS_MAX)] {

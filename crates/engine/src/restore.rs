@@ -1,387 +1,479 @@
-//! Restore: a snapshot's rows become files again, exactly, and nowhere but below the target.
-//!
-//! First the catalog is read once and becomes a plan on disk: directories in order, hard links by inode, file rows by the
-//! place of their chunk. Then directories are made, each chunk is fetched once and its files are written by one thread,
-//! further names are linked to first names, and directories get their metadata last. Whatever the repository says,
-//! every name is checked again here and every call goes through a descriptor that was reached without following a link.
-//!
-//! A file is unreadable for others and has a fresh mtime until it is whole; its own mtime is set when all else is. So
-//! running the same restore again after a kill finishes the work and repeats none of it.
+//! Restoring from a repository: its catalog, index and packs behind the seams of a restore.
 
-mod compare;
-mod content;
-mod delete;
-mod directories;
-pub mod ext4;
-mod guard;
-mod large;
-mod links;
-pub(crate) mod losses;
-mod make;
-mod metadata;
-pub mod names;
-mod piece_rows;
-pub mod pieces;
-mod plan;
-mod queue;
-mod row;
-mod salvage;
-pub mod select;
-pub mod snapshot;
-pub mod sort;
-mod specials;
-mod target;
-mod told;
-mod worker;
-pub mod xattrs;
+pub mod to_ext4;
 
-pub use guard::{Guard, Identity};
-pub use losses::{LOSS_PATHS_LISTED_MAX, Loss, LossKind};
-pub use plan::Plan;
-pub(crate) use plan::{GROUP_KEY_BYTES, group_key};
-pub(crate) use row::{decode as decode_row, encode as encode_row};
-pub use select::{Everything, Selection};
-pub use sort::{Scratch, Sorter, SorterInMemory};
-pub use told::Told;
-
-use crate::amount;
-use bale_format::{ChunkId, Entry};
+use bale_format::entry::join;
+use bale_format::snapshot::PathText;
+use bale_format::{ChunkId, ChunkKind, Entry, Layer};
+use bale_fsimage::mkext4::ScratchMaker;
+use bale_pipeline::amount;
+use bale_pipeline::error::with_causes;
+use bale_pipeline::filter::{Filter, FilterOptions, Pattern, PatternError, Reach, distinct};
+use bale_pipeline::memory::MemoryPlan;
+use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
+use bale_pipeline::spill;
+use bale_repository::catalog::CatalogReader;
+use bale_repository::error::{Error, Result};
+use bale_repository::index::ChunkIndex;
+use bale_repository::repository::{Named, Repository};
+use bale_restore::select::Selection;
+use bale_restore::sort::{Scratch, Sorted, Sorter};
+use bale_restore::{
+    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, PackOffset, RestoreError, RestoreOptions,
+    RestoreReport, Rows,
+};
 use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Chunks that a restore may ask for, by what they hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ChunkUse {
-    /// File bytes.
-    Data,
-    /// A list of pieces.
-    Pieces,
-    /// A large set of extended attributes.
-    Xattrs,
+/// Chunks of an open repository.
+pub struct RepositoryChunks {
+    repository: Arc<Repository>,
+    index: Arc<ChunkIndex>,
 }
 
-/// Where a chunk lies: rows are worked on in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// Ordinal of the pack.
-    pub pack: u32,
-    /// Offset in the pack.
-    pub offset: u64,
+impl RepositoryChunks {
+    /// Of the repository as its index is now.
+    pub fn new(repository: Arc<Repository>) -> Result<RepositoryChunks> {
+        let index = repository.index()?;
+        Ok(RepositoryChunks { repository, index })
+    }
 }
 
-/// Why a chunk cannot be had; a problem of the files that need it.
-pub type ChunkTrouble = Box<dyn std::error::Error + Send + Sync>;
+impl ChunkSource for RepositoryChunks {
+    fn place(&self, id: &ChunkId) -> Option<PackOffset> {
+        let place = self.index.any(id)?;
+        Some(PackOffset {
+            pack: place.pack.0,
+            offset: place.chunk.offset,
+        })
+    }
 
-/// Where content comes from; used by many threads at once.
-pub trait ChunkSource: Sync {
-    /// Where the index says that it is; `None` if no index knows it.
-    fn place(&self, id: &ChunkId) -> Option<Place>;
-
-    /// Fetches, opens and checks one chunk.
-    fn read(&self, id: &ChunkId, wanted: ChunkUse) -> Result<Bytes, ChunkTrouble>;
+    fn read(&self, id: &ChunkId, wanted: ChunkUse) -> std::result::Result<Bytes, ChunkTrouble> {
+        Ok(match wanted {
+            ChunkUse::Data => self.repository.read_chunk_wherever(id, ChunkKind::Data)?,
+            ChunkUse::Pieces => {
+                (self.repository).read_chunk_wherever_remembering(id, ChunkKind::Pieces)?
+            }
+            ChunkUse::Xattrs => {
+                (self.repository).read_chunk_wherever_remembering(id, ChunkKind::Xattrs)?
+            }
+        })
+    }
 }
-
-/// Rows in the catalog's order. An `Err` is a stretch of the catalog that cannot be read; later rows may follow.
-pub type Rows<'a> = Box<dyn Iterator<Item = Result<Entry, ChunkTrouble>> + 'a>;
 
 /// A snapshot's catalog.
-pub trait CatalogSource: Sync {
-    /// All rows at `path` and below, in order.
-    fn rows(&self, path: &[u8]) -> Result<Rows<'_>, ChunkTrouble>;
-
-    /// One row.
-    fn lookup(&self, path: &[u8]) -> Result<Option<Entry>, ChunkTrouble>;
+pub struct SnapshotCatalog {
+    rows: CatalogReader,
+    /// The same, for look-ups: those of directories above a path are often in one segment, which is
+    /// remembered.
+    lookups: CatalogReader,
 }
 
-/// Who watches. Called from many threads.
-pub trait Monitor: Sync {
-    /// The plan is made; nothing has been written yet.
-    fn planned(&self, _plan: &Plan) {}
-
-    /// The file system is planned, in bytes: what the tree needs at least, what it will have, and its inodes. Nothing has
-    /// been written yet.
-    fn sized(&self, _needed_bytes: u64, _bytes: u64, _inodes: u64) {}
-
-    /// So much more is done.
-    fn progress(&self, _entries: u64, _bytes: u64) {}
-
-    /// One entry did not come back as it was. `path` is relative to the target.
-    fn problem(&self, path: &[u8], action: &'static str, text: &str);
-
-    /// Something about one entry that is worth a line and no problem.
-    fn note(&self, _path: &[u8], _text: &str) {}
-
-    /// What a dry run would do to one path; of any run, what is deleted or left. Of one that is not dry, what is restored,
-    /// if the monitor wants to know.
-    fn would(&self, _path: &[u8], _act: Act) {}
-
-    /// Shall every path that was restored be told?
-    fn wants_restored(&self) -> bool {
-        false
-    }
-
-    /// Should the restore end early?
-    fn stop(&self) -> bool {
-        false
+impl SnapshotCatalog {
+    /// Of a snapshot with these layers.
+    pub fn open(repository: &Arc<Repository>, layers: Vec<Layer>) -> Result<SnapshotCatalog> {
+        Ok(SnapshotCatalog {
+            rows: CatalogReader::open(repository.segment_source_wherever(), layers.clone())?,
+            lookups: CatalogReader::open(repository.segment_source_wherever_remembering(), layers)?,
+        })
     }
 }
 
-/// What happens to a path in the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
-    /// Nothing was there.
-    Create,
-    /// Something else was there.
-    Replace,
-    /// It is there already; only metadata is looked after.
-    Keep,
-    /// Something is there and may not be touched.
-    Skip,
-    /// It is not in the snapshot.
-    Delete,
-    /// It is not in the snapshot, and what was left out of the backup is never deleted.
-    Leave,
-    /// It was written, by a run that is not dry.
-    Restored,
+impl CatalogSource for SnapshotCatalog {
+    fn rows(&self, path: &[u8]) -> std::result::Result<Rows<'_>, ChunkTrouble> {
+        let rows = self.rows.subtree(path)?;
+        Ok(Box::new(rows.map(|row| {
+            row.map_err(|error| Box::new(error) as ChunkTrouble)
+        })))
+    }
+
+    fn lookup(&self, path: &[u8]) -> std::result::Result<Option<Entry>, ChunkTrouble> {
+        Ok(self.lookups.lookup(path)?)
+    }
 }
 
-/// What to do with a file that exists in the target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Overwrite {
-    /// Write it again, always.
-    Always,
-    /// Keep its content if kind, size and mtime are equal.
-    #[default]
-    IfChanged,
-    /// Leave it alone. Directories still get the snapshot's metadata.
-    Never,
+/// Patterns of `--include` and `--exclude`, matched against paths below the restored one.
+pub struct Patterns {
+    below: Vec<u8>,
+    include: Filter,
+    exclude: Filter,
+    wanted: Vec<IncludePattern>,
+    /// Has each of them matched? Then nobody need look any more.
+    all_matched: AtomicBool,
 }
 
-/// What a restore shall do.
-#[derive(Clone)]
-pub struct RestoreOptions<'a> {
-    /// Path in the snapshot whose children become the target's; empty for all. Without leading slash.
-    pub below: Bytes,
-    /// Which of them.
-    pub select: &'a dyn Selection,
-    /// Files that exist.
-    pub overwrite: Overwrite,
-    /// Remove what is not in the snapshot (only paths that are selected).
-    pub delete: bool,
-    /// What deleting leaves alone.
-    pub guard: Guard,
-    /// Write nothing; tell the monitor what would be done.
-    pub dry_run: bool,
-    /// What is wrong with the catalog was told and counted by a restore before: only of `verify`.
-    pub is_plan_told: bool,
-    /// What a restore has told, for the `verify` that follows: it tells and counts only what is new.
-    pub told: Option<&'a Told>,
-    /// Begin even if the target's file system seems too small.
-    pub force_space: bool,
-    /// Restore device nodes, named pipes and sockets.
-    pub specials: bool,
-    /// Restore immutable, append-only and the like, and project ids.
-    pub inode_flags: bool,
-    /// Wait at the end until everything is on the device.
-    pub sync: bool,
-    /// Threads; 0 for two a core.
-    pub threads: usize,
+/// A pattern of `--include` that takes nothing back.
+struct IncludePattern {
+    /// Its place among the patterns.
+    number: usize,
+    text: String,
+    has_matched: AtomicBool,
 }
 
-impl<'a> RestoreOptions<'a> {
-    /// Everything, into a target where equal files are kept.
-    pub fn new(select: &'a dyn Selection) -> RestoreOptions<'a> {
-        RestoreOptions {
-            below: Bytes::new(),
-            select,
-            overwrite: Overwrite::default(),
-            delete: false,
-            guard: Guard::default(),
-            dry_run: false,
-            is_plan_told: false,
-            told: None,
-            force_space: false,
-            specials: true,
-            inode_flags: false,
-            sync: true,
-            threads: 0,
+impl Patterns {
+    /// Compiles the patterns. `below` is the restored path, without leading slash.
+    pub fn new(
+        below: &[u8],
+        include: &[String],
+        exclude: &[String],
+    ) -> std::result::Result<Patterns, PatternError> {
+        let filter = |patterns: &[String]| {
+            let patterns = patterns
+                .iter()
+                .map(|text| Pattern {
+                    text: text.clone(),
+                    ignore_case: false,
+                })
+                .collect();
+            Filter::new(&FilterOptions {
+                patterns,
+                ..FilterOptions::default()
+            })
+        };
+        Ok(Patterns {
+            below: below.to_vec(),
+            include: filter(include)?,
+            exclude: filter(exclude)?,
+            all_matched: AtomicBool::new(include.is_empty()),
+            wanted: wanted_of(include),
+        })
+    }
+
+    /// What was included and has matched none of the paths that were looked at so far, in the order
+    /// given.
+    pub fn unmatched(&self) -> Vec<&str> {
+        let unmatched = (self.wanted.iter()).filter(|wanted| !wanted.has_matched());
+        unmatched.map(|wanted| wanted.text.as_str()).collect()
+    }
+
+    /// As patterns see it. `None`: it is not below the restored path, and no name of it says what
+    /// is wanted there.
+    fn relative<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        if self.below.is_empty() {
+            return Some(path);
+        }
+        let rest = path.strip_prefix(self.below.as_slice())?;
+        match rest.is_empty() {
+            true => Some(rest),
+            false => rest.strip_prefix(b"/"),
         }
     }
 
-    /// Did a restore before tell of this? What it tells itself is remembered.
-    fn is_told_before(&self, path: &[u8], action: &str, text: &str) -> bool {
-        match self.told {
-            Some(told) if self.is_plan_told => told.covers(path, action, text),
-            Some(told) => {
-                told.add(path, action, text);
-                false
+    fn matches(&self, filter: &Filter, path: &[u8]) -> bool {
+        let relative = self.relative(path);
+        relative.is_some_and(|path| filter.has_patterns() && filter.excludes(path))
+    }
+}
+
+fn wanted_of(include: &[String]) -> Vec<IncludePattern> {
+    let wanted = include.iter().enumerate();
+    let wanted = wanted.filter(|(_, text)| !text.starts_with('!'));
+    wanted
+        .map(|(number, text)| IncludePattern {
+            number,
+            text: text.clone(),
+            has_matched: AtomicBool::new(false),
+        })
+        .collect()
+}
+
+impl IncludePattern {
+    fn has_matched(&self) -> bool {
+        self.has_matched.load(Ordering::Relaxed)
+    }
+}
+
+impl Selection for Patterns {
+    fn pass(&self, path: &[u8]) {
+        if self.all_matched.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(path) = self.relative(path) else {
+            return;
+        };
+        let mut is_news = false;
+        for number in self.include.matching(path) {
+            let found = (self.wanted.iter()).find(|wanted| wanted.number == number);
+            is_news |=
+                found.is_some_and(|wanted| !wanted.has_matched.swap(true, Ordering::Relaxed));
+        }
+        if is_news && self.wanted.iter().all(IncludePattern::has_matched) {
+            self.all_matched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn includes(&self, path: &[u8], _is_directory: bool) -> bool {
+        !self.include.has_patterns() || self.matches(&self.include, path)
+    }
+
+    fn excludes(&self, path: &[u8], _is_directory: bool) -> bool {
+        self.matches(&self.exclude, path)
+    }
+
+    fn within(&self) -> Option<Vec<Vec<u8>>> {
+        let reaches = self
+            .include
+            .reaches()
+            .filter(|_| self.include.has_patterns())?;
+        // Everything below what matches is wanted too.
+        let subtrees = reaches
+            .iter()
+            .map(|reach| Reach::Subtree(join(&self.below, reach.path())));
+        let subtrees = distinct(subtrees.collect()).into_iter();
+        Some(subtrees.map(|reach| reach.path().to_vec()).collect())
+    }
+
+    fn is_everything(&self) -> bool {
+        !self.include.has_patterns() && !self.exclude.has_patterns()
+    }
+}
+
+/// Sorts in files of a directory.
+pub struct SpillScratch {
+    directory: PathBuf,
+    memory: MemoryPlan,
+}
+
+impl SpillScratch {
+    /// With the usual part of memory.
+    pub fn new(directory: PathBuf) -> SpillScratch {
+        SpillScratch {
+            directory,
+            memory: MemoryPlan::default(),
+        }
+    }
+
+    /// The same with its part of this.
+    pub fn within(self, memory: MemoryPlan) -> SpillScratch {
+        SpillScratch { memory, ..self }
+    }
+}
+
+impl Scratch for SpillScratch {
+    fn sorter(&self, memory_bytes: usize) -> io::Result<Box<dyn Sorter>> {
+        Ok(Box::new(Spilling(spill::Sorter::new(
+            &self.directory,
+            self.memory.share(memory_bytes),
+        ))))
+    }
+
+    fn file_maker(&self) -> ScratchMaker {
+        let directory = self.directory.clone();
+        Box::new(move || Ok(Box::new(spill::unnamed_file(&directory)?)))
+    }
+}
+
+struct Spilling(spill::Sorter);
+
+impl Sorter for Spilling {
+    fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.0.push(key, value).map_err(io::Error::other)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Sorted> {
+        let mut sorted = self.0.finish().map_err(io::Error::other)?;
+        Ok(Box::new(std::iter::from_fn(move || {
+            match sorted.next_record() {
+                Ok(record) => record.map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
+                Err(error) => Some(Err(io::Error::other(error))),
             }
-            None => false,
+        })))
+    }
+}
+
+/// Restores a snapshot, or compares a target with it.
+pub struct SnapshotRestore<'a> {
+    pub repository: &'a Arc<Repository>,
+    pub snapshot: &'a Named,
+    pub target: &'a Path,
+    pub options: RestoreOptions<'a>,
+}
+
+impl SnapshotRestore<'_> {
+    /// Brings it back.
+    pub fn restore(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
+        let (catalog, chunks, watch) =
+            seams(self.repository, self.snapshot, monitor, Phase::Restore)?;
+        let options = self.guarded()?;
+        if options.delete && options.guard.has_more_withheld {
+            monitor.note(
+                "the backup left out more files than its record can name: files that the \
+                snapshot does not have stay, for they may never have been backed up",
+            );
+        }
+        bale_restore::restore(&catalog, &chunks, scratch, self.target, &options, &watch)
+            .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
+    }
+
+    /// The options with what deleting must leave alone because of this snapshot. An error if it
+    /// does not know what was there.
+    fn guarded(&self) -> Result<RestoreOptions<'_>> {
+        let (mut options, snapshot) = (self.options.clone(), &self.snapshot.1);
+        if !options.delete {
+            return Ok(options);
+        }
+        if snapshot.partial {
+            let text = "an unfinished run does not know all that was there: --delete needs a \
+                finished snapshot";
+            return Err(Error::Other(text.to_owned()));
+        }
+        let clean = |path: &PathText| bale_repository::snapshots::clean_path(&path.0);
+        options.guard.sources = snapshot.paths.iter().map(clean).collect();
+        options.guard.withheld = snapshot.withheld.iter().map(clean).collect();
+        options.guard.withheld.sort();
+        options.guard.has_more_withheld = snapshot.withheld_more;
+        options.guard.is_partly_left_out = !snapshot.excludes.is_empty();
+        if options.guard.is_partly_left_out && !options.guard.knows_left_out {
+            let text = "what the backup left out is not known: --delete could remove what was \
+                never backed up";
+            return Err(Error::Other(text.to_owned()));
+        }
+        Ok(options)
+    }
+
+    /// Compares what is in the target with the snapshot.
+    pub fn verify(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
+        let (catalog, chunks, watch) =
+            seams(self.repository, self.snapshot, monitor, Phase::ReadData)?;
+        bale_restore::verify(
+            &catalog,
+            &chunks,
+            scratch,
+            self.target,
+            &self.options,
+            &watch,
+        )
+        .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
+    }
+}
+
+/// Catalog, chunks and a monitor for one operation on a snapshot.
+pub(super) fn seams<'m>(
+    repository: &Arc<Repository>,
+    snapshot: &Named,
+    monitor: &'m dyn Monitor,
+    phase: Phase,
+) -> Result<(SnapshotCatalog, RepositoryChunks, RestoreMonitor<'m>)> {
+    let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
+    let watch = RestoreMonitor::new(monitor, phase);
+    monitor.progress(Phase::Plan, Progress::default());
+    let chunks = RepositoryChunks::new(repository.clone())?;
+    Ok((catalog, chunks, watch))
+}
+
+/// Converts a restore's error into the engine's.
+pub(super) fn into_engine_error(
+    error: RestoreError,
+    snapshot: &Named,
+    options: &RestoreOptions,
+) -> Error {
+    match error {
+        RestoreError::Stopped => Error::Interrupted,
+        RestoreError::NotFound => Error::NoPath {
+            path: format!("/{}", String::from_utf8_lossy(&options.below)),
+            snapshot: snapshot.0.short(),
+        },
+        other => Error::Other(with_causes(&other)),
+    }
+}
+
+/// Forwards a restore's events to the engine's monitor, with totals.
+pub(super) struct RestoreMonitor<'m> {
+    monitor: &'m dyn Monitor,
+    phase: Phase,
+    entries: AtomicU64,
+    bytes: AtomicU64,
+    entries_total: AtomicU64,
+    bytes_total: AtomicU64,
+}
+
+impl<'m> RestoreMonitor<'m> {
+    fn new(monitor: &'m dyn Monitor, phase: Phase) -> RestoreMonitor<'m> {
+        RestoreMonitor {
+            monitor,
+            phase,
+            entries: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            entries_total: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
         }
     }
 }
 
-/// What was done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RestoreReport {
-    /// Regular files whose content was written, all of it.
-    pub files_written: u64,
-    /// Files that were written at their names, and of which a part is missing: zeros stand for it.
-    pub incomplete: u64,
-    /// Files of which only a part could be had, kept beside what stands at their names.
-    pub salvaged: u64,
-    /// Bytes for which zeros stand, in files of both kinds.
-    pub bytes_missing: u64,
-    /// Entries that were there already and keep their content.
-    pub kept: u64,
-    /// Entries that were there and, by order, were left alone.
-    pub skipped: u64,
-    /// Directories made (compared, by `verify`).
-    pub directories: u64,
-    /// Directories that were there.
-    pub directories_kept: u64,
-    /// What was no directory and made way for one.
-    pub replaced: u64,
-    /// Symbolic links, devices, pipes.
-    pub others: u64,
-    /// Further names of files.
-    pub links: u64,
-    /// Files and directories removed because the snapshot does not have them; of a dry run, that would be.
-    pub deleted: u64,
-    /// Files and directories that the snapshot does not have and that deleting left: the backup would have left them out,
-    /// or this command needs them. What is in such a directory is not counted.
-    pub spared: u64,
-    /// Content bytes written (compared, by `verify`; of a dry run, that would be). Holes have none.
-    pub bytes: u64,
-    /// Entries that differ: only of `verify`.
-    pub differences: u64,
-    /// Problems told to the monitor.
-    pub problems: u64,
-    /// Part of the repository could not be read: the same again would not help.
-    pub has_damage: bool,
-    /// Something failed in the target: the same again may help.
-    pub has_failed_calls: bool,
-    /// What the backup did not have, and what this user or file system could not take, by kind.
-    pub losses: Vec<Loss>,
-}
-
-/// The end of a restore. Troubles of single entries are problems instead.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
-    /// The catalog cannot be read at all.
-    #[error("read the catalog: {0}")]
-    Catalog(#[source] ChunkTrouble),
-    /// Temporary files of the plan.
-    #[error("sort the plan: {0}")]
-    Scratch(#[source] io::Error),
-    /// Not a single thread can be started.
-    #[error("start a thread: {0}")]
-    Threads(#[source] io::Error),
-    /// The target cannot be used.
-    #[error("{action} {}: {source}", path.display())]
-    Target {
-        /// What was attempted.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Nothing was written.
-    #[error(
-        "the target's file system has {} and {} inodes free, the restore needs {} and {} (--force starts all the same)",
-        amount::bytes(*bytes_free), amount::count(*inodes_free), amount::bytes(*bytes_needed), amount::count(*inodes_needed)
-    )]
-    NoSpace {
-        /// Bytes that would be written, in whole blocks.
-        bytes_needed: u64,
-        /// Bytes this user may write.
-        bytes_free: u64,
-        /// Files and directories that would be made.
-        inodes_needed: u64,
-        /// Inodes that are left.
-        inodes_free: u64,
-    },
-    /// The file system of an image cannot be planned or written.
-    #[error("write the file system")]
-    Image(#[source] bale_fsimage::mkext4::MkError),
-    /// An image cannot be written to this place.
-    #[error(transparent)]
-    ImageTarget(ext4::TargetError),
-    /// Nothing was written.
-    #[error(
-        "the image needs {}, and {} are free (--force starts all the same)",
-        amount::bytes(*bytes_needed), amount::bytes(*bytes_free)
-    )]
-    NoRoom {
-        /// Bytes of file content, in whole blocks.
-        bytes_needed: u64,
-        /// Bytes this user may write.
-        bytes_free: u64,
-    },
-    /// An image that was written cannot be opened.
-    #[error("read the file system")]
-    ImageRead(#[source] bale_fsimage::ext4::Ext4Error),
-    /// The monitor asked for it.
-    #[error("stopped; the same command continues")]
-    Stopped,
-    /// The path is not in the snapshot.
-    #[error("no such path in the snapshot")]
-    NotFound,
-    /// Nothing in the snapshot is wanted.
-    #[error(
-        "nothing in the snapshot is selected: no path matches --include, or --exclude matches all (of SNAPSHOT:/PATH they are \
-         patterns of what is below /PATH)"
-    )]
-    NothingSelected,
-}
-
-/// Restores what `options` say of `catalog` into the directory `target`, which is made if need be.
-pub fn restore(
-    catalog: &dyn CatalogSource,
-    chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
-    target: &Path,
-    options: &RestoreOptions,
-    monitor: &dyn Monitor,
-) -> Result<RestoreReport, RestoreError> {
-    let mut planned = plan::plan(catalog, chunks, scratch, options, monitor)?;
-    let target = target::Target::open(target, !options.dry_run)?;
-    target.check_space(&planned.plan, options)?;
-    monitor.planned(&planned.plan);
-    let run = worker::Run::new(&target, chunks, options, monitor, &mut planned)
-        .read_only(options.dry_run);
-
-    let directories = directories::create(&run, planned.directories, scratch)?;
-    content::restore(&run, planned.content, scratch)?;
-    links::restore(&run, planned.links)?;
-    // What stays before what goes: a name that the snapshot does not have may hold the last copy of what it has lost.
-    if options.delete {
-        match delete::hindrance(&run, planned.complete) {
-            None => delete::delete(&run, catalog, directories.by_path, scratch)?,
-            Some(text) => run.problem(b"", "delete", &text),
-        }
+impl bale_restore::Monitor for RestoreMonitor<'_> {
+    fn planned(&self, plan: &bale_restore::Plan) {
+        self.entries_total.store(plan.entries(), Ordering::Relaxed);
+        self.bytes_total.store(plan.bytes, Ordering::Relaxed);
+        self.progress(0, 0);
     }
-    directories::finish(&run, directories.deepest_first)?;
-    target.sync(options)?;
-    Ok(run.report())
+
+    fn sized(&self, needed_bytes: u64, bytes: u64, inodes: u64) {
+        self.monitor.note(&format!(
+            "the tree needs {}; the file system will have {} and {} inodes",
+            amount::bytes(needed_bytes),
+            amount::bytes(bytes),
+            amount::count(inodes)
+        ));
+    }
+
+    fn progress(&self, entries: u64, bytes: u64) {
+        let progress = Progress {
+            done: self.entries.fetch_add(entries, Ordering::Relaxed) + entries,
+            total: self.entries_total.load(Ordering::Relaxed),
+            bytes_done: self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes,
+            bytes_total: self.bytes_total.load(Ordering::Relaxed),
+        };
+        self.monitor.progress(self.phase, progress);
+    }
+
+    fn problem(&self, path: &[u8], action: &'static str, text: &str) {
+        self.monitor.problem(&Problem {
+            path: path.to_vec(),
+            action,
+            text: text.to_owned(),
+        });
+    }
+
+    fn would(&self, path: &[u8], act: bale_restore::Act) {
+        self.monitor.would(path, act);
+    }
+
+    fn wants_restored(&self) -> bool {
+        self.monitor.wants_restored()
+    }
+
+    fn note(&self, path: &[u8], text: &str) {
+        let path = String::from_utf8_lossy(path);
+        self.monitor.note(&format!("{path}: {text}"));
+    }
+
+    fn stop(&self) -> bool {
+        self.monitor.interrupted()
+    }
 }
 
-/// Reads again what a restore wrote, from the target's device where it can, and compares it with the repository: content,
-/// metadata, links. Every difference is a problem.
-pub fn verify(
-    catalog: &dyn CatalogSource,
-    chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
-    target: &Path,
-    options: &RestoreOptions,
-    monitor: &dyn Monitor,
-) -> Result<RestoreReport, RestoreError> {
-    let mut planned = plan::plan(catalog, chunks, scratch, options, monitor)?;
-    let target = target::Target::open(target, false)?;
-    monitor.planned(&planned.plan);
-    let run = worker::Run::new(&target, chunks, options, monitor, &mut planned).read_only(true);
-    compare::compare(&run, planned, scratch)?;
-    Ok(run.report())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bale_restore::select::{above, chosen};
+
+    /// Found by the oracle: a directory above the restored path had the name of a pattern.
+    #[test]
+    fn names_above_the_restored_path_neither_include_nor_exclude() {
+        let texts = ["docs".to_owned()];
+        let is_chosen = |include: &[String], exclude: &[String], below: &[u8], path: &[u8]| {
+            let patterns = Patterns::new(below, include, exclude).unwrap();
+            let parent = bale_format::entry::split(path).0;
+            chosen(&patterns, above(&patterns, parent), path, false)
+        };
+        let below = b"home/docs/old";
+        assert!(!is_chosen(&texts, &[], below, b"home/docs/old/letter"));
+        assert!(is_chosen(&[], &texts, below, b"home/docs/old/letter"));
+        assert!(is_chosen(&texts, &[], below, b"home/docs/old/docs/letter"));
+        assert!(!is_chosen(&[], &texts, below, b"home/docs/old/docs/letter"));
+        assert!(is_chosen(&texts, &[], b"", b"home/docs/old/letter"));
+    }
 }

@@ -1,19 +1,20 @@
 //! Which chunks snapshots use: the question behind prune.
 //!
-//! Every distinct segment of every snapshot is read once, what they share costs nothing twice, and what a segment points at
-//! is remembered from one plan to the next: a plan may be wrong, whoever deletes reads all segments afresh. All copies of a
-//! chunk in use count as used; which of them stays is for others to decide. In memory: a bit for each chunk of the index, 32
-//! bytes for each distinct segment and piece list, and what is remembered.
+//! Every distinct segment of every snapshot is read once, what they share costs nothing twice, and
+//! what a segment points at is remembered from one plan to the next: a plan may be wrong, whoever
+//! deletes reads all segments afresh. All copies of a chunk in use count as used; which of them
+//! stays is for others to decide. In memory: a bit for each chunk of the index, 32 bytes for each
+//! distinct segment and piece list, and what is remembered.
 
 mod remembered;
 
-use crate::error::{Error, Result};
-use crate::index::ChunkIndex;
-use crate::monitor::{Monitor, Phase, Progress};
-use crate::repository::{Named, Repository};
 use bale_format::chunk::ChunkKind;
 use bale_format::segment::{self, Pointer};
 use bale_format::{ChunkId, Layer, ObjectId, Piece, PieceStep, PieceWalk, Snapshot};
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::index::ChunkIndex;
+use bale_repository::repository::{Named, Repository};
 use remembered::Remembered;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -36,8 +37,8 @@ impl UsedChunks {
         }
     }
 
-    /// Marks what the snapshots and unfinished runs use, believing the cache. Anything that cannot be read is an error: who
-    /// plans a deletion must know.
+    /// Marks what the snapshots and unfinished runs use, believing the cache. Anything that cannot
+    /// be read is an error: who plans a deletion must know.
     pub fn find_by_cache(
         repository: &Repository,
         index: Arc<ChunkIndex>,
@@ -54,7 +55,8 @@ impl UsedChunks {
         Ok(used)
     }
 
-    /// Marks what further snapshots use. Every segment that was not met before is read from the store.
+    /// Marks what further snapshots use. Every segment that was not met before is read from the
+    /// store.
     pub fn add(
         &mut self,
         repository: &Repository,
@@ -228,8 +230,8 @@ fn what_to_do(error: &Error, id: &ObjectId) -> String {
     };
     let short = id.short();
     format!(
-        "{first} copy of the repository may have it, and a backup stores it again if the sources still have it; if not, \
-         bale forget {short} gives the snapshot up, and prunes go on"
+        "{first} copy of the repository may have it, and a backup stores it again if the sources \
+         still have it; if not, bale forget {short} gives the snapshot up, and prunes go on"
     )
 }
 

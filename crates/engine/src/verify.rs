@@ -1,9 +1,11 @@
-//! Looking for damage: the structure always, the stored bytes on request, and names without any key.
+//! Looking for damage: the structure always, the stored bytes on request, and names without any
+//! key.
 //!
-//! A check changes nothing; `mark` then marks what was found, so that writers do without it. What is found is told object by
-//! object; what it means for users is told by path. What no snapshot needs, or what stands undamaged elsewhere, is no damage.
-//! A snapshot newer than this program is "newer", never damage. Others may back up and prune meanwhile: whatever trouble is
-//! found while something goes is looked at again.
+//! A check changes nothing; `mark` then marks what was found, so that writers do without it. What
+//! is found is told object by object; what it means for users is told by path. What no snapshot
+//! needs, or what stands undamaged elsewhere, is no damage. A snapshot newer than this program is
+//! "newer", never damage. Others may back up and prune meanwhile: whatever trouble is found while
+//! something goes is looked at again.
 
 mod damage;
 mod data;
@@ -11,7 +13,7 @@ mod lost;
 mod packs;
 mod scrub;
 mod structure;
-mod went;
+mod vanished;
 
 pub use damage::{Damage, LostPath};
 pub use data::Subset;
@@ -19,14 +21,14 @@ pub(crate) use data::trouble_with;
 pub use packs::{Marked, mark, marked_and_gone};
 pub use scrub::scrub;
 
-use crate::error::{Error, Result};
-use crate::monitor::Monitor;
-use crate::repository::Repository;
 use bale_format::{ChunkId, ChunkKind, ObjectId};
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::Repository;
 use damage::Findings;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use went::Names;
+use vanished::Names;
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -41,7 +43,6 @@ pub struct CheckReport {
     pub chunks: u64,
     /// Packs whose bytes were read and verified.
     pub packs_read: u64,
-    /// Bytes read.
     pub bytes_read: u64,
     /// Packs that no index names: not damage, `prune` or `repair index` sees to them.
     pub packs_unindexed: u64,
@@ -51,15 +52,18 @@ pub struct CheckReport {
     pub packs_damaged: Vec<ObjectId>,
     /// Marked packs that were read and found whole: for [`mark`].
     pub packs_whole: HashSet<ObjectId>,
-    /// Missing or damaged packs of which nothing is needed that stands nowhere else: no damage, a prune removes them.
+    /// Missing or damaged packs of which nothing is needed that stands nowhere else: no damage, a
+    /// prune removes them.
     pub packs_not_needed: u64,
-    /// Chunks that a snapshot needs, that open, and that stand in damaged packs only: a repair saves them.
+    /// Chunks that a snapshot needs, that open, and that stand in damaged packs only: a repair
+    /// saves them.
     pub chunks_in_danger: u64,
     /// Every pack was read.
     pub read_all: bool,
     /// Damaged or missing objects and chunks.
     pub damage: Vec<Damage>,
-    /// Paths that cannot be restored whole; at most [`LOST_PATHS_LISTED_MAX`] are listed, all are counted.
+    /// Paths that cannot be restored whole; at most [`LOST_PATHS_LISTED_MAX`] are listed, all are
+    /// counted.
     pub lost: Vec<LostPath>,
     /// Snapshots and unfinished runs that cannot be read: their paths are in no count.
     pub records_unreadable: u64,
@@ -79,7 +83,8 @@ impl CheckReport {
     }
 }
 
-/// Looks at most so often, while prunes go on: each look takes a pack or a list of them to go in the midst of it.
+/// Looks at most so often, while prunes go on: each look takes a pack or a list of them to go in
+/// the midst of it.
 const LOOKS_MAX: usize = 8;
 
 /// Checks a repository.
@@ -130,10 +135,10 @@ fn look(
         *read = Some(data::check_data(repository, &index, subset, monitor)?);
     }
     let whole = match read {
-        Some(read) => read.tell(repository, &index, &mut findings)?,
+        Some(read) => read.report(repository, &index, &mut findings)?,
         None => HashSet::new(),
     };
-    packs::tell_damaged_heads(repository, &index, &mut findings);
+    packs::report_damaged_heads(repository, &index, &mut findings);
     packs::look_into_damaged(repository, &index, &whole, &mut findings);
     let needed = lost::name_lost_paths(repository, &records.readable, &mut findings, monitor)?;
     findings.weigh(&index, records.all_readable.then_some(&needed));
@@ -145,7 +150,8 @@ fn look(
     Ok(findings.report)
 }
 
-/// Paths that cannot be restored whole without these chunks: at most [`LOST_PATHS_LISTED_MAX`], and how many there are.
+/// Paths that cannot be restored whole without these chunks: at most [`LOST_PATHS_LISTED_MAX`], and
+/// how many there are.
 pub(crate) fn paths_lost_with(
     repository: &Arc<Repository>,
     bad_chunks: BTreeMap<ChunkId, String>,

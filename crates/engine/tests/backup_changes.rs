@@ -1,5 +1,5 @@
-//! What counts as a change, and how files are counted (issue 13): a backup that is skipped because nothing changed is one
-//! whose snapshot would be the parent's.
+//! What counts as a change, and how files are counted (issue 13): a backup that is skipped because
+//! nothing changed is one whose snapshot would be the parent's.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bale_engine::backup::{BackupOptions, Outcome};
-use bale_engine::monitor::Recorder;
-use bale_engine::scan::{Protocol, ScanOptions, Sources};
-use bale_engine::store::{Area, Store};
 use bale_format::{Key, ObjectId, Snapshot};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::store::{Area, Store};
+use bale_source::scan::{Protocol, ScanOptions, Sources};
 use bale_testkit::scene::{STEP, noise};
 use bale_testkit::{Call, HookedStore, Scene, Verb};
 
@@ -149,7 +149,7 @@ fn what_an_unfinished_run_stored_is_not_skipped() {
 /// As `backup`, of paths below the scene's source.
 fn backup_of(scene: &Scene, names: &[&str], options: &BackupOptions) -> Option<ObjectId> {
     let trusting = Protocol {
-        doubt_memory: false,
+        memory_is_racy: false,
         ..Protocol::default()
     };
     backup_by(scene, names, trusting, options)
@@ -177,7 +177,8 @@ fn backup_by(
     outcome.unwrap().id
 }
 
-/// What is young when it is stored is stored once more, so the second of the same may not be skipped; the third is.
+/// What is young when it is stored is stored once more, so the second of the same may not be
+/// skipped; the third is.
 fn is_skipped_in_the_end(scene: &Scene, names: &[&str]) -> bool {
     let again = [(), ()].map(|()| backup_of(scene, names, &options()));
     again[1].is_none()
@@ -249,7 +250,8 @@ fn a_parent_that_is_not_the_newest_is_no_reason_to_skip() {
     assert!(is_skipped_in_the_end(&scene, &["dir"]));
 }
 
-/// Forgotten before any call of the run but those after the last look at it: there is a snapshot of the state in the end.
+/// Forgotten before any call of the run but those after the last look at it: there is a snapshot of
+/// the state in the end.
 #[test]
 fn a_parent_that_is_forgotten_meanwhile_is_no_reason_to_skip() {
     let scene = Scene::new();
@@ -303,8 +305,8 @@ fn who_forces_compares_with_nothing_and_skips_nothing() {
     }
 }
 
-/// What is in memory is doubted: its names share nothing that was read. So the new name's content is stored anew, the old
-/// one's stays where it was stored: two places, one inode.
+/// What is in memory is doubted: its names share nothing that was read. So the new name's content
+/// is stored anew, the old one's stays where it was stored: two places, one inode.
 #[test]
 fn a_hard_link_made_between_backups_is_restored_as_one_file() {
     let scene = Scene::new();

@@ -1,16 +1,16 @@
-//! What a backup compares with when clocks are wrong, records are damaged, or another file system is at the place of the
-//! source (SRC-11, issue 13).
+//! What a backup compares with when clocks are wrong, records are damaged, or another file system
+//! is at the place of the source (SRC-11, issue 13).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bale_engine::backup::{BackupOptions, Outcome};
-use bale_engine::clock::Clock;
-use bale_engine::monitor::Recorder;
-use bale_engine::repository::Repository;
-use bale_engine::snapshots::{SnapshotFilter, SourceKey, find, newest_first, source_keys};
-use bale_engine::store::{Area, ObjectName, Store};
 use bale_format::{ObjectId, Snapshot};
+use bale_pipeline::clock::Clock;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::repository::Repository;
+use bale_repository::snapshots::{SnapshotFilter, SourceKey, find, newest_first, source_keys};
+use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::Scene;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -94,7 +94,8 @@ fn clocks_that_differ_by_minutes_are_believed() {
     assert!(notes.is_empty(), "{notes:?}");
 }
 
-/// A rescue system with an empty battery finds what there is, and a backup says that its clock is wrong.
+/// A rescue system with an empty battery finds what there is, and a backup says that its clock is
+/// wrong.
 #[test]
 fn if_all_snapshots_are_in_the_future_it_is_our_clock_that_is_doubted() {
     let bench = Bench::new();

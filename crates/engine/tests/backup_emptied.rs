@@ -3,10 +3,10 @@
 use std::fs;
 
 use bale_engine::backup::{BackupOptions, Outcome};
-use bale_engine::monitor::{Problem, Recorder};
-use bale_engine::scan::source_filesystems;
-use bale_engine::scan::{ScanMode, ScanOptions, Sources};
 use bale_format::Snapshot;
+use bale_pipeline::monitor::{Problem, Recorder};
+use bale_source::scan::source_filesystems;
+use bale_source::scan::{ScanMode, ScanOptions, Sources};
 use bale_testkit::Scene;
 use bale_testkit::scene::STEP;
 

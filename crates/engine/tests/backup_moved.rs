@@ -1,11 +1,12 @@
-//! Files that were listed and are not found when they are read: gone is a note, moved is a problem (issue 13, 7).
+//! Files that were listed and are not found when they are read: gone is a note, moved is a problem
+//! (issue 13, 7).
 
 use bale_engine::backup::{BackupOptions, Outcome, backup};
-use bale_engine::catalog::CatalogReader;
 use bale_engine::limits::ITEMS_BATCH_MAX;
-use bale_engine::monitor::{Monitor, Problem};
-use bale_engine::scan::{DIRECTORY_FDS_MAX, LeftOut, ScanOptions, Sources};
 use bale_format::EntryFlags;
+use bale_pipeline::monitor::{Monitor, Problem};
+use bale_repository::catalog::CatalogReader;
+use bale_source::scan::{DIRECTORY_FDS_MAX, LeftOut, ScanOptions, Sources};
 use bale_testkit::Scene;
 use std::fs;
 use std::path::Path;
@@ -21,8 +22,8 @@ enum At {
     Scanned,
 }
 
-/// Holds the scan until the first file is stored, lets it go to its end, and then changes the source before the second file is
-/// read.
+/// Holds the scan until the first file is stored, lets it go to its end, and then changes the
+/// source before the second file is read.
 struct Changing<'c> {
     change: Mutex<Option<Box<dyn FnOnce() + Send + 'c>>>,
     at: Mutex<At>,
@@ -71,8 +72,8 @@ impl Monitor for Changing<'_> {
     }
 }
 
-/// So many files after the large ones that these are handed over before the scan is held, and so many directories then that
-/// theirs is closed again.
+/// So many files after the large ones that these are handed over before the scan is held, and so
+/// many directories then that theirs is closed again.
 fn backed_up(scene: &Scene, change: impl FnOnce(&Path) + Send) -> (Outcome, Vec<Problem>) {
     for name in ["a/1", "a/2", "a/3"] {
         scene.write(name, &vec![b'x'; LARGE_BYTES]);

@@ -1,4 +1,5 @@
-//! A run that is interrupted, by a person or a crash, is kept, can be looked at, and is gone on from (CRA-05, I9).
+//! A run that is interrupted, by a person or a crash, is kept, can be looked at, and is gone on
+//! from (CRA-05, I9).
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -6,18 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bale_engine::backup::BackupOptions;
-use bale_engine::catalog::CatalogReader;
-use bale_engine::error::Error;
-use bale_engine::monitor::{Monitor, Problem, Recorder};
-use bale_engine::repository::Repository;
-use bale_engine::store::Area;
 use bale_format::{Content, Entry, Snapshot};
+use bale_pipeline::monitor::{Monitor, Problem, Recorder};
+use bale_repository::catalog::CatalogReader;
+use bale_repository::error::Error;
+use bale_repository::repository::Repository;
+use bale_repository::store::Area;
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, FaultyStore, Scene, Tree};
 
 const DIRECTORIES: usize = 40;
 const FILES: usize = 40;
-/// Rows with long targets weigh much: a few thousand fill several catalog segments, the unit that a record keeps.
+/// Rows with long targets weigh much: a few thousand fill several catalog segments, the unit that a
+/// record keeps.
 const LINKS: usize = 100;
 
 /// Enough files in enough directories to be stopped among them.
@@ -150,8 +152,8 @@ fn an_interrupted_backup_is_kept_listed_restored_in_part_and_gone_on_from() {
     scene.assert_sound(&store, "resumed");
 }
 
-/// Killed at every 7th call with a record after every item: whatever there is of a run serves or does no harm, and the
-/// catalog in the end is the same.
+/// Killed at every 7th call with a record after every item: whatever there is of a run serves or
+/// does no harm, and the catalog in the end is the same.
 #[test]
 fn a_backup_killed_between_its_records_ends_in_the_same_catalog() {
     let scene = Scene::new();

@@ -1,5 +1,5 @@
-//! What a backup may take for unchanged: what it has looked at, and what cannot have changed since without a trace in its
-//! times (SRC-05, SRC-06, OBJ-11).
+//! What a backup may take for unchanged: what it has looked at, and what cannot have changed since
+//! without a trace in its times (SRC-05, SRC-06, OBJ-11).
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bale_engine::backup::Outcome;
-use bale_engine::catalog::CatalogReader;
-use bale_engine::monitor::Recorder;
-use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
-use bale_engine::restore::{Everything, RestoreOptions};
+use bale_engine::restore::{SnapshotRestore, SpillScratch};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::catalog::CatalogReader;
+use bale_restore::{Everything, RestoreOptions};
 use bale_testkit::Scene;
 
 /// On a machine whose threads wait long for their turn, a file may be old when it is looked at.
@@ -19,7 +19,7 @@ const TRIES_MAX: usize = 200;
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// Was the ctime of this file, as the snapshot has it, before the barrier of its file system?
-fn is_settled(scene: &Scene, outcome: &Outcome, name: &str) -> bool {
+fn is_not_racy(scene: &Scene, outcome: &Outcome, name: &str) -> bool {
     let repository = scene.repository();
     let snapshot = &outcome.snapshot;
     let catalog = CatalogReader::open(repository.segment_source(), snapshot.layers.clone());
@@ -30,8 +30,9 @@ fn is_settled(scene: &Scene, outcome: &Outcome, name: &str) -> bool {
     barrier.is_some_and(|barrier| row.ctime < barrier)
 }
 
-/// SRC-06: a file as young as the scan could change once more in the same tick of the clock. It is read again by the next
-/// backup, though everything that `stat` tells is equal; once it is older, it is not.
+/// SRC-06: a file as young as the scan could change once more in the same tick of the clock. It is
+/// read again by the next backup, though everything that `stat` tells is equal; once it is older,
+/// it is not.
 #[test]
 fn what_is_as_young_as_the_scan_is_read_again_and_what_is_older_is_not() {
     let young = (0..TRIES_MAX).find_map(|_| {
@@ -39,7 +40,7 @@ fn what_is_as_young_as_the_scan_is_read_again_and_what_is_older_is_not() {
         scene.write("file", b"as young as the scan");
         let outcome = scene.backup(&scene.repository()).unwrap();
         scene.kept.clear();
-        (!is_settled(&scene, &outcome, "file")).then_some(scene)
+        (!is_not_racy(&scene, &outcome, "file")).then_some(scene)
     });
     let scene = young.expect("a file is written and backed up within a few ticks of the clock");
     std::thread::sleep(SETTLED);
@@ -52,7 +53,7 @@ fn what_is_as_young_as_the_scan_is_read_again_and_what_is_older_is_not() {
         second.snapshot.counts.files_unmodified, 1,
         "and is found to be the same"
     );
-    assert!(is_settled(&scene, &second, "file"), "now it is old");
+    assert!(is_not_racy(&scene, &second, "file"), "now it is old");
     let third = scene.backup(&scene.repository()).unwrap();
     assert_eq!(
         third.snapshot.counts.bytes_read, 0,
@@ -60,8 +61,9 @@ fn what_is_as_young_as_the_scan_is_read_again_and_what_is_older_is_not() {
     );
 }
 
-/// SRC-06: a direct write stamps when it begins and holds no lock that a reader could wait for. Who writes has the file open,
-/// so it is read again by the next backup, though nothing in its times tells; once nobody has it open, it is not.
+/// SRC-06: a direct write stamps when it begins and holds no lock that a reader could wait for. Who
+/// writes has the file open, so it is read again by the next backup, though nothing in its times
+/// tells; once nobody has it open, it is not.
 #[test]
 fn what_somebody_has_open_for_writing_is_read_again() {
     let mut scene = Scene::new();
@@ -136,7 +138,8 @@ fn a_path_that_becomes_something_else_is_that_in_its_snapshot() {
     scene.assert_restorable(&store, "a path that was everything");
 }
 
-/// OBJ-10: three files of 8 EiB, nearly all of it holes, are together more than a number holds. Anybody may make such files.
+/// OBJ-10: three files of 8 EiB, nearly all of it holes, are together more than a number holds.
+/// Anybody may make such files.
 #[test]
 fn sizes_whose_sum_no_number_holds_are_no_trouble() {
     let scene = Scene::new();
@@ -166,7 +169,7 @@ fn sizes_whose_sum_no_number_holds_are_no_trouble() {
         target: &target,
         options: RestoreOptions::new(&Everything),
     };
-    let spill = SpillScratch(repository.spill_dir().unwrap());
+    let spill = SpillScratch::new(repository.spill_dir().unwrap());
     restore.restore(&spill, &monitor).unwrap();
     assert!(monitor.problems.lock().unwrap().is_empty());
     let below = scene.source();

@@ -2,8 +2,8 @@
 
 mod catalog_seam;
 
-use bale_engine::catalog::{KeyRange, export};
 use bale_format::{ChunkId, Content, Entry, Key};
+use bale_repository::catalog::{KeyRange, export};
 use catalog_seam::{Memory, SMALL, change, file, open, put};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,12 +38,14 @@ fn python_with_duckdb(directory: &Path) -> Result<PathBuf, String> {
 const QUERY: &str = "
 import duckdb, sys
 rows = duckdb.sql(f'''
-    SELECT count(*), sum(size)::BIGINT, sum(octet_length(name))::BIGINT, min(mtime_s), max(inode), count(DISTINCT parent),
+    SELECT count(*), sum(size)::BIGINT, sum(octet_length(name))::BIGINT, min(mtime_s), max(inode), \
+    count(DISTINCT parent),
            count(*) FILTER (octet_length(chunk) = 32), sum((mode = 420)::INT)::BIGINT
     FROM read_parquet('{sys.argv[1]}/*.parquet')
 ''').fetchall()
 print(*rows[0])
-first = duckdb.sql(f\"SELECT decode(parent), decode(name) FROM read_parquet('{sys.argv[1]}/*.parquet') WHERE size = 1234\").fetchall()
+first = duckdb.sql(f\"SELECT decode(parent), decode(name) FROM \
+read_parquet('{sys.argv[1]}/*.parquet') WHERE size = 1234\").fetchall()
 print(*first[0])
 ";
 

@@ -2,10 +2,10 @@
 
 mod catalog_seam;
 
-use bale_engine::catalog::{
+use bale_format::{Entry, Key, Kind, Layer, SegmentRef};
+use bale_repository::catalog::{
     CatalogError, CatalogReader, CatalogWriter, CutRule, Difference, ParentCursor, diff,
 };
-use bale_format::{Entry, Key, Kind, Layer, SegmentRef};
 use catalog_seam::{Memory, SMALL, all, change, file, key, open, put};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,7 +91,8 @@ fn rows_written_follow_rows_changed_over_many_generations() {
         all_written += written;
         assert!(layers.len() <= 8);
     }
-    // A row is written once, again for each merge of overlays, and with about eight unchanged rows when it is folded.
+    // A row is written once, again for each merge of overlays, and with about eight unchanged rows
+    // when it is folded.
     let per_row = all_written as f64 / (GENERATIONS * CHANGED) as f64;
     println!("{per_row:.1} rows written for one changed, {most} at most in one run");
     assert!(per_row < 25.0, "{per_row}");
@@ -196,7 +197,7 @@ fn listing_and_subtree_are_exactly_that() {
     let entries = entries.chain([file(&Key::of_path(deep.as_bytes()), 2)]);
     let layers = change(&memory, &[], SMALL, &put(entries));
     let reader = open(&memory, &layers);
-    let text = |rows: bale_engine::catalog::Rows| -> Vec<String> {
+    let text = |rows: bale_repository::catalog::Rows| -> Vec<String> {
         let paths = rows.map(|row| String::from_utf8(row.unwrap().path()).unwrap());
         paths.filter(|path| *path != deep).collect()
     };

@@ -2,8 +2,8 @@
 
 mod catalog_seam;
 
-use bale_engine::catalog::{CatalogWriter, KeyRange, LAYERS_MAX, splice};
 use bale_format::{Entry, Key, Layer};
+use bale_repository::catalog::{CatalogWriter, KeyRange, LAYERS_MAX, splice};
 use catalog_seam::{Memory, SMALL, all, change, file, key, open};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ fn any_key() -> impl Strategy<Value = Key> {
     let component = prop_oneof![
         8 => (0..40u32).prop_map(|number| format!("n{number}").into_bytes()),
         2 => prop::sample::select(vec![
-            b"a".to_vec(), b"a.b".to_vec(), b"a-b".to_vec(), b"a b".to_vec(), b"\x01".to_vec(), b"a\x01".to_vec(),
+            b"a".to_vec(), b"a.b".to_vec(), b"a-b".to_vec(), b"a \
+                b".to_vec(), b"\x01".to_vec(), b"a\x01".to_vec(),
             b"\xff\xfe".to_vec(), "\u{e9}".as_bytes().to_vec(),
         ]),
     ];
@@ -25,8 +26,8 @@ fn any_key() -> impl Strategy<Value = Key> {
     ]
 }
 
-/// One generation: some keys anywhere, and a range that is removed or rewritten as a whole. Some stop on the way, one in a
-/// thousand parts as far, and are gone on from by the next.
+/// One generation: some keys anywhere, and a range that is removed or rewritten as a whole. Some
+/// stop on the way, one in a thousand parts as far, and are gone on from by the next.
 fn any_generation() -> impl Strategy<Value = Generation> {
     let single = prop::collection::vec((any_key(), prop::option::weighted(0.7, 1..1000u64)), 0..60);
     let stretch = prop::option::weighted(0.3, (any_key(), any_key(), prop::option::of(1..1000u64)));
@@ -79,14 +80,15 @@ fn check_layers(layers: &[Layer], memory: &Arc<Memory>, is_exact: bool) {
     assert!(layers.len() <= LAYERS_MAX, "{} layers", layers.len());
     for layer in layers {
         let rows =
-            bale_engine::catalog::counted_rows(&open(memory, std::slice::from_ref(layer))).unwrap();
+            bale_repository::catalog::counted_rows(&open(memory, std::slice::from_ref(layer)))
+                .unwrap();
         assert!(rows <= layer.rows, "rows that count");
         assert!(rows == layer.rows || !is_exact, "rows that count");
     }
 }
 
-/// A generation that makes some of its changes and a record of them: what the next one goes on from, and the changes that
-/// it holds.
+/// A generation that makes some of its changes and a record of them: what the next one goes on
+/// from, and the changes that it holds.
 fn stopped(
     memory: &Arc<Memory>,
     layers: &[Layer],

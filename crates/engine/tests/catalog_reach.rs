@@ -2,14 +2,14 @@
 
 mod catalog_seam;
 
-use bale_engine::catalog::CatalogReader;
-use bale_engine::restore::snapshot::Patterns;
-use bale_engine::restore::sort::InMemory;
-use bale_engine::restore::{
-    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Monitor, Place, RestoreOptions,
+use bale_engine::restore::Patterns;
+use bale_format::{ChunkId, Entry, Kind};
+use bale_repository::catalog::CatalogReader;
+use bale_restore::sort::InMemory;
+use bale_restore::{
+    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Monitor, PackOffset, RestoreOptions,
     RestoreReport, Rows, restore,
 };
-use bale_format::{ChunkId, Entry, Kind};
 use bytes::Bytes;
 use catalog_seam::{Memory, SMALL, change, file, key, open, put};
 use std::path::Path;
@@ -32,7 +32,7 @@ impl CatalogSource for Catalog {
 struct NoChunks;
 
 impl ChunkSource for NoChunks {
-    fn place(&self, _: &ChunkId) -> Option<Place> {
+    fn place(&self, _: &ChunkId) -> Option<PackOffset> {
         None
     }
 

@@ -1,13 +1,14 @@
-//! A check beside prunes and backups: what went because it was pruned is no damage, and what came is known (issue 13).
+//! A check beside prunes and backups: what went because it was pruned is no damage, and what came
+//! is known (issue 13).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bale_engine::monitor::Recorder;
-use bale_engine::store::{Area, Store};
 use bale_engine::verify::{Subset, check, mark, scrub};
 use bale_format::ObjectId;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::store::{Area, Store};
 use bale_testkit::scene::noise;
 use bale_testkit::{Call, DatedStore, HookedStore, Scene};
 

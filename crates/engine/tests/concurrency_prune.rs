@@ -1,17 +1,18 @@
-//! Backups, prunes, checks and restores at the same time: what is committed restores (CON-03, CON-04, CON-05, CRA-07, SRC-11).
+//! Backups, prunes, checks and restores at the same time: what is committed restores (CON-03,
+//! CON-04, CON-05, CRA-07, SRC-11).
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bale_engine::clock::{Clock, ManualClock};
-use bale_engine::monitor::{Monitor, Phase, Problem, Progress, Recorder};
-use bale_engine::repository::{Environment, Repository};
-use bale_engine::store::{Area, Store};
 use bale_engine::verify::{Subset, check};
 use bale_format::ObjectId;
 use bale_format::index::IndexEntry;
+use bale_pipeline::clock::{Clock, ManualClock};
+use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress, Recorder};
+use bale_repository::repository::{Environment, Repository};
+use bale_repository::store::{Area, Store};
 use bale_testkit::scene::noise;
 use bale_testkit::{Call, DatedStore, HookedStore, Scene, Tree, Turns, Verb};
 
@@ -19,7 +20,8 @@ const GRACE: Duration = Duration::from_secs(24 * 3600);
 const THREE_DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
 const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
-/// Runs `act` once, when a backup is about to commit: everything is read, nothing is looked at again.
+/// Runs `act` once, when a backup is about to commit: everything is read, nothing is looked at
+/// again.
 struct AtCommit<F: Fn() + Sync> {
     act: F,
     done: AtomicBool,
@@ -42,7 +44,8 @@ impl<F: Fn() + Sync> Monitor for AtCommit<F> {
     fn problem(&self, _: &Problem) {}
 }
 
-/// A forgotten snapshot whose packs hold all of the source's content, and nothing else that uses them.
+/// A forgotten snapshot whose packs hold all of the source's content, and nothing else that uses
+/// them.
 fn doomed() -> Scene {
     let mut scene = Scene::new();
     scene.write_tree();
@@ -90,7 +93,8 @@ fn backed_up(
         .map_err(|error| error.to_string())
 }
 
-/// CON-05: the packs that a backup relies on are condemned while it runs. It stores the chunks again.
+/// CON-05: the packs that a backup relies on are condemned while it runs. It stores the chunks
+/// again.
 #[test]
 fn chunks_condemned_during_a_backup_are_stored_again() {
     let scene = doomed();
@@ -109,7 +113,8 @@ fn chunks_condemned_during_a_backup_are_stored_again() {
     whole_or_refused(&scene, &store, done, "condemned meanwhile, then deleted");
 }
 
-/// CON-05, CRA-07: they are condemned and deleted while it runs (three days asleep): refused, or whole.
+/// CON-05, CRA-07: they are condemned and deleted while it runs (three days asleep): refused, or
+/// whole.
 #[test]
 fn chunks_deleted_during_a_backup_are_noticed_before_it_is_acknowledged() {
     let scene = doomed();
@@ -124,7 +129,8 @@ fn chunks_deleted_during_a_backup_are_noticed_before_it_is_acknowledged() {
     whole_or_refused(&scene, &store, done, "deleted meanwhile");
 }
 
-/// CRA-07 at every call: the machine sleeps for three days just before a call, while two prunes run elsewhere.
+/// CRA-07 at every call: the machine sleeps for three days just before a call, while two prunes run
+/// elsewhere.
 #[test]
 fn a_backup_asleep_for_days_at_any_call_is_whole_or_refused() {
     for base in [doomed(), {
@@ -185,7 +191,8 @@ fn open_with_clock(scene: &Scene, store: &DatedStore, off_seconds: i64) -> Arc<R
         .unwrap()
 }
 
-/// SRC-11: who prunes has a clock that is years off, and that goes on by two grace periods while a backup runs.
+/// SRC-11: who prunes has a clock that is years off, and that goes on by two grace periods while a
+/// backup runs.
 #[test]
 fn prunes_with_clocks_that_are_years_off_take_nothing_from_a_backup() {
     for off_seconds in [-2 * YEAR_SECONDS, 10 * YEAR_SECONDS] {
@@ -207,7 +214,8 @@ fn prunes_with_clocks_that_are_years_off_take_nothing_from_a_backup() {
     }
 }
 
-/// SRC-11: what was condemned a moment ago by a clock that is years behind has not been condemned for years.
+/// SRC-11: what was condemned a moment ago by a clock that is years behind has not been condemned
+/// for years.
 #[test]
 fn a_grace_period_does_not_begin_in_the_past() {
     let scene = doomed();
@@ -222,7 +230,8 @@ fn a_grace_period_does_not_begin_in_the_past() {
     assert_eq!(pruned.packs_deleted, packs.len() as u64);
 }
 
-/// SRC-11: the clock of whoever backs up jumps from one backup to the next. All of them restore, and are kept by prunes.
+/// SRC-11: the clock of whoever backs up jumps from one backup to the next. All of them restore,
+/// and are kept by prunes.
 #[test]
 fn backups_by_a_clock_that_jumps_by_years_are_all_whole() {
     let mut scene = Scene::new();
@@ -305,8 +314,8 @@ fn a_deletion_between_two_listings_of_the_last_look_is_noticed() {
     whole_or_refused(&scene, &store, done, "deleted between two listings");
 }
 
-/// CON-03: two writers, two pruners, a checker and a restorer, call by call in an order drawn from a seed, while time passes
-/// in leaps. Whatever was committed restores, then and at the end.
+/// CON-03: two writers, two pruners, a checker and a restorer, call by call in an order drawn from
+/// a seed, while time passes in leaps. Whatever was committed restores, then and at the end.
 #[test]
 fn whatever_the_order_of_calls_every_committed_snapshot_restores() {
     let (mut committed, mut deleted) = (0, 0);
@@ -416,7 +425,8 @@ fn write_twice(scene: &Scene, store: impl Store + Clone + 'static) -> Vec<Object
 fn prune_thrice(scene: &Scene, store: impl Store + Clone + 'static) -> u64 {
     let mut deleted = 0;
     for _ in 0..3 {
-        // Another prune may take away what this one is reading: it says so, and deletes nothing it does not know.
+        // Another prune may take away what this one is reading: it says so, and deletes nothing it
+        // does not know.
         let repository = scene.open(store.clone()).unwrap();
         if let Ok(pruned) = scene.prune(&repository, GRACE) {
             deleted += pruned.packs_deleted;
@@ -425,8 +435,8 @@ fn prune_thrice(scene: &Scene, store: impl Store + Clone + 'static) -> u64 {
     deleted
 }
 
-/// Four snapshots with a pack or more each, of which all but the last are forgotten and condemned six hours apart; one index
-/// object names all packs.
+/// Four snapshots with a pack or more each, of which all but the last are forgotten and condemned
+/// six hours apart; one index object names all packs.
 fn condemned_in_turn() -> Scene {
     let mut scene = Scene::new();
     for number in 0..4 {
@@ -471,8 +481,8 @@ fn dangling(scene: &Scene, store: &DatedStore) -> usize {
         .count()
 }
 
-/// CON-04: a prune is about to write what stays of an index object; meanwhile another one, for which more is due, replaces
-/// that object and deletes the packs.
+/// CON-04: a prune is about to write what stays of an index object; meanwhile another one, for
+/// which more is due, replaces that object and deletes the packs.
 #[test]
 fn an_index_object_replaced_twice_names_nothing_that_is_gone() {
     let scene = condemned_in_turn();
@@ -499,7 +509,8 @@ fn an_index_object_replaced_twice_names_nothing_that_is_gone() {
 fn prunes_at_once_leave_no_names_of_packs_that_are_gone() {
     let mut deleted = 0;
     for seed in 0..300 {
-        // Names of packs are random, and so is who meets whom: now and then it takes more to see some deleted.
+        // Names of packs are random, and so is who meets whom: now and then it takes more to see
+        // some deleted.
         if seed >= 30 && deleted > 5 {
             break;
         }
@@ -530,8 +541,9 @@ fn prunes_at_once_leave_no_names_of_packs_that_are_gone() {
     assert!(deleted > 5, "{deleted}");
 }
 
-/// A prune was killed between writing an index object and looking whether it still may (or an older program left it so):
-/// names of packs that are gone count for nothing, and the next prune drops them.
+/// A prune was killed between writing an index object and looking whether it still may (or an older
+/// program left it so): names of packs that are gone count for nothing, and the next prune drops
+/// them.
 #[test]
 fn copies_in_packs_that_are_gone_are_not_counted_on() {
     let mut scene = Scene::new();
@@ -541,7 +553,7 @@ fn copies_in_packs_that_are_gone_are_not_counted_on() {
     let repository = scene.repository();
     let index = repository.index().unwrap();
     let writer =
-        bale_engine::pack::ChunkWriter::start(repository.clone(), Default::default(), false);
+        bale_repository::pack::ChunkWriter::start(repository.clone(), Default::default(), false);
     let writer = writer.unwrap();
     for place in index.entries() {
         let (id, kind) = (place.chunk.id, place.chunk.kind);
@@ -572,7 +584,8 @@ fn copies_in_packs_that_are_gone_are_not_counted_on() {
     assert!(packs.len() >= 2 && scene.kept[0].0 == first);
 }
 
-/// What a condemned pack alone holds, and a snapshot uses, is copied before the pack goes: whatever let it come to this.
+/// What a condemned pack alone holds, and a snapshot uses, is copied before the pack goes: whatever
+/// let it come to this.
 #[test]
 fn condemned_packs_in_use_are_copied_before_they_are_deleted() {
     let mut scene = Scene::new();
@@ -589,7 +602,8 @@ fn condemned_packs_in_use_are_copied_before_they_are_deleted() {
     scene.assert_sound(&scene.store, "everything was condemned");
 }
 
-/// A snapshot that uses packs which a prune is about to delete, and another one; the first is forgotten, its packs are due.
+/// A snapshot that uses packs which a prune is about to delete, and another one; the first is
+/// forgotten, its packs are due.
 fn due() -> (Scene, bale_format::ObjectId, Vec<u8>) {
     let mut scene = Scene::new();
     scene.write_tree();
@@ -598,7 +612,7 @@ fn due() -> (Scene, bale_format::ObjectId, Vec<u8>) {
     fs::remove_file(scene.source().join("large noise")).unwrap();
     scene.write("other", &noise(2, 40_000));
     scene.keep();
-    let name = bale_engine::store::ObjectName::snapshot(first);
+    let name = bale_repository::store::ObjectName::snapshot(first);
     let bytes = scene.store.get(&name, 1 << 20).unwrap();
     scene.repository().forget_snapshot(first).unwrap();
     scene.clock.advance(2 * GRACE);
@@ -627,8 +641,8 @@ fn a_prune_that_looks_for_hours_deletes_what_is_due() {
     scene.assert_sound(&scene.store, "pruned slowly");
 }
 
-/// A writer that slept commits just when a slow prune reads, or has dropped the names of the packs: its snapshot is
-/// seen before anything goes, and what it uses is stored again.
+/// A writer that slept commits just when a slow prune reads, or has dropped the names of the packs:
+/// its snapshot is seen before anything goes, and what it uses is stored again.
 #[test]
 fn a_snapshot_that_appears_while_a_prune_looks_is_looked_at_before_packs_go() {
     for (verb, area) in [(Verb::ReadAt, Area::Packs), (Verb::Delete, Area::Index)] {
@@ -636,7 +650,7 @@ fn a_snapshot_that_appears_while_a_prune_looks_is_looked_at_before_packs_go() {
         let (clock, store) = (scene.clock.clone(), scene.store.clone());
         let slow = HookedStore::over(scene.store.clone(), move |call: &Call| {
             if call.verb == verb && call.area == area {
-                let name = bale_engine::store::ObjectName::snapshot(first);
+                let name = bale_repository::store::ObjectName::snapshot(first);
                 store.put(&name, &bytes).unwrap();
                 clock.advance(Duration::from_secs(20 * 60));
             }

@@ -1,4 +1,5 @@
-//! Many who write one repository at once, and one who reads what is taken away meanwhile (CON-01, CON-02, CON-07).
+//! Many who write one repository at once, and one who reads what is taken away meanwhile (CON-01,
+//! CON-02, CON-07).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bale_engine::backup::{BackupOptions, backup};
-use bale_engine::monitor::Recorder;
-use bale_engine::repository::{Environment, Named, Repository};
-use bale_engine::scan::{ScanOptions, Sources};
-use bale_engine::store::{Area, Store};
 use bale_engine::verify::{Subset, check};
 use bale_format::ObjectId;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::repository::{Environment, Named, Repository};
+use bale_repository::store::{Area, Store};
+use bale_source::scan::{ScanOptions, Sources};
 use bale_testkit::scene::noise;
 use bale_testkit::{Call, HookedStore, Scene, Tree, Turns};
 
@@ -22,7 +23,8 @@ struct Host {
     environment: Environment,
 }
 
-/// Hosts whose trees have something in common, with every other host and with all, and something of their own.
+/// Hosts whose trees have something in common, with every other host and with all, and something of
+/// their own.
 fn hosts(scene: &Scene, count: u64) -> Vec<Host> {
     let host = |number| {
         let name = format!("host{number:02}");
@@ -77,8 +79,8 @@ fn all_at_once<S: Store + 'static>(hosts: &[Host], view: impl Fn() -> S) -> Vec<
     })
 }
 
-/// Each of these snapshots is listed, is of that host, and holds what its source holds now; nothing in the repository is
-/// damaged.
+/// Each of these snapshots is listed, is of that host, and holds what its source holds now; nothing
+/// in the repository is damaged.
 fn assert_all_count(scene: &Scene, hosts: &[Host], committed: &[ObjectId], story: &str) {
     let repository = scene.repository();
     let snapshots = repository.snapshots().unwrap();
@@ -144,8 +146,9 @@ fn eight_writers_in_any_order_of_calls_all_count() {
     }
 }
 
-/// CON-07: before one of its calls, the snapshot that is being restored is forgotten, and pruned without any grace. What
-/// came back is exact, or what is missing is named; it is the same bytes or none.
+/// CON-07: before one of its calls, the snapshot that is being restored is forgotten, and pruned
+/// without any grace. What came back is exact, or what is missing is named; it is the same bytes or
+/// none.
 #[test]
 fn a_restore_of_what_is_forgotten_and_pruned_meanwhile_is_exact_or_names_what_is_missing() {
     let mut scene = Scene::new();
@@ -206,8 +209,8 @@ fn restore_pruned_before_call(
             let rest = path.strip_prefix(lost);
             rest.is_some_and(|rest| lost.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
         };
-        // A hard link of a file that was lost stands under its first name; what is lost with its directory or with the
-        // catalog, under these.
+        // A hard link of a file that was lost stands under its first name; what is lost with its
+        // directory or with the catalog, under these.
         let is_named = problems
             .iter()
             .any(|lost| is_of(&lost.path, &path) || is_of(&lost.path, &should.first_name));

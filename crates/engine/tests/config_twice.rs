@@ -1,15 +1,15 @@
-//! `config` stands twice: whichever of the two is damaged, missing or another repository's, everything goes on with the
-//! other, a check names it, and a repair writes it again (REP-21).
+//! `config` stands twice: whichever of the two is damaged, missing or another repository's,
+//! everything goes on with the other, a check names it, and a repair writes it again (REP-21).
 
 use std::collections::BTreeMap;
 
-use bale_engine::error::Error;
-use bale_engine::monitor::Recorder;
 use bale_engine::repair::{renew_config_copy, repair_config};
-use bale_engine::repository::ConfigFault;
-use bale_engine::store::{LocalStore, ObjectName, Store};
 use bale_engine::verify::scrub;
 use bale_format::error::FormatError;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::error::Error;
+use bale_repository::repository::ConfigFault;
+use bale_repository::store::{LocalStore, ObjectName, Store};
 use bale_testkit::{DatedStore, Scene, Verb};
 
 type Objects = BTreeMap<ObjectName, Vec<u8>>;
@@ -66,8 +66,8 @@ fn check_names(scene: &Scene, store: &DatedStore, story: &str) -> Vec<String> {
     report.damage.into_iter().map(|found| found.what).collect()
 }
 
-/// It opens and restores, a check names the one that is not sound and nothing else, a dry run writes nothing, and after a
-/// repair everything is as it was.
+/// It opens and restores, a check names the one that is not sound and nothing else, a dry run
+/// writes nothing, and after a repair everything is as it was.
 fn is_survived(scene: &Scene, damaged: &DatedStore, name: ObjectName, story: &str) {
     let found = objects(damaged);
     let repository = scene.open(damaged.clone()).expect(story);
@@ -215,10 +215,10 @@ fn where_both_are_bad_the_error_says_what_is_wrong_with_each() {
 #[test]
 fn a_wrong_secret_is_called_wrong_whatever_is_damaged() {
     let scene = small();
-    let other = bale_engine::repository::Secret::KeyFile(vec![7; 40]);
+    let other = bale_repository::repository::Secret::KeyFile(vec![7; 40]);
     for name in ObjectName::configs() {
         let damaged = with(&scene.store, name, b"no config");
-        let opened = bale_engine::repository::Repository::open(
+        let opened = bale_repository::repository::Repository::open(
             std::sync::Arc::new(damaged),
             &other,
             scene.environment(),
@@ -320,7 +320,8 @@ fn no_repository_is_made_where_either_is_left() {
     }
 }
 
-/// Slots of an init that did not end stay, for they may be those of one that is under way; and they are named.
+/// Slots of an init that did not end stay, for they may be those of one that is under way; and they
+/// are named.
 #[test]
 fn init_names_the_key_slots_that_were_there_before() {
     let mut scene = Scene::new();
@@ -329,11 +330,11 @@ fn init_names_the_key_slots_that_were_there_before() {
     faulty.inject(
         bale_testkit::Fault::error()
             .of(Verb::Put)
-            .within(bale_engine::store::Area::Config)
+            .within(bale_repository::store::Area::Config)
             .for_ever(),
     );
     assert!(scene.init(faulty).is_err());
-    let left = scene.store.names(bale_engine::store::Area::Keys);
+    let left = scene.store.names(bale_repository::store::Area::Keys);
     assert_eq!(left.len(), 2);
     let made = scene.init(scene.store.clone()).unwrap();
     let mut named = made.slots_before;
@@ -347,7 +348,8 @@ fn init_names_the_key_slots_that_were_there_before() {
     scene.repository();
 }
 
-/// A copy that cannot be written costs nothing but the copy: the recovery key is shown, and the next writer adds it.
+/// A copy that cannot be written costs nothing but the copy: the recovery key is shown, and the
+/// next writer adds it.
 #[test]
 fn a_repository_is_made_although_its_copy_cannot_be_written() {
     let mut scene = Scene::new();
@@ -356,7 +358,7 @@ fn a_repository_is_made_although_its_copy_cannot_be_written() {
     faulty.inject(
         bale_testkit::Fault::error()
             .of(Verb::Put)
-            .within(bale_engine::store::Area::ConfigCopy)
+            .within(bale_repository::store::Area::ConfigCopy)
             .for_ever(),
     );
     let made = scene.init(faulty).unwrap();
@@ -369,7 +371,7 @@ fn a_repository_is_made_although_its_copy_cannot_be_written() {
 #[test]
 fn without_any_key_slot_that_is_said() {
     let scene = small();
-    for name in scene.store.names(bale_engine::store::Area::Keys) {
+    for name in scene.store.names(bale_repository::store::Area::Keys) {
         scene.store.delete(&name).unwrap();
     }
     let error = scene.open(scene.store.clone()).map(drop).unwrap_err();

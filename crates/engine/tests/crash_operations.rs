@@ -1,16 +1,17 @@
 //! Killed at any call to the store, an operation costs its own work and nothing else (CRA-01).
 //!
-//! For each operation: it runs over a store that stops answering at call 0, 1, 2 ... until it gets through; each time once
-//! with and once without the effect of the call that the crash struck. After each: every acknowledged snapshot restores bit
-//! for bit, a check that reads all finds nothing, and the next backup and the next prune work.
+//! For each operation: it runs over a store that stops answering at call 0, 1, 2 ... until it gets
+//! through; each time once with and once without the effect of the call that the crash struck.
+//! After each: every acknowledged snapshot restores bit for bit, a check that reads all finds
+//! nothing, and the next backup and the next prune work.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bale_engine::error::Error;
-use bale_engine::random::SeededRandom;
-use bale_engine::repository::{NewSlot, Secret};
-use bale_engine::store::{Area, LocalStore, ObjectName, Store};
+use bale_pipeline::random::SeededRandom;
+use bale_repository::error::Error;
+use bale_repository::repository::{NewSlot, Secret};
+use bale_repository::store::{Area, LocalStore, ObjectName, Store};
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, FaultyStore, Scene, SimulatedDisk, Tree};
 
@@ -72,7 +73,8 @@ fn an_incremental_backup_killed_anywhere_keeps_all_snapshots() {
     );
 }
 
-/// Three snapshots of which the first two are forgotten: of the first one's packs little is used, of the second's nothing.
+/// Three snapshots of which the first two are forgotten: of the first one's packs little is used,
+/// of the second's nothing.
 fn half_forgotten() -> Scene {
     let mut scene = Scene::new();
     scene.write_tree();
@@ -126,7 +128,8 @@ fn a_prune_with_grace_killed_anywhere_in_either_phase_keeps_what_is_used() {
     assert!(pruned.packs_deleted > 0, "{pruned:?}");
 }
 
-/// CRA-03: after the crash comes a backup whose content only the doomed packs hold, and then prunes that finish the work.
+/// CRA-03: after the crash comes a backup whose content only the doomed packs hold, and then prunes
+/// that finish the work.
 #[test]
 fn a_backup_that_reuses_what_a_killed_prune_was_deleting_stays_whole() {
     let mut scene = half_forgotten();
@@ -255,10 +258,10 @@ fn repairing_the_index_killed_anywhere_can_be_run_again() {
     scene.write_tree();
     scene.keep();
     for name in scene.store.names(Area::Index) {
-        bale_engine::store::Store::delete(&scene.store, &name).unwrap();
+        bale_repository::store::Store::delete(&scene.store, &name).unwrap();
     }
     let repair = |store| {
-        let monitor = bale_engine::monitor::Recorder::default();
+        let monitor = bale_pipeline::monitor::Recorder::default();
         bale_engine::repair::repair_index(&*scene.open(store)?, false, &monitor).map(|_| ())
     };
     at_every_call(&scene, "repair index", repair, |store, story| {
@@ -298,8 +301,9 @@ fn local(disk: &SimulatedDisk, seed: u64) -> LocalStore {
     LocalStore::open_on(Arc::new(disk.clone()), Arc::new(SeededRandom::new(seed)))
 }
 
-/// CRA-02 for a whole backup: the power goes after each change of the disk, and of what was not synced the disk keeps what
-/// it likes. What was acknowledged is there and whole, and nobody has to mend anything.
+/// CRA-02 for a whole backup: the power goes after each change of the disk, and of what was not
+/// synced the disk keeps what it likes. What was acknowledged is there and whole, and nobody has to
+/// mend anything.
 #[test]
 fn a_power_cut_at_any_change_of_the_disk_costs_no_acknowledged_snapshot() {
     let mut scene = Scene::new();

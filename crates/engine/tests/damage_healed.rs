@@ -1,19 +1,19 @@
-//! One damaged chunk of any kind: found, healed by the next backup from what the source still has, and never relied on by a
-//! backup that is acknowledged after it was found.
+//! One damaged chunk of any kind: found, healed by the next backup from what the source still has,
+//! and never relied on by a backup that is acknowledged after it was found.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bale_engine::backup::BackupOptions;
-use bale_engine::error::Result;
-use bale_engine::index::Place;
-use bale_engine::monitor::Recorder;
 use bale_engine::repair::{repair_index, repair_packs};
-use bale_engine::repository::Repository;
-use bale_engine::store::{Area, ObjectName, Store};
 use bale_engine::verify::{CheckReport, Subset, check, mark};
 use bale_format::pack::PACK_FOOTER_BYTES;
 use bale_format::{ChunkKind, ObjectId};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::error::Result;
+use bale_repository::index::ChunkPlace;
+use bale_repository::repository::Repository;
+use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::scene::{noise, periodic};
 use bale_testkit::{DatedStore, Scene, Tree};
 
@@ -38,7 +38,7 @@ fn one_snapshot() -> Scene {
 
 struct Damaged {
     store: DatedStore,
-    place: Place,
+    place: ChunkPlace,
     pack: ObjectId,
     story: String,
 }
@@ -112,8 +112,9 @@ fn what_a_check_finds_damaged_is_stored_again_by_the_next_backup() {
         assert_eq!(report.packs_damaged, [*pack], "{story}");
         back_up(&scene, store, false).unwrap();
         latest_restores(&scene, store, story);
-        // The tree is what it was, so that the older snapshot has all its chunks again, too: but for the segments of its
-        // own catalog, of which those that open may stand in the damaged pack only.
+        // The tree is what it was, so that the older snapshot has all its chunks again, too: but
+        // for the segments of its own catalog, of which those that open may stand in the damaged
+        // pack only.
         let repository = scene.open(store.clone()).unwrap();
         repair_packs(&repository, &[], false, &Recorder::default()).unwrap();
         let after = check_and_mark(&scene, store);
@@ -211,7 +212,7 @@ fn repair_packs_saves_what_opens_and_names_what_does_not() {
             .iter()
             .filter(|of| index.pack(of.pack).id == pack)
         {
-            let saved = index.lasting(&of_pack.chunk.id).is_some();
+            let saved = index.reliable(&of_pack.chunk.id).is_some();
             assert_eq!(saved, of_pack.chunk.id != place.chunk.id, "{story}");
         }
         back_up(&scene, &store, false).unwrap();
@@ -253,7 +254,7 @@ fn what_is_whole_in_a_condemned_pack_only_is_saved_and_not_called_lost() {
     } in with_each_chunk_damaged(&scene)
     {
         let index = scene.open(store.clone()).unwrap().index().unwrap();
-        let is_old = |of: Place| old.contains(&index.pack(of.pack).id);
+        let is_old = |of: ChunkPlace| old.contains(&index.pack(of.pack).id);
         if old.contains(&pack) || !index.copies(&place.chunk.id).any(is_old) {
             continue;
         }
@@ -263,7 +264,7 @@ fn what_is_whole_in_a_condemned_pack_only_is_saved_and_not_called_lost() {
         let done = repair_packs(&repository, &[], false, &Recorder::default()).unwrap();
         assert_eq!((done.packs[0].chunks_lost, done.lost_count), (0, 0));
         let index = scene.open(store.clone()).unwrap().index().unwrap();
-        assert!(index.lasting(&place.chunk.id).is_some());
+        assert!(index.reliable(&place.chunk.id).is_some());
     }
     assert!(tried > 3, "{tried} chunks have a copy in a condemned pack");
 }
@@ -318,7 +319,8 @@ fn a_mark_that_cannot_be_read_is_removed_once_every_pack_was_read() {
     }
 }
 
-/// The bytes that the first snapshot alone had are lost; the second, of a changed file, is whole and no path of it is named.
+/// The bytes that the first snapshot alone had are lost; the second, of a changed file, is whole
+/// and no path of it is named.
 #[test]
 fn only_rows_that_are_visible_count_as_lost() {
     let mut scene = one_snapshot();
@@ -365,7 +367,7 @@ fn a_row_that_a_newer_layer_hides_takes_nothing_away() {
     assert!(layers.len() > 1, "the old row is hidden, not gone");
     repository.forget_snapshot(first).unwrap();
     let index = repository.index().unwrap();
-    let is_old = |place: &&Place| {
+    let is_old = |place: &&ChunkPlace| {
         let bytes = repository
             .read_place(&index, place.chunk.kind, place)
             .unwrap();
@@ -385,7 +387,8 @@ fn a_row_that_a_newer_layer_hides_takes_nothing_away() {
     assert!(report.is_clean(), "{report:?}");
 }
 
-/// An index object and a record of a pack that it named are damaged, both: all records are listed again, and the pack is marked.
+/// An index object and a record of a pack that it named are damaged, both: all records are listed
+/// again, and the pack is marked.
 #[test]
 fn a_pack_of_a_lost_index_is_listed_and_marked_where_records_do_not_open() {
     let scene = one_snapshot();
@@ -397,7 +400,7 @@ fn a_pack_of_a_lost_index_is_listed_and_marked_where_records_do_not_open() {
     } in with_each_chunk_damaged(&scene)
     {
         let index = scene.repository().index().unwrap();
-        let of_pack = |other: &&Place| index.pack(other.pack).id == pack;
+        let of_pack = |other: &&ChunkPlace| index.pack(other.pack).id == pack;
         let count = index.entries().iter().filter(of_pack).count();
         for name in store.names(Area::Index) {
             store.memory().overwrite(&name, b"not an index".to_vec());
@@ -407,7 +410,7 @@ fn a_pack_of_a_lost_index_is_listed_and_marked_where_records_do_not_open() {
         assert_eq!(repaired.damaged, [(pack, 1)], "{story}");
         assert!(repaired.objects_removed > 0, "{story}");
         let index = scene.open(store.clone()).unwrap().index().unwrap();
-        assert_eq!(index.lasting(&place.chunk.id), None, "{story}");
+        assert_eq!(index.reliable(&place.chunk.id), None, "{story}");
         let listed = (index.entries().iter()).filter(|other| index.pack(other.pack).id == pack);
         assert_eq!(listed.count(), count, "{story}");
         back_up(&scene, &store, false).unwrap();
@@ -415,7 +418,8 @@ fn a_pack_of_a_lost_index_is_listed_and_marked_where_records_do_not_open() {
     }
 }
 
-/// Index objects and a trailer are damaged, both: the heads of the records lead through the pack, and everything is back.
+/// Index objects and a trailer are damaged, both: the heads of the records lead through the pack,
+/// and everything is back.
 #[test]
 fn a_pack_whose_trailer_is_damaged_and_that_no_index_names_is_listed_by_its_record_heads() {
     let scene = one_snapshot();

@@ -1,15 +1,18 @@
-//! Objects that list packs, damaged, out of reach or of another time: an index object stops no backup and no restore,
-//! whatever else happens on the way; lists of condemned packs stop neither what can go on nor prunes for ever (issue 13, S4).
+//! Objects that list packs, damaged, out of reach or of another time: an index object stops no
+//! backup and no restore, whatever else happens on the way; lists of condemned packs stop neither
+//! what can go on nor prunes for ever (issue 13, S4).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bale_engine::clock::Clock;
-use bale_engine::monitor::Recorder;
-use bale_engine::repository::Repository;
-use bale_engine::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError};
 use bale_format::{ChunkKind, ObjectId};
+use bale_pipeline::clock::Clock;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::repository::Repository;
+use bale_repository::store::{
+    Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError,
+};
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, HookedStore, Scene, Tree, Verb};
 
@@ -104,7 +107,8 @@ fn an_index_object_on_a_bad_block_stops_no_restore_and_no_backup() {
     );
 }
 
-/// At its end a backup reads the index once more: because a prune has condemned what it relies on, for one.
+/// At its end a backup reads the index once more: because a prune has condemned what it relies on,
+/// for one.
 #[test]
 fn a_damaged_index_object_stops_no_backup_that_must_store_again() {
     let scene = two_snapshots();
@@ -154,7 +158,8 @@ fn a_damaged_list_of_condemned_packs_ends_a_backup_before_it_begins_and_is_named
     assert!(scene.backup(&scene.repository()).is_ok());
 }
 
-/// Condemned on a day when the clock was a century ahead: grace begins again as soon as a prune sees it, and ends.
+/// Condemned on a day when the clock was a century ahead: grace begins again as soon as a prune
+/// sees it, and ends.
 #[test]
 fn packs_condemned_by_a_clock_of_the_future_are_deleted_after_the_grace_period() {
     let scene = two_snapshots();

@@ -1,11 +1,12 @@
-//! Marks of damaged packs: what they change for readers and writers, and what happens when they themselves are wrong.
+//! Marks of damaged packs: what they change for readers and writers, and what happens when they
+//! themselves are wrong.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bale_engine::repository::Repository;
-use bale_engine::store::{Area, ObjectName, Store};
 use bale_format::ObjectId;
+use bale_repository::repository::Repository;
+use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, Scene};
 
@@ -58,10 +59,10 @@ fn chunks_in_a_marked_pack_are_absent_for_writers_and_there_for_readers() {
     let index = repository.index().unwrap();
     for place in index.entries() {
         assert!(index.pack(place.pack).damaged);
-        assert_eq!(index.lasting(&place.chunk.id), None);
+        assert_eq!(index.reliable(&place.chunk.id), None);
         assert!(index.any(&place.chunk.id).is_some());
     }
-    assert!(repository.packs_lasting_now().unwrap().is_empty());
+    assert!(repository.reliable_packs().unwrap().is_empty());
     scene.assert_restorable(&scene.store, "all packs marked");
 }
 

@@ -1,16 +1,18 @@
-//! The first 48 bytes of a pack stand at its end once more: whatever becomes of one copy takes nothing away.
+//! The first 48 bytes of a pack stand at its end once more: whatever becomes of one copy takes
+//! nothing away.
 
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
 use bale_engine::backup::BackupOptions;
-use bale_engine::monitor::Recorder;
 use bale_engine::repair::{repair_index, repair_packs};
-use bale_engine::store::{
+use bale_engine::verify::{CheckReport, check, mark};
+use bale_format::ChunkKind;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::store::{
     Area, ObjectInfo, ObjectName, ObjectWriter, Result as StoreResult, Store, StoreError,
 };
-use bale_engine::verify::{CheckReport, check, mark};
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, Scene};
 
@@ -55,14 +57,25 @@ fn flipped(
     all
 }
 
-/// One that reads no data, one that reads all.
-fn checks(scene: &Scene, store: &DatedStore) -> [CheckReport; 2] {
-    let structure = check(
-        &scene.open(store.clone()).unwrap(),
-        None,
-        &Recorder::default(),
-    );
-    [structure.unwrap(), scene.check(store).unwrap()]
+/// Which of its packs gets a chunk depends on which encoding thread is free.
+fn has_more_than_data(scene: &Scene, name: &ObjectName) -> bool {
+    let index = scene.repository().index().unwrap();
+    let mut chunks = index.entries().iter();
+    chunks.any(|place| {
+        name.id() == Some(index.pack(place.pack).id) && place.chunk.kind != ChunkKind::Data
+    })
+}
+
+/// By a check that reads all, and by one that reads no data wherever it opens the pack: one that
+/// has nothing but data it does not open.
+fn assert_checks_name_the_head(scene: &Scene, store: &DatedStore, name: &ObjectName, story: &str) {
+    let text = "its first 48 bytes are damaged";
+    assert_named_and_nothing_lost(&scene.check(store).unwrap(), name, text, story);
+    if has_more_than_data(scene, name) {
+        let repository = scene.open(store.clone()).unwrap();
+        let structure = check(&repository, None, &Recorder::default()).unwrap();
+        assert_named_and_nothing_lost(&structure, name, text, story);
+    }
 }
 
 fn assert_named_and_nothing_lost(report: &CheckReport, name: &ObjectName, text: &str, story: &str) {
@@ -87,9 +100,7 @@ fn every_flipped_byte_of_a_head_is_named_and_takes_nothing_away() {
     for (store, name, at) in flipped(&scene, |_| 0..HEAD_BYTES) {
         let story = format!("{name}, byte {at}");
         scene.assert_restorable(&store, &story);
-        for report in checks(&scene, &store) {
-            assert_named_and_nothing_lost(&report, &name, "its first 48 bytes are damaged", &story);
-        }
+        assert_checks_name_the_head(&scene, &store, &name, &story);
     }
 }
 
@@ -104,7 +115,8 @@ fn every_flipped_byte_of_its_copy_is_named_and_takes_nothing_away() {
     }
 }
 
-/// Whatever is done next, whether a check has marked the pack or not: nothing is lost, and in the end all is well.
+/// Whatever is done next, whether a check has marked the pack or not: nothing is lost, and in the
+/// end all is well.
 #[test]
 fn backups_repairs_and_prunes_go_on_over_a_damaged_head() {
     let scene = two_packs();
@@ -180,14 +192,7 @@ fn the_head_of_another_pack_is_named_and_takes_nothing_away() {
         bytes[..HEAD_BYTES].copy_from_slice(&others[..HEAD_BYTES]);
         let store = with(&scene.store, &name, bytes);
         scene.assert_restorable(&store, "another head");
-        for report in checks(&scene, &store) {
-            assert_named_and_nothing_lost(
-                &report,
-                &name,
-                "its first 48 bytes are damaged",
-                "another head",
-            );
-        }
+        assert_checks_name_the_head(&scene, &store, &name, "another head");
     }
 }
 

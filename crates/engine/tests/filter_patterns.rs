@@ -2,11 +2,11 @@
 
 mod walk_support;
 
-use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
-use bale_engine::scan::ScanOptions;
 use bale_format::entry::EntryFlags;
+use bale_pipeline::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use bale_source::scan::ScanOptions;
 use std::path::Path;
-use walk_support::{Place, Walked, walk};
+use walk_support::{TempPlace, Walked, walk};
 
 fn filter(patterns: &[&str]) -> Filter {
     let pattern = |text: &&str| Pattern {
@@ -123,7 +123,7 @@ fn walk_with(filter: Filter, paths: &[&Path]) -> Walked {
 
 #[test]
 fn what_is_below_an_excluded_directory_is_never_looked_at() {
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("a/skip/deep/file", b"1");
     place.write("a/keep/file.o", b"1");
     place.write("a/keep/file.c", b"1");
@@ -136,7 +136,7 @@ fn what_is_below_an_excluded_directory_is_never_looked_at() {
 
 #[test]
 fn sources_are_never_excluded_even_inside_an_excluded_directory() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let inner = place.write("skip/inner/file", b"1");
     place.write("skip/other", b"1");
     let big = place.write("big", &[0; 100]);
@@ -156,7 +156,7 @@ fn sources_are_never_excluded_even_inside_an_excluded_directory() {
 
 #[test]
 fn files_above_the_size_are_left_out_and_directories_and_links_are_not() {
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("d/ten", &[0; 10]);
     place.write("d/eleven", &[0; 11]);
     std::os::unix::fs::symlink("a target longer than ten", place.join("d/link")).unwrap();
@@ -170,7 +170,7 @@ fn files_above_the_size_are_left_out_and_directories_and_links_are_not() {
 
 #[test]
 fn marked_directories_keep_their_mark_and_lose_the_rest() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let signature = b"Signature: 8a477f597d28d172789f06886806bc55\nmore";
     place.write("cache/CACHEDIR.TAG", signature);
     place.write("cache/data/file", b"1");

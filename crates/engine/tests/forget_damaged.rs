@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use bale_engine::error::Error;
 use bale_engine::forget::{find, remove};
-use bale_engine::monitor::Recorder;
 use bale_engine::repair::repair_index;
-use bale_engine::store::{Area, ObjectName, Store};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::error::Error;
+use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, Scene};
 
@@ -43,7 +43,8 @@ fn by_id(name: &ObjectName) -> String {
     format!("bale forget {}", name.id().unwrap())
 }
 
-/// One damaged snapshot: the others stay, its id removes it, and then prunes give back what it alone used.
+/// One damaged snapshot: the others stay, its id removes it, and then prunes give back what it
+/// alone used.
 #[test]
 fn a_damaged_snapshot_goes_by_its_id_and_prunes_work_again() {
     for digits in [8, 64] {
@@ -62,7 +63,8 @@ fn a_damaged_snapshot_goes_by_its_id_and_prunes_work_again() {
     }
 }
 
-/// A damaged index object goes by a repair; by its id once its packs are named by others, and not before.
+/// A damaged index object goes by a repair; by its id once its packs are named by others, and not
+/// before.
 #[test]
 fn a_damaged_index_object_goes_once_no_pack_needs_it() {
     let scene = two_snapshots();
@@ -102,7 +104,8 @@ fn damaged_lists_of_condemned_packs_go_by_their_id() {
     let repository = scene.open(store.clone()).unwrap();
     let id = name.id().unwrap().to_string();
     let advice = format!("bale forget {id}");
-    // A writer would not know what to rely on: it says so before it stores anything, and so does a check.
+    // A writer would not know what to rely on: it says so before it stores anything, and so does a
+    // check.
     let packs = store.names(Area::Packs);
     let text = scene.backup(&repository).unwrap_err().to_string();
     assert!(text.contains(&advice), "{text}");

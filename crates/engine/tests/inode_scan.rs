@@ -1,5 +1,6 @@
-//! The inode scan against the walk: an image and its mount give the same snapshot, whatever the file system's features and
-//! history; and of an image that is damaged nothing is missing in silence. Needs root, loop devices, e2fsprogs, xfsprogs.
+//! The inode scan against the walk: an image and its mount give the same snapshot, whatever the
+//! file system's features and history; and of an image that is damaged nothing is missing in
+//! silence. Needs root, loop devices, e2fsprogs, xfsprogs.
 
 #[path = "inode_scan/changes.rs"]
 mod changes;
@@ -17,10 +18,14 @@ mod histories;
 #[path = "../../fsimage/tests/ext4_oracle/image.rs"]
 #[allow(dead_code, reason = "another test uses the rest")]
 mod image;
+#[path = "inode_scan/links.rs"]
+mod links;
 #[path = "inode_scan/logs.rs"]
 mod logs;
 #[path = "../../fsimage/tests/mounting/mod.rs"]
 mod mounting;
+#[path = "inode_scan/neighbours.rs"]
+mod neighbours;
 #[path = "inode_scan/same.rs"]
 mod same;
 #[path = "inode_scan/snapshots.rs"]

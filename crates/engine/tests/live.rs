@@ -1,4 +1,5 @@
-//! Live file systems: barriers, what may be scanned from its device, opening by handle, under writers. Needs root.
+//! Live file systems: barriers, what may be scanned from its device, opening by handle, under
+//! writers. Needs root.
 
 #[path = "live/backup.rs"]
 mod backup;
@@ -20,6 +21,8 @@ mod loads;
 mod mounts;
 #[path = "live/moved.rs"]
 mod moved;
+#[path = "live/parts.rs"]
+mod parts;
 #[path = "live/same.rs"]
 mod same;
 #[path = "live/skipped.rs"]

@@ -1,16 +1,17 @@
-//! Memory does not grow with the number of files (RES-01): writing, comparing, reading and planning a catalog.
+//! Memory does not grow with the number of files (RES-01): writing, comparing, reading and planning
+//! a catalog.
 //!
 //! The tests of this file look at the peak of the whole process, so there is one.
 
-use bale_engine::catalog::{
+use bale_engine::restore::SpillScratch;
+use bale_format::{ChunkId, Entry, Kind, Layer};
+use bale_repository::catalog::{
     BoxError, CatalogReader, CatalogWriter, KeyRange, ParentCursor, SegmentSource,
 };
-use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::restore::{
-    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, Monitor, Place, RestoreOptions,
-    Rows, restore,
+use bale_restore::{
+    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, Monitor, PackOffset,
+    RestoreOptions, Rows, restore,
 };
-use bale_format::{ChunkId, Entry, Kind, Layer};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,17 +22,17 @@ use std::sync::{Arc, Mutex};
 const FILES_IN_DIRECTORY: u64 = 80;
 const FEW: u64 = 150_000;
 const MANY: u64 = 2_000_000;
-/// What the peak may grow by between them: lists of segments, and noise of the allocator. A byte for each file would be 2 MB,
-/// a row in memory 400 MB.
+/// What the peak may grow by between them: lists of segments, and noise of the allocator. A byte
+/// for each file would be 2 MB, a row in memory 400 MB.
 const GROWTH_BYTES_MAX: u64 = 32 << 20;
 
 /// Where each chunk is, and where the next one goes.
-type Places = (HashMap<ChunkId, (u64, usize)>, u64);
+type Offsets = (HashMap<ChunkId, (u64, usize)>, u64);
 
 /// Segments in a file.
 struct OnDisk {
     file: File,
-    places: Mutex<Places>,
+    places: Mutex<Offsets>,
 }
 
 impl OnDisk {
@@ -71,7 +72,7 @@ impl CatalogSource for Catalog {
 struct NoChunks;
 
 impl ChunkSource for NoChunks {
-    fn place(&self, _: &ChunkId) -> Option<Place> {
+    fn place(&self, _: &ChunkId) -> Option<PackOffset> {
         None
     }
 
@@ -122,7 +123,8 @@ fn write(
     writer.finish().unwrap().layers
 }
 
-/// A first catalog, a second one in which one file of a thousand changed, a comparison, a whole reading, a restore's plan.
+/// A first catalog, a second one in which one file of a thousand changed, a comparison, a whole
+/// reading, a restore's plan.
 fn everything(files: u64, place: &Path) {
     let store = Arc::new(OnDisk {
         file: File::options()
@@ -154,7 +156,7 @@ fn everything(files: u64, place: &Path) {
         found += u64::from(old.is_some());
     }
     assert!(found > files);
-    let differences = bale_engine::catalog::diff(&parent, &second);
+    let differences = bale_repository::catalog::diff(&parent, &second);
     assert_eq!(
         differences.inspect(|each| assert!(each.is_ok())).count() as u64,
         files.div_ceil(1_000)
@@ -165,7 +167,7 @@ fn everything(files: u64, place: &Path) {
         force_space: true,
         ..RestoreOptions::new(&Everything)
     };
-    let (catalog, scratch) = (Catalog(second), SpillScratch(place.to_owned()));
+    let (catalog, scratch) = (Catalog(second), SpillScratch::new(place.to_owned()));
     let target = place.join("target");
     let report = restore(&catalog, &NoChunks, &scratch, &target, &options, &Silent).unwrap();
     assert_eq!(report.files_written, files);

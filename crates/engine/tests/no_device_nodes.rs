@@ -1,13 +1,13 @@
 //! Where `/dev` has no node of the device. Needs root.
 //!
-//! A program of its own: its mount namespace begins with a copy of every mount, which would hold the file systems of
-//! tests beside it after they unmounted them.
+//! A program of its own: its mount namespace begins with a copy of every mount, which would hold
+//! the file systems of tests beside it after they unmounted them.
 
 #[path = "live/mounts.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod mounts;
 
-use bale_engine::scan::live::live_target;
+use bale_source::scan::live::live_target;
 use mounts::{Mounted, can_mount, can_run};
 use std::path::Path;
 use std::process::Command;

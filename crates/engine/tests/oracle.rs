@@ -1,8 +1,9 @@
-//! The oracle: random sequences of backups, changes, damage, healing, forgetting, pruning and restoring, and three rules that
-//! hold after every step (`oracle/rules.rs`).
+//! The oracle: random sequences of backups, changes, damage, healing, forgetting, pruning and
+//! restoring, and three rules that hold after every step (`oracle/rules.rs`).
 //!
-//! `BALE_ORACLE_SEQUENCES=n` sets how many sequences are tried, `BALE_ORACLE_SEED=n` tries one (or begins there, if the number
-//! is given too). A sequence that breaks a rule is made shorter while it still does, and printed with its seed.
+//! `BALE_ORACLE_SEQUENCES=n` sets how many sequences are tried, `BALE_ORACLE_SEED=n` tries one (or
+//! begins there, if the number is given too). A sequence that breaks a rule is made shorter while
+//! it still does, and printed with its seed.
 
 #[path = "oracle/act.rs"]
 mod act;

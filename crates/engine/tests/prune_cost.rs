@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bale_engine::store::Area;
+use bale_repository::store::Area;
 use bale_testkit::{RecordingStore, Scene, Verb};
 
 const GRACE: Duration = Duration::from_secs(24 * 3600);
@@ -71,7 +71,8 @@ fn small_packs_in_use_are_not_copied_again_and_again() {
     }
 }
 
-/// What a cache says is good enough for a plan. Who deletes reads every segment, and the copies that stay, and no more.
+/// What a cache says is good enough for a plan. Who deletes reads every segment, and the copies
+/// that stay, and no more.
 #[test]
 fn who_deletes_reads_what_is_used_whatever_the_cache_says() {
     let mut scene = scene(3);

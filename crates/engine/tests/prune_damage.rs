@@ -1,15 +1,16 @@
-//! Prunes of damaged repositories: what restored before restores afterwards, whichever copy is the damaged one.
+//! Prunes of damaged repositories: what restored before restores afterwards, whichever copy is the
+//! damaged one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bale_engine::index::{ChunkIndex, Place};
-use bale_engine::monitor::Recorder;
-use bale_engine::pack::ChunkWriter;
 use bale_engine::prune::{self, PackFate, PlannedPack, PruneOptions, Pruned};
-use bale_engine::repository::{Named, Repository};
-use bale_engine::store::{Area, ObjectName, Store};
 use bale_format::{ChunkKind, ObjectId};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::index::{ChunkIndex, ChunkPlace};
+use bale_repository::pack::ChunkWriter;
+use bale_repository::repository::{Named, Repository};
+use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, Scene, Tree};
 
@@ -92,7 +93,7 @@ fn store_again(repository: &Arc<Repository>, is_wanted: impl Fn(&ObjectId) -> bo
 
 fn store_places_again(
     repository: &Arc<Repository>,
-    is_wanted: impl Fn(&ChunkIndex, &Place) -> bool,
+    is_wanted: impl Fn(&ChunkIndex, &ChunkPlace) -> bool,
 ) {
     let index = repository.reload_index().unwrap();
     let writer = ChunkWriter::start(repository.clone(), Default::default(), false).unwrap();
@@ -116,8 +117,8 @@ const DAMAGES: [Damage; 7] = [
     Damage::Remove,
 ];
 
-/// Prunes, each after the grace period of the one before: whatever restored before the first restores after each, and what
-/// was left alone is named. Tells how many packs were deleted.
+/// Prunes, each after the grace period of the one before: whatever restored before the first
+/// restores after each, and what was left alone is named. Tells how many packs were deleted.
 fn prunes_take_nothing(scene: &Scene, store: &DatedStore, story: &str) -> u64 {
     let before = restorable(scene, store);
     let mut deleted = 0;
@@ -138,7 +139,8 @@ fn prunes_take_nothing(scene: &Scene, store: &DatedStore, story: &str) -> u64 {
     deleted
 }
 
-/// Each pack is damaged in turn, a backup heals what it can, and prunes follow, with the older snapshots and without.
+/// Each pack is damaged in turn, a backup heals what it can, and prunes follow, with the older
+/// snapshots and without.
 #[test]
 fn whatever_pack_is_damaged_prunes_take_nothing_that_restored_before_them() {
     let scene = several_packs();
@@ -165,7 +167,8 @@ fn whatever_pack_is_damaged_prunes_take_nothing_that_restored_before_them() {
     );
 }
 
-/// Two packs hold the same chunks, and one of both is damaged, whichever: its chunks are had from the other for ever.
+/// Two packs hold the same chunks, and one of both is damaged, whichever: its chunks are had from
+/// the other for ever.
 #[test]
 fn of_two_copies_the_one_that_reads_stays() {
     let scene = several_packs();
@@ -202,7 +205,7 @@ fn of_two_copies_the_one_that_reads_stays() {
     }
 }
 
-fn flipped(store: &DatedStore, place: &Place, pack: ObjectId) -> DatedStore {
+fn flipped(store: &DatedStore, place: &ChunkPlace, pack: ObjectId) -> DatedStore {
     let store = store.fork();
     let name = ObjectName::pack(pack);
     let mut bytes = store.memory().objects().remove(&name).unwrap();
@@ -212,8 +215,8 @@ fn flipped(store: &DatedStore, place: &Place, pack: ObjectId) -> DatedStore {
     store
 }
 
-/// Six files, five of which only a forgotten snapshot has, and a pack of which little is used: the sixth. Which chunks share
-/// a pack is a matter of threads.
+/// Six files, five of which only a forgotten snapshot has, and a pack of which little is used: the
+/// sixth. Which chunks share a pack is a matter of threads.
 fn with_a_pack_to_repack() -> (Scene, ObjectId) {
     loop {
         let mut scene = Scene::new();
@@ -242,8 +245,8 @@ fn with_a_pack_to_repack() -> (Scene, ObjectId) {
     }
 }
 
-/// A chunk in use of a pack to be repacked does not read: the pack is named and stays, the others are pruned. A backup then
-/// stores the chunk again, and the pack goes.
+/// A chunk in use of a pack to be repacked does not read: the pack is named and stays, the others
+/// are pruned. A backup then stores the chunk again, and the pack goes.
 #[test]
 fn a_pack_that_cannot_be_repacked_is_left_alone_until_a_backup_has_healed_it() {
     let (scene, little_used) = with_a_pack_to_repack();
@@ -291,7 +294,8 @@ fn a_pack_that_cannot_be_repacked_is_left_alone_until_a_backup_has_healed_it() {
     assert!(left_alone >= 1, "something in the pack is in use");
 }
 
-/// The good copy of a chunk is in a pack that no index names any more: it is stored again before that pack goes.
+/// The good copy of a chunk is in a pack that no index names any more: it is stored again before
+/// that pack goes.
 #[test]
 fn a_pack_without_a_name_is_asked_for_what_reads_nowhere_else() {
     let scene = several_packs();
@@ -376,8 +380,8 @@ fn a_pack_without_a_name_in_which_nothing_opens_goes_by_its_whole_id() {
     scene.assert_restorable(&store, "the pack is gone");
 }
 
-/// A prune that was stopped while it deleted leaves such packs. The one that deleted them condemned them once more, and said
-/// that a later prune would give their bytes back.
+/// A prune that was stopped while it deleted leaves such packs. The one that deleted them condemned
+/// them once more, and said that a later prune would give their bytes back.
 #[test]
 fn a_pack_without_a_name_is_condemned_once() {
     let scene = several_packs();
@@ -402,10 +406,10 @@ fn keep_content_apart(scene: &mut Scene) -> (ObjectId, ObjectName) {
     let snapshot = scene.keep();
     let store = &scene.store;
     let (packs, indexes) = (store.names(Area::Packs), store.names(Area::Index));
-    let was_there = |index: &ChunkIndex, place: &Place| {
+    let was_there = |index: &ChunkIndex, place: &ChunkPlace| {
         packs.contains(&ObjectName::pack(index.pack(place.pack).id))
     };
-    let is_content = |place: &Place| place.chunk.kind == ChunkKind::Data;
+    let is_content = |place: &ChunkPlace| place.chunk.kind == ChunkKind::Data;
     store_places_again(&scene.repository(), |index, place| {
         was_there(index, place) && is_content(place)
     });

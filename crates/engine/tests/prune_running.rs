@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bale_engine::backup::BackupOptions;
-use bale_engine::clock::Clock;
-use bale_engine::monitor::{Monitor, Phase, Problem, Progress, Recorder};
-use bale_engine::store::{Area, ObjectName};
 use bale_format::Snapshot;
+use bale_pipeline::clock::Clock;
+use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress, Recorder};
+use bale_repository::store::{Area, ObjectName};
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, Scene};
 
@@ -53,7 +53,7 @@ fn what_a_run_stores_outlasts_daily_prunes_as_long_as_it_shows_signs_of_life() {
         };
         let id = repository.write_run([7; 16], &sign).unwrap();
         if let Some(old) = last.replace(ObjectName::run([7; 16], id)) {
-            bale_engine::store::Store::delete(&scene.store, &old).unwrap();
+            bale_repository::store::Store::delete(&scene.store, &old).unwrap();
         }
     };
     assert_eq!(prune_daily(&scene, 5, sign_of_life), packs, "it lives");
@@ -67,7 +67,7 @@ fn what_nobody_stores_is_not_kept_by_the_signs_of_a_later_run() {
     let began = scene.clock.now() + DAY;
     let sign_of_life = || {
         let sign = Snapshot {
-            time: bale_engine::clock::time_of(began),
+            time: bale_pipeline::clock::time_of(began),
             finished: repository.clock().time(),
             ..draft.clone()
         };
@@ -81,8 +81,8 @@ fn records_of_another_run(scene: &Scene, draft: &Snapshot) -> Vec<ObjectName> {
     let repository = scene.repository();
     let began = scene.clock.now();
     let sign = Snapshot {
-        time: bale_engine::clock::time_of(began),
-        finished: bale_engine::clock::time_of(began),
+        time: bale_pipeline::clock::time_of(began),
+        finished: bale_pipeline::clock::time_of(began),
         ..draft.clone()
     };
     let so_far = Snapshot {
@@ -156,7 +156,8 @@ fn a_run_that_lasts_shows_signs_of_life_and_takes_them_back() {
     assert_eq!(scene.store.names(Area::Runs), []);
 }
 
-/// The store's clock was wrong once: what it made then stays young until then, and that is said each time.
+/// The store's clock was wrong once: what it made then stays young until then, and that is said
+/// each time.
 #[test]
 fn what_the_store_dates_in_the_future_is_named_and_not_given_up_early() {
     let scene = Scene::new();

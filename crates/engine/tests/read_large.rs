@@ -2,14 +2,14 @@
 
 mod walk_support;
 
-use bale_engine::read::{BLOCK_BYTES, Finished, LargeFile, LargeReader, Piece};
-use bale_engine::scan::ScanOptions;
 use bale_format::entry::EntryFlags;
+use bale_source::read::{BLOCK_BYTES, FinishedFile, LargeFile, LargeReader, ReadPiece};
+use bale_source::scan::ScanOptions;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use walk_support::{LoopMount, Place, walk, while_disturbed};
+use walk_support::{LoopMount, TempPlace, walk, while_disturbed};
 
 fn open(reader: &LargeReader, path: &Path) -> LargeFile {
     let (entry, at) = walk(&[path], ScanOptions::default()).get(path);
@@ -24,21 +24,21 @@ enum Run {
     Bad(u64),
 }
 
-fn read_all(mut file: LargeFile) -> (Vec<u8>, Vec<Run>, Finished) {
+fn read_all(mut file: LargeFile) -> (Vec<u8>, Vec<Run>, FinishedFile) {
     let mut bytes = Vec::new();
     let mut runs: Vec<Run> = Vec::new();
     while let Some(piece) = file.next_piece() {
         let run = match piece {
-            Piece::Data(block) => {
+            ReadPiece::Data(block) => {
                 assert!(!block.is_empty() && block.len() <= BLOCK_BYTES);
                 bytes.extend_from_slice(&block);
                 Run::Data(block.len() as u64)
             }
-            Piece::Hole(hole) => {
+            ReadPiece::Hole(hole) => {
                 bytes.resize(bytes.len() + hole as usize, 0);
                 Run::Hole(hole)
             }
-            Piece::Bad(bad) => {
+            ReadPiece::Bad(bad) => {
                 bytes.resize(bytes.len() + bad as usize, 0);
                 Run::Bad(bad)
             }
@@ -65,7 +65,7 @@ fn forget(path: &Path) {
 
 #[test]
 fn files_of_every_awkward_length_come_back_whole() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let reader = LargeReader::start();
     for len in [
         1,
@@ -95,7 +95,7 @@ fn files_of_every_awkward_length_come_back_whole() {
 
 #[test]
 fn reading_a_file_that_was_not_cached_leaves_it_uncached() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let bytes = pattern(8 * BLOCK_BYTES);
     let path = place.write("file", &bytes);
     forget(&path);
@@ -115,7 +115,7 @@ fn reading_a_file_that_was_not_cached_leaves_it_uncached() {
 
 #[test]
 fn holes_are_told_and_not_read() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.join("sparse");
     let file = File::create(&path).unwrap();
     let gib = 1u64 << 30;
@@ -127,13 +127,13 @@ fn holes_are_told_and_not_read() {
     let mut data = Vec::new();
     while let Some(piece) = large.next_piece() {
         match piece {
-            Piece::Data(block) => {
+            ReadPiece::Data(block) => {
                 let at: u64 = pieces.iter().map(|(len, _)| *len).sum();
                 data.push((at, block.to_vec()));
                 pieces.push((block.len() as u64, true));
             }
-            Piece::Hole(len) => pieces.push((len, false)),
-            Piece::Bad(_) => panic!("nothing is bad"),
+            ReadPiece::Hole(len) => pieces.push((len, false)),
+            ReadPiece::Bad(_) => panic!("nothing is bad"),
         }
     }
     let finished = large.finish();
@@ -170,7 +170,7 @@ fn holes_are_told_and_not_read() {
 
 #[test]
 fn alternating_holes_and_preallocated_space_come_back_exactly() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.join("comb");
     let file = File::create(&path).unwrap();
     let mut model = vec![0; 4 << 20];
@@ -191,7 +191,7 @@ fn alternating_holes_and_preallocated_space_come_back_exactly() {
 /// SRC-09: bytes that were just written, not synced, into a hole.
 #[test]
 fn bytes_not_written_back_yet_are_never_taken_for_a_hole() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.join("dirty");
     let file = File::create(&path).unwrap();
     file.set_len(8 << 20).unwrap();
@@ -209,7 +209,7 @@ fn bytes_not_written_back_yet_are_never_taken_for_a_hole() {
 
 #[test]
 fn file_that_shrinks_while_it_is_read_gives_what_is_left_and_says_so() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let len = 40 * BLOCK_BYTES;
     let path = place.write("file", &pattern(len));
     forget(&path);
@@ -217,7 +217,7 @@ fn file_that_shrinks_while_it_is_read_gives_what_is_left_and_says_so() {
     let mut read = 0;
     let mut first = true;
     while let Some(piece) = file.next_piece() {
-        let Piece::Data(block) = piece else {
+        let ReadPiece::Data(block) = piece else {
             panic!("data was expected");
         };
         read += block.len();
@@ -235,13 +235,13 @@ fn file_that_shrinks_while_it_is_read_gives_what_is_left_and_says_so() {
 
 #[test]
 fn file_that_grows_while_it_is_read_ends_where_it_ended_when_it_was_opened() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let len = 10 * BLOCK_BYTES + 5;
     let path = place.write("file", &pattern(len));
     let mut file = open(&LargeReader::start(), &path);
     let writer = File::options().append(true).open(&path).unwrap();
     let mut read = 0;
-    while let Some(Piece::Data(block)) = file.next_piece() {
+    while let Some(ReadPiece::Data(block)) = file.next_piece() {
         read += block.len();
         writer.write_at(&pattern(2 * BLOCK_BYTES), 0).unwrap();
     }
@@ -254,7 +254,7 @@ fn file_that_grows_while_it_is_read_ends_where_it_ended_when_it_was_opened() {
 /// SRC-05: the content is swapped, and the mtime put back.
 #[test]
 fn rewrite_in_place_with_the_old_mtime_is_noticed() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("file", &pattern(6 * BLOCK_BYTES));
     let mut file = open(&LargeReader::start(), &path);
     assert!(file.next_piece().is_some());
@@ -270,7 +270,7 @@ fn rewrite_in_place_with_the_old_mtime_is_noticed() {
 
 #[test]
 fn many_files_may_be_open_at_once_and_dropped_half_read() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let reader = LargeReader::start();
     let bytes = pattern(6 * BLOCK_BYTES + 99);
     let path = place.write("file", &bytes);
@@ -290,7 +290,7 @@ fn many_files_may_be_open_at_once_and_dropped_half_read() {
 
 #[test]
 fn vanished_file_is_not_found() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("file", &pattern(1000));
     let (entry, at) = walk(&[&path], ScanOptions::default()).get(&path);
     std::fs::remove_file(&path).unwrap();
@@ -300,7 +300,7 @@ fn vanished_file_is_not_found() {
 
 #[test]
 fn blocks_that_the_device_cannot_give_are_named_and_the_rest_is_read() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let Some(mount) = LoopMount::new(&place, "failing", 64) else {
         return;
     };
@@ -341,7 +341,7 @@ fn blocks_that_the_device_cannot_give_are_named_and_the_rest_is_read() {
 
 #[test]
 fn retries_of_a_file_that_is_always_written_come_to_an_end() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("file", &pattern(3 * BLOCK_BYTES));
     let writer = File::options().write(true).open(&path).unwrap();
     let mut value = 0u8;

@@ -2,23 +2,23 @@
 
 mod walk_support;
 
-use bale_engine::read::{SMALL_BYTES_MAX, SmallReader, SmallState, read_small};
-use bale_engine::scan::ScanOptions;
 use bale_format::entry::{Entry, EntryFlags, Kind};
+use bale_source::read::{SMALL_BYTES_MAX, SmallReader, SmallState, read_small};
+use bale_source::scan::ScanOptions;
 use rustix::fs::{CWD, FileType, Mode};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
-use walk_support::{LoopMount, Place, is_root, walk, while_disturbed};
+use walk_support::{LoopMount, TempPlace, is_root, walk, while_disturbed};
 
-fn found(path: &Path) -> (Entry, bale_engine::image::Place) {
+fn found(path: &Path) -> (Entry, bale_source::image::EntryPlace) {
     walk(&[path], ScanOptions::default()).get(path)
 }
 
 #[test]
 fn files_come_in_the_order_asked_for_with_their_bytes_whatever_the_threads_and_with_or_without_rings()
  {
-    let place = Place::new();
+    let place = TempPlace::new();
     let bytes_of = |number: usize| vec![number as u8; number * 7 % 5000];
     for number in 0..2000 {
         place.write(&format!("{}/{number}", number % 13), &bytes_of(number));
@@ -67,7 +67,7 @@ fn files_come_in_the_order_asked_for_with_their_bytes_whatever_the_threads_and_w
 
 #[test]
 fn window_holds_back_whoever_asks_faster_than_files_are_taken() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("file", &vec![7; SMALL_BYTES_MAX as usize]);
     let (entry, at) = found(&path);
     let reader = SmallReader::start(Some(2));
@@ -95,7 +95,7 @@ fn window_holds_back_whoever_asks_faster_than_files_are_taken() {
 
 #[test]
 fn file_that_changed_between_scan_and_read_is_read_as_it_is_now_and_not_flagged() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("file", b"as it was");
     let (entry, at) = found(&path);
     std::fs::write(&path, b"as it is now, and longer").unwrap();
@@ -117,7 +117,7 @@ fn file_that_changed_between_scan_and_read_is_read_as_it_is_now_and_not_flagged(
 
 #[test]
 fn file_that_vanished_grew_large_or_is_no_file_any_more_says_so() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("file", b"content");
     let (entry, at) = found(&path);
     std::fs::File::options()
@@ -147,10 +147,11 @@ fn file_that_vanished_grew_large_or_is_no_file_any_more_says_so() {
     refused(&entry);
 }
 
-/// The dangerous moment is a write that began before the scan looked: it stamped the file when it began.
+/// The dangerous moment is a write that began before the scan looked: it stamped the file when it
+/// began.
 #[test]
 fn file_rewritten_all_the_time_is_whole_or_flagged_and_never_silently_torn() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let size = 500_000;
     let path = place.write("file", &vec![1; size]);
     let (mut flagged, mut torn) = (0, 0);
@@ -181,7 +182,7 @@ fn file_rewritten_all_the_time_is_whole_or_flagged_and_never_silently_torn() {
 
 #[test]
 fn file_that_grows_for_ever_or_shrinks_is_stored_as_read_without_padding() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("file", b"x");
     let (entry, at) = found(&path);
     let mut writer = std::fs::File::options().append(true).open(&path).unwrap();
@@ -206,7 +207,7 @@ fn file_that_grows_for_ever_or_shrinks_is_stored_as_read_without_padding() {
 
 #[test]
 fn holes_of_small_files_are_told_and_their_bytes_are_zero() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.join("sparse");
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(300_000).unwrap();
@@ -225,7 +226,7 @@ fn holes_of_small_files_are_told_and_their_bytes_are_zero() {
 
 #[test]
 fn empty_file_is_completed_without_being_read() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("empty", b"");
     let (entry, at) = found(&path);
     let key = c"user.bale";
@@ -254,7 +255,7 @@ fn reading_leaves_access_times_alone() {
     if !is_root() {
         return;
     }
-    let place = Place::new();
+    let place = TempPlace::new();
     let path = place.write("file", b"content");
     let old = rustix::fs::Timespec {
         tv_sec: 1,
@@ -279,7 +280,7 @@ fn reading_leaves_access_times_alone() {
 /// The image under a mounted file system is cut short: what was there gives EIO.
 #[test]
 fn bytes_that_the_device_cannot_give_are_named_and_the_rest_is_read() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let Some(mount) = LoopMount::new(&place, "failing", 64) else {
         return;
     };

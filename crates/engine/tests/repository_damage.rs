@@ -1,4 +1,5 @@
-//! A repository that is damaged, cut, shuffled, full, or lied about: found out, and never taken for good (REP-01 .. 10).
+//! A repository that is damaged, cut, shuffled, full, or lied about: found out, and never taken for
+//! good (REP-01 .. 10).
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -6,15 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use bale_engine::backup::BackupOptions;
-use bale_engine::error::Error;
-use bale_engine::monitor::Recorder;
-use bale_engine::pack::ChunkWriter;
 use bale_engine::repair::repair_index;
-use bale_engine::repository::{NewSlot, Repository, Secret};
-use bale_engine::store::{Area, ObjectName, Store};
 use bale_engine::verify::scrub;
 use bale_format::error::FormatError;
 use bale_format::{ChunkKind, ObjectId};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::error::Error;
+use bale_repository::pack::ChunkWriter;
+use bale_repository::repository::{NewSlot, Repository, Secret};
+use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::scene::{noise, periodic};
 use bale_testkit::{
     Call, DatedStore, Effect, Fault, FaultyStore, HookedStore, ListFault, Scene, Tree, Verb,
@@ -36,8 +37,8 @@ fn scrub_finds(store: &DatedStore) -> usize {
     report.damage.len()
 }
 
-/// Restores all kept snapshots as far as they can be had: what differs must be named, and nothing else may differ.
-/// Returns whether anything was lost.
+/// Restores all kept snapshots as far as they can be had: what differs must be named, and nothing
+/// else may differ. Returns whether anything was lost.
 fn restore_tells_the_truth(scene: &Scene, store: &DatedStore, story: &str) -> bool {
     let Ok(repository) = scene.open(store.clone()) else {
         return true;
@@ -89,8 +90,8 @@ fn with_both(store: &DatedStore, bytes: &[u8]) -> DatedStore {
     with(&with(store, &config, bytes.to_vec()), &copy, bytes.to_vec())
 }
 
-/// Every byte of every object is turned round, and scrubbed; every 5th of these repositories is also checked, every
-/// 31st also restored (and every byte of the first and last 16 of each object).
+/// Every byte of every object is turned round, and scrubbed; every 5th of these repositories is
+/// also checked, every 31st also restored (and every byte of the first and last 16 of each object).
 #[test]
 fn every_flipped_byte_is_found_and_never_restored() {
     let scene = small();
@@ -177,7 +178,8 @@ fn a_check_names_exactly_the_paths_that_are_lost() {
     ));
 }
 
-/// Somebody who keeps our objects gives us another of them under each name: found, and no file gets another's bytes.
+/// Somebody who keeps our objects gives us another of them under each name: found, and no file gets
+/// another's bytes.
 #[test]
 fn objects_swapped_among_each_other_are_refused() {
     let scene = small();
@@ -235,7 +237,8 @@ fn one_damaged_index_object_does_not_take_the_others_with_it() {
     );
 }
 
-/// REP-04: whatever single object is lost (but for `config` and the keys), the next backup of the same tree is whole again.
+/// REP-04: whatever single object is lost (but for `config` and the keys), the next backup of the
+/// same tree is whole again.
 #[test]
 fn after_the_loss_of_any_object_the_next_backup_is_whole() {
     let scene = small();
@@ -262,7 +265,8 @@ fn after_the_loss_of_any_object_the_next_backup_is_whole() {
     }
 }
 
-/// REP-06: full after each of some 60 numbers of bytes, a backup fails, says so, commits nothing and hinders nobody.
+/// REP-06: full after each of some 60 numbers of bytes, a backup fails, says so, commits nothing
+/// and hinders nobody.
 #[test]
 fn a_full_store_ends_a_backup_with_a_clear_word_and_nothing_committed() {
     let mut scene = Scene::new();
@@ -289,8 +293,8 @@ fn a_full_store_ends_a_backup_with_a_clear_word_and_nothing_committed() {
     assert!(full > 30, "{full}");
 }
 
-/// REP-06 when not a byte is left: what only deletes works; a prune works or says that there is no room, and takes nothing
-/// away that is used. With room again it does its work.
+/// REP-06 when not a byte is left: what only deletes works; a prune works or says that there is no
+/// room, and takes nothing away that is used. With room again it does its work.
 #[test]
 fn in_a_full_store_forgetting_works_and_a_prune_works_or_says_why() {
     let mut scene = Scene::new();
@@ -324,8 +328,8 @@ fn in_a_full_store_forgetting_works_and_a_prune_works_or_says_why() {
     scene.assert_sound(&scene.store.fork(), "pruned with room");
 }
 
-/// REP-08: something is damaged, something is not ours, listings lie. A repair writes index objects and marks, nothing else:
-/// whatever could be read is there afterwards, byte for byte.
+/// REP-08: something is damaged, something is not ours, listings lie. A repair writes index objects
+/// and marks, nothing else: whatever could be read is there afterwards, byte for byte.
 #[test]
 fn a_repair_only_adds_whatever_it_finds() {
     let scene = small();
@@ -413,7 +417,8 @@ fn a_listing_that_lies_does_not_make_a_prune_delete_what_is_used() {
                 &store,
                 &format!("{area} lied {lie:?} at {after}: {pruned:?}"),
             );
-            // Who always leaves out the same snapshots, and the latest among them, deceives anybody without a memory.
+            // Who always leaves out the same snapshots, and the latest among them, deceives anybody
+            // without a memory.
             let deceives = area == Area::Snapshots && matches!(lie, ListFault::DropEvery(_));
             if after == 0 && !deceives {
                 let store = scene.store.fork();
@@ -621,8 +626,9 @@ fn is_storage_full(error: &Error) -> bool {
     })
 }
 
-/// The snapshot to compare with has lost a segment of its catalog: the backup says so, compares with an older one or with
-/// nothing, and what it commits is whole although equal segments are still named by the index.
+/// The snapshot to compare with has lost a segment of its catalog: the backup says so, compares
+/// with an older one or with nothing, and what it commits is whole although equal segments are
+/// still named by the index.
 #[test]
 fn a_damaged_catalog_of_the_parent_costs_time_and_no_force() {
     for snapshots in 1..3 {
@@ -665,8 +671,8 @@ fn a_damaged_catalog_of_the_parent_costs_time_and_no_force() {
     }
 }
 
-/// REP-09 in the whole engine: memory that flips a bit after the id was computed. Reading back what was encoded finds it
-/// before anything is published.
+/// REP-09 in the whole engine: memory that flips a bit after the id was computed. Reading back what
+/// was encoded finds it before anything is published.
 #[test]
 fn a_bit_that_flips_between_hashing_and_sealing_is_never_published() {
     let scene = Scene::new();
@@ -686,7 +692,8 @@ fn a_bit_that_flips_between_hashing_and_sealing_is_never_published() {
     assert!(scene.store.names(Area::Index).is_empty());
 }
 
-/// And a bit that flips after all checks, on its way to the store: the name tells, without a key, and no file gets it.
+/// And a bit that flips after all checks, on its way to the store: the name tells, without a key,
+/// and no file gets it.
 #[test]
 fn a_bit_that_flips_on_the_way_to_the_store_is_found_by_a_scrub_and_a_check() {
     let mut scene = Scene::new();
@@ -704,7 +711,8 @@ fn a_bit_that_flips_on_the_way_to_the_store_is_found_by_a_scrub_and_a_check() {
     }
 }
 
-/// REP-04: what read well when packs were looked for was not listed again, so that it is all there is to say what is in them.
+/// REP-04: what read well when packs were looked for was not listed again, so that it is all there
+/// is to say what is in them.
 #[test]
 fn repairing_removes_no_index_object_that_became_unreadable_after_packs_were_looked_for() {
     let scene = small();

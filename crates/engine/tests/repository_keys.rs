@@ -1,12 +1,13 @@
-//! Key slots that are damaged, copied, too many, or removed by two at once: nobody is shut out of a repository that one
-//! of his keys opens, and nothing that may not open it counts as a key (REP-17 .. 19).
+//! Key slots that are damaged, copied, too many, or removed by two at once: nobody is shut out of a
+//! repository that one of his keys opens, and nothing that may not open it counts as a key (REP-17
+//! .. 19).
 
-use bale_engine::error::Error;
-use bale_engine::repository::{NewSlot, Repository, Secret, SlotInfo, SlotState};
-use bale_engine::store::{self, Area, ObjectInfo, ObjectName, ObjectWriter, Store};
 use bale_format::ObjectId;
 use bale_format::key_slot::{KeySlot, NewSlot as FormatSlot, PasswordCost, Secret as FormatSecret};
 use bale_format::keys::RootKey;
+use bale_repository::error::Error;
+use bale_repository::repository::{NewSlot, Repository, Secret, SlotInfo, SlotState};
+use bale_repository::store::{self, Area, ObjectInfo, ObjectName, ObjectWriter, Store};
 use bale_testkit::{DatedStore, Effect, Fault, FaultyStore, Scene, Verb};
 
 fn other(text: &str) -> NewSlot {

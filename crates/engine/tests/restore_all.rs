@@ -1,4 +1,5 @@
-//! Restoring model trees: everything a Linux tree holds, hostile catalogs, races, kills, full disks.
+//! Restoring model trees: everything a Linux tree holds, hostile catalogs, races, kills, full
+//! disks.
 
 #[path = "restore_all/damaged.rs"]
 mod damaged;

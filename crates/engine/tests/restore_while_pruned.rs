@@ -1,22 +1,23 @@
-//! Restores, dumps and checks that last longer than the grace period of prunes which go on meanwhile: what moved is read
-//! where it is.
+//! Restores, dumps and checks that last longer than the grace period of prunes which go on
+//! meanwhile: what moved is read where it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bale_engine::dump::snapshot::dump_snapshot;
-use bale_engine::monitor::Recorder;
-use bale_engine::repository::Repository;
-use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::store::{Area, Store};
+use bale_engine::dump::dump_snapshot;
+use bale_engine::restore::SpillScratch;
 use bale_engine::verify::{Subset, check};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::repository::Repository;
+use bale_repository::store::{Area, Store};
 use bale_testkit::scene::noise;
 use bale_testkit::{Call, HookedStore, Scene, Verb};
 
 const GRACE: Duration = Duration::from_secs(24 * 3600);
 
-/// A snapshot that uses little of its packs: the next prune copies that, and the one after the grace period deletes them.
+/// A snapshot that uses little of its packs: the next prune copies that, and the one after the
+/// grace period deletes them.
 fn to_be_repacked() -> Scene {
     let mut scene = Scene::new();
     scene.write("gone", &noise(1, 4_000_000));
@@ -31,7 +32,8 @@ fn to_be_repacked() -> Scene {
     scene
 }
 
-/// Has prunes move everything just before the `number`th read of a pack while `act` goes on; false: there are fewer reads.
+/// Has prunes move everything just before the `number`th read of a pack while `act` goes on; false:
+/// there are fewer reads.
 fn moved_at(scene: &Scene, number: u64, act: impl FnOnce(&Arc<Repository>)) -> bool {
     let store = scene.store.fork();
     let reads = Arc::new(AtomicU64::new(0));
@@ -94,7 +96,7 @@ fn a_dump_reads_what_prunes_moved_meanwhile() {
         let named = repository.snapshots().unwrap().pop().unwrap();
         let monitor = Recorder::default();
         let spill = tempfile::tempdir().unwrap();
-        let scratch = SpillScratch(spill.path().to_owned());
+        let scratch = SpillScratch::new(spill.path().to_owned());
         let path = scene.source().join("large");
         let path = &path.as_os_str().as_encoded_bytes()[1..];
         let mut out = Vec::new();

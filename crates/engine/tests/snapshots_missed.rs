@@ -1,13 +1,14 @@
-//! Snapshots that this machine has seen and that are gone without having been forgotten here (issue 13, 16).
+//! Snapshots that this machine has seen and that are gone without having been forgotten here (issue
+//! 13, 16).
 
-use bale_engine::clock::Clock;
 use bale_engine::forget;
-use bale_engine::monitor::Recorder;
 use bale_engine::prune::{self, PruneOptions, PrunePlan};
-use bale_engine::snapshots::remembered::{Missed, forgotten, list, missed};
-use bale_engine::store::{Area, ObjectName, Store};
 use bale_engine::verify::check;
 use bale_format::{ObjectId, Snapshot};
+use bale_pipeline::clock::Clock;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::snapshots::remembered::{Missed, forgotten, list, missed};
+use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::Scene;
 use bale_testkit::scene::noise;
 use std::cell::RefCell;
@@ -150,8 +151,8 @@ fn nothing_is_pruned_while_a_snapshot_is_missed() {
     assert!(apply(&planned().unwrap()).unwrap().packs_condemned > 0);
 }
 
-/// What a wrong clock dated years ahead is newer than every other for as long: it excuses none that is gone, nor does it take
-/// the place of one in the memory.
+/// What a wrong clock dated years ahead is newer than every other for as long: it excuses none that
+/// is gone, nor does it take the place of one in the memory.
 #[test]
 fn a_snapshot_dated_in_the_future_hides_no_other_that_is_gone() {
     let scene = scene();

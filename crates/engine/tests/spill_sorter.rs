@@ -1,6 +1,6 @@
 //! The sorter sorts, stably, within its memory, and leaves nothing behind.
 
-use bale_engine::spill::{MEMORY_BYTES_MIN, Runs, Sorter};
+use bale_pipeline::spill::{MEMORY_BYTES_MIN, Runs, Sorter};
 use proptest::prelude::*;
 
 fn sorted(records: &[(Vec<u8>, Vec<u8>)], memory_bytes: usize) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bale_engine::clock::{Clock, ManualClock, SystemClock};
-use bale_engine::random::SeededRandom;
-use bale_engine::store::disk::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
-use bale_engine::store::local::TEMPORARY_AGE_MAX;
-use bale_engine::store::{Area, LocalStore, MemoryStore, ObjectName, Store, conformance};
 use bale_format::ObjectId;
+use bale_pipeline::clock::{Clock, ManualClock, SystemClock};
+use bale_pipeline::random::SeededRandom;
+use bale_repository::store::disk::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
+use bale_repository::store::local::TEMPORARY_AGE_MAX;
+use bale_repository::store::{Area, LocalStore, MemoryStore, ObjectName, Store, conformance};
 use bale_testkit::{FaultyStore, RecordingStore, SimulatedDisk};
 use rustix::fs::{FileType, Mode};
 

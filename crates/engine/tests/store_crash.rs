@@ -1,16 +1,17 @@
-//! Goal: whatever the moment of a power cut and whatever the disk had not yet written, an object that was acknowledged is
-//! there and whole, and no name ever stands for a torn object. Shown by walking through every cut of a sequence of calls
-//! and every subset of what was unsynced; longer sequences by seeded chance.
+//! Goal: whatever the moment of a power cut and whatever the disk had not yet written, an object
+//! that was acknowledged is there and whole, and no name ever stands for a torn object. Shown by
+//! walking through every cut of a sequence of calls and every subset of what was unsynced; longer
+//! sequences by seeded chance.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use bale_engine::random::{Random, SeededRandom};
-use bale_engine::store::disk::Disk;
-use bale_engine::store::{Area, LocalStore, ObjectName, Result, Store};
 use bale_format::ObjectId;
+use bale_pipeline::random::{Random, SeededRandom};
+use bale_repository::store::disk::Disk;
+use bale_repository::store::{Area, LocalStore, ObjectName, Result, Store};
 use bale_testkit::{Choices, Every, SimulatedDisk};
 
 const LEN_MAX: u64 = 1 << 20;
@@ -52,7 +53,8 @@ impl Step {
 struct Model {
     /// Bytes that a name stands for if it is there at all: names are hashes.
     contents: BTreeMap<ObjectName, Vec<u8>>,
-    /// Whether an acknowledged call says that it is there, or gone. Names of unacknowledged calls are missing.
+    /// Whether an acknowledged call says that it is there, or gone. Names of unacknowledged calls
+    /// are missing.
     certain: BTreeMap<ObjectName, bool>,
 }
 
@@ -134,7 +136,8 @@ fn open(disk: &SimulatedDisk, seed: u64) -> LocalStore {
     LocalStore::open_on(Arc::new(disk.clone()), random(seed))
 }
 
-/// Every kind of write: into a prepared directory, in parts, into a directory of a run that comes and goes.
+/// Every kind of write: into a prepared directory, in parts, into a directory of a run that comes
+/// and goes.
 fn sequences() -> Vec<Vec<Step>> {
     let index = ObjectName::index(id(1));
     let pack = ObjectName::pack(id(2));
@@ -177,7 +180,8 @@ fn sequences() -> Vec<Vec<Step>> {
     ]
 }
 
-/// Calls `seen` with the disk and model as they are when the process ends after each number of changes, 0 to all.
+/// Calls `seen` with the disk and model as they are when the process ends after each number of
+/// changes, 0 to all.
 fn at_every_cut(
     steps: &[Step],
     start: &SimulatedDisk,
@@ -243,7 +247,8 @@ fn after_a_power_cut_the_same_calls_succeed_without_repair() {
     }
 }
 
-/// A process is killed and leaves unsynced names that the next one sees: it must not take them for durable.
+/// A process is killed and leaves unsynced names that the next one sees: it must not take them for
+/// durable.
 #[test]
 fn what_a_killed_process_left_unsynced_is_not_taken_for_durable() {
     let start = new_repository();
@@ -411,7 +416,8 @@ fn a_second_create_is_refused() {
 
 #[test]
 fn missing_directories_are_made_again_durably() {
-    // As a tool that copies no empty directories leaves a repository: these four are never empty, and never made again.
+    // As a tool that copies no empty directories leaves a repository: these four are never empty,
+    // and never made again.
     let start = SimulatedDisk::new();
     for dir in ["keys", "packs", "index", "snapshots"] {
         start.make_dir(dir).unwrap();

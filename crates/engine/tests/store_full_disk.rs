@@ -1,11 +1,11 @@
-//! Goal: on a real file system that runs full under a pack, the error says so, nothing half written stays, and deleting
-//! makes room again. Needs root, mkfs.ext4 and a loop device.
+//! Goal: on a real file system that runs full under a pack, the error says so, nothing half written
+//! stays, and deleting makes room again. Needs root, mkfs.ext4 and a loop device.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bale_engine::store::{Area, LocalStore, ObjectName, Result, Store};
 use bale_format::ObjectId;
+use bale_repository::store::{Area, LocalStore, ObjectName, Result, Store};
 
 /// Small enough that a few packs fill it.
 const DISK_BYTES: u64 = 48 << 20;
@@ -117,7 +117,7 @@ fn a_real_disk_that_runs_full_is_told_apart_and_recovers_by_deleting() {
     assert_eq!(left_over(&root), 0);
 
     let mut listed = 0;
-    let mut check = |info: bale_engine::store::ObjectInfo| {
+    let mut check = |info: bale_repository::store::ObjectInfo| {
         assert!(store.get(&info.name, u64::MAX).unwrap() == bytes);
         listed += 1;
     };

@@ -2,17 +2,18 @@
 
 mod walk_support;
 
-use bale_engine::read::{SmallReader, SmallState};
-use bale_engine::scan::ScanOptions;
 use bale_format::entry::Kind;
+use bale_source::read::{SmallReader, SmallState};
+use bale_source::scan::ScanOptions;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use walk_support::{Place, threads, walk};
+use walk_support::{TempPlace, threads, walk};
 
 const DEPTH: usize = 5_000;
 
-/// Directories inside each other, each with a file and, here and there, a second subdirectory with a file.
-fn dig(place: &Place) {
+/// Directories inside each other, each with a file and, here and there, a second subdirectory with
+/// a file.
+fn dig(place: &TempPlace) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let mut at = openat(CWD, &place.path, flags, Mode::empty()).unwrap();
     let create = OFlags::CREATE | OFlags::WRONLY;
@@ -32,7 +33,7 @@ fn dig(place: &Place) {
 
 #[test]
 fn five_thousand_levels_are_walked_and_read_with_64_open_files() {
-    let place = Place::new();
+    let place = TempPlace::new();
     dig(&place);
     let old = getrlimit(Resource::Nofile);
     let few = Rlimit {

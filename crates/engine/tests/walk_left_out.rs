@@ -2,11 +2,12 @@
 
 mod walk_support;
 
-use bale_engine::filter::{Filter, FilterOptions, Pattern};
-use bale_engine::scan::{LeftOut, NoteKind, ScanOptions, TAG_NAME, TAG_SIGNATURE};
-use bale_engine::store::LocalStore;
 use bale_format::entry::EntryFlags;
-use walk_support::{BindMount, Place, Walked, is_root, walk, without_slash};
+use bale_pipeline::filter::{Filter, FilterOptions, Pattern};
+use bale_pipeline::filter::{TAG_NAME, TAG_SIGNATURE};
+use bale_repository::store::LocalStore;
+use bale_source::scan::{LeftOut, NoteKind, ScanOptions};
+use walk_support::{BindMount, TempPlace, Walked, is_root, walk, without_slash};
 
 fn kinds(walked: &Walked) -> Vec<(Vec<u8>, NoteKind)> {
     let notes = walked.notes.iter();
@@ -16,7 +17,7 @@ fn kinds(walked: &Walked) -> Vec<(Vec<u8>, NoteKind)> {
 /// A restore could not know otherwise that they were there, once they are smaller.
 #[test]
 fn files_left_out_for_their_size_are_named_unless_a_pattern_leaves_them_out() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let files = [
         ("deep/small", 10),
         ("deep/large", 11),
@@ -51,7 +52,7 @@ fn files_left_out_for_their_size_are_named_unless_a_pattern_leaves_them_out() {
 
 #[test]
 fn what_a_backup_works_with_is_left_out_whatever_path_leads_to_it() {
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("home/store/packs/pack", b"x");
     place.write("home/store.key", b"x");
     place.write("home/other", b"x");
@@ -79,7 +80,7 @@ fn what_a_backup_works_with_is_left_out_whatever_path_leads_to_it() {
 
 #[test]
 fn a_repository_is_known_by_its_tag_and_its_config() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let repository = place.join("r");
     LocalStore::create(&repository).unwrap();
     let tag = std::fs::read_to_string(repository.join(TAG_NAME)).unwrap();
@@ -120,7 +121,7 @@ fn what_is_bound_from_the_same_file_system_is_on_it() {
     if !is_root() {
         return;
     }
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("itself/file", b"x");
     place.write("real/file", b"x");
     place.write("real/deep/file", b"x");

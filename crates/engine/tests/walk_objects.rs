@@ -2,8 +2,8 @@
 
 mod walk_support;
 
-use bale_engine::scan::{NoteKind, ScanOptions};
 use bale_format::entry::{EntryFlags, Kind, Time};
+use bale_source::scan::{NoteKind, ScanOptions};
 use bale_sys::inode::{self, flag};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use walk_support::{BindMount, LoopMount, Place, is_root, threads, walk};
+use walk_support::{BindMount, LoopMount, TempPlace, is_root, threads, walk};
 
 /// The set in an entry's `xattrs`.
 fn attributes(encoded: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -36,7 +36,7 @@ fn attributes(encoded: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 #[test]
 fn fifos_sockets_and_devices_are_recorded_without_being_opened() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let make = |name: &str, kind, device| {
         rustix::fs::mknodat(CWD, place.join(name), kind, Mode::RUSR, device)
     };
@@ -72,7 +72,7 @@ fn fifos_sockets_and_devices_are_recorded_without_being_opened() {
 
 #[test]
 fn names_of_any_bytes_come_back_exactly() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let long = [b'x'; 255];
     let names: [&[u8]; 9] = [
         &long,
@@ -98,7 +98,7 @@ fn names_of_any_bytes_come_back_exactly() {
 
 #[test]
 fn times_before_1901_and_after_2106_and_all_nanoseconds_are_kept() {
-    let place = Place::new();
+    let place = TempPlace::new();
     // tmpfs keeps every second there is; a disk's file system clamps.
     let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
         return walk_support::skipped("no /dev/shm");
@@ -149,7 +149,7 @@ fn times_before_1901_and_after_2106_and_all_nanoseconds_are_kept() {
 
 #[test]
 fn symlinks_keep_targets_of_any_bytes_and_length() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let long = vec![b'y'; 4000];
     let targets: [&[u8]; 4] = [b"nowhere", b"/", b"\xff\n", &long];
     for (number, target) in targets.iter().enumerate() {
@@ -166,7 +166,7 @@ fn symlinks_keep_targets_of_any_bytes_and_length() {
 
 #[test]
 fn names_of_one_inode_share_inode_and_count() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let first = place.write("first", b"x");
     for number in 0..300 {
         std::fs::hard_link(&first, place.join(&format!("link{number}"))).unwrap();
@@ -185,7 +185,7 @@ fn names_of_one_inode_share_inode_and_count() {
 
 #[test]
 fn owners_modes_and_special_bits_are_kept() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let file = place.write("file", b"x");
     std::os::unix::fs::chown(&file, Some(u32::MAX - 1), Some(65_536)).ok();
     rustix::fs::chmod(&file, Mode::from_raw_mode(0o6711)).unwrap();
@@ -204,7 +204,7 @@ fn extended_attributes_acls_and_capabilities_are_read_of_every_kind_of_file() {
     if !is_root() {
         return;
     }
-    let place = Place::new();
+    let place = TempPlace::new();
     let file = place.write("file", b"x");
     let empty = place.write("empty", b"");
     let directory = place.join("directory");
@@ -283,7 +283,7 @@ fn check_inode_facts(mount: &LoopMount, cases: &[(&str, u32, u32)]) {
 
 #[test]
 fn inode_flags_and_generation_are_read_on_ext4() {
-    let place = Place::new();
+    let place = TempPlace::new();
     if let Some(mount) = LoopMount::new(&place, "ext4", 32) {
         let cases = [
             ("immutable", flag::IMMUTABLE, 0),
@@ -297,7 +297,7 @@ fn inode_flags_and_generation_are_read_on_ext4() {
 
 #[test]
 fn inode_flags_projects_and_generation_are_read_on_xfs() {
-    let place = Place::new();
+    let place = TempPlace::new();
     if let Some(mount) = LoopMount::xfs(&place, "xfs") {
         let cases = [
             ("immutable", flag::IMMUTABLE, 0),
@@ -331,7 +331,7 @@ fn endless_files_that_say_they_are_empty_are_never_opened() {
 
 #[test]
 fn one_file_system_stays_on_the_mount_and_says_where_it_stopped() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let Some(mount) = LoopMount::new(&place, "other", 16) else {
         return;
     };
@@ -387,7 +387,7 @@ fn a_directory_bound_into_itself_is_not_descended_for_ever() {
     if !is_root() {
         return;
     }
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("a/b/file", b"1");
     let inner = place.join("a/b/loop");
     std::fs::create_dir(&inner).unwrap();

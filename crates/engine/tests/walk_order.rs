@@ -2,12 +2,12 @@
 
 mod walk_support;
 
-use bale_engine::scan::{BATCH_ENTRIES_MAX, NoteKind, ScanOptions, Scanner, Sources, parse_list};
 use bale_format::entry::{Kind, compare_keys};
+use bale_source::scan::{BATCH_ENTRIES_MAX, NoteKind, ScanOptions, Scanner, Sources, parse_list};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use walk_support::{Place, threads, walk, without_slash};
+use walk_support::{TempPlace, threads, walk, without_slash};
 
 /// Small generator of the same numbers every time.
 struct Dice(u64);
@@ -83,7 +83,7 @@ fn sort_as_catalog(paths: &mut [PathBuf]) {
 fn stream_is_the_whole_tree_in_catalog_order() {
     let mut dice = Dice(7);
     for _ in 0..20 {
-        let place = Place::new();
+        let place = TempPlace::new();
         build(&mut dice, &place.path, 5);
         let walked = walk(&[&place.path], ScanOptions::default());
         let all: Vec<Vec<u8>> = walked.entries.iter().map(|entry| entry.path()).collect();
@@ -103,7 +103,7 @@ fn stream_is_the_whole_tree_in_catalog_order() {
 
 #[test]
 fn stream_is_the_same_whatever_the_number_of_threads() {
-    let place = Place::new();
+    let place = TempPlace::new();
     build(&mut Dice(11), &place.path, 7);
     let alone = walk(&[&place.path], threads(0));
     assert!(alone.entries.len() > 100, "{}", alone.entries.len());
@@ -117,7 +117,7 @@ fn stream_is_the_same_whatever_the_number_of_threads() {
 
 #[test]
 fn large_directory_comes_in_bounded_batches_and_in_order() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let wide = place.join("wide");
     std::fs::create_dir(&wide).unwrap();
     let mut dice = Dice(3);
@@ -151,7 +151,7 @@ fn large_directory_comes_in_bounded_batches_and_in_order() {
 
 #[test]
 fn stream_dropped_half_way_stops_its_workers() {
-    let place = Place::new();
+    let place = TempPlace::new();
     build(&mut Dice(13), &place.path, 7);
     let (sources, _) = Sources::resolve(&[&place.path]).unwrap();
     let mut scanner = Scanner::start(&sources, threads(8)).unwrap();
@@ -161,7 +161,7 @@ fn stream_dropped_half_way_stops_its_workers() {
 
 #[test]
 fn directories_on_the_way_to_a_source_come_without_their_other_children() {
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("a/wanted/file", b"1");
     place.write("a/other", b"2");
     place.write("b/other", b"3");
@@ -177,7 +177,7 @@ fn directories_on_the_way_to_a_source_come_without_their_other_children() {
 
 #[test]
 fn overlapping_sources_give_each_entry_once() {
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("a/b/c", b"1");
     place.write("a/d", b"2");
     let (a, b) = (place.join("a"), place.join("a/b"));
@@ -188,7 +188,7 @@ fn overlapping_sources_give_each_entry_once() {
 
 #[test]
 fn source_may_be_a_file_and_a_link_is_recorded_unless_a_slash_follows() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let file = place.write("dir/file", b"1");
     let link = place.join("link");
     std::os::unix::fs::symlink("dir", &link).unwrap();
@@ -207,7 +207,7 @@ fn source_may_be_a_file_and_a_link_is_recorded_unless_a_slash_follows() {
 
 #[test]
 fn source_that_does_not_exist_is_a_problem_and_without_any_other_an_error() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let file = place.write("file", b"1");
     let missing = place.join("missing");
     let walked = walk(&[&missing, &file], ScanOptions::default());
@@ -220,7 +220,7 @@ fn source_that_does_not_exist_is_a_problem_and_without_any_other_an_error() {
 
 #[test]
 fn source_that_vanishes_after_it_was_found_is_a_problem() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let file = place.write("file", b"1");
     let (sources, _) = Sources::resolve(&[&file]).unwrap();
     std::fs::remove_file(&file).unwrap();

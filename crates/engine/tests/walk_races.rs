@@ -2,20 +2,20 @@
 
 mod walk_support;
 
-use bale_engine::scan::{BATCH_ENTRIES_MAX, NoteKind, ScanItem, ScanOptions, Scanner, Sources};
 use bale_format::entry::{EntryFlags, Kind};
+use bale_source::scan::{BATCH_ENTRIES_MAX, NoteKind, ScanItem, ScanOptions, Scanner, Sources};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::os::unix::fs::symlink;
 use walk_support::{
-    BindMount, LoopMount, Place, Walked, is_root, threads, walk, while_disturbed, without_slash,
+    BindMount, LoopMount, TempPlace, Walked, is_root, threads, walk, while_disturbed, without_slash,
 };
 
-/// A directory on the way is exchanged with a link to a secret, over and over. Whatever the walk sees, it never
-/// leaves the tree.
+/// A directory on the way is exchanged with a link to a secret, over and over. Whatever the walk
+/// sees, it never leaves the tree.
 #[test]
 fn nothing_outside_is_reached_when_a_directory_is_swapped_for_a_link() {
-    let place = Place::new();
-    let outside = Place::new();
+    let place = TempPlace::new();
+    let outside = TempPlace::new();
     outside.write("deep/secret", b"s");
     place.write("tree/victim/deep/public", b"p");
     let victim = place.join("tree/victim");
@@ -47,7 +47,7 @@ fn nothing_outside_is_reached_when_a_directory_is_swapped_for_a_link() {
 
 #[test]
 fn names_that_vanish_while_the_walk_is_under_way_are_notes_and_no_problems() {
-    let place = Place::new();
+    let place = TempPlace::new();
     for number in 0..200 {
         place.write(&format!("d{number}/e/file"), b"x");
     }
@@ -80,7 +80,7 @@ fn names_that_vanish_while_the_walk_is_under_way_are_notes_and_no_problems() {
 
 #[test]
 fn directory_replaced_by_another_one_after_it_was_seen_is_refused() {
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("a/file", b"x");
     place.write("b/other", b"x");
     let (sources, _) = Sources::resolve(&[&place.path]).unwrap();
@@ -101,14 +101,15 @@ fn directory_replaced_by_another_one_after_it_was_seen_is_refused() {
     assert_eq!((&key.name[..], *flags), (&b"a"[..], EntryFlags::UNREADABLE));
 }
 
-/// SRC-12: of two directories that were seen, one is mounted over and the other's mount goes away before they are entered.
-/// Neither is taken for the other thing that stands there then, and both are named.
+/// SRC-12: of two directories that were seen, one is mounted over and the other's mount goes away
+/// before they are entered. Neither is taken for the other thing that stands there then, and both
+/// are named.
 #[test]
 fn a_mount_that_comes_or_goes_after_it_was_seen_is_refused_and_named() {
     if !is_root() {
         return;
     }
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("tree/comes/below", b"x");
     place.write("tree/goes/below", b"x");
     let other = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -152,11 +153,12 @@ fn a_mount_that_comes_or_goes_after_it_was_seen_is_refused_and_named() {
 
 #[test]
 fn directory_that_the_device_cannot_give_is_unreadable_and_the_rest_is_walked() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let Some(mount) = LoopMount::new(&place, "broken", 32) else {
         return;
     };
-    // Both need blocks of their own; the first names come back only from the device after a remount.
+    // Both need blocks of their own; the first names come back only from the device after a
+    // remount.
     for directory in ["bad", "good"] {
         std::fs::create_dir(mount.point.join(directory)).unwrap();
         for number in 0..200 {
@@ -186,13 +188,13 @@ fn directory_that_the_device_cannot_give_is_unreadable_and_the_rest_is_walked() 
     assert_eq!(walked.find(&bad).unwrap().kind, Kind::Directory);
 }
 
-/// OBJ-11: a broken directory has a name twice. Only one of the two can be reached: the other is told of, in a small
-/// directory and in one that comes in parts.
+/// OBJ-11: a broken directory has a name twice. Only one of the two can be reached: the other is
+/// told of, in a small directory and in one that comes in parts.
 #[test]
 fn a_name_that_is_listed_twice_is_walked_once_and_told() {
     // As many before them that they are the last of one batch and the first of the next.
     for siblings in [0, BATCH_ENTRIES_MAX - 1] {
-        let place = Place::new();
+        let place = TempPlace::new();
         let plain = [
             "mkfs.ext4",
             "-q",
@@ -248,7 +250,8 @@ fn rename_on_the_device(mount: &LoopMount, from: &[u8], to: &[u8]) {
     device.sync_all().unwrap();
 }
 
-/// Number of the first block (1 KiB, ext4 of this size) of a directory, by debugfs's older sibling: FIEMAP.
+/// Number of the first block (1 KiB, ext4 of this size) of a directory, by debugfs's older sibling:
+/// FIEMAP.
 fn first_block(path: &std::path::Path) -> u64 {
     use std::os::fd::AsFd;
     let directory = std::fs::File::open(path).unwrap();

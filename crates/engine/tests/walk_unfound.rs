@@ -1,13 +1,15 @@
-//! Names that are listed and not found: what is gone is a note, what cannot be reached is a problem.
+//! Names that are listed and not found: what is gone is a note, what cannot be reached is a
+//! problem.
 
 mod walk_support;
 
-use bale_engine::scan::{NoteKind, ScanItem, ScanOptions, Scanner, Sources};
 use bale_format::entry::{EntryFlags, Kind};
+use bale_source::scan::{NoteKind, ScanItem, ScanOptions, Scanner, Sources};
 use std::path::Path;
-use walk_support::{LoopMount, Place, Walked, is_root, threads, walk, without_slash};
+use walk_support::{LoopMount, TempPlace, Walked, is_root, threads, walk, without_slash};
 
-/// Walks without workers, so that nothing is looked at before it is asked for; `change` happens when `name` has been seen.
+/// Walks without workers, so that nothing is looked at before it is asked for; `change` happens
+/// when `name` has been seen.
 fn walk_changing(place: &Path, name: &str, change: impl FnOnce()) -> Walked {
     let (sources, _) = Sources::resolve(&[place]).unwrap();
     let mut walked = Walked::default();
@@ -30,10 +32,11 @@ fn about(walked: &Walked) -> Vec<Vec<u8>> {
     problems.map(|problem| problem.path.clone()).collect()
 }
 
-/// SRC-07: the directory block names them all, but its hashes are of another seed: the kernel lists what it cannot find.
+/// SRC-07: the directory block names them all, but its hashes are of another seed: the kernel lists
+/// what it cannot find.
 #[test]
 fn names_that_a_damaged_directory_lists_and_does_not_find_are_problems() {
-    let place = Place::new();
+    let place = TempPlace::new();
     let plain = ["mkfs.ext4", "-q", "-F", "-O", "^metadata_csum"];
     let Some(mount) = LoopMount::of_kind(&place, "hashed", 64, &plain) else {
         return;
@@ -70,7 +73,7 @@ fn names_that_a_damaged_directory_lists_and_does_not_find_are_problems() {
 
 #[test]
 fn a_directory_that_is_renamed_before_it_is_entered_is_a_problem() {
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("src/a/other", b"x");
     for number in 0..500 {
         place.write(&format!("src/b/{number}"), b"x");
@@ -116,7 +119,7 @@ fn a_directory_that_is_removed_before_it_is_entered_is_a_note() {
 /// What comes back is there, and not in the snapshot.
 #[test]
 fn a_directory_that_is_replaced_by_a_file_or_comes_back_is_a_problem() {
-    let place = Place::new();
+    let place = TempPlace::new();
     place.write("a/file", b"x");
     place.write("b/file", b"x");
     let b = place.join("b");

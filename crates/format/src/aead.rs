@@ -1,4 +1,5 @@
-//! AES-256-GCM with an explicit nonce. Each key here seals one object, or the records of one pack under nonces of their own.
+//! AES-256-GCM with an explicit nonce. Each key here seals one object, or the records of one pack
+//! under nonces of their own.
 
 use crate::error::{Fault, FormatError};
 use crate::limits::TAG_BYTES;
@@ -42,7 +43,8 @@ impl SealKey {
         bytes.extend_from_slice(tag.as_ref());
     }
 
-    /// Turns ciphertext and tag into the plaintext, which is returned. What is in `sealed` after an error means nothing.
+    /// Turns ciphertext and tag into the plaintext, which is returned. What is in `sealed` after an
+    /// error means nothing.
     pub(crate) fn open_in_place<'a>(
         &self,
         what: &'static str,
@@ -56,7 +58,8 @@ impl SealKey {
             .map_err(|_| FormatError::damaged(what, Fault::Seal))
     }
 
-    /// Puts the plaintext in `out`, replacing what was there. Nothing is left in `out` if the seal is broken.
+    /// Puts the plaintext in `out`, replacing what was there. Nothing is left in `out` if the seal
+    /// is broken.
     pub(crate) fn open(
         &self,
         what: &'static str,
@@ -74,7 +77,8 @@ impl SealKey {
         opened
     }
 
-    /// Puts the plaintext in `out`, which is as long as it. What is in `out` after an error means nothing.
+    /// Puts the plaintext in `out`, which is as long as it. What is in `out` after an error means
+    /// nothing.
     pub(crate) fn open_to(
         &self,
         what: &'static str,

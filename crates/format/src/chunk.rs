@@ -1,7 +1,7 @@
 //! Chunks: their kinds, and how their bytes are made smaller.
 //!
-//! Compressing is 15 to 40 times slower than hashing, so a cheap sample decides first whether it is worth trying.
-//! Contexts are kept by the caller, one per thread: a fresh pair of them costs 26 us.
+//! Compressing is 15 to 40 times slower than hashing, so a cheap sample decides first whether it is
+//! worth trying. Contexts are kept by the caller, one per thread: a fresh pair of them costs 26 us.
 
 use crate::error::{Fault, FormatError};
 use crate::limits::{CHUNK_BYTES_MAX, ZSTD_WINDOW_LOG_MAX};
@@ -84,6 +84,10 @@ const SAMPLE_SHARE: usize = 128;
 /// A sample or a chunk that does not lose one byte of this many is stored as it is.
 const WORTH_SHARE: usize = 32;
 
+/// What the contexts of one thread that compresses and looks again take, beside its buffers
+/// (measured 3.2 MiB).
+pub const CONTEXT_BYTES_MAX: usize = 4 << 20;
+
 /// Compresses chunks, one after the other, reusing its contexts and buffer.
 pub struct Compressor {
     general: zstd::bulk::Compressor<'static>,
@@ -144,8 +148,9 @@ fn compressor(level: i32) -> zstd::bulk::Compressor<'static> {
     zstd::bulk::Compressor::new(level).expect("a zstd context is a small allocation")
 }
 
-/// At its default level with tables that stay in a core's second-level cache: 384 KiB where the level has 768. On a machine
-/// whose third level is shared with others it compresses a fifth faster; tiny files become 0.2 % larger, source code 1.4 %.
+/// At its default level with tables that stay in a core's second-level cache: 384 KiB where the
+/// level has 768. On a machine whose third level is shared with others it compresses a fifth
+/// faster; tiny files become 0.2 % larger, source code 1.4 %.
 fn general(level: i32) -> zstd::bulk::Compressor<'static> {
     let mut zstd = compressor(level);
     if level == LEVEL_DEFAULT {
@@ -188,12 +193,26 @@ fn shrink<'o>(
 ) -> Option<&'o [u8]> {
     // No more room than would be worth it: the compressor gives up by itself.
     let worth_bytes = plain.len() - plain.len().div_ceil(WORTH_SHARE).min(plain.len());
-    if out.len() < worth_bytes {
-        out.resize(worth_bytes, 0);
-    }
+    make_room(out, worth_bytes);
     match zstd.compress_to_buffer(plain, &mut out[..worth_bytes]) {
         Ok(count) => Some(&out[..count]),
         Err(_) => None,
+    }
+}
+
+/// A buffer grows by this: to twice its length it would take twice what is needed.
+const GROWN_BYTES: usize = 256 << 10;
+
+const fn grown_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(GROWN_BYTES)
+}
+
+/// At least so many bytes of any content.
+fn make_room(buffer: &mut Vec<u8>, bytes: usize) {
+    if buffer.len() < bytes {
+        // Before the new one comes.
+        *buffer = Vec::new();
+        *buffer = vec![0; grown_bytes(bytes)];
     }
 }
 
@@ -202,8 +221,8 @@ pub struct Decompressor {
     zstd: zstd::bulk::Decompressor<'static>,
     /// Opened, still compressed bytes.
     pub(crate) opened: Vec<u8>,
-    /// What was only looked at, opened and decompressed. `looked_at` never shrinks, so that it is not filled with zeros
-    /// again and again.
+    /// What was only looked at, opened and decompressed. `looked_at` never shrinks, so that it is
+    /// not filled with zeros again and again.
     looked_at: Vec<u8>,
     inflated: Vec<u8>,
     /// Room for the next plaintext that is handed out.
@@ -255,8 +274,8 @@ impl Decompressor {
         )
     }
 
-    /// As [`Decompressor::decompress`], of bytes just opened, for plaintexts whose bound the caller has checked. What
-    /// follows the payload must be zeros.
+    /// As [`Decompressor::decompress`], of bytes just opened, for plaintexts whose bound the caller
+    /// has checked. What follows the payload must be zeros.
     pub(crate) fn decompress_opened(
         &mut self,
         what: &'static str,
@@ -278,8 +297,8 @@ impl Decompressor {
         inflate(what, &mut self.zstd, codec, opened, plain)
     }
 
-    /// Decompresses the payload at the start of the `opened_bytes` that `open` puts where it is told to, for a look: the
-    /// buffers stay here and are used again.
+    /// Decompresses the payload at the start of the `opened_bytes` that `open` puts where it is
+    /// told to, for a look: the buffers stay here and are used again.
     pub(crate) fn look_at(
         &mut self,
         what: &'static str,
@@ -288,9 +307,7 @@ impl Decompressor {
         (payload_bytes, plain_bytes): (usize, usize),
         open: impl FnOnce(&mut [u8]) -> Result<(), FormatError>,
     ) -> Result<&[u8], FormatError> {
-        if self.looked_at.len() < opened_bytes {
-            self.looked_at.resize(opened_bytes, 0);
-        }
+        make_room(&mut self.looked_at, opened_bytes);
         let opened = &mut self.looked_at[..opened_bytes];
         open(opened)?;
         check_padding(what, opened, payload_bytes)?;
@@ -298,8 +315,10 @@ impl Decompressor {
         let plain = match codec {
             Codec::Stored => opened,
             Codec::Zstd => {
+                if self.inflated.capacity() < plain_bytes {
+                    self.inflated = Vec::with_capacity(grown_bytes(plain_bytes));
+                }
                 self.inflated.clear();
-                self.inflated.reserve(plain_bytes);
                 inflate_into(what, &mut self.zstd, opened, &mut self.inflated)?;
                 &self.inflated[..]
             }
@@ -365,5 +384,37 @@ fn inflate_into(
     match zstd.decompress_to_buffer(payload, plain) {
         Ok(_) => Ok(()),
         Err(_) => Err(FormatError::damaged(what, Fault::Compression)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::BUNDLE_BYTES_MAX;
+
+    #[test]
+    fn contexts_take_no_more_than_is_counted() {
+        let (mut compressor, mut decompressor) =
+            (Compressor::new(LEVEL_DEFAULT), Decompressor::new());
+        let text = b"of lines that are alike, this is number 0".repeat(BUNDLE_BYTES_MAX / 41);
+        for kind in ChunkKind::ALL {
+            let (codec, packed) = compressor.compress(kind, &text);
+            let packed = packed.to_vec();
+            assert_eq!(codec, Codec::Zstd);
+            let opened = decompressor.decompress(codec, &packed, text.len());
+            assert!(opened.unwrap() == text);
+        }
+        let Compressor {
+            general,
+            probe,
+            distant,
+            ..
+        } = &mut compressor;
+        let distant = distant.as_mut().expect("it compressed a segment");
+        let contexts = [general, probe, distant].map(|zstd| zstd.context_mut().sizeof());
+        let bytes = contexts.iter().sum::<usize>();
+        // And that of decompressing, which does not tell: 160 KiB.
+        let bytes = bytes + (256 << 10);
+        assert!(bytes <= CONTEXT_BYTES_MAX, "{bytes}");
     }
 }

@@ -1,4 +1,5 @@
-//! The `config` object: what a repository is, authenticated by its root key. docs/FORMAT.md, section 2.
+//! The `config` object: what a repository is, authenticated by its root key. docs/FORMAT.md,
+//! section 2.
 
 use crate::error::{Fault, FormatError};
 use crate::id::{RepositoryId, from_hex, hex};
@@ -106,7 +107,6 @@ struct Line {
 }
 
 impl Config {
-    /// Of a new repository.
     pub fn new(repository: RepositoryId, created: i64) -> Config {
         Config {
             repository,
@@ -241,7 +241,8 @@ impl UnverifiedConfig {
     }
 }
 
-/// Did a holder of these keys write both lines? That is known of a later format, too, whose first line means nothing here.
+/// Did a holder of these keys write both lines? That is known of a later format, too, whose first
+/// line means nothing here.
 pub fn is_authentic(bytes: &[u8], keys: &Keys) -> bool {
     let lines = lines(bytes).filter(|_| bytes.len() <= CONFIG_BYTES_MAX);
     lines.is_some_and(|(line, mac)| mac_of(mac).is_some_and(|mac| keys.config_mac(line) == mac))

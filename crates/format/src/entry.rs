@@ -1,7 +1,8 @@
 //! An entry: one path and its metadata, a row of a catalog.
 //!
-//! Paths are bytes without a leading slash. `parent` and `name` are reference-counted slices, so that a directory's
-//! children share one parent. Layout and meaning of every field: docs/FORMAT.md, section 8.
+//! Paths are bytes without a leading slash. `parent` and `name` are reference-counted slices, so
+//! that a directory's children share one parent. Layout and meaning of every field: docs/FORMAT.md,
+//! section 8.
 
 use crate::id::ChunkId;
 use bytes::Bytes;
@@ -13,11 +14,9 @@ use std::cmp::Ordering;
 pub enum Kind {
     /// Regular file.
     File = 1,
-    /// Directory.
     Directory = 2,
     /// Symbolic link.
     Symlink = 3,
-    /// Block device.
     BlockDevice = 4,
     /// Character device.
     CharDevice = 5,
@@ -86,18 +85,19 @@ impl Kind {
 )]
 #[serde(from = "(i64, u32)", into = "(i64, u32)")]
 pub struct Time {
-    /// Seconds.
     pub seconds: i64,
     /// Nanoseconds.
     pub nanos: u32,
 }
 
-/// Units that file systems cut times to, in nanoseconds, largest first: two seconds (FAT; ext2, ext3 and small inodes of ext4
-/// one), ten milliseconds (exFAT), then what servers and foreign file systems keep.
+/// Units that file systems cut times to, in nanoseconds, largest first: two seconds (FAT; ext2,
+/// ext3 and small inodes of ext4 one), ten milliseconds (exFAT), then what servers and foreign file
+/// systems keep.
 const STAMP_UNITS: [u64; 5] = [2_000_000_000, 10_000_000, 1_000_000, 1_000, 100];
 
-/// The last seconds that file systems can stamp; whatever happens later is stamped with them, too: ext2, ext3, small inodes of
-/// ext4 and XFS of old (2038), HFS+, 32 bits without a sign (2106), FAT and exFAT (2107), ext4, XFS.
+/// The last seconds that file systems can stamp; whatever happens later is stamped with them, too:
+/// ext2, ext3, small inodes of ext4 and XFS of old (2038), HFS+, 32 bits without a sign (2106), FAT
+/// and exFAT (2107), ext4, XFS.
 const LAST_STAMPS: [i64; 7] = [
     i32::MAX as i64,
     2_212_122_495,
@@ -109,9 +109,9 @@ const LAST_STAMPS: [i64; 7] = [
 ];
 
 impl Time {
-    /// The first moment that can no longer leave this stamp, whatever unit the file system cuts times to: one that divides the
-    /// stamp is taken to be it, so a stamp of whole seconds is in doubt for two. There is none where a clock of file systems
-    /// ends.
+    /// The first moment that can no longer leave this stamp, whatever unit the file system cuts
+    /// times to: one that divides the stamp is taken to be it, so a stamp of whole seconds is in
+    /// doubt for two. There is none where a clock of file systems ends.
     pub fn end_of_stamp(self) -> Time {
         if self.seconds >= LAST_STAMPS[0] && LAST_STAMPS.contains(&self.seconds) {
             return Time {
@@ -135,8 +135,8 @@ impl Time {
         }
     }
 
-    /// Is this the stamp of something that happened before a moment, for certain? Of file systems that cut times to whole
-    /// seconds, a stamp of the moment's second tells nothing.
+    /// Is this the stamp of something that happened before a moment, for certain? Of file systems
+    /// that cut times to whole seconds, a stamp of the moment's second tells nothing.
     pub fn is_stamped_before(self, moment: Time) -> bool {
         self < moment && self.end_of_stamp() <= moment
     }
@@ -219,7 +219,6 @@ pub struct Entry {
     pub parent: Bytes,
     /// Last component; empty only for `/` itself.
     pub name: Bytes,
-    /// Type.
     pub kind: Kind,
     /// Permissions: lower 12 bits.
     pub mode: u32,
@@ -233,7 +232,6 @@ pub struct Entry {
     pub mtime: Time,
     /// Last change of the inode.
     pub ctime: Time,
-    /// Inode number.
     pub inode: u64,
     /// Inode generation; 0 if unknown.
     pub generation: u32,
@@ -249,7 +247,6 @@ pub struct Entry {
     pub xattrs: Bytes,
     /// `FS_IOC_GETFLAGS` bits that are kept.
     pub inode_flags: u32,
-    /// Project id.
     pub project: u32,
     /// What happened.
     pub flags: EntryFlags,
@@ -359,7 +356,8 @@ pub fn compare_parents(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// Is `path` equal to `root` or below it? Both without leading slash; an empty root contains everything.
+/// Is `path` equal to `root` or below it? Both without leading slash; an empty root contains
+/// everything.
 pub fn is_below(path: &[u8], root: &[u8]) -> bool {
     root.is_empty()
         || (path.starts_with(root) && (path.len() == root.len() || path[root.len()] == b'/'))

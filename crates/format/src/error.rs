@@ -73,9 +73,7 @@ pub enum Fault {
     },
     /// A length or count above its maximum.
     Over {
-        /// Which.
         field: &'static str,
-        /// Its value.
         found: u64,
         /// The maximum.
         max: u64,
@@ -88,12 +86,7 @@ pub enum Fault {
         found: u64,
     },
     /// A field has a value that means nothing.
-    Value {
-        /// Which.
-        field: &'static str,
-        /// Its value.
-        found: u64,
-    },
+    Value { field: &'static str, found: u64 },
     /// Starts or ends with something else.
     Magic,
     /// The seal is broken: other bytes, another place, another kind, another repository.
@@ -102,28 +95,16 @@ pub enum Fault {
     Id {
         /// Asked for.
         expected: [u8; 32],
-        /// Found.
         found: [u8; 32],
     },
     /// Not a zstd frame of at most the announced length.
     Compression,
     /// Two fields contradict each other.
-    Mismatch {
-        /// Which.
-        field: &'static str,
-    },
+    Mismatch { field: &'static str },
     /// Not in order, or twice.
-    Order {
-        /// Of what.
-        field: &'static str,
-    },
+    Order { field: &'static str },
     /// Not the text it should be.
-    Text {
-        /// Which.
-        field: &'static str,
-        /// Where and why.
-        reason: String,
-    },
+    Text { field: &'static str, reason: String },
 }
 
 impl fmt::Display for Fault {

@@ -1,6 +1,8 @@
-//! Where large files are cut: a gear hash, its table made from the repository's key. docs/FORMAT.md, section 7.
+//! Where large files are cut: a gear hash, its table made from the repository's key.
+//! docs/FORMAT.md, section 7.
 //!
-//! Cut points are format: equal content must give equal chunks for ever, so golden vectors hold this loop in place.
+//! Cut points are format: equal content must give equal chunks for ever, so golden vectors hold
+//! this loop in place.
 
 use crate::config::ChunkSizes;
 
@@ -8,7 +10,6 @@ use crate::config::ChunkSizes;
 const GEAR_WINDOW_BYTES: usize = 64;
 /// Bytes that are looked at as a whole.
 const STRETCH_BYTES: usize = 4096;
-/// Bytes of the table.
 const GEAR_TABLE_BYTES: usize = 256 * 8;
 
 /// One random number for each byte value.
@@ -30,7 +31,8 @@ impl GearTable {
         GearTable(table)
     }
 
-    /// Length of the piece that starts where `data` does, or `None` if it does not end within `data`.
+    /// Length of the piece that starts where `data` does, or `None` if it does not end within
+    /// `data`.
     pub fn cut(&self, data: &[u8], sizes: &ChunkSizes) -> Option<usize> {
         Cutter::new(sizes).push(self, data)
     }
@@ -70,7 +72,8 @@ impl Cutter {
         self.hash = 0;
     }
 
-    /// Goes on with `data`. `Some(n)`: the piece ends after `n` bytes of it, and the next one starts there: push the rest again.
+    /// Goes on with `data`. `Some(n)`: the piece ends after `n` bytes of it, and the next one
+    /// starts there: push the rest again.
     pub fn push(&mut self, table: &GearTable, data: &[u8]) -> Option<usize> {
         let mut at = 0;
         // Bytes that no tested hash can remember.
@@ -116,8 +119,9 @@ fn roll(table: &GearTable, mut hash: u64, data: &[u8]) -> u64 {
 
 /// Number of bytes up to and with the first one after which the hash is below `below`.
 ///
-/// Most bytes have no such hash after them, so two stretches at a time are only asked whether they have one: a hash waits
-/// for the one before it, but the two do not wait for each other. 1.3 times as fast as one stretch.
+/// Most bytes have no such hash after them, so two stretches at a time are only asked whether they
+/// have one: a hash waits for the one before it, but the two do not wait for each other. 1.3 times
+/// as fast as one stretch.
 fn find(table: &GearTable, mut hash: u64, below: u64, data: &[u8]) -> (Option<usize>, u64) {
     let (pairs, _) = data.as_chunks::<{ 2 * STRETCH_BYTES }>();
     let mut passed = 0;

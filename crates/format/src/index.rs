@@ -1,4 +1,5 @@
-//! Index objects: which pack holds a chunk. Sorted, so a decoded one is searched in place. docs/FORMAT.md, section 6.
+//! Index objects: which pack holds a chunk. Sorted, so a decoded one is searched in place.
+//! docs/FORMAT.md, section 6.
 
 use crate::error::{Fault, FormatError};
 use crate::fields::Fields;
@@ -17,9 +18,7 @@ pub const INDEX_ENTRY_BYTES: usize = 60;
 /// A pack that an index names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IndexPack {
-    /// Its name.
     pub id: ObjectId,
-    /// Its length.
     pub bytes: u64,
 }
 
@@ -28,7 +27,6 @@ pub struct IndexPack {
 pub struct IndexEntry {
     /// Position in the index's list of packs.
     pub pack: u32,
-    /// Where in it.
     pub chunk: PackEntry,
 }
 
@@ -144,7 +142,6 @@ impl Index {
         self.chunks == 0
     }
 
-    /// Number of packs.
     pub fn packs_len(&self) -> usize {
         self.packs as usize
     }

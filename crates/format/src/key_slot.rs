@@ -1,6 +1,8 @@
-//! Key slots: the root key, wrapped for one password, key file or recovery key. docs/FORMAT.md, section 3.
+//! Key slots: the root key, wrapped for one password, key file or recovery key. docs/FORMAT.md,
+//! section 3.
 //!
-//! What a slot asks of the key derivation is checked before it runs: a hostile slot must not eat memory or hours.
+//! What a slot asks of the key derivation is checked before it runs: a hostile slot must not eat
+//! memory or hours.
 
 use crate::aead::SealKey;
 use crate::error::{Fault, FormatError};
@@ -39,9 +41,7 @@ pub enum Secret<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SlotKind {
-    /// A password.
     Password,
-    /// A key file.
     KeyFile,
     /// A recovery key.
     Recovery,
@@ -254,7 +254,8 @@ impl KeySlot {
         bytes
     }
 
-    /// From an object's bytes. Nothing is derived yet, but everything the derivation would need is within its bounds.
+    /// From an object's bytes. Nothing is derived yet, but everything the derivation would need is
+    /// within its bounds.
     pub fn decode(bytes: &[u8]) -> Result<KeySlot, FormatError> {
         if bytes.len() > KEY_SLOT_BYTES_MAX {
             return Err(FormatError::over(

@@ -1,7 +1,7 @@
 //! The root key and everything derived from it. docs/FORMAT.md, section 3.
 //!
-//! Chunk ids are keyed and bound to their kind, so that nobody without the key can test whether a repository holds
-//! some known file, and a piece list can never pass for data.
+//! Chunk ids are keyed and bound to their kind, so that nobody without the key can test whether a
+//! repository holds some known file, and a piece list can never pass for data.
 
 use crate::chunk::ChunkKind;
 use crate::gear::GearTable;
@@ -71,7 +71,6 @@ impl Keys {
         self.0.repository
     }
 
-    /// Name of a chunk.
     pub fn chunk_id(&self, kind: ChunkKind, plain: &[u8]) -> ChunkId {
         let key = &self.0.chunk_ids[kind.position()];
         ChunkId(*blake3::keyed_hash(key, plain).as_bytes())
@@ -84,7 +83,8 @@ impl Keys {
         ))
     }
 
-    /// Keys [`Keys::content_hash`], for who hashes many contents at once: the first 16 bytes of each keyed BLAKE3.
+    /// Keys [`Keys::content_hash`], for who hashes many contents at once: the first 16 bytes of
+    /// each keyed BLAKE3.
     pub fn content_key(&self) -> &[u8; 32] {
         &self.0.content
     }
@@ -112,8 +112,8 @@ impl Keys {
         derive_salted("bale 1 object seal", &self.0.object, salt)
     }
 
-    /// The salt of an object to be sealed: as random as `random`, and another for another plaintext even if a machine was
-    /// set back and draws the same again.
+    /// The salt of an object to be sealed: as random as `random`, and another for another plaintext
+    /// even if a machine was set back and draws the same again.
     pub(crate) fn object_salt(&self, random: &[u8; 32], object_type: u8, plain: &[u8]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key("bale 1 object salt");
         hasher.update(&*self.0.object);

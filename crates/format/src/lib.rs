@@ -1,7 +1,9 @@
-//! The bytes of a Bale repository: encoding and checked decoding of every object. docs/FORMAT.md is the contract.
+//! The bytes of a Bale repository: encoding and checked decoding of every object. docs/FORMAT.md is
+//! the contract.
 //!
-//! Pure: no I/O, no clock, no threads, no randomness (salts are passed in). Whatever is decoded here is untrusted:
-//! lengths are checked before anything is allocated, and a newer version is never called damage.
+//! Pure: no I/O, no clock, no threads, no randomness (salts are passed in). Whatever is decoded
+//! here is untrusted: lengths are checked before anything is allocated, and a newer version is
+//! never called damage.
 
 #![forbid(unsafe_code)]
 
@@ -46,7 +48,7 @@ pub use record::{PackKey, RecordHead, RecordKind};
 pub use recovery::RecoveryKey;
 pub use salvage::{SalvageScan, salvage_record};
 pub use sealed::ObjectType;
-pub use segment::{Glance, Pointer, Segment, SegmentBuilder, SegmentError, SegmentKeys};
+pub use segment::{Pointer, RowView, Segment, SegmentBuilder, SegmentError, SegmentKeys};
 pub use snapshot::{Layer, SegmentRef, Snapshot};
 pub use snapshot_json::{Condemned, DamagedPacks};
 pub use xattrs::{Xattr, XattrsColumn};

@@ -1,4 +1,5 @@
-//! Every maximum of the format, and the proofs that they fit together. docs/FORMAT.md names each of them.
+//! Every maximum of the format, and the proofs that they fit together. docs/FORMAT.md names each of
+//! them.
 
 /// Plain bytes of one chunk.
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;
@@ -18,11 +19,9 @@ pub const INDEX_PACKS_MAX: usize = 1 << 16;
 pub const INDEX_CHUNKS_MAX: usize = 1 << 20;
 /// The `config` object.
 pub const CONFIG_BYTES_MAX: usize = 64 << 10;
-/// A key slot.
 pub const KEY_SLOT_BYTES_MAX: usize = 16 << 10;
 /// A key slot's label.
 pub const KEY_LABEL_BYTES_MAX: usize = 256;
-/// A key file.
 pub const KEY_FILE_BYTES_MAX: usize = 4096;
 /// A key file must carry a whole key's worth of bytes.
 pub const KEY_FILE_BYTES_MIN: usize = 32;
@@ -56,6 +55,11 @@ pub const LAYERS_MAX: usize = 4096;
 pub const FILESYSTEMS_MAX: usize = 65_536;
 /// Window that a decoder must provide for: 16 MiB, a whole chunk.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 24;
+
+/// A bundle is closed at this many bytes at the latest.
+pub const BUNDLE_BYTES_MAX: usize = 4 << 20;
+/// A bundle is never closed by content before this many bytes.
+pub const BUNDLE_BYTES_MIN: usize = 2 << 20;
 
 const _: () = assert!(CHUNK_BYTES_MAX <= 1 << ZSTD_WINDOW_LOG_MAX);
 const _: () = assert!(PACK_CHUNKS_MAX * crate::pack::PACK_ENTRY_BYTES < OBJECT_PLAIN_BYTES_MAX);

@@ -1,4 +1,5 @@
-//! Packs: many sealed chunks in one object, and a trailer from which the index can be rebuilt. docs/FORMAT.md, section 5.
+//! Packs: many sealed chunks in one object, and a trailer from which the index can be rebuilt.
+//! docs/FORMAT.md, section 5.
 //!
 //! Everything here works on bytes and offsets; who reads and writes them is the engine's business.
 
@@ -26,7 +27,6 @@ const TRAILER_ROOM_BYTES: u64 =
 /// Where one chunk is in its pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PackEntry {
-    /// Name.
     pub id: ChunkId,
     /// Of the record head.
     pub offset: u64,
@@ -36,7 +36,6 @@ pub struct PackEntry {
     pub plain_bytes: u32,
     /// Place in the pack's sequence.
     pub slot: u32,
-    /// What it is.
     pub kind: ChunkKind,
     /// How it is written.
     pub codec: Codec,
@@ -127,7 +126,8 @@ pub struct PackFooter {
 }
 
 impl PackFooter {
-    /// From the last [`PACK_FOOTER_BYTES`] of a pack of `pack_bytes`; the trailer it names ends where the footer starts.
+    /// From the last [`PACK_FOOTER_BYTES`] of a pack of `pack_bytes`; the trailer it names ends
+    /// where the footer starts.
     pub fn open(key: &PackKey, bytes: &[u8], pack_bytes: u64) -> Result<PackFooter, FormatError> {
         const WHAT: &str = "pack footer";
         let head = key.open_head(bytes)?;
@@ -162,7 +162,8 @@ impl PackFooter {
     }
 }
 
-/// Gives every record of a pack under construction its slot and offset, and remembers them for the trailer.
+/// Gives every record of a pack under construction its slot and offset, and remembers them for the
+/// trailer.
 ///
 /// 72 bytes for every chunk of the pack, at most 72 MiB; 64 KiB for a usual one.
 #[derive(Debug)]
@@ -174,7 +175,8 @@ pub struct PackLayout {
 }
 
 impl PackLayout {
-    /// Of an empty pack. `salt` must be random and is never used again. [`PackHeader::encode`] goes first.
+    /// Of an empty pack. `salt` must be random and is never used again. [`PackHeader::encode`] goes
+    /// first.
     pub fn new(keys: &Keys, salt: [u8; 32]) -> PackLayout {
         PackLayout {
             key: keys.pack_key(&salt),
@@ -345,7 +347,8 @@ pub fn encode_trailer(entries: &[PackEntry]) -> Vec<u8> {
     bytes
 }
 
-/// Entries of a trailer's plaintext, in slot order, not overlapping, all inside a pack of `pack_bytes`.
+/// Entries of a trailer's plaintext, in slot order, not overlapping, all inside a pack of
+/// `pack_bytes`.
 pub fn decode_trailer(plain: &[u8], pack_bytes: u64) -> Result<Vec<PackEntry>, FormatError> {
     const WHAT: &str = "pack trailer";
     let count = plain.len() / PACK_ENTRY_BYTES;

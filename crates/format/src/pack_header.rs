@@ -1,4 +1,5 @@
-//! The head of a pack, which stands at both its ends: the copy with which a seal opens is believed. docs/FORMAT.md, section 5.
+//! The head of a pack, which stands at both its ends: the copy with which a seal opens is believed.
+//! docs/FORMAT.md, section 5.
 
 use crate::error::FormatError;
 use crate::fields::Fields;
@@ -9,9 +10,11 @@ const MAGIC: &[u8; 8] = b"BALEPACK";
 const VERSION: u16 = 1;
 /// Before the first record.
 pub const PACK_HEADER_BYTES: usize = 48;
-/// The first bytes: the header, and the head of the first record, which shows that its salt is right.
+/// The first bytes: the header, and the head of the first record, which shows that its salt is
+/// right.
 pub const PACK_FRONT_BYTES: usize = PACK_HEADER_BYTES + RECORD_HEAD_BYTES;
-/// The last bytes, after the trailer record: its head once more, which shows the same, and the header once more.
+/// The last bytes, after the trailer record: its head once more, which shows the same, and the
+/// header once more.
 pub const PACK_FOOTER_BYTES: usize = RECORD_HEAD_BYTES + PACK_HEADER_BYTES;
 /// Where the salt is in a header.
 const SALT_AT: usize = 16;
@@ -53,7 +56,8 @@ impl PackHeader {
     }
 }
 
-/// The key of a pack whose ends were both looked at, and which of them hold its header as it was written.
+/// The key of a pack whose ends were both looked at, and which of them hold its header as it was
+/// written.
 #[derive(Clone, Debug)]
 pub struct KeyOfEnds {
     /// Opens its records.

@@ -1,7 +1,9 @@
-//! Lengths that the store sees: few of them, so that they say little of what was sealed. docs/FORMAT.md, sections 4 and 5.
+//! Lengths that the store sees: few of them, so that they say little of what was sealed.
+//! docs/FORMAT.md, sections 4 and 5.
 //!
-//! Padmé (PURBs, Nikitin and others, 2019): a length keeps its exponent and as many leading bits as the exponent has.
-//! Adds nothing to 6.25 % above a kibibyte, at most 3.2 % above 64 KiB, and half of that on average.
+//! Padmé (PURBs, Nikitin and others, 2019): a length keeps its exponent and as many leading bits as
+//! the exponent has. Adds nothing to 6.25 % above a kibibyte, at most 3.2 % above 64 KiB, and half
+//! of that on average.
 
 use crate::error::{Fault, FormatError};
 

@@ -1,8 +1,8 @@
 //! Records: one sealed chunk inside a pack, or the pack's trailer. docs/FORMAT.md, section 5.
 //!
-//! Lengths and kinds are sealed like the rest, and the length of a record is one of few. The nonce of a record is a keyed
-//! hash of what it is: who is set back to an earlier moment and seals something else does so under another nonce
-//! (docs/decisions/0008).
+//! Lengths and kinds are sealed like the rest, and the length of a record is one of few. The nonce
+//! of a record is a keyed hash of what it is: who is set back to an earlier moment and seals
+//! something else does so under another nonce (docs/decisions/0008).
 
 use crate::aead::SealKey;
 use crate::chunk::{ChunkKind, Codec, Decompressor};
@@ -44,7 +44,6 @@ pub const fn record_bytes(payload_bytes: usize) -> usize {
 /// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordKind {
-    /// A chunk.
     Chunk(ChunkKind),
     /// The list of the chunks before it.
     Trailer,
@@ -208,7 +207,8 @@ impl Keys {
 }
 
 impl PackKey {
-    /// Appends the record of a chunk to `out`. `payload` is the plaintext as `entry.codec` writes it.
+    /// Appends the record of a chunk to `out`. `payload` is the plaintext as `entry.codec` writes
+    /// it.
     pub fn seal_record(&self, entry: &PackEntry, payload: &[u8], out: &mut Vec<u8>) {
         let head = entry.head(payload.len() as u32);
         self.seal_payload(&head, &entry.id.0, payload, out);
@@ -233,7 +233,7 @@ impl PackKey {
         out: &mut Vec<u8>,
     ) -> HeadBytes {
         let head_bytes = self.seal_head(head, id);
-        out.reserve(head.record_bytes() as usize);
+        out.reserve_exact(head.record_bytes() as usize);
         out.extend_from_slice(&head_bytes);
         let start = out.len();
         out.extend_from_slice(payload);
@@ -242,8 +242,8 @@ impl PackKey {
         head_bytes
     }
 
-    /// Seals `payload` where it is, without a copy where it has room for [`record_bytes`], and returns the head, which
-    /// goes before it.
+    /// Seals `payload` where it is, without a copy where it has room for [`record_bytes`], and
+    /// returns the head, which goes before it.
     pub fn seal_in_place(
         &self,
         entry: &PackEntry,
@@ -257,8 +257,8 @@ impl PackKey {
         head_bytes
     }
 
-    /// `id` stands for the plaintext. What is sealed under one nonce is always the same: the head and the id are hashed
-    /// into it, and the payload follows from them.
+    /// `id` stands for the plaintext. What is sealed under one nonce is always the same: the head
+    /// and the id are hashed into it, and the payload follows from them.
     fn seal_head(&self, head: &RecordHead, id: &[u8; 32]) -> HeadBytes {
         debug_assert_eq!(head.check_lengths(), Ok(()));
         let plain = head.encode();
@@ -293,7 +293,8 @@ impl PackKey {
         RecordHead::decode(&plain)
     }
 
-    /// The plaintext of a record, given head and body. Its id is not checked: see [`PackKey::open_chunk`].
+    /// The plaintext of a record, given head and body. Its id is not checked: see
+    /// [`PackKey::open_chunk`].
     pub fn open_record(
         &self,
         record: &[u8],
@@ -314,7 +315,8 @@ impl PackKey {
         Ok((head, plain))
     }
 
-    /// The chunk that `entry` promises, fully checked. `record` is [`PackEntry::range`] of the pack.
+    /// The chunk that `entry` promises, fully checked. `record` is [`PackEntry::range`] of the
+    /// pack.
     pub fn open_chunk(
         &self,
         keys: &Keys,
@@ -328,7 +330,8 @@ impl PackKey {
         Ok(plain)
     }
 
-    /// Reads a record back the whole way before it is published: all that [`PackKey::open_chunk`] checks.
+    /// Reads a record back the whole way before it is published: all that [`PackKey::open_chunk`]
+    /// checks.
     pub fn verify_record(
         &self,
         keys: &Keys,

@@ -1,4 +1,5 @@
-//! Recovery keys: 32 random bytes that people write on paper and type back. docs/FORMAT.md, section 3.
+//! Recovery keys: 32 random bytes that people write on paper and type back. docs/FORMAT.md,
+//! section 3.
 
 use crate::error::{Fault, FormatError};
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Chunks of a pack whose trailer is lost: the heads lead from record to record. docs/FORMAT.md, section 5.
+//! Chunks of a pack whose trailer is lost: the heads lead from record to record. docs/FORMAT.md,
+//! section 5.
 
 use crate::chunk::Decompressor;
 use crate::error::{Fault, FormatError};
@@ -34,7 +35,8 @@ impl SalvageScan {
         (end <= self.pack_bytes).then_some(self.offset)
     }
 
-    /// Takes the head found there. `Ok(None)` at the trailer. After an error the scan is over: nothing marks where the next record starts.
+    /// Takes the head found there. `Ok(None)` at the trailer. After an error the scan is over:
+    /// nothing marks where the next record starts.
     pub fn take(&mut self, key: &PackKey, head: &[u8]) -> Result<Option<RecordHead>, FormatError> {
         let at = self.offset;
         self.offset = u64::MAX;
@@ -61,7 +63,8 @@ impl SalvageScan {
     }
 }
 
-/// The entry of a record that a [`SalvageScan`] came upon at `offset`, once opened: damaged ones give an error.
+/// The entry of a record that a [`SalvageScan`] came upon at `offset`, once opened: damaged ones
+/// give an error.
 pub fn salvage_record(
     keys: &Keys,
     key: &PackKey,

@@ -1,4 +1,5 @@
-//! Sealing of what waits in temporary files: with a key that is drawn for the run and never leaves its memory.
+//! Sealing of what waits in temporary files: with a key that is drawn for the run and never leaves
+//! its memory.
 
 use crate::aead::SealKey;
 use crate::error::FormatError;

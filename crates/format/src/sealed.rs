@@ -1,4 +1,5 @@
-//! Sealed objects: index, snapshots, runs, condemned, damaged. One seal over the whole plaintext, its length and padding. docs/FORMAT.md, section 4.
+//! Sealed objects: index, snapshots, runs, condemned, damaged. One seal over the whole plaintext,
+//! its length and padding. docs/FORMAT.md, section 4.
 
 use crate::aead::SealKey;
 use crate::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
@@ -22,7 +23,8 @@ const OBJECT_BYTES_MIN: usize = 4096;
 const NONCE: [u8; 12] = [0; 12];
 const WHAT: &str = "sealed object";
 
-/// What an object is. The numbers are format; a reader asks for the type that the object's directory implies.
+/// What an object is. The numbers are format; a reader asks for the type that the object's
+/// directory implies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ObjectType {
@@ -51,8 +53,9 @@ const fn object_bytes(payload_bytes: usize) -> usize {
 }
 
 impl Keys {
-    /// The object's bytes, already read back and compared. `random` must be random; the salt is made of it and of the
-    /// plaintext, so that a machine set back to an earlier moment, which draws the same again, seals nothing else with it.
+    /// The object's bytes, already read back and compared. `random` must be random; the salt is
+    /// made of it and of the plaintext, so that a machine set back to an earlier moment, which
+    /// draws the same again, seals nothing else with it.
     pub fn seal_object(
         &self,
         object_type: ObjectType,

@@ -1,24 +1,30 @@
 //! Segments: a stretch of a catalog's rows as one small Parquet file.
 //!
-//! Equal rows give equal bytes, so an unchanged stretch is the same chunk in every snapshot. Reading trusts nothing:
-//! a segment that decodes has valid names, kinds and layouts in strictly increasing order, and unfolds to a bounded
-//! number of bytes. Columns and bounds: docs/FORMAT.md, section 8. Where a catalog is cut is decided elsewhere.
+//! Equal rows give equal bytes, so an unchanged stretch is the same chunk in every snapshot.
+//! Reading trusts nothing: a segment that decodes has valid names, kinds and layouts in strictly
+//! increasing order, and unfolds to a bounded number of bytes. Columns and bounds: docs/FORMAT.md,
+//! section 8. Where a catalog is cut is decided elsewhere.
 
 mod build;
+mod check;
+mod columns;
 mod encode;
 mod file;
+mod keys;
+mod packed;
 mod pages;
 mod pointers;
 mod thrift;
 mod values;
 
 pub use build::SegmentBuilder;
+pub use keys::SegmentKeys;
 pub use pointers::{Pointer, pointers};
 
-use crate::entry::{Content, Entry, EntryFlags, Key, Kind, Time, compare_keys, compare_parents};
+use crate::entry::{Content, Entry, EntryFlags, Kind, Time};
 use crate::id::ChunkId;
-use pages::Columns;
-use std::cmp::Ordering;
+use check::{check_bundled, check_strings};
+use columns::Columns;
 use std::ops::Range;
 use values::{BytesColumn, Values};
 
@@ -28,7 +34,6 @@ pub const ROWS_MAX: usize = 131_072;
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
 /// Length of a parent path.
 pub const PARENT_BYTES_MAX: usize = 4 << 20;
-/// Length of a name.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Length of a symlink's target.
 pub const TARGET_BYTES_MAX: usize = 65_535;
@@ -67,109 +72,17 @@ pub enum SegmentError {
     },
 }
 
-/// The keys of a segment's rows, without the rest: for look-ups.
-#[derive(Clone, Debug)]
-pub struct SegmentKeys {
-    parents: BytesColumn,
-    names: BytesColumn,
-}
-
-impl SegmentKeys {
-    /// Reads and checks the key columns of an untrusted segment.
-    pub fn decode(file: &[u8]) -> Result<SegmentKeys, SegmentError> {
-        SegmentKeys::read(&Columns::open(file)?)
-    }
-
-    fn read(columns: &Columns<'_>) -> Result<SegmentKeys, SegmentError> {
-        let keys = SegmentKeys {
-            parents: columns.bytes("parent", &(0..columns.rows))?,
-            names: columns.bytes("name", &(0..columns.rows))?,
-        };
-        for row in 0..keys.rows() {
-            keys.check(row).map_err(SegmentError::Damaged)?;
-        }
-        Ok(keys)
-    }
-
-    /// Checks a row's key, and its order after the row before.
-    fn check(&self, row: usize) -> Result<(), &'static str> {
-        let (parent, name) = (self.parent(row), self.name(row));
-        check_name(parent, name)?;
-        let before = row.checked_sub(1);
-        if before
-            .is_some_and(|before| self.parents.spans.get(before) == self.parents.spans.get(row))
-        {
-            // Same parent: checked already, and most rows come this way.
-            if self.name(row - 1) >= name {
-                return Err("rows are not in order");
-            }
-            return Ok(());
-        }
-        check_parent(parent)?;
-        if let Some(before) = before
-            && compare_keys(self.parent(before), self.name(before), parent, name) != Ordering::Less
-        {
-            return Err("rows are not in order");
-        }
-        Ok(())
-    }
-
-    /// Number of rows; never 0.
-    pub fn rows(&self) -> usize {
-        self.names.spans.rows()
-    }
-
-    /// Parent of a row.
-    pub fn parent(&self, row: usize) -> &[u8] {
-        self.parents.get(row)
-    }
-
-    /// Name of a row.
-    pub fn name(&self, row: usize) -> &[u8] {
-        self.names.get(row)
-    }
-
-    /// Key of a row, sharing the segment's bytes.
-    pub fn key(&self, row: usize) -> Key {
-        Key {
-            parent: self.parents.shared(row),
-            name: self.names.shared(row),
-        }
-    }
-
-    /// The row of a key, or where it would be.
-    pub fn find(&self, key: &Key) -> Result<usize, usize> {
-        let row = self.lower_bound(key);
-        let found =
-            row < self.rows() && self.parent(row) == key.parent && self.name(row) == key.name;
-        if found { Ok(row) } else { Err(row) }
-    }
-
-    /// The first row at or after a key.
-    pub fn lower_bound(&self, key: &Key) -> usize {
-        self.partition(|parent, name| {
-            compare_keys(parent, name, &key.parent, &key.name) == Ordering::Less
-        })
-    }
-
-    /// Number of rows at the beginning for which `before` holds; it must hold for no row after one where it does not.
-    pub fn partition(&self, before: impl Fn(&[u8], &[u8]) -> bool) -> usize {
-        let (mut low, mut high) = (0, self.rows());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match before(self.parent(middle), self.name(middle)) {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        low
-    }
+/// Made only when needed: an error that is made and dropped for every value costs more than the
+/// value.
+#[cold]
+fn damage(what: &'static str) -> SegmentError {
+    SegmentError::Damaged(what)
 }
 
 /// What of a row is compared with what is there now: its fields are those of [`Entry`].
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "documented at Entry")]
-pub struct Glance<'a> {
+pub struct RowView<'a> {
     pub kind: Kind,
     pub mode: u32,
     pub uid: u32,
@@ -186,15 +99,15 @@ pub struct Glance<'a> {
     pub content: Content,
 }
 
-impl Glance<'_> {
+impl RowView<'_> {
     /// Is this one of several names of one inode?
     pub fn is_hard_link(&self) -> bool {
         self.nlink > 1 && self.kind != Kind::Directory
     }
 }
 
-/// A decoded segment, checked: the keys of all rows, and all columns of the rows that were asked for. Entries share its
-/// bytes.
+/// A decoded segment, checked: the keys of all rows, and all columns of the rows that were asked
+/// for. Entries share its bytes.
 #[derive(Clone, Debug)]
 pub struct Segment {
     keys: SegmentKeys,
@@ -231,8 +144,9 @@ impl Segment {
         Segment::decode_rows(file, |keys| 0..keys.rows())
     }
 
-    /// Reads and checks the keys, and of the other columns only the pages with the rows that `choose` wants: a look-up of
-    /// one row costs its keys and 25 pages. Other rows must not be asked for.
+    /// Reads and checks the keys, and of the other columns only the pages with the rows that
+    /// `choose` wants: a look-up of one row costs its keys and 25 pages. Other rows must not be
+    /// asked for.
     pub fn decode_rows(
         file: &[u8],
         choose: impl FnOnce(&SegmentKeys) -> Range<usize>,
@@ -324,10 +238,11 @@ impl Segment {
         self.rows.clone()
     }
 
-    /// What `stat` told of one of the decoded rows, and where its bytes are: without its path, and sharing nothing.
-    pub fn glance(&self, row: usize) -> Glance<'_> {
+    /// What `stat` told of one of the decoded rows, and where its bytes are: without its path, and
+    /// sharing nothing.
+    pub fn view(&self, row: usize) -> RowView<'_> {
         let row = row - self.rows.start;
-        Glance {
+        RowView {
             kind: Kind::from_number(self.kind.get(row)).expect("checked by decode"),
             mode: self.mode.get(row) as u32,
             uid: self.uid.get(row) as u32,
@@ -354,29 +269,29 @@ impl Segment {
     /// One of the decoded rows. Its byte strings keep the segment's buffers alive.
     pub fn entry(&self, row: usize) -> Entry {
         let (parent, name) = (self.keys.parents.shared(row), self.keys.names.shared(row));
-        let told = self.glance(row);
+        let view = self.view(row);
         let row = row - self.rows.start;
         Entry {
             parent,
             name,
-            kind: told.kind,
-            mode: told.mode,
-            uid: told.uid,
-            gid: told.gid,
-            size: told.size,
-            mtime: told.mtime,
-            ctime: told.ctime,
-            inode: told.inode,
+            kind: view.kind,
+            mode: view.mode,
+            uid: view.uid,
+            gid: view.gid,
+            size: view.size,
+            mtime: view.mtime,
+            ctime: view.ctime,
+            inode: view.inode,
             generation: self.generation.get(row) as u32,
-            nlink: told.nlink,
-            filesystem: told.filesystem,
-            rdev: told.rdev,
+            nlink: view.nlink,
+            filesystem: view.filesystem,
+            rdev: view.rdev,
             target: self.targets.shared(row),
             xattrs: self.xattrs.shared(row),
             inode_flags: self.inode_flags.get(row) as u32,
             project: self.project.get(row) as u32,
-            flags: told.flags,
-            content: told.content,
+            flags: view.flags,
+            content: view.content,
             content_hash: self.content_hash.get(row).try_into().ok(),
         }
     }
@@ -397,119 +312,6 @@ impl Segment {
     /// Rows of a range, in order.
     pub fn entries(&self, rows: Range<usize>) -> impl Iterator<Item = Entry> + '_ {
         rows.map(|row| self.entry(row))
-    }
-}
-
-/// A single component that is safe to join to a path, or the empty name of the root row.
-fn check_name(parent: &[u8], name: &[u8]) -> Result<(), &'static str> {
-    if name.is_empty() && !parent.is_empty() {
-        return Err("empty name");
-    }
-    check_component(name)
-}
-
-fn check_component(name: &[u8]) -> Result<(), &'static str> {
-    if name.len() > NAME_BYTES_MAX {
-        return Err("name is too long");
-    }
-    if name == b"." || name == b".." {
-        return Err("name is a dot or two");
-    }
-    // Without an early exit the compiler can look at many bytes at once.
-    let is_special = |byte: &u8| *byte == 0 || *byte == b'/';
-    if name
-        .iter()
-        .fold(false, |found, byte| found | is_special(byte))
-    {
-        return Err("name has a slash or a zero byte");
-    }
-    Ok(())
-}
-
-/// Nothing but valid components between single slashes.
-fn check_parent(parent: &[u8]) -> Result<(), &'static str> {
-    if parent.is_empty() {
-        return Ok(());
-    }
-    if parent.len() > PARENT_BYTES_MAX {
-        return Err("parent is too long");
-    }
-    for component in parent.split(|byte| *byte == b'/') {
-        if component.is_empty() {
-            return Err("parent has an empty component");
-        }
-        check_component(component)?;
-    }
-    Ok(())
-}
-
-fn check_strings(target: &[u8], xattrs: &[u8]) -> Result<(), &'static str> {
-    if target.len() > TARGET_BYTES_MAX || target.contains(&0) {
-        return Err("target of a symlink");
-    }
-    check_xattrs(xattrs)
-}
-
-fn check_xattrs(xattrs: &[u8]) -> Result<(), &'static str> {
-    match (xattrs.first(), xattrs.len()) {
-        (None, _) | (Some(1), 2..=XATTRS_BYTES_MAX) | (Some(2), 33) => Ok(()),
-        _ => Err("form of the extended attributes"),
-    }
-}
-
-fn check_bundled(offset: u64, size: u64) -> Result<(), &'static str> {
-    match offset.checked_add(size) {
-        Some(end) if end <= CHUNK_BYTES_MAX => Ok(()),
-        _ => Err("bundled file lies outside its chunk"),
-    }
-}
-
-/// How an entry's parent and the parent of the row before relate.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ParentStep {
-    /// The same; `is_after`: the name is greater.
-    Same { is_after: bool },
-    /// Another; `is_after`: it is greater.
-    Other { is_after: bool },
-}
-
-impl ParentStep {
-    fn of(before: Option<(&[u8], &[u8])>, entry: &Entry) -> ParentStep {
-        match before {
-            None => ParentStep::Other { is_after: true },
-            Some((parent, name)) if parent == entry.parent => ParentStep::Same {
-                is_after: name < &entry.name[..],
-            },
-            Some((parent, _)) => ParentStep::Other {
-                is_after: compare_parents(parent, &entry.parent).is_lt(),
-            },
-        }
-    }
-}
-
-/// Checks that an entry may be the next in a segment.
-fn check_entry(step: ParentStep, entry: &Entry) -> Result<(), &'static str> {
-    check_name(&entry.parent, &entry.name)?;
-    match step {
-        ParentStep::Same { is_after: true } => {}
-        ParentStep::Other { is_after: true } => check_parent(&entry.parent)?,
-        _ => return Err("it is not after the one before"),
-    }
-    if entry.mode > MODE_MAX as u32 {
-        return Err("mode has more than twelve bits");
-    }
-    if entry.mtime.nanos > NANOS_MAX as u32 || entry.ctime.nanos > NANOS_MAX as u32 {
-        return Err("nanoseconds out of range");
-    }
-    if entry.size > i64::MAX as u64 {
-        return Err("size is out of range");
-    }
-    check_strings(&entry.target, &entry.xattrs)?;
-    match entry.content {
-        Content::None => Ok(()),
-        _ if entry.kind != Kind::File => Err("only regular files have content"),
-        Content::Bundled { offset, .. } => check_bundled(u64::from(offset), entry.size),
-        Content::Pieces { .. } => Ok(()),
     }
 }
 

@@ -9,6 +9,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// Stands in `filesystems` for a source that is itself a file system, read as an image.
+pub const SOURCE_IS_IMAGE: &str = "image";
 /// Problems listed by name in a snapshot; all are counted.
 pub const PROBLEMS_LISTED_MAX: usize = 1000;
 /// Paths that a snapshot can say were left out without a row.
@@ -35,26 +37,23 @@ pub struct Snapshot {
     pub time: Time,
     /// When this record was written.
     pub finished: Time,
-    /// Host name.
     pub host: String,
-    /// User name.
     pub user: String,
     /// Program and version.
     pub program: String,
-    /// Tags.
     #[serde(default)]
     pub tags: Vec<String>,
     /// Sources: absolute, without trailing slash (`/` itself is `/`).
     pub paths: Vec<PathText>,
-    /// File systems that the sources are on, as far as known, sorted: UUIDs, of those without a device `KIND:WHAT WAS MOUNTED`,
-    /// or `image` of a source that is one.
+    /// File systems that the sources are on, as far as known, sorted: UUIDs, of those without a
+    /// device `KIND:WHAT WAS MOUNTED`, or `image` of a source that is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_filesystems: Vec<String>,
     /// Excludes as given.
     #[serde(default)]
     pub excludes: Vec<String>,
-    /// What has no row though no exclude names it: names of the key files in use, files mounted from another file system.
-    /// Sorted, at most [`WITHHELD_LISTED_MAX`].
+    /// What has no row though no exclude names it: names of the key files in use, files mounted
+    /// from another file system. Sorted, at most [`WITHHELD_LISTED_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub withheld: Vec<PathText>,
     /// There is more of that than `withheld` names.
@@ -90,7 +89,6 @@ pub struct Filesystem {
     pub uuid: String,
     /// `ext4`, `xfs` ...
     pub kind: String,
-    /// Where it was mounted.
     pub mount: PathText,
     /// `walk` or `inode`.
     pub scanner: String,
@@ -159,10 +157,8 @@ pub struct SegmentRef {
     pub rows: u32,
     /// Bytes of the regular files in it.
     pub bytes: u64,
-    /// First key.
     #[serde(with = "key_text")]
     pub first: Key,
-    /// Last key.
     #[serde(with = "key_text")]
     pub last: Key,
     /// Rows before this do not count.

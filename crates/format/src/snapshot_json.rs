@@ -1,5 +1,5 @@
-//! Snapshots, condemned lists and marks of damage as JSON, with everything checked that a reader relies on. docs/FORMAT.md,
-//! sections 8 and 9.
+//! Snapshots, condemned lists and marks of damage as JSON, with everything checked that a reader
+//! relies on. docs/FORMAT.md, sections 8 and 9.
 
 use crate::entry::{Key, Time};
 use crate::error::{Fault, FormatError};
@@ -65,7 +65,6 @@ pub struct Condemned {
     pub version: u32,
     /// When they were condemned.
     pub time: Time,
-    /// The packs.
     pub packs: Vec<ObjectId>,
 }
 
@@ -107,7 +106,6 @@ pub struct DamagedPacks {
     pub version: u32,
     /// When they were found damaged.
     pub time: Time,
-    /// The packs.
     pub packs: Vec<ObjectId>,
 }
 

@@ -1,4 +1,5 @@
-//! Extended attributes: a set in one canonical form, and what a row says about it. docs/FORMAT.md, section 8.
+//! Extended attributes: a set in one canonical form, and what a row says about it. docs/FORMAT.md,
+//! section 8.
 
 use crate::error::{Fault, FormatError};
 use crate::fields::Fields;

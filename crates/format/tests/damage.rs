@@ -1,4 +1,5 @@
-//! Whatever happens to stored bytes is noticed, and nothing that is read from them panics or allocates without bound.
+//! Whatever happens to stored bytes is noticed, and nothing that is read from them panics or
+//! allocates without bound.
 
 use bale_format::pack::{
     KeyOfEnds, PACK_FOOTER_BYTES, PACK_FRONT_BYTES, PACK_HEADER_BYTES, open_trailer,

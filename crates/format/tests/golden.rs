@@ -1,5 +1,5 @@
-//! Golden vectors: computed once by another program from docs/FORMAT.md. If one of these fails, old repositories can no
-//! longer be read or deduplicated against: the code is wrong, never the vector.
+//! Golden vectors: computed once by another program from docs/FORMAT.md. If one of these fails, old
+//! repositories can no longer be read or deduplicated against: the code is wrong, never the vector.
 
 use bale_format::{
     ChunkKind, ChunkSizes, Codec, Config, Cutter, Keys, NewSlot, ObjectType, PackEntry,

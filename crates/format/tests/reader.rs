@@ -1,4 +1,5 @@
-//! `tools/bale_read.py`, which shares no code with this crate, restores what this crate wrote: the format page is enough.
+//! `tools/bale_read.py`, which shares no code with this crate, restores what this crate wrote: the
+//! format page is enough.
 
 use bale_format::snapshot::{Counts, PathText, Totals};
 use bale_format::xattrs::encode_xattrs;

@@ -17,7 +17,8 @@ fn keys() -> Keys {
 
 fn any_piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
-        3 => (1..=16_777_216_u64, any::<[u8; 32]>()).prop_map(|(bytes, id)| Piece::Data { bytes, chunk: ChunkId(id) }),
+        3 => (1..=16_777_216_u64, any::<[u8; 32]>())
+            .prop_map(|(bytes, id)| Piece::Data { bytes, chunk: ChunkId(id) }),
         1 => (1..1_u64 << 40).prop_map(|bytes| Piece::Hole { bytes }),
         1 => (1..1_u64 << 40).prop_map(|bytes| Piece::Unreadable { bytes }),
     ]
@@ -134,7 +135,9 @@ proptest! {
     }
 
     #[test]
-    fn a_chunk_in_portions_has_the_id_of_the_whole(portions in vec(vec(any::<u8>(), 0..3000), 0..6)) {
+    fn a_chunk_in_portions_has_the_id_of_the_whole(
+        portions in vec(vec(any::<u8>(), 0..3000), 0..6),
+    ) {
         let mut hasher = keys().chunk_hasher(ChunkKind::Data);
         for _ in 0..2 {
             portions.iter().for_each(|portion| hasher.update(portion));
@@ -150,13 +153,21 @@ proptest! {
     }
 
     #[test]
-    fn sets_of_attributes_come_back_sorted(set in prop::collection::btree_map(vec(1..=255u8, 1..40), vec(any::<u8>(), 0..200), 0..10)) {
-        let sorted: Vec<Xattr> = set.into_iter().map(|(name, value)| Xattr { name, value }).collect();
+    fn sets_of_attributes_come_back_sorted(
+        set in prop::collection::btree_map(
+            vec(1..=255u8, 1..40),
+            vec(any::<u8>(), 0..200),
+            0..10,
+        ),
+    ) {
+        let xattr = |(name, value)| Xattr { name, value };
+        let sorted: Vec<Xattr> = set.into_iter().map(xattr).collect();
         let mut shuffled = sorted.clone();
         shuffled.reverse();
         let bytes = encode_xattrs(&mut shuffled).unwrap();
         prop_assert_eq!(decode_xattrs(&bytes), Ok(sorted));
-        let column = XattrsColumn::inline(&bytes).map(|column| XattrsColumn::decode(&column).unwrap());
+        let column = XattrsColumn::inline(&bytes);
+        let column = column.map(|column| XattrsColumn::decode(&column).unwrap());
         match column {
             None => prop_assert!(bytes.len() > 512),
             Some(XattrsColumn::None) => prop_assert!(bytes.is_empty()),
@@ -169,7 +180,8 @@ proptest! {
     fn an_index_finds_every_copy_of_every_chunk_and_nothing_else(
         chunks in vec((any::<u8>(), 0..3_u32, 48..10_000_u64, 1..1000_u32), 0..200),
     ) {
-        let packs: Vec<_> = (0..3).map(|n| IndexPack { id: ObjectId([n; 32]), bytes: 1 << 20 }).collect();
+        let pack = |n| IndexPack { id: ObjectId([n; 32]), bytes: 1 << 20 };
+        let packs: Vec<_> = (0..3).map(pack).collect();
         let mut entries: Vec<_> = chunks
             .iter()
             .map(|(id, pack, offset, plain_bytes)| IndexEntry {
@@ -191,7 +203,8 @@ proptest! {
         prop_assert_eq!(index.iter().collect::<Vec<_>>(), entries.clone());
         for id in 0..=255 {
             let id = ChunkId([id; 32]);
-            let copies: Vec<_> = entries.iter().copied().filter(|entry| entry.chunk.id == id).collect();
+            let copies = entries.iter().copied().filter(|entry| entry.chunk.id == id);
+            let copies: Vec<_> = copies.collect();
             prop_assert_eq!(index.find(id).collect::<Vec<_>>(), copies);
         }
     }
@@ -324,7 +337,8 @@ fn random_bytes_are_stored_and_a_little_text_among_them_is_still_found() {
     assert!(bytes.len() < plain.len() - text.len() / 2);
 }
 
-/// Goal: a segment's mtime and ctime columns are mostly equal, and lie further apart than level 3 looks.
+/// Goal: a segment's mtime and ctime columns are mostly equal, and lie further apart than level 3
+/// looks.
 #[test]
 fn equal_columns_far_apart_in_a_segment_are_stored_once() {
     let column = |seed: &[u8], bytes: usize| {

@@ -1,4 +1,5 @@
-//! Who has no key learns no length from what is stored but which of the few lengths it was padded to.
+//! Who has no key learns no length from what is stored but which of the few lengths it was padded
+//! to.
 
 use bale_format::chunk::Codec;
 use bale_format::pack::PACK_HEADER_BYTES;
@@ -68,7 +69,8 @@ fn files_whose_sizes_differ_within_a_step_leave_objects_of_the_same_lengths() {
         assert_eq!(a.range(), b.range());
         assert_ne!(a.plain_bytes, b.plain_bytes);
     }
-    // What is the same in both, and so may be known to everybody: magic, version, salt. All else is sealed.
+    // What is the same in both, and so may be known to everybody: magic, version, salt. All else is
+    // sealed.
     let same = |a: &[u8], b: &[u8]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
     assert_eq!(same(&pack, &other_pack), PACK_HEADER_BYTES);
     assert_eq!(same(&index, &other_index), 16);
@@ -119,7 +121,8 @@ fn records_and_objects_have_few_lengths() {
     }
 }
 
-/// A machine that is set back to an earlier moment draws the same randomness again and counts from the same slot.
+/// A machine that is set back to an earlier moment draws the same randomness again and counts from
+/// the same slot.
 #[test]
 fn another_content_under_the_same_salt_and_slot_is_sealed_with_another_nonce() {
     let nonce_of = |seed: u8| {

@@ -1,9 +1,11 @@
-//! The floor of a scan and of a backup: how long does it take to read a file system's inode tables, directory blocks and
-//! data blocks in the order of the device, past the page cache, one read at a time, and to do nothing else?
+//! The floor of a scan and of a backup: how long does it take to read a file system's inode tables,
+//! directory blocks and data blocks in the order of the device, past the page cache, one read at a
+//! time, and to do nothing else?
 //!
-//! `floor DEVICE [metadata|all]`, of an ext4 or XFS that nobody writes to. Prints a line for each pass, and as the last
-//! line `metadata S all S`: seconds for inode tables and directories, and for these and the content of all files.
-//! Inodes of ext4 are not checked against their checksums, names are not looked at, nothing is sorted but places.
+//! `floor DEVICE [metadata|all]`, of an ext4 or XFS that nobody writes to. Prints a line for each
+//! pass, and as the last line `metadata S all S`: seconds for inode tables and directories, and for
+//! these and the content of all files. Inodes of ext4 are not checked against their checksums,
+//! names are not looked at, nothing is sorted but places.
 
 use std::fs::File;
 use std::io;

@@ -1,17 +1,20 @@
 //! Reading ext4 (and ext3, ext2) from a byte source, whole file system at a time or inode by inode.
 //!
-//! Every structure that carries a checksum is verified; what is damaged is reported with its inode number, what is not
-//! understood is refused by name, and nothing is left out in silence. The reader opens nothing and starts no thread: a
-//! scan asks for [`Ext4::itable_ranges`], reads them however it likes, and hands the bytes to [`Ext4::parse_inodes`];
-//! the same goes for directories ([`Ext4::dir_extents`], [`Ext4::parse_dir_block`]). Single objects (`read_inode`,
-//! `xattrs`, `read_dir`) are read through the source. Layout of the structures: the kernel's documentation of ext4.
+//! Every structure that carries a checksum is verified; what is damaged is reported with its inode
+//! number, what is not understood is refused by name, and nothing is left out in silence. The
+//! reader opens nothing and starts no thread: a scan asks for [`Ext4::itable_ranges`], reads them
+//! however it likes, and hands the bytes to [`Ext4::parse_inodes`]; the same goes for directories
+//! ([`Ext4::dir_extents`], [`Ext4::parse_dir_block`]). Single objects (`read_inode`, `xattrs`,
+//! `read_dir`) are read through the source. Layout of the structures: the kernel's documentation of
+//! ext4.
 //!
-//! Checksums cannot tell a directory block that was replaced by another block of the same directory. Whoever joins names
-//! and inodes therefore counts: a name without inode, an inode with fewer names than links, a directory with two names
-//! are problems to report, and a set of entered directories keeps entries that lead upwards from being followed.
+//! Checksums cannot tell a directory block that was replaced by another block of the same
+//! directory. Whoever joins names and inodes therefore counts: a name without inode, an inode with
+//! fewer names than links, a directory with two names are problems to report, and a set of entered
+//! directories keeps entries that lead upwards from being followed.
 //!
-//! On a mounted device the answers are hints until they are verified: keep [`RawInode::bytes`] and the
-//! [`Mapping::Node`]s of a file, read them again after a barrier and compare.
+//! On a mounted device the answers are hints until they are verified: keep [`RawInode::bytes`] and
+//! the [`Mapping::Node`]s of a file, read them again after a barrier and compare.
 
 mod acl;
 mod bytes;
@@ -95,13 +98,14 @@ impl Ext4 {
         &self.groups.problems
     }
 
-    /// Where content and metadata are read from. After [`Ext4::open_replayed`] this is the replayed view, and file
-    /// content must be read from it too.
+    /// Where content and metadata are read from. After [`Ext4::open_replayed`] this is the replayed
+    /// view, and file content must be read from it too.
     pub fn source(&self) -> &Arc<dyn ByteSource> {
         &self.source
     }
 
-    /// The same file system read from elsewhere (buffered instead of direct, say), without reading its tables again.
+    /// The same file system read from elsewhere (buffered instead of direct, say), without reading
+    /// its tables again.
     pub fn with_source(&self, source: Arc<dyn ByteSource>) -> Ext4 {
         Ext4 {
             source,
@@ -109,13 +113,15 @@ impl Ext4 {
         }
     }
 
-    /// Used parts of all inode tables in the order of inode numbers, neighbours joined: read them in pieces of 1 to 4 MiB.
+    /// Used parts of all inode tables in the order of inode numbers, neighbours joined: read them
+    /// in pieces of 1 to 4 MiB.
     pub fn itable_ranges(&self) -> Vec<ItableRange> {
         self.groups.itable_ranges(&self.superblock)
     }
 
-    /// Decodes inodes that lie one behind the other; `first_inode` is the number of the first, `bytes` is a multiple of
-    /// the inode size. Unused, deleted, orphaned, reserved, quota and attribute inodes are not reported.
+    /// Decodes inodes that lie one behind the other; `first_inode` is the number of the first,
+    /// `bytes` is a multiple of the inode size. Unused, deleted, orphaned, reserved, quota and
+    /// attribute inodes are not reported.
     pub fn parse_inodes(&self, first_inode: u64, bytes: &[u8], f: &mut dyn FnMut(InodeResult<'_>)) {
         inodes::parse(&self.superblock, first_inode, bytes, f);
     }
@@ -136,8 +142,8 @@ impl Ext4 {
         decoded.map_err(Ext4Error::inode(raw.number()))
     }
 
-    /// Decodes an inode that [`Ext4::parse_inodes`] reported and that was kept since: its checksum was right then, and is
-    /// not computed again.
+    /// Decodes an inode that [`Ext4::parse_inodes`] reported and that was kept since: its checksum
+    /// was right then, and is not computed again.
     pub fn decode_kept(&self, raw: &RawInode<'_>) -> Result<Inode, Ext4Error> {
         let decoded = raw.decode(&self.superblock);
         decoded.map_err(Ext4Error::inode(raw.number()))
@@ -158,7 +164,8 @@ impl Ext4 {
         Ok(bytes)
     }
 
-    /// Where an inode lies on the device; `None` if the number does not exist or its group is damaged.
+    /// Where an inode lies on the device; `None` if the number does not exist or its group is
+    /// damaged.
     pub fn inode_offset(&self, number: u64) -> Option<u64> {
         self.groups
             .inode_offset(&self.superblock, u32::try_from(number).ok()?)
@@ -179,7 +186,8 @@ impl Ext4 {
             .map_err(|source| Ext4Error::Group { group, source })
     }
 
-    /// Walks where a file's (or directory's) content lies, in file order, without collecting anything.
+    /// Walks where a file's (or directory's) content lies, in file order, without collecting
+    /// anything.
     pub fn walk_mapping(
         &self,
         raw: &RawInode<'_>,
@@ -189,7 +197,8 @@ impl Ext4 {
             .map_err(Ext4Error::inode(raw.number()))
     }
 
-    /// All extents of a file. Memory follows their number; use [`Ext4::walk_mapping`] for files that may be huge.
+    /// All extents of a file. Memory follows their number; use [`Ext4::walk_mapping`] for files
+    /// that may be huge.
     pub fn extents(&self, raw: &RawInode<'_>) -> Result<Vec<MappedExtent>, Ext4Error> {
         let mut extents = Vec::new();
         self.walk_mapping(raw, &mut |mapping| {
@@ -216,8 +225,8 @@ impl Ext4 {
         DirContext::new(&self.superblock, raw)
     }
 
-    /// Parses one block of a directory; `block_index` counts from 0 within the directory. On an error names of this
-    /// block may have been reported already, and others are missing.
+    /// Parses one block of a directory; `block_index` counts from 0 within the directory. On an
+    /// error names of this block may have been reported already, and others are missing.
     pub fn parse_dir_block(
         &self,
         dir: &DirContext,

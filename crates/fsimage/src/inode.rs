@@ -5,17 +5,14 @@
 pub enum FileKind {
     /// Regular file.
     Regular,
-    /// Directory.
     Directory,
     /// Symbolic link.
     Symlink,
-    /// Block device.
     BlockDevice,
     /// Character device.
     CharDevice,
     /// Named pipe.
     Fifo,
-    /// Socket.
     Socket,
 }
 
@@ -38,7 +35,6 @@ impl FileKind {
 /// Seconds since 1970 (may be negative) and nanoseconds 0..1e9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp {
-    /// Seconds.
     pub seconds: i64,
     /// Nanoseconds, always positive.
     pub nanos: u32,
@@ -57,7 +53,6 @@ pub struct Inode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Number of names.
     pub nlink: u32,
     /// Size in bytes.
     pub size: u64,
@@ -71,7 +66,6 @@ pub struct Inode {
     pub crtime: Option<Timestamp>,
     /// Flags as `FS_IOC_GETFLAGS` tells them (`FS_IMMUTABLE_FL` ...).
     pub flags: u32,
-    /// Project id.
     pub project: u32,
     /// Device numbers (major, minor) of a device node.
     pub rdev: (u32, u32),
@@ -84,8 +78,9 @@ pub struct Inode {
 pub enum Layout {
     /// No content (device nodes, empty files).
     None,
-    /// The content itself, stored in the inode (inline data, short symlink, short-form directory). A regular file may
-    /// be longer than this, up to any size: the rest is a hole and reads as zeros.
+    /// The content itself, stored in the inode (inline data, short symlink, short-form directory).
+    /// A regular file may be longer than this, up to any size: the rest is a hole and reads as
+    /// zeros.
     Inline(Vec<u8>),
     /// In extents; ask the reader for them, they may need further reads.
     Mapped,

@@ -1,8 +1,9 @@
-//! File systems as bytes: reads ext4 and XFS structures from a byte source, and writes complete ext4 file systems.
+//! File systems as bytes: reads ext4 and XFS structures from a byte source, and writes complete
+//! ext4 file systems.
 //!
-//! Everything that is read here is untrusted: checked arithmetic, bounds before allocation, visited sets and
-//! operation budgets, no panic, no unsafe. This crate opens no file and starts no thread; whoever calls it
-//! hands it a [`ByteSource`] and decides what runs in parallel.
+//! Everything that is read here is untrusted: checked arithmetic, bounds before allocation, visited
+//! sets and operation budgets, no panic, no unsafe. This crate opens no file and starts no thread;
+//! whoever calls it hands it a [`ByteSource`] and decides what runs in parallel.
 
 #![forbid(unsafe_code)]
 

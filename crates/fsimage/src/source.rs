@@ -33,7 +33,8 @@ impl ByteSource for std::fs::File {
 
     fn len_bytes(&self) -> u64 {
         use std::io::{Seek, SeekFrom};
-        // Seeking finds the size of a block device too, where metadata says 0; positioned reads ignore the cursor.
+        // Seeking finds the size of a block device too, where metadata says 0; positioned reads
+        // ignore the cursor.
         let mut file = self;
         file.seek(SeekFrom::End(0)).unwrap_or(0)
     }

@@ -1,20 +1,23 @@
-//! Reading XFS from a byte source: inodes, names, extents, attributes and links, without the kernel.
+//! Reading XFS from a byte source: inodes, names, extents, attributes and links, without the
+//! kernel.
 //!
-//! The caller decides what is read when and by whom: this module says where inodes and directory blocks lie, in
-//! order of address, and parses the bytes. Only what hangs on one inode (extent btrees, large attributes, long
-//! links) is read from here. An [`Xfs`] is plain data and shared between threads.
+//! The caller decides what is read when and by whom: this module says where inodes and directory
+//! blocks lie, in order of address, and parses the bytes. Only what hangs on one inode (extent
+//! btrees, large attributes, long links) is read from here. An [`Xfs`] is plain data and shared
+//! between threads.
 //!
 //! A scan, in order:
 //! 1. [`Xfs::open`], [`Xfs::needs_recovery`]: a log with work in it makes everything else stale.
 //! 2. For every allocation group [`Xfs::inode_chunks`]; the ranges of many chunks are read at once.
-//! 3. [`Xfs::chunk_inodes`] over what was read; small directories give their names at once ([`Xfs::read_dir`] of an
-//!    inline one does not read), large ones their [`Xfs::dir_blocks`].
+//! 3. [`Xfs::chunk_inodes`] over what was read; small directories give their names at once
+//!    ([`Xfs::read_dir`] of an inline one does not read), large ones their [`Xfs::dir_blocks`].
 //! 4. Directory blocks sorted by address, read in large pieces, [`Xfs::parse_dir_block`].
-//! 5. [`Xfs::extents`] of files, [`Xfs::xattrs`], [`Xfs::symlink_target`], while the inode's bytes are at hand.
+//! 5. [`Xfs::extents`] of files, [`Xfs::xattrs`], [`Xfs::symlink_target`], while the inode's bytes
+//!    are at hand.
 //!
-//! Version 5 proves every block it reads: checksum, address, file system and owner. Version 4 proves nothing
-//! ([`Xfs::no_checksums`]): read it only where nothing can change. Whatever is wrong is an error of its own place:
-//! nothing is left out in silence.
+//! Version 5 proves every block it reads: checksum, address, file system and owner. Version 4
+//! proves nothing ([`Xfs::no_checksums`]): read it only where nothing can change. Whatever is wrong
+//! is an error of its own place: nothing is left out in silence.
 
 mod acl;
 mod attr;
@@ -31,6 +34,7 @@ mod inobt;
 mod inode;
 mod log;
 mod log_record;
+mod logged;
 mod superblock;
 mod symlink;
 
@@ -41,6 +45,7 @@ pub use extents::Extents;
 pub use inobt::{AgInodes, CHUNK_INODES, InodeChunk, InodeChunks};
 pub use inode::{DiskInode, ForkKind};
 pub use log::LogState;
+pub use logged::{LOG_BYTES_MAX, LogPlace};
 pub use superblock::Superblock;
 
 use crate::ByteSource;
@@ -52,8 +57,8 @@ pub struct Xfs {
 }
 
 impl Xfs {
-    /// Reads the superblock. Fails on anything that would be read wrongly: unknown incompatible features, a realtime
-    /// section, sizes that do not fit the source.
+    /// Reads the superblock. Fails on anything that would be read wrongly: unknown incompatible
+    /// features, a realtime section, sizes that do not fit the source.
     pub fn open(source: &dyn ByteSource) -> Result<Xfs> {
         Ok(Xfs {
             superblock: Superblock::read(source)?,
@@ -70,8 +75,8 @@ impl Xfs {
         !self.superblock.has_checksums
     }
 
-    /// Whether the device lacks changes that the log holds, or may: not after an unmount, and not on a snapshot that was
-    /// taken of a frozen file system. [`Xfs::log_state`] tells which.
+    /// Whether the device lacks changes that the log holds, or may: not after an unmount, and not
+    /// on a snapshot that was taken of a frozen file system. [`Xfs::log_state`] tells which.
     pub fn needs_recovery(&self, source: &dyn ByteSource) -> Result<bool> {
         Ok(matches!(
             self.log_state(source)?,
@@ -84,12 +89,30 @@ impl Xfs {
         log::read_state(self, source)
     }
 
+    /// A moment of the log, for [`Xfs::inodes_logged_since`]: of a mounted file system, what is not
+    /// written to the log yet comes behind it. `None` if there is none to be had just now.
+    pub fn newest_log_record(&self, source: &dyn ByteSource) -> Result<Option<LogPlace>> {
+        logged::newest_record(self, source)
+    }
+
+    /// Inodes that the log tells of since then, sorted; after a freeze no other one was changed.
+    /// `None` if that cannot be told: the log went on too far, has come round, or has something
+    /// that is not understood.
+    pub fn inodes_logged_since(
+        &self,
+        source: &dyn ByteSource,
+        since: LogPlace,
+    ) -> Result<Option<Vec<u64>>> {
+        logged::inodes_since(self, source, since)
+    }
+
     /// Header of one allocation group's inodes.
     pub fn ag_inodes(&self, source: &dyn ByteSource, ag: u32) -> Result<AgInodes> {
         inobt::read_ag_inodes(self, source, ag)
     }
 
-    /// Inodes (allocated, of those not in use) by the headers of all allocation groups: one small read for each.
+    /// Inodes (allocated, of those not in use) by the headers of all allocation groups: one small
+    /// read for each.
     pub fn inode_totals(&self, source: &dyn ByteSource) -> Result<(u64, u64)> {
         (0..self.superblock.ag_count).try_fold((0, 0), |(count, free), ag| {
             let header = self.ag_inodes(source, ag)?;
@@ -109,8 +132,8 @@ impl Xfs {
         InodeChunks::new(self, source, ag)
     }
 
-    /// Every inode in use of a chunk, from the bytes of its [`InodeChunk::device_range`], with its number. Inodes for
-    /// the file system's own use ([`Xfs::is_internal`]) are left out.
+    /// Every inode in use of a chunk, from the bytes of its [`InodeChunk::device_range`], with its
+    /// number. Inodes for the file system's own use ([`Xfs::is_internal`]) are left out.
     pub fn chunk_inodes<'a>(
         &'a self,
         chunk: &InodeChunk,
@@ -141,8 +164,8 @@ impl Xfs {
         DiskInode::parse(self, number, bytes)
     }
 
-    /// Decodes an inode that [`Xfs::chunk_inodes`] gave and that was kept since: its checksum was right then, and is not
-    /// computed again.
+    /// Decodes an inode that [`Xfs::chunk_inodes`] gave and that was kept since: its checksum was
+    /// right then, and is not computed again.
     pub fn parse_kept<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<DiskInode<'a>> {
         DiskInode::parse_kept(self, number, bytes)
     }
@@ -167,7 +190,8 @@ impl Xfs {
         self.parse_inode(number, buffer)
     }
 
-    /// Whether an inode is the file system's own: realtime bitmap and summary, quota files. They have no names.
+    /// Whether an inode is the file system's own: realtime bitmap and summary, quota files. They
+    /// have no names.
     pub fn is_internal(&self, number: u64) -> bool {
         number != 0 && self.superblock.internal_inodes.contains(&number)
     }
@@ -182,7 +206,8 @@ impl Xfs {
         Extents::new(self, source, inode, fork)
     }
 
-    /// Where a directory's blocks with names lie; none if the directory is inline. Reads only where it has an extent btree.
+    /// Where a directory's blocks with names lie; none if the directory is inline. Reads only where
+    /// it has an extent btree.
     pub fn dir_blocks<'a>(
         &'a self,
         source: &'a dyn ByteSource,
@@ -198,8 +223,8 @@ impl Xfs {
         DirBlocks::new(self, source, inode)
     }
 
-    /// Hands the names in one directory block to `visit`, without `.` and `..`. After an error the names handed over
-    /// are good, but others may be missing.
+    /// Hands the names in one directory block to `visit`, without `.` and `..`. After an error the
+    /// names handed over are good, but others may be missing.
     pub fn parse_dir_block(
         &self,
         block: &DirBlock,
@@ -209,7 +234,8 @@ impl Xfs {
         dir::parse_block(self, block, bytes, visit)
     }
 
-    /// Hands all names of a directory to `visit`, without `.` and `..`. Does not read for an inline directory.
+    /// Hands all names of a directory to `visit`, without `.` and `..`. Does not read for an inline
+    /// directory.
     pub fn read_dir(
         &self,
         source: &dyn ByteSource,
@@ -229,8 +255,9 @@ impl Xfs {
         Ok(())
     }
 
-    /// Hands every extended attribute to `visit` as full name and value, in the order of the disk. POSIX ACLs appear as
-    /// `system.posix_acl_*` in the form that `getxattr` gives. Does not read if [`DiskInode::xattrs_are_inline`].
+    /// Hands every extended attribute to `visit` as full name and value, in the order of the disk.
+    /// POSIX ACLs appear as `system.posix_acl_*` in the form that `getxattr` gives. Does not read
+    /// if [`DiskInode::xattrs_are_inline`].
     pub fn xattrs(
         &self,
         source: &dyn ByteSource,
@@ -240,7 +267,8 @@ impl Xfs {
         attr::read_all(self, source, inode, visit)
     }
 
-    /// Puts the target of a symbolic link into `target`. Reads only where it does not lie in the inode.
+    /// Puts the target of a symbolic link into `target`. Reads only where it does not lie in the
+    /// inode.
     pub fn symlink_target(
         &self,
         source: &dyn ByteSource,

@@ -180,7 +180,8 @@ fn large_directories_are_indexed_and_every_name_is_found() {
     }
 }
 
-/// The kernel takes over: it finds free blocks and inodes, splits index blocks, uses the journal and zeroes tables.
+/// The kernel takes over: it finds free blocks and inodes, splits index blocks, uses the journal
+/// and zeroes tables.
 #[test]
 fn the_kernel_goes_on_writing_where_the_writer_stopped() {
     if !tools_are_here(&TOOLS) {

@@ -1,7 +1,7 @@
 //! Random trees with random options, hundreds in every run.
 //!
-//! Thousands: `BALE_MKEXT4_TREES=5000 cargo test -p bale-fsimage --release --test mkext4_random`, with
-//! `BALE_MKEXT4_SEED` for the first seed. A failure names its seed.
+//! Thousands: `BALE_MKEXT4_TREES=5000 cargo test -p bale-fsimage --release --test
+//! mkext4_random`, with `BALE_MKEXT4_SEED` for the first seed. A failure names its seed.
 
 mod mkext4_tree;
 

@@ -1,4 +1,5 @@
-//! The crate's own reader agrees with its writer: what was written is what a backup will see. Needs no root.
+//! The crate's own reader agrees with its writer: what was written is what a backup will see. Needs
+//! no root.
 
 mod mkext4_tree;
 

@@ -1,4 +1,5 @@
-//! Damage is found, named, and never makes the reader panic, loop or grow; what is gone is never gone in silence.
+//! Damage is found, named, and never makes the reader panic, loop or grow; what is gone is never
+//! gone in silence.
 
 mod mounting;
 mod xfs_image;
@@ -12,7 +13,8 @@ use xfs_image::damage::{Scan, for_each_damage, mend_checksum, scan};
 use xfs_image::{Image, Random, can_run, run};
 
 const TOOLS: [&str; 4] = ["mkfs.xfs", "mount", "fsfreeze", "setfacl"];
-/// Every form of every structure, with as few inodes as that takes: blocks of 1 KiB keep little in each.
+/// Every form of every structure, with as few inodes as that takes: blocks of 1 KiB keep little in
+/// each.
 fn populate(root: &Path) {
     let mut random = Random(7);
     for (directory, count) in [("short", 3), ("block", 8), ("leaf", 40), ("btree", 160)] {

@@ -1,6 +1,8 @@
-//! After any short history of file operations, the reader sees behind a barrier exactly what the kernel shows.
+//! After any short history of file operations, the reader sees behind a barrier exactly what the
+//! kernel shows.
 //!
-//! Each history goes on in the tree that those before it left, so that later ones meet worn allocation groups.
+//! Each history goes on in the tree that those before it left, so that later ones meet worn
+//! allocation groups.
 
 mod mounting;
 mod xfs_image;
@@ -10,7 +12,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use bale_fsimage::xfs::{LogState, Xfs};
+use bale_fsimage::xfs::{LogPlace, LogState, Xfs};
 use xfs_image::operations::operate;
 use xfs_image::seen::{assert_same, by_kernel, by_reader};
 use xfs_image::{Image, Random, can_run, run};
@@ -27,6 +29,8 @@ fn histories_agree(mkfs_arguments: &str, seed: u64) {
     let mounted = image.mount();
     let source = image.open();
     let mut done = 0;
+    let mut told = 0;
+    let mut before = None;
     for history in 0..HISTORIES {
         let mut random = Random(seed << 32 | history);
         for _ in 0..OPERATIONS {
@@ -44,7 +48,15 @@ fn histories_agree(mkfs_arguments: &str, seed: u64) {
         assert_eq!(log, LogState::Covered, "history {history}");
         let context = format!("history {history} of seed {seed}, {mkfs_arguments}");
         assert_same(&by_kernel(&mounted.path()), &by_reader(&source), &context);
+        let now = Moment::of(&source);
+        if let Some(before) = &before {
+            told += u64::from(now.is_told_since(before, &source, &context));
+        }
+        before = Some(now);
     }
+    // A log that came round is not read.
+    eprintln!("the log told {told} times");
+    assert!(told > HISTORIES / 2, "the log told only {told} times");
     assert!(
         done > HISTORIES * OPERATIONS / 4,
         "too few of the operations succeeded: {done}"
@@ -56,6 +68,63 @@ fn histories_agree(mkfs_arguments: &str, seed: u64) {
         &by_reader(&image.open()),
         &format!("unmounted, {mkfs_arguments}"),
     );
+}
+
+/// All inodes as they are behind a barrier, without what reading changes, and the newest record of
+/// the log.
+struct Moment {
+    record: LogPlace,
+    inodes: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Moment {
+    fn of(source: &File) -> Moment {
+        let xfs = Xfs::open(source).unwrap();
+        let inode_bytes = xfs.superblock().inode_bytes;
+        let mut inodes = BTreeMap::new();
+        for ag in 0..xfs.superblock().ag_count {
+            for chunk in xfs.inode_chunks(source, ag).unwrap() {
+                let chunk = chunk.unwrap();
+                let Some((offset, len)) = chunk.device_range(inode_bytes) else {
+                    continue;
+                };
+                let mut bytes = vec![0; len];
+                source.read_exact_at(&mut bytes, offset).unwrap();
+                let used = (0..64).filter(|slot| chunk.used >> slot & 1 != 0);
+                for slot in used {
+                    let at = (slot - chunk.used.trailing_zeros()) as usize;
+                    let at = at * usize::from(inode_bytes);
+                    let mut raw = bytes[at..at + usize::from(inode_bytes)].to_vec();
+                    // Access time, checksum, place in the log.
+                    for range in [32..40, 100..104, 112..120] {
+                        raw[range].fill(0);
+                    }
+                    inodes.insert(chunk.first_inode + u64::from(slot), raw);
+                }
+            }
+        }
+        let record = xfs.newest_log_record(source).unwrap();
+        Moment {
+            record: record.expect("a frozen log has a newest record"),
+            inodes,
+        }
+    }
+
+    /// Does the log tell of what changed? Then of all of it.
+    fn is_told_since(&self, before: &Moment, source: &File, context: &str) -> bool {
+        let xfs = Xfs::open(source).unwrap();
+        let Some(logged) = xfs.inodes_logged_since(source, before.record).unwrap() else {
+            return false;
+        };
+        let numbers = self.inodes.keys().chain(before.inodes.keys());
+        let changed = |number: &&u64| self.inodes.get(*number) != before.inodes.get(*number);
+        let untold: Vec<&u64> = numbers
+            .filter(changed)
+            .filter(|number| logged.binary_search(number).is_err())
+            .collect();
+        assert!(untold.is_empty(), "{context}: not in the log: {untold:?}");
+        true
+    }
 }
 
 #[test]
@@ -74,8 +143,14 @@ fn histories_with_large_extent_counts_are_seen_as_the_kernel_shows_them() {
     histories_agree("-i nrext64=1,size=1024 -m bigtime=0", 3);
 }
 
-/// A copy of the device at any moment, as a crash would leave it: if its log passes for done, then mounting, which
-/// replays the log, must change nothing that the reader sees.
+#[test]
+fn histories_with_a_log_in_stripes_are_seen_as_the_kernel_shows_them() {
+    // Records of 256 KiB, whose laps take several headers.
+    histories_agree("-l su=256k,size=64m", 5);
+}
+
+/// A copy of the device at any moment, as a crash would leave it: if its log passes for done, then
+/// mounting, which replays the log, must change nothing that the reader sees.
 #[test]
 fn a_log_that_passes_for_done_holds_nothing_that_a_mount_would_change() {
     if !can_run(&TOOLS) {

@@ -1,5 +1,5 @@
-//! Each parser takes any bytes without panic. The entrances are those of the fuzz targets; this keeps them honest
-//! on every run.
+//! Each parser takes any bytes without panic. The entrances are those of the fuzz targets; this
+//! keeps them honest on every run.
 
 mod mounting;
 mod xfs_image;
@@ -9,8 +9,8 @@ use xfs_image::Random;
 
 const ROUNDS: u64 = 3000;
 
-/// Calls `parse` with many buffers of at most `len` bytes that begin with one of `magics`. Most bytes are small
-/// numbers, so that more than the first check is reached.
+/// Calls `parse` with many buffers of at most `len` bytes that begin with one of `magics`. Most
+/// bytes are small numbers, so that more than the first check is reached.
 fn any_bytes(magics: &[&[u8]], len: usize, mut parse: impl FnMut(&mut Vec<u8>, &mut Random)) {
     for seed in 0..ROUNDS {
         let mut random = Random(seed);

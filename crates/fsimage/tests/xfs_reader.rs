@@ -1,4 +1,5 @@
-//! The reader sees in an image exactly what the kernel shows of it, whatever mkfs.xfs was asked for.
+//! The reader sees in an image exactly what the kernel shows of it, whatever mkfs.xfs was asked
+//! for.
 
 mod mounting;
 mod xfs_image;

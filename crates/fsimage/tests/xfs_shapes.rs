@@ -1,4 +1,5 @@
-//! Structures that only large, worn or altered file systems have, each with proof that the test met it.
+//! Structures that only large, worn or altered file systems have, each with proof that the test met
+//! it.
 
 mod mounting;
 mod xfs_image;
@@ -85,7 +86,8 @@ fn what_is_scattered_over_small_holes_is_seen_as_the_kernel_shows_it() {
     }
     let image = Image::make(
         64,
-        "--unsupported -b size=1k -n size=16k -d agcount=2 -l size=5472b -m reflink=0,finobt=0,inobtcount=0",
+        "--unsupported -b size=1k -n size=16k -d agcount=2 -l size=5472b -m \
+         reflink=0,finobt=0,inobtcount=0",
     );
     let mounted = image.mount();
     let first = mounted.path().join("first");
@@ -378,7 +380,8 @@ fn parent_pointers_are_not_shown_as_attributes() {
         return;
     }
     let image = Image::make(512, "");
-    // The tools need not know the feature: an empty file system has nothing that would lack it. Exchange of ranges too.
+    // The tools need not know the feature: an empty file system has nothing that would lack it.
+    // Exchange of ranges too.
     let file = File::options()
         .read(true)
         .write(true)

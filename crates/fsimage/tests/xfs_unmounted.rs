@@ -1,5 +1,5 @@
-//! File systems that are never mounted: made by mkfs.xfs from a list, read back, and asked of xfs_db. This needs no root,
-//! and no kernel that still knows version 4.
+//! File systems that are never mounted: made by mkfs.xfs from a list, read back, and asked of
+//! xfs_db. This needs no root, and no kernel that still knows version 4.
 
 mod mounting;
 mod xfs_image;
@@ -238,7 +238,8 @@ fn numbers_agree(image: &Image, tree: &Tree, context: &str) {
     assert_eq!(compared, tree.len() - 1, "{context}");
 }
 
-/// Attributes that xfs_db sets, from a few in the inode to a tree of blocks and values in blocks of their own.
+/// Attributes that xfs_db sets, from a few in the inode to a tree of blocks and values in blocks of
+/// their own.
 fn attributes_are_read_back(image: &Image, tree: &Tree) {
     let cases = [
         ("/short/0", 2, 10),
@@ -248,7 +249,8 @@ fn attributes_are_read_back(image: &Image, tree: &Tree) {
     ];
     for (path, count, len) in cases {
         let inode = format!("inode {}", tree[path.as_bytes()].number);
-        // One command at a time, and a small one first: some versions of xfs_db do not survive it otherwise.
+        // One command at a time, and a small one first: some versions of xfs_db do not survive it
+        // otherwise.
         image.xfs_db(&["-x"], &[inode.clone(), "attr_set -u -v 1 first".into()]);
         for index in 0..count {
             image.xfs_db(

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 fn main() {
     let bytes: Vec<u8> = (0..1u32 << 20).map(|n| (n * 2_654_435_761) as u8).collect();
-    for len in [100, 500, 1024, 1500, 2048, 4096, 8192] {
+    for len in [100, 500, 1024, 1500, 2048, 2560, 3072, 3500, 4096, 8192] {
         let contents: Vec<&[u8]> = bytes
             .chunks(4096.max(len))
             .map(|some| &some[..len])

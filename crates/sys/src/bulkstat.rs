@@ -1,6 +1,8 @@
-//! Inodes of a mounted XFS, many at a time and in order of number (`XFS_IOC_BULKSTAT`, `XFS_IOC_INUMBERS`, Linux 5.4).
+//! Inodes of a mounted XFS, many at a time and in order of number (`XFS_IOC_BULKSTAT`,
+//! `XFS_IOC_INUMBERS`, Linux 5.4).
 //!
-//! It shows what the kernel thinks now, also what no raw read shows yet (all but the length), and opens nothing.
+//! It shows what the kernel thinks now, also what no raw read shows yet (all but the length), and
+//! opens nothing.
 
 use crate::inode::check;
 use rustix::ioctl::{Opcode, opcode};
@@ -33,10 +35,9 @@ struct Head {
 const BULKSTAT: Opcode = opcode::read::<Head>(b'X', 127);
 const INUMBERS: Opcode = opcode::read::<Head>(b'X', 128);
 
-/// What `XFS_IOC_BULKSTAT` tells of one inode.
+/// One record of `XFS_IOC_BULKSTAT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BulkInode {
-    /// Inode number.
     pub inode: u64,
     /// Distinguishes the lives of an inode number.
     pub generation: u32,
@@ -48,7 +49,6 @@ pub struct BulkInode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Project.
     pub project: u32,
     /// Length in bytes that the device has: what was appended and not written back is not in it.
     pub size_bytes: u64,
@@ -83,7 +83,8 @@ pub struct BulkStat {
 }
 
 impl BulkStat {
-    /// All inodes, or those of one allocation group, `per_call` at a time (at least 1, [`INODES_PER_CALL_MAX`] at most).
+    /// All inodes, or those of one allocation group, `per_call` at a time (at least 1,
+    /// [`INODES_PER_CALL_MAX`] at most).
     pub fn new(group: Option<u32>, per_call: usize) -> BulkStat {
         let per_call = per_call.clamp(1, INODES_PER_CALL_MAX);
         BulkStat {
@@ -105,18 +106,18 @@ impl BulkStat {
     /// The root directory. `fd` and rights as for [`BulkStat::next`].
     pub fn root(fd: BorrowedFd<'_>) -> io::Result<Option<BulkInode>> {
         let mut buffer = vec![0; HEAD_BYTES + INODE_BYTES];
-        let asked = Asked {
+        let request = Request {
             from: SPECIAL_ROOT,
             flags: SPECIAL,
             count: 1,
             group: 0,
         };
-        let found = ask(fd, BULKSTAT, &mut buffer, asked, INODE_BYTES)?;
+        let found = issue(fd, BULKSTAT, &mut buffer, request, INODE_BYTES)?;
         Ok((found == 1).then(|| decode(&buffer[HEAD_BYTES..], false)))
     }
 
-    /// The next inodes in use, sorted by number; none at the end. `fd` is any file or directory of the file system. Needs
-    /// `CAP_SYS_ADMIN`.
+    /// The next inodes in use, sorted by number; none at the end. `fd` is any file or directory of
+    /// the file system. Needs `CAP_SYS_ADMIN`.
     pub fn next(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -143,20 +144,19 @@ impl BulkStat {
     fn call(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let in_group = self.group.map_or(0, |_| IN_GROUP);
         let wide = if self.wide { WIDE_EXTENT_COUNTS } else { 0 };
-        let asked = Asked {
+        let request = Request {
             from: self.next,
             flags: in_group | wide,
             count: self.per_call,
             group: self.group.unwrap_or(0),
         };
-        ask(fd, BULKSTAT, &mut self.buffer, asked, INODE_BYTES)
+        issue(fd, BULKSTAT, &mut self.buffer, request, INODE_BYTES)
     }
 }
 
 /// As many as 64 inode numbers in a row that have a place on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberChunk {
-    /// The first number.
     pub first_inode: u64,
     /// Bit i: inode `first_inode + i` is in use.
     pub used: u64,
@@ -187,13 +187,13 @@ impl InodeNumbers {
     ) -> io::Result<impl ExactSizeIterator<Item = NumberChunk> + '_> {
         let mut found = 0;
         if !self.done {
-            let asked = Asked {
+            let request = Request {
                 from: self.next,
                 flags: 0,
                 count: CHUNKS_PER_CALL as u32,
                 group: 0,
             };
-            found = ask(fd, INUMBERS, &mut self.buffer, asked, CHUNK_BYTES)?;
+            found = issue(fd, INUMBERS, &mut self.buffer, request, CHUNK_BYTES)?;
             self.next = read_u64(&self.buffer, 0);
             self.done = found == 0;
         }
@@ -206,7 +206,7 @@ impl InodeNumbers {
 }
 
 /// What goes into the head.
-struct Asked {
+struct Request {
     from: u64,
     flags: u32,
     count: u32,
@@ -214,23 +214,24 @@ struct Asked {
 }
 
 /// Fills the buffer; tells how many records are in it. Where to go on stands at its start.
-fn ask(
+fn issue(
     fd: BorrowedFd<'_>,
     call: Opcode,
     buffer: &mut [u8],
-    asked: Asked,
+    request: Request,
     record_bytes: usize,
 ) -> io::Result<usize> {
     let room = (buffer.len() - HEAD_BYTES) / record_bytes;
-    let count = asked.count.min(room as u32);
+    let count = request.count.min(room as u32);
     let head = &mut buffer[..HEAD_BYTES];
     head.fill(0);
-    head[0..8].copy_from_slice(&asked.from.to_ne_bytes());
-    head[8..12].copy_from_slice(&asked.flags.to_ne_bytes());
+    head[0..8].copy_from_slice(&request.from.to_ne_bytes());
+    head[8..12].copy_from_slice(&request.flags.to_ne_bytes());
     head[12..16].copy_from_slice(&count.to_ne_bytes());
-    head[20..24].copy_from_slice(&asked.group.to_ne_bytes());
-    // SAFETY: the kernel reads the 64 bytes of the head and writes it and at most `count` records of `record_bytes`, which
-    // is the size that this call has, after it: they fit in the buffer. It copies bytes and asks for no alignment.
+    head[20..24].copy_from_slice(&request.group.to_ne_bytes());
+    // SAFETY: the kernel reads the 64 bytes of the head and writes it and at most `count` records
+    // of `record_bytes`, which is the size that this call has, after it: they fit in the buffer. It
+    // copies bytes and asks for no alignment.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), call as _, buffer.as_mut_ptr()) })?;
     Ok((read_u32(buffer, 16) as usize).min(count as usize))
 }

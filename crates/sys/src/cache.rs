@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStat {
-    /// In the cache.
     pub cached: u64,
     /// Of these, not written back yet.
     pub dirty: u64,

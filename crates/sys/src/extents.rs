@@ -60,8 +60,8 @@ const FIEMAP: Opcode = opcode::read_write::<Head>(b'f', 11);
 /// Write back first, so that delayed allocations have a place.
 pub const SYNC: u32 = 0x1;
 
-/// Appends the extents that touch `start..start + length` to `into`, at most one call's worth; false when there may
-/// be more (go on after the last one).
+/// Appends the extents that touch `start..start + length` to `into`, at most one call's worth;
+/// false when there may be more (go on after the last one).
 pub fn extents(
     fd: BorrowedFd<'_>,
     start: u64,

@@ -1,4 +1,5 @@
-//! Freezing a file system. A caller that dies in between leaves it frozen: only a guarded process may call this.
+//! Freezing a file system. A caller that dies in between leaves it frozen: only a guarded process
+//! may call this.
 
 use crate::inode::check;
 use rustix::ioctl::{Opcode, opcode};

@@ -92,7 +92,6 @@ impl FileHandle {
         self.kind
     }
 
-    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..(self.len as usize).min(HANDLE_BYTES_MAX)]
     }

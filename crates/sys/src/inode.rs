@@ -40,7 +40,6 @@ pub struct FsXattr {
     pub extent_bytes: u32,
     /// Number of extents; read only.
     pub extents: u32,
-    /// Project id.
     pub project: u32,
     /// Copy-on-write extent size hint.
     pub cow_extent_bytes: u32,
@@ -116,7 +115,8 @@ pub fn set_fsxattr(fd: BorrowedFd<'_>, value: &FsXattr) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), FSSETXATTR as _, value) })
 }
 
-/// `file_getattr`: the same as [`fsxattr`], by name and without opening. `Unsupported` before Linux 6.17.
+/// `file_getattr`: the same as [`fsxattr`], by name and without opening. `Unsupported` before Linux
+/// 6.17.
 pub fn fsxattr_at(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<FsXattr> {
     const FILE_GETATTR: libc::c_long = 468;
     #[repr(C)]
@@ -129,7 +129,8 @@ pub fn fsxattr_at(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<FsXattr>
         cow_extent_bytes: u32,
     }
     let mut value = FileAttr::default();
-    // SAFETY: `name` is NUL-terminated, `value` is as long as the size passed and lives across the call.
+    // SAFETY: `name` is NUL-terminated, `value` is as long as the size passed and lives across the
+    // call.
     let result = unsafe {
         libc::syscall(
             FILE_GETATTR,

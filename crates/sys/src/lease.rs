@@ -6,19 +6,20 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Of `asm-generic/fcntl.h`; the crate lacks it.
 const F_SETSIG: libc::c_int = 10;
 
-/// Has anybody this regular file open for writing, or mapped so? Writes that were begun and are still under way count, also
-/// where their program is gone.
+/// Has anybody this regular file open for writing, or mapped so? Writes that were begun and are
+/// still under way count, also where their program is gone.
 ///
-/// Asks for a lease, which the kernel grants only where nobody has, and returns it at once: whoever opens the file for writing
-/// in between waits for that long. `fd` must be open for nothing but reading. On a network file system the answer is the
-/// server's, and says nothing of who writes elsewhere.
+/// Asks for a lease, which the kernel grants only where nobody has, and returns it at once: whoever
+/// opens the file for writing in between waits for that long. `fd` must be open for nothing but
+/// reading. On a network file system the answer is the server's, and says nothing of who writes
+/// elsewhere.
 ///
 /// # Errors
-/// Whatever the kernel gives where it does not say: `EACCES` for files of others without the right to leases, `EINVAL` where
-/// a file system has none.
+/// Whatever the kernel gives where it does not say: `EACCES` for files of others without the right
+/// to leases, `EINVAL` where a file system has none.
 pub fn is_open_for_writing(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // Somebody in that moment makes the kernel send a signal: one that is ignored by default, where the usual one would end
-    // the process.
+    // Somebody in that moment makes the kernel send a signal: one that is ignored by default, where
+    // the usual one would end the process.
     control(fd, F_SETSIG, libc::SIGURG)?;
     match control(fd, libc::F_SETLEASE, libc::F_RDLCK) {
         Ok(()) => {

@@ -1,7 +1,8 @@
 //! The only unsafe code of Bale: system calls that no safe crate offers, and vector registers.
 //!
-//! Every function is a thin, safe wrapper: it takes borrowed file descriptors, returns `std::io::Result`, and never
-//! keeps state beyond "this kernel does not know that call". No policy lives here.
+//! Every function is a thin, safe wrapper: it takes borrowed file descriptors, returns
+//! `std::io::Result`, and never keeps state beyond "this kernel does not know that call". No policy
+//! lives here.
 
 pub mod buffer;
 pub mod bulkstat;

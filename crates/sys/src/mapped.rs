@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// Stores `bytes` at the start of the file through a shared mapping of it. The file must be at least as long, be open
-/// for reading and writing, and stay that long meanwhile: beyond its end the process gets a `SIGBUS`.
+/// Stores `bytes` at the start of the file through a shared mapping of it. The file must be at
+/// least as long, be open for reading and writing, and stay that long meanwhile: beyond its end the
+/// process gets a `SIGBUS`.
 pub fn store_through_mapping(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());
@@ -25,7 +26,8 @@ pub fn store_through_mapping(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()>
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the mapping is `bytes.len()` long, writable, and known to nobody else; no reference to it is made.
+    // SAFETY: the mapping is `bytes.len()` long, writable, and known to nobody else; no reference
+    // to it is made.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.cast(), bytes.len()) };
     // SAFETY: exactly the mapping made above, which nothing points at any more.
     if unsafe { libc::munmap(start, bytes.len()) } < 0 {

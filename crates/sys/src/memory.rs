@@ -1,52 +1,92 @@
 //! Memory from the system: large blocks in huge pages, and freed pages back at once.
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::param::page_size;
 use std::alloc::{GlobalAlloc, Layout};
+use std::ptr::null_mut;
 
-/// A huge page of the common processors. Where they are larger, or refused, blocks have pages of the usual size.
+/// A huge page of the common processors. Where they are larger, or refused, blocks have pages of
+/// the usual size.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// An allocator whose blocks of [`HUGE_PAGE_BYTES`] and more are in huge pages. The buffers that all data goes through are
-/// few and large, and a virtual machine spends a tenth of its time on finding their pages where these have 4 KiB
-/// (docs/PERF.md). Nothing is
-/// asked for what is smaller: huge pages of which a part is used would take a third more memory.
+/// An allocator whose blocks of [`HUGE_PAGE_BYTES`] and more come from the system, each by itself,
+/// in huge pages. The buffers that all data goes through are few and large, and a virtual machine
+/// spends a tenth of its time on finding their pages where these have 4 KiB (docs/PERF.md). Freed,
+/// they are the system's again at once: an allocator keeps some for each thread, and what another
+/// thread freed until their own comes by. Nothing is asked for what is smaller: huge pages of which
+/// a part is used would take a third more memory.
 pub struct LargeInHugePages<A>(pub A);
 
-/// As it is asked of the allocator behind.
-fn asked(layout: Layout) -> Layout {
-    let huge = || {
-        let bytes = layout.size().checked_next_multiple_of(HUGE_PAGE_BYTES)?;
-        Layout::from_size_align(bytes, layout.align().max(HUGE_PAGE_BYTES)).ok()
-    };
-    match layout.size() {
-        0..HUGE_PAGE_BYTES => layout,
-        _ => huge().unwrap_or(layout),
+/// Bytes that a block has from the system, in whole pages; `None`: it comes from the allocator
+/// behind.
+fn mapped_bytes(layout: Layout) -> Option<usize> {
+    let is_large = layout.size() >= HUGE_PAGE_BYTES && layout.align() <= HUGE_PAGE_BYTES;
+    let bytes = layout.size().checked_next_multiple_of(page_size());
+    bytes.filter(|bytes| is_large && *bytes < isize::MAX as usize - HUGE_PAGE_BYTES)
+}
+
+/// Pages of zeros, at a multiple of [`HUGE_PAGE_BYTES`]; null if the system has none. What does not
+/// fill a huge page at the end has pages of the usual size, so that no more is taken than is used.
+fn map(bytes: usize) -> *mut u8 {
+    // SAFETY: new pages, which nobody knows of; those that are given back are of these, and have
+    // not been used.
+    unsafe {
+        let Some(exact) = map_anywhere(bytes) else {
+            return null_mut();
+        };
+        let block = match exact.addr().is_multiple_of(HUGE_PAGE_BYTES) {
+            true => exact,
+            false => {
+                unmap(exact, bytes);
+                let Some(wide) = map_anywhere(bytes + HUGE_PAGE_BYTES) else {
+                    return null_mut();
+                };
+                let before = wide.addr().next_multiple_of(HUGE_PAGE_BYTES) - wide.addr();
+                let block = wide.byte_add(before);
+                unmap(wide, before);
+                unmap(block.byte_add(bytes), HUGE_PAGE_BYTES - before);
+                block
+            }
+        };
+        let huge = bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        // Where it is refused, pages are as usual.
+        let _pages_as_usual = madvise(block.cast(), huge, Advice::LinuxHugepage);
+        block
     }
 }
 
-/// Tells the system which pages a large block is to have.
-fn advise(block: *mut u8, asked: Layout, advice: Advice) {
-    if !block.is_null() && asked.size() >= HUGE_PAGE_BYTES {
-        // SAFETY: whole pages of a block that is allocated; the advice changes nothing that is in them. A refusal leaves
-        // them as they are.
-        let _pages_as_usual = unsafe { madvise(block.cast(), asked.size(), advice) };
-    }
+/// # Safety
+///
+/// As `mmap` of new pages: none.
+unsafe fn map_anywhere(bytes: usize) -> Option<*mut u8> {
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: the system chooses a place where nothing is.
+    let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, flags) };
+    mapped.ok().map(|pages| pages.cast())
 }
 
-fn advised(block: *mut u8, asked: Layout) -> *mut u8 {
-    advise(block, asked, Advice::LinuxHugepage);
-    block
+/// # Safety
+///
+/// Nobody may use these pages any more.
+unsafe fn unmap(pages: *mut u8, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: as the caller promises. It fails only where the system cannot split its list;
+        // then they are lost.
+        let _lost = unsafe { munmap(pages.cast(), bytes) };
+    }
 }
 
 /// Blocks below this are asked for where nobody can do without.
 const NEEDED_BYTES: usize = 1 << 20;
 
-/// A small block, or the end of the process with a word to the user. The standard library would abort, after trying to say
-/// so in memory that is not there. A large block may be refused: some callers ask for less then.
+/// A small block, or the end of the process with a word to the user. The standard library would
+/// abort, after trying to say so in memory that is not there. A large block may be refused: some
+/// callers ask for less then.
 fn or_end(block: *mut u8, bytes: usize) -> *mut u8 {
     if block.is_null() && bytes < NEEDED_BYTES {
-        let text = b"bale: out of memory. What was committed is safe, and the rest is done by the same command again; a limit \
-of the address space (ulimit -v) has to be 2 GiB at least, with many processors more\n";
+        let text = b"bale: out of memory. What was committed is safe, and the rest is done by the \
+            same command again; a limit of the address space (ulimit -v) has to be 2 GiB at least, \
+            with many processors more\n";
         // SAFETY: the text is that long; then the process ends, and nothing of it runs any more.
         unsafe {
             libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
@@ -56,7 +96,8 @@ of the address space (ulimit -v) has to be 2 GiB at least, with many processors 
     block
 }
 
-/// Where the address space is limited, threads share what the C library reserves for them: by default it is 64 MiB for each.
+/// Where the address space is limited, threads share what the C library reserves for them: by
+/// default it is 64 MiB for each.
 pub fn spare_address_space() {
     #[cfg(target_env = "gnu")]
     {
@@ -68,71 +109,67 @@ pub fn spare_address_space() {
     }
 }
 
-// SAFETY: blocks come from the allocator behind and go back to it, with the same layout made of the same one; that layout
-// is never smaller, nor less aligned, than what was asked for.
+// SAFETY: a block comes from the system or from the allocator behind and goes back to where it came
+// from, which its layout tells; that of the system is whole pages, at a multiple of more than any
+// layout here asks for.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for LargeInHugePages<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let asked = asked(layout);
-        // SAFETY: as the caller promises; a larger size is not zero either.
-        or_end(
-            advised(unsafe { self.0.alloc(asked) }, asked),
-            layout.size(),
-        )
+        match mapped_bytes(layout) {
+            Some(bytes) => map(bytes),
+            // SAFETY: as the caller promises.
+            None => or_end(unsafe { self.0.alloc(layout) }, layout.size()),
+        }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.size() < HUGE_PAGE_BYTES {
+        match mapped_bytes(layout) {
+            Some(bytes) => map(bytes),
             // SAFETY: as the caller promises.
-            return or_end(unsafe { self.0.alloc_zeroed(layout) }, layout.size());
-        }
-        // The allocator behind would touch the pages before they are advised.
-        // SAFETY: as in `alloc`; the block is that long.
-        unsafe {
-            let block = self.alloc(layout);
-            if !block.is_null() {
-                block.write_bytes(0, layout.size());
-            }
-            block
+            None => or_end(unsafe { self.0.alloc_zeroed(layout) }, layout.size()),
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        let asked = asked(layout);
-        advise(block, asked, Advice::LinuxNoHugepage);
-        // SAFETY: it was allocated with this layout, so with what is asked for it.
-        unsafe { self.0.dealloc(block, asked) }
+        // SAFETY: it was allocated with this layout, so it came from where it goes; nobody uses it
+        // any more.
+        unsafe {
+            match mapped_bytes(layout) {
+                Some(bytes) => unmap(block, bytes),
+                None => self.0.dealloc(block, layout),
+            }
+        }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller promises a size that makes a layout.
         let grown = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
-        let (before, after) = (asked(layout), asked(grown));
-        if before == after {
-            return block;
-        }
-        if layout.size().max(bytes) < HUGE_PAGE_BYTES {
+        match (mapped_bytes(layout), mapped_bytes(grown)) {
             // SAFETY: as the caller promises.
-            return or_end(unsafe { self.0.realloc(block, layout, bytes) }, bytes);
-        }
-        // SAFETY: the new block is another one; both are at least as long as what is copied.
-        unsafe {
-            let new = self.alloc(grown);
-            if !new.is_null() {
-                new.copy_from_nonoverlapping(block, layout.size().min(bytes));
-                self.dealloc(block, layout);
-            }
-            new
+            (None, None) => or_end(unsafe { self.0.realloc(block, layout, bytes) }, bytes),
+            (before, after) if before == after => block,
+            // SAFETY: the new block is another one; both are at least as long as what is copied.
+            _ => unsafe {
+                let new = self.alloc(grown);
+                if !new.is_null() {
+                    new.copy_from_nonoverlapping(block, layout.size().min(bytes));
+                    self.dealloc(block, layout);
+                }
+                new
+            },
         }
     }
 }
 
-/// Place of `mi_option_purge_delay` in `mi_option_t` (mimalloc.h of version 2.2, the same in 2.1 and 3.0).
+/// Place of `mi_option_purge_delay` in `mi_option_t` (mimalloc.h of version 2.2, the same in 2.1
+/// and 3.0).
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
-/// Has mimalloc give freed pages back to the system at once, not a while later: threads that free what other threads
-/// allocated would otherwise keep tens of megabytes. Does nothing where the process has another allocator.
+/// Has mimalloc give freed pages back to the system at once, not a while later: threads that free
+/// what other threads allocated would otherwise keep tens of megabytes. Does nothing where the
+/// process has another allocator.
 pub fn return_freed_pages_at_once() {
-    // SAFETY: sets a number in a table of the allocator, which checks the index; atomically, at any time.
+    // SAFETY: sets a number in a table of the allocator, which checks the index; atomically, at any
+    // time.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, 0) };
 }
 
@@ -149,20 +186,34 @@ mod tests {
     }
 
     #[test]
-    fn large_blocks_are_whole_huge_pages_and_small_ones_as_asked() {
-        let rounded = |bytes| (asked(layout(bytes)).size(), asked(layout(bytes)).align());
-        assert_eq!(rounded(HUGE_PAGE_BYTES - 1), (HUGE_PAGE_BYTES - 1, 8));
-        assert_eq!(rounded(HUGE_PAGE_BYTES), (HUGE_PAGE_BYTES, HUGE_PAGE_BYTES));
+    fn large_blocks_are_whole_pages_of_the_system_and_small_ones_as_asked() {
+        let bytes = |bytes| mapped_bytes(layout(bytes));
+        assert_eq!(bytes(HUGE_PAGE_BYTES - 1), None);
+        assert_eq!(bytes(HUGE_PAGE_BYTES), Some(HUGE_PAGE_BYTES));
         let more = HUGE_PAGE_BYTES + 1;
-        assert_eq!(rounded(more), (2 * HUGE_PAGE_BYTES, HUGE_PAGE_BYTES));
-        let far = Layout::from_size_align(more, 4 * HUGE_PAGE_BYTES).unwrap();
-        assert_eq!(asked(far).align(), 4 * HUGE_PAGE_BYTES);
-        let most = layout(isize::MAX as usize - 7);
-        assert_eq!(
-            asked(most),
-            most,
-            "what cannot be rounded is refused behind"
-        );
+        assert_eq!(bytes(more), Some(HUGE_PAGE_BYTES + page_size()));
+        let far = Layout::from_size_align(more, 2 * HUGE_PAGE_BYTES).unwrap();
+        assert_eq!(mapped_bytes(far), None, "the system does not promise it");
+        assert_eq!(bytes(isize::MAX as usize - 7), None, "refused behind");
+    }
+
+    #[test]
+    fn a_large_block_is_given_back_at_once() {
+        let bytes = 64 << 20;
+        let resident = || {
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: usize = pages.split(' ').nth(1).unwrap().parse().unwrap();
+            pages * page_size()
+        };
+        // SAFETY: the block is used within its size, and freed once.
+        let (before, with) = unsafe {
+            let block = ALLOCATOR.alloc(layout(bytes));
+            block.write_bytes(1, bytes);
+            let with = resident();
+            ALLOCATOR.dealloc(block, layout(bytes));
+            (with - bytes / 2, with)
+        };
+        assert!(resident() < before, "{} of {with}", resident());
     }
 
     #[test]

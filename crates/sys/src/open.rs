@@ -11,16 +11,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long somebody else may hold a block device before it counts as used: whoever looks for a free loop device claims
-/// each one for an instant (`loop_configure` in the kernel's drivers/block/loop.c), and so do programs that ask what is
-/// on a device.
+/// How long somebody else may hold a block device before it counts as used: whoever looks for a
+/// free loop device claims each one for an instant (`loop_configure` in the kernel's
+/// drivers/block/loop.c), and so do programs that ask what is on a device.
 pub const HELD_FOR_A_MOMENT: Duration = Duration::from_millis(500);
 
 static OPENAT2_MISSING: AtomicBool = AtomicBool::new(false);
 
-/// Opens `path`, relative to `directory`, of one or more components. No component may be a symbolic link (`ELOOP`),
-/// and the path may not lead out of the directory. Where the kernel has no `openat2`, the components are opened one by
-/// one, and `..` is refused altogether.
+/// Opens `path`, relative to `directory`, of one or more components. No component may be a symbolic
+/// link (`ELOOP`), and the path may not lead out of the directory. Where the kernel has no
+/// `openat2`, the components are opened one by one, and `..` is refused altogether.
 pub fn open_beneath(
     directory: BorrowedFd<'_>,
     path: &CStr,
@@ -49,8 +49,8 @@ pub fn open_beneath(
     open_by_components(directory, path, flags, mode)
 }
 
-/// Opens a block device (or a file, where it makes no difference) as its only user: nobody has it mounted, and nobody
-/// mounts it before it is closed.
+/// Opens a block device (or a file, where it makes no difference) as its only user: nobody has it
+/// mounted, and nobody mounts it before it is closed.
 ///
 /// # Errors
 /// `EBUSY` if it was used for all of [`HELD_FOR_A_MOMENT`]; what `open` says.
@@ -97,8 +97,8 @@ fn open_by_components(
     Err(Errno::NOENT.into())
 }
 
-/// Opens one name in a directory for reading: links not followed, a FIFO not waited for, atime left alone where the
-/// kernel lets us (owner or root).
+/// Opens one name in a directory for reading: links not followed, a FIFO not waited for, atime left
+/// alone where the kernel lets us (owner or root).
 pub fn open_for_reading(
     directory: BorrowedFd<'_>,
     name: &CStr,

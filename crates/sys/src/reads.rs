@@ -1,8 +1,8 @@
 //! Reads from many files at once by one system call (`io_uring`).
 //!
-//! A thread that reads files one after the other sleeps and is woken once for each. Through a ring it hands over a group
-//! of reads and sleeps once. Where the kernel has no rings or refuses them (containers often do), [`ReadRing::new`] fails
-//! and the caller reads as ever.
+//! A thread that reads files one after the other sleeps and is woken once for each. Through a ring
+//! it hands over a group of reads and sleeps once. Where the kernel has no rings or refuses them
+//! (containers often do), [`ReadRing::new`] fails and the caller reads as ever.
 
 use io_uring::{IoUring, opcode, types};
 use rustix::io::Errno;
@@ -34,7 +34,6 @@ impl<'a> Read<'a> {
     }
 }
 
-/// A ring for reads.
 pub struct ReadRing {
     ring: IoUring,
     entries: usize,
@@ -51,8 +50,8 @@ impl ReadRing {
         })
     }
 
-    /// Does all reads and returns when none is under way any more. After an error, reads without a result were not done,
-    /// and the ring does nothing more.
+    /// Does all reads and returns when none is under way any more. After an error, reads without a
+    /// result were not done, and the ring does nothing more.
     pub fn read_all(&mut self, reads: &mut [Read<'_>]) -> io::Result<()> {
         for group in reads.chunks_mut(self.entries) {
             if self.broken {
@@ -73,9 +72,9 @@ impl ReadRing {
             let entry = opcode::Read::new(fd, read.buffer.as_mut_ptr(), len)
                 .build()
                 .user_data(number as u64);
-            // SAFETY: descriptor and buffer are borrowed until `read_all` returns, and it returns only when the kernel has
-            // answered every entry that it took. Entries that it did not take stay in a ring that is never submitted
-            // again (`broken`).
+            // SAFETY: descriptor and buffer are borrowed until `read_all` returns, and it returns
+            // only when the kernel has answered every entry that it took. Entries that it did not
+            // take stay in a ring that is never submitted again (`broken`).
             let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.expect("a group has as many entries as the ring, and the ring was empty");
         }

@@ -22,7 +22,8 @@ const _: () = assert!(std::mem::size_of::<FsXattr>() == 28);
 /// Sets the project id of an inode and nothing else.
 pub fn set_project(fd: BorrowedFd, project: u32) -> Result<(), Errno> {
     let mut attributes = FsXattr::default();
-    // SAFETY: the kernel writes at most 28 bytes, the size of the struct, and the descriptor is open.
+    // SAFETY: the kernel writes at most 28 bytes, the size of the struct, and the descriptor is
+    // open.
     let got = unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_FSGETXATTR as _, &mut attributes) };
     check(got)?;
     attributes.project = project;

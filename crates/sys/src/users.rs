@@ -12,7 +12,6 @@ const LOOP_STATUS: libc::c_ulong = 0x4c05;
 pub struct Backing {
     /// Device and inode of the file.
     pub device: u64,
-    /// Its inode.
     pub inode: u64,
     /// If it is a device itself: its number, else 0.
     pub device_number: u64,
@@ -52,8 +51,8 @@ pub fn backing_of_loop(fd: BorrowedFd<'_>) -> io::Result<Backing> {
     })
 }
 
-/// Has somebody else locked any byte of this file, for reading or writing (`fcntl`, open file descriptions: as virtual
-/// machines lock their disks), or all of it (`flock`)?
+/// Has somebody else locked any byte of this file, for reading or writing (`fcntl`, open file
+/// descriptions: as virtual machines lock their disks), or all of it (`flock`)?
 pub fn is_locked(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: all fields are numbers, for which zero is a value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -64,7 +63,8 @@ pub fn is_locked(fd: BorrowedFd<'_>) -> io::Result<bool> {
     if lock.l_type != libc::F_UNLCK as libc::c_short {
         return Ok(true);
     }
-    // SAFETY: the call takes numbers only. What it locks is unlocked with the descriptor, and here already.
+    // SAFETY: the call takes numbers only. What it locks is unlocked with the descriptor, and here
+    // already.
     match check(unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
         Ok(()) => {
             // SAFETY: as above.

@@ -1,5 +1,6 @@
-//! Extended attributes by directory and name, links not followed, without opening the file: reading a FIFO's or a
-//! device's attributes must not open it. Linux 6.13 has calls for this; before, `/proc/self/fd` leads there.
+//! Extended attributes by directory and name, links not followed, without opening the file: reading
+//! a FIFO's or a device's attributes must not open it. Linux 6.13 has calls for this; before,
+//! `/proc/self/fd` leads there.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -23,7 +24,8 @@ struct XattrArgs {
     flags: u32,
 }
 
-/// Fills `buffer` with NUL-terminated names; returns the bytes used, or needed if `buffer` is empty. `ERANGE`: too small.
+/// Fills `buffer` with NUL-terminated names; returns the bytes used, or needed if `buffer` is
+/// empty. `ERANGE`: too small.
 pub fn list_at(directory: BorrowedFd<'_>, name: &CStr, buffer: &mut [u8]) -> io::Result<usize> {
     let (start, len) = (buffer.as_mut_ptr(), buffer.len());
     if xattrat_present() {

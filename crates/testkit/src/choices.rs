@@ -1,6 +1,6 @@
 //! Choices of a simulation: all of them in turn, or by seeded chance.
 
-use bale_engine::random::{SeededRandom, draw};
+use bale_pipeline::random::{SeededRandom, draw};
 
 /// Decides what a crash kept.
 pub trait Choices {

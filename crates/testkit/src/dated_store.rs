@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use bale_engine::clock::{Clock, ManualClock};
-use bale_engine::store::{Area, MemoryStore, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
+use bale_pipeline::clock::{Clock, ManualClock};
+use bale_repository::store::{
+    Area, MemoryStore, ObjectInfo, ObjectName, ObjectWriter, Result, Store,
+};
 
 /// A memory store that knows when. Clones share everything; forks share the clock only.
 #[derive(Clone)]

@@ -1,14 +1,17 @@
 //! `FaultyStore`: a store that breaks as it is told.
 //!
-//! Faults of one call: an error before or after the work was done, a body cut short, a bit flipped, a listing that lies.
-//! Faults of the place: it is full after so many bytes; the process is killed at a call, which is how "kill at every
-//! store operation" is tested: run with `crash_after(n, ..)` for n = 0, 1, ... until a run is through, and look each time at
-//! the inner store, which is what the crash left.
+//! Faults of one call: an error before or after the work was done, a body cut short, a bit flipped,
+//! a listing that lies. Faults of the place: it is full after so many bytes; the process is killed
+//! at a call, which is how "kill at every store operation" is tested: run with `crash_after(n, ..)`
+//! for n = 0, 1, ... until a run is through, and look each time at the inner store, which is what
+//! the crash left.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bale_engine::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError};
+use bale_repository::store::{
+    Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError,
+};
 
 use crate::recording_store::{Call, Verb};
 
@@ -34,9 +37,11 @@ pub enum Effect {
     Fail(io::ErrorKind),
     /// Does all, then fails: the answer was lost on its way.
     FailAfterwards(io::ErrorKind),
-    /// `get` returns so many bytes less, and says all is well; `read_at` fills the same part of its end with zeros.
+    /// `get` returns so many bytes less, and says all is well; `read_at` fills the same part of its
+    /// end with zeros.
     CutShort(usize),
-    /// `get` and `read_at` return bytes with this bit, counted from the first and wrapping around, the other way.
+    /// `get` and `read_at` return bytes with this bit, counted from the first and wrapping around,
+    /// the other way.
     FlipBit(u64),
     /// `list` lies, and says all is well.
     List(ListFault),
@@ -139,8 +144,8 @@ impl FaultyStore {
         self
     }
 
-    /// After so many more calls, appends among them, nothing answers any more. `last_is_done` says whether the call that
-    /// the crash struck had its effect.
+    /// After so many more calls, appends among them, nothing answers any more. `last_is_done` says
+    /// whether the call that the crash struck had its effect.
     pub fn crash_after(&self, calls: u64, last_is_done: bool) -> &Self {
         let mut plan = self.lock();
         plan.crash = Some(Crash {

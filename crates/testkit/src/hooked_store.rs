@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use bale_engine::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
+use bale_repository::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
 
 use crate::recording_store::{Call, Verb};
 
 type Hook = Arc<dyn Fn(&Call) + Send + Sync>;
 
-/// A store that tells of each call before it is made. The hook must not use this store, but may use what is below it.
+/// A store that tells of each call before it is made. The hook must not use this store, but may use
+/// what is below it.
 #[derive(Clone)]
 pub struct HookedStore {
     inner: Arc<dyn Store>,

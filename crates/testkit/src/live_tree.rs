@@ -1,10 +1,12 @@
-//! A tree that is written to in all the ways there are while somebody looks at it, and what may be seen then.
+//! A tree that is written to in all the ways there are while somebody looks at it, and what may be
+//! seen then.
 //!
-//! Every block says which file, version and block it is; a log says which content each path had when. So anything that
-//! was read can be checked against the moment it claims to show ([`LiveTree::check`]): nothing torn, nothing older or
-//! newer, nothing of another file, no name lost. Besides, directories are moved about, modes and times are changed and
-//! files are defragmented; of these only the end counts: once [`LiveTree::write_while`] has returned, the tree stands
-//! still.
+//! Every block says which file, version and block it is; a log says which content each path had
+//! when. So anything that was read can be checked against the moment it claims to show
+//! ([`LiveTree::check`]): nothing torn, nothing older or newer, nothing of another file, no name
+//! lost. Besides, directories are moved about, modes and times are changed and files are
+//! defragmented; of these only the end counts: once [`LiveTree::write_while`] has returned, the
+//! tree stands still.
 
 mod check;
 mod content;
@@ -105,8 +107,8 @@ impl LiveTree {
         }
     }
 
-    /// Runs the writers while `look` runs, which can ask how many operations there were so far. Afterwards nobody
-    /// writes.
+    /// Runs the writers while `look` runs, which can ask how many operations there were so far.
+    /// Afterwards nobody writes.
     pub fn write_while<R>(&mut self, look: impl FnOnce(&dyn Fn() -> usize) -> R) -> R {
         self.rounds += 1;
         let stop = AtomicBool::new(false);
@@ -137,7 +139,8 @@ impl LiveTree {
         self.log.steps()
     }
 
-    /// Checks what was read of the tree at `moment`. A file that is not seen must not have been there.
+    /// Checks what was read of the tree at `moment`. A file that is not seen must not have been
+    /// there.
     pub fn check(&self, moment: Moment, seen: impl IntoIterator<Item = Seen>) -> Report {
         check::check(&self.log, moment, seen)
     }

@@ -1,8 +1,9 @@
-//! `RecordingStore`: writes down every call, so that a test can say how much work an operation may cause.
+//! `RecordingStore`: writes down every call, so that a test can say how much work an operation may
+//! cause.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bale_engine::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
+use bale_repository::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
 
 /// What can be asked of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,7 +41,6 @@ impl Verb {
 /// One call that was made, whatever came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What.
     pub verb: Verb,
     /// Where; `begin` and `append` write to packs.
     pub area: Area,

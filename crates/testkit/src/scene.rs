@@ -1,6 +1,8 @@
-//! A tree, a repository and a clock: where the tests of whole operations begin, and what must hold after each.
+//! A tree, a repository and a clock: where the tests of whole operations begin, and what must hold
+//! after each.
 //!
-//! The repository is in memory and opens with a key file, so nothing waits for a disk or a key derivation.
+//! The repository is in memory and opens with a key file, so nothing waits for a disk or a key
+//! derivation.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,20 +12,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bale_engine::backup::{BackupOptions, Outcome, backup};
-use bale_engine::clock::ManualClock;
-use bale_engine::error::Result;
-use bale_engine::monitor::{Monitor, Recorder};
 use bale_engine::prune::{self, PruneOptions, Pruned};
-use bale_engine::random::OsRandom;
-use bale_engine::repository::{Environment, Made, Named, NewSlot, Repository, Secret};
-use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
-use bale_engine::restore::{Everything, RestoreOptions, RestoreReport};
-use bale_engine::scan::{Protocol, ScanOptions, Sources};
-use bale_engine::store::{Area, Store};
+use bale_engine::restore::{SnapshotRestore, SpillScratch};
 use bale_engine::verify::{CheckReport, Subset, check};
 use bale_format::ObjectId;
 use bale_format::index::{IndexEntry, IndexPack};
 use bale_format::pack::PackEntry;
+use bale_pipeline::clock::ManualClock;
+use bale_pipeline::monitor::{Monitor, Recorder};
+use bale_pipeline::random::OsRandom;
+use bale_repository::error::Result;
+use bale_repository::repository::{Environment, Made, Named, NewSlot, Repository, Secret};
+use bale_repository::store::{Area, Store};
+use bale_restore::{Everything, RestoreOptions, RestoreReport};
+use bale_source::scan::{Protocol, ScanOptions, Sources};
 use tempfile::TempDir;
 
 use crate::dated_store::DatedStore;
@@ -149,7 +151,7 @@ impl Scene {
             spill_directory: self.dir.path().to_owned(),
             // The tree is in memory, so that nothing waits; nobody stores through maps.
             protocol: Protocol {
-                doubt_memory: false,
+                memory_is_racy: false,
                 ..Protocol::default()
             },
             ..ScanOptions::default()
@@ -181,7 +183,8 @@ impl Scene {
         prune::apply(repository, &plan, &options, &monitor)
     }
 
-    /// A fork of the store is another past of the repository, and nothing that was seen in the others is missed in it.
+    /// A fork of the store is another past of the repository, and nothing that was seen in the
+    /// others is missed in it.
     pub fn forget_newest_seen(&self) {
         for repository in fs::read_dir(self.cache()).into_iter().flatten() {
             let repository = repository.expect("a cache that can be read").path();
@@ -213,14 +216,15 @@ impl Scene {
                     ..RestoreOptions::new(&Everything)
                 },
             };
-            restore.restore(&SpillScratch(spill), monitor)
+            restore.restore(&SpillScratch::new(spill), monitor)
         });
         let tree = Tree::read(&target);
         fs::remove_dir_all(&target).expect("a directory of our own");
         (tree, report)
     }
 
-    /// The index object that named some chunks is gone together with their packs, as far as a reader of the index can tell.
+    /// The index object that named some chunks is gone together with their packs, as far as a
+    /// reader of the index can tell.
     pub fn lose_from_index(&self, is_lost: impl Fn(&PackEntry) -> bool) {
         let repository = self.repository();
         let index = repository.index().expect("an undamaged index");
@@ -248,7 +252,8 @@ impl Scene {
         }
     }
 
-    /// Every kept snapshot is listed and restores exactly; so does every other one, to what the source holds now.
+    /// Every kept snapshot is listed and restores exactly; so does every other one, to what the
+    /// source holds now.
     pub fn assert_restorable(&self, store: &DatedStore, story: &str) {
         let repository = self.open(store.clone()).expect(story);
         let snapshots = repository.snapshots().expect(story);
@@ -291,8 +296,8 @@ impl Scene {
         check(&repository, Some(Subset::All), &Recorder::default())
     }
 
-    /// All that must hold after any crash: kept snapshots restore, nothing is damaged, and the next backup and the next
-    /// prune work without anybody's help.
+    /// All that must hold after any crash: kept snapshots restore, nothing is damaged, and the next
+    /// backup and the next prune work without anybody's help.
     pub fn assert_sound(&self, store: &DatedStore, story: &str) {
         self.assert_restorable(store, story);
         let report = self.check(store).expect(story);
@@ -319,7 +324,7 @@ impl Default for Scene {
 
 /// Bytes that do not compress, the same for the same seed.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    use bale_engine::random::{Random, SeededRandom};
+    use bale_pipeline::random::{Random, SeededRandom};
     let mut bytes = vec![0; len];
     SeededRandom::new(seed)
         .fill(&mut bytes)

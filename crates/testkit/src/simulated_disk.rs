@@ -1,27 +1,26 @@
-//! `SimulatedDisk`: a file system that, when the power goes, forgets any subset of what was not synced.
+//! `SimulatedDisk`: a file system that, when the power goes, forgets any subset of what was not
+//! synced.
 //!
-//! Rules, harsher than any real file system: bytes written last only after a sync of the file, and until then each write
-//! may be lost, torn at a sector, or present as length without content; a name that came or went lasts only after a sync
-//! of its directory, and a rename is two such changes that may be lost separately, in any combination and order. A sync
-//! that fails drops what it was asked to keep, and the next one reports success.
+//! Rules, harsher than any real file system: bytes written last only after a sync of the file, and
+//! until then each write may be lost, torn at a sector, or present as length without content; a
+//! name that came or went lasts only after a sync of its directory, and a rename is two such
+//! changes that may be lost separately, in any combination and order. A sync that fails drops what
+//! it was asked to keep, and the next one reports success.
 //!
-//! A test runs code over the disk with `cut_power_after(n)`, then looks at `crashed(..)`, a new disk for each way the
-//! unsynced changes may have gone; `Every` walks through all of them.
+//! A test runs code over the disk with `cut_power_after(n)`, then looks at `crashed(..)`, a new
+//! disk for each way the unsynced changes may have gone; `Every` walks through all of them.
+
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bale_engine::store::disk::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
+use bale_repository::store::disk::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
 
 use crate::choices::Choices;
-
-/// A torn write ends at a multiple of this.
-const SECTOR_BYTES: usize = 512;
-
-/// What a device may hold where bytes were promised and never came.
-const GARBAGE: u8 = 0xa5;
+use nodes::{DirNode, FileNode, Node, Write, change, write_at};
 
 /// A file system in memory. Clones share it.
 #[derive(Clone)]
@@ -38,48 +37,6 @@ struct State {
     failing: BTreeMap<u64, io::ErrorKind>,
     bytes_free: Option<u64>,
     now: SystemTime,
-}
-
-#[derive(Clone)]
-enum Node {
-    File(FileNode),
-    Dir(DirNode),
-}
-
-#[derive(Clone, Default)]
-struct FileNode {
-    live: Vec<u8>,
-    durable: Vec<u8>,
-    dirty: Vec<Write>,
-    modified: Option<SystemTime>,
-}
-
-#[derive(Clone)]
-struct Write {
-    offset: usize,
-    bytes: Vec<u8>,
-}
-
-#[derive(Clone, Default)]
-struct DirNode {
-    live: BTreeMap<String, usize>,
-    durable: BTreeMap<String, usize>,
-    /// Name and what it stands for now; `None` if it went.
-    dirty: Vec<(String, Option<usize>)>,
-}
-
-impl DirNode {
-    fn set(&mut self, name: &str, node: Option<usize>) {
-        self.dirty.push((name.to_owned(), node));
-        change(&mut self.live, name, node);
-    }
-}
-
-fn change(names: &mut BTreeMap<String, usize>, name: &str, node: Option<usize>) {
-    match node {
-        Some(node) => names.insert(name.to_owned(), node),
-        None => names.remove(name),
-    };
 }
 
 impl Default for SimulatedDisk {
@@ -115,7 +72,8 @@ impl SimulatedDisk {
         state.power_ends_after = Some(state.ops + ops);
     }
 
-    /// The power did not really go: only a process died, and what it changed is still in the machine's memory.
+    /// The power did not really go: only a process died, and what it changed is still in the
+    /// machine's memory.
     pub fn restart_process(&self) {
         self.lock().power_ends_after = None;
     }
@@ -125,7 +83,8 @@ impl SimulatedDisk {
         self.lock().ops
     }
 
-    /// The change after `ops` more fails. A sync that fails loses what it was to keep; an append does half its work.
+    /// The change after `ops` more fails. A sync that fails loses what it was to keep; an append
+    /// does half its work.
     pub fn fail_after(&self, ops: u64, kind: io::ErrorKind) {
         let mut state = self.lock();
         let at = state.ops + ops + 1;
@@ -163,7 +122,8 @@ impl SimulatedDisk {
         files
     }
 
-    /// What is found after the power went now: everything synced, and of the rest what `choices` says.
+    /// What is found after the power went now: everything synced, and of the rest what `choices`
+    /// says.
     pub fn crashed(&self, choices: &mut dyn Choices) -> Self {
         let state = self.lock();
         let mut nodes = state.nodes.clone();
@@ -188,42 +148,6 @@ impl SimulatedDisk {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl FileNode {
-    fn crash(&mut self, choices: &mut dyn Choices) {
-        for write in std::mem::take(&mut self.dirty) {
-            let torn_at = write.bytes.len() / 2 / SECTOR_BYTES * SECTOR_BYTES;
-            let bytes = match choices.pick(5) {
-                0 => continue,
-                1 => write.bytes,
-                2 => write.bytes[..torn_at].to_vec(),
-                3 => vec![0; write.bytes.len()],
-                _ => vec![GARBAGE; write.bytes.len()],
-            };
-            write_at(&mut self.durable, write.offset, &bytes);
-        }
-        self.live.clone_from(&self.durable);
-    }
-}
-
-fn write_at(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    let end = offset + bytes.len();
-    if file.len() < end {
-        file.resize(end, 0);
-    }
-    file[offset..end].copy_from_slice(bytes);
-}
-
-impl DirNode {
-    fn crash(&mut self, choices: &mut dyn Choices) {
-        for (name, node) in std::mem::take(&mut self.dirty) {
-            if choices.pick(2) == 1 {
-                change(&mut self.durable, &name, node);
-            }
-        }
-        self.live.clone_from(&self.durable);
     }
 }
 
@@ -509,6 +433,7 @@ impl OpenFile for SimulatedOpenFile {
 
 #[cfg(test)]
 mod tests {
+    use super::nodes::GARBAGE;
     use super::*;
     use crate::choices::Every;
 

@@ -6,8 +6,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Everything below a directory, by path from there. Inodes stand as the first path that has them, so that hard links
-/// count.
+/// Everything below a directory, by path from there. Inodes stand as the first path that has them,
+/// so that hard links count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree(pub BTreeMap<Vec<u8>, Node>);
 

@@ -1,13 +1,13 @@
 //! Several operations on one store, one call at a time, in an order drawn from a seed.
 //!
-//! Each operation is an actor with a `TurnStore` of its own. A call waits until it is its actor's turn; after the call, the
-//! next actor is drawn. So what two operations see of each other is decided by the seed, call by call; only threads inside
-//! one actor race for its turns.
+//! Each operation is an actor with a `TurnStore` of its own. A call waits until it is its actor's
+//! turn; after the call, the next actor is drawn. So what two operations see of each other is
+//! decided by the seed, call by call; only threads inside one actor race for its turns.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use bale_engine::random::SeededRandom;
-use bale_engine::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
+use bale_pipeline::random::SeededRandom;
+use bale_repository::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
 
 use crate::choices::Choices;
 
@@ -47,8 +47,8 @@ impl Turns {
         }))
     }
 
-    /// A new actor's view of a store. All actors must be there before the first of them begins; dropping the last clone of
-    /// the view ends the actor.
+    /// A new actor's view of a store. All actors must be there before the first of them begins;
+    /// dropping the last clone of the view ends the actor.
     pub fn actor(&self, inner: impl Store + 'static) -> TurnStore {
         let mut state = self.lock();
         let number = state.next;

@@ -2,8 +2,8 @@
 
 use std::io::ErrorKind;
 
-use bale_engine::store::{Area, MemoryStore, ObjectName, Store};
 use bale_format::ObjectId;
+use bale_repository::store::{Area, MemoryStore, ObjectName, Store};
 use bale_testkit::{Effect, Fault, FaultyStore, ListFault, RecordingStore, Verb};
 
 const LEN_MAX: u64 = 1 << 20;
@@ -30,7 +30,7 @@ fn listed(store: &dyn Store) -> Vec<ObjectName> {
 }
 
 /// A small backup: a pack, its index, a look at it, a snapshot.
-fn operation(store: &dyn Store) -> bale_engine::store::Result<()> {
+fn operation(store: &dyn Store) -> bale_repository::store::Result<()> {
     let mut writer = store.begin()?;
     writer.append(b"pack")?;
     writer.publish(&pack(1))?;

@@ -1,10 +1,10 @@
-//! Dense trees as people know them who test backups: made from a few numbers and a seed, byte for byte the same on
-//! every machine, into a directory or straight into an ext4 file system.
+//! Dense trees as people know them who test backups: made from a few numbers and a seed, byte for
+//! byte the same on every machine, into a directory or straight into an ext4 file system.
 //!
-//! Everything about a file follows from the seed, its directory and its number, so nothing is remembered: a tree of
-//! ten million files takes the memory of some directories (about 200 bytes a name; large directories are made in parts,
-//! but for those with odd or realistic names), the pool that content is cut from, and 4 bytes a file of one snapshot for
-//! link farms.
+//! Everything about a file follows from the seed, its directory and its number, so nothing is
+//! remembered: a tree of ten million files takes the memory of some directories (about 200 bytes a
+//! name; large directories are made in parts, but for those with odd or realistic names), the pool
+//! that content is cut from, and 4 bytes a file of one snapshot for link farms.
 
 mod change;
 mod content;
@@ -56,8 +56,9 @@ impl Generator {
         Ok(Generator { options, pool })
     }
 
-    /// What will be written, for a progress bar and for a look before: names in all snapshots, symbolic links among
-    /// the files, bytes and links not told apart. Takes about a second for a million directories.
+    /// What will be written, for a progress bar and for a look before: names in all snapshots,
+    /// symbolic links among the files, bytes and links not told apart. Takes about a second for a
+    /// million directories.
     pub fn expected(&self) -> Progress {
         let shape = tree::Shape::new(&self.options);
         let mut one = Progress::default();

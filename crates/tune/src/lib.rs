@@ -1,6 +1,5 @@
-//! Measuring from outside: the generator of dense trees, and the comparison with peers.
+//! The generator of dense trees, for tests and measurements.
 
 #![forbid(unsafe_code)]
 
-pub mod compare;
 pub mod generate;

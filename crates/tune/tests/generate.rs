@@ -86,7 +86,8 @@ fn is_root_with(tools: &[&str]) -> bool {
     true
 }
 
-/// If this fails, trees made from old seeds are no longer what they were. Change it only with a new major version.
+/// If this fails, trees made from old seeds are no longer what they were. Change it only with a new
+/// major version.
 #[test]
 fn a_seed_gives_the_tree_it_always_gave() {
     let hash =

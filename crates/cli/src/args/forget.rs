@@ -5,9 +5,13 @@ use clap::Args;
 
 /// `forget`
 #[derive(Debug, Args)]
-#[command(mut_arg("grace", |arg| arg.requires("prune")), mut_arg("repack_below", |arg| arg.requires("prune")))]
+#[command(
+    mut_arg("grace", |arg| arg.requires("prune")),
+    mut_arg("repack_below", |arg| arg.requires("prune")),
+)]
 pub struct Forget {
-    /// Exactly these snapshots or unfinished runs, whatever the rules say; also objects that cannot be read
+    /// Exactly these snapshots or unfinished runs, whatever the rules say; also objects that cannot
+    /// be read
     pub ids: Vec<String>,
     /// Which snapshots.
     #[command(flatten)]
@@ -30,7 +34,8 @@ pub struct Forget {
     /// Keep one for each of N years
     #[arg(short = 'y', long, value_name = "N")]
     pub keep_yearly: Option<String>,
-    /// Keep what is at most this much older than the newest, whatever the date is today (2y5m7d3h); the newest always stays
+    /// Keep what is at most this much older than the newest, whatever the date is today (2y5m7d3h);
+    /// the newest always stays
     #[arg(long, value_name = "DURATION")]
     pub keep_within: Option<String>,
     /// Keep what has all of these tags (separated by commas)
@@ -58,7 +63,8 @@ pub struct Forget {
 /// How to prune.
 #[derive(Clone, Debug, Args)]
 pub struct PruneOptions {
-    /// Delete only packs that were condemned at least this long ago (0: at once; only when no backup runs)
+    /// Delete only packs that were condemned at least this long ago (0: at once; only when no
+    /// backup runs)
     #[arg(long, value_name = "DURATION", default_value = "24h")]
     pub grace: String,
     /// Copy what is used out of packs that are less used than this

@@ -1,4 +1,5 @@
-//! `gen`: letters as people know them from the generator of a commercial suite, words for what that lacked.
+//! `gen`: letters as people know them from the generator of a commercial suite, words for what that
+//! lacked.
 
 use super::ext4::Ext4Choices;
 use super::global::NoSecrets;
@@ -14,19 +15,22 @@ const POOL_UNIT_BYTES: u64 = 1 << 20;
 /// `gen`
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// Stands in the place of the global --repo, which this command does not have: -r is a depth here.
+    /// Stands in the place of the global --repo, which this command does not have: -r is a depth
+    /// here.
     #[arg(long = "no-repository", hide = true)]
     pub repo: Option<PathBuf>,
     /// Not for this command.
     #[command(flatten)]
     pub unused: NoSecrets,
-    /// Existing directory to fill; with --change, --new, --delete or --verify-manifest also an image or device (as root)
+    /// Existing directory to fill; with --change, --new, --delete or --verify-manifest also an
+    /// image or device (as root)
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub target: Option<PathBuf>,
     /// Write an ext4 file system with the tree to a file or device instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath, conflicts_with = "target")]
     pub to_ext4: Option<PathBuf>,
-    /// Write over what the file or device of --to-ext4 holds; fill a directory that seems to have too little space
+    /// Write over what the file or device of --to-ext4 holds; fill a directory that seems to have
+    /// too little space
     #[arg(long)]
     pub force: bool,
     /// What the tree looks like.
@@ -42,7 +46,13 @@ pub struct Generate {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub manifest: Option<PathBuf>,
     /// Make nothing: compare the target directory with a list of hashes
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "target", conflicts_with = "manifest")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        requires = "target",
+        conflicts_with = "manifest",
+    )]
     pub verify_manifest: Option<PathBuf>,
     /// Threads; they change no byte [default: one a core, two where a directory is filled]
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
@@ -65,7 +75,8 @@ pub struct Tree {
     /// Most files in each directory [default: 10]
     #[arg(short = 'F', value_name = "N")]
     pub files_max: Option<u64>,
-    /// Least recursion depth of each base directory, which is one directly in the target [default: 5]
+    /// Least recursion depth of each base directory, which is one directly in the target [default:
+    /// 5]
     #[arg(short = 'r', value_name = "N")]
     pub depth_min: Option<u64>,
     /// Most recursion depth of each base directory [default: 10]
@@ -164,7 +175,8 @@ pub struct Tree {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Ageing (of a tree that is there)")]
 pub struct Ageing {
-    /// Change the content of this many files, chosen by --seed: the same seed and tree give the same result
+    /// Change the content of this many files, chosen by --seed: the same seed and tree give the
+    /// same result
     #[arg(long, value_name = "PERCENT")]
     pub change: Option<String>,
     /// Make this many new files

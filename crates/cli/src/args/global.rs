@@ -3,34 +3,44 @@
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
-/// Options of every command. Those that a variable of the environment stands for are looked up there by whoever needs them
-/// (`place`, `secrets`): a value from there counts less than one from here.
+/// Options of every command. Those that a variable of the environment stands for are looked up
+/// there by whoever needs them (`place`, `secrets`): a value from there counts less than one from
+/// here.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Repository directory [env: BALE_REPOSITORY] [default: one in the user's data directory]
     #[arg(short, long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
     pub repo: Option<PathBuf>,
-    /// Read the password from the first line of this file [env: BALE_PASSWORD_FILE, or the password in BALE_PASSWORD]
+    /// Read the password from the first line of this file [env: BALE_PASSWORD_FILE, or the password
+    /// in BALE_PASSWORD]
     #[arg(short = 'p', long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Run this command and take the first line it prints as the password [env: BALE_PASSWORD_COMMAND]
+    /// Run this command and take the first line it prints as the password [env:
+    /// BALE_PASSWORD_COMMAND]
     #[arg(long, global = true, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub password_command: Option<String>,
-    /// Open the repository with this key file (or a file with a recovery key) instead of a password [env: BALE_KEY_FILE]
+    /// Open the repository with this key file (or a file with a recovery key) instead of a password
+    /// [env: BALE_KEY_FILE]
     #[arg(long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Directory for what can be rebuilt at any time [env: BALE_CACHE_DIR] [default: one in the user's cache directory, without
-    /// a home directory /var/cache/bale of root]
+    /// Directory for what can be rebuilt at any time [env: BALE_CACHE_DIR] [default: one in the
+    /// user's cache directory, without a home directory /var/cache/bale of root]
     #[arg(long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
+    /// Take at most this much memory (128M or more), beside the index of what the repository holds
+    /// [env: BALE_MEMORY] [default: 256M, by inodes 320M, and 40M for each processor more than two,
+    /// up to eight]
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub memory: Option<String>,
     /// Print one JSON object a line
     #[arg(long, global = true)]
     pub json: bool,
     /// Print only errors and problems
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Tell more: of a backup what is new (+), changed (M) and gone (-), of a restore what becomes of every path
+    /// Tell more: of a backup what is new (+), changed (M) and gone (-), of a restore what becomes
+    /// of every path
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Never draw progress, also on a terminal [env: BALE_NO_PROGRESS]
@@ -38,8 +48,8 @@ pub struct Global {
     pub no_progress: bool,
 }
 
-/// Stands in the place of the options about a repository in commands that have none: their help stays silent about
-/// them. What the environment says for all commands is no error there.
+/// Stands in the place of the options about a repository in commands that have none: their help
+/// stays silent about them. What the environment says for all commands is no error there.
 #[derive(Clone, Debug, Args)]
 pub struct NoRepository {
     #[arg(short, long, hide = true)]
@@ -59,4 +69,6 @@ pub struct NoSecrets {
     pub key_file: Option<PathBuf>,
     #[arg(long, hide = true)]
     pub cache_dir: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub memory: Option<String>,
 }

@@ -12,7 +12,13 @@ pub struct Restore {
     /// Snapshot, or snapshot:/path; latest:/path is the newest that was made of all of /path
     pub address: OsString,
     /// Where to: an existing or new directory
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "to_ext4")]
+    #[arg(
+        short,
+        long,
+        value_name = "DIR",
+        value_hint = ValueHint::DirPath,
+        required_unless_present = "to_ext4",
+    )]
     pub target: Option<PathBuf>,
     /// Write a ready ext4 file system to a file or an unused device instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath,
@@ -21,24 +27,31 @@ pub struct Restore {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
-    /// Only what matches; patterns are of paths below the ADDRESS: of latest:/home/me, /mail is /home/me/mail. One that
-    /// matches nothing ends with exit code 3
+    /// Only what matches; patterns are of paths below the ADDRESS: of latest:/home/me, /mail is
+    /// /home/me/mail. One that matches nothing ends with exit code 3
     #[arg(short, long, value_name = "PATTERN")]
     pub include: Vec<String>,
     /// Leave out what matches, the same way
     #[arg(short, long, value_name = "PATTERN")]
     pub exclude: Vec<String>,
     /// What to do with files that exist: if-changed compares kind, size and mtime
-    #[arg(long, value_name = "WHEN", default_value = "if-changed", value_parser = ["always", "if-changed", "never"])]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "if-changed",
+        value_parser = ["always", "if-changed", "never"],
+    )]
     pub overwrite: String,
-    /// Remove what is in the target and not in the snapshot, where the snapshot knows what was there
+    /// Remove what is in the target and not in the snapshot, where the snapshot knows what was
+    /// there
     ///
-    /// Only directories at or below a path that was backed up lose anything. What the backup left out stays: patterns,
-    /// sizes, directories with its marks (new marks, too), other file systems, and the key files it worked with. So do
-    /// other mounts, other repositories of Bale (directories with BALE-REPOSITORY.TAG), the repository, cache and keys in
-    /// use, and NAME.bale-salvaged of a restore before. In /, in a home directory or above one it needs --include or
-    /// --force. It comes last, and not at all if content could not be had. --dry-run -v names what would go. Of another
-    /// host's snapshot, latest needs --host.
+    /// Only directories at or below a path that was backed up lose anything. What the backup left
+    /// out stays: patterns, sizes, directories with its marks (new marks, too), other file systems,
+    /// and the key files it worked with. So do other mounts, other repositories of Bale
+    /// (directories with BALE-REPOSITORY.TAG), the repository, cache and keys in use, and
+    /// NAME.bale-salvaged of a restore before. In /, in a home directory or above one it needs
+    /// --include or --force. It comes last, and not at all if content could not be had. --dry-run
+    /// -v names what would go. Of another host's snapshot, latest needs --host.
     #[arg(long)]
     pub delete: bool,
     /// Restore immutable, append-only and other inode flags
@@ -50,8 +63,8 @@ pub struct Restore {
     /// Read back everything that was written and compare
     #[arg(long)]
     pub verify: bool,
-    /// Start even if the target seems too small, is in a repository, (--delete) is / or a home directory, or (--to-ext4)
-    /// holds something that will be lost
+    /// Start even if the target seems too small, is in a repository, (--delete) is / or a home
+    /// directory, or (--to-ext4) holds something that will be lost
     #[arg(long)]
     pub force: bool,
     /// The file system.

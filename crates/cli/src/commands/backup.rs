@@ -3,19 +3,19 @@
 use super::{host, left_out, look, select};
 use crate::args::{Backup, Global};
 use crate::exit::{self, Usage};
-use crate::named_paths::Named;
+use crate::named_paths::NamedPath;
 use crate::progress::Console;
 use crate::{output, place, sizes, variables};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
-use bale_engine::error::Error;
-use bale_engine::monitor::Monitor;
-use bale_engine::repository::Repository;
-use bale_engine::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
-use bale_engine::scan::{
-    LeftOut, ScanMode, ScanOptions, Sources, barrier_now, barrier_of_snapshots, parse_list,
-};
 use bale_format::ObjectId;
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::Error;
+use bale_repository::repository::Repository;
+use bale_source::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
+use bale_source::scan::{
+    LeftOut, ScanMode, ScanOptions, Sources, barrier_before_snapshots, barrier_now, parse_list,
+};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let not_found: Vec<_> = missing.iter().map(look::missing_problem).collect();
     if sources.paths().is_empty() {
         for problem in &not_found {
-            bale_engine::monitor::Monitor::problem(&console, problem);
+            bale_pipeline::monitor::Monitor::problem(&console, problem);
         }
         return Err(anyhow::anyhow!("none of the paths can be backed up"));
     }
@@ -50,29 +50,15 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let is_snapshot = options.snapshot_command.is_some();
     note_links(&sources, &console);
     let mut scan = ScanOptions {
-        barrier: is_snapshot.then(|| barrier_of_snapshots(now, &snapshots)),
+        barrier: is_snapshot.then(|| barrier_before_snapshots(now, &snapshots)),
+        memory: repository.memory(),
         ..look::scan_options(&options.look, filter, repository.spill_dir()?)
     };
     let works_with = place::works_with(global)?;
     scan.left_out = in_use(scan.left_out, &works_with, &sources);
-    let mut excludes = look::excludes_as_given(&options.look)?;
-    excludes.extend(left_out::files_in_use(&works_with));
     let engine_options = BackupOptions {
-        host: host::name(options.host.as_deref())?,
-        user: user_name(),
-        program: concat!("bale ", env!("CARGO_PKG_VERSION")).to_owned(),
-        tags: options
-            .tag
-            .iter()
-            .flat_map(|tags| select::split_tags(tags))
-            .collect(),
-        excludes,
-        parent: parent(&repository, options)?,
-        force: options.force,
-        skip_if_unchanged: options.skip_if_unchanged,
-        dry_run: options.dry_run,
         not_found,
-        ..BackupOptions::default()
+        ..engine_options(options, &repository, &works_with)?
     };
     let outcome = engine::backup(&repository, &sources, scan, &engine_options, &console);
     for snapshot in snapshots {
@@ -82,7 +68,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     }
     console.finish();
     if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
-        tell!("what was finished is kept: the same command goes on from there");
+        report!("what was finished is kept: the same command goes on from there");
     }
     let outcome = outcome?;
     let problems = outcome.snapshot.counts.problems;
@@ -100,11 +86,35 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     })
 }
 
+/// What the words say; whatever this command works with is excluded in any case.
+fn engine_options(
+    options: &Backup,
+    repository: &Arc<Repository>,
+    works_with: &[PathBuf],
+) -> Result<BackupOptions> {
+    let mut excludes = look::excludes_as_given(&options.look)?;
+    excludes.extend(left_out::files_in_use(works_with));
+    let tags = options.tag.iter().flat_map(|tags| select::split_tags(tags));
+    Ok(BackupOptions {
+        host: host::name(options.host.as_deref())?,
+        user: user_name(),
+        program: concat!("bale ", env!("CARGO_PKG_VERSION")).to_owned(),
+        tags: tags.collect(),
+        excludes,
+        parent: parent(repository, options)?,
+        force: options.force,
+        skip_if_unchanged: options.skip_if_unchanged,
+        dry_run: options.dry_run,
+        ..BackupOptions::default()
+    })
+}
+
 /// Of a link only the link is stored, which may not be what was meant.
 fn note_links(sources: &Sources, console: &Console) {
     for (link, place) in sources.links_to_directories() {
         console.note(&format!(
-            "{} is a link to a directory, and only the link is backed up: write {}/ or {} for what is in it",
+            "{} is a link to a directory, and only the link is backed up: write {}/ or {} for what \
+             is in it",
             link.display(),
             link.display(),
             place.display()
@@ -162,10 +172,12 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
             .id
             .map_or(Value::Null, |id| Value::String(id.to_string()));
         return output::object(&json!({
-            "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs, "others": totals.others,
+            "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs,
+            "others": totals.others,
             "bytes": totals.bytes, "hard_links": totals.hard_links, "files_new": counts.files_new,
             "files_changed": counts.files_changed, "files_unmodified": counts.files_unmodified,
-            "bytes_read": counts.bytes_read, "bytes_stored": counts.bytes_stored, "problems": problems,
+            "bytes_read": counts.bytes_read, "bytes_stored": counts.bytes_stored,
+            "problems": problems,
             "vanished": outcome.noted.vanished, "not_crossed": outcome.noted.not_crossed,
             "left_out": outcome.noted.left_out, "seconds": seconds, "dry_run": options.dry_run,
         }));
@@ -180,7 +192,7 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
             sizes::either(others, "link or special file", "links and special files")
         ),
     };
-    tell!(
+    report!(
         "{} ({} new, {} changed, {} unmodified), {}{others}, {}",
         sizes::counted(totals.files, "file"),
         sizes::count(counts.files_new),
@@ -193,23 +205,23 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
         sizes::bytes(counts.bytes_read),
         sizes::bytes(counts.bytes_stored),
     );
-    tell!(
+    report!(
         "read {read}, stored {stored}, in {}",
         sizes::duration(seconds)
     );
     match outcome.id {
-        Some(id) => tell!("snapshot {} saved", id.short()),
-        None if options.dry_run => tell!("dry run: nothing was stored"),
-        None => tell!("nothing changed: no snapshot was made"),
+        Some(id) => report!("snapshot {} saved", id.short()),
+        None if options.dry_run => report!("dry run: nothing was stored"),
+        None => report!("nothing changed: no snapshot was made"),
     }
     if outcome.noted.vanished > 0 {
-        tell!(
+        report!(
             "{} vanished while they were backed up, named above",
             sizes::count(outcome.noted.vanished)
         );
     }
     if problems > 0 {
-        tell!(
+        report!(
             "{}, named above and kept in the snapshot: what is concerned is missing or not certain",
             sizes::counted(problems, "problem")
         );
@@ -244,7 +256,7 @@ fn read_list(by: &str, file: &Path) -> Result<Vec<u8>> {
             .read_to_end(&mut bytes)
             .context("read the list of paths from standard input")?;
     } else {
-        let list = Named {
+        let list = NamedPath {
             by,
             attempt: "read the paths to back up from",
             path: file,

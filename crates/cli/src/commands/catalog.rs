@@ -2,10 +2,10 @@
 
 use super::{listing, select};
 use crate::args::{Catalog, Global};
-use crate::named_paths::Named;
+use crate::named_paths::NamedPath;
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
-use bale_engine::catalog::{CatalogReader, KeyRange, export};
+use bale_repository::catalog::{CatalogReader, KeyRange, export};
 use serde_json::json;
 
 /// Writes a snapshot's catalog as Parquet files that any tool of that kind can query.
@@ -15,7 +15,7 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
         dir,
         select,
     } = command;
-    let target = Named {
+    let target = NamedPath {
         by: "DIR",
         attempt: "write the catalog to",
         path: dir,
@@ -37,12 +37,13 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
     let exported = export(&catalog, range, dir)?;
     if global.json {
         output::object(&json!({
-            "type": "summary", "files": exported.files, "rows": exported.rows, "bytes": exported.bytes,
+            "type": "summary", "files": exported.files, "rows": exported.rows,
+            "bytes": exported.bytes,
         }));
     } else if !global.quiet {
         let files = sizes::counted(exported.files, "file");
         let rows = sizes::counted(exported.rows, "row");
-        tell!(
+        report!(
             "wrote {files} with {rows}, {}",
             sizes::bytes(exported.bytes)
         );
@@ -51,7 +52,7 @@ pub fn run(global: &Global, command: &Catalog) -> Result<i32> {
 }
 
 /// What reads `*.parquet` there later must find one catalog, and no other's files are replaced.
-fn require_empty(target: &Named) -> Result<()> {
+fn require_empty(target: &NamedPath) -> Result<()> {
     target.require_directory()?;
     match std::fs::read_dir(target.path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -6,8 +6,8 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::repository::Repository;
 use bale_engine::verify::{self, CheckReport, Damage, LostPath, Marked, Subset};
+use bale_repository::repository::Repository;
 use serde_json::json;
 
 /// Looks for damage; exit 4 if there is any.
@@ -30,11 +30,16 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
     let marked = mark(&repository, &report, options.no_mark);
     if global.json {
         output::object(&json!({
-            "type": "summary", "snapshots": report.snapshots, "segments": report.segments, "packs": report.packs,
-            "chunks": report.chunks, "packs_read": report.packs_read, "bytes_read": report.bytes_read,
-            "packs_unindexed": report.packs_unindexed, "damage": report.damage.len(), "paths_lost": report.lost_count,
-            "packs_damaged": report.packs_damaged.len(), "packs_not_needed": report.packs_not_needed,
-            "packs_marked": marked.as_ref().map_or(0, |marked| marked.marked), "packs_unmarked": marked.as_ref().map_or(0, |marked| marked.unmarked),
+            "type": "summary", "snapshots": report.snapshots, "segments": report.segments,
+            "packs": report.packs,
+            "chunks": report.chunks, "packs_read": report.packs_read,
+            "bytes_read": report.bytes_read,
+            "packs_unindexed": report.packs_unindexed, "damage": report.damage.len(),
+            "paths_lost": report.lost_count,
+            "packs_damaged": report.packs_damaged.len(),
+            "packs_not_needed": report.packs_not_needed,
+            "packs_marked": marked.as_ref().map_or(0, |marked| marked.marked),
+            "packs_unmarked": marked.as_ref().map_or(0, |marked| marked.unmarked),
         }));
     } else if !global.quiet {
         print_summary(&report);
@@ -62,9 +67,9 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
             sizes::counted(report.objects, "object"),
             sizes::bytes(report.bytes),
         );
-        tell!("read {objects}, {bytes}: {} damaged", report.damage.len());
+        report!("read {objects}, {bytes}: {} damaged", report.damage.len());
         if !report.damage.is_empty() {
-            tell!("What that takes away, and what helps, needs the key: bale check --read-data");
+            report!("What that takes away, and what helps, needs the key: bale check --read-data");
         }
     }
     Ok(if report.damage.is_empty() {
@@ -92,7 +97,8 @@ pub(super) fn print_lost(global: &Global, listed: &[LostPath], count: u64) {
     for lost in listed {
         let path = [b"/".as_slice(), &lost.path].concat();
         if global.json {
-            let mut value = json!({"type": "lost", "snapshot": lost.snapshot.to_string(), "paths": lost.paths, "message": lost.text});
+            let mut value = json!({"type": "lost", "snapshot": lost.snapshot.to_string(),
+                "paths": lost.paths, "message": lost.text});
             output::put_path(&mut value, "path", &path);
             output::object(&value);
         } else {
@@ -113,7 +119,7 @@ pub(super) fn print_lost(global: &Global, listed: &[LostPath], count: u64) {
 }
 
 fn print_summary(report: &CheckReport) {
-    tell!(
+    report!(
         "looked at {}, {}, {}, {}",
         sizes::counted(report.snapshots, "snapshot"),
         sizes::counted(report.segments, "catalog segment"),
@@ -121,7 +127,7 @@ fn print_summary(report: &CheckReport) {
         sizes::counted(report.chunks, "chunk")
     );
     if report.packs_read > 0 {
-        tell!(
+        report!(
             "read and verified {}, {}",
             sizes::counted(report.packs_read, "pack"),
             sizes::bytes(report.bytes_read)
@@ -129,10 +135,10 @@ fn print_summary(report: &CheckReport) {
     }
     match report.is_clean() {
         true if report.packs_not_needed > 0 || !report.packs_damaged.is_empty() => {
-            tell!("nothing that a snapshot needs is lost or damaged")
+            report!("nothing that a snapshot needs is lost or damaged")
         }
-        true => tell!("no damage found"),
-        false => tell!(
+        true => report!("no damage found"),
+        false => report!(
             "DAMAGE: {}; {}{} cannot be restored whole",
             sizes::either(
                 report.damage.len() as u64,
@@ -164,15 +170,16 @@ fn mark(
 fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, String>) {
     if report.packs_unindexed > 0 || report.index_objects_damaged > 0 {
         match report.is_clean() {
-            true => tell!(
+            true => report!(
                 "{} that no index names: no damage, a prune removes {} or says what does",
                 sizes::counted(report.packs_unindexed, "pack"),
                 sizes::one_or_more(report.packs_unindexed, "it", "them")
             ),
             // What is lost, and what to do, is known only then.
             false => {
-                return tell!(
-                    "Index objects that cannot be read: {}; packs that no index names: {}. `bale repair index` lists them again: do that first, and check again.",
+                return report!(
+                    "Index objects that cannot be read: {}; packs that no index names: {}. `bale \
+                     repair index` lists them again: do that first, and check again.",
                     report.index_objects_damaged,
                     report.packs_unindexed
                 );
@@ -180,21 +187,22 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
         }
     }
     if report.packs_not_needed > 0 && report.segments_lost == 0 {
-        tell!(
-            "{} damaged or missing, of which no snapshot needs anything that stands nowhere else: a prune removes {}",
+        report!(
+            "{} damaged or missing, of which no snapshot needs anything that stands nowhere else: \
+             a prune removes {}",
             sizes::counted(report.packs_not_needed, "pack"),
             sizes::one_or_more(report.packs_not_needed, "it", "them")
         );
     }
     match marked {
-        Ok(marked) if marked.unmarked > 0 => tell!(
+        Ok(marked) if marked.unmarked > 0 => report!(
             "{} marked as damaged, and whole: not marked any more",
             sizes::counted(marked.unmarked as u64, "pack")
         ),
         _ => {}
     }
     if let (Err(error), false) = (marked, report.packs_damaged.is_empty()) {
-        tell!(
+        report!(
             "{} not marked ({}): backups go on relying on {}, but for `bale backup --force`.",
             sizes::counted(report.packs_damaged.len() as u64, "damaged pack"),
             output::escape(error.as_bytes()),
@@ -202,7 +210,7 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
         );
     }
     for step in steps(report, marked.is_ok()) {
-        tell!("{step}");
+        report!("{step}");
     }
 }
 
@@ -216,7 +224,8 @@ fn steps(report: &CheckReport, is_marked: bool) -> Vec<String> {
     let objects = report.damage.iter().filter(removable).count() as u64;
     if objects > 0 {
         steps.push(format!(
-            "{} cannot be read: bring {} back from a copy of the repository, or let go of {} with `bale forget ID`, the name after the slash.",
+            "{} cannot be read: bring {} back from a copy of the repository, or let go of {} with \
+             `bale forget ID`, the name after the slash.",
             sizes::counted(objects, "object"),
             sizes::one_or_more(objects, "it", "them"),
             sizes::one_or_more(objects, "it", "them"),
@@ -234,14 +243,19 @@ fn steps(report: &CheckReport, is_marked: bool) -> Vec<String> {
         let stores_again = match is_marked {
             true => "the next backup stores again what the sources still have of it",
             false => {
-                "what the sources still have of it is stored again by `bale backup --force`, or by any backup once a check has \
-                 marked the packs (`bale repair packs` then saves what can be read of them)"
+                "what the sources still have of it is stored again by `bale backup --force`, or by \
+                 any backup once a check has marked the packs (`bale repair packs` then saves what \
+                 can be read of them)"
             }
         };
         steps.push(format!(
             "What is lost may be in a copy of the repository; {stores_again}."
         ));
-        steps.push("What a check names after that does not come back: `bale forget ID` lets go of a snapshot that is named, with all that is in it.".to_owned());
+        steps.push(
+            "What a check names after that does not come back: `bale forget ID` lets go of \
+            a snapshot that is named, with all that is in it."
+                .to_owned(),
+        );
     }
     steps
 }

@@ -1,12 +1,13 @@
-//! Restoring where something is already: what `restore --delete` must leave, and which targets are refused.
+//! Restoring where something is already: what `restore --delete` must leave, and which targets are
+//! refused.
 
 use super::left_out;
 use crate::args::{Global, Restore};
 use crate::exit::Usage;
 use crate::{output, place};
 use anyhow::Result;
-use bale_engine::repository::Named;
-use bale_engine::restore::{Guard, Identity};
+use bale_repository::repository::Named;
+use bale_restore::{DeviceAndInode, Protected};
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -15,28 +16,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What this restore must not delete. Sources and the rest of the snapshot's part the engine adds.
-pub fn guard(global: &Global, snapshot: &Named) -> Guard {
+pub fn guard(global: &Global, snapshot: &Named) -> Protected {
     let left_out = left_out::of_record(&snapshot.1.excludes);
-    Guard {
+    Protected {
         knows_left_out: left_out.is_some(),
         left_out: Arc::new(left_out.unwrap_or_default()),
         in_use: place::in_use(global)
             .iter()
             .flat_map(|path| identities(path))
             .collect(),
-        ..Guard::default()
+        ..Protected::default()
     }
 }
 
 /// What is at a path and, if that is a link, what it leads to.
-fn identities(path: &Path) -> Vec<Identity> {
+fn identities(path: &Path) -> Vec<DeviceAndInode> {
     let found = [std::fs::symlink_metadata(path), std::fs::metadata(path)];
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     found.into_iter().flatten().map(identity).collect()
 }
 
-/// Deleting in `/`, in somebody's home, or above one, must be meant: the names in it come from many programs, and few of
-/// them from a backup.
+/// Deleting in `/`, in somebody's home, or above one, must be meant: the names in it come from many
+/// programs, and few of them from a backup.
 pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
     let is_meant = options.force || options.dry_run || !options.include.is_empty();
     if !options.delete || is_meant {
@@ -63,7 +64,8 @@ pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
     };
     let place = output::path(target);
     Err(Usage(format!(
-        "{place} {what}: --delete there needs --include, or --force (--dry-run -v names what would be deleted)"
+        "{place} {what}: --delete there needs --include, or --force (--dry-run -v names what would \
+         be deleted)"
     ))
     .into())
 }
@@ -71,12 +73,13 @@ pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
 /// A restore into a repository would put files among its objects: it must be meant.
 pub fn refuse_repositories(global: &Global, options: &Restore) -> Result<()> {
     let target = options.target.as_ref().or(options.to_ext4.as_ref());
-    // An image takes the place of what is there: nobody means an object of the repository that is read.
+    // An image takes the place of what is there: nobody means an object of the repository that is
+    // read.
     let is_meant = options.force && options.to_ext4.is_none();
     let Some(target) = target.filter(|_| !is_meant && !options.dry_run) else {
         return Ok(());
     };
-    let parts: Vec<Identity> = (place::repositories(global).iter())
+    let parts: Vec<DeviceAndInode> = (place::repositories(global).iter())
         .flat_map(|path| identities(path))
         .collect();
     let target = place::resolved(target);
@@ -84,7 +87,8 @@ pub fn refuse_repositories(global: &Global, options: &Restore) -> Result<()> {
     match above.find(|directory| is_repository(directory, &parts)) {
         None => Ok(()),
         Some(directory) => Err(Usage(format!(
-            "{} is, or is in, {}, which is a repository of Bale: restore to another place (--force restores there all the same)",
+            "{} is, or is in, {}, which is a repository of Bale: restore to another place (--force \
+             restores there all the same)",
             output::path(&target),
             output::path(directory)
         ))
@@ -93,11 +97,11 @@ pub fn refuse_repositories(global: &Global, options: &Restore) -> Result<()> {
 }
 
 /// What is not there, or cannot be opened, is none.
-fn is_repository(directory: &Path, parts: &[Identity]) -> bool {
+fn is_repository(directory: &Path, parts: &[DeviceAndInode]) -> bool {
     let is_part = || identities(directory).iter().any(|it| parts.contains(it));
     let is_marked = || {
         let opened = std::fs::File::open(directory);
-        opened.is_ok_and(|opened| Guard::default().is_repository(opened.as_fd(), b"."))
+        opened.is_ok_and(|opened| Protected::default().is_repository(opened.as_fd(), b"."))
     };
     directory.is_dir() && (is_part() || is_marked())
 }

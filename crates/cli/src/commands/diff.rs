@@ -5,10 +5,10 @@ use crate::args::{Diff, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place, sizes};
 use anyhow::Result;
-use bale_engine::catalog::{CatalogReader, Difference, diff};
-use bale_engine::error::Error;
 use bale_format::entry::is_below;
 use bale_format::{Entry, Kind, ObjectId};
+use bale_repository::catalog::{CatalogReader, Difference, diff};
+use bale_repository::error::Error;
 use serde_json::json;
 
 /// Counts of a comparison.
@@ -36,9 +36,9 @@ pub fn run(global: &Global, options: &Diff) -> Result<i32> {
         return Err(Usage(text).into());
     }
     if !global.json && !global.quiet {
-        tell!("from {}\n  to {}", side(&old), side(&new));
+        report!("from {}\n  to {}", side(&old), side(&new));
     }
-    let open = |chosen: &select::Chosen| {
+    let open = |chosen: &select::SelectedSnapshots| {
         CatalogReader::open(
             repository.segment_source_wherever(),
             chosen.named.1.layers.clone(),
@@ -47,12 +47,12 @@ pub fn run(global: &Global, options: &Diff) -> Result<i32> {
     let (old_catalog, new_catalog) = (open(&old)?, open(&new)?);
     let mut tally = Tally::default();
     for difference in diff(&old_catalog, &new_catalog) {
-        if interrupt::asked() {
+        if interrupt::is_requested() {
             return Err(Error::Interrupted.into());
         }
         let difference = difference?;
         if is_below(&difference.entry().path(), &new.path) {
-            tell(global, options, &difference, &mut tally);
+            report(global, options, &difference, &mut tally);
         }
     }
     summary(global, &tally, [&old, &new].map(|side| side.named.0));
@@ -60,7 +60,7 @@ pub fn run(global: &Global, options: &Diff) -> Result<i32> {
 }
 
 /// Which snapshot it is: `latest` may be of another source than was thought.
-fn side(chosen: &select::Chosen) -> String {
+fn side(chosen: &select::SelectedSnapshots) -> String {
     let (id, snapshot) = &chosen.named;
     let paths: Vec<_> = (snapshot.paths.iter())
         .map(|path| output::escape(&path.0))
@@ -74,7 +74,7 @@ fn side(chosen: &select::Chosen) -> String {
     )
 }
 
-fn tell(global: &Global, options: &Diff, difference: &Difference, tally: &mut Tally) {
+fn report(global: &Global, options: &Diff, difference: &Difference, tally: &mut Tally) {
     let size = |entry: &Entry| {
         if entry.kind == Kind::File {
             entry.size
@@ -122,7 +122,8 @@ fn is_content(old: &Entry, new: &Entry) -> bool {
 fn print(global: &Global, mark: &str, entry: &Entry) {
     let path = listing::absolute(entry);
     if global.json {
-        let mut value = json!({"type": "change", "change": mark, "kind": listing::kind_name(entry.kind), "size": entry.size});
+        let mut value = json!({"type": "change", "change": mark,
+            "kind": listing::kind_name(entry.kind), "size": entry.size});
         output::put_path(&mut value, "path", &path);
         output::object(&value);
     } else {
@@ -138,12 +139,14 @@ fn print(global: &Global, mark: &str, entry: &Entry) {
 fn summary(global: &Global, tally: &Tally, [old, new]: [ObjectId; 2]) {
     if global.json {
         return output::object(&json!({
-            "type": "summary", "old": old.to_string(), "new": new.to_string(), "added": tally.added, "removed": tally.removed, "changed": tally.changed,
-            "metadata": tally.metadata, "bytes_added": tally.bytes_added, "bytes_removed": tally.bytes_removed,
+            "type": "summary", "old": old.to_string(), "new": new.to_string(), "added": tally.added,
+            "removed": tally.removed, "changed": tally.changed,
+            "metadata": tally.metadata, "bytes_added": tally.bytes_added,
+            "bytes_removed": tally.bytes_removed,
         }));
     }
     if !global.quiet {
-        tell!(
+        report!(
             "{} added, {} removed, {} changed, {} only in metadata; {} came, {} went",
             sizes::count(tally.added),
             sizes::count(tally.removed),

@@ -5,7 +5,7 @@ use crate::args::{Dump, Global};
 use crate::progress::Console;
 use crate::{exit, output, place};
 use anyhow::{Context, Result};
-use bale_engine::dump::snapshot::dump_snapshot;
+use bale_engine::dump::dump_snapshot;
 use std::io::{BufWriter, Write};
 
 /// Bytes collected before they are written to standard output.

@@ -1,14 +1,16 @@
-//! An entry in the manner of `find -printf`: a format is taken apart once and then written for every entry.
+//! An entry in the manner of `find -printf`: a format is taken apart once and then written for
+//! every entry.
 //!
-//! Numbers are written without the machinery of `format!`: a list has a line for each of very many files.
+//! Numbers are written without the machinery of `format!`: a list has a line for each of very many
+//! files.
 
 use super::listing;
 use crate::exit::Usage;
 use crate::output;
-use bale_engine::scan::report::Seen;
 use bale_format::{Entry, Kind, Time};
+use bale_source::scan::report::ReportedEntry;
 
-/// A format, taken apart.
+/// A parsed format.
 pub struct Format(Vec<Part>);
 
 enum Part {
@@ -64,8 +66,9 @@ impl Format {
         self.0.iter().any(|part| matches!(part, Part::Target))
     }
 
-    /// Appends an entry, names with `escape` so that none can forge a line. `target`: of a link, if it is needed.
-    pub fn write(&self, seen: &Seen<'_>, target: &[u8], escape: bool, out: &mut Vec<u8>) {
+    /// Appends an entry, names with `escape` so that none can forge a line. `target`: of a link, if
+    /// it is needed.
+    pub fn write(&self, seen: &ReportedEntry<'_>, target: &[u8], escape: bool, out: &mut Vec<u8>) {
         let entry = seen.entry;
         for part in &self.0 {
             let start = out.len();

@@ -5,12 +5,12 @@ use crate::args::{Find, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place, sizes};
 use anyhow::Result;
-use bale_engine::catalog::{CatalogReader, KeyRange};
-use bale_engine::error::Error;
-use bale_engine::filter::{Filter, FilterOptions, Pattern, Reach, distinct};
-use bale_engine::repository::{Named, Repository};
-use bale_engine::snapshots::Address;
 use bale_format::{Entry, Key};
+use bale_pipeline::filter::{Filter, FilterOptions, Pattern, Reach, distinct};
+use bale_repository::catalog::{CatalogReader, KeyRange};
+use bale_repository::error::Error;
+use bale_repository::repository::{Named, Repository};
+use bale_repository::snapshots::Address;
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 
@@ -27,16 +27,16 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
         let catalog =
             CatalogReader::open(repository.segment_source_wherever(), named.1.layers.clone())?;
         is_below_there |= !below.is_empty() && catalog.lookup(&below)?.is_some();
-        let mut told = false;
+        let mut reported = false;
         for entry in rows(&catalog, &reaches)? {
-            if interrupt::asked() {
+            if interrupt::is_requested() {
                 return Err(Error::Interrupted.into());
             }
             let entry = entry?;
             if !matcher.excludes(&entry.path()) {
                 continue;
             }
-            if !std::mem::replace(&mut told, true) && !global.json {
+            if !std::mem::replace(&mut reported, true) && !global.json {
                 print_heading(named);
             }
             found = true;
@@ -50,10 +50,11 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
     if !is_below_there && !snapshots.is_empty() {
         let below = output::escape(&[b"/", &below[..]].concat());
         anyhow::bail!(
-            "no {below} (--below) in the {searched} searched: it takes a path as `bale ls` prints it"
+            "no {below} (--below) in the {searched} searched: it takes a path as `bale ls` prints \
+             it"
         );
     }
-    tell_none(global, &searched);
+    report_none(global, &searched);
     // Nothing was found, but not everywhere: that is no answer.
     Ok(match exit::with_what_is_missing(exit::COMPLETE) {
         exit::COMPLETE => exit::FAILED,
@@ -84,7 +85,7 @@ fn below(options: &Find) -> Result<Vec<u8>, Usage> {
             "--below is empty: name a path, or leave it out to search everything".to_owned(),
         ));
     }
-    Ok(bale_engine::snapshots::clean_path(
+    Ok(bale_repository::snapshots::clean_path(
         path.as_os_str().as_bytes(),
     ))
 }
@@ -115,26 +116,28 @@ fn print(global: &Global, options: &Find, (id, _): &Named, entry: &Entry) {
 }
 
 /// Silence could mean that it did not look.
-fn tell_none(global: &Global, searched: &str) {
+fn report_none(global: &Global, searched: &str) {
     let text = format!("nothing in {searched} matches");
     if global.json {
         output::object(&json!({"type": "note", "message": text}));
     } else if !global.quiet {
-        tell!("bale: {text}");
+        report!("bale: {text}");
     }
 }
 
 fn rows<'r>(
     catalog: &'r CatalogReader,
     reaches: &'r [Reach],
-) -> bale_engine::catalog::Result<impl Iterator<Item = bale_engine::catalog::Result<Entry>> + 'r> {
+) -> bale_repository::catalog::Result<
+    impl Iterator<Item = bale_repository::catalog::Result<Entry>> + 'r,
+> {
     let rows = reaches.iter().map(|reach| match reach {
         Reach::One(path) => Ok(catalog.rows(KeyRange::one(&Key::of_path(path)))),
         Reach::Children(path) => Ok(catalog.list(path)),
         Reach::Subtree(path) => catalog.subtree(path),
     });
     Ok(rows
-        .collect::<bale_engine::catalog::Result<Vec<_>>>()?
+        .collect::<bale_repository::catalog::Result<Vec<_>>>()?
         .into_iter()
         .flatten())
 }
@@ -149,7 +152,7 @@ fn snapshots(
     if options.snapshot.is_empty() {
         let filter = select::filter(&options.select.select);
         let all = listed.all();
-        unmatched::tell(global, &options.select.select, &all);
+        unmatched::report(global, &options.select.select, &all);
         return Ok(all
             .into_iter()
             .filter(|(_, snapshot)| filter.passes(snapshot))

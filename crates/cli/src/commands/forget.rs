@@ -6,16 +6,17 @@ use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::{output, place};
 use anyhow::{Context, Result, bail};
-use bale_engine::error::{Error, without_name};
 use bale_engine::forget::{
-    self as engine, Decision, ForgetPlan, Found, Group, GroupBy, Keep, Policy,
+    self as engine, Decision, ForgetPlan, FoundObject, GroupBy, Keep, Policy, SnapshotGroup,
 };
-use bale_engine::monitor::Problem;
 use bale_engine::prune::{refuse_while_missed, refuse_while_unreadable};
-use bale_engine::repository::{Named, Repository};
-use bale_engine::snapshots::remembered::{self, Missed, missed};
-use bale_engine::store::{Area, ObjectName};
 use bale_format::ObjectId;
+use bale_pipeline::error::without_name;
+use bale_pipeline::monitor::Problem;
+use bale_repository::error::Error;
+use bale_repository::repository::{Named, Repository};
+use bale_repository::snapshots::remembered::{self, Missed, missed};
+use bale_repository::store::{Area, ObjectName};
 use jiff::Span;
 use jiff::tz::TimeZone;
 use serde_json::json;
@@ -58,10 +59,10 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         return Ok(code.max(pruned));
     }
     // Other objects hold no space, or gave it back.
-    let uses = |found: &&Found| matches!(found.name.area, Area::Snapshots | Area::Runs);
+    let uses = |found: &&FoundObject| matches!(found.name.area, Area::Snapshots | Area::Runs);
     let users = removed.iter().filter(uses).count() as u64;
     if users > 0 && !options.dry_run && !global.quiet && !global.json {
-        tell!(
+        report!(
             "What only {} used comes back with: bale prune",
             crate::sizes::one_or_more(users, "it", "they")
         );
@@ -69,8 +70,12 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     Ok(code)
 }
 
-fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Result<Vec<Found>> {
-    let mut removed: Vec<Found> = Vec::new();
+fn by_id(
+    global: &Global,
+    options: &Forget,
+    repository: &Arc<Repository>,
+) -> Result<Vec<FoundObject>> {
+    let mut removed: Vec<FoundObject> = Vec::new();
     // Read once: what is the matter with a snapshot is told as it is read.
     let by_order = |text: &String| text.starts_with("latest");
     let listed = match options.ids.iter().any(by_order) {
@@ -101,7 +106,7 @@ fn by_id(global: &Global, options: &Forget, repository: &Arc<Repository>) -> Res
             let text = error.to_string();
             // An error names the object, and its cause may do so again.
             let text = without_name(&name, without_name(&name, &text));
-            tell!("bale: {name}: {}", output::escape(text.as_bytes()));
+            report!("bale: {name}: {}", output::escape(text.as_bytes()));
         }
         let short = found.name.id().map(|id| id.short()).unwrap_or_default();
         say(global, "remove", &short, found.cost());
@@ -134,10 +139,10 @@ fn by_policy(
     repository: &Arc<Repository>,
     policy: &Policy,
     by: GroupBy,
-) -> Result<(Vec<Found>, bool)> {
+) -> Result<(Vec<FoundObject>, bool)> {
     let filter = select::filter(&options.select);
     let (snapshots, damaged) =
-        remembered::list(repository, &|missed| tell_of_missed(global, &missed))?;
+        remembered::list(repository, &|missed| report_missed(global, &missed))?;
     for (name, error) in &damaged {
         let id = name.id().map(|id| id.to_string()).unwrap_or_default();
         output::problem(
@@ -149,7 +154,7 @@ fn by_policy(
             global.json,
         );
     }
-    unmatched::tell(global, &options.select, &snapshots);
+    unmatched::report(global, &options.select, &snapshots);
     let passing: Vec<Named> = snapshots
         .into_iter()
         .filter(|(_, snapshot)| filter.passes(snapshot))
@@ -157,42 +162,44 @@ fn by_policy(
     let now = repository.clock().time();
     let plan = engine::plan(&passing, policy, by, &TimeZone::system(), now);
     print_plan(global, &plan);
-    tell_of_the_future(global, &plan);
+    report_future_dates(global, &plan);
     refuse_to_empty(&plan)?;
-    let found = |decision: &Decision| Found {
+    let found = |decision: &Decision| FoundObject {
         name: ObjectName::snapshot(decision.id),
         damage: None,
     };
     Ok((plan.removed().map(found).collect(), damaged.is_empty()))
 }
 
-/// One that should be the newest does not count: another is kept, and named by "latest", in its place.
-fn tell_of_missed(global: &Global, missed: &Missed) {
+/// One that should be the newest does not count: another is kept, and named by "latest", in its
+/// place.
+fn report_missed(global: &Global, missed: &Missed) {
     match global.json {
         true => output::object(&json!({"type": "note", "message": missed.text})),
-        false => tell!("bale: {}", output::escape(missed.text.as_bytes())),
+        false => report!("bale: {}", output::escape(missed.text.as_bytes())),
     }
 }
 
 /// A clock was wrong, ours or another.
-fn tell_of_the_future(global: &Global, plan: &ForgetPlan) {
+fn report_future_dates(global: &Global, plan: &ForgetPlan) {
     let future = plan.kept().filter(|decision| decision.is_in_future);
     let count = future.count() as u64;
     if count == 0 || global.quiet {
         return;
     }
     let text = format!(
-        "{} dated in the future: kept, and counted by no rule. Is the clock of this machine right? If it is, remove them by id",
+        "{} dated in the future: kept, and counted by no rule. Is the clock of this machine right? \
+         If it is, remove them by id",
         crate::sizes::counted(count, "snapshot")
     );
     if global.json {
         return output::object(&json!({"type": "note", "message": text}));
     }
-    tell!("bale: {text}");
+    report!("bale: {text}");
 }
 
-/// A slip in a rule (a tag that nothing has) must not remove all there is of a source. What is dated in the future stays in
-/// any case, and is no reason that the others may go.
+/// A slip in a rule (a tag that nothing has) must not remove all there is of a source. What is
+/// dated in the future stays in any case, and is no reason that the others may go.
 fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
     for group in &plan.groups {
         let decisions = group.decisions.iter();
@@ -204,7 +211,8 @@ fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
         };
         if counted.iter().all(|decision| decision.reasons.is_empty()) {
             let text = format!(
-                "these rules would remove all there is ({}) of {} on {}: name them by id if that is meant",
+                "these rules would remove all there is ({}) of {} on {}: name them by id if that \
+                 is meant",
                 crate::sizes::counted(counted.len() as u64, "snapshot"),
                 paths_text(first),
                 output::escape(first.host.as_bytes()),
@@ -227,18 +235,19 @@ fn print_plan(global: &Global, plan: &ForgetPlan) {
 }
 
 /// What the snapshots of a group have in common.
-pub(super) fn heading(plan: &ForgetPlan, group: &Group) -> String {
+pub(super) fn heading(plan: &ForgetPlan, group: &SnapshotGroup) -> String {
     let paths = group.paths.iter().flatten();
     let paths: Vec<String> = paths.map(|path| output::escape(path)).collect();
     let host = group.host.as_deref().unwrap_or("all hosts");
-    let more = told_apart(plan, group);
+    let more = distinguishing_filesystems(plan, group);
     let host = output::escape(host.as_bytes());
     format!("{host} {}{more}", paths.join(" "))
 }
 
 /// What distinguishes a group from others of the same host and paths.
-fn told_apart(plan: &ForgetPlan, group: &Group) -> String {
-    let is_alike = |other: &&Group| (&other.host, &other.paths) == (&group.host, &group.paths);
+fn distinguishing_filesystems(plan: &ForgetPlan, group: &SnapshotGroup) -> String {
+    let is_alike =
+        |other: &&SnapshotGroup| (&other.host, &other.paths) == (&group.host, &group.paths);
     if plan.groups.iter().filter(is_alike).count() < 2 {
         return String::new();
     }
@@ -257,11 +266,12 @@ fn told_apart(plan: &ForgetPlan, group: &Group) -> String {
     text
 }
 
-fn print_decision(global: &Global, group: &Group, decision: &Decision) {
+fn print_decision(global: &Global, group: &SnapshotGroup, decision: &Decision) {
     let keep = !decision.reasons.is_empty();
     if global.json {
         output::object(&json!({
-            "type": "decision", "id": decision.id.to_string(), "time": decision.time.to_string(), "host": decision.host,
+            "type": "decision", "id": decision.id.to_string(), "time": decision.time.to_string(),
+            "host": decision.host,
             "filesystems": group.filesystems, "keep": keep, "reasons": decision.reasons,
         }));
     } else if !global.quiet {
@@ -282,7 +292,7 @@ fn apply(
     global: &Global,
     options: &Forget,
     repository: &Arc<Repository>,
-    removed: &[Found],
+    removed: &[FoundObject],
 ) -> Result<()> {
     for found in removed.iter().filter(|_| !options.dry_run) {
         engine::remove(repository, found)?;
@@ -297,7 +307,7 @@ fn apply(
         } else {
             "removed"
         };
-        tell!(
+        report!(
             "{word} {}",
             crate::sizes::counted(removed.len() as u64, what(removed))
         );
@@ -305,8 +315,8 @@ fn apply(
     Ok(())
 }
 
-fn what(removed: &[Found]) -> &'static str {
-    let is_snapshot = |found: &Found| found.name.area == Area::Snapshots;
+fn what(removed: &[FoundObject]) -> &'static str {
+    let is_snapshot = |found: &FoundObject| found.name.area == Area::Snapshots;
     match removed.iter().all(is_snapshot) {
         true => "snapshot",
         false => "object",
@@ -325,8 +335,8 @@ fn what_is_missing(options: &Forget) -> &'static str {
     ];
     match rules.iter().any(|rule| rule.is_some()) {
         true => {
-            "nothing says what to keep: a --keep rule with 0 is no rule. Give one a number of at least 1 (\"unlimited\" keeps \
-             all), or name the snapshots to forget by their ids"
+            "nothing says what to keep: a --keep rule with 0 is no rule. Give one a number of at \
+             least 1 (\"unlimited\" keeps all), or name the snapshots to forget by their ids"
         }
         false => "nothing says what to forget: give snapshot ids or at least one --keep rule",
     }
@@ -427,7 +437,7 @@ mod tests {
             is_in_future,
         };
         let plan = |decisions| ForgetPlan {
-            groups: vec![engine::Group {
+            groups: vec![engine::SnapshotGroup {
                 host: None,
                 paths: None,
                 filesystems: None,

@@ -3,15 +3,15 @@
 use super::restore::new_image;
 use crate::args::{Generate, Global};
 use crate::exit::{self, Usage};
-use crate::named_paths::Named;
+use crate::named_paths::NamedPath;
 use crate::progress::Console;
 use crate::{interrupt, output, sizes};
 use anyhow::{Context, Result};
-use bale_engine::error::Error;
-use bale_engine::monitor::{Monitor, Phase, Progress as Told};
-use bale_engine::restore::ext4::ImageTarget;
 use bale_fsimage::Timestamp;
 use bale_fsimage::mkext4::{Ext4Options, Ext4Summary};
+use bale_pipeline::monitor::{Monitor, Phase, Progress as Told};
+use bale_repository::error::Error;
+use bale_restore::ext4::ImageTarget;
 use bale_tune::generate::{
     Access, ChangeOptions, Changed, GenerateError, GenerateMonitor, GenerateOptions, Generator,
     MountedImage, Progress, Verified, change, scratch_in, verify_manifest, write_manifest,
@@ -41,7 +41,7 @@ pub fn run(global: &Global, options: &Generate) -> Result<i32> {
         return Ok(exit::COMPLETE);
     }
     let tree = options.options()?;
-    let generator = Generator::new(tree.clone()).map_err(told)?;
+    let generator = Generator::new(tree.clone()).map_err(into_error)?;
     require_places(options)?;
     let console = Console::new(global);
     let watch = Watch::new(&console, &generator);
@@ -53,13 +53,15 @@ pub fn run(global: &Global, options: &Generate) -> Result<i32> {
         image = Some(written);
     } else if let Some(target) = &options.target {
         announce(&console, &watch.expected, &tree, target, options.force)?;
-        progress = generator.write_directory(target, &watch).map_err(told)?;
+        progress = generator
+            .write_directory(target, &watch)
+            .map_err(into_error)?;
     } else if options.manifest.is_none() {
         return Err(Usage("name a directory with -t, or a file with --to-ext4".to_owned()).into());
     }
     if let Some(manifest) = &options.manifest {
         let mut out = create(manifest)?;
-        generator.write_manifest(&mut out).map_err(told)?;
+        generator.write_manifest(&mut out).map_err(into_error)?;
     }
     console.finish();
     summary(global, &progress, image.as_ref(), began);
@@ -71,7 +73,7 @@ fn require_places(options: &Generate) -> Result<()> {
     if let Some(path) = &options.to_ext4 {
         new_image(path).require_place_for_file()?;
     } else if let Some(path) = &options.target {
-        let target = Named {
+        let target = NamedPath {
             by: "--target",
             attempt: "make a tree in",
             path,
@@ -86,8 +88,8 @@ fn require_places(options: &Generate) -> Result<()> {
     manifest.map_or(Ok(()), |path| new_manifest(path).require_place_for_file())
 }
 
-fn new_manifest(path: &Path) -> Named<'_> {
-    Named {
+fn new_manifest(path: &Path) -> NamedPath<'_> {
+    NamedPath {
         by: "--manifest",
         attempt: "write the manifest to",
         path,
@@ -122,7 +124,7 @@ fn write_image(
     };
     target.apply(&mut ext4);
     options.ext4.apply(&mut ext4)?;
-    let plan = generator.plan_ext4(&ext4).map_err(told)?;
+    let plan = generator.plan_ext4(&ext4).map_err(into_error)?;
     watch.console.note(&format!(
         "{} needs {}; the file system will have {} and {} inodes",
         path.display(),
@@ -135,7 +137,7 @@ fn write_image(
     let (sink, unfinished) = target.create(bytes)?;
     let (_sink, summary, progress) = generator
         .write_ext4(plan, sink, scratch, watch)
-        .map_err(told)?;
+        .map_err(into_error)?;
     unfinished.keep();
     Ok(Image {
         progress,
@@ -144,7 +146,8 @@ fn write_image(
     })
 }
 
-/// Tells what will come, and refuses what cannot end well: the usual options make a tree of terabytes.
+/// Tells what will come, and refuses what cannot end well: the usual options make a tree of
+/// terabytes.
 fn announce(
     console: &Console,
     expected: &Progress,
@@ -187,13 +190,13 @@ fn age(options: &Generate, how: &ChangeOptions) -> Result<Changed> {
     let Some(target) = target else {
         return Err(Usage("name the directory or image to age with -t".to_owned()).into());
     };
-    how.check().map_err(told)?;
+    how.check().map_err(into_error)?;
     let tree = StandingTree::open(by, target, Access::Write)?;
-    let done = change(&tree.root(), how).map_err(|error| tree.told(error))?;
+    let done = change(&tree.root(), how).map_err(|error| tree.error_of(error))?;
     if let Some(manifest) = &options.manifest {
         let mut out = create(manifest)?;
         write_manifest(&tree.root(), options.threads, &mut out)
-            .map_err(|error| tree.told(error))?;
+            .map_err(|error| tree.error_of(error))?;
     }
     tree.close()?;
     Ok(done)
@@ -207,7 +210,7 @@ enum StandingTree<'a> {
 
 impl StandingTree<'_> {
     fn open<'p>(by: &str, target: &'p Path, access: Access) -> Result<StandingTree<'p>> {
-        let named = Named {
+        let named = NamedPath {
             by,
             attempt: "open the tree in",
             path: target,
@@ -218,9 +221,10 @@ impl StandingTree<'_> {
         if meta.is_dir() {
             return Ok(StandingTree::Directory(target));
         }
-        // It refuses what is mounted or lent to others already; that there is something in it is meant so.
+        // It refuses what is mounted or lent to others already; that there is something in it is
+        // meant so.
         ImageTarget::look_at(target, true)?;
-        let mounted = MountedImage::mount(target, access).map_err(told)?;
+        let mounted = MountedImage::mount(target, access).map_err(into_error)?;
         Ok(StandingTree::Image(mounted))
     }
 
@@ -231,8 +235,8 @@ impl StandingTree<'_> {
         }
     }
 
-    fn told(&self, error: GenerateError) -> anyhow::Error {
-        told(match self {
+    fn error_of(&self, error: GenerateError) -> anyhow::Error {
+        into_error(match self {
             StandingTree::Directory(_) => error,
             StandingTree::Image(mounted) => mounted.rename(error),
         })
@@ -241,13 +245,13 @@ impl StandingTree<'_> {
     fn close(self) -> Result<()> {
         match self {
             StandingTree::Directory(_) => Ok(()),
-            StandingTree::Image(mounted) => mounted.unmount().map_err(told),
+            StandingTree::Image(mounted) => mounted.unmount().map_err(into_error),
         }
     }
 }
 
 fn verify(global: &Global, target: &Path, manifest: &Path, threads: u32) -> Result<i32> {
-    let named = Named {
+    let named = NamedPath {
         by: "--verify-manifest",
         attempt: "read the manifest",
         path: manifest,
@@ -257,7 +261,7 @@ fn verify(global: &Global, target: &Path, manifest: &Path, threads: u32) -> Resu
     let mut lines = BufReader::with_capacity(MANIFEST_BUFFER_BYTES, file);
     let tree = StandingTree::open("--target", target, Access::Read)?;
     let verified = verify_manifest(&tree.root(), threads, &mut lines);
-    let verified = verified.map_err(|error| tree.told(error))?;
+    let verified = verified.map_err(|error| tree.error_of(error))?;
     differences(global, &verified);
     Ok(if verified.different > 0 {
         exit::DAMAGE
@@ -283,7 +287,7 @@ fn differences(global: &Global, verified: &Verified) {
         output::line(&format!("and {} more", sizes::count(unlisted)));
     }
     if !global.quiet {
-        tell!(
+        report!(
             "as the manifest says: {}; not so: {}",
             sizes::either(verified.same, "entry", "entries"),
             sizes::count(verified.different)
@@ -295,12 +299,13 @@ fn changed(global: &Global, done: &Changed, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
     if global.json {
         return output::object(&json!({
-            "type": "summary", "files": done.files, "changed": done.changed, "new": done.new, "deleted": done.deleted,
+            "type": "summary", "files": done.files, "changed": done.changed, "new": done.new,
+            "deleted": done.deleted,
             "seconds": seconds,
         }));
     }
     if !global.quiet {
-        tell!(
+        report!(
             "of {} {} changed and {} went, {} came, in {}",
             sizes::counted(done.files, "file"),
             sizes::count(done.changed),
@@ -315,8 +320,10 @@ fn summary(global: &Global, progress: &Progress, image: Option<&Image>, began: I
     let seconds = began.elapsed().as_secs_f64();
     if global.json {
         let mut value = json!({
-            "type": "summary", "files": progress.files, "dirs": progress.directories, "symlinks": progress.symlinks,
-            "links": progress.links, "existing": progress.existing, "bytes": progress.content_bytes, "seconds": seconds,
+            "type": "summary", "files": progress.files, "dirs": progress.directories,
+            "symlinks": progress.symlinks,
+            "links": progress.links, "existing": progress.existing, "bytes": progress.content_bytes,
+            "seconds": seconds,
         });
         if let Some(image) = image {
             value["image"] = json!({
@@ -333,7 +340,7 @@ fn summary(global: &Global, progress: &Progress, image: Option<&Image>, began: I
         0 => String::new(),
         count => format!(" (there already: {})", sizes::counted(count, "name")),
     };
-    tell!(
+    report!(
         "made {}{existing}, {}, {}, {}, {} in {}",
         sizes::counted(progress.files, "file"),
         sizes::either(progress.directories, "directory", "directories"),
@@ -350,7 +357,7 @@ fn create(path: &Path) -> Result<impl Write> {
 }
 
 /// The exit code follows from what the error is.
-fn told(error: GenerateError) -> anyhow::Error {
+fn into_error(error: GenerateError) -> anyhow::Error {
     match error {
         GenerateError::Stopped => Error::Interrupted.into(),
         GenerateError::Options(text) => Usage(text).into(),
@@ -358,7 +365,7 @@ fn told(error: GenerateError) -> anyhow::Error {
     }
 }
 
-/// Passes on what the generator tells.
+/// Forwards the generator's progress.
 struct Watch<'c> {
     console: &'c Console,
     expected: Progress,
@@ -382,13 +389,13 @@ impl GenerateMonitor for Watch<'_> {
                 + progress.links
                 + progress.existing
         };
-        let told = Told {
+        let progress = Told {
             done: names(so_far),
             total: names(&self.expected),
             bytes_done: so_far.content_bytes,
             bytes_total: 0,
         };
-        self.console.progress(Phase::Generate, told);
-        !interrupt::asked()
+        self.console.progress(Phase::Generate, progress);
+        !interrupt::is_requested()
     }
 }

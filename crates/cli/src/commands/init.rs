@@ -4,10 +4,11 @@ use crate::args::{Global, Init};
 use crate::exit::{self, Usage};
 use crate::{place, secrets};
 use anyhow::Result;
-use bale_engine::repository::{NewSlot, Secret};
+use bale_repository::repository::{NewSlot, Secret};
 
-const NO_SECRET: &str = "no password or key for the new repository, and no terminal to ask at: give a password with --password-file, \
-     --password-command or BALE_PASSWORD, or have a key file made with --new-key-file";
+const NO_SECRET: &str = "no password or key for the new repository, and no terminal to ask at: \
+    give a password with --password-file, --password-command or BALE_PASSWORD, or have a key file \
+    made with --new-key-file";
 
 /// Makes a repository; without `--repo`, the user's own.
 pub fn run(global: &Global, options: &Init) -> Result<i32> {

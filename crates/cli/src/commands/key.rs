@@ -4,8 +4,8 @@ use crate::args::{Global, Key, KeyAdd};
 use crate::exit;
 use crate::{output, place, secrets};
 use anyhow::Result;
-use bale_engine::repository::{NewSlot, Repository, Secret, SlotState};
 use bale_format::ObjectId;
+use bale_repository::repository::{NewSlot, Repository, Secret, SlotState};
 use serde_json::json;
 
 /// Adds, removes, lists and replaces key slots.
@@ -29,7 +29,7 @@ pub fn run(global: &Global, command: &Key) -> Result<i32> {
             let old = repository.slot();
             said(global, "removed", repository.remove_key(&old.to_string())?);
             if !global.quiet && !global.json {
-                tell!("The root key is the same: who knew it can still read this repository.");
+                report!("The root key is the same: who knew it can still read this repository.");
             }
         }
     }
@@ -37,8 +37,8 @@ pub fn run(global: &Global, command: &Key) -> Result<i32> {
 }
 
 /// The password or key that opens the repository was given: it is the new one that is missing.
-const NO_NEW_SECRET: &str = "no new password or key, and no terminal to ask at: give one with --new-password-file or \
-     --new-key-file, or make a recovery key with --recovery";
+const NO_NEW_SECRET: &str = "no new password or key, and no terminal to ask at: give one with \
+    --new-password-file or --new-key-file, or make a recovery key with --recovery";
 
 fn add(
     global: &Global,
@@ -53,7 +53,7 @@ fn add(
                 &json!({"type": "recovery_key", "id": id.to_string(), "recovery_key": text}),
             );
         } else {
-            tell!("Recovery key, shown only now:");
+            report!("Recovery key, shown only now:");
             output::line(&text);
         }
         return Ok(id);
@@ -92,7 +92,8 @@ fn list(global: &Global, repository: &Repository) -> Result<()> {
         }
         if global.json {
             output::object(&json!({
-                "type": "key", "id": slot.id.to_string(), "kind": slot.kind, "label": slot.label, "created": created,
+                "type": "key", "id": slot.id.to_string(), "kind": slot.kind, "label": slot.label,
+                "created": created,
                 "current": slot.current, "state": state, "message": message,
             }));
             continue;
@@ -119,6 +120,6 @@ fn said(global: &Global, what: &str, id: ObjectId) {
     if global.json {
         output::object(&json!({"type": "key", "action": what, "id": id.to_string()}));
     } else if !global.quiet {
-        tell!("{what} key {}", id.short());
+        report!("{what} key {}", id.short());
     }
 }

@@ -1,13 +1,14 @@
-//! What a backup left out, in the words of its snapshot's record, and back: a restore that deletes must not take what the
-//! backup did not look at for something that was not there.
+//! What a backup left out, in the words of its snapshot's record, and back: a restore that deletes
+//! must not take what the backup did not look at for something that was not there.
 
 use crate::args::Look;
 use crate::sizes;
 use anyhow::Result;
-use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern};
+use bale_pipeline::filter::{Filter, FilterOptions, Mark, Pattern};
 use std::path::{Path, PathBuf};
 
-/// Patterns of one exclude file that a record holds. Of a longer file it holds the name, and nothing knows what was in it.
+/// Patterns of one exclude file that a record holds. Of a longer file it holds the name, and
+/// nothing knows what was in it.
 const FILE_PATTERNS_RECORDED_MAX: usize = 1000;
 
 const IGNORING_CASE: &str = "iexclude:";
@@ -17,7 +18,8 @@ const CACHES: &str = "caches";
 const LARGER: &str = "larger-than:";
 const OTHER_FILE_SYSTEMS: &str = "other-file-systems";
 
-/// For the record of a snapshot: patterns in the order in which they decide, then what else leaves out.
+/// For the record of a snapshot: patterns in the order in which they decide, then what else leaves
+/// out.
 pub fn record(options: &Look) -> Result<Vec<String>> {
     let mut given = Vec::new();
     for file in &options.exclude_file {
@@ -41,9 +43,9 @@ pub fn record(options: &Look) -> Result<Vec<String>> {
     Ok(given)
 }
 
-/// Files that this backup leaves out because it works with them, as patterns for the record: a restore that deletes, opened
-/// with another secret, must not take the key for something that was not there. Directories say by themselves that their
-/// content is not in the snapshot.
+/// Files that this backup leaves out because it works with them, as patterns for the record: a
+/// restore that deletes, opened with another secret, must not take the key for something that was
+/// not there. Directories say by themselves that their content is not in the snapshot.
 pub fn files_in_use(paths: &[PathBuf]) -> Vec<String> {
     let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
     let real = paths.iter().filter_map(real).filter(|path| !path.is_dir());
@@ -60,8 +62,8 @@ fn pattern_of(path: &Path) -> String {
     path.to_string_lossy().replace(is_special, "*")
 }
 
-/// The filter that a record describes; `None` if the record does not say all. A word that may be a pattern as well as
-/// something else is taken for both.
+/// The filter that a record describes; `None` if the record does not say all. A word that may be a
+/// pattern as well as something else is taken for both.
 pub fn of_record(given: &[String]) -> Option<Filter> {
     let mut options = FilterOptions::default();
     for text in given {

@@ -1,17 +1,17 @@
 //! An entry as a line, short or long, or as a JSON object.
 
-use super::select::Chosen;
+use super::select::SelectedSnapshots;
 use crate::output;
 use anyhow::Result;
-use bale_engine::catalog::CatalogReader;
-use bale_engine::error::Error;
 use bale_format::{Content, Entry, EntryFlags, Kind, Time};
+use bale_repository::catalog::CatalogReader;
+use bale_repository::error::Error;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 /// The entry at the path that was asked for, or the error that there is none.
-pub fn require(catalog: &CatalogReader, chosen: &Chosen) -> Result<Entry> {
+pub fn require(catalog: &CatalogReader, chosen: &SelectedSnapshots) -> Result<Entry> {
     let found = catalog.lookup(&chosen.path)?;
     Ok(found.ok_or_else(|| Error::NoPath {
         path: format!("/{}", String::from_utf8_lossy(&chosen.path)),
@@ -19,7 +19,6 @@ pub fn require(catalog: &CatalogReader, chosen: &Chosen) -> Result<Entry> {
     })?)
 }
 
-/// Prints an entry.
 pub fn print(entry: &Entry, long: bool, json: bool) {
     if json {
         return output::object(&object(entry));
@@ -48,8 +47,10 @@ pub fn print(entry: &Entry, long: bool, json: bool) {
 /// All of an entry, for scripts. Fields: docs/SCRIPTING.md.
 pub fn object(entry: &Entry) -> Value {
     let mut value = json!({
-        "type": "entry", "kind": kind_name(entry.kind), "mode": format!("{:04o}", entry.mode), "uid": entry.uid, "gid": entry.gid,
-        "size": entry.size, "mtime": time_text(entry.mtime), "ctime": time_text(entry.ctime), "inode": entry.inode,
+        "type": "entry", "kind": kind_name(entry.kind), "mode": format!("{:04o}", entry.mode),
+        "uid": entry.uid, "gid": entry.gid,
+        "size": entry.size, "mtime": time_text(entry.mtime), "ctime": time_text(entry.ctime),
+        "inode": entry.inode,
         "nlink": entry.nlink,
     });
     output::put_path(&mut value, "path", &absolute(entry));

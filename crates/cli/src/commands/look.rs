@@ -2,12 +2,12 @@
 
 use crate::args::{Look, Scan};
 use crate::exit::Usage;
-use crate::named_paths::Named;
+use crate::named_paths::NamedPath;
 use crate::sizes;
 use anyhow::Result;
-use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
-use bale_engine::scan::freeze::FreezerCommand;
-use bale_engine::scan::{LeftOut, ScanMode, ScanOptions};
+use bale_pipeline::filter::{Filter, FilterOptions, Mark, Pattern, parse_exclude_file};
+use bale_source::scan::freeze::FreezerCommand;
+use bale_source::scan::{LeftOut, ScanMode, ScanOptions};
 use std::path::{Path, PathBuf};
 
 /// What to leave out.
@@ -55,7 +55,7 @@ fn freezer() -> FreezerCommand {
 
 /// The patterns of an exclude file.
 pub fn exclude_file(path: &Path) -> Result<Vec<Pattern>> {
-    let named = Named {
+    let named = NamedPath {
         by: "--exclude-file",
         attempt: "read the patterns of",
         path,
@@ -105,8 +105,10 @@ pub fn excludes_as_given(options: &Look) -> Result<Vec<String>> {
 }
 
 /// A source that is not there, with its absolute path.
-pub fn missing_problem(problem: &bale_engine::scan::Problem) -> bale_engine::monitor::Problem {
-    bale_engine::monitor::Problem {
+pub fn missing_problem(
+    problem: &bale_source::scan::ScanProblem,
+) -> bale_pipeline::monitor::Problem {
+    bale_pipeline::monitor::Problem {
         path: [b"/", &problem.path[..]].concat(),
         action: problem.action,
         text: problem.error.to_string(),

@@ -4,10 +4,11 @@ use super::{listing, select};
 use crate::args::{Global, Ls};
 use crate::{exit, place};
 use anyhow::Result;
-use bale_engine::catalog::CatalogReader;
 use bale_format::Kind;
+use bale_repository::catalog::CatalogReader;
 
-/// Lists a directory of a snapshot, or everything below it, as it is read: a directory of any size fits.
+/// Lists a directory of a snapshot, or everything below it, as it is read: a directory of any size
+/// fits.
 pub fn run(global: &Global, options: &Ls) -> Result<i32> {
     let repository = place::open(global)?;
     let chosen = select::choose(&repository, &options.address, &options.select, global.json)?;

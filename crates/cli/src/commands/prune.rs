@@ -6,10 +6,10 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::monitor::Monitor;
 use bale_engine::prune::{self as engine, PackFate, PrunePlan, Pruned};
-use bale_engine::repository::Repository;
 use bale_format::Time;
+use bale_pipeline::monitor::Monitor;
+use bale_repository::repository::Repository;
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub fn parsed(options: &PruneOptions) -> Result<engine::PruneOptions> {
     })
 }
 
-/// Also called by `forget --prune`, which has a summary of its own: `summary_type` is the type of this one.
+/// Also called by `forget --prune`, which has a summary of its own: `summary_type` is the type of
+/// this one.
 pub fn prune(
     global: &Global,
     repository: &Arc<Repository>,
@@ -62,7 +63,8 @@ pub fn prune(
     console.finish();
     if global.json {
         output::object(&json!({
-            "type": summary_type, "packs_deleted": pruned.packs_deleted, "bytes_deleted": pruned.bytes_deleted,
+            "type": summary_type, "packs_deleted": pruned.packs_deleted,
+            "bytes_deleted": pruned.bytes_deleted,
             "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
             "bytes_repacked": pruned.bytes_repacked, "problems": pruned.problems,
             "packs_gone": pruned.packs_gone,
@@ -74,26 +76,26 @@ pub fn prune(
             sizes::counted(pruned.packs_deleted, "pack")
         );
         match still_condemned(repository, &plan, engine_options.grace)? {
-            None => tell!("{now}"),
+            None => report!("{now}"),
             Some(later) if pruned.problems > pruned.packs_gone => {
-                tell!("{now}; {later}, but for what is named above")
+                report!("{now}; {later}, but for what is named above")
             }
-            Some(later) => tell!("{now}; {later}"),
+            Some(later) => report!("{now}; {later}"),
         }
     }
     if !global.json && !global.quiet {
-        tell_problems(&pruned);
+        report_problems(&pruned);
     }
     Ok(code(pruned.problems))
 }
 
-fn tell_problems(pruned: &Pruned) {
+fn report_problems(pruned: &Pruned) {
     let left = pruned.problems - pruned.packs_gone;
     if left > 0 {
-        tell!("{} left alone, named above", sizes::counted(left, "pack"));
+        report!("{} left alone, named above", sizes::counted(left, "pack"));
     }
     if pruned.packs_gone > 0 {
-        tell!(
+        report!(
             "{} in use, and gone: `bale check` says what is lost",
             sizes::counted(pruned.packs_gone, "pack")
         );
@@ -148,9 +150,12 @@ fn print_plan(global: &Global, plan: &PrunePlan, dry_run: bool) {
     if global.json {
         return output::object(&json!({
             "type": "plan", "dry_run": dry_run, "snapshots": plan.snapshots, "runs": plan.runs,
-            "packs_stay": stay, "bytes_stay": stay_bytes, "packs_unused": unused, "bytes_unused": unused_bytes,
-            "packs_repack": repack, "bytes_repack_packs": repack_bytes, "bytes_repack": plan.bytes_to_repack(),
-            "packs_condemned": condemned, "bytes_condemned": condemned_bytes, "packs_young": young, "bytes_young": young_bytes,
+            "packs_stay": stay, "bytes_stay": stay_bytes, "packs_unused": unused,
+            "bytes_unused": unused_bytes,
+            "packs_repack": repack, "bytes_repack_packs": repack_bytes,
+            "bytes_repack": plan.bytes_to_repack(),
+            "packs_condemned": condemned, "bytes_condemned": condemned_bytes, "packs_young": young,
+            "bytes_young": young_bytes,
             "packs_damaged": damaged, "bytes_damaged": damaged_bytes, "packs_gone": plan.packs_gone,
         }));
     }

@@ -7,8 +7,8 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
-use bale_engine::error::without_name;
-use bale_engine::store::ObjectName;
+use bale_pipeline::error::without_name;
+use bale_repository::store::ObjectName;
 use serde_json::json;
 
 /// Mends what can be mended. Deletes nothing that somebody may need.
@@ -31,8 +31,8 @@ fn config(global: &Global, dry_run: bool) -> Result<i32> {
         }));
     } else if !global.quiet {
         match trouble {
-            None => tell!("config and config.copy are sound, and the same: nothing to do"),
-            Some(trouble) => tell!(
+            None => report!("config and config.copy are sound, and the same: nothing to do"),
+            Some(trouble) => report!(
                 "{} {} from {}, which the key proves: {}",
                 if dry_run { "would write" } else { "wrote" },
                 trouble.name,
@@ -53,30 +53,33 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
     for (pack, text) in &report.unreadable {
         let name = ObjectName::pack(*pack).to_string();
         let text = output::escape(without_name(&name, text).as_bytes());
-        tell!(
-            "bale: pack {pack}: {text}: left alone. If nothing of it opens, bale forget {pack} removes it"
+        report!(
+            "bale: pack {pack}: {text}: left alone. If nothing of it opens, bale forget {pack} \
+             removes it"
         );
     }
     for (pack, bad) in &report.damaged {
-        tell!(
-            "bale: pack {pack}: records that do not open: {bad}. It is listed without them and marked as damaged; bale repair packs saves the others"
+        report!(
+            "bale: pack {pack}: records that do not open: {bad}. It is listed without them and \
+             marked as damaged; bale repair packs saves the others"
         );
     }
     if global.json {
         output::object(&json!({
-            "type": "summary", "packs_listed": report.packs_listed, "chunks_listed": report.chunks_listed,
+            "type": "summary", "packs_listed": report.packs_listed,
+            "chunks_listed": report.chunks_listed,
             "packs_unreadable": report.unreadable.len(), "packs_damaged": report.damaged.len(),
             "objects_removed": report.objects_removed, "dry_run": dry_run,
         }));
     } else if !global.quiet {
         let word = if dry_run { "would list" } else { "listed" };
-        tell!(
+        report!(
             "{word} {} with {} again",
             sizes::counted(report.packs_listed, "pack"),
             sizes::counted(report.chunks_listed, "chunk")
         );
         if report.objects_removed > 0 {
-            tell!(
+            report!(
                 "removed index objects that could not be read: {}",
                 report.objects_removed
             );

@@ -1,19 +1,19 @@
 //! `bale restore`
 
-use super::select::Chosen;
+use super::select::SelectedSnapshots;
 use super::{deleting, select};
 use crate::args::{Global, Restore};
 use crate::exit;
-use crate::named_paths::Named;
+use crate::named_paths::NamedPath;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::repository::Repository;
-use bale_engine::restore::ext4::snapshot::SnapshotToExt4;
-use bale_engine::restore::ext4::{Ext4Report, ImageTarget};
-use bale_engine::restore::snapshot::{Patterns, SnapshotRestore, SpillScratch};
-use bale_engine::restore::{Loss, Overwrite, RestoreOptions, RestoreReport, Told};
+use bale_engine::restore::to_ext4::SnapshotToExt4;
+use bale_engine::restore::{Patterns, SnapshotRestore, SpillScratch};
 use bale_format::Snapshot;
+use bale_repository::repository::Repository;
+use bale_restore::ext4::{Ext4Report, ImageTarget};
+use bale_restore::{Loss, Overwrite, ReportedProblems, RestoreOptions, RestoreReport};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Instant;
@@ -26,9 +26,9 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     let chosen = chosen(global, options, &repository)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
         .map_err(crate::patterns::refused)?;
-    let told = Told::default();
+    let reported = ReportedProblems::default();
     let restore_options = RestoreOptions {
-        told: Some(&told),
+        reported: Some(&reported),
         below: chosen.path.clone().into(),
         overwrite: match options.overwrite.as_str() {
             "always" => Overwrite::Always,
@@ -40,6 +40,7 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
         dry_run: options.dry_run,
         force_space: options.force,
         inode_flags: options.inode_flags,
+        memory: repository.memory(),
         ..RestoreOptions::new(&patterns)
     };
     let scratch = place::scratch(&repository)?;
@@ -97,7 +98,11 @@ fn check_words(global: &Global, options: &Restore) -> Result<()> {
     deleting::refuse_repositories(global, options)
 }
 
-fn chosen(global: &Global, options: &Restore, repository: &Repository) -> Result<Chosen> {
+fn chosen(
+    global: &Global,
+    options: &Restore,
+    repository: &Repository,
+) -> Result<SelectedSnapshots> {
     let choose = match options.delete {
         true => select::choose_to_delete,
         false => select::choose_to_restore,
@@ -108,7 +113,7 @@ fn chosen(global: &Global, options: &Restore, repository: &Repository) -> Result
 /// Before anything is read: it is known what can stand there.
 fn require_target(options: &Restore) -> Result<()> {
     if let Some(path) = &options.target {
-        let target = Named {
+        let target = NamedPath {
             by: "--target",
             attempt: "restore to",
             path,
@@ -123,8 +128,8 @@ fn require_target(options: &Restore) -> Result<()> {
 }
 
 /// Of every command that makes a file system.
-pub fn new_image(path: &Path) -> Named<'_> {
-    Named {
+pub fn new_image(path: &Path) -> NamedPath<'_> {
+    NamedPath {
         by: "--to-ext4",
         attempt: "make a file system in",
         path,
@@ -153,21 +158,21 @@ pub fn from_root(losses: &mut [Loss]) {
 
 /// Says what did not come back, or came back in part, for people.
 pub fn print_loss(loss: &Loss) {
-    tell!(
+    report!(
         "not restored for {}: {} ({})",
         sizes::either(loss.entries, "entry", "entries"),
         loss.kind.text(),
         output::escape(loss.text.as_bytes())
     );
     for path in &loss.paths {
-        tell!("  {}", output::escape(path));
+        report!("  {}", output::escape(path));
     }
-    output::and_more(loss.paths.len(), loss.entries, |more| tell!("  {more}"));
+    output::and_more(loss.paths.len(), loss.entries, |more| report!("  {more}"));
 }
 
 /// Says that nothing came for a pattern: a slip, probably.
 fn print_unmatched(pattern: &str) {
-    tell!(
+    report!(
         "--include \"{}\" matched nothing: patterns are of paths below the one that is restored",
         output::escape(pattern.as_bytes())
     );
@@ -183,7 +188,7 @@ fn into_directory(
     if options.verify && !options.dry_run {
         let again = SnapshotRestore {
             options: RestoreOptions {
-                is_plan_told: true,
+                is_plan_reported: true,
                 ..work.options.clone()
             },
             ..*work
@@ -211,7 +216,7 @@ fn into_image(
     let target = ImageTarget::look_at(image, options.force)?;
     let mut report = work.restore(target, scratch, console)?;
     if options.verify && !options.dry_run {
-        work.options.is_plan_told = true;
+        work.options.is_plan_reported = true;
         let verified = work.verify(image, scratch, console)?;
         add_verified(&mut report.restored, &verified);
     }
@@ -225,22 +230,7 @@ fn summary(
     seconds: f64,
 ) {
     if global.json {
-        let losses: Vec<_> = report.losses.iter().map(loss_object).collect();
-        let mut value = json!({
-            "type": "summary", "files_written": report.files_written, "kept": report.kept, "skipped": report.skipped,
-            "incomplete": report.incomplete, "bytes_missing": report.bytes_missing,
-            "dirs": report.directories, "dirs_kept": report.directories_kept, "replaced": report.replaced, "others": report.others, "links": report.links, "deleted": report.deleted,
-            "spared": report.spared, "salvaged": report.salvaged,
-            "bytes": report.bytes, "differences": report.differences, "problems": report.problems, "losses": losses,
-            "includes_unmatched": unmatched,
-            "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
-        });
-        if let Some(image) = image {
-            value["image"] = json!({
-                "needed_bytes": image.needed_bytes, "bytes": image.bytes, "inodes": image.inodes,
-                "bytes_written": image.bytes_written,
-            });
-        }
+        let value = summary_object(options, (report, image, unmatched), seconds);
         return output::object(&value);
     }
     report.losses.iter().for_each(print_loss);
@@ -253,7 +243,7 @@ fn summary(
     } else {
         "restored"
     };
-    tell!(
+    report!(
         "{word} {}, {}, {}, {}, {} in {}",
         sizes::counted(report.files_written, "file"),
         sizes::either(report.directories, "directory", "directories"),
@@ -264,35 +254,16 @@ fn summary(
     );
     let kept = report.kept + report.skipped;
     if kept + report.directories_kept > 0 {
-        tell!(
+        report!(
             "there already: {}, {}",
             sizes::either(kept, "entry", "entries"),
             sizes::either(report.directories_kept, "directory", "directories")
         );
     }
     print_in_part(report);
-    if options.delete {
-        let word = if options.dry_run {
-            "would delete"
-        } else {
-            "deleted"
-        };
-        tell!(
-            "{word} {} that the snapshot does not have{}",
-            sizes::count(report.deleted),
-            match report.spared {
-                0 => String::new(),
-                spared => format!(
-                    ", left {} that the backup left out or that {} not to be deleted (-v names {})",
-                    sizes::count(spared),
-                    sizes::one_or_more(spared, "is", "are"),
-                    sizes::one_or_more(spared, "it", "them"),
-                ),
-            }
-        );
-    }
+    print_deleted(options, report);
     if options.verify && !options.dry_run {
-        tell!(
+        report!(
             "verified: {}",
             sizes::counted(report.differences, "difference")
         );
@@ -303,8 +274,61 @@ fn summary(
             sizes::counted(report.problems, "problem")
         );
         let words = [vec![problems.as_str()], advice(options, report)].concat();
-        tell!("{}", words.join(" "));
+        report!("{}", words.join(" "));
     }
+}
+
+fn summary_object(
+    options: &Restore,
+    (report, image, unmatched): (&RestoreReport, Option<&Ext4Report>, &[&str]),
+    seconds: f64,
+) -> Value {
+    let losses: Vec<_> = report.losses.iter().map(loss_object).collect();
+    let mut value = json!({
+        "type": "summary", "files_written": report.files_written, "kept": report.kept,
+        "skipped": report.skipped,
+        "incomplete": report.incomplete, "bytes_missing": report.bytes_missing,
+        "dirs": report.directories, "dirs_kept": report.directories_kept,
+        "replaced": report.replaced, "others": report.others, "links": report.links,
+        "deleted": report.deleted,
+        "spared": report.spared, "salvaged": report.salvaged,
+        "bytes": report.bytes, "differences": report.differences, "problems": report.problems,
+        "losses": losses,
+        "includes_unmatched": unmatched,
+        "seconds": seconds, "dry_run": options.dry_run, "verified": options.verify,
+    });
+    if let Some(image) = image {
+        value["image"] = json!({
+            "needed_bytes": image.needed_bytes, "bytes": image.bytes, "inodes": image.inodes,
+            "bytes_written": image.bytes_written,
+        });
+    }
+    value
+}
+
+/// What went because the snapshot does not have it.
+fn print_deleted(options: &Restore, report: &RestoreReport) {
+    if !options.delete {
+        return;
+    }
+    let word = if options.dry_run {
+        "would delete"
+    } else {
+        "deleted"
+    };
+    report!(
+        "{word} {} that the snapshot does not have{}",
+        sizes::count(report.deleted),
+        match report.spared {
+            0 => String::new(),
+            spared => format!(
+                ", left {} that the backup left out or that {} not to be deleted (-v names {})",
+                sizes::count(spared),
+                sizes::one_or_more(spared, "is", "are"),
+                sizes::one_or_more(spared, "it", "them"),
+            ),
+        }
+    );
 }
 
 /// Files that did not come back whole.
@@ -320,7 +344,7 @@ fn print_in_part(report: &RestoreReport) {
     if report.salvaged > 0 {
         kinds.push(format!("{} salvaged", sizes::count(report.salvaged)));
     }
-    tell!(
+    report!(
         "in part only: {} ({}): in {} zeros stand for {}",
         sizes::counted(files, "file"),
         kinds.join(", "),
@@ -329,11 +353,15 @@ fn print_in_part(report: &RestoreReport) {
     );
 }
 
-/// What helps with problems. A file of the right size and time is not looked into again, whatever it holds.
+/// What helps with problems. A file of the right size and time is not looked into again, whatever
+/// it holds.
 fn advice(options: &Restore, report: &RestoreReport) -> Vec<&'static str> {
     let mut words = Vec::new();
     if report.has_damage {
-        words.push("What cannot be read of the repository stays so if this is tried again: `bale check --read-data` tells what is damaged, and what may help.");
+        words.push(
+            "What cannot be read of the repository stays so if this is tried again: `bale \
+            check --read-data` tells what is damaged, and what may help.",
+        );
     }
     if options.to_ext4.is_some() {
         return words;

@@ -7,10 +7,10 @@ use crate::exit;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::{Context, Result};
-use bale_engine::monitor::{Monitor, Problem};
-use bale_engine::scan::Sources;
-use bale_engine::scan::report::{ScanReport, Seen, report};
 use bale_format::{Entry, Kind};
+use bale_pipeline::monitor::{Monitor, Problem};
+use bale_source::scan::report::{ReportedEntry, ScanReport, report};
+use bale_source::scan::{ScanOptions, Sources};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
@@ -30,8 +30,10 @@ pub fn run(global: &Global, options: &ScanPaths) -> Result<i32> {
         Sources::resolve(&options.paths).context("look up the paths to scan")?;
     let missing: Vec<_> = missing.iter().map(look::missing_problem).collect();
     missing.iter().for_each(|problem| console.problem(problem));
-    let scan_options =
-        look::scan_options(&options.look, filter, place::writable_cache_dir(global)?);
+    let scan_options = ScanOptions {
+        memory: place::memory_plan(global)?,
+        ..look::scan_options(&options.look, filter, place::writable_cache_dir(global)?)
+    };
     let began = Instant::now();
     let mut list = Lister::new(listing, &console);
     let report = report(
@@ -97,7 +99,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn entry(&mut self, seen: &Seen<'_>) {
+    fn entry(&mut self, seen: &ReportedEntry<'_>) {
         let Some(listing) = &self.format else {
             return;
         };
@@ -132,7 +134,7 @@ impl<'a> Lister<'a> {
 }
 
 /// The entry with what takes another look; `None`: it was told why not.
-fn completed(seen: &Seen<'_>, console: &Console, problems: &mut u64) -> Option<Entry> {
+fn completed(seen: &ReportedEntry<'_>, console: &Console, problems: &mut u64) -> Option<Entry> {
     match seen.completed() {
         Ok(entry) => Some(entry),
         Err(problem) => {
@@ -147,7 +149,12 @@ fn completed(seen: &Seen<'_>, console: &Console, problems: &mut u64) -> Option<E
     }
 }
 
-fn target(format: &Format, seen: &Seen<'_>, console: &Console, problems: &mut u64) -> Vec<u8> {
+fn target(
+    format: &Format,
+    seen: &ReportedEntry<'_>,
+    console: &Console,
+    problems: &mut u64,
+) -> Vec<u8> {
     match format.needs_target() && seen.entry.kind == Kind::Symlink {
         true => {
             completed(seen, console, problems).map_or_else(Vec::new, |entry| entry.target.to_vec())
@@ -176,7 +183,8 @@ fn summary(report: &ScanReport, seconds: f64) -> Value {
         "chardevs": report.char_devices, "fifos": report.fifos, "sockets": report.sockets,
         "bytes": report.bytes, "bytes_once": report.bytes_once, "hard_linked": report.hard_linked,
         "hard_linked_names": report.hard_linked_names, "densest": densest.collect::<Vec<_>>(),
-        "filesystems": filesystems.collect::<Vec<_>>(), "choice": report.choice, "problems": report.problems,
+        "filesystems": filesystems.collect::<Vec<_>>(), "choice": report.choice,
+        "problems": report.problems,
         "vanished": report.vanished, "seconds": seconds, "inodes_per_second": rate(report, seconds),
     })
 }

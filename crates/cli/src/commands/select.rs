@@ -1,18 +1,18 @@
 //! From the words that choose snapshots to the snapshots.
 //!
-//! `latest` is a promise about all of them: while one cannot be read it is refused, or answered with exit code 3 where that
-//! was asked for. An id means the same whatever else is damaged.
+//! `latest` is a promise about all of them: while one cannot be read it is refused, or answered
+//! with exit code 3 where that was asked for. An id means the same whatever else is damaged.
 
-use super::{unmatched, whose};
+use super::{snapshot_owner, unmatched};
 use crate::args::{Pick, Select};
 use crate::{exit, output, sizes};
 use anyhow::Result;
-use bale_engine::repository::{Named, Repository};
-use bale_engine::snapshots::remembered::Missed;
-use bale_engine::snapshots::{
+use bale_format::Time;
+use bale_repository::repository::{Named, Repository};
+use bale_repository::snapshots::remembered::Missed;
+use bale_repository::snapshots::{
     Address, SnapshotFilter, find_holding, is_by_order, newest_first, remembered,
 };
-use bale_format::Time;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// A snapshot and a path in it, found.
-pub struct Chosen {
+pub struct SelectedSnapshots {
     /// Snapshot with its id.
     pub named: Named,
     /// Without leading slash; empty for everything.
@@ -36,8 +36,14 @@ pub fn filter(select: &Select) -> SnapshotFilter {
     }
 }
 
-/// Finds `SNAP` or `SNAP:/path`; unfinished runs can be named by id. `json`: notes are objects on standard output.
-pub fn choose(repository: &Repository, address: &OsStr, pick: &Pick, json: bool) -> Result<Chosen> {
+/// Finds `SNAP` or `SNAP:/path`; unfinished runs can be named by id. `json`: notes are objects on
+/// standard output.
+pub fn choose(
+    repository: &Repository,
+    address: &OsStr,
+    pick: &Pick,
+    json: bool,
+) -> Result<SelectedSnapshots> {
     Listed::of(repository)?.choose(address, pick, json)
 }
 
@@ -47,31 +53,32 @@ pub fn choose_to_restore(
     address: &OsStr,
     pick: &Pick,
     json: bool,
-) -> Result<Chosen> {
+) -> Result<SelectedSnapshots> {
     let listed = Listed::of(repository)?;
     let chosen = listed.choose(address, pick, json)?;
     let text = Address::parse(address.as_bytes()).snapshot;
     if let Some(own) = listed.other_than(&text, &chosen.named, &pick.select)? {
-        let whose = whose::text(&text, &chosen.named, &own);
+        let whose = snapshot_owner::text(&text, &chosen.named, &own);
         listed.note(&format!("{whose}: --host says whose is meant"), json);
     }
     Ok(chosen)
 }
 
-/// The same for what deletes by it: it must be of this host, and nothing newer that this machine saw may be gone.
+/// The same for what deletes by it: it must be of this host, and nothing newer that this machine
+/// saw may be gone.
 pub fn choose_to_delete(
     repository: &Repository,
     address: &OsStr,
     pick: &Pick,
     json: bool,
-) -> Result<Chosen> {
+) -> Result<SelectedSnapshots> {
     let address = Address::parse(address.as_bytes());
     let listed = Listed::of(repository)?;
     let named = listed.find_holding(&address, pick, json)?;
     let text = &address.snapshot;
     listed.need_own(text, &named, &pick.select, DELETING_OURS)?;
     listed.need_newer(text, &named, &pick.select, DELETING)?;
-    Ok(Chosen {
+    Ok(SelectedSnapshots {
         named,
         path: address.path,
     })
@@ -92,7 +99,7 @@ pub struct Listed {
     /// Those that this machine saw and that are gone.
     missed: Vec<Missed>,
     /// Of the future is told once, however many are looked for.
-    is_future_told: Cell<bool>,
+    is_future_reported: Cell<bool>,
     /// Each note once, too.
     noted: RefCell<BTreeSet<String>>,
     now: Time,
@@ -102,30 +109,30 @@ impl Listed {
     /// Reads them all; what cannot be read is told on stderr.
     pub fn of(repository: &Repository) -> Result<Listed> {
         let missed = RefCell::new(Vec::new());
-        let tell = |text: &str| tell!("bale: {}", output::escape(text.as_bytes()));
+        let report = |text: &str| report!("bale: {}", output::escape(text.as_bytes()));
         let (mut readable, damaged) = remembered::list(repository, &|told| {
-            tell(&told.text);
+            report(&told.text);
             missed.borrow_mut().push(told);
         })?;
         let (runs, damaged_runs) = repository.runs_readable()?;
         let (running, runs): (Vec<_>, Vec<_>) =
             (runs.into_iter()).partition(|(_, run)| run.is_sign_of_life());
         readable.extend(runs);
-        let tell_of = |error: &bale_engine::error::Error| {
+        let report_of = |error: &bale_repository::error::Error| {
             let text = error.to_string();
-            tell(&text);
+            report(&text);
             text
         };
-        let damaged = damaged.iter().map(|(_, error)| tell_of(error)).collect();
+        let damaged = damaged.iter().map(|(_, error)| report_of(error)).collect();
         for (_, error) in &damaged_runs {
-            tell_of(error);
+            report_of(error);
         }
         Ok(Listed {
             readable,
             running,
             damaged,
             missed: missed.into_inner(),
-            is_future_told: Cell::new(false),
+            is_future_reported: Cell::new(false),
             noted: RefCell::default(),
             now: repository.clock().time(),
         })
@@ -140,17 +147,18 @@ impl Listed {
     }
 
     /// Finds `SNAP` or `SNAP:/path` among them.
-    pub fn choose(&self, address: &OsStr, pick: &Pick, json: bool) -> Result<Chosen> {
+    pub fn choose(&self, address: &OsStr, pick: &Pick, json: bool) -> Result<SelectedSnapshots> {
         let address = Address::parse(address.as_bytes());
         let named = self.find_holding(&address, pick, json)?;
-        tell_of_unfinished(&named);
-        Ok(Chosen {
+        report_unfinished(&named);
+        Ok(SelectedSnapshots {
             named,
             path: address.path,
         })
     }
 
-    /// Finds one by its id, or by its place in the order of times. Nobody knows the place of one that cannot be read.
+    /// Finds one by its id, or by its place in the order of times. Nobody knows the place of one
+    /// that cannot be read.
     pub fn find(&self, text: &str, pick: &Pick) -> Result<Named> {
         let address = Address {
             snapshot: text.to_owned(),
@@ -159,14 +167,15 @@ impl Listed {
         self.find_holding(&address, pick, false)
     }
 
-    /// The same for a path in it. It is told if not all of the path is there, or more of it than in newer ones.
+    /// The same for a path in it. It is told if not all of the path is there, or more of it than in
+    /// newer ones.
     pub fn find_holding(&self, address: &Address, pick: &Pick, json: bool) -> Result<Named> {
         let (text, path) = (&address.snapshot[..], &address.path[..]);
         let filter = filter(&pick.select);
         if is_by_order(text) {
             self.need_all(text, pick)?;
-            if !self.is_future_told.replace(true) {
-                tell_of_the_future(&self.readable, &filter, self.now);
+            if !self.is_future_reported.replace(true) {
+                report_future_dates(&self.readable, &filter, self.now);
             }
         }
         let found = find_holding(&self.readable, (text, path), &filter, self.now);
@@ -177,7 +186,7 @@ impl Listed {
             },
         );
         let found = found?;
-        let of_part = whose::of_part(text, path, &found).filter(|_| is_by_order(text));
+        let of_part = snapshot_owner::of_part(text, path, &found).filter(|_| is_by_order(text));
         if let Some(words) = of_part {
             self.note(&words, json);
         }
@@ -190,7 +199,7 @@ impl Listed {
         }
         match json {
             true => output::object(&serde_json::json!({"type": "note", "message": text})),
-            false => tell!("bale: {text}"),
+            false => report!("bale: {text}"),
         }
     }
 
@@ -204,8 +213,8 @@ impl Listed {
         }
         let damaged = sizes::counted(self.damaged.len() as u64, "snapshot");
         Err(anyhow::anyhow!(
-            "{text} may mean another snapshot: {damaged} cannot be read. Name one by its id (bale snapshots lists them), or \
-             take what can be read with --ignore-damaged"
+            "{text} may mean another snapshot: {damaged} cannot be read. Name one by its id (bale \
+             snapshots lists them), or take what can be read with --ignore-damaged"
         ))
     }
 
@@ -218,7 +227,7 @@ impl Listed {
         hosts.extend(self.readable.iter().map(|(_, other)| &other.host[..]));
         // Whose one is that cannot be read, nobody knows.
         let has_several = hosts.len() > 1 || !self.damaged.is_empty();
-        whose::is_other_hosts(found, select, has_several)
+        snapshot_owner::is_other_hosts(found, select, has_several)
     }
 
     /// Another host's snapshot in place of our own: `would` says what that would do.
@@ -229,12 +238,14 @@ impl Listed {
         let [other, own_escaped] =
             [&found.1.host, &own].map(|name| output::escape(name.as_bytes()));
         Err(anyhow::anyhow!(
-            "{}: {would}. If it is meant, say --host {other} or name it by its id; --host {own_escaped} means this machine's own",
-            whose::text(text, found, &own)
+            "{}: {would}. If it is meant, say --host {other} or name it by its id; --host \
+             {own_escaped} means this machine's own",
+            snapshot_owner::text(text, found, &own)
         ))
     }
 
-    /// An old snapshot in place of the newest one: `would` says what that would do, and what else there is.
+    /// An old snapshot in place of the newest one: `would` says what that would do, and what else
+    /// there is.
     pub fn need_newer(
         &self,
         text: &str,
@@ -253,7 +264,8 @@ impl Listed {
             return Ok(());
         }
         Err(anyhow::anyhow!(
-            "{text} is {} now, and {} that this machine saw {} gone: {would}. Name {} if it is meant",
+            "{text} is {} now, and {} that this machine saw {} gone: {would}. Name {} if it is \
+             meant",
             id.short(),
             sizes::counted(newer, "newer snapshot"),
             if newer == 1 { "is" } else { "are" },
@@ -263,9 +275,9 @@ impl Listed {
 }
 
 /// Named by its id it may be taken for a snapshot.
-fn tell_of_unfinished((id, run): &Named) {
+fn report_unfinished((id, run): &Named) {
     if run.partial {
-        tell!(
+        report!(
             "bale: {} is an unfinished run: what the backup had not come to is not in it",
             id.short()
         );
@@ -273,18 +285,19 @@ fn tell_of_unfinished((id, run): &Named) {
 }
 
 /// A clock was wrong, ours or another: which snapshots are not taken for the newest.
-fn tell_of_the_future(all: &[Named], filter: &SnapshotFilter, now: Time) {
+fn report_future_dates(all: &[Named], filter: &SnapshotFilter, now: Time) {
     let passing = all
         .iter()
         .filter(|(_, snapshot)| filter.passes(snapshot) && !snapshot.partial);
     let newest = newest_first(passing, now);
     if newest.is_clock_behind() {
-        tell!("bale: all snapshots are dated in the future: is the clock of this machine right?");
+        report!("bale: all snapshots are dated in the future: is the clock of this machine right?");
         return;
     }
     for (id, snapshot) in newest.in_future {
-        tell!(
-            "bale: snapshot {} is dated in the future ({}) and not taken for the latest: name it by its id if it is meant",
+        report!(
+            "bale: snapshot {} is dated in the future ({}) and not taken for the latest: name it \
+             by its id if it is meant",
             id.short(),
             super::listing::time_text(snapshot.time)
         );
@@ -302,6 +315,6 @@ pub fn split_tags(text: &str) -> Vec<String> {
 
 fn absolute(path: &Path) -> Vec<u8> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let clean = bale_engine::snapshots::clean_path(path.as_os_str().as_bytes());
+    let clean = bale_repository::snapshots::clean_path(path.as_os_str().as_bytes());
     [b"/".as_slice(), &clean].concat()
 }

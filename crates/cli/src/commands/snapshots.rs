@@ -7,8 +7,8 @@ use crate::exit::{self, Usage};
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::forget::{self, GroupBy, Policy};
-use bale_engine::repository::Named;
 use bale_format::{Snapshot, Time};
+use bale_repository::repository::Named;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
@@ -28,7 +28,7 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
         false => named(&options.ids, listed, &options.select)?,
     };
     let filter = select::filter(&options.select);
-    unmatched::tell(global, &options.select, &all);
+    unmatched::report(global, &options.select, &all);
     all.retain(|(_, snapshot)| filter.passes(snapshot));
     if let Some(count) = options.latest {
         all = newest(all, count, by);
@@ -42,7 +42,7 @@ pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
         print_running(run, repository.clock().time(), global.json);
     }
     if !global.json && !global.quiet {
-        tell!("{}", crate::sizes::counted(all.len() as u64, "snapshot"));
+        report!("{}", crate::sizes::counted(all.len() as u64, "snapshot"));
     }
     Ok(exit::COMPLETE)
 }
@@ -190,8 +190,8 @@ fn print_running((id, run): &Named, now: Time, json: bool) {
     let state = match is_silent {
         false => format!("is running since {began}: there is nothing to restore of it yet"),
         true => format!(
-            "began {began} and showed its last sign of life {last}: it was stopped, probably, and holds nothing (the next \
-             backup of its source removes this record, or bale forget {id})"
+            "began {began} and showed its last sign of life {last}: it was stopped, probably, and \
+             holds nothing (the next backup of its source removes this record, or bale forget {id})"
         ),
     };
     let paths: Vec<_> = run
@@ -200,7 +200,7 @@ fn print_running((id, run): &Named, now: Time, json: bool) {
         .map(|path| output::escape(&path.0))
         .collect();
     let host = output::escape(run.host.as_bytes());
-    tell!("a backup of {host} {} {state}", paths.join(" "));
+    report!("a backup of {host} {} {state}", paths.join(" "));
 }
 
 /// A snapshot for scripts. Fields: docs/SCRIPTING.md.
@@ -217,12 +217,15 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         .map(|path| serde_json::to_value(path).unwrap_or_default())
         .collect();
     json!({
-        "type": "snapshot", "id": id.to_string(), "short_id": id.short(), "time": super::listing::time_text(snapshot.time),
-        "finished": super::listing::time_text(snapshot.finished), "host": snapshot.host, "user": snapshot.user,
+        "type": "snapshot", "id": id.to_string(), "short_id": id.short(),
+        "time": super::listing::time_text(snapshot.time),
+        "finished": super::listing::time_text(snapshot.finished), "host": snapshot.host,
+        "user": snapshot.user,
         "program": snapshot.program, "tags": snapshot.tags, "paths": paths, "paths_b64": paths_b64,
         "source_filesystems": snapshot.source_filesystems,
         "partial": snapshot.partial, "parent": snapshot.parent.map(|id| id.to_string()),
         "files": totals.files, "dirs": totals.dirs, "others": totals.others, "bytes": totals.bytes,
-        "hard_links": totals.hard_links, "problems": snapshot.counts.problems, "bytes_stored": snapshot.counts.bytes_stored,
+        "hard_links": totals.hard_links, "problems": snapshot.counts.problems,
+        "bytes_stored": snapshot.counts.bytes_stored,
     })
 }

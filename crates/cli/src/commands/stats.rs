@@ -4,11 +4,11 @@ use super::{listing, select};
 use crate::args::{Global, Stats};
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
-use bale_engine::catalog::CatalogReader;
-use bale_engine::repository::Repository;
-use bale_engine::store::Area;
 use bale_format::snapshot::Totals;
 use bale_format::{Entry, Kind};
+use bale_repository::catalog::CatalogReader;
+use bale_repository::repository::Repository;
+use bale_repository::store::Area;
 use serde_json::json;
 
 /// Counts what the repository holds, or one snapshot, or one subtree of it.
@@ -59,7 +59,8 @@ fn add(totals: &mut Totals, entry: &Entry) {
 fn print(global: &Global, id: &str, totals: &Totals) {
     if global.json {
         output::object(&json!({
-            "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs, "others": totals.others,
+            "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs,
+            "others": totals.others,
             "bytes": totals.bytes, "hard_links": totals.hard_links,
         }));
     } else {
@@ -96,8 +97,10 @@ fn whole(global: &Global, repository: &Repository) -> Result<()> {
     };
     if global.json {
         output::object(&json!({
-            "type": "summary", "snapshots": snapshots.len(), "packs": index.packs().len(), "chunks": index.entries().len(),
-            "bytes_plain": plain, "bytes_sealed": sealed, "bytes_stored": stored, "compression": ratio,
+            "type": "summary", "snapshots": snapshots.len(), "packs": index.packs().len(),
+            "chunks": index.entries().len(),
+            "bytes_plain": plain, "bytes_sealed": sealed, "bytes_stored": stored,
+            "compression": ratio,
         }));
         return Ok(());
     }

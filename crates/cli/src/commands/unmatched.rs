@@ -1,24 +1,26 @@
-//! Options that choose snapshots and match none are a slip, probably: this says which, and what there is to choose from.
+//! Options that choose snapshots and match none are a slip, probably: this says which, and what
+//! there is to choose from.
 
 use super::select;
 use crate::args::{Global, Select};
 use crate::output;
-use bale_engine::repository::Named;
 use bale_format::Snapshot;
+use bale_repository::repository::Named;
 use std::collections::BTreeSet;
 
 /// So many names are told.
 const NAMES_MAX: usize = 10;
 
-/// Says that none of these snapshots passes, if that is so; nothing of a repository without snapshots.
-pub fn tell(global: &Global, select: &Select, all: &[Named]) {
+/// Says that none of these snapshots passes, if that is so; nothing of a repository without
+/// snapshots.
+pub fn report(global: &Global, select: &Select, all: &[Named]) {
     let Some(text) = text(select, all).filter(|_| !global.quiet) else {
         return;
     };
     if global.json {
         return output::object(&serde_json::json!({"type": "note", "message": text}));
     }
-    tell!("bale: {text}");
+    report!("bale: {text}");
 }
 
 /// What there is instead, if none passes.

@@ -1,4 +1,5 @@
-//! Where the cache is. What it holds can be rebuilt, so that no place for it is no reason to refuse work.
+//! Where the cache is. What it holds can be rebuilt, so that no place for it is no reason to refuse
+//! work.
 
 use super::named::user_dir;
 use crate::args::Global;
@@ -6,8 +7,8 @@ use crate::exit::Usage;
 use crate::output;
 use crate::variables;
 use anyhow::Result;
-use bale_engine::error::Error;
-use bale_engine::repository::{Repository, try_cache_dir};
+use bale_repository::error::Error;
+use bale_repository::repository::{Repository, try_cache_dir};
 use std::io::ErrorKind::{QuotaExceeded, StorageFull};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -20,7 +21,7 @@ const OF_ROOT: &str = "/var/cache/bale";
 static TEMPORARY: OnceLock<PathBuf> = OnceLock::new();
 
 /// Is there a reason that was told already?
-static IS_TOLD: AtomicBool = AtomicBool::new(false);
+static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// The directory: named, else of the user, else of root, else one of this process alone.
 pub fn cache_dir(global: &Global) -> Result<PathBuf> {
@@ -55,14 +56,14 @@ pub fn require_named(global: &Global) -> Result<()> {
     }
 }
 
-/// Where what needs no repository sorts: beside the directories of repositories, for what is named may be everybody's, as
-/// `/tmp` is, and stays so.
+/// Where what needs no repository sorts: beside the directories of repositories, for what is named
+/// may be everybody's, as `/tmp` is, and stays so.
 fn of_no_repository(dir: &Path) -> PathBuf {
     dir.join("spill")
 }
 
 /// What needs no room there is done on a full disk, too; what does says so itself.
-fn end_unless_full(tried: bale_engine::error::Result<()>) -> Result<()> {
+fn end_unless_full(tried: bale_repository::error::Result<()>) -> Result<()> {
     match tried {
         Err(Error::Local { source, .. })
             if matches!(source.kind(), StorageFull | QuotaExceeded) =>
@@ -73,7 +74,8 @@ fn end_unless_full(tried: bale_engine::error::Result<()>) -> Result<()> {
     }
 }
 
-/// Lets a repository use a temporary cache if it cannot use the one that nobody named: that costs time and no work.
+/// Lets a repository use a temporary cache if it cannot use the one that nobody named: that costs
+/// time and no work.
 pub fn use_what_works(global: &Global, repository: &mut Repository) -> Result<()> {
     if named_cache_dir(global)?.is_some() {
         return end_unless_full(repository.try_cache());
@@ -89,7 +91,7 @@ pub fn use_what_works(global: &Global, repository: &mut Repository) -> Result<()
     repository.move_cache(dir);
     let costs =
         "it takes longer, and a repository that was set back to an older state is not noticed";
-    tell_refused(global, refused, costs);
+    report_refused(global, refused, costs);
     Ok(())
 }
 
@@ -106,15 +108,15 @@ pub fn writable_cache_dir(global: &Global) -> Result<PathBuf> {
             let Some(dir) = stand_in else {
                 return Err(refused.into());
             };
-            tell_refused(global, refused, "what it sorts is there meanwhile");
+            report_refused(global, refused, "what it sorts is there meanwhile");
             Ok(dir)
         }
     }
 }
 
 /// Once: what is the matter, and what it costs.
-fn tell_refused(global: &Global, refused: Error, costs: &str) {
-    if IS_TOLD.swap(true, Ordering::Relaxed) {
+fn report_refused(global: &Global, refused: Error, costs: &str) {
+    if IS_REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }
     let text = format!(
@@ -124,7 +126,7 @@ fn tell_refused(global: &Global, refused: Error, costs: &str) {
     if global.json {
         output::object(&serde_json::json!({"type": "note", "message": text}));
     }
-    tell!("bale: {text}");
+    report!("bale: {text}");
 }
 
 /// Removes what stood in for a cache, and says that it did.
@@ -132,11 +134,12 @@ pub fn end() {
     let Some(dir) = TEMPORARY.get().filter(|dir| dir.exists()) else {
         return;
     };
-    let text = "there is no home directory, so this ran with a cache that is gone now: --cache-dir names one that stays";
+    let text = "there is no home directory, so this ran with a cache that is gone now: --cache-dir \
+        names one that stays";
     match std::fs::remove_dir_all(dir) {
-        Ok(()) if IS_TOLD.load(Ordering::Relaxed) => {}
-        Ok(()) => tell!("bale: {text}"),
-        Err(error) => tell!("bale: remove {}: {error}", dir.display()),
+        Ok(()) if IS_REPORTED.load(Ordering::Relaxed) => {}
+        Ok(()) => report!("bale: {text}"),
+        Err(error) => report!("bale: remove {}: {error}", dir.display()),
     }
 }
 
@@ -147,7 +150,12 @@ fn temporary() -> Result<PathBuf> {
     }
     let dir = std::env::temp_dir().join(format!("bale-cache-{}", super::unguessable()?));
     if !dir.is_absolute() {
-        return Err(Usage("TMPDIR is no absolute path, and there is no home directory: name a cache with --cache-dir".to_owned()).into());
+        return Err(Usage(
+            "TMPDIR is no absolute path, and there is no home directory: name a cache \
+            with --cache-dir"
+                .to_owned(),
+        )
+        .into());
     }
     Ok(TEMPORARY.get_or_init(|| dir).clone())
 }

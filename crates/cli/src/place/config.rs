@@ -1,27 +1,28 @@
-//! What is said of `config` and its copy when a repository is opened or made, and the copy that a command which writes adds.
+//! What is said of `config` and its copy when a repository is opened or made, and the copy that a
+//! command which writes adds.
 
 use super::Use;
 use crate::args::Global;
 use crate::output;
 use bale_engine::repair::renew_config_copy;
-use bale_engine::repository::{ConfigFault, Made, Repository};
-use bale_engine::store::ObjectName;
+use bale_repository::repository::{ConfigFault, Made, Repository};
+use bale_repository::store::ObjectName;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Key slots of an earlier init that are named.
 const SLOTS_NAMED_MAX: usize = 8;
 
-/// A command may open its repository more than once.
-static IS_TOLD: AtomicBool = AtomicBool::new(false);
+/// Reported once, though a command may open its repository twice.
+static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// Says that the copy is used, or mends the copy where something is written anyway.
-pub fn look_after(global: &Global, repository: &Repository, purpose: Use) {
+/// Reports that `config.copy` is in use, and writes a missing copy if the command writes anyway.
+pub fn add_missing_config_copy(global: &Global, repository: &Repository, purpose: Use) {
     let trouble = (repository.config_trouble()).filter(|_| purpose != Use::Configs);
     let Some(trouble) = trouble else {
         return;
     };
     let is_config = trouble.name == ObjectName::config();
-    if is_config && !IS_TOLD.swap(true, Ordering::Relaxed) {
+    if is_config && !IS_REPORTED.swap(true, Ordering::Relaxed) {
         note(global, &trouble.note());
     }
     if purpose == Use::Read {
@@ -51,7 +52,7 @@ pub fn look_after(global: &Global, repository: &Repository, purpose: Use) {
 }
 
 /// What the maker of a repository should know besides its recovery key.
-pub fn tell_of_new(global: &Global, made: &Made) {
+pub fn report_new_repository(global: &Global, made: &Made) {
     let before = &made.slots_before;
     if !before.is_empty() {
         let named = before.iter().take(SLOTS_NAMED_MAX).map(|id| id.short());
@@ -62,7 +63,8 @@ pub fn tell_of_new(global: &Global, made: &Made) {
         note(
             global,
             &format!(
-                "key slots were there before, of an init that did not end: they open nothing here (bale key remove ID removes one): {}",
+                "key slots were there before, of an init that did not end: they open nothing here \
+                 (bale key remove ID removes one): {}",
                 named.join(", ")
             ),
         );
@@ -79,5 +81,5 @@ fn note(global: &Global, text: &str) {
     if global.json {
         output::object(&serde_json::json!({"type": "note", "message": text}));
     }
-    tell!("bale: {}", output::escape(text.as_bytes()));
+    report!("bale: {}", output::escape(text.as_bytes()));
 }

@@ -1,10 +1,11 @@
-//! New key files: readable by their owner alone, there as a whole or not at all, and never in the place of another file.
+//! New key files: readable by their owner alone, there as a whole or not at all, and never in the
+//! place of another file.
 
 use crate::exit::Usage;
-use crate::named_paths::Named;
+use crate::named_paths::NamedPath;
 use crate::output;
 use anyhow::{Context, Result};
-use bale_engine::random::OsRandom;
+use bale_pipeline::random::OsRandom;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use std::io::{self, Write};
@@ -23,7 +24,7 @@ pub fn write(path: &Path) -> Result<Vec<u8>> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("create {}", directory.display()))?;
     let mut bytes = [0; KEY_FILE_BYTES];
-    bale_engine::random::Random::fill(&OsRandom, &mut bytes).context("draw random bytes")?;
+    bale_pipeline::random::Random::fill(&OsRandom, &mut bytes).context("draw random bytes")?;
     let text = format!("{}\n", bale_format::id::hex(&bytes)).into_bytes();
     // Nobody else can have made a file of this name, or a link, to have the key written there.
     let unfinished = directory.join(format!(".bale-key-{}.new", super::unguessable()?));
@@ -41,12 +42,13 @@ pub fn write(path: &Path) -> Result<Vec<u8>> {
 pub fn write_beside(path: &Path, repository: &Path) -> Result<Vec<u8>> {
     if is_within(path, repository) {
         return Err(Usage(format!(
-            "{} is in the repository that it opens: whoever has one has the other. Keep the key elsewhere",
+            "{} is in the repository that it opens: whoever has one has the other. Keep the key \
+             elsewhere",
             output::path(path)
         ))
         .into());
     }
-    let named = Named {
+    let named = NamedPath {
         by: "--new-key-file",
         attempt: "write a new key to",
         path,

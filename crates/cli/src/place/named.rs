@@ -1,7 +1,8 @@
-//! Which repository is meant: the one named on the command line, else in the environment, else the user's own.
+//! Which repository is meant: the one named on the command line, else in the environment, else the
+//! user's own.
 //!
-//! Repositories are directories. A name that looks like a remote store of another tool is refused: whoever writes it
-//! believes that his backups leave the machine.
+//! Repositories are directories. A name that looks like a remote store of another tool is refused:
+//! whoever writes it believes that his backups leave the machine.
 
 use crate::args::Global;
 use crate::exit::Usage;
@@ -11,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 /// The directories of the user's own repository.
 pub struct Own {
-    /// Repository.
     pub repository: PathBuf,
     /// Key file that opens it, unless it was made with another secret.
     pub key_file: PathBuf,
@@ -24,7 +24,8 @@ impl Own {
     }
 }
 
-/// Its key is there, and nothing of the repository: a key is never made before the directories of its repository.
+/// Its key is there, and nothing of the repository: a key is never made before the directories of
+/// its repository.
 pub fn has_only_key(own: &Own) -> bool {
     let is_empty = match std::fs::read_dir(&own.repository) {
         Ok(mut names) => {
@@ -81,8 +82,8 @@ fn refuse_remote(path: &Path) -> Result<(), Usage> {
             .all(|letter| letter.is_alphanumeric() || "+-._@".contains(letter));
     match is_scheme {
         true => Err(Usage(format!(
-            "{text:?} looks like a remote store: a repository is a directory of this machine, nothing else is supported \
-             (for a directory of that name write ./{text})"
+            "{text:?} looks like a remote store: a repository is a directory of this machine, \
+             nothing else is supported (for a directory of that name write ./{text})"
         ))),
         false => Ok(()),
     }

@@ -1,23 +1,16 @@
 //! A home directory, a source directory and the binary, for one test.
 
+pub use bale_testkit::{Ran, have, is_root, skipped};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 /// What the directories of one test are called, and the way to start `bale` in it.
 pub struct Bench {
     directory: tempfile::TempDir,
     pub home: PathBuf,
     pub source: PathBuf,
-}
-
-/// How one call of the binary ended.
-#[derive(Debug)]
-pub struct Ran {
-    pub code: i32,
-    pub out: Vec<u8>,
-    pub err: String,
 }
 
 impl Bench {
@@ -113,8 +106,9 @@ impl Bench {
         assert!(output.status.success(), "{script}: {err}");
     }
 
-    /// As `sh`; whatever it left mounted in this place is unmounted at the end. In the open and not in a mount namespace
-    /// of its own: that would begin with a copy of what other tests have mounted, and hold it when they unmount.
+    /// As `sh`; whatever it left mounted in this place is unmounted at the end. In the open and not
+    /// in a mount namespace of its own: that would begin with a copy of what other tests have
+    /// mounted, and hold it when they unmount.
     pub fn mounting_sh(&self, script: &str) {
         let unmount =
             "findmnt -rno TARGET | grep -F \"$place/\" | sort -r | xargs -r -d \"\\n\" umount -l";
@@ -122,72 +116,6 @@ impl Bench {
     }
 }
 
-impl From<Output> for Ran {
-    fn from(output: Output) -> Ran {
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            out: output.stdout,
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
-
-impl std::fmt::Display for Ran {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let out = String::from_utf8_lossy(&self.out);
-        write!(to, "exit {}\n{out}\n{}", self.code, self.err)
-    }
-}
-
-impl Ran {
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.out).into_owned()
-    }
-
-    /// All objects but progress.
-    pub fn objects(&self) -> Vec<Value> {
-        let text = self.text();
-        let values = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}")));
-        values
-            .filter(|value: &Value| value["type"] != "status")
-            .collect()
-    }
-
-    pub fn of_type(&self, name: &str) -> Vec<Value> {
-        let all = self.objects().into_iter();
-        all.filter(|value| value["type"] == name).collect()
-    }
-
-    /// The last line, which must be the summary.
-    pub fn summary(&self) -> Value {
-        let last = self.objects().pop().unwrap_or_else(|| panic!("{self}"));
-        assert_eq!(last["type"], "summary", "{self}");
-        last
-    }
-}
-
 pub fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_bale"))
-}
-
-/// Says loudly that a test could not run here; where all must run, fails.
-pub fn skipped(why: &str) {
-    println!("SKIPPED: bale end to end: {why}");
-    let must = std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_some_and(|value| value == "1");
-    assert!(!must, "{why}");
-}
-
-pub fn is_root() -> bool {
-    rustix::process::getuid().is_root()
-}
-
-/// Can this program be started?
-pub fn have(program: &str) -> bool {
-    let found = Command::new("sh")
-        .args(["-c", &format!("command -v {program}")])
-        .stdout(Stdio::null())
-        .status();
-    found.is_ok_and(|status| status.success())
 }

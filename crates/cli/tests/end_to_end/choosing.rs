@@ -23,8 +23,10 @@ fn stored(bench: &Bench) -> Vec<String> {
 fn every_kind_of_exclude_leaves_out_what_it_names() {
     let bench = Bench::new();
     bench.sh(
-        "cd source; mkdir -p keep cache marked objects; touch keep/a.o keep/B.TMP keep/c keep/from-file; echo big-enough-to-be-left > keep/large
-        printf 'Signature: 8a477f597d28d172789f06886806bc55' > cache/CACHEDIR.TAG; touch cache/x marked/.nobackup marked/y objects/z",
+        "cd source; mkdir -p keep cache marked objects; touch keep/a.o keep/B.TMP keep/c \
+         keep/from-file; echo big-enough-to-be-left > keep/large
+        printf 'Signature: 8a477f597d28d172789f06886806bc55' > cache/CACHEDIR.TAG; touch cache/x \
+        marked/.nobackup marked/y objects/z",
     );
     bench.write("patterns", "# comment\nfrom-file\n\n");
     let objects = bench.source.join("objects");
@@ -114,7 +116,8 @@ fn other_file_systems_are_crossed_only_as_asked() {
     assert_eq!(found.len(), 1, "only the second crosses");
 }
 
-/// Two file systems begin to number their inodes at the same number: what is linked in one is not linked to the other's.
+/// Two file systems begin to number their inodes at the same number: what is linked in one is not
+/// linked to the other's.
 #[test]
 fn equal_inode_numbers_of_two_file_systems_are_two_files() {
     let bench = Bench::new();
@@ -123,7 +126,8 @@ fn equal_inode_numbers_of_two_file_systems_are_two_files() {
     }
     bench.mounting_sh(&format!(
         "mkdir source/1 source/2
-        for m in 1 2; do mount -t tmpfs tmpfs source/$m; echo same > source/$m/a; touch -d @1000000000 source/$m/a; ln source/$m/a source/$m/b; done
+        for m in 1 2; do mount -t tmpfs tmpfs source/$m; echo same > source/$m/a; touch -d \
+        @1000000000 source/$m/a; ln source/$m/a source/$m/b; done
         stat -c %i source/*/a | uniq | wc -l > inodes
         {0} backup source -q; {0} restore latest:$PWD/source -t out -q",
         crate::bench::binary().display()
@@ -141,7 +145,10 @@ fn equal_inode_numbers_of_two_file_systems_are_two_files() {
 #[test]
 fn names_of_an_inode_that_an_exclude_left_behind_have_its_content() {
     let bench = Bench::new();
-    bench.sh("cd source; mkdir a m z; echo content > m/small; head -c 900000 /dev/urandom > m/large; for f in small large; do ln m/$f a/$f; ln m/$f z/$f; done");
+    bench.sh(
+        "cd source; mkdir a m z; echo content > m/small; head -c 900000 /dev/urandom > \
+        m/large; for f in small large; do ln m/$f a/$f; ln m/$f z/$f; done",
+    );
     bench.ok(&["backup", "source", "--exclude", "/**/source/a"]);
     bench.ok(&["restore", &bench.address(""), "--target", "out"]);
     assert!(!bench.path("out/a").exists());

@@ -1,4 +1,5 @@
-//! `config` stands twice: what a person sees when one of the two is damaged, missing, or something else altogether.
+//! `config` stands twice: what a person sees when one of the two is damaged, missing, or something
+//! else altogether.
 
 use crate::bench::{Bench, Ran, skipped};
 use std::path::PathBuf;
@@ -183,7 +184,8 @@ fn a_store_that_cannot_be_written_is_read_with_one_config() {
         bench.mounting_sh(&format!(
             "rm {place}/{name}; mount --bind {place} {place}; mount -o remount,bind,ro {place}; \
              {bale} snapshots; {bale} ls latest; if {bale} backup source; then exit 9; fi; \
-             if {bale} repair config; then exit 9; fi; umount {place}; {bale} repair config; {bale} check",
+             if {bale} repair config; then exit 9; fi; umount {place}; {bale} repair config; \
+             {bale} check",
             bale = crate::bench::binary().display()
         ));
     }

@@ -9,8 +9,10 @@ fn with_a_damaged_chunk() -> Bench {
     bench.sh("cd source; head -c 3000000 /dev/urandom > victim; mkdir d; echo w > d/whole");
     bench.backup();
     bench.sh(
-        "pack=$(find home/.local/share/bale/repository/packs -type f -printf '%s %p\\n' | sort -n | tail -1)
-         python3 -c 'import sys; b = bytearray(open(sys.argv[1], \"rb\").read()); b[len(b) // 2] ^= 1
+        "pack=$(find home/.local/share/bale/repository/packs -type f -printf '%s %p\\n' | sort -n \
+         | tail -1)
+         python3 -c 'import sys; b = bytearray(open(sys.argv[1], \"rb\").read()); b[len(b) // 2] \
+         ^= 1
 open(sys.argv[1], \"wb\").write(b)' \"${pack#* }\"",
     );
     bench
@@ -102,7 +104,10 @@ fn a_file_that_was_there_and_cannot_be_verified_is_named() {
 #[test]
 fn a_dry_run_and_a_restore_count_the_same_bytes() {
     let bench = Bench::new();
-    bench.sh("cd source; truncate -s 40M holes; printf x | dd of=holes bs=1 seek=20000000 conv=notrunc status=none; echo w > whole");
+    bench.sh(
+        "cd source; truncate -s 40M holes; printf x | dd of=holes bs=1 seek=20000000 \
+        conv=notrunc status=none; echo w > whole",
+    );
     bench.backup();
     let mut bytes = Vec::new();
     for place in [["--target", "target"], ["--to-ext4", "image"]] {
@@ -151,7 +156,8 @@ fn directories_that_were_there_are_counted_apart() {
     );
 }
 
-/// Whoever put the link there to have the tree elsewhere learns that it is not; and nothing outside the target is touched.
+/// Whoever put the link there to have the tree elsewhere learns that it is not; and nothing outside
+/// the target is touched.
 #[test]
 fn a_link_in_the_place_of_a_directory_is_replaced_named_and_never_followed() {
     let bench = Bench::new();

@@ -40,7 +40,10 @@ impl TwoSecrets {
 #[test]
 fn nothing_is_deleted_that_was_never_backed_up() {
     let bench = Bench::new();
-    bench.sh("cd home; mkdir -p docs mail Pictures; echo d > docs/d; echo m > mail/m; echo p > Pictures/p; echo k > .kept");
+    bench.sh(
+        "cd home; mkdir -p docs mail Pictures; echo d > docs/d; echo m > mail/m; echo p > \
+        Pictures/p; echo k > .kept",
+    );
     bench.ok(&["backup", "home/docs", "home/mail"]);
     bench.sh("cd home; mkdir docs/newer; echo n > docs/newer/n; echo n > mail/n");
     let home = bench.home.display().to_string();
@@ -81,7 +84,12 @@ fn nothing_is_deleted_that_was_never_backed_up() {
 #[test]
 fn what_the_backup_left_out_stays_also_in_directories_that_go() {
     let bench = Bench::new();
-    bench.sh("cd source; mkdir -p a/tmp cache; echo x > a/x; echo o > a/x.o; echo t > a/tmp/t; echo big > cache/data; printf 'Signature: 8a477f597d28d172789f06886806bc55' > cache/CACHEDIR.TAG; echo '*.log' > ../excludes; echo l > a/l.log; head -c 5000 /dev/zero > a/large");
+    bench.sh(
+        "cd source; mkdir -p a/tmp cache; echo x > a/x; echo o > a/x.o; echo t > a/tmp/t; \
+        echo big > cache/data; printf 'Signature: 8a477f597d28d172789f06886806bc55' > \
+        cache/CACHEDIR.TAG; echo '*.log' > ../excludes; echo l > a/l.log; head -c 5000 /dev/zero > \
+        a/large",
+    );
     let words = [
         "backup",
         "source",
@@ -93,7 +101,10 @@ fn what_the_backup_left_out_stays_also_in_directories_that_go() {
     ];
     let more = ["--exclude-file", "excludes", "--exclude-larger-than", "4K"];
     bench.ok(&[&words[..], &more].concat());
-    bench.sh("cd source; mkdir new; echo o > new/x.o; echo l > new/l.log; echo n > new/n; mkdir new/TMP gone; echo g > gone/g; echo n > a/n");
+    bench.sh(
+        "cd source; mkdir new; echo o > new/x.o; echo l > new/l.log; echo n > new/n; mkdir \
+        new/TMP gone; echo g > gone/g; echo n > a/n",
+    );
     let source = bench.source.display().to_string();
     let ran = bench.ok(&[
         "restore",
@@ -137,7 +148,10 @@ fn the_repository_the_cache_and_the_key_in_use_are_never_deleted() {
     ]);
     let open = ["-r", &place("repository"), "--key-file", &place("key")];
     bench.ok(&[&open[..], &["backup", "source"]].concat());
-    bench.sh("mkdir -p source/new/deep source/new/other; mv repository source/new/deep/; mv key source/d/; echo y > source/new/y");
+    bench.sh(
+        "mkdir -p source/new/deep source/new/other; mv repository source/new/deep/; mv key \
+        source/d/; echo y > source/new/y",
+    );
     let source = bench.source.display().to_string();
     let cache = place("source/d/cache");
     let open = ["-r", &repository, "--key-file", &key, "--cache-dir", &cache];
@@ -192,7 +206,8 @@ fn nothing_is_deleted_beyond_a_mount() {
     bench.sh("cd source; mkdir -p kept/m plain; echo x > kept/x");
     bench.backup();
     bench.mounting_sh(&format!(
-        "mkdir other; echo precious > other/file; mkdir source/new source/new/bound; echo n > source/new/n
+        "mkdir other; echo precious > other/file; mkdir source/new source/new/bound; echo n > \
+         source/new/n
          mount --bind other source/new/bound; mount --bind other source/kept/m
          rc=0; {} restore {} --target source --delete || rc=$?
          [ $rc = 3 ]; [ -e other/file ]; [ ! -e source/new/n ]",
@@ -202,7 +217,8 @@ fn nothing_is_deleted_beyond_a_mount() {
     assert!(is_there(&bench, "other/file"));
 }
 
-/// A file was renamed in the target, and the repository has lost its content: the renamed one is the last copy.
+/// A file was renamed in the target, and the repository has lost its content: the renamed one is
+/// the last copy.
 #[test]
 fn nothing_is_deleted_while_some_content_could_not_be_had() {
     let bench = Bench::new();
@@ -251,7 +267,8 @@ fn nothing_is_deleted_where_something_was_mounted_at_the_backup_and_is_not_now()
     assert!(is_there(&bench, "source/disk/sub/too"));
 }
 
-/// What is mounted there is the same directory: neither emptied nor backed up; nor is a home that is mounted elsewhere.
+/// What is mounted there is the same directory: neither emptied nor backed up; nor is a home that
+/// is mounted elsewhere.
 #[test]
 fn areas_of_the_repository_and_homes_are_known_wherever_they_are_mounted() {
     if !is_root() {
@@ -280,7 +297,10 @@ fn areas_of_the_repository_and_homes_are_known_wherever_they_are_mounted() {
 #[test]
 fn an_unfinished_run_deletes_nothing() {
     let bench = Bench::new();
-    bench.sh("cd source; for d in $(seq 40); do mkdir d$d; for f in 1 2 3 4; do head -c 1500000 /dev/urandom > d$d/$f; done; done");
+    bench.sh(
+        "cd source; for d in $(seq 40); do mkdir d$d; for f in 1 2 3 4; do head -c 1500000 \
+        /dev/urandom > d$d/$f; done; done",
+    );
     let mut child = bench
         .command()
         .args(["backup", "source", "-q"])
@@ -315,8 +335,8 @@ fn an_unfinished_run_deletes_nothing() {
     assert!(is_there(&bench, "source/d40/4") && is_there(&bench, "source/d9/1"));
 }
 
-/// The key that a backup worked with is in no snapshot: whoever restores with the recovery key or a password still has it
-/// afterwards.
+/// The key that a backup worked with is in no snapshot: whoever restores with the recovery key or a
+/// password still has it afterwards.
 #[test]
 fn the_key_of_the_backup_stays_when_another_secret_opens_the_restore() {
     let bench = Bench::new();
@@ -359,7 +379,10 @@ fn a_second_restore_spares_what_the_first_could_save() {
     let bench = Bench::new();
     bench.sh("mkdir source/d; echo x > source/d/x");
     bench.backup();
-    bench.sh("mkdir -p kept/d kept/gone; echo s > kept/d/x.bale-salvaged; echo s > kept/gone/y.bale-salvaged.2; echo n > kept/d/n.bale-salvaged.old");
+    bench.sh(
+        "mkdir -p kept/d kept/gone; echo s > kept/d/x.bale-salvaged; echo s > \
+        kept/gone/y.bale-salvaged.2; echo n > kept/d/n.bale-salvaged.old",
+    );
     let words = [
         "restore",
         &bench.address(""),
@@ -417,7 +440,11 @@ fn areas_of_the_repository_that_are_links_are_in_use_where_they_lead() {
     let open = ["-r", &repository, "-p", &password];
     bench.ok(&[&open[..], &["init"]].concat());
     bench.ok(&[&open[..], &["backup", "source"]].concat());
-    bench.sh("mkdir source/new; mv repository/packs source/new/packs; ln -s ../source/new/packs repository/packs; mv repository/index source/d/index; ln -s ../source/d/index repository/index; echo y > source/new/y");
+    bench.sh(
+        "mkdir source/new; mv repository/packs source/new/packs; ln -s ../source/new/packs \
+        repository/packs; mv repository/index source/d/index; ln -s ../source/d/index \
+        repository/index; echo y > source/new/y",
+    );
     let source = bench.source.display().to_string();
     let address = bench.address("");
     let words = ["restore", &address, "--target", &source, "--delete"];
@@ -452,7 +479,8 @@ fn room_for_a_file_is_not_made_on_another_mount() {
     assert!(is_there(&bench, "other/f/p"));
 }
 
-/// Its key has other names, and what is bound over a path hides it: the record of the snapshot names what it has no row of.
+/// Its key has other names, and what is bound over a path hides it: the record of the snapshot
+/// names what it has no row of.
 #[test]
 fn other_names_of_the_key_of_the_backup_stay() {
     let bench = Bench::new();
@@ -474,7 +502,8 @@ fn other_names_of_the_key_of_the_backup_stay() {
     assert_eq!(left.count(), 2, "{ran}");
 }
 
-/// The second backup reads nothing but the tables of inodes, and says again what the first one left out.
+/// The second backup reads nothing but the tables of inodes, and says again what the first one left
+/// out.
 #[test]
 fn other_names_of_the_key_stay_after_a_backup_that_only_found_nothing_changed() {
     if !is_root() || !have("mkfs.ext4") {
@@ -502,11 +531,18 @@ fn other_names_of_the_key_stay_after_a_backup_that_only_found_nothing_changed() 
 #[test]
 fn what_is_in_a_directory_that_was_marked_since_the_backup_stays() {
     let bench = Bench::new();
-    bench.sh("cd source; mkdir -p a/cache/deep b/scratch plain; echo x > a/cache/deep/x; echo x > b/scratch/x; echo f > f");
+    bench.sh(
+        "cd source; mkdir -p a/cache/deep b/scratch plain; echo x > a/cache/deep/x; echo x > \
+        b/scratch/x; echo f > f",
+    );
     let marks = ["--exclude-caches", "--exclude-if-present", ".nobackup"];
     bench.ok(&[&["backup", "source"][..], &marks].concat());
-    bench.sh("cd source; rm f; mkdir f; printf 'Signature: 8a477f597d28d172789f06886806bc55' | tee a/cache/CACHEDIR.TAG f/CACHEDIR.TAG CACHEDIR.TAG > b/CACHEDIR.TAG.not; touch b/scratch/.nobackup
-              for d in a a/cache a/cache/deep b b/scratch plain f; do echo n > $d/new; done");
+    bench.sh(
+        "cd source; rm f; mkdir f; printf 'Signature: 8a477f597d28d172789f06886806bc55' | tee \
+        a/cache/CACHEDIR.TAG f/CACHEDIR.TAG CACHEDIR.TAG > b/CACHEDIR.TAG.not; touch \
+        b/scratch/.nobackup
+              for d in a a/cache a/cache/deep b b/scratch plain f; do echo n > $d/new; done",
+    );
     let source = bench.source.display().to_string();
     let words = [
         "restore",

@@ -55,7 +55,8 @@ fn what_was_deleted_is_given_back_also_among_many_files_and_bit_by_bit() {
     }
     bench.ok(&["forget", "--keep-last", "1", "--prune", "--grace", "0"]);
     let after = stored_bytes(&bench);
-    // Of 3 MB that were deleted: the last file waits for company, and a pack that is mostly used stays as it is.
+    // Of 3 MB that were deleted: the last file waits for company, and a pack that is mostly used
+    // stays as it is.
     assert!(after < 4_000_000, "{after}");
     bench.ok(&["check", "--read-data"]);
     bench.ok(&["restore", &bench.address(""), "--target", "out"]);
@@ -132,7 +133,8 @@ fn a_forget_whose_prune_options_make_no_sense_removes_nothing() {
     }
 }
 
-/// Rules go on with what can be read, say what cannot, and end with 3; its id removes it, and prunes work again.
+/// Rules go on with what can be read, say what cannot, and end with 3; its id removes it, and
+/// prunes work again.
 #[test]
 fn a_damaged_snapshot_hinders_no_rule_and_goes_by_its_id() {
     let bench = Bench::new();
@@ -168,7 +170,8 @@ fn a_damaged_snapshot_hinders_no_rule_and_goes_by_its_id() {
     bench.ok(&["check", "--read-data"]);
 }
 
-/// Two summaries of one command have two types, and what is not given back yet is told with its day.
+/// Two summaries of one command have two types, and what is not given back yet is told with its
+/// day.
 #[test]
 fn a_forget_with_prune_tells_of_both_and_of_what_comes_back_later() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! Trees to test with: into a directory, into an image, again the same, aged, and compared with their list of hashes.
+//! Trees to test with: into a directory, into an image, again the same, aged, and compared with
+//! their list of hashes.
 
 use crate::bench::{Bench, have, is_root, skipped};
 use std::fs;
@@ -7,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const SMALL: &str = "-d 2 -D 3 -r 1 -R 2 -f 3 -F 9 -s 511 -S 3000 -l 3 -L 8 -P 1 --symlinks 5 --sparse 5 --xattrs 10 --odd-names 10 --owners 3 --ages 900 --links 3";
+const SMALL: &str = "-d 2 -D 3 -r 1 -R 2 -f 3 -F 9 -s 511 -S 3000 -l 3 -L 8 -P 1 --symlinks 5 \
+    --sparse 5 --xattrs 10 --odd-names 10 --owners 3 --ages 900 --links 3";
 
 fn words<'a>(front: &[&'a str], rest: &'a str) -> Vec<&'a str> {
     let mut words = vec!["gen"];
@@ -329,7 +331,7 @@ fn a_kill_while_an_image_is_aged_leaves_neither_mount_nor_loop_device() {
 #[test]
 fn help_of_commands_without_a_repository_is_silent_about_repositories() {
     let bench = Bench::new();
-    for command in ["gen", "compare", "completions", "man"] {
+    for command in ["gen", "completions", "man"] {
         let text = bench.ok(&[command, "--help"]).text();
         for word in [
             "--password",

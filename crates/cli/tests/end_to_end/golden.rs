@@ -1,6 +1,8 @@
-//! Repositories written by earlier versions stay readable, by this version and by the reader made from the format page.
+//! Repositories written by earlier versions stay readable, by this version and by the reader made
+//! from the format page.
 //!
-//! `testdata/golden-N/` holds `repository`, `password`, `manifest` and `snapshots`; `testdata/README.md` says how one is made.
+//! `testdata/golden-N/` holds `repository`, `password`, `manifest` and `snapshots`;
+//! `testdata/README.md` says how one is made.
 
 use crate::bench::{Bench, skipped};
 use crate::tree::{Tree, describe};

@@ -76,7 +76,8 @@ fn after_a_check_has_marked_it_damage_is_healed_by_the_next_backup_and_checks_ar
     restores(&bench, "latest");
     let healed = bench.run(&["check", "--read-data", "--json"]);
     assert_eq!(healed.summary()["paths_lost"], 0, "{healed}");
-    // The catalog of the older snapshot opens. Threads decide whether it stands in the damaged pack.
+    // The catalog of the older snapshot opens. Threads decide whether it stands in the damaged
+    // pack.
     if healed.code == 4 {
         says(
             &bench.run(&["check"]),
@@ -179,7 +180,8 @@ fn a_record_that_cannot_be_read_is_let_go_of_as_the_check_says() {
     assert_eq!(found.code, 4, "{found}");
     says(
         &found,
-        "1 object cannot be read: bring it back from a copy of the repository, or let go of it with `bale forget ID`",
+        "1 object cannot be read: bring it back from a copy of the repository, or let go of it \
+         with `bale forget ID`",
     );
     let forgot = bench.ok(&["forget", &id_of(&snapshot)]);
     says(

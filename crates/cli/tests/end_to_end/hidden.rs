@@ -1,4 +1,5 @@
-//! Repositories that list less than they hold: nothing is deleted by such a listing, and it is said.
+//! Repositories that list less than they hold: nothing is deleted by such a listing, and it is
+//! said.
 
 use crate::bench::{Bench, Ran, is_root, skipped};
 
@@ -135,7 +136,8 @@ fn while_the_newest_snapshot_is_hidden_nothing_is_pruned_until_it_is_acknowledge
     bench.ok(&["check", "--read-data"]);
 }
 
-/// REP-10: its blocks name them all, but its hashes are of another seed, so the kernel lists what it cannot find.
+/// REP-10: its blocks name them all, but its hashes are of another seed, so the kernel lists what
+/// it cannot find.
 #[test]
 fn a_damaged_directory_of_snapshots_is_not_taken_for_an_empty_one() {
     if !is_root() {
@@ -144,11 +146,13 @@ fn a_damaged_directory_of_snapshots_is_not_taken_for_an_empty_one() {
     let bench = Bench::new();
     bench.write("source/file", "content");
     let script = format!(
-        "truncate -s 64M image; mkfs.ext4 -q -F -b 4096 -O ^metadata_csum image; mkdir mount; mount -o loop image mount
+        "truncate -s 64M image; mkfs.ext4 -q -F -b 4096 -O ^metadata_csum image; mkdir mount; \
+         mount -o loop image mount
         export BALE_REPOSITORY=$PWD/mount/repository BALE_PASSWORD=p
         {bale} init; for i in $(seq 3); do echo $i >>source/file; {bale} backup source; done
         # Enough names for a directory that is hashed.
-        cd mount/repository/snapshots; for i in $(seq 2000); do : >$(printf %064d $i); done; cd ../../..
+        cd mount/repository/snapshots; for i in $(seq 2000); do : >$(printf %064d $i); done; cd \
+        ../../..
         before=$(find mount/repository/packs -type f | wc -l)
         umount mount
         debugfs -w -R 'set_super_value hash_seed 01234567-89ab-cdef-0123-456789abcdef' image
@@ -173,8 +177,8 @@ fn a_damaged_directory_of_snapshots_is_not_taken_for_an_empty_one() {
     );
 }
 
-/// A source without a UUID, as NFS is one. The empty snapshots of three nights were of its group: `--keep-last 3` removed all
-/// others.
+/// A source without a UUID, as NFS is one. The empty snapshots of three nights were of its group:
+/// `--keep-last 3` removed all others.
 #[test]
 fn the_nights_in_which_a_network_source_is_not_mounted_take_no_snapshot_away() {
     let bench = Bench::new();

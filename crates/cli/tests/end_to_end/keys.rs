@@ -162,8 +162,8 @@ fn init_without_a_name_makes_the_users_own_once() {
     bench.ok(&["snapshots"]);
 }
 
-/// CRA-01: killed between the key file and the repository, and run again. Its directories are made before the key: where they
-/// are not, a file system is not mounted, probably.
+/// CRA-01: killed between the key file and the repository, and run again. Its directories are made
+/// before the key: where they are not, a file system is not mounted, probably.
 #[test]
 fn a_first_backup_killed_behind_its_key_file_is_made_up_for_by_the_next() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! The binary killed without warning while it writes a file system: what is left is complete, or nothing that can be mounted.
+//! The binary killed without warning while it writes a file system: what is left is complete, or
+//! nothing that can be mounted.
 
 use crate::bench::{Bench, Ran, have, is_root, skipped};
 use std::fs::{self, File};
@@ -78,7 +79,8 @@ fn wait_until_detached(image: &Path) {
     }
 }
 
-/// Runs `words` to the end once, then kills them at many moments; `is_whole` judges what has a superblock.
+/// Runs `words` to the end once, then kills them at many moments; `is_whole` judges what has a
+/// superblock.
 fn kill_often(bench: &Bench, words: &[&str], image: &str, is_whole: &dyn Fn(&Path)) {
     let image = bench.path(image);
     let began = Instant::now();
@@ -99,7 +101,8 @@ fn kill_often(bench: &Bench, words: &[&str], image: &str, is_whole: &dyn Fn(&Pat
         std::thread::sleep(moments.next());
         child.kill().unwrap(); // SIGKILL
         child.wait().unwrap();
-        // Killed before it was made, or between that and the first byte: an empty file is written to unasked.
+        // Killed before it was made, or between that and the first byte: an empty file is written
+        // to unasked.
         if fs::metadata(&image).map_or(0, |image| image.len()) == 0 {
             continue;
         }

@@ -2,7 +2,8 @@
 
 use crate::bench::{Bench, Ran};
 
-/// Two hosts back up the same path, the other one last; our file is there as it was. Ids of our snapshot and of theirs.
+/// Two hosts back up the same path, the other one last; our file is there as it was. Ids of our
+/// snapshot and of theirs.
 fn shared(bench: &Bench) -> [String; 2] {
     bench.write("source/mine", "mine");
     let mine = bench.backup()["snapshot"].as_str().unwrap().to_owned();
@@ -171,7 +172,8 @@ fn no_older_snapshot_stands_for_a_damaged_one_that_may_hold_the_path() {
     bench.write("other/thing", "x");
     bench.ok(&["backup", "other"]);
     bench.sh(&format!(
-        "f=$(find home/.local/share/bale/repository/snapshots -name '{newer}*'); chmod u+w $f; truncate -s -7 $f"
+        "f=$(find home/.local/share/bale/repository/snapshots -name '{newer}*'); chmod u+w $f; \
+         truncate -s -7 $f"
     ));
     let ran = bench.run(&["dump", &bench.address("/file")]);
     assert_eq!((ran.code, ran.text().as_str()), (1, ""), "{ran}");

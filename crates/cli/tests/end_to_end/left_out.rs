@@ -1,4 +1,5 @@
-//! What a backup does not hold and why, and what it says of sources and patterns that are not what they seem.
+//! What a backup does not hold and why, and what it says of sources and patterns that are not what
+//! they seem.
 
 use crate::bench::{Bench, have, is_root, skipped};
 

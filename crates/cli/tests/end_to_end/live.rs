@@ -8,7 +8,8 @@ fn an_interrupt_while_a_snapshot_is_held_ends_with_its_release() {
     bench.write("source/a", "a");
     bench.backup();
     let command = format!(
-        "trap 'echo released >>{}' EXIT; echo directory $BALE_SOURCE; kill -INT $PPID; sleep 1; echo ready; cat >/dev/null",
+        "trap 'echo released >>{}' EXIT; echo directory $BALE_SOURCE; kill -INT $PPID; sleep 1; \
+         echo ready; cat >/dev/null",
         bench.path("log").display()
     );
     let ran = bench.run(&[
@@ -23,7 +24,8 @@ fn an_interrupt_while_a_snapshot_is_held_ends_with_its_release() {
     assert_eq!(log, "released\n");
 }
 
-/// Who was writing when it was taken cannot be asked of a snapshot: what changed within a minute before is in doubt.
+/// Who was writing when it was taken cannot be asked of a snapshot: what changed within a minute
+/// before is in doubt.
 #[test]
 fn what_changed_shortly_before_a_snapshot_is_read_again_by_the_next_backup() {
     let bench = Bench::new();
@@ -68,7 +70,8 @@ fn another_part_of_a_file_system_at_the_same_place_is_not_taken_for_unchanged() 
     // What mkfs makes has times of whole seconds, which settle after two.
     bench.mounting_sh(&format!(
         "truncate -s 64M image; mkfs.ext4 -q image; mkdir disk place
-        mount -o loop image disk; mkdir disk/one disk/two; echo 1 >disk/one/a; echo 2 >disk/two/b; sync; sleep 2.1
+        mount -o loop image disk; mkdir disk/one disk/two; echo 1 >disk/one/a; echo 2 >disk/two/b; \
+        sync; sleep 2.1
         mount --bind disk/one place
         for i in 1 2 3; do {bale} backup --scan inode place 2>told.$i; done
         umount place; mount --bind disk/two place

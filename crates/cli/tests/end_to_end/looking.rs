@@ -90,7 +90,8 @@ fn diff_tells_added_removed_changed_and_metadata() {
 fn scan_tells_what_scripting_documents() {
     let bench = Bench::new();
     bench.sh(
-        "cd source; mkdir -p d/deep; echo one > d/one; ln d/one d/again; ln -s one d/link; mkfifo p; echo x > left.out",
+        "cd source; mkdir -p d/deep; echo one > d/one; ln d/one d/again; ln -s one d/link; mkfifo \
+         p; echo x > left.out",
     );
     let ran = bench.ok(&[
         "scan",
@@ -222,12 +223,14 @@ fn duckdb_opens_an_exported_catalog() {
         return crate::bench::skipped("python3 with duckdb");
     }
     let count = python(
-        "import duckdb; print(duckdb.sql(\"select count(*) from 'exported/*.parquet' where size = 12\").fetchall()[0][0])",
+        "import duckdb; print(duckdb.sql(\"select count(*) from 'exported/*.parquet' where size = \
+         12\").fetchall()[0][0])",
     );
     assert_eq!(String::from_utf8_lossy(&count.unwrap().stdout).trim(), "1");
 }
 
-/// Patterns with a path say where to look; the rest of the catalog is not read (engine/tests/catalog_reach.rs).
+/// Patterns with a path say where to look; the rest of the catalog is not read
+/// (engine/tests/catalog_reach.rs).
 #[test]
 fn find_finds_paths_children_and_below() {
     let bench = Bench::new();
@@ -293,7 +296,8 @@ fn patterns_mean_to_find_what_they_mean_to_exclude() {
     }
 }
 
-/// Patterns that can match nothing, and a path that is nowhere, were answered with exit 1 and no word.
+/// Patterns that can match nothing, and a path that is nowhere, were answered with exit 1 and no
+/// word.
 #[test]
 fn find_refuses_what_can_match_nothing_and_says_when_nothing_matches() {
     let bench = two_backups();

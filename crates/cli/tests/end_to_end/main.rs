@@ -1,10 +1,10 @@
-//! The `bale` binary as its users meet it: what README.md and docs/SCRIPTING.md say, tried with real trees.
+//! The `bale` binary as its users meet it: what README.md and docs/SCRIPTING.md say, tried with
+//! real trees.
 //!
 //! Every test has a home directory of its own and never touches the user's.
 
 mod bench;
 mod choosing;
-mod comparing;
 mod config;
 mod counted;
 mod deleting;

@@ -1,8 +1,9 @@
-//! A directory of ten million names goes in and comes back, in memory that knows nothing of their number.
+//! A directory of ten million names goes in and comes back, in memory that knows nothing of their
+//! number.
 //!
-//! `cargo test --release -p bale-cli --test end_to_end many_names -- --ignored`: half an hour and 12 GiB in the directory
-//! for temporary files. `BALE_TEST_NAMES` asks for another number of names. And many files with large attributes do, in
-//! half a minute.
+//! `cargo test --release -p bale-cli --test end_to_end many_names --
+//! --ignored`: half an hour and 12 GiB in the directory for temporary files. `BALE_TEST_NAMES` asks
+//! for another number of names. And many files with large attributes do, in half a minute.
 
 use crate::bench::{Bench, Ran, binary, have, is_root, skipped};
 use std::process::Command;
@@ -127,7 +128,8 @@ fn looking_and_bringing_back(bench: &Bench, names: u64) {
     drop(mounted);
 }
 
-/// 4,000 files in one directory, each with 60 KiB of attributes: a batch of the walk alone would be as large as the memory.
+/// 4,000 files in one directory, each with 60 KiB of attributes: a batch of the walk alone would be
+/// as large as the memory.
 #[test]
 fn large_attributes_of_many_files_go_in_and_come_back_within_the_memory_ceiling() {
     const FILES: usize = 4_000;

@@ -13,7 +13,8 @@ fn bench() -> Bench {
     bench
 }
 
-/// It ends with 1, names the option and the path once, and says all of these words; with `--json` in an object.
+/// It ends with 1, names the option and the path once, and says all of these words; with `--json`
+/// in an object.
 fn refused(bench: &Bench, words: &[&str], told: &[&str]) {
     let ran = bench.run(&[words, &["--json"]].concat());
     assert_eq!(ran.code, 1, "{words:?}: {ran}");

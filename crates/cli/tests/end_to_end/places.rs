@@ -1,4 +1,5 @@
-//! Which directories are meant: the repository, where none or a remote one is named; and the cache, without a home.
+//! Which directories are meant: the repository, where none or a remote one is named; and the cache,
+//! without a home.
 
 use crate::bench::{Bench, Ran, is_root, skipped};
 use std::os::unix::process::CommandExt;
@@ -40,7 +41,8 @@ fn your_own_repository_is_made_only_where_that_is_asked_for() {
     assert_eq!(unasked(&["backup", "source"]).code, 0);
 }
 
-/// The disk with the repository was not mounted: a job made a new one under the mount point, and ended well ever after.
+/// The disk with the repository was not mounted: a job made a new one under the mount point, and
+/// ended well ever after.
 #[test]
 fn no_job_makes_another_repository_in_the_place_of_one_that_is_not_there() {
     let bench = Bench::new();
@@ -281,7 +283,8 @@ fn help_keeps_what_belongs_to_every_command_apart() {
     assert!(tip.code == 2 && !tip.err.contains("freezer"), "{tip}");
 }
 
-/// `prune`, `snapshots`, `ls`, `check` and others went on without it, some with a word that did not say what is wrong.
+/// `prune`, `snapshots`, `ls`, `check` and others went on without it, some with a word that did not
+/// say what is wrong.
 #[test]
 fn a_named_cache_that_is_refused_ends_every_command_before_anything_is_done() {
     let bench = Bench::new();
@@ -341,7 +344,8 @@ fn a_named_cache_that_is_refused_ends_every_command_before_anything_is_done() {
     bench.ok(&["snapshots", "--cache-dir", "link"]);
 }
 
-/// `scan` took the mode of a directory that is everybody's for one that was to be made private, and no name without a slash.
+/// `scan` took the mode of a directory that is everybody's for one that was to be made private, and
+/// no name without a slash.
 #[test]
 fn a_named_cache_that_is_everybodys_stays_so() {
     use std::os::unix::fs::PermissionsExt;
@@ -362,7 +366,8 @@ fn a_named_cache_that_is_everybodys_stays_so() {
     bench.ok(&["scan", "source", "--cache-dir", "new"]);
 }
 
-/// The tag of a directory of the cache did not find room, and a restore that needs none of it ended there.
+/// The tag of a directory of the cache did not find room, and a restore that needs none of it ended
+/// there.
 #[test]
 fn a_cache_on_a_full_disk_ends_no_restore() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! Readers that are gone, and outputs that cannot be written: what is done all the same, and which exit code says so.
+//! Readers that are gone, and outputs that cannot be written: what is done all the same, and which
+//! exit code says so.
 
 use crate::bench::{Bench, Ran, binary, skipped};
 use std::process::Stdio;
@@ -41,7 +42,8 @@ fn damage_is_told_by_the_exit_code_when_nobody_reads() {
     bench.sh("head -c 500000 /dev/urandom > source/victim");
     bench.backup();
     bench.sh(
-        "p=$(find home/.local/share/bale/repository/packs -type f -printf '%s %p\\n' | sort -n | tail -1 | cut -d' ' -f2)
+        "p=$(find home/.local/share/bale/repository/packs -type f -printf '%s %p\\n' | sort -n | \
+         tail -1 | cut -d' ' -f2)
         chmod u+w $p; printf X | dd of=$p bs=1 seek=200000 conv=notrunc status=none",
     );
     for words in [

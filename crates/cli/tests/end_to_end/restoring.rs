@@ -7,7 +7,10 @@ use std::time::Duration;
 
 fn filled() -> Bench {
     let bench = Bench::new();
-    bench.sh("cd source; mkdir -p a/b c; echo one > a/one; echo two > a/b/two.txt; echo three > c/three; ln a/one c/one-again; ln -s one a/link");
+    bench.sh(
+        "cd source; mkdir -p a/b c; echo one > a/one; echo two > a/b/two.txt; echo three > \
+        c/three; ln a/one c/one-again; ln -s one a/link",
+    );
     bench.backup();
     bench
 }
@@ -116,7 +119,10 @@ fn what_exists_is_overwritten_as_asked() {
     assert_same(&bench.source, &bench.path("out"));
 
     // Same size and time, other content: only `always` sees it.
-    bench.sh("cd out; touch -r c/three stamp; printf 'THREE\n' > c/three; touch -r stamp c/three; rm stamp");
+    bench.sh(
+        "cd out; touch -r c/three stamp; printf 'THREE\n' > c/three; touch -r stamp c/three; \
+        rm stamp",
+    );
     bench.ok(&[
         "restore",
         &address,
@@ -131,7 +137,10 @@ fn what_exists_is_overwritten_as_asked() {
 #[test]
 fn a_killed_restore_goes_on() {
     let bench = Bench::new();
-    bench.sh("cd source; for d in $(seq 30); do mkdir d$d; for f in $(seq 100); do echo $d $f > d$d/$f; done; head -c 400000 /dev/urandom > d$d/big; done");
+    bench.sh(
+        "cd source; for d in $(seq 30); do mkdir d$d; for f in $(seq 100); do echo $d $f > \
+        d$d/$f; done; head -c 400000 /dev/urandom > d$d/big; done",
+    );
     bench.backup();
     for wait_ms in [60, 150, 400] {
         let mut child = bench
@@ -167,14 +176,18 @@ fn dump_prints_a_file_and_tars_a_directory() {
     assert_same(&bench.source, &bench.path("untarred"));
 }
 
-/// What a user cannot take back is counted, and the first paths are named; no name steers the terminal.
+/// What a user cannot take back is counted, and the first paths are named; no name steers the
+/// terminal.
 #[test]
 fn losses_are_named_by_path_and_bounded() {
     if !is_root() {
         return skipped("only root can make files that a user cannot restore");
     }
     let bench = Bench::new();
-    bench.sh("cd source; for n in $(seq 10 31); do echo x > f$n; chown 12345 f$n; done; mv f10 $'f10\\e[2J'");
+    bench.sh(
+        "cd source; for n in $(seq 10 31); do echo x > f$n; chown 12345 f$n; done; mv f10 \
+        $'f10\\e[2J'",
+    );
     bench.backup();
     bench.sh("chmod 755 .; chown -R 65534:65534 home; mkdir out; chown 65534 out");
     let inner = bench.path("bale");
@@ -216,7 +229,10 @@ fn a_snapshot_becomes_a_file_system_that_the_next_backup_finds_unchanged() {
     if !is_root() || !have("e2fsck") {
         return skipped("mounting an image needs root and e2fsck");
     }
-    bench.sh("cd source; mknod plain/null c 1 3; setfacl -m u:1234:rwx plain/f3 2>/dev/null || true; chown 1234:77 plain/f4");
+    bench.sh(
+        "cd source; mknod plain/null c 1 3; setfacl -m u:1234:rwx plain/f3 2>/dev/null || \
+        true; chown 1234:77 plain/f4",
+    );
     let first = bench.backup();
     let old = bench.address_in(first["snapshot"].as_str().unwrap(), "");
     let image = [
@@ -253,7 +269,11 @@ fn a_snapshot_becomes_a_file_system_that_the_next_backup_finds_unchanged() {
         assert_eq!(right.get(path), Some(text), "{path:?}");
     }
     // Every field that find can print, the change time too, but what belongs to the place.
-    bench.sh("for d in source mounted; do (cd $d; find . -mindepth 1 -path ./lost+found -prune -o -printf '%P %y %m %U %G %T@ %C@ %l %n\\n' -o -true | sort > ../$d.find); done; sed -i '/^$/d' *.find; grep -v ' d ' source.find > a; grep -v ' d ' mounted.find > b; cmp a b");
+    bench.sh(
+        "for d in source mounted; do (cd $d; find . -mindepth 1 -path ./lost+found -prune -o \
+        -printf '%P %y %m %U %G %T@ %C@ %l %n\\n' -o -true | sort > ../$d.find); done; sed -i \
+        '/^$/d' *.find; grep -v ' d ' source.find > a; grep -v ' d ' mounted.find > b; cmp a b",
+    );
     let again = bench.ok(&["backup", "mounted", "--json"]).summary();
     assert_eq!(again["problems"], 0);
     let new = format!("latest:{}", mounted.0.display());
@@ -333,7 +353,8 @@ fn an_include_that_matches_nothing_is_named_and_is_no_success() {
     assert_eq!(ran.code, 3, "{ran}");
     let unmatched = serde_json::json!(["threee"]);
     assert_eq!(ran.summary()["includes_unmatched"], unmatched, "{ran}");
-    // One is in what another brings, one is taken back, one is excluded, and one takes back what is not there.
+    // One is in what another brings, one is taken back, one is excluded, and one takes back what is
+    // not there.
     let fine = ["-i", "a", "-i", "one", "-i", "/a/b/two.txt", "-i", "three"];
     let back = ["-i", "!three", "-i", "!nothing", "-e", "/a/b"];
     let to = ["restore", &address, "-t", "other", "--json"];
@@ -349,7 +370,10 @@ fn a_verified_restore_says_what_helps() {
     let bench = filled();
     let address = bench.address("");
     bench.ok(&["restore", &address, "--target", "out"]);
-    bench.sh("cd out; touch -r c/three stamp; printf 'THREE\n' > c/three; touch -r stamp c/three; rm stamp");
+    bench.sh(
+        "cd out; touch -r c/three stamp; printf 'THREE\n' > c/three; touch -r stamp c/three; \
+        rm stamp",
+    );
     let words = ["restore", &address, "--target", "out", "--verify"];
     let ran = bench.run(&words);
     assert_eq!(ran.code, 3, "{ran}");
@@ -374,7 +398,8 @@ fn patterns_of_a_restore_that_can_match_nothing_are_refused_before_anything_is_w
     assert!(!bench.path("out").exists());
 }
 
-/// Nothing comes to lie among the objects of a repository, of this one or another, unless that is meant.
+/// Nothing comes to lie among the objects of a repository, of this one or another, unless that is
+/// meant.
 #[test]
 fn a_target_in_a_repository_is_refused() {
     let bench = Bench::new();

@@ -1,8 +1,10 @@
-//! Where a password or key comes from: which source wins, and what is refused. And that no child process gets one.
+//! Where a password or key comes from: which source wins, and what is refused. And that no child
+//! process gets one.
 
 use crate::bench::{Bench, Ran};
 
-/// A repository in `repo` with the password `secret` in the file `pw`, and another password in `wrong`.
+/// A repository in `repo` with the password `secret` in the file `pw`, and another password in
+/// `wrong`.
 fn repository() -> Bench {
     let bench = Bench::new();
     bench.write("pw", "secret\n");

@@ -1,10 +1,11 @@
-//! Which snapshot is meant: `latest` beside damage, in the future and of other sources; ids; and what is not there.
+//! Which snapshot is meant: `latest` beside damage, in the future and of other sources; ids; and
+//! what is not there.
 
 use crate::bench::{Bench, Ran};
-use bale_engine::clock::SystemClock;
-use bale_engine::random::OsRandom;
-use bale_engine::repository::{Environment, Repository, Secret};
-use bale_engine::store::LocalStore;
+use bale_pipeline::clock::SystemClock;
+use bale_pipeline::random::OsRandom;
+use bale_repository::repository::{Environment, Repository, Secret};
+use bale_repository::store::LocalStore;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,11 +24,13 @@ fn id_of(summary: &Value) -> String {
 
 fn damage(bench: &Bench, id: &str) {
     bench.sh(&format!(
-        "f=$(find home/.local/share/bale/repository/snapshots -name '{id}*'); test -n \"$f\"; chmod u+w $f; truncate -s -7 $f"
+        "f=$(find home/.local/share/bale/repository/snapshots -name '{id}*'); test -n \"$f\"; \
+         chmod u+w $f; truncate -s -7 $f"
     ));
 }
 
-/// Issue 13, 5: 264 of 264 mutations of the newest snapshot gave back the one before it, with exit 0.
+/// Issue 13, 5: 264 of 264 mutations of the newest snapshot gave back the one before it, with
+/// exit 0.
 #[test]
 fn latest_names_nothing_while_a_snapshot_cannot_be_read() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! What is said when a snapshot command fails: the command that was given, what it did, and nothing that is not so.
+//! What is said when a snapshot command fails: the command that was given, what it did, and nothing
+//! that is not so.
 
 use crate::bench::Bench;
 
@@ -94,7 +95,8 @@ fn a_snapshot_that_was_not_released_is_told_by_its_name_and_the_backup_stands() 
     bench.write("source/file", "content");
     for (end, how) in [("exit 5", "exit status: 5"), ("kill -9 $$", "SIGKILL")] {
         let command = format!(
-            "echo $BALE_SNAPSHOT_NAME >name; echo directory $BALE_SOURCE; echo ready; cat >/dev/null; {end}"
+            "echo $BALE_SNAPSHOT_NAME >name; echo directory $BALE_SOURCE; echo ready; cat \
+             >/dev/null; {end}"
         );
         let words = [
             "backup",

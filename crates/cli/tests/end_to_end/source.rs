@@ -25,8 +25,14 @@ pub fn fill(bench: &Bench) {
         touch -d @-1000000000.5 times/before; touch -d @7000000000.000000001 times/after
         touch -h -d @123.987654321 plain/link; touch -d @-0.000000001 times/minus; chmod 0555 readonly"#,
     );
-    bench.sh(&format!("cd source; echo many > plain/many; for i in $(seq 2 {HARD_LINKS}); do ln plain/many odd/many$i; done"));
-    bench.sh(&format!("cd source; d=deep; for i in $(seq {LEVELS}); do d=$d/levelled; done; mkdir -p $d; echo bottom > $d/f"));
+    bench.sh(&format!(
+        "cd source; echo many > plain/many; for i in $(seq 2 {HARD_LINKS}); do ln \
+        plain/many odd/many$i; done"
+    ));
+    bench.sh(&format!(
+        "cd source; d=deep; for i in $(seq {LEVELS}); do d=$d/levelled; done; mkdir \
+        -p $d; echo bottom > $d/f"
+    ));
 }
 
 #[test]
@@ -34,7 +40,10 @@ fn everything_a_tree_holds_comes_back_exactly() {
     let bench = Bench::new();
     fill(&bench);
     if have("setfattr") {
-        bench.sh("cd source; setfattr -n user.note -v 0x0001ff attributes; setfattr -n user.x -v y plain/f1; setfattr -n user.long -v $(printf 'v%.0s' $(seq 3000)) plain/f2");
+        bench.sh(
+            "cd source; setfattr -n user.note -v 0x0001ff attributes; setfattr -n user.x -v y \
+            plain/f1; setfattr -n user.long -v $(printf 'v%.0s' $(seq 3000)) plain/f2",
+        );
     } else {
         skipped("setfattr");
     }
@@ -44,7 +53,11 @@ fn everything_a_tree_holds_comes_back_exactly() {
         skipped("setfacl");
     }
     if is_root() {
-        bench.sh("cd source; mknod plain/null c 1 3; mknod plain/block b 7 200; chown 1234:77 plain/f4; chown -h 5:6 plain/link; chown 9:9 plain; chown 3:4 sticky/suid; chmod 4755 sticky/suid");
+        bench.sh(
+            "cd source; mknod plain/null c 1 3; mknod plain/block b 7 200; chown 1234:77 \
+            plain/f4; chown -h 5:6 plain/link; chown 9:9 plain; chown 3:4 sticky/suid; chmod 4755 \
+            sticky/suid",
+        );
     } else {
         skipped("devices and owners need root");
     }

@@ -1,4 +1,5 @@
-//! Describing a tree on disk so that two can be compared: all of `stat` but inode and ctime, attributes, content, holes.
+//! Describing a tree on disk so that two can be compared: all of `stat` but inode and ctime,
+//! attributes, content, holes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

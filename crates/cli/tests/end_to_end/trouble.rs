@@ -64,9 +64,15 @@ fn damage_of_one_byte_is_found_and_named_by_path() {
 #[test]
 fn unreadable_and_vanished_paths_are_named_and_the_rest_is_kept() {
     let bench = Bench::new();
-    bench.sh("echo yes > source/readable; echo no > source/secret; mkdir source/closed; chmod 000 source/secret source/closed; chmod 755 .");
+    bench.sh(
+        "echo yes > source/readable; echo no > source/secret; mkdir source/closed; chmod 000 \
+        source/secret source/closed; chmod 755 .",
+    );
     let mut command = if is_root() {
-        bench.sh("cp --reflink=auto $0 bale 2>/dev/null || true; chown -R 65534:65534 home; chown 65534 source/secret source/closed");
+        bench.sh(
+            "cp --reflink=auto $0 bale 2>/dev/null || true; chown -R 65534:65534 home; chown \
+            65534 source/secret source/closed",
+        );
         let inner = bench.path("bale");
         std::fs::copy(binary(), &inner).unwrap();
         let mut command = bench.prepared(Command::new("setpriv"));
@@ -104,7 +110,8 @@ fn unreadable_and_vanished_paths_are_named_and_the_rest_is_kept() {
     );
 }
 
-/// With what a row says of it, that is a change; as long as it stays so it is none, and yet a problem each time.
+/// With what a row says of it, that is a change; as long as it stays so it is none, and yet a
+/// problem each time.
 #[test]
 fn a_file_that_became_unreadable_is_a_change_once_and_a_problem_every_time() {
     let bench = Bench::new();
@@ -154,8 +161,8 @@ fn a_source_that_is_not_there_is_named_also_when_it_is_the_only_one() {
     }
 }
 
-/// SRC-01 from one end to the other: what can be read of a file is kept, the rest is named by backup and restore, and a
-/// later backup reads it again though nothing about it has changed.
+/// SRC-01 from one end to the other: what can be read of a file is kept, the rest is named by
+/// backup and restore, and a later backup reads it again though nothing about it has changed.
 #[test]
 fn what_a_device_cannot_give_is_named_kept_in_part_and_read_again_later() {
     let bench = Bench::new();
@@ -175,8 +182,10 @@ fn what_a_device_cannot_give_is_named_kept_in_part_and_read_again_later() {
         block=$(debugfs -R 'bmap /large 2000' disk 2>/dev/null)
         mount -o loop,noatime disk source; truncate -s $((block * 4096)) disk
         code=0; {0} backup source --json > bad.json || code=$?; echo $code > bad
-        umount source 2>/dev/null || umount -l source; mv good disk; mount -o loop,noatime disk source
-        code=0; {0} restore latest:$PWD/source -t part --json > part.json || code=$?; echo $code > restored
+        umount source 2>/dev/null || umount -l source; mv good disk; mount -o loop,noatime disk \
+        source
+        code=0; {0} restore latest:$PWD/source -t part --json > part.json || code=$?; echo $code > \
+        restored
         {0} backup source --json > later.json; {0} restore latest:$PWD/source -t later -q",
         binary().display()
     ));
@@ -230,7 +239,11 @@ fn two_backups_at_once_both_count() {
 #[test]
 fn eight_backups_at_once_from_eight_hosts_all_count() {
     let bench = Bench::new();
-    bench.sh("head -c 3000000 /dev/urandom > shared; for h in $(seq 8); do mkdir -p source/$h/own; cp shared source/$h; echo $h > source/$h/name; for i in $(seq 50); do echo $h $i > source/$h/own/$i; done; head -c 1000000 /dev/urandom > source/$h/large; done");
+    bench.sh(
+        "head -c 3000000 /dev/urandom > shared; for h in $(seq 8); do mkdir -p source/$h/own; \
+        cp shared source/$h; echo $h > source/$h/name; for i in $(seq 50); do echo $h $i > \
+        source/$h/own/$i; done; head -c 1000000 /dev/urandom > source/$h/large; done",
+    );
     bench.ok(&["init"]);
     let start = |host: u32| {
         let (host, source) = (format!("host{host}"), format!("source/{host}"));
@@ -266,7 +279,10 @@ fn few_processes_and_few_open_files_suffice() {
     }
     // Processes are counted by user: one that nobody else is.
     const NOBODY_ELSE: u32 = 64_123;
-    bench.sh("cd source; for d in $(seq 20); do mkdir $d; for i in $(seq 40); do echo $d $i > $d/$i; done; done; head -c 9000000 /dev/urandom > large; ln 1/1 link; truncate -s 3M hole");
+    bench.sh(
+        "cd source; for d in $(seq 20); do mkdir $d; for i in $(seq 40); do echo $d $i > \
+        $d/$i; done; done; head -c 9000000 /dev/urandom > large; ln 1/1 link; truncate -s 3M hole",
+    );
     std::fs::copy(binary(), bench.path("bale")).unwrap();
     bench.sh(&format!(
         "chmod 755 .; chown -R {NOBODY_ELSE}:{NOBODY_ELSE} home source"
@@ -290,7 +306,8 @@ fn few_processes_and_few_open_files_suffice() {
     crate::tree::assert_same(&bench.source, &bench.path("home/out"));
 }
 
-/// RES-02: with too little address space a command ends with a word, not by a signal; with enough it works.
+/// RES-02: with too little address space a command ends with a word, not by a signal; with enough
+/// it works.
 #[test]
 fn a_limit_of_the_address_space_ends_no_command_by_a_signal() {
     let bench = Bench::new();
@@ -361,7 +378,10 @@ fn without_a_place_for_a_cache_every_command_says_so_and_works() {
 #[test]
 fn an_interrupted_first_backup_is_listed_and_the_next_one_completes() {
     let bench = Bench::new();
-    bench.sh("cd source; for d in $(seq 60); do mkdir d$d; for f in $(seq 100); do echo $d $f > d$d/$f; done; head -c 4000000 /dev/urandom > d$d/big; done");
+    bench.sh(
+        "cd source; for d in $(seq 60); do mkdir d$d; for f in $(seq 100); do echo $d $f > \
+        d$d/$f; done; head -c 4000000 /dev/urandom > d$d/big; done",
+    );
     bench.ok(&["init"]);
     let mut listed = Vec::new();
     for wait_ms in [100, 150, 200, 250] {
@@ -447,7 +467,8 @@ fn a_backup_goes_on_when_nobody_reads_what_it_says() {
     assert_eq!(listed.len(), 1);
 }
 
-/// Half-written objects of dead processes are removed by whoever writes next, and by nobody who only reads.
+/// Half-written objects of dead processes are removed by whoever writes next, and by nobody who
+/// only reads.
 #[test]
 fn what_a_dead_process_left_half_written_is_swept_before_writing() {
     let bench = Bench::new();

@@ -324,11 +324,13 @@ fn what_delete_leaves_is_told_only_if_there_is_something() {
 fn with_v_a_backup_tells_what_is_new_changed_and_gone() {
     let bench = with_snapshot();
     bench.sh(
-        "cd source; mkdir gone; echo g > gone/file; ln -s a link; echo same > same; mkdir emptied; touch emptied/x",
+        "cd source; mkdir gone; echo g > gone/file; ln -s a link; echo same > same; mkdir emptied; \
+         touch emptied/x",
     );
     bench.ok(&["backup", "source"]);
     bench.sh(
-        "cd source; rm -r gone f1 emptied/x; echo changed > f2; echo n > new; mkdir dir; ln -sfn b link; mkfifo fifo",
+        "cd source; rm -r gone f1 emptied/x; echo changed > f2; echo n > new; mkdir dir; ln -sfn b \
+         link; mkfifo fifo",
     );
     let expected = [
         ("+", "/dir"),

@@ -1,11 +1,12 @@
-//! Flags for rows that were emitted before the trouble showed: a directory whose children could not all be listed, say.
+//! Flags for rows that were emitted before the trouble showed: a directory whose children could not
+//! all be listed, say.
 //!
-//! None is lost, however many there are: without its flag a directory would pass for whole, and a restore that deletes would
-//! delete in it. A mebibyte is in memory, the rest in an unnamed file.
+//! None is lost, however many there are: without its flag a directory would pass for whole, and a
+//! restore that deletes would delete in it. A mebibyte is in memory, the rest in an unnamed file.
 
-use crate::error::{Error, Result};
-use crate::spill::{MEMORY_BYTES_MIN, Sorted, Sorter, SpillError};
 use bale_format::{EntryFlags, Key};
+use bale_pipeline::spill::{MEMORY_BYTES_MIN, Sorted, Sorter, SpillError};
+use bale_repository::error::{Error, Result};
 use bytes::Bytes;
 use std::path::PathBuf;
 
@@ -108,8 +109,8 @@ fn spilling(error: SpillError) -> Error {
     Error::Other(format!("put flags of rows in order: {error}"))
 }
 
-/// Bytes that compare as keys do: a slash is smaller than any byte of a name, and so is the end of a parent. No path has two
-/// slashes in a row.
+/// Bytes that compare as keys do: a slash is smaller than any byte of a name, and so is the end of
+/// a parent. No path has two slashes in a row.
 fn encode(key: &Key) -> Vec<u8> {
     let parent = key.parent.iter().map(|byte| match byte {
         b'/' => 0,

@@ -1,19 +1,20 @@
 //! Bundles: many small files as one chunk, closed at places that content chooses.
 //!
-//! Two bundles are open at a time, one for files that compress and one for files that do not: mixed, the random bytes of
-//! one file spoil the statistics of the next, and every byte would go through the compressor.
+//! Two bundles are open at a time, one for files that compress and one for files that do not:
+//! mixed, the random bytes of one file spoil the statistics of the next, and every byte would go
+//! through the compressor.
 
-use super::seen::{ChunkNumber, Chunks};
-use crate::error::Result;
-use crate::limits::{
-    BUNDLE_BYTES_EXTRA_MEAN, BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN, BUNDLE_FILES_MAX,
-};
-use crate::pack::ChunkWriter;
+use super::dedup_cache::{ChunkNumber, ChunkNumbers};
+use crate::limits::{BUNDLE_BYTES_EXTRA_MEAN, BUNDLE_FILES_MAX};
 use bale_format::chunk::ChunkKind;
+use bale_format::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
+use bale_repository::error::Result;
+use bale_repository::pack::ChunkWriter;
 
 /// Bytes of a file that decide whether it compresses.
 const SAMPLE_BYTES: usize = 256;
-/// They are taken from as many places, all over the file: the head of a compressed file is often text.
+/// They are taken from as many places, all over the file: the head of a compressed file is often
+/// text.
 const SAMPLE_PLACES: usize = 4;
 /// A sample below this says nothing; such files go with those that compress.
 const SAMPLE_BYTES_MIN: usize = 64;
@@ -47,7 +48,7 @@ impl Bundles {
         &mut self,
         content: &[u8],
         hash: &[u8; 16],
-        chunks: &mut Chunks,
+        chunks: &mut ChunkNumbers,
         writer: &ChunkWriter,
     ) -> Result<(ChunkNumber, u32)> {
         let lane = usize::from(!compresses(content));
@@ -69,7 +70,7 @@ impl Bundles {
     }
 
     /// Closes both.
-    pub fn close(&mut self, chunks: &mut Chunks, writer: &ChunkWriter) -> Result<()> {
+    pub fn close(&mut self, chunks: &mut ChunkNumbers, writer: &ChunkWriter) -> Result<()> {
         self.lanes
             .iter_mut()
             .try_for_each(|bundle| bundle.close(chunks, writer))
@@ -77,8 +78,9 @@ impl Bundles {
 }
 
 impl Bundle {
-    /// A file ends a bundle with a chance in proportion to its size, decided by its content: so equal runs of files end at
-    /// equal places, and the places are as dense per byte for tiny files as for middling ones.
+    /// A file ends a bundle with a chance in proportion to its size, decided by its content: so
+    /// equal runs of files end at equal places, and the places are as dense per byte for tiny files
+    /// as for middling ones.
     fn ends_after(&self, file_bytes: usize, hash: &[u8; 16]) -> bool {
         if self.files >= BUNDLE_FILES_MAX {
             return true;
@@ -91,7 +93,7 @@ impl Bundle {
         u128::from(lot) < chance
     }
 
-    fn close(&mut self, chunks: &mut Chunks, writer: &ChunkWriter) -> Result<()> {
+    fn close(&mut self, chunks: &mut ChunkNumbers, writer: &ChunkWriter) -> Result<()> {
         let Some(number) = self.number.take() else {
             return Ok(());
         };
@@ -102,8 +104,9 @@ impl Bundle {
     }
 }
 
-/// Does a file look as if it compressed? Where every byte has its highest bit unused, it does. Otherwise counts how often two
-/// bytes of the sample are equal: 1 in 256 for random bytes, more than 1 in 30 for text.
+/// Does a file look as if it compressed? Where every byte has its highest bit unused, it does.
+/// Otherwise counts how often two bytes of the sample are equal: 1 in 256 for random bytes, more
+/// than 1 in 30 for text.
 fn compresses(content: &[u8]) -> bool {
     if content.len() < SAMPLE_BYTES_MIN {
         return true;

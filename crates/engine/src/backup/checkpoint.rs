@@ -2,23 +2,23 @@
 
 use super::index_seen::{self, MadeFor};
 use super::rows::RowWriter;
-use super::run::Run;
+use super::run::BackupRun;
 use super::tally::Tally;
-use crate::error::Result;
 use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS};
-use crate::pack::ChunkWriter;
-use crate::scan::Guard;
-use crate::store::ObjectName;
 use bale_format::{ObjectId, Snapshot};
+use bale_repository::error::Result;
+use bale_repository::pack::ChunkWriter;
+use bale_repository::store::ObjectName;
+use bale_source::scan::ImageStamp;
 use std::time::{Duration, Instant};
 
 /// Decides when a record is due, and replaces the last one.
 pub(super) struct Checkpoints<'a> {
-    run: &'a Run,
+    run: &'a BackupRun,
     store: &'a ChunkWriter,
     tally: &'a Tally<'a>,
     /// What was written to while it was read is nothing to go on from.
-    guard: Option<&'a Guard>,
+    guard: Option<&'a ImageStamp>,
     /// That were there when the run began.
     index_objects: &'a [ObjectId],
     every: Duration,
@@ -30,10 +30,10 @@ pub(super) struct Checkpoints<'a> {
 
 impl<'a> Checkpoints<'a> {
     pub(super) fn new(
-        run: &'a Run,
+        run: &'a BackupRun,
         store: &'a ChunkWriter,
         tally: &'a Tally<'a>,
-        guard: Option<&'a Guard>,
+        guard: Option<&'a ImageStamp>,
         index_objects: &'a [ObjectId],
         every: Option<Duration>,
     ) -> Checkpoints<'a> {

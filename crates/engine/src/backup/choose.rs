@@ -1,12 +1,13 @@
-//! Which snapshot, and which unfinished run, a backup compares with: the newest of the same source whose date can be
-//! believed. What is passed over on the way is told by name, because it costs time, or means that something is wrong.
+//! Chooses the parent: the newest snapshot of the same source whose date is credible, and an
+//! unfinished run to resume. Snapshots that are skipped are reported by name.
 
-use super::run::{BackupOptions, Run};
-use crate::error::{Error, Result, without_name};
-use crate::repository::{Named, Repository};
-use crate::snapshots::{Newest, SourceKey, newest_first, remembered};
-use crate::store::ObjectName;
+use super::run::{BackupOptions, BackupRun};
 use bale_format::{ObjectId, Snapshot, Time};
+use bale_pipeline::error::without_name;
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::{Named, Repository};
+use bale_repository::snapshots::{Newest, SourceKey, newest_first, remembered};
+use bale_repository::store::ObjectName;
 
 /// Records that cannot be read, or not be believed, named one by one; of more only the number.
 const NAMED_MAX: usize = 3;
@@ -24,7 +25,7 @@ pub(super) struct Choice {
 /// Chooses among the records that pass.
 pub(super) fn choose(
     repository: &Repository,
-    run: &Run,
+    run: &BackupRun,
     options: &BackupOptions,
     passes: &dyn Fn(&Named) -> bool,
     note: &dyn Fn(&str),
@@ -98,7 +99,8 @@ fn of_source<'a>(snapshots: &'a [Named], draft: &Snapshot, note: &dyn Fn(&str)) 
 fn note_damaged(damaged: &[(ObjectName, Error)], note: &dyn Fn(&str)) {
     for (name, error) in damaged.iter().take(NAMED_MAX) {
         note(&format!(
-            "{name} cannot be read ({}): this backup may compare with an older snapshot (bale check tells what is lost)",
+            "{name} cannot be read ({}): this backup may compare with an older snapshot (bale \
+             check tells what is lost)",
             without_name(&name.to_string(), &error.to_string())
         ));
     }
@@ -115,14 +117,15 @@ fn note_future(newest: &Newest<'_>, now: Time, note: &dyn Fn(&str)) {
     let (id, dated, now) = (id.short(), text_of(latest.time), text_of(now));
     if newest.is_clock_behind() {
         return note(&format!(
-            "the clock of this machine says {now}, and every snapshot of this source is of later, the newest ({id}) of {dated}: \
-             is the clock wrong? What is backed up now is dated by it, so it is not \"latest\""
+            "the clock of this machine says {now}, and every snapshot of this source is of later, \
+             the newest ({id}) of {dated}: is the clock wrong? What is backed up now is dated by \
+             it, so it is not \"latest\""
         ));
     }
     for (id, snapshot) in newest.in_future.iter().take(NAMED_MAX) {
         note(&format!(
-            "snapshot {} is dated {}, in the future (it is {now} here): it is not compared with, nor is it \"latest\"; \
-             if its date is wrong, forget it by its id",
+            "snapshot {} is dated {}, in the future (it is {now} here): it is not compared with, \
+             nor is it \"latest\"; if its date is wrong, forget it by its id",
             id.short(),
             text_of(snapshot.time)
         ));

@@ -4,19 +4,19 @@ use super::amendments::Amendments;
 use super::compare::Scanned;
 use super::index_seen::{self, MadeFor};
 use super::parent::{Parent, mark_damaged};
-use super::rows::Segments;
-use super::run::{BackupOptions, Outcome, Run};
+use super::rows::StoredSegments;
+use super::run::{BackupOptions, BackupRun, Outcome};
 use super::tally::Tally;
-use crate::catalog::{CatalogReader, CatalogWriter, KeyRange};
-use crate::error::{Error, Result};
 use crate::limits::{ALIVE_SECONDS, THIN_CHUNKS_MAX};
-use crate::monitor::Phase;
-use crate::pack::ChunkWriter;
-use crate::repository::Repository;
-use crate::snapshots::{SourceKey, is_in_future, remembered};
-use crate::store::{Area, ObjectName};
 use crate::used::UsedChunks;
 use bale_format::{ChunkId, ChunkKind, Entry, Layer, ObjectId, Snapshot};
+use bale_pipeline::monitor::Phase;
+use bale_repository::catalog::{CatalogReader, CatalogWriter, KeyRange};
+use bale_repository::error::{Error, Result};
+use bale_repository::pack::ChunkWriter;
+use bale_repository::repository::Repository;
+use bale_repository::snapshots::{SourceKey, is_in_future, remembered};
+use bale_repository::store::{Area, ObjectName};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,17 +26,17 @@ const MENDING_ROUNDS_MAX: usize = 3;
 const THIN_SHARE: u64 = 4;
 
 /// What the stages have left behind.
-pub(super) struct Written {
+pub(super) struct StoredPass {
     pub(super) scanned: Scanned,
     pub(super) layers: Vec<Layer>,
     /// Rows put or removed.
     pub(super) changes: u64,
 }
 
-impl Written {
+impl StoredPass {
     /// Everything is as in the parent.
-    pub(super) fn nothing_but(parent: &Parent, repository: &Repository) -> Result<Written> {
-        Ok(Written {
+    pub(super) fn nothing_but(parent: &Parent, repository: &Repository) -> Result<StoredPass> {
+        Ok(StoredPass {
             scanned: Scanned::new(repository.spill_dir()?),
             layers: parent.catalog.layers().to_vec(),
             changes: 0,
@@ -45,14 +45,14 @@ impl Written {
 }
 
 pub(super) fn commit(
-    run: &Run,
+    run: &BackupRun,
     parent: &Parent,
-    written: Written,
+    written: StoredPass,
     store: &Arc<ChunkWriter>,
     tally: &Tally<'_>,
     options: &BackupOptions,
 ) -> Result<Outcome> {
-    let Written {
+    let StoredPass {
         mut scanned,
         layers,
         changes,
@@ -74,23 +74,15 @@ pub(super) fn commit(
         });
         mend(repository, parent, &layers, store)?;
     }
-    let (withheld, withheld_more) = tally.withheld().recorded();
     let snapshot = Snapshot {
-        withheld,
-        withheld_more,
-        finished: repository.clock().time(),
         parent: parent.id,
-        filesystems: tally.filesystems(),
-        totals: tally.totals(),
-        counts: tally.counts(store.written().bytes_stored),
-        problems: tally.problems_listed(),
         thin: thin_chunks(repository, &scanned)?,
         layers,
-        ..run.draft.clone()
+        ..counted(run, store, tally)
     };
     let noted = tally.noted();
-    // A parent of other sources is no snapshot of these, an older one is not what `latest` brings back, and one that was
-    // forgotten meanwhile brings back nothing.
+    // A parent of other sources is no snapshot of these, an older one is not what `latest` brings
+    // back, and one that was forgotten meanwhile brings back nothing.
     let nothing_new = options.skip_if_unchanged
         && is_as_the_parent
         && parent.is_newest
@@ -106,8 +98,8 @@ pub(super) fn commit(
         });
     }
     let id = repository.write_snapshot(&snapshot)?;
-    // A prune that looked before the snapshot was there may have deleted since the last look, however long ago that was
-    // (a closed lid). One that looks from now on sees the snapshot.
+    // A prune that looked before the snapshot was there may have deleted since the last look,
+    // however long ago that was (a closed lid). One that looks from now on sees the snapshot.
     if let Err(error) = mend(repository, parent, &snapshot.layers, store) {
         repository.store().delete(&ObjectName::snapshot(id))?;
         return Err(error);
@@ -122,10 +114,25 @@ pub(super) fn commit(
     })
 }
 
+/// The draft with what the backup counted.
+fn counted(run: &BackupRun, store: &ChunkWriter, tally: &Tally<'_>) -> Snapshot {
+    let (withheld, withheld_more) = tally.withheld().recorded();
+    Snapshot {
+        withheld,
+        withheld_more,
+        finished: run.repository.clock().time(),
+        filesystems: tally.filesystems(),
+        totals: tally.totals(),
+        counts: tally.counts(store.written().bytes_stored),
+        problems: tally.problems_listed(),
+        ..run.draft.clone()
+    }
+}
+
 /// The index objects of today are known to the next backup.
-fn note_unless_seen(tally: &Tally<'_>, run: &Run, id: ObjectId, parent: &Parent) {
-    let kept = index_seen::remember(run, MadeFor::Snapshot(id), &parent.index_objects);
-    if let Err(error) = kept {
+fn note_unless_seen(tally: &Tally<'_>, run: &BackupRun, id: ObjectId, parent: &Parent) {
+    let remembered = index_seen::remember(run, MadeFor::Snapshot(id), &parent.index_objects);
+    if let Err(error) = remembered {
         tally.note(&format!("the next backup will look everything up: {error}"));
     }
 }
@@ -143,7 +150,7 @@ fn amend(
     }
     repository.reload_index_as_far_as_possible()?;
     let catalog = CatalogReader::open(repository.segment_source(), layers)?;
-    let mut writer = CatalogWriter::new(catalog.clone(), Segments(store.clone()));
+    let mut writer = CatalogWriter::new(catalog.clone(), StoredSegments(store.clone()));
     // In the order of the catalog, so that each segment is read once, however many there are.
     let mut rows = catalog.rows(KeyRange::all());
     let mut row: Option<Entry> = None;
@@ -167,8 +174,8 @@ fn amend(
     Ok(layers)
 }
 
-/// Segments of the parent that stay are part of the new snapshot: one that stands only where no writer relies on it is stored
-/// again.
+/// Segments of the parent that stay are part of the new snapshot: one that stands only where no
+/// writer relies on it is stored again.
 fn rely_on_segments(
     repository: &Arc<Repository>,
     layers: &[Layer],
@@ -185,8 +192,9 @@ fn rely_on_segments(
     Ok(())
 }
 
-/// A prune may have condemned, or even deleted, what this run relies on; it may be marked as damaged by now. Such chunks are stored again while they can still
-/// be read; if they cannot, nothing is committed.
+/// A prune may have condemned, or even deleted, what this run relies on; it may be marked as
+/// damaged by now. Such chunks are stored again while they can still be read; if they cannot,
+/// nothing is committed.
 fn mend(
     repository: &Arc<Repository>,
     parent: &Parent,
@@ -201,9 +209,14 @@ fn mend(
         repository.reload_index_as_far_as_possible()?;
         for place in &lost {
             let chunk = &place.chunk;
-            let bytes = repository.read_chunk_uncached(&chunk.id, chunk.kind).map_err(|error| {
-                Error::Other(format!("what this backup relies on was removed by a prune, or is damaged ({error}): run the backup again"))
-            })?;
+            let bytes = repository
+                .read_chunk_uncached(&chunk.id, chunk.kind)
+                .map_err(|error| {
+                    Error::Other(format!(
+                        "what this backup relies on was removed by a prune, or is \
+                    damaged ({error}): run the backup again"
+                    ))
+                })?;
             store.store_again(chunk.kind, chunk.id, bytes.into())?;
         }
         store.flush()?;
@@ -215,9 +228,10 @@ fn mend(
     ))
 }
 
-/// Pieces of unchanged large files are relied on through their list, and segments of unchanged stretches through the
-/// parent. As long as the parent exists it protects them, and so does the record of an unfinished run; if either has gone
-/// meanwhile, every chunk of the new catalog is looked up.
+/// Pieces of unchanged large files are relied on through their list, and segments of unchanged
+/// stretches through the parent. As long as the parent exists it protects them, and so does the
+/// record of an unfinished run; if either has gone meanwhile, every chunk of the new catalog is
+/// looked up.
 fn parent_is_still_there(
     repository: &Arc<Repository>,
     parent: &Parent,
@@ -236,18 +250,19 @@ fn parent_is_still_there(
     let index = repository.reload_index_as_far_as_possible()?;
     let pruned = |why: String| {
         Error::Other(format!(
-            "what this backup compared with was forgotten and pruned meanwhile ({why}): run the backup again"
+            "what this backup compared with was forgotten and pruned meanwhile ({why}): run the \
+             backup again"
         ))
     };
     let used = UsedChunks::find_in_layers(repository, index.clone(), layers)
         .map_err(|error| pruned(error.to_string()))?;
-    let lasting = repository.packs_lasting_now()?;
+    let reliable = repository.reliable_packs()?;
     for copies in used.chunks() {
         let mut packs = index.entries()[copies]
             .iter()
             .map(|place| index.pack(place.pack).id);
         let pack = packs.next().expect("a chunk in use has a copy");
-        if !lasting.contains(&pack) && !packs.any(|other| lasting.contains(&other)) {
+        if !reliable.contains(&pack) && !packs.any(|other| reliable.contains(&other)) {
             return Err(pruned(format!("pack {}", pack.short())));
         }
     }
@@ -265,7 +280,8 @@ fn snapshot_is_there(repository: &Repository, parent: &Parent) -> Result<bool> {
     })
 }
 
-/// Bundles that kept rows use little of: their files are stored afresh by the next backup, so that old chunks die.
+/// Bundles that kept rows use little of: their files are stored afresh by the next backup, so that
+/// old chunks die.
 fn thin_chunks(repository: &Repository, scanned: &Scanned) -> Result<Vec<ChunkId>> {
     let index = repository.index()?;
     let is_thin = |id: &ChunkId, live: u64| {
@@ -284,9 +300,14 @@ fn thin_chunks(repository: &Repository, scanned: &Scanned) -> Result<Vec<ChunkId
     Ok(thin)
 }
 
-/// Unfinished runs of the same host and sources have served, but for those that another process goes on with: their signs of
-/// life hold prunes off, and their records are what they would go on from.
-fn remove_replaced_runs(repository: &Repository, run: &Run, snapshot: &Snapshot) -> Result<()> {
+/// Unfinished runs of the same host and sources have served, but for those that another process
+/// goes on with: their signs of life hold prunes off, and their records are what they would go on
+/// from.
+fn remove_replaced_runs(
+    repository: &Repository,
+    run: &BackupRun,
+    snapshot: &Snapshot,
+) -> Result<()> {
     let mut alive = repository.runs_alive(Duration::from_secs(ALIVE_SECONDS))?;
     alive.remove(&run.id);
     let (runs, _) = repository.runs_readable()?;
@@ -313,17 +334,17 @@ fn remove_replaced_runs(repository: &Repository, run: &Run, snapshot: &Snapshot)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::repository::{Environment, NewSlot, Secret};
-    use crate::store::MemoryStore;
     use bale_format::{EntryFlags, Key, Kind};
+    use bale_repository::repository::{Environment, NewSlot, Secret};
+    use bale_repository::store::MemoryStore;
 
     /// More than were once kept in memory (issue 13, 10).
     const DIRECTORIES: usize = 70_000;
 
     fn repository(cache: &std::path::Path) -> Arc<Repository> {
         let environment = || Environment {
-            clock: Arc::new(crate::clock::SystemClock),
-            random: Arc::new(crate::random::OsRandom),
+            clock: Arc::new(bale_pipeline::clock::SystemClock),
+            random: Arc::new(bale_pipeline::random::OsRandom),
             cache_dir: cache.to_owned(),
         };
         let store = Arc::new(MemoryStore::new());
@@ -343,7 +364,7 @@ mod tests {
         let store =
             Arc::new(ChunkWriter::start(repository.clone(), Default::default(), false).unwrap());
         let none = CatalogReader::open(repository.segment_source(), Vec::new()).unwrap();
-        let mut writer = CatalogWriter::new(none, Segments(store.clone()));
+        let mut writer = CatalogWriter::new(none, StoredSegments(store.clone()));
         let mut amendments = Amendments::new(cache.path().to_owned());
         let mut sounds = Vec::new();
         for number in 0..DIRECTORIES {

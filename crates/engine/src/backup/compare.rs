@@ -1,71 +1,39 @@
-//! Compares the scan with the parent's catalog: what is unchanged costs a comparison, the rest becomes items.
+//! Compares the scan with the parent's catalog: what is unchanged costs a comparison, the rest
+//! becomes items.
 //!
-//! Unchanged means: everything that `stat` tells is equal, the row's ctime is older than the barrier of the run that made
-//! it, nothing went wrong with it then, and its content is still in the repository.
+//! Unchanged means: everything `stat` reports is equal, the row is not racy (its ctime is before
+//! the barrier of the run that made it), it has no trouble flag, and its content is still in the
+//! repository (`rule`).
 
 use super::amendments::Amendments;
 use super::parent::Parent;
-use super::queue::{Gone, ItemSender};
+use super::queue::{Gone, ItemSender, PackingItem};
 use super::rule;
 use super::tally::Tally;
-use crate::catalog::{KeyRange, ParentCursor, ParentRow};
-use crate::error::{Error, Result};
-use crate::image::Place;
-use crate::limits::ASKED_MAX;
-use crate::pack::ChunkWriter;
-use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader};
-use crate::scan::inode::SameChildren;
-use crate::scan::{Batch, ListedAgain, Problem, ScanItem};
+use crate::limits::LIVE_STATTED_MAX;
 use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
 use bale_format::{
-    ChunkId, ChunkKind, Content, Entry, EntryFlags, Glance, Key, Kind, XattrsColumn,
+    ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind, RowView, XattrsColumn,
 };
+use bale_repository::catalog::{KeyRange, ParentCursor, ParentRow};
+use bale_repository::error::{Error, Result};
+use bale_repository::pack::ChunkWriter;
+use bale_source::image::EntryPlace;
+use bale_source::read::{FirstNames, SMALL_BYTES_MAX, SmallReader};
+use bale_source::scan::inode::UnchangedChildren;
+use bale_source::scan::{Batch, ListedAgain, ScanItem, ScanProblem};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::path::PathBuf;
-
-/// Something for the packing thread, in the order of keys.
-pub(super) enum Item {
-    /// The reader's next file.
-    Small {
-        place: Place,
-        old: Option<Box<Entry>>,
-    },
-    /// A small file that was read already.
-    Read {
-        place: Place,
-        file: Box<SmallFile>,
-        old: Option<Box<Entry>>,
-    },
-    /// To be read in pieces.
-    Large {
-        place: Place,
-        entry: Box<Entry>,
-        old: Option<Box<Entry>>,
-    },
-    /// One of several names of an inode; read before, if it is still remembered.
-    Linked {
-        place: Place,
-        entry: Box<Entry>,
-        old: Option<Box<Entry>>,
-    },
-    /// Nothing to read.
-    Row {
-        entry: Box<Entry>,
-        old: Option<Box<Entry>>,
-    },
-    /// In the parent, and not here any more.
-    Gone(Box<Entry>),
-}
 
 /// What the scan found besides rows.
 pub(super) struct Scanned {
     /// Flags to be set in rows that were emitted before the trouble showed.
     pub(super) amendments: Amendments,
-    /// Bytes in use of each chunk that kept rows point at: 48 bytes for each chunk.
+    /// Bytes in use of each chunk that reused rows point at: 48 bytes for each chunk.
     pub(super) live: HashMap<ChunkId, u64>,
-    pub(super) asked: Asked,
+    pub(super) live_statted: LiveStatted,
 }
 
 impl Scanned {
@@ -74,21 +42,21 @@ impl Scanned {
         Scanned {
             amendments: Amendments::new(directory),
             live: HashMap::new(),
-            asked: Asked::default(),
+            live_statted: LiveStatted::default(),
         }
     }
 }
 
-/// Inodes whose rows were made of what the kernel said, at whatever moment it was asked.
+/// Inodes whose metadata came from a live stat; their row may be newer than their digest.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct LiveStatted {
     inodes: Vec<u64>,
     too_many: bool,
 }
 
-impl Asked {
+impl LiveStatted {
     fn add(&mut self, inode: u64) {
-        if self.inodes.len() >= ASKED_MAX {
+        if self.inodes.len() >= LIVE_STATTED_MAX {
             self.too_many = true;
             self.inodes = Vec::new();
         }
@@ -97,7 +65,7 @@ impl Asked {
         }
     }
 
-    pub(super) fn add_all(&mut self, others: Asked) {
+    pub(super) fn add_all(&mut self, others: LiveStatted) {
         self.too_many |= others.too_many;
         others.inodes.into_iter().for_each(|inode| self.add(inode));
     }
@@ -119,11 +87,14 @@ pub(super) struct Comparer<'a> {
     /// Position in the snapshot's list by position in the scan's.
     filesystems: Vec<u32>,
     scanned: Scanned,
-    /// Inodes that the kernel was asked for are told.
-    tells_asked: bool,
+    /// Record inodes that were stat'ed live.
+    records_live_stats: bool,
     last_chunk: Option<(ChunkId, bool)>,
-    /// Bytes in use of the chunk that kept rows pointed at last: neighbouring rows mostly share one.
-    kept: (ChunkId, u64),
+    /// Bytes in use of the chunk that kept rows pointed at last: neighbouring rows mostly share
+    /// one.
+    unchanged: (ChunkId, u64),
+    /// Of files that are read.
+    first_names: FirstNames,
     listed_again: ListedAgain,
 }
 
@@ -142,29 +113,31 @@ impl<'a> Comparer<'a> {
             tally,
             filesystems: Vec::new(),
             scanned: Scanned::new(directory),
-            tells_asked: false,
+            records_live_stats: false,
             last_chunk: None,
-            kept: Default::default(),
+            unchanged: Default::default(),
+            first_names: FirstNames::default(),
             listed_again: ListedAgain::default(),
         })
     }
 
-    /// The same, telling which inodes the kernel was asked for.
-    pub(super) fn telling_asked(self, tells_asked: bool) -> Comparer<'a> {
+    /// Records inodes that were stat'ed live.
+    pub(super) fn recording_live_stats(self, records_live_stats: bool) -> Comparer<'a> {
         Comparer {
-            tells_asked,
+            records_live_stats,
             ..self
         }
     }
 
-    /// Runs to the end of the scan. Stops early, without an error of its own, when the packing thread has gone.
+    /// Runs to the end of the scan. Stops early, without an error of its own, when the packing
+    /// thread has gone.
     pub(super) fn compare(
         mut self,
         scanner: Box<dyn Iterator<Item = ScanItem> + Send>,
         mut items: ItemSender,
     ) -> Result<Scanned> {
         let done = self.compare_all(scanner, &mut items);
-        self.add_kept();
+        self.add_unchanged();
         self.reader.close();
         drop(items);
         match done {
@@ -186,7 +159,9 @@ impl<'a> Comparer<'a> {
             match item {
                 ScanItem::Filesystem(found) => self.add_filesystem(found),
                 ScanItem::Entries(batch) => self.compare_batch(batch, &mut cursor, items)?,
-                ScanItem::Same(same) => self.compare_same(&same, &mut cursor, items)?,
+                ScanItem::Unchanged(unchanged) => {
+                    self.compare_unchanged(&unchanged, &mut cursor, items)?
+                }
                 ScanItem::Amend { key, flags } => self.amend(key, flags)?,
                 ScanItem::Problem(problem) => self.tally.problem(&problem),
                 ScanItem::Note(note) => self.tally.scan_note(&note),
@@ -216,9 +191,9 @@ impl<'a> Comparer<'a> {
             entry.filesystem = self.filesystem_of(entry.filesystem);
             let old = find_old(cursor, &entry.parent, &entry.name, items)?;
             if let Some(old) = old {
-                let glance = old.glance();
-                if self.is_unchanged(&entry, old, &glance) {
-                    self.keep(&glance);
+                let view = old.view();
+                if self.is_unchanged(&entry, old, &view) {
+                    self.reuse(&view);
                     continue;
                 }
             }
@@ -227,27 +202,28 @@ impl<'a> Comparer<'a> {
         Ok(())
     }
 
-    /// Rows of inodes that are what they were stay, if they are there and nothing is wrong with them. Of the others the inode
-    /// is looked at: those of a directory that was renamed, say.
-    fn compare_same(
+    /// Children whose inode digest is that of the parent: the parent's row is reused if it has this
+    /// path and inode number and is reusable. Otherwise the inode is read alone, as after the
+    /// rename of a directory.
+    fn compare_unchanged(
         &mut self,
-        same: &SameChildren,
+        unchanged: &UnchangedChildren,
         cursor: &mut ParentCursor,
         items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
-        let filesystem = self.filesystem_of(same.filesystem());
-        for (name, inode) in same.children() {
-            let old = find_old(cursor, same.path(), name, items)?;
+        let filesystem = self.filesystem_of(unchanged.filesystem());
+        for (name, inode) in unchanged.children() {
+            let old = find_old(cursor, unchanged.path(), name, items)?;
             if let Some(old) = old {
-                let glance = old.glance();
-                let is_it = (glance.inode, glance.filesystem) == (inode, filesystem)
-                    && glance.kind != Kind::Directory;
-                if is_it && self.still_stands(old, &glance) {
-                    self.keep(&glance);
+                let view = old.view();
+                let is_it = (view.inode, view.filesystem) == (inode, filesystem)
+                    && view.kind != Kind::Directory;
+                if is_it && self.is_reusable(old, &view) {
+                    self.reuse(&view);
                     continue;
                 }
             }
-            match same.look(name, inode) {
+            match unchanged.stat_from_device(name, inode) {
                 Ok(Some((mut entry, place))) => {
                     entry.filesystem = filesystem;
                     self.change(place, entry, old, items)?;
@@ -255,10 +231,10 @@ impl<'a> Comparer<'a> {
                 }
                 Ok(None) => self
                     .tally
-                    .vanished(&bale_format::entry::join(same.path(), name)),
+                    .vanished(&bale_format::entry::join(unchanged.path(), name)),
                 Err(problem) => {
                     self.tally.problem(&problem);
-                    self.amend(Key::of_path(same.path()), EntryFlags::UNREADABLE)?;
+                    self.amend(Key::of_path(unchanged.path()), EntryFlags::UNREADABLE)?;
                 }
             }
             if let Some(old) = old {
@@ -274,21 +250,21 @@ impl<'a> Comparer<'a> {
         found.copied().unwrap_or(position)
     }
 
-    fn is_unchanged(&mut self, new: &Entry, old: ParentRow, glance: &Glance) -> bool {
-        rule::is_what_it_was(new, glance) && self.still_stands(old, glance)
+    fn is_unchanged(&mut self, new: &Entry, old: ParentRow, view: &RowView) -> bool {
+        rule::metadata_is_unchanged(new, view) && self.is_reusable(old, view)
     }
 
-    /// Nothing went wrong when the row was made, it was made of what was settled, and what it points at is there.
-    fn still_stands(&mut self, row: ParentRow, glance: &Glance) -> bool {
-        let is_sound = match self.parent.is_first_pass {
-            true => rule::is_sound_within_run(glance),
-            false => rule::is_sound(glance),
+    /// No trouble flag, not racy, and its content is in the repository.
+    fn is_reusable(&mut self, row: ParentRow, view: &RowView) -> bool {
+        let has_no_trouble = match self.parent.is_first_pass {
+            true => rule::has_no_trouble_but_racy(view),
+            false => rule::has_no_trouble(view),
         };
-        is_sound && self.parent.is_settled(row, glance) && self.content_is_there(glance)
+        has_no_trouble && self.parent.is_not_racy(row, view) && self.content_is_there(view)
     }
 
     /// Is what the row points at in the repository, and not to be stored afresh?
-    fn content_is_there(&mut self, row: &Glance) -> bool {
+    fn content_is_there(&mut self, row: &RowView) -> bool {
         if let Some(id) = XattrsColumn::chunk_of(row.xattrs)
             && !self.store.rely_on(&id)
         {
@@ -338,20 +314,20 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    fn keep(&mut self, row: &Glance) {
-        self.tally.kept(row);
+    fn reuse(&mut self, row: &RowView) {
+        self.tally.unchanged(row);
         if let Content::Bundled { chunk, .. } = row.content {
-            if self.kept.0 != chunk {
-                self.add_kept();
-                self.kept.0 = chunk;
+            if self.unchanged.0 != chunk {
+                self.add_unchanged();
+                self.unchanged.0 = chunk;
             }
-            self.kept.1 += row.size;
+            self.unchanged.1 += row.size;
         }
     }
 
     /// Adds what was kept of one chunk to the others.
-    fn add_kept(&mut self) {
-        let (chunk, bytes) = std::mem::take(&mut self.kept);
+    fn add_unchanged(&mut self) {
+        let (chunk, bytes) = std::mem::take(&mut self.unchanged);
         if bytes > 0 {
             *self.scanned.live.entry(chunk).or_default() += bytes;
         }
@@ -359,23 +335,23 @@ impl<'a> Comparer<'a> {
 
     fn change(
         &mut self,
-        place: Place,
+        place: EntryPlace,
         mut entry: Entry,
         old: Option<ParentRow>,
         items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
-        if matches!(place, Place::Directory(_)) {
-            if self.tells_asked {
-                self.scanned.asked.add(entry.inode);
+        if matches!(place, EntryPlace::Directory(_)) {
+            if self.records_live_stats {
+                self.scanned.live_statted.add(entry.inode);
             }
-            if old.is_some_and(|old| rule::is_half_changed(&entry, &old.glance())) {
+            if old.is_some_and(|old| rule::is_change_under_way(&entry, &old.view())) {
                 entry.flags.set(EntryFlags::RACY);
             }
         }
         let old = old.map(|old| Box::new(old.entry()));
         if entry.kind != Kind::File || entry.size == 0 {
             if let Err(problem) = place.complete(&mut entry)
-                && self.is_gone_or_told(&place, &entry, problem)
+                && self.is_gone_or_reported(&place, &entry, problem)
             {
                 if let Some(old) = old {
                     items.send(gone(&old))?;
@@ -383,23 +359,26 @@ impl<'a> Comparer<'a> {
                 return Ok(());
             }
             let entry = Box::new(entry);
-            return Ok(items.send(Item::Row { entry, old })?);
+            return Ok(items.send(PackingItem::Row { entry, old })?);
         }
-        let item = if entry.nlink > 1 {
-            Item::Linked {
+        // The first name of an inode is read like any file.
+        let is_further =
+            entry.nlink > 1 && !self.first_names.is_first(entry.filesystem, entry.inode);
+        let item = if is_further {
+            PackingItem::Linked {
                 place,
                 entry: Box::new(entry),
                 old,
             }
         } else if entry.size > SMALL_BYTES_MAX {
-            Item::Large {
+            PackingItem::Large {
                 place,
                 entry: Box::new(entry),
                 old,
             }
         } else {
             match self.reader.read_before(&place) {
-                Some(content) => Item::Read {
+                Some(content) => PackingItem::Read {
                     file: Box::new(content.into_file(entry)),
                     place,
                     old,
@@ -410,7 +389,7 @@ impl<'a> Comparer<'a> {
                         items.flush()?;
                     }
                     self.reader.push(&place, entry);
-                    Item::Small { place, old }
+                    PackingItem::Small { place, old }
                 }
             }
         };
@@ -427,9 +406,14 @@ impl<'a> Comparer<'a> {
         added.map_err(Stop::Failed)
     }
 
-    /// Tells of an entry that could not be completed. True: it is gone, and has no row. A directory keeps its row: what was
-    /// in it may come later.
-    fn is_gone_or_told(&mut self, place: &Place, entry: &Entry, problem: Problem) -> bool {
+    /// Tells of an entry that could not be completed. True: it is gone, and has no row. A directory
+    /// keeps its row: what was in it may come later.
+    fn is_gone_or_reported(
+        &mut self,
+        place: &EntryPlace,
+        entry: &Entry,
+        problem: ScanProblem,
+    ) -> bool {
         let told = match problem.error.kind() {
             std::io::ErrorKind::NotFound => self.listed_again.check_gone(place, entry),
             _ => Err(problem),
@@ -447,7 +431,7 @@ impl<'a> Comparer<'a> {
     }
 }
 
-/// Why comparing stops.
+/// Why comparing ended early: an error, or the packing thread is gone and has one of its own.
 enum Stop {
     Failed(Error),
     /// The packing thread has ended and knows why.
@@ -480,11 +464,11 @@ fn find_old<'c>(
 }
 
 /// What is not here any more.
-fn gone(row: &Entry) -> Item {
-    Item::Gone(Box::new(row.clone()))
+fn gone(row: &Entry) -> PackingItem {
+    PackingItem::Gone(Box::new(row.clone()))
 }
 
-fn catalog_error(error: crate::catalog::CatalogError) -> Stop {
+fn catalog_error(error: bale_repository::catalog::CatalogError) -> Stop {
     Stop::Failed(Error::from(error))
 }
 
@@ -492,22 +476,25 @@ fn catalog_error(error: crate::catalog::CatalogError) -> Stop {
 mod tests {
     use super::*;
 
-    fn asked(inodes: impl IntoIterator<Item = u64>) -> Asked {
-        let mut asked = Asked::default();
-        inodes.into_iter().for_each(|inode| asked.add(inode));
-        asked
+    fn live_statted(inodes: impl IntoIterator<Item = u64>) -> LiveStatted {
+        let mut live_statted = LiveStatted::default();
+        inodes.into_iter().for_each(|inode| live_statted.add(inode));
+        live_statted
     }
 
     #[test]
     fn of_more_inodes_than_are_remembered_none_is_vouched_for() {
-        let mut few = asked([5, 3]);
-        few.add_all(asked([9, 3]));
+        let mut few = live_statted([5, 3]);
+        few.add_all(live_statted([9, 3]));
         assert_eq!(few.and(&[1, 5]), Some(vec![1, 3, 5, 9]));
-        let max = ASKED_MAX as u64;
-        assert_eq!(asked(0..max).and(&[]).map(|all| all.len()), Some(ASKED_MAX));
-        assert_eq!(asked(0..max + 9).and(&[]), None);
-        let mut halves = asked(0..max);
-        halves.add_all(asked([max]));
+        let max = LIVE_STATTED_MAX as u64;
+        assert_eq!(
+            live_statted(0..max).and(&[]).map(|all| all.len()),
+            Some(LIVE_STATTED_MAX)
+        );
+        assert_eq!(live_statted(0..max + 9).and(&[]), None);
+        let mut halves = live_statted(0..max);
+        halves.add_all(live_statted([max]));
         assert_eq!(halves.and(&[]), None);
     }
 }

@@ -1,15 +1,17 @@
-//! The sign of life of a run: a record that names nothing and is replaced every few minutes. A prune leaves alone what was
-//! stored since the run began, as long as its sign is younger than the grace period (`Repository::runs_store_since`). So a
-//! first backup may take longer than that, in whatever way it scans, and while it reads one large file.
+//! The sign of life of a run: a record that names nothing and is replaced every few minutes. A
+//! prune leaves alone what was stored since the run began, as long as its sign is younger than the
+//! grace period (`Repository::runs_store_since`). So a first backup may take longer than that, in
+//! whatever way it scans, and while it reads one large file.
 //!
-//! A thread of its own, because any other may be busy for hours. What it cannot write costs the protection and no more: the
-//! backup looks again before it commits. A run that was killed leaves one record, which protects nothing once it is old and
-//! goes with the next backup of the same source that finds it old.
+//! A thread of its own, because any other may be busy for hours. What it cannot write costs the
+//! protection and no more: the backup looks again before it commits. A run that was killed leaves
+//! one record, which protects nothing once it is old and goes with the next backup of the same
+//! source that finds it old.
 
-use super::run::Run;
-use crate::error::{Error, Result};
-use crate::store::ObjectName;
+use super::run::BackupRun;
 use bale_format::Snapshot;
+use bale_repository::error::{Error, Result};
+use bale_repository::store::ObjectName;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,7 +24,7 @@ pub(super) struct Heartbeat {
 
 impl Heartbeat {
     /// The first sign comes after `every`: short runs leave none.
-    pub(super) fn start(run: &Run, every: Duration) -> Result<Heartbeat> {
+    pub(super) fn start(run: &BackupRun, every: Duration) -> Result<Heartbeat> {
         let (repository, id, draft) = (run.repository.clone(), run.id, run.draft.clone());
         let (stop, stopped) = bounded::<()>(1);
         let beat = move || {

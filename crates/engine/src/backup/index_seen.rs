@@ -1,16 +1,18 @@
-//! Which index objects were there when a snapshot was made here. A pack that is gone together with the index object that named
-//! it leaves nothing in the store that tells, and a backup looks up only what rows point at: not the pieces of an unchanged
-//! large file, and nothing at all where inode tables say that nothing changed.
+//! Which index objects were there when a snapshot was made here. A pack that is gone together with
+//! the index object that named it leaves nothing in the store that tells, and a backup looks up
+//! only what rows point at: not the pieces of an unchanged large file, and nothing at all where
+//! inode tables say that nothing changed.
 //!
-//! A file in the cache for each host and list of sources, sealed with a key of the repository's. Without it, or if objects
-//! have gone since (a prune replaces them, too), a backup follows everything to its chunks: losing it costs time.
+//! A file in the cache for each host and list of sources, sealed with a key of the repository's.
+//! Without it, or if objects have gone since (a prune replaces them, too), a backup follows
+//! everything to its chunks: losing it costs time.
 
 use super::parent::Parent;
-use super::run::Run;
-use crate::error::Result;
-use crate::repository::{Repository, SealedFile};
-use crate::store::Area;
+use super::run::BackupRun;
 use bale_format::ObjectId;
+use bale_repository::error::Result;
+use bale_repository::repository::{Repository, SealedFile};
+use bale_repository::store::Area;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -55,7 +57,7 @@ pub(super) fn now(repository: &Repository) -> Result<Arc<[ObjectId]>> {
 }
 
 /// Is an index object gone that was there when the parent was made, as far as this machine can say?
-pub(super) fn may_have_lost_some(run: &Run, parent: &Parent) -> bool {
+pub(super) fn may_have_lost_some(run: &BackupRun, parent: &Parent) -> bool {
     let made = [
         parent.id.map(MadeFor::Snapshot),
         parent.run.map(MadeFor::UnfinishedRun),
@@ -67,7 +69,7 @@ pub(super) fn may_have_lost_some(run: &Run, parent: &Parent) -> bool {
 }
 
 /// Remembers those that were there when the run began, and those that are there now.
-pub(super) fn remember(run: &Run, made: MadeFor, before: &[ObjectId]) -> Result<()> {
+pub(super) fn remember(run: &BackupRun, made: MadeFor, before: &[ObjectId]) -> Result<()> {
     let mut seen = now(&run.repository)?.to_vec();
     seen.extend_from_slice(before);
     seen.sort_unstable();
@@ -77,14 +79,14 @@ pub(super) fn remember(run: &Run, made: MadeFor, before: &[ObjectId]) -> Result<
     FILE.save(&run.repository, &path(run, made)?, &body)
 }
 
-fn path(run: &Run, made: MadeFor) -> Result<PathBuf> {
+fn path(run: &BackupRun, made: MadeFor) -> Result<PathBuf> {
     let name = run.name_in_cache();
     let directory = run.repository.cache_dir()?.join("index-seen");
     Ok(directory.join(name).with_extension(made.extension()))
 }
 
 /// `None` if nothing is remembered of just this one.
-fn load(run: &Run, made: MadeFor) -> Option<Vec<ObjectId>> {
+fn load(run: &BackupRun, made: MadeFor) -> Option<Vec<ObjectId>> {
     let body = FILE.load(&run.repository, &path(run, made).ok()?)?;
     let (id, names) = body.split_first_chunk()?;
     let (names, rest) = names.as_chunks();

@@ -1,19 +1,19 @@
-//! What a backup compares with: the newest snapshot of the same host and sources, and whatever an unfinished run of the
-//! same sources has finished since.
+//! What a backup compares with: the newest snapshot of the same host and sources, and whatever an
+//! unfinished run of the same sources has finished since.
 
 use super::choose::{Choice, choose};
-use super::run::{BackupOptions, Run};
-use super::withheld::Withheld;
+use super::left_out_paths::Withheld;
+use super::run::{BackupOptions, BackupRun};
 use super::{index_seen, rule};
-use crate::amount::counted;
-use crate::catalog::{CatalogError, CatalogReader, ParentRow, splice};
-use crate::error::{Error, Result};
-use crate::index::{PackNumber, Place};
-use crate::monitor::Monitor;
-use crate::repository::{Named, Repository};
-use crate::store::Area;
 use bale_format::snapshot::{Filesystem, Totals};
-use bale_format::{ChunkId, ChunkKind, Glance, Key, Layer, ObjectId, Time};
+use bale_format::{ChunkId, ChunkKind, Key, Layer, ObjectId, RowView, Time};
+use bale_pipeline::amount::counted;
+use bale_pipeline::monitor::Monitor;
+use bale_repository::catalog::{CatalogError, CatalogReader, ParentRow, splice};
+use bale_repository::error::{Error, Result};
+use bale_repository::index::{ChunkPlace, PackNumber};
+use bale_repository::repository::{Named, Repository};
+use bale_repository::store::Area;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ pub(super) struct Parent {
     pub(super) filesystems: Vec<Filesystem>,
     /// Chunks whose files are to be stored afresh.
     pub(super) thin: HashSet<ChunkId>,
-    /// Piece lists are followed to their chunks: the index and the packs do not agree, so chunks may be missing.
+    /// Piece lists are followed to their chunks: the index and the packs do not agree, so chunks
+    /// may be missing.
     pub(super) thorough: bool,
     /// Of the finished snapshot.
     pub(super) withheld: Withheld,
@@ -43,9 +44,10 @@ pub(super) struct Parent {
     barriers: Vec<Option<Time>>,
     /// Rows before this key are of an unfinished run, with barriers of their own.
     resumed: Option<(Key, Vec<Option<Time>>)>,
-    /// Inodes (sorted) that were not what they were when all was read. Whatever their times say: a defragmenter moves a
-    /// file without changing one, and what was read where it lay may be another file's.
-    moved: Arc<Vec<u64>>,
+    /// Inodes that changed during the first pass, sorted: their rows are never reused, whatever
+    /// their times say. A defragmenter moves a file without changing a time, and what was read from
+    /// its old place may be another file's.
+    changed_during_scan: Arc<Vec<u64>>,
     /// It is what this very run stored before.
     pub(super) is_first_pass: bool,
 }
@@ -53,7 +55,7 @@ pub(super) struct Parent {
 impl Parent {
     pub(super) fn find(
         repository: &Arc<Repository>,
-        run: &Run,
+        run: &BackupRun,
         options: &BackupOptions,
         unreadable: &HashSet<ChunkId>,
         monitor: &dyn Monitor,
@@ -104,8 +106,8 @@ impl Parent {
         parent.thorough = thorough;
         if thorough && !catalog_can_be_read(repository, &layers, &missing)? {
             monitor.note(
-                "the catalog to compare with is damaged: everything is read again (bale check tells what is lost; if it is the \
-                 index, bale repair index brings it back)",
+                "the catalog to compare with is damaged: everything is read again (bale check \
+                 tells what is lost; if it is the index, bale repair index brings it back)",
             );
             return Ok(Parent {
                 thorough,
@@ -133,7 +135,7 @@ impl Parent {
             index_objects: Arc::default(),
             barriers: Vec::new(),
             resumed: None,
-            moved: Arc::default(),
+            changed_during_scan: Arc::default(),
             is_first_pass: false,
         }
     }
@@ -163,8 +165,8 @@ impl Parent {
         (parent, layers)
     }
 
-    /// Is there anything to compare with?
-    pub(super) fn knows_anything(&self) -> bool {
+    /// False for a first backup.
+    pub(super) fn has_entries(&self) -> bool {
         self.id.is_some() || self.run.is_some()
     }
 
@@ -179,13 +181,15 @@ impl Parent {
         files.saturating_add(dirs).saturating_add(others)
     }
 
-    /// Is everything that its rows point at there, and to be kept?
-    pub(super) fn is_beyond_doubt(&self) -> bool {
+    /// True if every row may be reused without looking: finished, index and packs agree, nothing is
+    /// thin.
+    pub(super) fn is_reusable_whole(&self) -> bool {
         self.run.is_none() && !self.thorough && self.thin.is_empty()
     }
 
-    /// What the first pass of a run stored, for a second pass to compare with. Rows are trusted but for those of the inodes
-    /// that `changed` while they were read (sorted); none is if that is not known.
+    /// What the first pass of a run stored, for a second pass to compare with. Rows are trusted but
+    /// for those of the inodes that `changed` while they were read (sorted); none is if that is not
+    /// known.
     pub(super) fn after(
         &self,
         repository: &Arc<Repository>,
@@ -210,7 +214,7 @@ impl Parent {
             index_objects: self.index_objects.clone(),
             barriers,
             resumed: None,
-            moved: changed.cloned().unwrap_or_default(),
+            changed_during_scan: changed.cloned().unwrap_or_default(),
             is_first_pass: true,
         })
     }
@@ -227,14 +231,15 @@ impl Parent {
         })
     }
 
-    /// Is it certain that the entry did not change after its row was made without any trace in its times?
-    pub(super) fn is_settled(&self, row: ParentRow, old: &Glance) -> bool {
+    /// Not racy: no change after its row was made can have left these times.
+    pub(super) fn is_not_racy(&self, row: ParentRow, old: &RowView) -> bool {
         let barriers = match &self.resumed {
             Some((until, barriers)) if row.key() < *until => barriers,
             _ => &self.barriers,
         };
         let barrier = barriers.get(old.filesystem as usize).copied().flatten();
-        rule::is_settled(old.ctime, barrier) && self.moved.binary_search(&old.inode).is_err()
+        rule::is_not_racy(old.ctime, barrier)
+            && self.changed_during_scan.binary_search(&old.inode).is_err()
     }
 }
 
@@ -253,7 +258,8 @@ fn barriers(filesystems: &[Filesystem]) -> Vec<Option<Time>> {
 
 /// How far the index and the packs in the store agree.
 struct Gaps {
-    /// They do not: condemned or damaged packs, packs that no index names, missing ones, or index objects that cannot be read.
+    /// They do not: condemned or damaged packs, packs that no index names, missing ones, or index
+    /// objects that cannot be read.
     thorough: bool,
     /// Packs that the index names and the store does not have whole, or not undamaged.
     missing: HashSet<ObjectId>,
@@ -266,29 +272,30 @@ struct Gaps {
 /// This backup stores again what it needs of them; older snapshots may need more.
 fn note_gone(gone: u64, monitor: &dyn Monitor) {
     monitor.note(&format!(
-        "{} that the index names {} not in the repository: this backup does without; what older snapshots have nowhere else is \
-         lost (`bale check` says what)",
+        "{} that the index names {} not in the repository: this backup does without; what older \
+         snapshots have nowhere else is lost (`bale check` says what)",
         counted(gone, "pack"),
         if gone == 1 { "is" } else { "are" },
     ));
 }
 
-/// Compares the index with the packs. If they agree, a chunk that a row points at is there together with all that were
-/// stored before it. Missing packs are not relied on: what they held is stored again.
-/// Nor are packs with an unreadable segment: what a pack holds is suspect once one chunk of it is damaged.
+/// Compares the index with the packs. If they agree, a chunk that a row points at is there together
+/// with all that were stored before it. Missing packs are not relied on: what they held is stored
+/// again. Nor are packs with an unreadable segment: what a pack holds is suspect once one chunk of
+/// it is damaged.
 fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<Gaps> {
     let index = repository.index()?;
     let (mut whole, mut listed) = (HashSet::new(), HashSet::new());
-    let mut strangers = 0;
+    let mut unlisted = 0;
     repository.store().list(Area::Packs, &mut |info| {
         let number = info.name.id().and_then(|id| index.pack_number(&id));
         listed.extend(number);
         match number.map(|number| index.pack(number)) {
             Some(pack) if pack.len == info.len => {
-                strangers += u64::from(!pack.is_lasting());
+                unlisted += u64::from(!pack.is_reliable());
                 whole.insert(pack.id);
             }
-            _ => strangers += 1,
+            _ => unlisted += 1,
         }
     })?;
     let named = index.packs().iter().map(|pack| pack.id);
@@ -308,21 +315,22 @@ fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<G
         repository.do_without(&missing)?;
     }
     Ok(Gaps {
-        thorough: strangers > 0 || !missing.is_empty() || !index.is_all(),
+        thorough: unlisted > 0 || !missing.is_empty() || !index.is_all(),
         missing,
         suspect,
         gone,
     })
 }
 
-/// Is every segment in a pack that lasts, or can it be read where else it is? The end of the backup stores the latter again.
+/// Is every segment in a pack that lasts, or can it be read where else it is? The end of the backup
+/// stores the latter again.
 fn catalog_can_be_read(
     repository: &Repository,
     layers: &[Layer],
     missing: &HashSet<ObjectId>,
 ) -> Result<bool> {
     let index = repository.index()?;
-    let opens = |place: &Place| {
+    let opens = |place: &ChunkPlace| {
         !missing.contains(&index.pack(place.pack).id)
             && repository
                 .read_place(&index, ChunkKind::Segment, place)
@@ -330,7 +338,7 @@ fn catalog_can_be_read(
     };
     let mut segments = layers.iter().flat_map(|layer| &layer.segments);
     Ok(segments.all(|segment| {
-        let is_believed = !index.marks_unreadable() && index.lasting(&segment.id).is_some();
+        let is_believed = !index.marks_unreadable() && index.reliable(&segment.id).is_some();
         is_believed || index.best_first(&segment.id).any(|place| opens(&place))
     }))
 }
@@ -348,7 +356,8 @@ pub(super) fn mark_damaged(
     match repository.mark_damaged(packs) {
         Ok(0) => {}
         Ok(count) => note(&format!(
-            "{count} damaged packs are marked, and not relied on from now on: what of them is needed here is stored again; bale repair packs saves the rest"
+            "{count} damaged packs are marked, and not relied on from now on: what of them is \
+             needed here is stored again; bale repair packs saves the rest"
         )),
         Err(error) => note(&format!("damaged packs cannot be marked: {error}")),
     }

@@ -1,31 +1,35 @@
 //! One pass over the stream of a scan: compare, read, pack.
 
 use super::checkpoint::Checkpoints;
-use super::commit::Written;
+use super::commit::StoredPass;
 use super::compare::Comparer;
 use super::parent::Parent;
 use super::queue::ItemSender;
-use super::rows::{Finished, RowWriter, Segments};
-use super::run::Run;
+use super::rows::{RowWriter, StoredRows, StoredSegments};
+use super::run::BackupRun;
 use super::tally::Tally;
-use crate::catalog::{CatalogReader, CatalogWriter};
-use crate::error::{Error, Result};
-use crate::pack::ChunkWriter;
-use crate::read::{Arranged, GroupHasher, SmallReader};
-use crate::scan::{Guard, ScanItem};
+use crate::limits;
+use bale_repository::catalog::{CatalogReader, CatalogWriter};
+use bale_repository::error::{Error, Result};
+use bale_repository::pack::ChunkWriter;
+use bale_repository::repository::Repository;
+use bale_source::read::{
+    Arranged, GroupHasher, SMALL_THREADS_MAX, SMALL_WINDOW_BYTES_MAX, SmallReader,
+};
+use bale_source::scan::{ImageStamp, ScanItem};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What a pass works with.
 pub(super) struct Pass<'a> {
-    pub(super) run: &'a Run,
+    pub(super) run: &'a BackupRun,
     pub(super) parent: &'a Parent,
     pub(super) store: &'a Arc<ChunkWriter>,
     pub(super) tally: &'a Tally<'a>,
     /// What inodes were is remembered after it.
     pub(super) remembers: bool,
     /// Notices when what is read is written to.
-    pub(super) guard: Option<&'a Guard>,
+    pub(super) guard: Option<&'a ImageStamp>,
     /// Of a second pass: the catalog that is compared with, as the first one had it.
     pub(super) original: Option<&'a CatalogReader>,
     /// Between two records of the unfinished run; `None`: no records.
@@ -38,7 +42,7 @@ impl Pass<'_> {
         &self,
         items: Box<dyn Iterator<Item = ScanItem> + Send>,
         arranged: Option<Arranged>,
-    ) -> Result<Written> {
+    ) -> Result<StoredPass> {
         let Pass {
             run,
             parent,
@@ -46,15 +50,13 @@ impl Pass<'_> {
             tally,
             ..
         } = self;
-        let repository = run.repository.clone();
-        let hasher: GroupHasher = Arc::new(move |contents, hashes| {
-            bale_sys::lanes::keyed_hashes(repository.keys().content_key(), contents, hashes);
-        });
-        let arranged = arranged.map(|arranged| arranged.hashing(hasher));
-        let reader = SmallReader::start(None).with_arranged(arranged);
-        let (sender, queue) = ItemSender::pair();
-        let comparer = Comparer::new(parent, store, &reader, tally)?.telling_asked(self.remembers);
-        let segments = Segments((*store).clone());
+        let repository = &run.repository;
+        let memory = repository.memory();
+        let reader = small_reader(repository, arranged);
+        let (sender, queue) = ItemSender::pair(memory.share(limits::ITEMS_BYTES_MAX));
+        let comparer =
+            Comparer::new(parent, store, &reader, tally)?.recording_live_stats(self.remembers);
+        let segments = StoredSegments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
         let mut rows =
             RowWriter::new(store, catalog, &reader, tally, run.sources()).recounting(self.original);
@@ -86,11 +88,33 @@ impl Pass<'_> {
         }
         written?;
         let scanned = compared?;
-        let Finished { layers, changes } = rows.finish()?;
-        Ok(Written {
+        let StoredRows { layers, changes } = rows.finish()?;
+        Ok(StoredPass {
             scanned,
             layers,
             changes,
         })
     }
+}
+
+/// The reader of small files; what is read arranged is hashed in groups.
+fn small_reader(repository: &Arc<Repository>, arranged: Option<Arranged>) -> SmallReader {
+    let keys = repository.clone();
+    let hasher: GroupHasher = Arc::new(move |contents, hashes| {
+        bale_sys::lanes::keyed_hashes(keys.keys().content_key(), contents, hashes);
+    });
+    let arranged = arranged.map(|arranged| arranged.hashing(hasher));
+    let memory = repository.memory();
+    // With what is read arranged, few files are asked for one by one.
+    let (threads, window) = match arranged.is_some() {
+        true => (
+            memory.inode_share(limits::THREADS_BESIDE_ARRANGED),
+            memory.inode_share(limits::WINDOW_BESIDE_ARRANGED_BYTES),
+        ),
+        false => (
+            memory.share(SMALL_THREADS_MAX),
+            memory.share(SMALL_WINDOW_BYTES_MAX as usize),
+        ),
+    };
+    SmallReader::within(threads, window).with_arranged(arranged)
 }

@@ -1,16 +1,53 @@
-//! From the comparing to the packing thread: items in batches, so that a million of them do not wake a thread each.
+//! From the comparing to the packing thread: items in batches, so that a million of them do not
+//! wake a thread each.
 
-use super::compare::Item;
 use crate::limits::{ITEMS_BATCH_BYTES_MAX, ITEMS_BATCH_MAX, ITEMS_QUEUED_MAX};
+use bale_format::Entry;
+use bale_source::image::EntryPlace;
+use bale_source::read::SmallFile;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+/// Something for the packing thread, in the order of keys.
+pub(super) enum PackingItem {
+    /// The reader's next file.
+    Small {
+        place: EntryPlace,
+        old: Option<Box<Entry>>,
+    },
+    /// A small file that was read already.
+    Read {
+        place: EntryPlace,
+        file: Box<SmallFile>,
+        old: Option<Box<Entry>>,
+    },
+    /// To be read in pieces.
+    Large {
+        place: EntryPlace,
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
+    /// A further name of an inode; read before, if it is still remembered.
+    Linked {
+        place: EntryPlace,
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
+    /// Nothing to read.
+    Row {
+        entry: Box<Entry>,
+        old: Option<Box<Entry>>,
+    },
+    /// In the parent, and not here any more.
+    Gone(Box<Entry>),
+}
+
 /// The receiving end: batches, never empty.
-pub(super) type ItemQueue = Receiver<Vec<Item>>;
+pub(super) type ItemQueue = Receiver<Vec<PackingItem>>;
 
 /// The sending end.
 pub(super) struct ItemSender {
-    sender: Sender<Vec<Item>>,
-    batch: Vec<Item>,
+    sender: Sender<Vec<PackingItem>>,
+    batch: Vec<PackingItem>,
     /// Content and attributes in `batch`.
     bytes: u64,
 }
@@ -19,9 +56,10 @@ pub(super) struct ItemSender {
 pub(super) struct Gone;
 
 impl ItemSender {
-    /// Both ends.
-    pub(super) fn pair() -> (ItemSender, ItemQueue) {
-        let (sender, queue) = bounded(ITEMS_QUEUED_MAX / ITEMS_BATCH_MAX);
+    /// Both ends; what was read already takes so many bytes on its way.
+    pub(super) fn pair(bytes_max: usize) -> (ItemSender, ItemQueue) {
+        let batches = (bytes_max as u64 / ITEMS_BATCH_BYTES_MAX) as usize;
+        let (sender, queue) = bounded(batches.clamp(1, ITEMS_QUEUED_MAX / ITEMS_BATCH_MAX));
         let sender = ItemSender {
             sender,
             batch: Vec::new(),
@@ -30,15 +68,15 @@ impl ItemSender {
         (sender, queue)
     }
 
-    /// Adds an item, which waits until there is a batch of them. Whoever is about to wait for the packing thread by other
-    /// means calls [`ItemSender::flush`] before.
-    pub(super) fn send(&mut self, item: Item) -> Result<(), Gone> {
+    /// Adds an item, which waits until there is a batch of them. Whoever is about to wait for the
+    /// packing thread by other means calls [`ItemSender::flush`] before.
+    pub(super) fn send(&mut self, item: PackingItem) -> Result<(), Gone> {
         self.bytes += match &item {
-            Item::Read { file, .. } => file.bytes.len() + file.entry.xattrs.len(),
-            Item::Large { entry, .. } | Item::Linked { entry, .. } | Item::Row { entry, .. } => {
-                entry.xattrs.len()
-            }
-            Item::Small { .. } | Item::Gone(..) => 0,
+            PackingItem::Read { file, .. } => file.bytes.len() + file.entry.xattrs.len(),
+            PackingItem::Large { entry, .. }
+            | PackingItem::Linked { entry, .. }
+            | PackingItem::Row { entry, .. } => entry.xattrs.len(),
+            PackingItem::Small { .. } | PackingItem::Gone(..) => 0,
         } as u64;
         self.batch.push(item);
         if self.batch.len() >= ITEMS_BATCH_MAX || self.bytes >= ITEMS_BATCH_BYTES_MAX {

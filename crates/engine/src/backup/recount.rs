@@ -1,11 +1,10 @@
-//! Counting in a second pass: what is new, changed or unmodified is that against the snapshot compared with, not against what
-//! the first pass stored. A row that the second pass makes again is taken out of the counts and put in as what it is now; all
-//! others stay as they were counted.
+//! Counts of the second pass: new, changed and unmodified are relative to the parent snapshot, not
+//! to the first pass.
 
 use super::tally::Tally;
-use crate::catalog::{CatalogReader, KeyRange, ParentCursor};
-use crate::error::Result;
 use bale_format::{Entry, EntryFlags, Key, Kind};
+use bale_repository::catalog::{CatalogReader, KeyRange, ParentCursor};
+use bale_repository::error::Result;
 use bytes::Bytes;
 
 /// What a file is against the snapshot compared with.
@@ -20,14 +19,14 @@ impl Class {
     pub(super) fn of(new: &Entry, old: Option<&Entry>) -> Class {
         match old {
             None => Class::New,
-            Some(old) if *old == *new || is_same_but_for_doubt(old, new) => Class::Unmodified,
+            Some(old) if *old == *new || differs_only_in_racy(old, new) => Class::Unmodified,
             Some(_) => Class::Changed,
         }
     }
 }
 
-/// Whether it may have been changed while it was read says nothing of whether it was.
-fn is_same_but_for_doubt(old: &Entry, new: &Entry) -> bool {
+/// RACY differs between runs; a row that differs in nothing else counts as unmodified.
+fn differs_only_in_racy(old: &Entry, new: &Entry) -> bool {
     let is_all_else_equal = || {
         let flags = new.flags;
         *new == Entry {
@@ -38,7 +37,8 @@ fn is_same_but_for_doubt(old: &Entry, new: &Entry) -> bool {
     old.flags.0 ^ new.flags.0 == EntryFlags::RACY.0 && is_all_else_equal()
 }
 
-/// Goes through the catalog of the snapshot compared with, beside the rows that a second pass makes.
+/// Goes through the catalog of the snapshot compared with, beside the rows that a second pass
+/// makes.
 pub(super) struct Recount<'a> {
     catalog: &'a CatalogReader,
     /// Opened at the first row that is asked for.
@@ -53,7 +53,8 @@ impl<'a> Recount<'a> {
         }
     }
 
-    /// The first pass had `first`, and this one has `now`; at least one of them. In the order of keys.
+    /// The first pass had `first`, and this one has `now`; at least one of them. In the order of
+    /// keys.
     pub(super) fn count(
         &mut self,
         first: Option<&Entry>,

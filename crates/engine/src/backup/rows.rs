@@ -1,26 +1,30 @@
-//! The packing thread: content goes into bundles and pieces, and rows into the catalog once they know where it is.
+//! The packing thread: content goes into bundles and pieces, and rows into the catalog once they
+//! know where it is.
 //!
-//! Items come in the order of keys and leave in it. A row whose bundle is still open waits; when too many wait, all bundles
-//! are closed.
+//! Items come in the order of keys and leave in it. A row whose bundle is still open waits; when
+//! too many wait, all bundles are closed.
 
 use super::bundle::Bundles;
-use super::compare::Item;
-use super::content;
-use super::large::LargeStore;
-use super::links::{LinkKey, LinkTable};
+use super::cut_large::LargeStore;
+use super::dedup;
+use super::dedup_cache::{ChunkNumbers, ContentRef, ContentTable};
+use super::linked_inodes::{LinkKey, LinkTable};
 use super::queue::ItemQueue;
+use super::queue::PackingItem;
 use super::recount::{Class, Recount};
-use super::seen::{Chunks, ContentTable, Spot};
 use super::tally::Tally;
-use crate::catalog::{BoxError, CatalogReader, CatalogWriter, Partial, SegmentSink, file_bytes};
-use crate::error::Result;
-use crate::image::Place;
-use crate::limits::{ROWS_WAITING_MAX, XATTRS_ROW_BYTES_MAX};
-use crate::pack::ChunkWriter;
-use crate::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
-use crate::scan::ListedAgain;
+use crate::limits::ROWS_WAITING_MAX;
+use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
 use bale_format::xattrs::XattrsColumn;
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind, Layer};
+use bale_repository::catalog::{
+    BoxError, CatalogReader, CatalogWriter, Partial, SegmentSink, file_bytes,
+};
+use bale_repository::error::Result;
+use bale_repository::pack::ChunkWriter;
+use bale_source::image::EntryPlace;
+use bale_source::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
+use bale_source::scan::ListedAgain;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -28,26 +32,26 @@ use std::sync::Arc;
 const TROUBLED: u32 = EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0 | EntryFlags::RACY.0;
 
 /// Stores catalog segments as chunks.
-pub(super) struct Segments(pub(super) Arc<ChunkWriter>);
+pub(super) struct StoredSegments(pub(super) Arc<ChunkWriter>);
 
-impl SegmentSink for Segments {
+impl SegmentSink for StoredSegments {
     fn store_segment(&mut self, segment: Vec<u8>) -> std::result::Result<ChunkId, BoxError> {
         Ok(self.0.store(ChunkKind::Segment, segment)?)
     }
 }
 
 /// A row on its way into the catalog.
-enum Row {
+enum PendingRow {
     Put {
         entry: Box<Entry>,
-        spot: Option<Spot>,
+        content_ref: Option<ContentRef>,
         old: Option<Box<Entry>>,
     },
     Gone(Box<Entry>),
 }
 
 /// What came of all rows.
-pub(super) struct Finished {
+pub(super) struct StoredRows {
     pub(super) layers: Vec<Layer>,
     /// Rows that were put or removed.
     pub(super) changes: u64,
@@ -58,12 +62,12 @@ pub(super) struct RowWriter<'a> {
     reader: &'a SmallReader,
     tally: &'a Tally<'a>,
     large: LargeStore<'a>,
-    catalog: CatalogWriter<Segments>,
+    catalog: CatalogWriter<StoredSegments>,
     bundles: Bundles,
-    chunks: Chunks,
+    chunks: ChunkNumbers,
     contents: ContentTable,
     links: LinkTable,
-    waiting: VecDeque<Row>,
+    waiting: VecDeque<PendingRow>,
     last_key: Option<Key>,
     /// Paths of the sources, without leading slash.
     sources: Vec<Vec<u8>>,
@@ -76,7 +80,7 @@ pub(super) struct RowWriter<'a> {
 impl<'a> RowWriter<'a> {
     pub(super) fn new(
         store: &'a Arc<ChunkWriter>,
-        catalog: CatalogWriter<Segments>,
+        catalog: CatalogWriter<StoredSegments>,
         reader: &'a SmallReader,
         tally: &'a Tally<'a>,
         sources: Vec<Vec<u8>>,
@@ -88,7 +92,7 @@ impl<'a> RowWriter<'a> {
             large: LargeStore::new(store, tally),
             catalog,
             bundles: Bundles::new(),
-            chunks: Chunks::default(),
+            chunks: ChunkNumbers::default(),
             contents: ContentTable::new(store.repository().spill_dir().ok()),
             links: LinkTable::new(store.repository().spill_dir().ok()),
             waiting: VecDeque::new(),
@@ -114,10 +118,11 @@ impl<'a> RowWriter<'a> {
         items: ItemQueue,
         mut after_item: impl FnMut(&mut Self) -> Result<()>,
     ) -> Result<()> {
+        let waiting_max = self.store.repository().memory().share(ROWS_WAITING_MAX);
         for item in items.into_iter().flatten() {
             self.take(item)?;
             self.drain()?;
-            if self.waiting.len() >= ROWS_WAITING_MAX {
+            if self.waiting.len() >= waiting_max {
                 self.close_bundles()?;
             }
             after_item(self)?;
@@ -125,7 +130,8 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
-    /// Closes all bundles, so that no row waits, and tells what a run that stops now could go on from.
+    /// Closes all bundles, so that no row waits, and tells what a run that stops now could go on
+    /// from.
     pub(super) fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
         self.close_bundles()?;
         if is_last {
@@ -138,25 +144,25 @@ impl<'a> RowWriter<'a> {
     }
 
     /// Ends the catalog. Only now are all changes known: rows waited for their bundles.
-    pub(super) fn finish(mut self) -> Result<Finished> {
+    pub(super) fn finish(mut self) -> Result<StoredRows> {
         self.close_bundles()?;
-        Ok(Finished {
+        Ok(StoredRows {
             layers: self.catalog.finish()?.layers,
             changes: self.changes,
         })
     }
 
-    fn take(&mut self, item: Item) -> Result<()> {
+    fn take(&mut self, item: PackingItem) -> Result<()> {
         match item {
-            Item::Gone(old) => self.waiting.push_back(Row::Gone(old)),
-            Item::Row { entry, old } => self.wait(entry, None, old)?,
-            Item::Small { place, old } => {
+            PackingItem::Gone(old) => self.waiting.push_back(PendingRow::Gone(old)),
+            PackingItem::Row { entry, old } => self.wait(entry, None, old)?,
+            PackingItem::Small { place, old } => {
                 let file = self.reader.pop().expect("every small item was asked for");
                 self.take_small(&place, file, old)?;
             }
-            Item::Read { place, file, old } => self.take_small(&place, *file, old)?,
-            Item::Large { place, entry, old } => self.take_large(&place, *entry, old)?,
-            Item::Linked { place, entry, old } => self.take_linked(&place, entry, old)?,
+            PackingItem::Read { place, file, old } => self.take_small(&place, *file, old)?,
+            PackingItem::Large { place, entry, old } => self.take_large(&place, *entry, old)?,
+            PackingItem::Linked { place, entry, old } => self.take_linked(&place, entry, old)?,
         }
         Ok(())
     }
@@ -164,16 +170,16 @@ impl<'a> RowWriter<'a> {
     /// A further name of an inode takes over what was read for an earlier one.
     fn take_linked(
         &mut self,
-        place: &Place,
+        place: &EntryPlace,
         mut entry: Box<Entry>,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         let key = link_key(&entry);
-        if let Some((spot, hash)) = self.links.find(&key)
+        if let Some((content_ref, hash)) = self.links.find(&key)
             && place.complete(&mut entry).is_ok()
         {
             entry.content_hash = Some(hash);
-            return self.wait(entry, Some(spot), old);
+            return self.wait(entry, Some(content_ref), old);
         }
         if entry.size > SMALL_BYTES_MAX {
             return self.take_large(place, *entry, old);
@@ -184,7 +190,7 @@ impl<'a> RowWriter<'a> {
 
     fn take_small(
         &mut self,
-        place: &Place,
+        place: &EntryPlace,
         file: SmallFile,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
@@ -211,35 +217,40 @@ impl<'a> RowWriter<'a> {
                 .large
                 .store_read(&mut entry, &file.bytes, &file.holes, &file.bad)?;
             let chunk = self.chunks.known(list);
-            return self.placed(entry, Spot::Pieces { chunk }, old);
+            return self.placed(entry, ContentRef::Pieces { chunk }, old);
         }
         let hash = file
             .hash
             .unwrap_or_else(|| self.store.keys().content_hash(&file.bytes));
         entry.content_hash = Some(hash);
-        let spot = match content::known(
+        let content_ref = match dedup::stored_at(
             self.store,
             &mut self.chunks,
             &mut self.contents,
             &entry,
             old.as_deref(),
         ) {
-            Some(spot) => spot,
+            Some(content_ref) => content_ref,
             None => self.bundle(&file.bytes, &hash)?,
         };
-        self.placed(entry, spot, old)
+        self.placed(entry, content_ref, old)
     }
 
-    fn bundle(&mut self, bytes: &[u8], hash: &[u8; 16]) -> Result<Spot> {
+    fn bundle(&mut self, bytes: &[u8], hash: &[u8; 16]) -> Result<ContentRef> {
         let (chunk, offset) = self
             .bundles
             .push(bytes, hash, &mut self.chunks, self.store)?;
         let size = u32::try_from(bytes.len()).expect("small files are small");
         self.contents.remember(hash, size, chunk, offset);
-        Ok(Spot::Bundled { chunk, offset })
+        Ok(ContentRef::Bundled { chunk, offset })
     }
 
-    fn take_large(&mut self, place: &Place, entry: Entry, old: Option<Box<Entry>>) -> Result<()> {
+    fn take_large(
+        &mut self,
+        place: &EntryPlace,
+        entry: Entry,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
         let path_entry = entry.clone();
         match self.large.store_file(place, entry)? {
             Some(stored) => {
@@ -247,7 +258,7 @@ impl<'a> RowWriter<'a> {
                 match stored.list {
                     Some(list) => {
                         let chunk = self.chunks.known(list);
-                        self.placed(entry, Spot::Pieces { chunk }, old)
+                        self.placed(entry, ContentRef::Pieces { chunk }, old)
                     }
                     None => self.wait(entry, None, old),
                 }
@@ -256,10 +267,11 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// What cannot be found any more has no row if it is gone; if it may be there, its row says that it could not be read.
+    /// What cannot be found any more has no row if it is gone; if it may be there, its row says
+    /// that it could not be read.
     fn vanished(
         &mut self,
-        place: &Place,
+        place: &EntryPlace,
         mut entry: Box<Entry>,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
@@ -270,42 +282,51 @@ impl<'a> RowWriter<'a> {
         }
         self.tally.vanished(&entry.path());
         if let Some(old) = old {
-            self.waiting.push_back(Row::Gone(old));
+            self.waiting.push_back(PendingRow::Gone(old));
         }
         Ok(())
     }
 
     /// A row with content.
-    fn placed(&mut self, entry: Box<Entry>, spot: Spot, old: Option<Box<Entry>>) -> Result<()> {
+    fn placed(
+        &mut self,
+        entry: Box<Entry>,
+        content_ref: ContentRef,
+        old: Option<Box<Entry>>,
+    ) -> Result<()> {
         if entry.flags.has(EntryFlags::CHANGED) {
             let text = "it changed while it was read; what was read is stored".to_owned();
             let path = entry.path();
             self.tally
-                .tell_reading_problem(&path, "read", text, entry.flags);
+                .report_reading_problem(&path, "read", text, entry.flags);
         }
         // Another name must not have the content without the doubt about it.
         if entry.is_hard_link()
             && entry.flags.0 & TROUBLED == 0
             && let Some(hash) = entry.content_hash
         {
-            self.links.remember(link_key(&entry), spot, hash);
+            self.links.remember(link_key(&entry), content_ref, hash);
         }
-        self.wait(entry, Some(spot), old)
+        self.wait(entry, Some(content_ref), old)
     }
 
     fn wait(
         &mut self,
         mut entry: Box<Entry>,
-        spot: Option<Spot>,
+        content_ref: Option<ContentRef>,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         if let Some((1, set)) = entry.xattrs.split_first().map(|(kind, set)| (*kind, set))
-            && set.len() > XATTRS_ROW_BYTES_MAX
+            && set.len() > XATTRS_INLINE_BYTES_MAX
         {
             let id = self.store.store(ChunkKind::Xattrs, set.to_vec())?;
             entry.xattrs = XattrsColumn::chunk(id);
         }
-        self.waiting.push_back(Row::Put { entry, spot, old });
+        self.waiting.push_back(PendingRow::Put {
+            entry,
+            content_ref,
+            old,
+        });
         Ok(())
     }
 
@@ -318,11 +339,11 @@ impl<'a> RowWriter<'a> {
     fn drain(&mut self) -> Result<()> {
         while let Some(content) = self.front_content() {
             match self.waiting.pop_front() {
-                Some(Row::Put { mut entry, old, .. }) => {
+                Some(PendingRow::Put { mut entry, old, .. }) => {
                     entry.content = content;
                     self.put(*entry, old.as_deref())?;
                 }
-                Some(Row::Gone(old)) => self.remove(&old)?,
+                Some(PendingRow::Gone(old)) => self.remove(&old)?,
                 None => break,
             }
         }
@@ -332,14 +353,19 @@ impl<'a> RowWriter<'a> {
     /// Content of the row at the front, if there is a row and it waits for nothing.
     fn front_content(&self) -> Option<Content> {
         match self.waiting.front()? {
-            Row::Put {
-                spot: Some(spot), ..
-            } => self.chunks.content(*spot),
-            Row::Put { spot: None, .. } | Row::Gone(..) => Some(Content::None),
+            PendingRow::Put {
+                content_ref: Some(content_ref),
+                ..
+            } => self.chunks.content(*content_ref),
+            PendingRow::Put {
+                content_ref: None, ..
+            }
+            | PendingRow::Gone(..) => Some(Content::None),
         }
     }
 
-    /// The directories that lead to a source are in the catalog, too; their changes are nobody's concern.
+    /// The directories that lead to a source are in the catalog, too; their changes are nobody's
+    /// concern.
     fn is_in_source(&self, entry: &Entry) -> bool {
         use bale_format::entry::is_below;
         let mut sources = self.sources.iter();
@@ -352,7 +378,7 @@ impl<'a> RowWriter<'a> {
             Some(recount) => recount.count(Some(old), None, self.tally)?,
             None => {
                 if self.is_in_source(old) {
-                    self.tally.tell_removed(old);
+                    self.tally.report_removed(old);
                 }
             }
         }
@@ -370,8 +396,8 @@ impl<'a> RowWriter<'a> {
             None => {
                 let class = Class::of(&entry, old);
                 self.tally.stored(&entry, class);
-                if is_told(entry.kind, class) && self.is_in_source(&entry) {
-                    self.tally.tell_difference(&entry, class);
+                if is_reported(entry.kind, class) && self.is_in_source(&entry) {
+                    self.tally.report_difference(&entry, class);
                 }
             }
         }
@@ -388,7 +414,7 @@ impl<'a> RowWriter<'a> {
 }
 
 /// Every directory in which something came or went has changed: that is told of what came or went.
-fn is_told(kind: Kind, class: Class) -> bool {
+fn is_reported(kind: Kind, class: Class) -> bool {
     match class {
         Class::New => true,
         Class::Changed => kind != Kind::Directory,

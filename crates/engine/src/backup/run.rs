@@ -1,12 +1,12 @@
 //! One run of a backup: its identity, what was asked for, and what came of it.
 
-use crate::error::{Error, Result};
-use crate::monitor::Problem;
-use crate::repository::Repository;
-use crate::scan::{ScanMode, Sources, source_filesystems};
 use bale_format::id::hex;
 use bale_format::snapshot::PathText;
 use bale_format::{ObjectId, Snapshot, Time};
+use bale_pipeline::monitor::Problem;
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::Repository;
+use bale_source::scan::{ScanMode, Sources, source_filesystems};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ pub struct BackupOptions {
     pub user: String,
     /// Recorded program and version.
     pub program: String,
-    /// Tags.
     pub tags: Vec<String>,
     /// Recorded excludes, as given.
     pub excludes: Vec<String>,
     /// Compare with this snapshot instead of the latest of the same host and sources.
     pub parent: Option<ObjectId>,
-    /// Compare with nothing, and read and open every chunk that the repository has before relying on it.
+    /// Compare with nothing, and read and open every chunk that the repository has before relying
+    /// on it.
     pub force: bool,
     /// Commit nothing if nothing changed.
     pub skip_if_unchanged: bool,
@@ -62,17 +62,17 @@ pub struct Noted {
 }
 
 /// A run under way.
-pub(super) struct Run {
+pub(super) struct BackupRun {
     pub(super) repository: Arc<Repository>,
     pub(super) id: [u8; 16],
     /// Everything that is known before scanning.
     pub(super) draft: Snapshot,
 }
 
-impl Run {
+impl BackupRun {
     /// Paths of the sources, without leading slash.
     pub(super) fn sources(&self) -> Vec<Vec<u8>> {
-        let clean = |path: &PathText| crate::snapshots::clean_path(&path.0);
+        let clean = |path: &PathText| bale_repository::snapshots::clean_path(&path.0);
         self.draft.paths.iter().map(clean).collect()
     }
 
@@ -91,8 +91,8 @@ impl Run {
         sources: &Sources,
         mode: ScanMode,
         options: &BackupOptions,
-    ) -> Result<Run> {
-        let id: [u8; 16] = crate::random::draw(repository.random())
+    ) -> Result<BackupRun> {
+        let id: [u8; 16] = bale_pipeline::random::draw(repository.random())
             .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
         let paths = sources
             .paths()
@@ -123,7 +123,7 @@ impl Run {
             layers: Vec::new(),
             thin: Vec::new(),
         };
-        Ok(Run {
+        Ok(BackupRun {
             repository: repository.clone(),
             id,
             draft,

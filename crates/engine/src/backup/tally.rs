@@ -1,17 +1,17 @@
 //! What is counted during a backup, and what the monitor is told of it. Shared by all stages.
 
+use super::left_out_paths::Withheld;
 use super::parent::Parent;
 use super::recount::Class;
-use super::rule::DOUBTFUL;
+use super::rule::TROUBLE_FLAGS;
 use super::run::Noted;
-use super::withheld::Withheld;
 use crate::limits::PROGRESS_EVERY;
-use crate::monitor::{Monitor, Phase, Problem, Progress};
-use crate::scan::{self, NoteKind};
 use bale_format::snapshot::{
     Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
 };
-use bale_format::{Entry, EntryFlags, Glance, Kind};
+use bale_format::{Entry, EntryFlags, Kind, RowView};
+use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
+use bale_source::scan::{self, NoteKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -33,7 +33,8 @@ pub(super) struct Tally<'a> {
     left_out: AtomicU64,
     listed: Mutex<Vec<ProblemRecord>>,
     withheld: Mutex<Withheld>,
-    /// Trouble with reading that a second pass may find gone; `None`: it is told at once.
+    /// Read problems held back until the second pass, which may find the file gone or readable;
+    /// `None`: reported at once.
     held: Mutex<Option<Vec<Problem>>>,
     filesystems: Mutex<Vec<Filesystem>>,
     /// This is the second pass: the parent is what the first one stored.
@@ -125,7 +126,7 @@ impl<'a> Tally<'a> {
     }
 
     /// A row of the new snapshot that is as in the parent.
-    pub(super) fn kept(&self, row: &Glance) {
+    pub(super) fn unchanged(&self, row: &RowView) {
         // The first pass has counted what it is.
         if row.kind == Kind::File && !self.is_second.load(Ordering::Relaxed) {
             self.files_unmodified.fetch_add(1, Ordering::Relaxed);
@@ -142,13 +143,13 @@ impl<'a> Tally<'a> {
     }
 
     /// For people who want every path.
-    pub(super) fn tell_difference(&self, entry: &Entry, class: Class) {
+    pub(super) fn report_difference(&self, entry: &Entry, class: Class) {
         self.monitor
             .current(&absolute_path(entry), class == Class::New);
     }
 
     /// The same of what is not here any more.
-    pub(super) fn tell_removed(&self, old: &Entry) {
+    pub(super) fn report_removed(&self, old: &Entry) {
         self.monitor.removed(&absolute_path(old));
     }
 
@@ -182,13 +183,13 @@ impl<'a> Tally<'a> {
         if kind == Kind::File {
             self.bytes.fetch_add(size, Ordering::Relaxed);
             if before % PROGRESS_EVERY == 0 {
-                self.tell_progress();
+                self.report_progress();
             }
         }
     }
 
     /// Tells the monitor how far it is. Also called while one large file is read.
-    pub(super) fn tell_progress(&self) {
+    pub(super) fn report_progress(&self) {
         let (done, bytes_done) = (
             self.files.load(Ordering::Relaxed),
             self.bytes.load(Ordering::Relaxed),
@@ -206,7 +207,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Everything is as in the parent.
-    pub(super) fn all_kept(&self, filesystem: Filesystem, parent: &Parent) {
+    pub(super) fn all_unchanged(&self, filesystem: Filesystem, parent: &Parent) {
         self.filesystem(filesystem, &[]);
         *self.withheld() = parent.withheld.clone();
         let totals = parent.totals;
@@ -224,17 +225,20 @@ impl<'a> Tally<'a> {
     }
 
     /// No second pass follows: tells what was held.
-    pub(super) fn tell_held(&self) {
+    pub(super) fn report_held(&self) {
         let held = self.held().take();
-        held.into_iter().flatten().for_each(|held| self.tell(held));
+        held.into_iter()
+            .flatten()
+            .for_each(|held| self.report(held));
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Vec<Problem>>> {
         self.held.lock().expect("holders do not panic")
     }
 
-    /// Everything will be counted once more; what is new or changed is corrected row by row (`recount`). Trouble that was held is forgotten: it left
-    /// doubtful rows, and those are made again, so it is met again or gone.
+    /// Everything will be counted once more; what is new or changed is corrected row by row
+    /// (`recount`). Trouble that was held is forgotten: it left doubtful rows, and those are made
+    /// again, so it is met again or gone.
     pub(super) fn begin_again(&self) {
         self.held().take();
         self.is_second.store(true, Ordering::Relaxed);
@@ -259,12 +263,12 @@ impl<'a> Tally<'a> {
     }
 
     /// Trouble with one entry.
-    pub(super) fn problem(&self, problem: &scan::Problem) {
-        self.tell_problem(&problem.path, problem.action, problem.error.to_string());
+    pub(super) fn problem(&self, problem: &scan::ScanProblem) {
+        self.report_problem(&problem.path, problem.action, problem.error.to_string());
     }
 
-    pub(super) fn tell_problem(&self, path: &[u8], action: &'static str, text: String) {
-        self.tell(Problem {
+    pub(super) fn report_problem(&self, path: &[u8], action: &'static str, text: String) {
+        self.report(Problem {
             path: absolute(path),
             action,
             text,
@@ -272,20 +276,20 @@ impl<'a> Tally<'a> {
     }
 
     /// Trouble while a file was read. It waits for a second pass only if that makes the row again.
-    pub(super) fn reading_problem(&self, problem: &scan::Problem, flags: EntryFlags) {
+    pub(super) fn reading_problem(&self, problem: &scan::ScanProblem, flags: EntryFlags) {
         let text = problem.error.to_string();
-        self.tell_reading_problem(&problem.path, problem.action, text, flags);
+        self.report_reading_problem(&problem.path, problem.action, text, flags);
     }
 
-    pub(super) fn tell_reading_problem(
+    pub(super) fn report_reading_problem(
         &self,
         path: &[u8],
         action: &'static str,
         text: String,
         flags: EntryFlags,
     ) {
-        if flags.0 & DOUBTFUL == 0 {
-            return self.tell_problem(path, action, text);
+        if flags.0 & TROUBLE_FLAGS == 0 {
+            return self.report_problem(path, action, text);
         }
         let problem = Problem {
             path: absolute(path),
@@ -298,17 +302,17 @@ impl<'a> Tally<'a> {
             held.push(problem);
             return;
         }
-        self.tell(problem);
+        self.report(problem);
     }
 
-    fn tell(&self, problem: Problem) {
+    fn report(&self, problem: Problem) {
         let mut listed = self.listed.lock().expect("holders do not panic");
-        let is_told = |told: &ProblemRecord| {
-            told.path.0 == problem.path
-                && told.action == problem.action
-                && told.text == problem.text
+        let is_reported = |reported: &ProblemRecord| {
+            reported.path.0 == problem.path
+                && reported.action == problem.action
+                && reported.text == problem.text
         };
-        if self.is_second.load(Ordering::Relaxed) && listed.iter().any(is_told) {
+        if self.is_second.load(Ordering::Relaxed) && listed.iter().any(is_reported) {
             return;
         }
         self.problems.fetch_add(1, Ordering::Relaxed);
@@ -323,7 +327,8 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Position in the snapshot's list for a file system of this scan: that of the parent, if it was there.
+    /// Position in the snapshot's list for a file system of this scan: that of the parent, if it
+    /// was there.
     pub(super) fn filesystem(&self, found: Filesystem, taken: &[u32]) -> u32 {
         let mut list = self.filesystems.lock().expect("holders do not panic");
         let free = |position: usize| !taken.contains(&(position as u32));
@@ -342,8 +347,8 @@ impl<'a> Tally<'a> {
         position as u32
     }
 
-    /// What was read may be of no single moment: no row of this run is settled.
-    pub(super) fn doubt_all(&self) {
+    /// What was read may mix several moments: every row of this run is flagged racy.
+    pub(super) fn mark_all_racy(&self) {
         let mut list = self.filesystems.lock().expect("holders do not panic");
         list.iter_mut()
             .for_each(|filesystem| filesystem.barrier = None);
@@ -405,22 +410,25 @@ pub(super) fn absolute(path: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::Recorder;
+    use bale_pipeline::monitor::Recorder;
 
-    fn told(work: impl FnOnce(&Tally)) -> (Vec<Vec<u8>>, u64) {
+    fn reported(work: impl FnOnce(&Tally)) -> (Vec<Vec<u8>>, u64) {
         let recorder = Recorder::default();
         let tally = Tally::new(&recorder, &Parent::none(), Totals::default());
         work(&tally);
         let problems = tally.counts(0).problems;
-        let told = recorder.problems.lock().unwrap();
+        let reported = recorder.problems.lock().unwrap();
         (
-            told.iter().map(|told| told.path.clone()).collect(),
+            reported
+                .iter()
+                .map(|reported| reported.path.clone())
+                .collect(),
             problems,
         )
     }
 
     fn meet(tally: &Tally, path: &str, flags: EntryFlags) {
-        tally.tell_reading_problem(path.as_bytes(), "read", "broken".to_owned(), flags);
+        tally.report_reading_problem(path.as_bytes(), "read", "broken".to_owned(), flags);
     }
 
     #[test]
@@ -431,28 +439,28 @@ mod tests {
             meet(tally, "doubtful", unreadable);
             meet(tally, "fine", fine);
         };
-        let still = told(|tally| {
+        let still = reported(|tally| {
             first_pass(tally);
-            tally.tell_held();
+            tally.report_held();
             meet(tally, "later", unreadable);
         });
         let all = ["/fine", "/doubtful", "/later"].map(|path| path.as_bytes().to_vec());
         assert_eq!(still, (all.to_vec(), 3));
-        let again = told(|tally| {
+        let again = reported(|tally| {
             first_pass(tally);
             tally.begin_again();
             meet(tally, "again", unreadable);
-            tally.tell_held();
+            tally.report_held();
         });
         let met = ["/fine", "/again"].map(|path| path.as_bytes().to_vec());
         assert_eq!(again, (met.to_vec(), 2));
-        let without = told(|tally| meet(tally, "at once", unreadable));
+        let without = reported(|tally| meet(tally, "at once", unreadable));
         assert_eq!(without.1, 1);
     }
 
     #[test]
     fn what_there_is_no_room_for_is_told_at_once() {
-        let (paths, _) = told(|tally| {
+        let (paths, _) = reported(|tally| {
             tally.hold_reading_problems();
             for number in 0..PROBLEMS_LISTED_MAX + 2 {
                 meet(tally, &number.to_string(), EntryFlags::CHANGED);

@@ -1,16 +1,18 @@
-//! One object by its id: a snapshot, the record of an unfinished run, or whatever is damaged and in the way of a prune.
+//! One object by its id: a snapshot, the record of an unfinished run, or whatever is damaged and in
+//! the way of a prune.
 //!
-//! What cannot be read is removed for nothing but its own id, and only if its bytes are damaged: not because the store fails,
-//! nor because a later program wrote it. A damaged index object goes once no pack needs it for a name; a pack goes if no index
-//! names it and nothing in it opens, and only by its whole id.
+//! What cannot be read is removed for nothing but its own id, and only if its bytes are damaged:
+//! not because the store fails, nor because a later program wrote it. A damaged index object goes
+//! once no pack needs it for a name; a pack goes if no index names it and nothing in it opens, and
+//! only by its whole id.
 
-use crate::amount::counted;
-use crate::error::{Error, Result};
 use crate::repair::nothing_opens;
-use crate::repository::{Repository, is_damage, is_missing};
-use crate::store::{Area, ObjectName};
 use bale_format::sealed::ObjectType;
 use bale_format::{Access, ObjectId};
+use bale_pipeline::amount::counted;
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::{Repository, is_damage, is_missing};
+use bale_repository::store::{Area, ObjectName};
 
 /// Areas of objects that can be removed by id.
 const AREAS: [Area; 5] = [
@@ -23,14 +25,13 @@ const AREAS: [Area; 5] = [
 
 /// An object that answers to the beginning of an id.
 #[derive(Debug)]
-pub struct Found {
-    /// Which.
+pub struct FoundObject {
     pub name: ObjectName,
     /// Why it cannot be read; `None` for a snapshot or run that can.
     pub damage: Option<Error>,
 }
 
-impl Found {
+impl FoundObject {
     /// What its removal costs, for people.
     pub fn cost(&self) -> &'static str {
         match (self.name.area, &self.damage) {
@@ -44,17 +45,20 @@ impl Found {
                 "a list of condemned packs that cannot be read: a prune condemns them again"
             }
             (Area::Packs, _) => {
-                "a pack that no index names, and in which neither the trailer nor a record opens: nobody can read it"
+                "a pack that no index names, and in which neither the trailer nor a record opens: \
+                 nobody can read it"
             }
             _ => {
-                "a mark of damaged packs that cannot be read: bale check --read-data finds them again"
+                "a mark of damaged packs that cannot be read: bale check --read-data finds them \
+                 again"
             }
         }
     }
 }
 
-/// Finds the one object whose id begins so. Index objects, lists and marks are found only if they are damaged.
-pub fn find(repository: &Repository, digits: &str) -> Result<Found> {
+/// Finds the one object whose id begins so. Index objects, lists and marks are found only if they
+/// are damaged.
+pub fn find(repository: &Repository, digits: &str) -> Result<FoundObject> {
     let digits = digits.to_ascii_lowercase();
     let none = || Error::NoSnapshot(digits.clone());
     let mut found = None;
@@ -78,8 +82,9 @@ pub fn find(repository: &Repository, digits: &str) -> Result<Found> {
     }
 }
 
-/// The pack of this whole id, if all of the index can be read and does not name it, and nothing in it opens.
-fn unreadable_pack(repository: &Repository, digits: &str) -> Result<Option<Found>> {
+/// The pack of this whole id, if all of the index can be read and does not name it, and nothing in
+/// it opens.
+fn unreadable_pack(repository: &Repository, digits: &str) -> Result<Option<FoundObject>> {
     let Ok(id) = ObjectId::from_hex(digits) else {
         return Ok(None);
     };
@@ -91,14 +96,14 @@ fn unreadable_pack(repository: &Repository, digits: &str) -> Result<Option<Found
         return Ok(None);
     }
     let why = nothing_opens(repository, &info, id);
-    Ok(why.map(|text| Found {
+    Ok(why.map(|text| FoundObject {
         name,
         damage: Some(Error::Other(format!("{name}: {text}"))),
     }))
 }
 
 /// `None`: it is gone, or nothing that anybody may remove.
-fn look_at(repository: &Repository, name: ObjectName) -> Result<Option<Found>> {
+fn look_at(repository: &Repository, name: ObjectName) -> Result<Option<FoundObject>> {
     let read = match name.area {
         Area::Snapshots | Area::Runs => repository.read_record(&name).map(drop),
         Area::Index => repository.read_index_object(&name).map(drop),
@@ -109,11 +114,11 @@ fn look_at(repository: &Repository, name: ObjectName) -> Result<Option<Found>> {
     };
     match read {
         Ok(()) if matches!(name.area, Area::Snapshots | Area::Runs) => {
-            Ok(Some(Found { name, damage: None }))
+            Ok(Some(FoundObject { name, damage: None }))
         }
         Ok(()) => Ok(None),
         Err(error) if is_missing(&error) => Ok(None),
-        Err(error) if is_damage(&error) => Ok(Some(Found {
+        Err(error) if is_damage(&error) => Ok(Some(FoundObject {
             name,
             damage: Some(error),
         })),
@@ -121,8 +126,7 @@ fn look_at(repository: &Repository, name: ObjectName) -> Result<Option<Found>> {
     }
 }
 
-/// Removes what was found.
-pub fn remove(repository: &Repository, found: &Found) -> Result<()> {
+pub fn remove(repository: &Repository, found: &FoundObject) -> Result<()> {
     repository.check_access(Access::Delete)?;
     if found.name.area == Area::Index {
         refuse_while_packs_need_a_name(repository)?;
@@ -133,7 +137,8 @@ pub fn remove(repository: &Repository, found: &Found) -> Result<()> {
     }
 }
 
-/// All that a damaged index object told is in the packs themselves: it is worth nothing once others name them all.
+/// All that a damaged index object told is in the packs themselves: it is worth nothing once others
+/// name them all.
 fn refuse_while_packs_need_a_name(repository: &Repository) -> Result<()> {
     let mut packs = Vec::new();
     repository
@@ -144,7 +149,8 @@ fn refuse_while_packs_need_a_name(repository: &Repository) -> Result<()> {
     match packs.first() {
         None => Ok(()),
         Some(pack) => Err(Error::Other(format!(
-            "no index object that can be read names {} (pack {} first): run bale repair index before",
+            "no index object that can be read names {} (pack {} first): run bale repair index \
+             before",
             counted(packs.len() as u64, "pack"),
             pack.short()
         ))),

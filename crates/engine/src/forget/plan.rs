@@ -1,8 +1,8 @@
 //! The plan of a forget: groups, and for each snapshot whether it stays and why.
 
 use super::policy::{Candidate, Policy};
-use crate::snapshots::{is_in_future, source_keys};
 use bale_format::{ObjectId, Snapshot, Time};
+use bale_repository::snapshots::{is_in_future, source_keys};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
@@ -14,8 +14,9 @@ pub struct GroupBy {
     pub host: bool,
     /// Same paths.
     pub paths: bool,
-    /// Same file systems below the sources, as far as known. Two disks that were mounted at one place, two containers of one
-    /// name, or an image and what is in it, are then not thinned as if they were one.
+    /// Same file systems below the sources, as far as known. Two disks that were mounted at one
+    /// place, two containers of one name, or an image and what is in it, are then not thinned as if
+    /// they were one.
     pub filesystems: bool,
     /// Same tags.
     pub tags: bool,
@@ -33,7 +34,8 @@ impl Default for GroupBy {
 }
 
 impl GroupBy {
-    /// Reads `host,paths,filesystems,tags` in any order, or an empty text for one group of everything.
+    /// Reads `host,paths,filesystems,tags` in any order, or an empty text for one group of
+    /// everything.
     pub fn parse(text: &str) -> Result<GroupBy, String> {
         let mut by = GroupBy {
             host: false,
@@ -64,7 +66,7 @@ impl GroupBy {
 
 /// Snapshots that belong together, newest first.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct SnapshotGroup {
     /// Host, if grouped by it.
     pub host: Option<String>,
     /// Paths, if grouped by them.
@@ -80,15 +82,11 @@ pub struct Group {
 /// What happens to one snapshot.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// Which.
     pub id: ObjectId,
     /// When it was made.
     pub time: Timestamp,
-    /// Its host.
     pub host: String,
-    /// Its paths.
     pub paths: Vec<Vec<u8>>,
-    /// Its tags.
     pub tags: Vec<String>,
     /// Why it stays; empty: it goes.
     pub reasons: Vec<String>,
@@ -100,7 +98,7 @@ pub struct Decision {
 #[derive(Clone, Debug, Default)]
 pub struct ForgetPlan {
     /// Groups, ordered by what makes them.
-    pub groups: Vec<Group>,
+    pub groups: Vec<SnapshotGroup>,
 }
 
 impl ForgetPlan {
@@ -130,8 +128,8 @@ struct GroupKey {
     tags: Option<Vec<String>>,
 }
 
-/// Applies a policy to snapshots, group by group. A policy without rules keeps everything. `now`: by the clock of this machine;
-/// nothing goes because of it, later snapshots only stay.
+/// Applies a policy to snapshots, group by group. A policy without rules keeps everything. `now`:
+/// by the clock of this machine; nothing goes because of it, later snapshots only stay.
 pub fn plan(
     snapshots: &[(ObjectId, Snapshot)],
     policy: &Policy,
@@ -153,7 +151,7 @@ pub fn plan(
     let groups = groups.into_iter().map(|(key, mut decisions)| {
         decisions.sort_by_key(|decision| (std::cmp::Reverse(decision.time), decision.id));
         give_reasons(&mut decisions, policy, zone);
-        Group {
+        SnapshotGroup {
             host: key.host,
             paths: key.paths,
             filesystems: key.filesystems,
@@ -395,7 +393,8 @@ mod tests {
         assert_eq!(kept_of([&["image"], &["a"], &["image"], &[]], by), [4, 5]);
     }
 
-    /// One that a wrong clock dated into the future stays, and takes no place of another in any rule.
+    /// One that a wrong clock dated into the future stays, and takes no place of another in any
+    /// rule.
     #[test]
     fn what_is_dated_in_the_future_makes_no_good_one_go() {
         let rules = [
@@ -441,7 +440,8 @@ mod tests {
         }
     }
 
-    /// The clock of whoever forgets is years behind or ahead: nothing goes that would stay by the right one.
+    /// The clock of whoever forgets is years behind or ahead: nothing goes that would stay by the
+    /// right one.
     #[test]
     fn a_wrong_clock_of_whoever_forgets_makes_nothing_go() {
         for policy in [

@@ -36,7 +36,6 @@ impl Keep {
 pub struct Candidate<'a> {
     /// When it was made.
     pub time: Timestamp,
-    /// Its tags.
     pub tags: &'a [String],
 }
 
@@ -68,29 +67,29 @@ impl Policy {
         reasons
     }
 
-    fn buckets(&self) -> [Bucket; 5] {
+    fn buckets(&self) -> [KeepBucket; 5] {
         [
-            Bucket {
+            KeepBucket {
                 name: "hourly",
                 count: self.hourly,
                 period: |t| (t.year().into(), t.day_of_year().into(), t.hour().into()),
             },
-            Bucket {
+            KeepBucket {
                 name: "daily",
                 count: self.daily,
                 period: |t| (t.year().into(), t.day_of_year().into(), 0),
             },
-            Bucket {
+            KeepBucket {
                 name: "weekly",
                 count: self.weekly,
                 period: |t| iso_week(t),
             },
-            Bucket {
+            KeepBucket {
                 name: "monthly",
                 count: self.monthly,
                 period: |t| (t.year().into(), t.month().into(), 0),
             },
-            Bucket {
+            KeepBucket {
                 name: "yearly",
                 count: self.yearly,
                 period: |t| (t.year().into(), 0, 0),
@@ -130,15 +129,15 @@ impl Policy {
 
 type Period = (i32, i32, i32);
 
-struct Bucket {
+struct KeepBucket {
     name: &'static str,
     count: u32,
     period: fn(&Zoned) -> Period,
 }
 
-impl Bucket {
-    /// Keeps the newest snapshot of each period, and the oldest of all while periods are still owed,
-    /// so that a young series is not thinned to nothing.
+impl KeepBucket {
+    /// Keeps the newest snapshot of each period, and the oldest of all while periods are still
+    /// owed, so that a young series is not thinned to nothing.
     fn apply(&self, candidates: &[Candidate<'_>], zone: &TimeZone, reasons: &mut [Vec<String>]) {
         let mut left = self.count;
         let mut seen = None;

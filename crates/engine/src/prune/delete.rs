@@ -1,27 +1,29 @@
 //! Condemns packs, and deletes those that were condemned long enough ago.
 //!
-//! Order of a deletion: what snapshots seen since use of the packs is made sure of elsewhere (`secure`); index objects without
-//! the packs are written, the old index objects are deleted, then the packs, then the condemned list, then marks that the packs
-//! are damaged. A crash after any step leaves packs that nobody names, still condemned: the next prune goes on.
+//! Order of a deletion: what snapshots seen since use of the packs is made sure of elsewhere
+//! (`secure`); index objects without the packs are written, the old index objects are deleted, then
+//! the packs, then the condemned list, then marks that the packs are damaged. A crash after any
+//! step leaves packs that nobody names, still condemned: the next prune goes on.
 //!
-//! What is in use is read from the store, never from a cache. However long that takes, snapshots are listed again until the
-//! last listing is fresh, and only what is new is looked at each time; packs are deleted only while it is.
+//! What is in use is read from the store, never from a cache. However long that takes, snapshots
+//! are listed again until the last listing is fresh, and only what is new is looked at each time;
+//! packs are deleted only while it is.
 //!
-//! Two prunes at once: a pack that is condemned stays so until it is deleted, so they differ at most in which lists are due.
-//! Either may write an index object that names what the other is deleting; the rules of `replace` and `rewrite_index` see to
-//! it that none stays.
+//! Two prunes at once: a pack that is condemned stays so until it is deleted, so they differ at
+//! most in which lists are due. Either may write an index object that names what the other is
+//! deleting; the rules of `replace` and `rewrite_index` see to it that none stays.
 
-use super::left::LeftAlone;
-use super::look::Look;
+use super::left_alone::LeftAlone;
 use super::plan::{PackFate, PrunePlan};
+use super::use_of_doomed::UseOfDoomed;
 use super::{PruneOptions, Pruned};
-use crate::error::{Error, Result};
-use crate::monitor::{Monitor, Phase, Progress};
-use crate::repository::{CondemnedList, Repository};
-use crate::snapshots::CLOCK_SKEW_SECONDS_MAX;
-use crate::store::{Area, ObjectName};
 use bale_format::ObjectId;
 use bale_format::index::{Index, IndexEntry, IndexPack};
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::{CondemnedList, Repository};
+use bale_repository::snapshots::CLOCK_SKEW_SECONDS_MAX;
+use bale_repository::store::{Area, ObjectName};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -67,9 +69,10 @@ pub(super) fn delete(
     }
     let packs = due.iter().flat_map(|list| &list.record.packs);
     let doomed: HashSet<ObjectId> = packs.copied().collect();
-    let mut look = Look::new(repository, doomed, monitor);
+    let mut look = UseOfDoomed::new(repository, doomed, monitor);
     look.refresh(left, pruned)?;
-    // Names of what is gone go too, unless something in it is in use: that a check must tell, and the pack may come back.
+    // Names of what is gone go too, unless something in it is in use: that a check must tell, and
+    // the pack may come back.
     rewrite_index(repository, &look.nameless())?;
     delete_packs(repository, &mut look, left, monitor, pruned)?;
     // A repair may have named them again in the meantime.
@@ -99,8 +102,8 @@ fn names_are_to_go(plan: &PrunePlan) -> bool {
     !missing.is_empty()
 }
 
-/// A list that a wrong clock dated into the future would be due when that comes. It is written anew, with the date of today:
-/// its packs stay condemned all the time, and grace begins again.
+/// A list that a wrong clock dated into the future would be due when that comes. It is written
+/// anew, with the date of today: its packs stay condemned all the time, and grace begins again.
 fn date_anew(repository: &Repository) -> Result<()> {
     let latest = repository.clock().time().seconds;
     let latest = latest.saturating_add(CLOCK_SKEW_SECONDS_MAX);
@@ -124,13 +127,14 @@ fn due(repository: &Repository, options: &PruneOptions) -> Result<Vec<CondemnedL
     };
     let mut lists = repository.condemned()?;
     lists.retain(|list| {
-        old(crate::clock::moment_of(list.record.time)) && list.modified.is_none_or(old)
+        old(bale_pipeline::clock::moment_of(list.record.time)) && list.modified.is_none_or(old)
     });
     Ok(lists)
 }
 
-/// Replaces index objects that name such packs by ones that do not, until two listings in a row show none. Two, because
-/// what another prune writes in the middle of a listing may be in neither half of it.
+/// Replaces index objects that name such packs by ones that do not, until two listings in a row
+/// show none. Two, because what another prune writes in the middle of a listing may be in neither
+/// half of it.
 fn rewrite_index(repository: &Repository, packs: &HashSet<ObjectId>) -> Result<()> {
     let mut clean: HashSet<ObjectName> = HashSet::new();
     let mut quiet = 0;
@@ -142,7 +146,7 @@ fn rewrite_index(repository: &Repository, packs: &HashSet<ObjectId>) -> Result<(
             }
             let object = match repository.read_index_object(&info.name) {
                 Ok(object) => object,
-                Err(error) if crate::repository::is_missing(&error) => continue,
+                Err(error) if bale_repository::repository::is_missing(&error) => continue,
                 Err(error) => return Err(error),
             };
             if object.packs().any(|pack| packs.contains(&pack.id)) {
@@ -161,8 +165,9 @@ fn rewrite_index(repository: &Repository, packs: &HashSet<ObjectId>) -> Result<(
     ))
 }
 
-/// Writes what stays of an index object, then deletes it. If it is gone by then, whoever deleted it has written what stays,
-/// and may delete packs that the new object still names: so that one goes, and not the other's.
+/// Writes what stays of an index object, then deletes it. If it is gone by then, whoever deleted it
+/// has written what stays, and may delete packs that the new object still names: so that one goes,
+/// and not the other's.
 fn replace(
     repository: &Repository,
     name: &ObjectName,
@@ -203,7 +208,7 @@ fn without(object: &Index, doomed: &HashSet<ObjectId>) -> (Vec<IndexPack>, Vec<I
 
 fn delete_packs(
     repository: &Repository,
-    look: &mut Look<'_>,
+    look: &mut UseOfDoomed<'_>,
     left: &mut LeftAlone,
     monitor: &dyn Monitor,
     pruned: &mut Pruned,

@@ -1,23 +1,26 @@
-//! What the store dates in the future: it stays young until then, for nobody can tell how old it is. Nothing of it is given up
-//! earlier for that; whoever knows better corrects the date, which is no part of what is stored.
+//! What the store dates in the future: it stays young until then, for nobody can tell how old it
+//! is. Nothing of it is given up earlier for that; whoever knows better corrects the date, which is
+//! no part of what is stored.
 
+use super::pack_states::PackStates;
 use super::plan::{PackFate, PlannedPack};
-use super::standing::Standing;
-use crate::amount;
-use crate::error::Result;
-use crate::monitor::Monitor;
-use crate::repository::Repository;
-use crate::snapshots::CLOCK_SKEW_SECONDS_MAX;
 use bale_format::ObjectId;
+use bale_pipeline::amount;
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::Result;
+use bale_repository::repository::Repository;
+use bale_repository::snapshots::CLOCK_SKEW_SECONDS_MAX;
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-const ADVICE: &str = "is the clock of this machine right, and that of the store? If they are, give it today's date (on a local directory with touch)";
+const ADVICE: &str = "is the clock of this machine right, and that of the store? If they are, give \
+    it today's date (on a local directory with touch)";
 
-/// Names packs that would be condemned but for their dates, together, and lists of condemned packs one by one.
+/// Names packs that would be condemned but for their dates, together, and lists of condemned packs
+/// one by one.
 pub(super) fn name(
     repository: &Repository,
-    standing: &Standing,
+    standing: &PackStates,
     packs: &[PlannedPack],
     monitor: &dyn Monitor,
 ) -> Result<()> {
@@ -40,7 +43,8 @@ pub(super) fn name(
     if let Some(first) = young.first() {
         let bytes: u64 = young.iter().map(|pack| pack.len).sum();
         monitor.note(&format!(
-            "unused packs that the store dates in the future, and that stay until then: {} ({}), pack {} first: {ADVICE}",
+            "unused packs that the store dates in the future, and that stay until then: {} ({}), \
+             pack {} first: {ADVICE}",
             young.len(),
             amount::bytes(bytes),
             first.id
@@ -49,7 +53,8 @@ pub(super) fn name(
     for list in repository.condemned()? {
         if is_future(list.modified) {
             monitor.note(&format!(
-                "{} is dated in the future by the store, and its packs are not deleted until then: {ADVICE}",
+                "{} is dated in the future by the store, and its packs are not deleted until then: \
+                 {ADVICE}",
                 list.name
             ));
         }

@@ -1,17 +1,17 @@
 //! The plan of a prune: the fate of every pack, and the bytes that follow from it.
 
-use super::left::LeftAlone;
-use super::records::Records;
-use super::standing::{FoundPack, Standing, State};
-use super::staying::Staying;
+use super::left_alone::LeftAlone;
+use super::pack_states::{FoundPack, PackState, PackStates};
+use super::records::RecordSet;
+use super::staying_copies::Staying;
 use super::{PruneOptions, future};
-use crate::error::Result;
-use crate::index::PackNumber;
-use crate::monitor::Monitor;
-use crate::repository::Repository;
-use crate::snapshots::remembered::{Missed, missed_now};
 use crate::used::UsedChunks;
 use bale_format::{Access, ObjectId};
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::Result;
+use bale_repository::index::PackNumber;
+use bale_repository::repository::Repository;
+use bale_repository::snapshots::remembered::{Missed, missed_now};
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, SystemTime};
 
@@ -35,7 +35,6 @@ pub enum PackFate {
 /// A pack and its fate.
 #[derive(Clone, Debug)]
 pub struct PlannedPack {
-    /// Name.
     pub id: ObjectId,
     /// Number in the index; `None` for a pack that no index names.
     pub number: Option<PackNumber>,
@@ -55,13 +54,15 @@ pub struct PrunePlan {
     pub snapshots: usize,
     /// Unfinished runs looked at.
     pub runs: usize,
-    /// Packs that are damaged, in use, and left alone, and those in use that are gone: they were named as problems.
+    /// Packs that are damaged, in use, and left alone, and those in use that are gone: they were
+    /// named as problems.
     pub problems: u64,
     /// Packs in use that are not in the repository any more.
     pub packs_gone: u64,
-    /// Snapshots that this machine saw and that are gone: while there are some, nothing of the plan is done.
+    /// Snapshots that this machine saw and that are gone: while there are some, nothing of the plan
+    /// is done.
     pub missed: Vec<Missed>,
-    pub(super) standing: Standing,
+    pub(super) standing: PackStates,
     pub(super) staying: Staying,
     pub(super) left: LeftAlone,
 }
@@ -83,18 +84,18 @@ impl PrunePlan {
     }
 }
 
-/// Looks at all snapshots and packs. A snapshot or index that cannot be read ends it: what cannot be understood must not
-/// be taken for unused.
+/// Looks at all snapshots and packs. A snapshot or index that cannot be read ends it: what cannot
+/// be understood must not be taken for unused.
 pub fn plan(
     repository: &Repository,
     options: &PruneOptions,
     monitor: &dyn Monitor,
 ) -> Result<PrunePlan> {
     repository.check_access(Access::Delete)?;
-    let mut records = Records::default();
+    let mut records = RecordSet::default();
     let news = records.news(repository)?;
     let missed = missed_now(repository)?;
-    let mut standing = Standing::look(repository)?;
+    let mut standing = PackStates::look(repository)?;
     let used = UsedChunks::find_by_cache(repository, standing.index.clone(), &news, monitor)?;
     let mut staying = Staying::choose(&standing, &used);
     let now = repository.clock().now();
@@ -107,7 +108,8 @@ pub fn plan(
             .filter_map(|pack| pack.number)
             .collect();
         let is_given_up = |pack| gone.contains(&pack);
-        // Another choice is another fate for some packs; each round finds copies that do not read, so it ends.
+        // Another choice is another fate for some packs; each round finds copies that do not read,
+        // so it ends.
         if !staying.prove(repository, &mut standing, &used, is_given_up, monitor)? {
             break packs;
         }
@@ -131,7 +133,7 @@ pub fn plan(
 /// Says which packs are damaged and hold what is in use and nowhere else.
 fn name_damaged(
     packs: &[PlannedPack],
-    standing: &Standing,
+    standing: &PackStates,
     staying: &Staying,
     monitor: &dyn Monitor,
 ) -> LeftAlone {
@@ -156,7 +158,7 @@ fn name_damaged(
 /// Packs that are not there, with chunks in use that no pack has that is.
 fn gone_in_use(
     repository: &Repository,
-    standing: &Standing,
+    standing: &PackStates,
     staying: &Staying,
     used: UsedChunks,
 ) -> Result<BTreeSet<ObjectId>> {
@@ -165,13 +167,13 @@ fn gone_in_use(
         return Ok(gone);
     }
     // Another prune may have moved their chunks after the index was looked at.
-    let standing = Standing::look(repository)?;
+    let standing = PackStates::look(repository)?;
     let used = used.in_index(standing.index.clone())?;
     Ok(Staying::choose(&standing, &used).in_missing(&standing))
 }
 
 fn fates(
-    standing: &Standing,
+    standing: &PackStates,
     staying: &Staying,
     (now, running): (SystemTime, Option<SystemTime>),
     options: &PruneOptions,
@@ -192,7 +194,7 @@ fn fates(
 }
 
 /// Sealed bytes of the chunks in each pack: those that stay, and all.
-fn bytes_by_pack(standing: &Standing, staying: &Staying) -> Vec<(u64, u64)> {
+fn bytes_by_pack(standing: &PackStates, staying: &Staying) -> Vec<(u64, u64)> {
     let mut bytes = vec![(0, 0); standing.index.packs().len()];
     for (position, place) in standing.index.entries().iter().enumerate() {
         let (used_bytes, all_bytes) = &mut bytes[place.pack.0 as usize];
@@ -209,17 +211,18 @@ fn fate(
     found: &FoundPack,
     (used, all): (u64, u64),
     (now, running): (SystemTime, Option<SystemTime>),
-    standing: &Standing,
+    standing: &PackStates,
     options: &PruneOptions,
 ) -> PackFate {
     if found.is_condemned {
         return PackFate::Condemned;
     }
-    let is_damaged = |number| standing.state(number) == State::Damaged;
+    let is_damaged = |number| standing.state(number) == PackState::Damaged;
     if used > 0 && found.number.is_some_and(is_damaged) {
         return PackFate::Damaged;
     }
-    // Of the chunks, not of the object: a small pack is half heads and trailer, and would be copied again by every prune.
+    // Of the chunks, not of the object: a small pack is half heads and trailer, and would be copied
+    // again by every prune.
     let enough = all.saturating_mul(u64::from(options.repack_below_percent));
     if used > 0 && used.saturating_mul(100) >= enough {
         return PackFate::Stay;

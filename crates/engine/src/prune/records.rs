@@ -1,9 +1,10 @@
-//! Snapshots and unfinished runs, each read once; what cannot be read, or is listed now and then, is an error.
+//! Snapshots and unfinished runs, each read once; what cannot be read, or is listed now and then,
+//! is an error.
 
-use crate::error::{Error, Result};
-use crate::repository::{Named, Repository, is_missing};
-use crate::store::{Area, ObjectName};
 use bale_format::ObjectId;
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::{Named, Repository, is_missing};
+use bale_repository::store::{Area, ObjectName};
 use std::collections::BTreeSet;
 
 /// Listings that differ are made again, at most so often: a backup may have ended in between.
@@ -11,11 +12,11 @@ const LISTINGS_MAX: usize = 4;
 
 /// Those that were read: 64 bytes for each.
 #[derive(Default)]
-pub(super) struct Records {
+pub(super) struct RecordSet {
     seen: BTreeSet<ObjectName>,
 }
 
-impl Records {
+impl RecordSet {
     /// Snapshots that were read.
     pub(super) fn snapshots(&self) -> usize {
         self.count(Area::Snapshots)
@@ -64,8 +65,8 @@ impl Records {
                 }
                 Err(error) => {
                     return Err(Error::Other(format!(
-                        "prune refuses: {error}. What it uses is not known; bale forget {id} removes it, and a prune then \
-                         what only it used"
+                        "prune refuses: {error}. What it uses is not known; bale forget {id} \
+                         removes it, and a prune then what only it used"
                     )));
                 }
             }
@@ -77,12 +78,14 @@ impl Records {
 
 fn changing() -> Error {
     Error::Other(
-        "prune refuses: the store lists other snapshots each time (backups or forgets at the same time? run it again)"
+        "prune refuses: the store lists other snapshots each time (backups or forgets at the same \
+         time? run it again)"
             .to_owned(),
     )
 }
 
-/// A listing that left a snapshot out would cost what that snapshot uses. So a second one must name the same.
+/// A listing that left a snapshot out would cost what that snapshot uses. So a second one must name
+/// the same.
 fn list_twice(repository: &Repository) -> Result<BTreeSet<ObjectName>> {
     let list = || -> Result<BTreeSet<ObjectName>> {
         let mut names = BTreeSet::new();

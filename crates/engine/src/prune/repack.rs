@@ -1,20 +1,21 @@
 //! Copies what is used out of packs that are used little.
 
 use super::Pruned;
-use super::left::LeftAlone;
+use super::left_alone::LeftAlone;
+use super::pack_states::PackStates;
 use super::plan::{PackFate, PrunePlan};
-use super::standing::Standing;
-use super::staying::read_any;
-use crate::error::{Error, Result};
-use crate::index::PackNumber;
-use crate::monitor::{Monitor, Phase, Progress};
-use crate::pack::ChunkWriter;
-use crate::repository::Repository;
+use super::staying_copies::read_any;
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::index::PackNumber;
+use bale_repository::pack::ChunkWriter;
+use bale_repository::repository::Repository;
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Stores chunks again, in new packs that the index names once `finish` returns. Its threads start with the first chunk.
+/// Stores chunks again, in new packs that the index names once `finish` returns. Its threads start
+/// with the first chunk.
 pub(super) struct Copier<'a> {
     repository: &'a Arc<Repository>,
     monitor: &'a dyn Monitor,
@@ -40,7 +41,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Stores the chunk of a copy; its bytes have been verified.
-    pub(super) fn store(&mut self, standing: &Standing, copy: usize, bytes: Bytes) -> Result<()> {
+    pub(super) fn store(&mut self, standing: &PackStates, copy: usize, bytes: Bytes) -> Result<()> {
         let chunk = &standing.index.entries()[copy].chunk;
         if self.writer.is_none() {
             let writer = ChunkWriter::start(self.repository.clone(), HashSet::new(), false)?;
@@ -68,7 +69,8 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Copies what stays out of the packs to be repacked. A pack with a chunk that cannot be had is left alone, and named.
+/// Copies what stays out of the packs to be repacked. A pack with a chunk that cannot be had is
+/// left alone, and named.
 pub(super) fn repack(
     repository: &Arc<Repository>,
     plan: &PrunePlan,
@@ -102,7 +104,8 @@ fn wanted(plan: &PrunePlan) -> Vec<usize> {
     wanted
 }
 
-/// All of it is read before any of it is stored: a pack that is left alone is not copied in part by every prune.
+/// All of it is read before any of it is stored: a pack that is left alone is not copied in part by
+/// every prune.
 fn copy_pack(
     repository: &Arc<Repository>,
     plan: &PrunePlan,

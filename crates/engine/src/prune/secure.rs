@@ -1,23 +1,26 @@
-//! Before packs are given up: every chunk in use that has a copy in them is somewhere else, read and verified just now.
+//! Before packs are given up: every chunk in use that has a copy in them is somewhere else, read
+//! and verified just now.
 //!
-//! A copy elsewhere counts if its pack is whole, is not condemned, and the copy reads. Where there is none, the chunk is
-//! stored again from whatever copy reads. Where none reads, nothing that might hold the chunk is given up.
+//! A copy elsewhere counts if its pack is whole, is not condemned, and the copy reads. Where there
+//! is none, the chunk is stored again from whatever copy reads. Where none reads, nothing that
+//! might hold the chunk is given up.
 
 use super::Pruned;
-use super::left::LeftAlone;
+use super::left_alone::LeftAlone;
+use super::pack_states::{PackState, PackStates};
 use super::repack::Copier;
-use super::standing::{Standing, State};
-use super::staying::{read, read_any};
-use crate::error::{Error, Result};
-use crate::monitor::Monitor;
-use crate::repository::Repository;
+use super::staying_copies::{read, read_any};
 use crate::used::UsedChunks;
 use bale_format::{ChunkId, ObjectId};
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::Repository;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What was found out about packs to be given up. Grows with the chunks in use that they hold: 32 bytes for each.
+/// What was found out about packs to be given up. Grows with the chunks in use that they hold: 32
+/// bytes for each.
 #[derive(Default)]
 pub(super) struct Secured {
     chunks: HashSet<ChunkId>,
@@ -36,11 +39,12 @@ impl Secured {
         self.held.insert(pack);
     }
 
-    /// Makes sure of all chunks in use of which a copy is in these packs, but for those that were made sure of before.
+    /// Makes sure of all chunks in use of which a copy is in these packs, but for those that were
+    /// made sure of before.
     pub(super) fn secure(
         &mut self,
         repository: &Arc<Repository>,
-        (standing, used): (&Standing, &UsedChunks),
+        (standing, used): (&PackStates, &UsedChunks),
         given_up: &HashSet<ObjectId>,
         left: &mut LeftAlone,
         monitor: &dyn Monitor,
@@ -70,7 +74,7 @@ impl Secured {
     /// Chunks in use with a copy in these packs, in the order in which their other copies lie.
     fn open(
         &self,
-        standing: &Standing,
+        standing: &PackStates,
         used: &UsedChunks,
         given_up: &HashSet<ObjectId>,
     ) -> Vec<Range<usize>> {
@@ -89,7 +93,7 @@ impl Secured {
 
     fn hold_all(
         &mut self,
-        standing: &Standing,
+        standing: &PackStates,
         copies: Range<usize>,
         given_up: &HashSet<ObjectId>,
         left: &mut LeftAlone,
@@ -101,7 +105,7 @@ impl Secured {
                 continue;
             }
             self.held.insert(pack);
-            if standing.state_at(copy) == State::Missing {
+            if standing.state_at(copy) == PackState::Missing {
                 left.name_gone(monitor, [pack]);
             } else {
                 let id = standing.index.entries()[copy].chunk.id;
@@ -115,12 +119,12 @@ impl Secured {
 /// Is a copy that reads in a pack that stays?
 fn reads_elsewhere(
     repository: &Repository,
-    standing: &Standing,
+    standing: &PackStates,
     copies: &Range<usize>,
     given_up: &HashSet<ObjectId>,
 ) -> bool {
     copies.clone().any(|copy| {
-        standing.state_at(copy) == State::Whole
+        standing.state_at(copy) == PackState::Whole
             && !given_up.contains(&standing.pack_at(copy))
             && read(repository, standing, copy).is_some()
     })

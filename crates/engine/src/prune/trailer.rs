@@ -1,10 +1,10 @@
 //! What a pack holds that no index names, by its own trailer.
 
-use crate::error::{Error, Result};
-use crate::repository::Repository;
-use crate::store::ObjectName;
 use bale_format::ObjectId;
 use bale_format::pack::{PACK_FOOTER_BYTES, PackEntry, PackFooter, open_trailer};
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::Repository;
+use bale_repository::store::ObjectName;
 
 /// The chunks of a pack and where they are; none of them is read.
 pub(crate) fn entries(repository: &Repository, pack: ObjectId, len: u64) -> Result<Vec<PackEntry>> {

@@ -1,10 +1,11 @@
-//! Repair of `config` and its copy: the one that is not sound is written again from the other, which the root key has just
-//! proven. A command that writes does so of itself with a copy that is missing or has other bytes.
+//! Repair of `config` and its copy: the one that is not sound is written again from the other,
+//! which the root key has just proven. A command that writes does so of itself with a copy that is
+//! missing or has other bytes.
 
-use crate::error::Result;
-use crate::repository::{ConfigFault, ConfigTrouble, Repository};
-use crate::store::ObjectName;
 use bale_format::Access;
+use bale_repository::error::Result;
+use bale_repository::repository::{ConfigFault, ConfigTrouble, Repository};
+use bale_repository::store::ObjectName;
 
 /// Writes again the one that is not sound, and says which it was; none: both are.
 pub fn repair_config(repository: &Repository, dry_run: bool) -> Result<Option<ConfigTrouble>> {
@@ -17,8 +18,8 @@ pub fn repair_config(repository: &Repository, dry_run: bool) -> Result<Option<Co
     Ok(trouble)
 }
 
-/// Adds the copy if it is missing or has other bytes. What cannot be read as a file is left for somebody to look at, and so
-/// is `config` itself.
+/// Adds the copy if it is missing or has other bytes. What cannot be read as a file is left for
+/// somebody to look at, and so is `config` itself.
 pub fn renew_config_copy(repository: &Repository) -> Result<Option<ConfigTrouble>> {
     let is_ours = |trouble: &ConfigTrouble| {
         trouble.name == ObjectName::config_copy()

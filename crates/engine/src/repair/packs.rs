@@ -1,16 +1,17 @@
-//! Repair of damaged packs: what opens is stored again in new packs, what does not is named with the paths it takes away.
+//! Repair of damaged packs: what opens is stored again in new packs, what does not is named with
+//! the paths it takes away.
 //!
-//! Deletes nothing but marks that proved wrong. Afterwards nothing good stands in a damaged pack only, so that a prune may
-//! remove it once no snapshot needs what is lost.
+//! Deletes nothing but marks that proved wrong. Afterwards nothing good stands in a damaged pack
+//! only, so that a prune may remove it once no snapshot needs what is lost.
 
-use crate::error::{Error, Result};
-use crate::index::{ChunkIndex, PackNumber, Place};
-use crate::monitor::{Monitor, Phase, Progress};
-use crate::pack::ChunkWriter;
-use crate::repository::Repository;
-use crate::store::Area;
 use crate::verify::{LostPath, paths_lost_with, trouble_with};
 use bale_format::{Access, ChunkId, ObjectId};
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::index::{ChunkIndex, ChunkPlace, PackNumber};
+use bale_repository::pack::ChunkWriter;
+use bale_repository::repository::Repository;
+use bale_repository::store::Area;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,7 +19,6 @@ use std::sync::Arc;
 /// What became of one pack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackRepair {
-    /// Its name.
     pub pack: ObjectId,
     /// What is wrong with it; `None`: it is whole, and a mark that said otherwise was taken back.
     pub trouble: Option<String>,
@@ -35,15 +35,16 @@ pub struct PackRepair {
 /// What a repair of packs did.
 #[derive(Debug, Default)]
 pub struct PacksRepair {
-    /// Pack by pack.
     pub packs: Vec<PackRepair>,
-    /// Paths that cannot be restored whole; at most [`crate::verify::LOST_PATHS_LISTED_MAX`] are listed, all are counted.
+    /// Paths that cannot be restored whole; at most [`crate::verify::LOST_PATHS_LISTED_MAX`] are
+    /// listed, all are counted.
     pub lost: Vec<LostPath>,
     /// How many paths cannot be restored whole.
     pub lost_count: u64,
 }
 
-/// Repairs these packs; with none named, those that are marked as damaged, missing, or of the wrong length.
+/// Repairs these packs; with none named, those that are marked as damaged, missing, or of the wrong
+/// length.
 pub fn repair_packs(
     repository: &Arc<Repository>,
     named: &[ObjectId],
@@ -75,7 +76,7 @@ pub fn repair_packs(
     }
     let lost = save(repository, &index, &damaged, &mut repair, dry_run, monitor)?;
     if !dry_run {
-        settle_marks(repository, &repair)?;
+        update_marks(repository, &repair)?;
     }
     if !lost.is_empty() {
         (repair.lost, repair.lost_count) = paths_lost_with(repository, lost, monitor)?;
@@ -130,7 +131,7 @@ fn save(
     if damaged.is_empty() {
         return Ok(lost);
     }
-    let is_wanted = |place: &&Place| damaged.contains(&place.pack);
+    let is_wanted = |place: &&ChunkPlace| damaged.contains(&place.pack);
     let total = index.entries().iter().filter(is_wanted).count();
     let writer = ChunkWriter::start(repository.clone(), HashSet::new(), dry_run)?;
     let mut saved = None;
@@ -139,13 +140,13 @@ fn save(
             return Err(Error::Interrupted);
         }
         let pack = index.pack(place.pack).id;
-        let told = (repair.packs.iter_mut()).find(|repair| repair.pack == pack);
-        let told = told.expect("every damaged pack is told of");
+        let reported = (repair.packs.iter_mut()).find(|repair| repair.pack == pack);
+        let reported = reported.expect("every damaged pack is told of");
         let id = place.chunk.id;
         let kind = place.chunk.kind;
         // Copies of a chunk are neighbours, and one is enough.
         if saved == Some(id) || opens_elsewhere(repository, index, damaged, place) {
-            told.chunks_elsewhere += 1;
+            reported.chunks_elsewhere += 1;
             lost.remove(&id);
             continue;
         }
@@ -157,11 +158,11 @@ fn save(
                 }
                 saved = Some(id);
                 lost.remove(&id);
-                told.chunks_saved += 1;
-                told.bytes_saved += u64::from(place.chunk.sealed_bytes);
+                reported.chunks_saved += 1;
+                reported.bytes_saved += u64::from(place.chunk.sealed_bytes);
             }
             Err(error) => {
-                told.chunks_lost += 1;
+                reported.chunks_lost += 1;
                 lost.insert(id, error.to_string());
             }
         }
@@ -175,16 +176,16 @@ fn opens_elsewhere(
     repository: &Repository,
     index: &ChunkIndex,
     damaged: &HashSet<PackNumber>,
-    place: &Place,
+    place: &ChunkPlace,
 ) -> bool {
     let mut others = index
         .copies(&place.chunk.id)
-        .filter(|other| !damaged.contains(&other.pack) && index.pack(other.pack).is_lasting());
+        .filter(|other| !damaged.contains(&other.pack) && index.pack(other.pack).is_reliable());
     others.any(|other| (repository.read_place(index, other.chunk.kind, &other)).is_ok())
 }
 
 /// Whatever copy opens, in a pack that a prune has condemned, say: it is still there.
-fn from_another(repository: &Repository, index: &ChunkIndex, place: &Place) -> Option<Bytes> {
+fn from_another(repository: &Repository, index: &ChunkIndex, place: &ChunkPlace) -> Option<Bytes> {
     let mut others = index
         .best_first(&place.chunk.id)
         .filter(|other| other.pack != place.pack);
@@ -192,7 +193,7 @@ fn from_another(repository: &Repository, index: &ChunkIndex, place: &Place) -> O
 }
 
 /// Only now, after what can be saved is: a crash before leaves everything to be repaired again.
-fn settle_marks(repository: &Repository, repair: &PacksRepair) -> Result<()> {
+fn update_marks(repository: &Repository, repair: &PacksRepair) -> Result<()> {
     let (damaged, whole): (Vec<_>, Vec<_>) = (repair.packs.iter())
         .filter(|pack| pack.trouble.as_deref() != Some("missing"))
         .partition(|pack| pack.trouble.is_some());

@@ -1,19 +1,19 @@
 //! What is in a pack that no index names.
 //!
-//! Its trailer says where the records are; where that is damaged, the head of each record says where the next one is, up to
-//! the first head that is damaged itself; no record is listed then that was not opened. Layout: docs/FORMAT.md, section 5.
+//! Its trailer says where the records are; where that is damaged, the head of each record says
+//! where the next one is, up to the first head that is damaged itself; no record is listed then
+//! that was not opened. Layout: docs/FORMAT.md, section 5.
 
-use crate::error::Error;
 use crate::prune::trailer;
-use crate::repository::Repository;
-use crate::store::{ObjectInfo, ObjectName};
 use bale_format::chunk::Decompressor;
 use bale_format::pack::PackEntry;
 use bale_format::record::RECORD_HEAD_BYTES;
 use bale_format::{ObjectId, PackKey, SalvageScan, salvage_record};
+use bale_repository::error::Error;
+use bale_repository::repository::Repository;
+use bale_repository::store::{ObjectInfo, ObjectName};
 
-/// Records of a pack.
-pub(super) struct Opened {
+pub(super) struct PackRecords {
     /// All that the trailer names; without a trailer, those that open.
     pub(super) entries: Vec<PackEntry>,
     /// How many do not open; one that says where others are counts as one.
@@ -33,7 +33,7 @@ pub(super) fn open(
     repository: &Repository,
     info: &ObjectInfo,
     id: ObjectId,
-) -> Result<Opened, Unopened> {
+) -> Result<PackRecords, Unopened> {
     let key = repository.pack_key(id).map_err(|error| Unopened {
         is_passing: matches!(error, Error::Store(_)),
         text: error.to_string(),
@@ -74,9 +74,10 @@ struct Pack<'r> {
 }
 
 impl Pack<'_> {
-    /// A trailer that opens tells the truth: what it names keeps its name, also where a record does not open. A chunk that
-    /// nobody names would be unknown to every later repair, and a prune could not tell which pack to leave alone.
-    fn listed(&mut self, entries: Vec<PackEntry>) -> Opened {
+    /// A trailer that opens tells the truth: what it names keeps its name, also where a record does
+    /// not open. A chunk that nobody names would be unknown to every later repair, and a prune
+    /// could not tell which pack to leave alone.
+    fn listed(&mut self, entries: Vec<PackEntry>) -> PackRecords {
         let mut bad = 0;
         for entry in &entries {
             let range = entry.range();
@@ -87,12 +88,13 @@ impl Pack<'_> {
                 .is_some_and(|record| self.key.open_chunk(keys, entry, &record, contexts).is_ok());
             bad += u64::from(!is_good);
         }
-        Opened { entries, bad }
+        PackRecords { entries, bad }
     }
 
-    /// From head to head; the trailer counts as a record that does not open. Who lists a pack in part takes it from every
-    /// later repair: so nothing is listed while something could not be read, which may work another time.
-    fn walked(&mut self, trailer_was_read: bool) -> Option<Opened> {
+    /// From head to head; the trailer counts as a record that does not open. Who lists a pack in
+    /// part takes it from every later repair: so nothing is listed while something could not be
+    /// read, which may work another time.
+    fn walked(&mut self, trailer_was_read: bool) -> Option<PackRecords> {
         let (mut entries, mut bad) = (Vec::new(), 1);
         let mut is_at_trailer = false;
         let mut scan = SalvageScan::new(self.len);
@@ -113,7 +115,7 @@ impl Pack<'_> {
             }
         }
         let is_all = trailer_was_read || is_at_trailer;
-        (is_all && !entries.is_empty()).then_some(Opened { entries, bad })
+        (is_all && !entries.is_empty()).then_some(PackRecords { entries, bad })
     }
 
     /// `len` is of a record that ends in the pack: its head or its entry was opened.

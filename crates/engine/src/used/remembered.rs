@@ -1,19 +1,23 @@
-//! What segments point at, remembered from one prune to the next: a prune then reads the segments that are new.
+//! What segments point at, remembered from one prune to the next: a prune then reads the segments
+//! that are new.
 //!
-//! A segment's name is the hash of its content, so what it points at never changes and a forgotten file costs time only. The
-//! file is sealed as a whole, so that nobody without the key can make one; one that is cut or changed counts as none. It
-//! serves plans: whoever deletes reads the segments themselves.
+//! A segment's name is the hash of its content, so what it points at never changes and a forgotten
+//! file costs time only. The file is sealed as a whole, so that nobody without the key can make
+//! one; one that is cut or changed counts as none. It serves plans: whoever deletes reads the
+//! segments themselves.
 
-use crate::error::Result;
-use crate::repository::{Repository, SealedFile};
 use bale_format::ChunkId;
 use bale_format::segment::Pointer;
+use bale_repository::error::Result;
+use bale_repository::repository::{Repository, SealedFile};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// All that is remembered, in memory and on disk. A segment of small files takes some 4 KB, so this is 500 million files.
+/// All that is remembered, in memory and on disk. A segment of small files takes some 4 KB, so this
+/// is 500 million files.
 const REMEMBERED_BYTES_MAX: usize = 32 << 20;
-/// Pointers of one segment; one with more is of large files, whose piece lists must be read in any case.
+/// Pointers of one segment; one with more is of large files, whose piece lists must be read in any
+/// case.
 const POINTERS_MAX: usize = 8192;
 
 /// For each segment its id, how many pointers it has, and these.

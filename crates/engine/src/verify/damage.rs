@@ -1,12 +1,12 @@
-//! What was found damaged: chunks and packs are gathered while the check goes on, and weighed at its end. What no snapshot
-//! needs, or what stands undamaged elsewhere, is no loss.
+//! What was found damaged: chunks and packs are gathered while the check goes on, and weighed at
+//! its end. What no snapshot needs, or what stands undamaged elsewhere, is no loss.
 
 use super::{CheckReport, LOST_PATHS_LISTED_MAX};
-use crate::amount::counted;
-use crate::error::without_name;
-use crate::index::{ChunkIndex, PackNumber};
-use crate::store::ObjectName;
 use bale_format::{ChunkId, ObjectId};
+use bale_pipeline::amount::counted;
+use bale_pipeline::error::without_name;
+use bale_repository::index::{ChunkIndex, PackNumber};
+use bale_repository::store::ObjectName;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,13 +22,11 @@ pub struct Damage {
 /// A path that cannot be restored whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostPath {
-    /// Snapshot.
     pub snapshot: ObjectId,
     /// Path without leading slash; of a lost catalog segment, the first of the range.
     pub path: Vec<u8>,
     /// How many paths: of a lost catalog segment, those from there on.
     pub paths: u64,
-    /// Why.
     pub text: String,
 }
 
@@ -127,8 +125,8 @@ impl Findings {
         }
     }
 
-    /// The end: of what is wrong, what is needed is damage. `needed` is `None` if some snapshot cannot be read, so that
-    /// nobody knows what it needs.
+    /// The end: of what is wrong, what is needed is damage. `needed` is `None` if some snapshot
+    /// cannot be read, so that nobody knows what it needs.
     pub(super) fn weigh(&mut self, index: &ChunkIndex, needed: Option<&HashSet<ChunkId>>) {
         let is_needed = |id: &ChunkId| needed.is_none_or(|needed| needed.contains(id));
         let mut needed_of: BTreeMap<PackNumber, Needed> = BTreeMap::new();

@@ -1,13 +1,14 @@
-//! Reading stored bytes: every record of the chosen packs is opened, decompressed and compared with its id.
+//! Reading stored bytes: every record of the chosen packs is opened, decompressed and compared with
+//! its id.
 
 use super::damage::Findings;
 use super::scrub::hash_object;
-use crate::error::{Error, Result};
-use crate::index::{ChunkIndex, PackInfo, PackNumber, Place};
-use crate::monitor::{Monitor, Phase, Progress};
-use crate::repository::Repository;
-use crate::store::{ObjectInfo, ObjectName};
 use bale_format::{ChunkId, ObjectId};
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::index::{ChunkIndex, ChunkPlace, PackInfo, PackNumber};
+use bale_repository::repository::Repository;
+use bale_repository::store::{ObjectInfo, ObjectName};
 use std::collections::{BTreeMap, HashSet};
 
 const OTHER_BYTES: &str = "its bytes are not those it was stored with";
@@ -15,11 +16,9 @@ const OTHER_BYTES: &str = "its bytes are not those it was stored with";
 /// Which packs are read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Subset {
-    /// All.
     All,
     /// Part `part` (from 1) of `of`, by the packs' names: after all parts everything was read.
     Part {
-        /// Which.
         part: u64,
         /// Of how many.
         of: u64,
@@ -42,9 +41,9 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// Adds it to what was found by this index; tells which packs are whole. A pack that is gone meanwhile, and a chunk that
-    /// another copy still has, are no damage.
-    pub(super) fn tell(
+    /// Adds it to what was found by this index; tells which packs are whole. A pack that is gone
+    /// meanwhile, and a chunk that another copy still has, are no damage.
+    pub(super) fn report(
         &self,
         repository: &Repository,
         index: &ChunkIndex,
@@ -61,7 +60,7 @@ impl Read {
         for id in &self.bad {
             let mut copies = index.copies(id).peekable();
             let is_known = copies.peek().is_some();
-            let read = |place: Place| repository.read_place(index, place.chunk.kind, &place);
+            let read = |place: ChunkPlace| repository.read_place(index, place.chunk.kind, &place);
             if is_known && !copies.any(|place| read(place).is_ok()) {
                 findings.bad_chunk(*id, "no copy of it can be read");
             }
@@ -81,7 +80,7 @@ pub(super) fn check_data(
     monitor: &dyn Monitor,
 ) -> Result<Read> {
     let chosen = choose(repository, index, subset)?;
-    let mut by_pack: Vec<Place> = index
+    let mut by_pack: Vec<ChunkPlace> = index
         .entries()
         .iter()
         .filter(|place| chosen.contains(&place.pack))
@@ -120,7 +119,7 @@ pub(super) fn check_data(
 fn check_pack(
     repository: &Repository,
     index: &ChunkIndex,
-    places: &[Place],
+    places: &[ChunkPlace],
     bad: &mut HashSet<ChunkId>,
 ) -> Option<String> {
     let pack = index.pack(places[0].pack);
@@ -156,7 +155,8 @@ fn holds_another(index: &ChunkIndex, hash: [u8; 32]) -> Option<String> {
         .map(|_| format!("it holds the bytes of pack {other}"))
 }
 
-/// Of a pack that has `len` bytes and should have others: those of another pack that has as many, perhaps.
+/// Of a pack that has `len` bytes and should have others: those of another pack that has as many,
+/// perhaps.
 pub(super) fn trouble_with_length(
     repository: &Repository,
     index: &ChunkIndex,
@@ -183,8 +183,8 @@ pub(crate) fn trouble_with(
     index: &ChunkIndex,
     number: PackNumber,
 ) -> Option<String> {
-    let of_pack = |place: &&Place| place.pack == number;
-    let places: Vec<Place> = index.entries().iter().filter(of_pack).copied().collect();
+    let of_pack = |place: &&ChunkPlace| place.pack == number;
+    let places: Vec<ChunkPlace> = index.entries().iter().filter(of_pack).copied().collect();
     let pack = index.pack(number);
     match repository.store().stat(&ObjectName::pack(pack.id)) {
         Ok(Some(info)) if info.len == pack.len => {}

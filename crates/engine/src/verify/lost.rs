@@ -1,25 +1,26 @@
-//! Which paths damage takes away: the rows of a snapshot that are visible and point at a chunk that is lost.
+//! Which paths damage takes away: the rows of a snapshot that are visible and point at a chunk that
+//! is lost.
 //!
-//! A row that a newer layer hides takes nothing away. Only the stretches of a catalog where some segment points at what was
-//! found are merged, so a little damage costs a little.
+//! A row that a newer layer hides takes nothing away. Only the stretches of a catalog where some
+//! segment points at what was found are merged, so a little damage costs a little.
 
 use super::damage::Findings;
-use crate::amount::counted;
-use crate::catalog::{CatalogReader, KeyRange};
-use crate::error::{Error, Result};
-use crate::monitor::Monitor;
-use crate::repository::{Named, Repository};
 use bale_format::chunk::ChunkKind;
 use bale_format::segment::Segment;
 use bale_format::{
     ChunkId, Content, Entry, Key, Layer, ObjectId, Piece, PieceStep, PieceWalk, SegmentRef,
     XattrsColumn,
 };
+use bale_pipeline::amount::counted;
+use bale_pipeline::monitor::Monitor;
+use bale_repository::catalog::{CatalogReader, KeyRange};
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::{Named, Repository};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Names every path of every snapshot that needs a bad chunk; tells which suspect chunks are needed at all. Only works when
-/// there is one.
+/// Names every path of every snapshot that needs a bad chunk; tells which suspect chunks are needed
+/// at all. Only works when there is one.
 pub(super) fn name_lost_paths(
     repository: &Arc<Repository>,
     records: &[Named],

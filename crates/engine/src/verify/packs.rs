@@ -1,16 +1,18 @@
-//! What damaged packs hold and no undamaged pack does: lost if it does not open, in danger if it does.
+//! What damaged packs hold and no undamaged pack does: lost if it does not open, in danger if it
+//! does.
 
 use super::CheckReport;
 use super::damage::Findings;
-use crate::error::Result;
-use crate::index::{ChunkIndex, PackNumber};
-use crate::repository::Repository;
-use crate::store::Area;
 use bale_format::error::FormatError;
 use bale_format::{Access, ObjectId};
+use bale_repository::error::Result;
+use bale_repository::index::{ChunkIndex, PackNumber};
+use bale_repository::repository::Repository;
+use bale_repository::store::Area;
 use std::collections::HashSet;
 
-/// Reads such chunks. `whole`: packs that this very check has read and found undamaged, whatever marks say.
+/// Reads such chunks. `whole`: packs that this very check has read and found undamaged, whatever
+/// marks say.
 pub(super) fn look_into_damaged(
     repository: &Repository,
     index: &ChunkIndex,
@@ -45,7 +47,7 @@ pub(super) fn look_into_damaged(
 }
 
 /// Records of such packs open by the copy at the end: it may be damaged next.
-pub(super) fn tell_damaged_heads(
+pub(super) fn report_damaged_heads(
     repository: &Repository,
     index: &ChunkIndex,
     findings: &mut Findings,
@@ -66,8 +68,8 @@ pub struct Marked {
     pub unmarked: usize,
 }
 
-/// Marks the packs that a check found damaged, so that writers do without them; takes back the marks of packs that it read
-/// and found whole, and marks that cannot be read once every pack was.
+/// Marks the packs that a check found damaged, so that writers do without them; takes back the
+/// marks of packs that it read and found whole, and marks that cannot be read once every pack was.
 pub fn mark(repository: &Repository, report: &CheckReport) -> Result<Marked> {
     let mut done = Marked::default();
     if !report.packs_damaged.is_empty() {
@@ -88,9 +90,11 @@ pub fn mark(repository: &Repository, report: &CheckReport) -> Result<Marked> {
 }
 
 /// A mark of a later version may say more than this program knows.
-fn is_damage(error: &crate::error::Error) -> bool {
+fn is_damage(error: &bale_repository::error::Error) -> bool {
     match error {
-        crate::error::Error::Object { source, .. } => !matches!(source, FormatError::Newer { .. }),
+        bale_repository::error::Error::Object { source, .. } => {
+            !matches!(source, FormatError::Newer { .. })
+        }
         _ => false,
     }
 }

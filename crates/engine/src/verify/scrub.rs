@@ -1,13 +1,14 @@
-//! Comparing every object with its name, and `config` with its copy: finds every flipped bit, and needs no key.
+//! Comparing every object with its name, and `config` with its copy: finds every flipped bit, and
+//! needs no key.
 
 use super::damage::Damage;
-use super::went::is_gone;
-use crate::error::{Error, Result};
-use crate::monitor::{Monitor, Phase, Progress};
-use crate::repository::{CONFIG_BYTES_MAX, fault_text, is_missing};
-use crate::store::{Area, ObjectInfo, ObjectName, Store};
+use super::vanished::is_gone;
 use bale_format::UnverifiedConfig;
 use bale_format::error::FormatError;
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::{CONFIG_BYTES_MAX, fault_text, is_missing};
+use bale_repository::store::{Area, ObjectInfo, ObjectName, Store};
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 4 << 20;
@@ -104,7 +105,8 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) {
     if let [config, copy] = &lines[..]
         && config != copy
     {
-        let text = "has other bytes than config: one of them is damaged, and who has a key can tell which (bale check)";
+        let text = "has other bytes than config: one of them is damaged, and who has a key can \
+            tell which (bale check)";
         report.damage.push(Damage {
             what: ObjectName::config_copy().to_string(),
             text: text.to_owned(),

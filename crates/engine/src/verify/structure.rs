@@ -1,13 +1,8 @@
-//! The structure: every index object, pack, snapshot and catalog segment can be read and points at what is there.
+//! The structure: every index object, pack, snapshot and catalog segment can be read and points at
+//! what is there.
 
 use super::damage::Findings;
 use super::data::trouble_with_length;
-use crate::error::{Error, Result};
-use crate::index::{ChunkIndex, PackNumber};
-use crate::monitor::{Monitor, Phase, Progress};
-use crate::repository::{Named, Repository, SlotState, condemned_advice};
-use crate::snapshots::remembered;
-use crate::store::{Area, ObjectName};
 use bale_format::chunk::ChunkKind;
 use bale_format::pieces::Promised;
 use bale_format::segment::Segment;
@@ -16,6 +11,12 @@ use bale_format::xattrs::decode_xattrs;
 use bale_format::{
     ChunkId, Content, Entry, FormatError, ObjectId, Piece, PieceStep, PieceWalk, XattrsColumn,
 };
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::index::{ChunkIndex, PackNumber};
+use bale_repository::repository::{Named, Repository, SlotState, condemned_advice};
+use bale_repository::snapshots::remembered;
+use bale_repository::store::{Area, ObjectName};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use std::sync::Arc;
 /// What is wrong with a chunk.
 const IN_NO_PACK: &str = "in no pack that the index names";
 
-/// Reads every index object; one that is damaged is named, and the others make the index that the check goes on with.
+/// Reads every index object; one that is damaged is named, and the others make the index that the
+/// check goes on with.
 pub(super) fn check_index(
     repository: &Repository,
     findings: &mut Findings,
@@ -47,12 +49,14 @@ pub(super) fn check_index(
     Ok(index)
 }
 
-/// Reads every key slot: one that is damaged may open nothing, and its owner learns it before it is needed.
+/// Reads every key slot: one that is damaged may open nothing, and its owner learns it before it is
+/// needed.
 pub(super) fn check_keys(repository: &Repository, findings: &mut Findings) -> Result<()> {
     for slot in repository.list_keys()? {
         if let SlotState::Damaged(text) = slot.state {
             let text = format!(
-                "{text}: this key may open nothing (add it anew with bale key add, then bale key remove {})",
+                "{text}: this key may open nothing (add it anew with bale key add, then bale key \
+                 remove {})",
                 slot.id.short()
             );
             findings.damage(ObjectName::key(slot.id).to_string(), text);
@@ -61,11 +65,13 @@ pub(super) fn check_keys(repository: &Repository, findings: &mut Findings) -> Re
     Ok(())
 }
 
-/// Reads `config` and its copy: while one of them is sound nothing is lost, and somebody must learn of the other.
+/// Reads `config` and its copy: while one of them is sound nothing is lost, and somebody must learn
+/// of the other.
 pub(super) fn check_configs(repository: &Repository, findings: &mut Findings) {
     let text = |fault: &str, sound: ObjectName| {
         format!(
-            "{fault}: {sound} is sound, and nothing is lost (bale repair config writes this one again)"
+            "{fault}: {sound} is sound, and nothing is lost (bale repair config writes this one \
+             again)"
         )
     };
     match repository.judge_configs() {
@@ -106,7 +112,7 @@ pub(super) fn check_packs(
 }
 
 /// Snapshots and unfinished runs.
-pub(super) struct Records {
+pub(super) struct ReadableRecords {
     pub(super) readable: Vec<Named>,
     pub(super) all_readable: bool,
 }
@@ -116,7 +122,7 @@ pub(super) fn check_records(
     repository: &Repository,
     findings: &mut Findings,
     monitor: &dyn Monitor,
-) -> Result<Records> {
+) -> Result<ReadableRecords> {
     let (mut records, damaged) =
         remembered::list(repository, &|missed| monitor.note(&missed.text))?;
     let (mut runs, damaged_runs) = repository.runs_readable()?;
@@ -128,7 +134,7 @@ pub(super) fn check_records(
         findings.damage(name.to_string(), error.to_string());
     }
     findings.report.snapshots = records.len() as u64;
-    Ok(Records {
+    Ok(ReadableRecords {
         readable: records,
         all_readable,
     })
@@ -289,7 +295,8 @@ impl Checker<'_> {
         place.map(|place| u64::from(place.chunk.plain_bytes))
     }
 
-    /// Every list can be read and is what the one above it, or the row, says; every piece is as long as its chunk.
+    /// Every list can be read and is what the one above it, or the row, says; every piece is as
+    /// long as its chunk.
     fn check_pieces(&mut self, root: ChunkId, size: u64) {
         let mut walk = PieceWalk::new(root, size);
         loop {

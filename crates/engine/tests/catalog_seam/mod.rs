@@ -2,8 +2,8 @@
 
 #![allow(dead_code, reason = "every test file uses a part")]
 
-use bale_engine::catalog::{BoxError, CatalogReader, CatalogWriter, CutRule, SegmentSource};
 use bale_format::{ChunkId, Entry, Key, Kind, Layer};
+use bale_repository::catalog::{BoxError, CatalogReader, CatalogWriter, CutRule, SegmentSource};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,12 +1,12 @@
-//! A second look at the inode tables names every inode that is not what it was, and no other; and every directory that is
-//! too young to tell.
+//! A second look at the inode tables names every inode that is not what it was, and no other; and
+//! every directory that is too young to tell.
 
 use super::image::{Image as Ext4Image, can_run};
 use super::snapshots::settle;
 use super::xfs_image;
-use bale_engine::image::{Image, State};
-use bale_engine::scan::inode::{Gather, Gathered, KnownInodes};
 use bale_format::entry::Time;
+use bale_source::image::{Image, OpenedAs};
+use bale_source::scan::inode::{Gather, Gathered, ParentDigests};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -44,8 +44,8 @@ fn change(root: &Path) -> BTreeSet<u64> {
 }
 
 /// Everything of an image that nobody writes to.
-pub fn gather(image: &Path, known: Option<KnownInodes>) -> Gathered {
-    let opened = Arc::new(Image::open(image, State::Still).unwrap());
+pub fn gather(image: &Path, known: Option<ParentDigests>) -> Gathered {
+    let opened = Arc::new(Image::open(image, OpenedAs::Still).unwrap());
     let spill = std::env::temp_dir();
     let mut go_on = |_, _| true;
     let gathered = Gathered::gather(
@@ -53,13 +53,16 @@ pub fn gather(image: &Path, known: Option<KnownInodes>) -> Gathered {
         &[7; 16],
         known,
         Path::new(""),
-        &spill,
+        bale_pipeline::spill::Spill {
+            directory: &spill,
+            memory: Default::default(),
+        },
         &mut go_on,
         None,
     );
     match gathered.unwrap() {
         Gather::Whole(gathered) => *gathered,
-        Gather::AsKnown(_) => unreachable!("nothing is known"),
+        Gather::Unchanged(_) => unreachable!("nothing is known"),
     }
 }
 
@@ -71,7 +74,7 @@ fn assert_named(image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
     mounted(&mut |root| populate(root));
     settle(image);
     let before = gather(image, None);
-    let named = |t0| before.changed_inodes(t0, 1000).unwrap().unwrap();
+    let named = |t0| before.changed_inodes(t0, None, 1000).unwrap().unwrap();
     assert_eq!(named(LATE), [] as [u64; 0], "nothing was changed");
     let mut expected = BTreeSet::new();
     let mut directories = BTreeSet::new();
@@ -91,7 +94,11 @@ fn assert_named(image: &Path, mounted: &dyn Fn(&mut dyn FnMut(&Path))) {
     };
     let found: BTreeSet<u64> = named(early).into_iter().collect();
     assert!(found.is_superset(&expected) && found.is_superset(&directories));
-    assert_eq!(before.changed_inodes(LATE, 3).unwrap(), None, "too many");
+    assert_eq!(
+        before.changed_inodes(LATE, None, 3).unwrap(),
+        None,
+        "too many"
+    );
 }
 
 #[test]
@@ -115,4 +122,38 @@ fn a_second_look_names_what_changed_and_nothing_else_on_xfs() {
         work(&mounted.path());
         mounted.unmount();
     });
+}
+
+/// What the log does not name is not looked at: with nothing named, a change passes unseen.
+#[test]
+fn a_second_look_at_a_frozen_xfs_reads_what_its_log_names_and_finds_the_same() {
+    if !xfs_image::can_run(&["mkfs.xfs", "mount", "fsfreeze"]) {
+        return;
+    }
+    for mkfs in ["", "-l su=16k", "-l su=256k,size=64m", "-s size=4096"] {
+        let image = xfs_image::Image::make(320, mkfs);
+        let mounted = image.mount();
+        populate(&mounted.path());
+        mounted.unmount();
+        settle(&image.path());
+        let before = gather(&image.path(), None);
+        let place = before.image().log_place().expect("a log that is at rest");
+        let mounted = image.mount();
+        let expected = change(&mounted.path());
+        let quiet = mounted.path().join("quiet/1500");
+        let quiet = std::fs::metadata(quiet).unwrap().ino();
+        mounted.barrier();
+        let logged = before.image().inodes_logged_since(place);
+        let logged = logged.unwrap_or_else(|| panic!("{mkfs}: the log does not say"));
+        mounted.unmount();
+        settle(&image.path());
+        let found = |logged: Option<&[u64]>| -> BTreeSet<u64> {
+            let found = before.changed_inodes(LATE, logged, 1000).unwrap().unwrap();
+            found.into_iter().collect()
+        };
+        assert_eq!(found(None), expected, "{mkfs}");
+        assert_eq!(found(Some(&logged)), expected, "{mkfs}");
+        let unnamed = found(Some(&[]));
+        assert!(unnamed.is_subset(&expected) && !unnamed.contains(&quiet));
+    }
 }

@@ -1,18 +1,19 @@
-//! Damaged images: whatever is broken, nothing is missing in silence. Every file of the sound image is in the snapshot,
-//! or a problem names it or a directory above it.
+//! Damaged images: whatever is broken, nothing is missing in silence. Every file of the sound image
+//! is in the snapshot, or a problem names it or a directory above it.
 //!
-//! Where checksums tell, what is in the snapshot is also right. Where they do not (they were made to fit, or the file
-//! system has none), a name may have become another name: then its inode is there.
+//! Where checksums tell, what is in the snapshot is also right. Where they do not (they were made
+//! to fit, or the file system has none), a name may have become another name: then its inode is
+//! there.
 
 use super::image::{Image, can_run};
 use super::snapshots::{Pair, Taken};
 use super::xfs_image::damage::{mend_checksum, scan};
 use super::xfs_image::{self, Random};
-use bale_engine::error::Result;
-use bale_engine::scan::ScanMode;
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_fsimage::FileKind;
 use bale_fsimage::ext4::{Ext4, InodeResult};
+use bale_repository::error::Result;
+use bale_source::scan::ScanMode;
 use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
@@ -60,7 +61,8 @@ fn is_told(path: &[u8], taken: &Taken, image: &[u8]) -> bool {
     taken.problems.iter().any(|problem| covers(&problem.path))
 }
 
-/// A letter of a name may have become another, and the name that of its neighbour: it is told of one that it is there twice.
+/// A letter of a name may have become another, and the name that of its neighbour: it is told of
+/// one that it is there twice.
 fn is_told_as_another(path: &[u8], taken: &Taken, image: &[u8]) -> bool {
     let directory = |path: &[u8]| path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     let is_beside = |told: &[u8]| match told.strip_prefix(image) {
@@ -71,7 +73,8 @@ fn is_told_as_another(path: &[u8], taken: &Taken, image: &[u8]) -> bool {
     problems.any(|problem| problem.text.contains("listed twice") && is_beside(&problem.path))
 }
 
-/// Content may stand in other chunks, because its neighbours are others; a directory that lacks a child says so.
+/// Content may stand in other chunks, because its neighbours are others; a directory that lacks a
+/// child says so.
 fn without_place(row: &Entry) -> Entry {
     let mut row = row.clone();
     row.content = Content::None;

@@ -1,4 +1,5 @@
-//! Every feature set of ext4 (and ext3, ext2) that mke2fs makes here: an image gives the snapshot that its mount gives.
+//! Every feature set of ext4 (and ext3, ext2) that mke2fs makes here: an image gives the snapshot
+//! that its mount gives.
 
 use super::fixture::{FULL, Scale, populate};
 use super::image::{Image, can_run};
@@ -48,7 +49,8 @@ image_and_mount_agree! {
     ext4_with_ea_inode_and_inline_data: "-t ext4 -O ea_inode,inline_data,^metadata_csum";
     ext4_with_large_dir: "-t ext4 -O large_dir -b 1024";
     ext4_with_orphan_file: "-t ext4 -O orphan_file";
-    ext4_with_checksum_seed: "-t ext4 -O metadata_csum_seed -U 01234567-89ab-cdef-0123-456789abcdef";
+    ext4_with_checksum_seed: "-t ext4 -O metadata_csum_seed -U \
+        01234567-89ab-cdef-0123-456789abcdef";
     ext4_with_sparse_super2: "-t ext4 -O sparse_super2,^resize_inode -b 1024";
     ext4_with_mmp: "-t ext4 -O mmp";
     ext4_without_dir_index: "-t ext4 -O ^dir_index";

@@ -3,7 +3,7 @@
 use super::image::{Image, can_run, run};
 use super::snapshots::{Pair, settle};
 use super::xfs_image;
-use bale_engine::filter::{FilterOptions, Mark, Pattern};
+use bale_pipeline::filter::{FilterOptions, Mark, Pattern};
 use std::path::Path;
 
 const CACHE_TAG: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n# a cache";

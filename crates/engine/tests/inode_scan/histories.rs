@@ -1,5 +1,6 @@
-//! Random histories of file operations: after each, the image gives the snapshot that its mount gives. Most snapshots are
-//! compared with their predecessors, so that what an inode scan takes for unchanged is proven, too.
+//! Random histories of file operations: after each, the image gives the snapshot that its mount
+//! gives. Most snapshots are compared with their predecessors, so that what an inode scan takes for
+//! unchanged is proven, too.
 //!
 //! `BALE_HISTORIES` sets how many per feature set; `BALE_SEED` where the random numbers begin.
 

@@ -1,10 +1,11 @@
-//! Images taken while they were mounted: a journal of ext4 is replayed in memory, a dirty log of XFS is refused.
+//! Images taken while they were mounted: a journal of ext4 is replayed in memory, a dirty log of
+//! XFS is refused.
 
 use super::image::{Image, can_run};
 use super::snapshots::{Pair, Taken, settle};
 use super::xfs_image::operations::operate;
 use super::xfs_image::{self, Random};
-use bale_engine::scan::ScanMode;
+use bale_source::scan::ScanMode;
 use std::fs::File;
 
 const ROUNDS: u64 = 8;

@@ -1,14 +1,17 @@
-//! Inodes that are what they were for the last backup are not taken apart, and their rows are kept where their paths are what
-//! they were; whatever became of the paths, the snapshot is that of a walk.
+//! Inodes that are what they were for the last backup are not taken apart, and their rows are kept
+//! where their paths are what they were; whatever became of the paths, the snapshot is that of a
+//! walk.
 
 use super::changes::gather;
 use super::image::{Image as Ext4Image, can_run};
 use super::snapshots::{Pair, settle};
 use super::xfs_image;
-use bale_engine::filter::{Filter, Mark};
-use bale_engine::scan::inode::{Frame, Gathered, IMAGE_DEVICE, ImageScanner, KnownInodes, Way};
-use bale_engine::scan::{ScanItem, Sources};
 use bale_format::Entry;
+use bale_pipeline::filter::{Filter, Mark};
+use bale_source::scan::inode::{
+    EmitOptions, Gathered, IMAGE_DEVICE, ImageScanner, MountContext, ParentDigests,
+};
+use bale_source::scan::{ScanItem, Sources};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +37,8 @@ fn populate(root: &Path) {
     fs::write(root.join("deep/CACHEDIR.TAG"), tag).unwrap();
 }
 
-/// Paths change in every way in which inodes do not, and some inodes in ways that show nowhere else.
+/// Paths change in every way in which inodes do not, and some inodes in ways that show nowhere
+/// else.
 fn change(root: &Path) {
     let rename = |from: &str, to: &str| fs::rename(root.join(from), root.join(to)).unwrap();
     rename("one", "third");
@@ -169,10 +173,10 @@ fn rows_are_kept_where_their_paths_are_what_they_were_on_xfs() {
 }
 
 /// Everything of an image, by path; and how many of them came as what they were.
-fn scan(image: &Path, known: Option<KnownInodes>) -> (Gathered, BTreeMap<Vec<u8>, Entry>, u64) {
+fn scan(image: &Path, known: Option<ParentDigests>) -> (Gathered, BTreeMap<Vec<u8>, Entry>, u64) {
     let gathered = gather(image, known);
     let (sources, _) = Sources::resolve(&[image]).unwrap();
-    let frame = Frame {
+    let context = MountContext {
         filesystem: Default::default(),
         device: IMAGE_DEVICE,
         image_path: Some(image.as_os_str().as_bytes()[1..].to_vec()),
@@ -180,21 +184,22 @@ fn scan(image: &Path, known: Option<KnownInodes>) -> (Gathered, BTreeMap<Vec<u8>
         changed: Arc::default(),
         handles: None,
     };
-    let way = Way {
-        left_out: bale_engine::scan::LeftOut::default(),
+    let emit_options = EmitOptions {
+        left_out: bale_source::scan::LeftOut::default(),
         filter: Arc::new(Filter::default()),
         one_file_system: false,
         spill_directory: std::env::temp_dir(),
+        memory: Default::default(),
     };
     let (mut entries, mut same_count) = (BTreeMap::new(), 0);
-    for item in ImageScanner::start(&sources, &gathered, frame, &way).unwrap() {
+    for item in ImageScanner::start(&sources, &gathered, context, &emit_options).unwrap() {
         match item {
             ScanItem::Entries(batch) => {
                 entries.extend(batch.entries.into_iter().map(|entry| (entry.path(), entry)));
             }
-            ScanItem::Same(same) => {
+            ScanItem::Unchanged(same) => {
                 for (name, inode) in same.children() {
-                    let (mut entry, _) = same.look(name, inode).unwrap().unwrap();
+                    let (mut entry, _) = same.stat_from_device(name, inode).unwrap().unwrap();
                     entry.filesystem = same.filesystem();
                     entries.insert(entry.path(), entry);
                     same_count += 1;
@@ -220,7 +225,7 @@ fn what_was_known_comes_with_its_name_and_what_changed_with_everything() {
     settle(&image.path);
     let (before, _, same) = scan(&image.path, None);
     assert_eq!(same, 0);
-    let sealer: bale_engine::scan::inode::Sealer = Arc::new(|bytes| {
+    let sealer: bale_source::scan::inode::Sealer = Arc::new(|bytes| {
         *blake3::keyed_hash(&[5; 32], bytes)
             .as_bytes()
             .first_chunk()
@@ -233,7 +238,7 @@ fn what_was_known_comes_with_its_name_and_what_changed_with_everything() {
             .digests()
             .keep(without, &kept, &NAME, &sealer)
             .unwrap();
-        KnownInodes::open(&kept, &NAME, sealer.clone()).unwrap()
+        ParentDigests::open(&kept, &NAME, sealer.clone()).unwrap()
     };
     let names = DIRECTORIES.len() as u64 * (FILES + 2) + 1;
     let (_, all, same) = scan(&image.path, Some(keep(&[])));
@@ -256,6 +261,7 @@ fn what_was_known_comes_with_its_name_and_what_changed_with_everything() {
         .find(|(known, whole)| known != whole);
     assert!(differing.is_none(), "{differing:?}");
     assert_eq!(known.len(), whole.len());
-    // Names: renamed over another (2), renamed, written, made anew, of another mode; of two names one removed (2), one more.
+    // Names: renamed over another (2), renamed, written, made anew, of another mode; of two names
+    // one removed (2), one more.
     assert_eq!(same, names - 9);
 }

@@ -2,14 +2,14 @@
 
 use super::image::run;
 use bale_engine::backup::{BackupOptions, Outcome, backup};
-use bale_engine::catalog::CatalogReader;
-use bale_engine::dump::snapshot::dump_snapshot;
-use bale_engine::error::Result;
-use bale_engine::filter::{Filter, FilterOptions};
-use bale_engine::monitor::{Problem, Recorder};
-use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::scan::{LeftOut, ScanMode, ScanOptions, Sources};
+use bale_engine::dump::dump_snapshot;
+use bale_engine::restore::SpillScratch;
 use bale_format::{ChunkKind, Content, Entry, EntryFlags};
+use bale_pipeline::filter::{Filter, FilterOptions};
+use bale_pipeline::monitor::{Problem, Recorder};
+use bale_repository::catalog::CatalogReader;
+use bale_repository::error::Result;
+use bale_source::scan::{LeftOut, ScanMode, ScanOptions, Sources};
 use bale_testkit::scene::{STEP, Scene};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -135,10 +135,11 @@ impl Pair {
             .count()
     }
 
-    /// Ranges that were allocated and never written are holes to an inode scan. The kernel, asked for holes, calls them data
-    /// for as long as they are in its cache, where reading ahead may have put them: a walk may store zeros there, or holes
-    /// where the scan stored zeros, as the machine has memory. Such files hold the same bytes all the same; that is what is
-    /// asserted of them before they count as equal. Tells how many there are.
+    /// Ranges that were allocated and never written are holes to an inode scan. The kernel, asked
+    /// for holes, calls them data for as long as they are in its cache, where reading ahead may
+    /// have put them: a walk may store zeros there, or holes where the scan stored zeros, as the
+    /// machine has memory. Such files hold the same bytes all the same; that is what is asserted of
+    /// them before they count as equal. Tells how many there are.
     pub fn adopt_other_holes(&self, walked: &Taken, scanned: &mut Taken, which: &str) -> usize {
         let in_pieces = |row: &Entry| matches!(row.content, Content::Pieces { .. });
         let differ = |path: &Vec<u8>, row: &Entry| {
@@ -165,7 +166,7 @@ impl Pair {
     fn bytes(&self, taken: &Taken, path: &[u8]) -> Vec<u8> {
         let snapshot = (taken.outcome.id.unwrap(), taken.outcome.snapshot.clone());
         let path = [&taken.source[..], path].concat();
-        let scratch = SpillScratch(std::env::temp_dir());
+        let scratch = SpillScratch::new(std::env::temp_dir());
         let (mut bytes, monitor) = (Vec::new(), Recorder::default());
         let repository = self.scene.repository();
         dump_snapshot(
@@ -181,8 +182,8 @@ impl Pair {
         bytes
     }
 
-    /// A walk of `mounted` and then an inode scan of `image`, which hold the same, give the same rows, and the second
-    /// stores no content.
+    /// A walk of `mounted` and then an inode scan of `image`, which hold the same, give the same
+    /// rows, and the second stores no content.
     pub fn assert_same(&self, mounted: impl FnOnce(&Pair) -> Taken, image: &Path, which: &str) {
         let walked = mounted(self);
         assert!(walked.problems.is_empty(), "{which}: {:?}", walked.problems);
@@ -236,8 +237,8 @@ pub fn assert_same_rows(walked: &Rows, scanned: &Rows, which: &str) {
     );
 }
 
-/// The image was unmounted and comes to rest, and ctimes settle: what changed a tick ago is marked to be read again, and the
-/// second scan would not mark it.
+/// The image was unmounted and comes to rest, and ctimes settle: what changed a tick ago is marked
+/// to be read again, and the second scan would not mark it.
 pub fn settle(image: &Path) {
     settle_for(image, TICKS);
 }
@@ -252,7 +253,8 @@ pub fn settle_for(image: &Path, rest: Duration) {
 pub const TICKS: Duration = Duration::from_millis(40);
 pub const WHOLE_SECONDS: Duration = Duration::from_millis(2_040);
 
-/// Waits until no loop device writes to the image: another test's child may have held the mount for a moment longer.
+/// Waits until no loop device writes to the image: another test's child may have held the mount for
+/// a moment longer.
 fn at_rest(image: &Path) {
     let is_attached = || {
         let attached = run("losetup", &["-j", image.to_str().unwrap()]).stdout;

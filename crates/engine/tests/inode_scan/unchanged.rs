@@ -2,8 +2,8 @@
 
 use super::image::{Image, can_run};
 use super::snapshots::{Pair, Taken, WHOLE_SECONDS, settle, settle_for};
-use bale_engine::scan::LeftOut;
 use bale_format::ChunkKind;
+use bale_source::scan::LeftOut;
 use std::fs;
 use std::path::Path;
 
@@ -31,7 +31,8 @@ fn is_as_known(taken: &Taken) -> bool {
     taken.notes.iter().any(is_said)
 }
 
-/// A repository that was left out by its mark was still missing when it was asked for: the tables said what they had said.
+/// A repository that was left out by its mark was still missing when it was asked for: the tables
+/// said what they had said.
 #[test]
 fn what_was_left_out_before_is_there_once_it_is_wanted() {
     let test = "what_was_left_out_before_is_there_once_it_is_wanted";

@@ -1,4 +1,5 @@
-//! Every feature set of XFS that mkfs.xfs makes here: an image gives the snapshot that its mount gives.
+//! Every feature set of XFS that mkfs.xfs makes here: an image gives the snapshot that its mount
+//! gives.
 
 use super::snapshots::{Pair, settle};
 use super::xfs_image::fixture::{Abilities, populate};

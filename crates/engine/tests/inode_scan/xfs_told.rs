@@ -1,14 +1,16 @@
-//! A mounted XFS that may not be frozen: what the kernel tells of its inodes and directories gives the snapshot that a walk
-//! gives. Nothing of this is read from the device.
+//! A mounted XFS that may not be frozen: what the kernel tells of its inodes and directories gives
+//! the snapshot that a walk gives. Nothing of this is read from the device.
 
 use super::snapshots::{Pair, Taken, assert_same_rows, settle};
 use super::xfs_image::fixture::{Abilities, populate};
 use super::xfs_image::operations::operate;
 use super::xfs_image::{Image, Random, can_run, can_run_since};
-use bale_engine::monitor::Recorder;
-use bale_engine::scan::inode::TablesState;
-use bale_engine::scan::{Chosen, Known, ScanItem, ScanMode, ScanOptions, Sources, choose};
 use bale_fsimage::xfs::Xfs;
+use bale_pipeline::monitor::Recorder;
+use bale_source::scan::inode::TablesState;
+use bale_source::scan::{
+    ScanItem, ScanMode, ScanOptions, Sources, StartedScan, TablesUnchanged, choose,
+};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -33,7 +35,8 @@ fn walked(pair: &Pair, directory: &Path) -> Taken {
     pair.walk(directory)
 }
 
-/// A walk and then the kernel's lists of the same directory give the same rows, and nothing is stored again.
+/// A walk and then the kernel's lists of the same directory give the same rows, and nothing is
+/// stored again.
 fn assert_same(pair: &Pair, directory: &Path, which: &str) {
     let walked = walked(pair, directory);
     assert_same_as(&walked, pair, directory, which);
@@ -82,7 +85,8 @@ fn walk_and_kernel_agree(mkfs_arguments: &str, since_kernel: (u32, u32)) {
         pair.force = force;
         let mounted = image.mount();
         let walked = walked(&pair, &mounted.path().join(part));
-        // What was read ahead of ranges that were never written is told as data: each begins with nothing in memory.
+        // What was read ahead of ranges that were never written is told as data: each begins with
+        // nothing in memory.
         mounted.unmount();
         let mounted = image.mount();
         let which = format!("{mkfs_arguments}: {part:?}");
@@ -127,7 +131,8 @@ fn histories_are_told_as_they_are_walked() {
     mounted.unmount();
 }
 
-/// More inodes than are asked for at once, wide and deep, and directories whose parents have greater numbers.
+/// More inodes than are asked for at once, wide and deep, and directories whose parents have
+/// greater numbers.
 #[test]
 fn many_directories_are_each_listed_once() {
     if !can_run(&["mkfs.xfs", "mount"]) {
@@ -240,7 +245,7 @@ fn what_the_kernel_cannot_read_is_told_of_as_a_walk_tells_it() {
     mounted.unmount();
 }
 
-fn chosen(directory: &Path, known: Option<Known>) -> Chosen {
+fn chosen(directory: &Path, known: Option<TablesUnchanged>) -> StartedScan {
     let (sources, _) = Sources::resolve(&[directory]).unwrap();
     let options = ScanOptions {
         mode: ScanMode::Inode,
@@ -255,7 +260,7 @@ fn state_of(directory: &Path) -> TablesState {
     chosen(directory, None).state.unwrap()
 }
 
-fn entries_of(chosen: Chosen) -> usize {
+fn entries_of(chosen: StartedScan) -> usize {
     let batches = chosen.items.map(|item| match item {
         ScanItem::Entries(batch) => batch.entries.len(),
         ScanItem::Problem(problem) => panic!("{problem:?}"),
@@ -276,17 +281,17 @@ fn reading_changes_nothing_and_every_change_is_told() {
         std::fs::write(path(name), vec![7; 10_000]).unwrap();
     }
     let mut before = state_of(&mounted.path());
-    assert!(before.is_sound);
+    assert!(before.is_complete);
     std::fs::read(path("a")).unwrap();
     std::fs::read_dir(mounted.path()).unwrap().count();
     assert_eq!(state_of(&mounted.path()), before);
     // What is known needs no names, and what might be is listed afterwards.
-    let as_known = chosen(
+    let tables_unchanged = chosen(
         &mounted.path(),
         Some(Arc::new(move |state| *state == before)),
     );
-    assert!(as_known.as_known.is_some());
-    assert_eq!(entries_of(as_known), 0);
+    assert!(tables_unchanged.tables_unchanged.is_some());
+    assert_eq!(entries_of(tables_unchanged), 0);
     let unlike = chosen(&mounted.path(), Some(Arc::new(|_| false)));
     assert_eq!(
         entries_of(unlike),
@@ -308,7 +313,10 @@ fn reading_changes_nothing_and_every_change_is_told() {
         let root = std::fs::metadata(mounted.path()).unwrap();
         assert!(
             (root.ctime(), root.ctime_nsec())
-                <= (after.settles.seconds, i64::from(after.settles.nanos))
+                <= (
+                    after.not_racy_from.seconds,
+                    i64::from(after.not_racy_from.nanos)
+                )
         );
         before = after;
     }

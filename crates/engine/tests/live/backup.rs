@@ -2,16 +2,16 @@
 
 use super::mounts::*;
 use bale_engine::backup::{BackupOptions, Outcome, backup};
-use bale_engine::catalog::CatalogReader;
-use bale_engine::error::Error;
-use bale_engine::monitor::{Monitor, Recorder};
-use bale_engine::repository::Repository;
-use bale_engine::restore::snapshot::{SnapshotRestore, SpillScratch};
-use bale_engine::restore::{Everything, RestoreOptions};
-use bale_engine::scan::freeze::BarrierKind;
-use bale_engine::scan::{Protocol, ScanMode, ScanOptions, Sources, UNASKED_WRITE_SECONDS_MAX};
+use bale_engine::restore::{SnapshotRestore, SpillScratch};
 use bale_format::Time;
 use bale_format::entry::{EntryFlags, Kind};
+use bale_pipeline::monitor::{Monitor, Recorder};
+use bale_repository::catalog::CatalogReader;
+use bale_repository::error::Error;
+use bale_repository::repository::Repository;
+use bale_restore::{Everything, RestoreOptions};
+use bale_source::scan::freeze::BarrierKind;
+use bale_source::scan::{Protocol, ScanMode, ScanOptions, Sources, UNSEEN_WRITE_SECONDS_MAX};
 use bale_testkit::live_tree::{Load, Moment, Report, Seen};
 use bale_testkit::scene::STEP;
 use bale_testkit::{LiveTree, Scene, Tree};
@@ -27,7 +27,7 @@ use std::time::Duration;
 const LAG_MAX: Duration = Duration::from_millis(50);
 
 /// How much older than its moment the barrier of a scan without a freeze says that it is.
-const UNFROZEN_DOUBT: Duration = Duration::from_secs(UNASKED_WRITE_SECONDS_MAX as u64);
+const UNFROZEN_DOUBT: Duration = Duration::from_secs(UNSEEN_WRITE_SECONDS_MAX as u64);
 
 /// Backups within which a protocol that is not whole must be caught.
 const ROUNDS_TO_GO_WRONG: usize = 12;
@@ -37,34 +37,34 @@ pub struct Bench {
     pub mounted: Mounted,
     tree: LiveTree,
     scene: Scene,
-    way: Way,
+    way: EmitOptions,
     restored: usize,
 }
 
 /// How it is backed up.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct EmitOptions {
     mode: ScanMode,
     protocol: Protocol,
     freeze: bool,
 }
 
-impl Way {
+impl EmitOptions {
     pub fn freezes(&self) -> bool {
         self.freeze
     }
 }
 
-pub const WALK: Way = Way {
+pub const WALK: EmitOptions = EmitOptions {
     mode: ScanMode::Walk,
     protocol: FULL,
     freeze: true,
 };
-pub const INODE: Way = Way {
+pub const INODE: EmitOptions = EmitOptions {
     mode: ScanMode::Inode,
     ..WALK
 };
-pub const UNFROZEN: Way = Way {
+pub const UNFROZEN: EmitOptions = EmitOptions {
     freeze: false,
     ..INODE
 };
@@ -73,15 +73,15 @@ const FULL: Protocol = Protocol {
     verify: true,
     respect_t0: true,
     direct: true,
-    doubt_memory: true,
+    memory_is_racy: true,
 };
 
 impl Bench {
-    fn new(kind: &'static str, way: Way, load: Load) -> Bench {
+    fn new(kind: &'static str, way: EmitOptions, load: Load) -> Bench {
         Bench::on(Mounted::new(kind, 1024), way, load)
     }
 
-    pub fn on(mounted: Mounted, way: Way, load: Load) -> Bench {
+    pub fn on(mounted: Mounted, way: EmitOptions, load: Load) -> Bench {
         let source = mounted.path().join("tree");
         std::fs::create_dir(&source).unwrap();
         Bench {
@@ -193,7 +193,7 @@ impl Bench {
 pub fn backup_of(
     source: PathBuf,
     spill_directory: PathBuf,
-    way: Way,
+    way: EmitOptions,
     fault: &str,
     repository: &Arc<Repository>,
 ) -> Outcome {
@@ -204,7 +204,7 @@ pub fn backup_of(
 pub fn backup_into(
     source: PathBuf,
     spill_directory: PathBuf,
-    way: Way,
+    way: EmitOptions,
     fault: &str,
     repository: &Arc<Repository>,
     monitor: &dyn Monitor,
@@ -223,7 +223,7 @@ pub fn backup_into(
 pub fn backup_with(
     source: PathBuf,
     spill_directory: PathBuf,
-    (way, fault): (Way, &str),
+    (way, fault): (EmitOptions, &str),
     options: &BackupOptions,
     repository: &Arc<Repository>,
     monitor: &dyn Monitor,
@@ -279,12 +279,13 @@ pub fn hardly_any() -> Load {
     }
 }
 
-/// Backs up again and again under writers; then they stop, and the next backup must be exactly what is there.
-fn back_up_under_writers(kind: &'static str, way: Way) {
+/// Backs up again and again under writers; then they stop, and the next backup must be exactly what
+/// is there.
+fn back_up_under_writers(kind: &'static str, way: EmitOptions) {
     back_up_what_is_written_on(Mounted::new(kind, 1024), way);
 }
 
-fn back_up_what_is_written_on(mounted: Mounted, way: Way) {
+fn back_up_what_is_written_on(mounted: Mounted, way: EmitOptions) {
     let kind = mounted.kind;
     let mut bench = Bench::on(mounted, way, load(7));
     let first = bench.backup();
@@ -373,7 +374,7 @@ fn an_inode_scan_under_writers_is_right_and_once_they_stop_the_next_has_every_by
 /// Backs up under writers until something is wrong.
 fn must_go_wrong(kind: &'static str, protocol: Protocol, load: Load) {
     let mode = ScanMode::Inode;
-    let way = Way {
+    let way = EmitOptions {
         mode,
         protocol,
         freeze: true,
@@ -441,13 +442,14 @@ fn overwrite(path: &Path, letter: u8, parts: usize) {
     assert_eq!(written, parts * LONG_PART);
 }
 
-/// A file of A is overwritten with B while it is backed up. What the backup after that restores: must be B.
+/// A file of A is overwritten with B while it is backed up. What the backup after that restores:
+/// must be B.
 fn letters_after_overwriting(kind: &'static str, protocol: Protocol, when: Overwrite) -> [u8; 2] {
-    let way = Way { protocol, ..INODE };
+    let way = EmitOptions { protocol, ..INODE };
     letters_of(kind, way, when)
 }
 
-fn letters_of(kind: &'static str, way: Way, when: Overwrite) -> [u8; 2] {
+fn letters_of(kind: &'static str, way: EmitOptions, when: Overwrite) -> [u8; 2] {
     let mut bench = Bench::new(kind, way, hardly_any());
     let (path, mark) = (bench.source().join("file"), bench.mounted.beside("mark"));
     let parts = if when == Overwrite::LongBefore {
@@ -530,7 +532,8 @@ fn with_syncfs_instead_of_a_freeze_a_long_write_is_torn_for_ever() {
     }
 }
 
-/// On ext4 only: a raw read of XFS does not show what came after the barrier, whatever its time, until the second one.
+/// On ext4 only: a raw read of XFS does not show what came after the barrier, whatever its time,
+/// until the second one.
 #[test]
 fn without_the_time_of_the_first_barrier_old_content_is_kept_for_ever() {
     let protocol = Protocol {
@@ -546,7 +549,8 @@ fn without_the_time_of_the_first_barrier_old_content_is_kept_for_ever() {
     }
 }
 
-/// Restores what the newest snapshot has below a path to a new directory; false if the path is not even in it.
+/// Restores what the newest snapshot has below a path to a new directory; false if the path is not
+/// even in it.
 pub fn restore_newest(scene: &Scene, below: &Path, target: &Path) -> bool {
     let repository = scene.repository();
     let snapshot = repository.snapshots().unwrap().pop().unwrap();
@@ -561,7 +565,7 @@ pub fn restore_newest(scene: &Scene, below: &Path, target: &Path) -> bool {
             ..RestoreOptions::new(&Everything)
         },
     };
-    let spill = SpillScratch(repository.spill_dir().unwrap());
+    let spill = SpillScratch::new(repository.spill_dir().unwrap());
     match restore.restore(&spill, &Recorder::default()) {
         Err(Error::NoPath { .. }) => false,
         result => result.map(|_| true).unwrap(),

@@ -1,8 +1,8 @@
 //! What a barrier promises.
 
 use super::mounts::*;
-use bale_engine::scan::freeze::{BarrierError, BarrierKind, FreezeLimits, Freezer, FreezerCommand};
 use bale_format::Time;
+use bale_source::scan::freeze::{BarrierError, BarrierKind, FreezeLimits, Freezer, FreezerCommand};
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -32,8 +32,9 @@ fn a_barrier_lies_between_the_ctimes_of_what_came_before_and_of_what_comes_after
             let before = ctime(&path);
             let barrier = freezer.barrier(BarrierKind::Freeze).unwrap();
             std::fs::write(&path, b"after").unwrap();
-            // A ctime may be ahead of the coarse clock: a kernel with multigrain times (Linux 6.13) never gives a stamp before
-            // the latest fine one, of any file. What is taken for young by that is only read again.
+            // A ctime may be ahead of the coarse clock: a kernel with multigrain times (Linux 6.13)
+            // never gives a stamp before the latest fine one, of any file. What is taken for young
+            // by that is only read again.
             assert!(before <= barrier.t0_fine, "{kind}: {before:?} {barrier:?}");
             assert!(barrier.t0_coarse <= ctime(&path), "{kind}: {barrier:?}");
             assert!(barrier.t0_coarse <= barrier.t0_fine, "{barrier:?}");
@@ -42,8 +43,8 @@ fn a_barrier_lies_between_the_ctimes_of_what_came_before_and_of_what_comes_after
     }
 }
 
-/// Overwrites all of a file of A with B by a single `writev`, makes a barrier in the middle of it, and looks at the
-/// last byte on the device at once. `None` if there was no middle.
+/// Overwrites all of a file of A with B by a single `writev`, makes a barrier in the middle of it,
+/// and looks at the last byte on the device at once. `None` if there was no middle.
 fn last_byte_after_a_barrier_during_a_long_write(
     mounted: &Mounted,
     freezer: &mut Freezer,

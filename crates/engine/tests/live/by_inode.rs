@@ -1,15 +1,15 @@
 //! Opening by inode and generation, and asking XFS for many inodes at once.
 
 use super::mounts::*;
-use bale_engine::image::Place;
-use bale_engine::monitor::Recorder;
-use bale_engine::read::{SmallState, read_small};
-use bale_engine::scan::handle::{Handles, list};
-use bale_engine::scan::live::live_target;
-use bale_engine::scan::{
-    Batch, Chosen, ScanItem, ScanMode, ScanOptions, SecondLook, Sources, choose,
-};
 use bale_format::entry::{Entry, Kind};
+use bale_pipeline::monitor::Recorder;
+use bale_source::image::EntryPlace;
+use bale_source::read::{SmallState, read_small};
+use bale_source::scan::handle::{Handles, list};
+use bale_source::scan::live::live_target;
+use bale_source::scan::{
+    Batch, ScanItem, ScanMode, ScanOptions, SecondLook, Sources, StartedScan, choose,
+};
 use bale_sys::bulkstat::{BulkInode, BulkStat, InodeNumbers};
 use bale_sys::handle::FileHandle;
 use std::collections::{BTreeMap, BTreeSet};
@@ -281,8 +281,9 @@ fn bulkstat_tells_of_every_inode_what_stat_tells() {
     assert_eq!(stat.next(mounted.open().as_fd()).unwrap().len(), 0);
 }
 
-/// Everything that a scan tells of regular files below a directory: entries and the places to read them at.
-fn scanned(mounted: &Mounted, freeze: bool) -> (Chosen, Vec<(Entry, Place)>) {
+/// Everything that a scan tells of regular files below a directory: entries and the places to read
+/// them at.
+fn scanned(mounted: &Mounted, freeze: bool) -> (StartedScan, Vec<(Entry, EntryPlace)>) {
     let (sources, _) = Sources::resolve(&[mounted.path()]).unwrap();
     let options = ScanOptions {
         mode: ScanMode::Inode,
@@ -332,7 +333,10 @@ fn what_the_kernel_reads_for_a_scan_is_the_inode_that_was_scanned_wherever_it_wa
         std::fs::rename(path("new"), path("replaced")).unwrap();
         std::fs::remove_file(path("gone")).unwrap();
         for (entry, place) in files {
-            assert!(matches!(place, Place::Directory(_)), "{kind}: {entry:?}");
+            assert!(
+                matches!(place, EntryPlace::Directory(_)),
+                "{kind}: {entry:?}"
+            );
             let name = String::from_utf8(entry.path()).unwrap();
             let name = &name[mounted.path().as_os_str().len()..];
             let inode = entry.inode;

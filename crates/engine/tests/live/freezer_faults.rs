@@ -1,7 +1,7 @@
 //! A freezer may die anywhere: the file system is thawed all the same.
 
 use super::mounts::*;
-use bale_engine::scan::freeze::{BarrierError, BarrierKind, FreezeLimits, Freezer};
+use bale_source::scan::freeze::{BarrierError, BarrierKind, FreezeLimits, Freezer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -71,7 +71,7 @@ fn a_freezer_that_stops_while_frozen_is_thawed_in_time_and_its_barrier_does_not_
                 let written = written.modified().unwrap();
                 signal(process_id, Signal::CONT);
                 let barrier = barrier.join().unwrap().unwrap();
-                let t0 = bale_engine::clock::moment_of(barrier.t0_fine);
+                let t0 = bale_pipeline::clock::moment_of(barrier.t0_fine);
                 assert!(
                     written < t0,
                     "{kind} {step}: the barrier of the ended freeze was used"
@@ -182,8 +182,8 @@ fn requests_to_stop_do_nothing_to_a_freezer_and_dropping_it_ends_both_processes(
     assert!(!ids.into_iter().any(lives));
 }
 
-/// Somebody stopped it before it froze anything: nothing thaws it, and nobody waits for the ten minutes that writing back may
-/// take.
+/// Somebody stopped it before it froze anything: nothing thaws it, and nobody waits for the ten
+/// minutes that writing back may take.
 #[test]
 fn a_freezer_that_is_stopped_outside_a_freeze_is_named_and_not_waited_for() {
     if !can_mount() {
@@ -211,8 +211,8 @@ fn a_freezer_that_is_stopped_outside_a_freeze_is_named_and_not_waited_for() {
     }
 }
 
-/// Issue 13, 14: whoever may look at the environment of these two could read the password there. A process of its own, for
-/// its environment.
+/// Issue 13, 14: whoever may look at the environment of these two could read the password there. A
+/// process of its own, for its environment.
 #[test]
 fn neither_freezer_nor_watchdog_has_a_secret_in_its_environment() {
     if !can_mount() {

@@ -1,13 +1,13 @@
-//! Files of which the kernel tells another length and the ctime of before: a truncation shows for some twenty microseconds
-//! like that, on ext4 and on XFS.
+//! Files of which the kernel tells another length and the ctime of before: a truncation shows for
+//! some twenty microseconds like that, on ext4 and on XFS.
 
 use super::backup::{Bench, INODE, WALK, backup_of, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
 use bale_engine::backup::Outcome;
-use bale_engine::catalog::CatalogReader;
-use bale_engine::monitor::Recorder;
 use bale_format::entry::EntryFlags;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::catalog::CatalogReader;
 use bale_testkit::scene::STEP;
 use bale_testkit::{Scene, Tree};
 use std::fs::File;
@@ -59,8 +59,9 @@ fn a_length_that_changed_under_its_old_ctime_is_read_again_by_the_next_backup() 
     assert_eq!(fourth.snapshot.counts.bytes_read, 0);
 }
 
-/// A truncation that the kernel shows while the second pass asks, of which the device knows nothing, and which is undone:
-/// what the kernel has in memory of two inodes is of another length than what is on the device.
+/// A truncation that the kernel shows while the second pass asks, of which the device knows
+/// nothing, and which is undone: what the kernel has in memory of two inodes is of another length
+/// than what is on the device.
 #[test]
 fn a_truncation_that_is_undone_after_the_backup_leaves_no_empty_row() {
     if !can_mount() || !can_run(&["debugfs"]) {

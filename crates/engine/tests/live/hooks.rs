@@ -1,8 +1,9 @@
 //! Doing something at a certain point of a backup.
 
-use bale_engine::monitor::{Monitor, Problem, Recorder};
+use bale_pipeline::monitor::{Monitor, Problem, Recorder};
 
-/// Does something when the inodes were gathered and no row was made yet, and something else after the second look.
+/// Does something when the inodes were gathered and no row was made yet, and something else after
+/// the second look.
 pub struct Meddler<'a> {
     pub gathered: &'a (dyn Fn() + Sync),
     pub looked_again: &'a (dyn Fn() + Sync),

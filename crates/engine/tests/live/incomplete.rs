@@ -1,11 +1,12 @@
-//! Rows of what could not be read, or was written to meanwhile: none of them is taken for good by the next backup.
+//! Rows of what could not be read, or was written to meanwhile: none of them is taken for good by
+//! the next backup.
 
 use super::backup::{Bench, INODE, WALK, backup_into, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
-use bale_engine::catalog::CatalogReader;
-use bale_engine::monitor::Recorder;
 use bale_format::entry::EntryFlags;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::catalog::CatalogReader;
 use bale_testkit::Scene;
 use bale_testkit::scene::STEP;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -58,8 +59,8 @@ fn every_name_of_a_file_that_could_not_be_read_whole_is_read_again() {
     }
 }
 
-/// Somebody wrote to an image while it was read, and left no time behind: a virtual machine that was killed, say. The backup
-/// says so; what it stored is not taken for good by the next one.
+/// Somebody wrote to an image while it was read, and left no time behind: a virtual machine that
+/// was killed, say. The backup says so; what it stored is not taken for good by the next one.
 #[test]
 fn what_was_read_of_an_image_that_was_written_to_is_read_again() {
     if !can_mount() {
@@ -145,7 +146,8 @@ fn an_image_that_was_built_anew_under_its_old_times_is_read_again() {
     }
 }
 
-/// The times of a node say nothing of who writes to its device through another one: in a container, say.
+/// The times of a node say nothing of who writes to its device through another one: in a container,
+/// say.
 #[test]
 fn a_device_that_is_written_to_while_it_is_read_is_told() {
     if !can_mount() || !can_run(&["losetup"]) {

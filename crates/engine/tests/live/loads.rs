@@ -1,4 +1,5 @@
-//! Loads that need a file system of their own kind, or all of its room: blocks that files come to share, and a full disk.
+//! Loads that need a file system of their own kind, or all of its room: blocks that files come to
+//! share, and a full disk.
 
 use super::backup::{Bench, INODE, UNFROZEN, load};
 use super::mounts::*;
@@ -44,7 +45,8 @@ fn twin(source: &Path, kind: &str, number: u32) -> PathBuf {
     source.join("twins").join(format!("{kind}{number}"))
 }
 
-/// A `b` is told to share the blocks of its `a`, which changes no time; a `c` becomes a clone of another `a` again and again.
+/// A `b` is told to share the blocks of its `a`, which changes no time; a `c` becomes a clone of
+/// another `a` again and again.
 fn share(source: &Path, stop: &AtomicBool) {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {

@@ -1,45 +1,41 @@
 //! Loop mounts for the tests, and the processes of a freezer that can be told to die.
 
-use bale_engine::scan::freeze::{FreezeLimits, Freezer, FreezerCommand, Step, serve};
+use bale_source::scan::freeze::{FreezeLimits, Freezer, FreezerCommand, Step, serve};
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that ends at all, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a freezer shall do to itself: `kill`, `stop` or `pause`, `:`, the step, `:`, a file to make then.
+/// What a freezer shall do to itself: `kill`, `stop` or `pause`, `:`, the step, `:`, a file to make
+/// then.
 const FAULT: &str = "BALE_TEST_FREEZER";
 
 pub const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
 
 /// Whether these tests may run. Says so loudly if not.
 pub fn can_run(tools: &[&str]) -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    let missing: Vec<_> = tools.iter().filter(|tool| !has_tool(tool)).collect();
+    let is_root = bale_testkit::is_root();
+    let missing: Vec<_> = tools
+        .iter()
+        .filter(|tool| !bale_testkit::have(tool))
+        .collect();
     if is_root && missing.is_empty() {
         return true;
     }
     let reason = format!("needs root ({is_root}) and the tools {missing:?}");
-    let demanded = std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_some_and(|value| value == "1");
-    assert!(!demanded, "SKIPPED: {reason}");
-    eprintln!("SKIPPED: {reason}");
+    bale_testkit::skipped(&reason);
     false
 }
 
 pub fn can_mount() -> bool {
     can_run(&["mkfs.ext4", "mkfs.xfs", "mount", "umount"])
-}
-
-fn has_tool(tool: &str) -> bool {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("command -v {tool}")]);
-    command.stdout(Stdio::null()).status().unwrap().success()
 }
 
 /// Runs a program that must succeed.
@@ -54,7 +50,8 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
     output
 }
 
-/// A file system in a sparse file, mounted. Thawed, unmounted and deleted when dropped, whatever happened.
+/// A file system in a sparse file, mounted. Thawed, unmounted and deleted when dropped, whatever
+/// happened.
 pub struct Mounted {
     directory: tempfile::TempDir,
     pub kind: &'static str,

@@ -1,9 +1,10 @@
-//! Files that are moved on their device after the inodes were read, and others that get their blocks.
+//! Files that are moved on their device after the inodes were read, and others that get their
+//! blocks.
 
 use super::backup::{Bench, INODE, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
-use bale_engine::monitor::Recorder;
+use bale_pipeline::monitor::Recorder;
 use bale_testkit::Tree;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File};
@@ -71,8 +72,8 @@ fn files_that_a_defragmenter_moves_while_they_are_read_are_read_again() {
     }
 }
 
-/// What the second pass reads is looked at by nobody afterwards: files whose directory got another name, and that are moved
-/// while they are read once more.
+/// What the second pass reads is looked at by nobody afterwards: files whose directory got another
+/// name, and that are moved while they are read once more.
 #[test]
 fn files_that_are_moved_while_the_second_pass_reads_them_are_right() {
     for (kind, tool) in [("ext4", "e4defrag"), ("xfs", "xfs_fsr")] {
@@ -83,7 +84,8 @@ fn files_that_are_moved_while_the_second_pass_reads_them_are_right() {
             let mut bench = Bench::on(Mounted::new(kind, 320), INODE, hardly_any());
             let (before, after) = (bench.source().join("before"), bench.source().join("after"));
             fs::create_dir(&before).unwrap();
-            // What is in the directory that gets another name is asked of the kernel; what is further down is not.
+            // What is in the directory that gets another name is asked of the kernel; what is
+            // further down is not.
             fill(&before.join("moved"));
             // Old enough to be settled.
             std::thread::sleep(Duration::from_millis(50));

@@ -1,9 +1,10 @@
-//! Inodes that were known from the last backup and are looked at late, when their names may have changed hands.
+//! Inodes that were known from the last backup and are looked at late, when their names may have
+//! changed hands.
 
 use super::backup::{Bench, INODE, UNFROZEN, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
-use bale_engine::monitor::Recorder;
+use bale_pipeline::monitor::Recorder;
 use bale_testkit::Tree;
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,8 @@ fn fill(directory: &Path) {
     }
 }
 
-/// Unlinks, renames over, makes directories of files; what is new takes the inodes that become free.
+/// Unlinks, renames over, makes directories of files; what is new takes the inodes that become
+/// free.
 fn change_hands(directory: &Path) {
     for number in 0..OF_EACH {
         let path = |name: &str| directory.join(format!("{name}{number}"));

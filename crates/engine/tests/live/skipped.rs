@@ -1,10 +1,11 @@
-//! Backups that are skipped because nothing changed (issue 13, 3): a change that only the second look finds is a change.
+//! Backups that are skipped because nothing changed (issue 13, 3): a change that only the second
+//! look finds is a change.
 
-use super::backup::{INODE, UNFROZEN, Way, backup_with, hardly_any};
+use super::backup::{EmitOptions, INODE, UNFROZEN, backup_with, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
 use bale_engine::backup::{BackupOptions, Outcome};
-use bale_engine::monitor::{Monitor, Recorder};
+use bale_pipeline::monitor::{Monitor, Recorder};
 use bale_testkit::scene::STEP;
 use bale_testkit::{LiveTree, Scene, Tree};
 use std::os::unix::fs::FileExt;
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// Longer than the doubt about the clock of ctimes.
 const SETTLED: Duration = Duration::from_millis(150);
 
-fn skipping(scene: &Scene, mounted: &Mounted, way: Way, monitor: &dyn Monitor) -> Outcome {
+fn skipping(scene: &Scene, mounted: &Mounted, way: EmitOptions, monitor: &dyn Monitor) -> Outcome {
     std::thread::sleep(SETTLED);
     scene.clock.advance(STEP);
     let options = BackupOptions {

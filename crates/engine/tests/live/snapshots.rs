@@ -3,10 +3,12 @@
 use super::backup::restore_newest;
 use super::mounts::*;
 use bale_engine::backup::{BackupOptions, Outcome, backup};
-use bale_engine::catalog::CatalogReader;
-use bale_engine::monitor::Recorder;
-use bale_engine::scan::snapshot_command::{SnapshotCommand, SnapshotError, Wanted, take_all};
-use bale_engine::scan::{ScanMode, ScanOptions, Sources, barrier_now};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::catalog::CatalogReader;
+use bale_source::scan::snapshot_command::{
+    SnapshotCommand, SnapshotError, SnapshotRequest, take_all,
+};
+use bale_source::scan::{ScanMode, ScanOptions, Sources, barrier_now};
 use bale_testkit::Scene;
 use bale_testkit::scene::STEP;
 use std::fs::File;
@@ -35,11 +37,11 @@ fn shell(text: &str) -> SnapshotCommand {
     command("sh", &["-c", text])
 }
 
-fn wanted(source: &Path) -> Wanted {
-    Wanted {
+fn wanted(source: &Path) -> SnapshotRequest {
+    SnapshotRequest {
         source: source.to_owned(),
         name: "test".to_owned(),
-        ..Wanted::default()
+        ..SnapshotRequest::default()
     }
 }
 
@@ -48,7 +50,8 @@ fn a_snapshot_is_there_as_long_as_it_is_held_and_released_however_that_ends() {
     let place = tempfile::tempdir().unwrap();
     let mark = place.path().join("mark");
     let text = format!(
-        "trap 'rm {0}' EXIT; touch {0}; echo directory $BALE_SOURCE/$BALE_SNAPSHOT_NAME; echo ready; cat",
+        "trap 'rm {0}' EXIT; touch {0}; echo directory $BALE_SOURCE/$BALE_SNAPSHOT_NAME; echo \
+         ready; cat",
         mark.display()
     );
     let snapshot = shell(&text).take(&wanted(place.path())).unwrap();
@@ -174,8 +177,8 @@ impl Bench {
     }
 }
 
-/// A command that copies the image under a mounted file system, after `settle`, and names a loop device of the copy, or
-/// where that is mounted, as it was wanted. It writes down what it did.
+/// A command that copies the image under a mounted file system, after `settle`, and names a loop
+/// device of the copy, or where that is mounted, as it was wanted. It writes down what it did.
 fn copying(mounted: &Mounted, settle: &str) -> SnapshotCommand {
     let text = format!(
         r#"set -eu
@@ -252,7 +255,8 @@ fn bench_with_a_tree(kind: &'static str) -> Bench {
     bench
 }
 
-/// Brings the last changes to the journal, and, as far as that can be had, not to where they belong.
+/// Brings the last changes to the journal, and, as far as that can be had, not to where they
+/// belong.
 const JOURNALED: &str = "sync mount/tree/a/8 mount/tree/a";
 const FROZEN: &str = "xfs_freeze -f mount";
 
@@ -354,26 +358,27 @@ fn a_device_with_a_log_of_xfs_to_be_replayed_is_mounted_and_walked() {
 }
 
 #[test]
-fn a_directory_that_was_most_of_a_file_system_is_read_by_inodes_from_then_on() {
+fn a_directory_that_was_a_good_part_of_a_file_system_is_read_by_inodes_from_then_on() {
     if !has_loops() {
         return;
     }
     let bench = bench_with_a_tree("ext4");
     let tree = bench.mounted.path().join("tree");
-    for number in 0..10_000 {
+    std::fs::create_dir(bench.mounted.path().join("other")).unwrap();
+    // 3,206 of 10,716: a promise of so few is not enough, what is known is.
+    for number in 0..2_900 {
         File::create(tree.join(format!("a/b/{number}"))).unwrap();
     }
-    std::fs::create_dir(bench.mounted.path().join("other")).unwrap();
+    for number in 0..7_500 {
+        File::create(bench.mounted.path().join(format!("other/{number}"))).unwrap();
+    }
     std::thread::sleep(Duration::from_millis(50));
     let is_by_inodes = |outcome: &Outcome| {
         let mut filesystems = outcome.snapshot.filesystems.iter();
         filesystems.any(|filesystem| filesystem.scanner == "inode")
     };
     let (first, notes) = bench.backup_of(&tree, ScanMode::Auto, None, || ());
-    assert!(
-        notes[0].contains("only a part of the file system"),
-        "{notes:?}"
-    );
+    assert!(notes[0].contains("only about 320"), "{notes:?}");
     assert!(!is_by_inodes(&first));
     let (second, notes) = bench.backup_of(&tree, ScanMode::Auto, None, || ());
     assert!(is_by_inodes(&second), "{notes:?}");
@@ -427,14 +432,15 @@ fn the_snapshot_is_released_when_the_backup_fails_or_is_interrupted() {
         );
         let error = done.unwrap_err();
         assert_eq!(
-            matches!(error, bale_engine::error::Error::Interrupted),
+            matches!(error, bale_repository::error::Error::Interrupted),
             !fails,
             "{error}"
         );
         drop(taken);
         assert!(!copy.exists(), "still there: {error}");
     }
-    // A device with something else on it: who named it made a mistake, and the snapshot goes all the same.
+    // A device with something else on it: who named it made a mistake, and the snapshot goes all
+    // the same.
     let other = bench.mounted.beside("other");
     File::create(&other).unwrap().set_len(64 << 20).unwrap();
     run("mkfs.ext4", &["-q", other.to_str().unwrap()]);
@@ -513,7 +519,8 @@ fn a_btrfs_snapshot_is_backed_up_under_the_paths_of_its_source() {
     assert_eq!(again.snapshot.totals, next.snapshot.totals);
 }
 
-/// Programs that stand for LVM and for mounting: they say what they were asked, and do as much as is needed.
+/// Programs that stand for LVM and for mounting: they say what they were asked, and do as much as
+/// is needed.
 fn pretended_lvm(place: &Path, pool: &str) -> SnapshotCommand {
     let bin = place.join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -523,7 +530,8 @@ fn pretended_lvm(place: &Path, pool: &str) -> SnapshotCommand {
         (
             "lvs",
             format!(
-                "case \"$*\" in *vg_name*) echo '  vg' ;; *lv_name*) echo '  home' ;; *pool_lv*) echo '  {pool}' ;; *) test -e {} ;; esac",
+                "case \"$*\" in *vg_name*) echo '  vg' ;; *lv_name*) echo '  home' ;; *pool_lv*) \
+                 echo '  {pool}' ;; *) test -e {} ;; esac",
                 exists.display()
             ),
         ),
@@ -576,7 +584,7 @@ fn the_lvm_script_snapshots_mounts_unmounts_and_removes() {
     ] {
         let place = tempfile::tempdir().unwrap();
         let command = pretended_lvm(place.path(), pool);
-        let wanted = Wanted {
+        let wanted = SnapshotRequest {
             source: "/home/me".into(),
             mount_point: "/home".into(),
             device: "/dev/mapper/vg-home".into(),
@@ -598,7 +606,7 @@ fn the_lvm_script_snapshots_mounts_unmounts_and_removes() {
         assert_eq!(log().lines().collect::<Vec<_>>(), lines);
         assert!(!directory.parent().unwrap().exists());
 
-        let wanted = Wanted {
+        let wanted = SnapshotRequest {
             device_wanted: true,
             ..wanted
         };
@@ -608,7 +616,7 @@ fn the_lvm_script_snapshots_mounts_unmounts_and_removes() {
         assert!(log().ends_with("lvremove --yes vg/bale-test\n"));
 
         std::fs::write(place.path().join("log.refuse"), b"").unwrap();
-        let wanted = Wanted {
+        let wanted = SnapshotRequest {
             device_wanted: false,
             ..wanted
         };

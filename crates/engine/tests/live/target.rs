@@ -1,8 +1,8 @@
 //! What may be scanned from its device.
 
 use super::mounts::*;
-use bale_engine::image::{Image, State};
-use bale_engine::scan::live::{ClockSteps, LiveKind, live_target};
+use bale_source::image::{Image, OpenedAs};
+use bale_source::scan::live::{ClockSteps, LiveKind, live_target};
 use bale_sys::open::{HELD_FOR_A_MOMENT, open_exclusively};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -168,7 +168,7 @@ fn a_device_that_somebody_holds_for_a_moment_is_waited_for() {
         .unwrap();
     let device = Loop::over(&path);
     run("mkfs.ext4", &["-q", &device.0]);
-    let open = || Image::open(Path::new(&device.0), State::Still);
+    let open = || Image::open(Path::new(&device.0), OpenedAs::Still);
     let holder = open_exclusively(Path::new(&device.0), false).unwrap();
     assert!(open().is_err_and(|error| error.to_string().contains("busy")));
     std::thread::scope(|scope| {

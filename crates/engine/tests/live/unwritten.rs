@@ -1,11 +1,12 @@
-//! What is in memory and not on the disk yet: changes that leave no trace in a time, or leave it before they are there.
+//! What is in memory and not on the disk yet: changes that leave no trace in a time, or leave it
+//! before they are there.
 
 use super::backup::{Bench, INODE, UNFROZEN, WALK, backup_of, hardly_any, restore_newest};
 use super::mounts::*;
 use bale_engine::backup::{BackupOptions, backup};
-use bale_engine::monitor::Recorder;
-use bale_engine::scan::snapshot_command::{SnapshotCommand, take_all};
-use bale_engine::scan::{ScanMode, ScanOptions, Sources, barrier_now};
+use bale_pipeline::monitor::Recorder;
+use bale_source::scan::snapshot_command::{SnapshotCommand, take_all};
+use bale_source::scan::{ScanMode, ScanOptions, Sources, barrier_now};
 use bale_testkit::scene::STEP;
 use bale_testkit::{Scene, Tree};
 use std::fs::{self, File};
@@ -60,7 +61,8 @@ fn ctime(path: &Path) -> (i64, i64) {
     (metadata.ctime(), metadata.ctime_nsec())
 }
 
-/// A store moves the ctime when its page becomes writable, and not again before the page was written back.
+/// A store moves the ctime when its page becomes writable, and not again before the page was
+/// written back.
 #[test]
 fn what_is_stored_through_a_map_after_a_backup_is_in_the_next_one() {
     if !can_mount() || !can_run(&["python3", "mkfs.btrfs"]) {
@@ -87,7 +89,8 @@ fn what_is_stored_through_a_map_after_a_backup_is_in_the_next_one() {
     }
 }
 
-/// In memory nothing is ever written back, so no store through a map leaves a trace; nor where writing back is refused.
+/// In memory nothing is ever written back, so no store through a map leaves a trace; nor where
+/// writing back is refused.
 #[test]
 fn what_is_stored_through_a_map_and_never_written_back_is_in_the_next_backup() {
     if !can_mount() || !can_run(&["python3"]) {
@@ -112,8 +115,8 @@ fn what_is_stored_through_a_map_and_never_written_back_is_in_the_next_backup() {
     }
 }
 
-/// The journal is written every second here, and what is overwritten in place not for half a minute: a crash, and a copy of
-/// the device, find the new time and the old bytes.
+/// The journal is written every second here, and what is overwritten in place not for half a
+/// minute: a crash, and a copy of the device, find the new time and the old bytes.
 fn with_a_time_ahead_of_its_bytes(act: impl FnOnce(Mounted, &Path)) {
     let mounted = Mounted::with("ext4", 64, &[], "commit=1");
     let directory = mounted.path().join("tree");

@@ -1,9 +1,10 @@
-//! File systems whose times are whole seconds: a second change within one leaves no trace in any of them.
+//! File systems whose times are whole seconds: a second change within one leaves no trace in any of
+//! them.
 
 use super::backup::{Bench, INODE, UNFROZEN, WALK, backup_into, hardly_any};
 use super::hooks::Meddler;
 use super::mounts::*;
-use bale_engine::monitor::Recorder;
+use bale_pipeline::monitor::Recorder;
 use bale_testkit::Scene;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};

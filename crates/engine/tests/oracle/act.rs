@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use bale_engine::dump::snapshot::dump_snapshot;
+use bale_engine::dump::dump_snapshot;
 use bale_engine::forget::{self, GroupBy, Policy};
 use bale_engine::prune;
 use bale_engine::repair::{repair_config, repair_index, repair_packs};
-use bale_engine::restore::snapshot::SpillScratch;
-use bale_engine::snapshots::{SnapshotFilter, find};
-use bale_engine::store::{Area, ObjectName};
+use bale_engine::restore::SpillScratch;
 use bale_engine::verify::{self, Subset, check, scrub};
 use bale_format::ObjectId;
+use bale_repository::snapshots::{SnapshotFilter, find};
+use bale_repository::store::{Area, ObjectName};
 use jiff::ToSpan;
 use jiff::tz::TimeZone;
 
@@ -100,7 +100,7 @@ pub fn must_work<T>(
     world: &World,
     what: &str,
     stop: Stop,
-    result: Result<T, bale_engine::error::Error>,
+    result: Result<T, bale_repository::error::Error>,
 ) -> Held<Option<T>> {
     match result {
         Ok(done) => Ok(Some(done)),
@@ -204,7 +204,7 @@ fn forget_by_rule(world: &mut World, rule: Rule, dry_run: bool) -> Held {
         &TimeZone::UTC,
         repository.clock().time(),
     );
-    let empties = |group: &forget::Group| {
+    let empties = |group: &forget::SnapshotGroup| {
         group
             .decisions
             .iter()
@@ -363,7 +363,7 @@ fn dump_step(world: &World, nth: usize, path: usize) -> Held {
         return Ok(());
     };
     let (mut bytes, watch) = (Vec::new(), Watch::default());
-    let scratch = SpillScratch(world.path("scratch"));
+    let scratch = SpillScratch::new(world.path("scratch"));
     let dumped = dump_snapshot(&repository, named, path, &scratch, &mut bytes, &watch);
     let Some(report) = must_work(world, "dump", Stop::Never, dumped)? else {
         return Ok(());
@@ -378,7 +378,8 @@ fn dump_step(world: &World, nth: usize, path: usize) -> Held {
     }
 }
 
-/// `latest` is the latest, or nothing: as the command asks for it, which goes on only while every snapshot can be read.
+/// `latest` is the latest, or nothing: as the command asks for it, which goes on only while every
+/// snapshot can be read.
 fn latest(world: &World) -> Held {
     let repository = world.open(0)?;
     let found = repository.snapshots().and_then(|all| {

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bale_engine::backup::{Outcome, backup};
-use bale_engine::monitor::Problem;
-use bale_engine::repository::Repository;
-use bale_engine::scan;
-use bale_engine::store::Area;
 use bale_format::{ObjectId, Snapshot};
+use bale_pipeline::monitor::Problem;
+use bale_repository::repository::Repository;
+use bale_repository::store::Area;
+use bale_source::scan;
 use std::sync::Arc;
 
 use super::act::must_work;
@@ -93,7 +93,7 @@ fn nth_id(world: &World, nth: usize) -> Option<ObjectId> {
     (!kept.is_empty()).then(|| kept[nth % kept.len()].id)
 }
 
-fn as_problem(problem: &scan::Problem) -> Problem {
+fn as_problem(problem: &scan::ScanProblem) -> Problem {
     Problem {
         path: problem.path.clone(),
         action: problem.action,
@@ -222,8 +222,8 @@ fn keep(
     Ok(())
 }
 
-/// What a complete backup may have lost at once: what it relied on in a pack of which nobody could know that it was changed.
-/// With `--force` everything is known.
+/// What a complete backup may have lost at once: what it relied on in a pack of which nobody could
+/// know that it was changed. With `--force` everything is known.
 fn excused(world: &World, step: &Backup, state: &State) -> Held {
     if state.lost.is_empty() {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bale_engine::restore::Overwrite;
+use bale_restore::Overwrite;
 
 use super::options;
 use super::rules::is_below_a_source;
@@ -152,7 +152,8 @@ impl Case<'_> {
         stays.any(|other| is_within(other, path) || is_within(path, other)) || holds_unwanted()
     }
 
-    /// Where an exclude mark left out the content of a directory, nobody knows what is foreign. The mark itself is stored.
+    /// Where an exclude mark left out the content of a directory, nobody knows what is foreign. The
+    /// mark itself is stored.
     fn parent_is_known(&self, in_snapshot: &[u8]) -> bool {
         let is_mark = |row: &[u8]| row.ends_with(b"/CACHEDIR.TAG");
         let at = in_snapshot

@@ -1,7 +1,7 @@
 //! What disks, other programs and other people do to objects.
 
-use bale_engine::store::{Area, ObjectName};
 use bale_format::pack::PACK_HEADER_BYTES;
+use bale_repository::store::{Area, ObjectName};
 use std::sync::Arc;
 
 use super::steps::{Damage, How, What};

@@ -163,7 +163,7 @@ pub fn plain() -> Backup {
         skip_if_unchanged: false,
         dry_run: false,
         checkpoints: false,
-        doubt_memory: false,
+        memory_is_racy: false,
         repositories: false,
         stop: Stop::Never,
     }
@@ -210,7 +210,7 @@ fn usual_backup(draw: &Draw) -> Backup {
         skip_if_unchanged: draw.once_in(5),
         dry_run: draw.once_in(16),
         checkpoints: draw.once_in(4),
-        doubt_memory: draw.once_in(8),
+        memory_is_racy: draw.once_in(8),
         repositories: draw.once_in(6),
         stop: stop(draw, 60),
     }

@@ -1,4 +1,5 @@
-//! An image of a tree, written by our own writer of ext4: what the inode scanner reads, without root and without mounting.
+//! An image of a tree, written by our own writer of ext4: what the inode scanner reads, without
+//! root and without mounting.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -65,7 +66,8 @@ pub fn write(root: &Path, image: &Path) {
 
 type Each<'a> = &'a mut dyn FnMut(Option<&PathBytes>, &NewEntry<'_>, &mut dyn FileData);
 
-/// Hands out entries in the order of a catalog; the second and later names of an inode with its first one.
+/// Hands out entries in the order of a catalog; the second and later names of an inode with its
+/// first one.
 fn each(tree: &Tree, paths: &[&PathBytes], root: &Path, act: Each<'_>) {
     let mut first_in_order: HashMap<&PathBytes, &PathBytes> = HashMap::new();
     for path in paths {

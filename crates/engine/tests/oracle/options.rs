@@ -1,16 +1,17 @@
-//! Every option of a backup and a restore. The engine's structs are made here field by field, without a rest: an option that is
-//! new does not compile until it is in the machine.
+//! Every option of a backup and a restore. The engine's structs are made here field by field,
+//! without a rest: an option that is new does not compile until it is in the machine.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bale_engine::backup::BackupOptions;
-use bale_engine::filter::{Filter, FilterOptions, Mark, Pattern};
-use bale_engine::monitor::Problem;
 use bale_engine::prune::PruneOptions;
-use bale_engine::restore::{Guard, Overwrite, RestoreOptions, Selection};
-use bale_engine::scan::{LeftOut, Protocol, ScanMode, ScanOptions};
 use bale_format::ObjectId;
+use bale_pipeline::filter::{Filter, FilterOptions, Mark, Pattern};
+use bale_pipeline::memory::MemoryPlan;
+use bale_pipeline::monitor::Problem;
+use bale_restore::{Overwrite, Protected, RestoreOptions, Selection};
+use bale_source::scan::{LeftOut, Protocol, ScanMode, ScanOptions};
 use bytes::Bytes;
 
 use super::steps::{Backup, LeaveOut, Look, Prune, Restore};
@@ -52,18 +53,19 @@ pub fn scan(
         },
         freezer: None,
         known: None,
-        known_inodes: None,
+        parent_digests: None,
         entries_before: 0,
         inode_key: [0; 16],
         protocol: Protocol {
-            doubt_memory: step.doubt_memory,
+            memory_is_racy: step.memory_is_racy,
             ..Protocol::default()
         },
-        barrier: (step.look == Look::Copy).then(bale_engine::scan::barrier_now),
+        barrier: (step.look == Look::Copy).then(bale_source::scan::barrier_now),
         one_file_system: step.one_file_system,
         filter: filter(step.leave_out, sources),
         left_out: left_out(step, in_use),
         threads: step.threads,
+        memory: MemoryPlan::default(),
         spill_directory: spill_directory.to_owned(),
     }
 }
@@ -124,7 +126,7 @@ pub fn restore<'a>(
     step: &Restore,
     below: &[u8],
     select: &'a dyn Selection,
-    guard: Guard,
+    guard: Protected,
 ) -> RestoreOptions<'a> {
     RestoreOptions {
         below: Bytes::copy_from_slice(below),
@@ -133,13 +135,14 @@ pub fn restore<'a>(
         delete: step.delete,
         guard,
         dry_run: step.dry_run,
-        is_plan_told: false,
-        told: None,
+        is_plan_reported: false,
+        reported: None,
         force_space: step.force_space,
         specials: step.specials,
         inode_flags: step.inode_flags,
         sync: step.sync,
         threads: step.threads,
+        memory: MemoryPlan::default(),
     }
 }
 

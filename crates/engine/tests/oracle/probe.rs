@@ -1,16 +1,17 @@
-//! What can be restored: every row of every snapshot is read as a restore reads it, and compared with what it should be.
+//! What can be restored: every row of every snapshot is read as a restore reads it, and compared
+//! with what it should be.
 //!
 //! Bytes that are wrong and not called so break the first promise whatever happened before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
-use bale_engine::repository::{Named, Repository};
-use bale_engine::restore::snapshot::{RepositoryChunks, SnapshotCatalog};
-use bale_engine::restore::xattrs::of_column;
-use bale_engine::restore::{CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Place};
+use bale_engine::restore::{RepositoryChunks, SnapshotCatalog};
 use bale_format::pieces::{Piece, PieceList};
 use bale_format::{ChunkId, ChunkKind, Content, Entry, Kind, ObjectId};
+use bale_repository::repository::{Named, Repository};
+use bale_restore::xattrs::of_column;
+use bale_restore::{CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, PackOffset};
 use bytes::Bytes;
 
 use super::tree::{Node, PathBytes, Tree, is_within, text};
@@ -34,7 +35,7 @@ pub fn probe(world: &World) -> Held<States> {
 
 pub fn probe_some(world: &World, kept: &[&Kept]) -> Held<States> {
     let repository = world.open(0)?;
-    let told = |error: bale_engine::error::Error| format!("R1 look: {error}");
+    let told = |error: bale_repository::error::Error| format!("R1 look: {error}");
     let (snapshots, _) = repository.snapshots_readable().map_err(told)?;
     let reader = Reader {
         chunks: RepositoryChunks::new(repository.clone()).map_err(told)?,
@@ -66,7 +67,7 @@ struct Reader {
 }
 
 impl ChunkSource for Reader {
-    fn place(&self, id: &ChunkId) -> Option<Place> {
+    fn place(&self, id: &ChunkId) -> Option<PackOffset> {
         self.chunks.place(id)
     }
 

@@ -1,4 +1,5 @@
-//! Restores into every kind of place, and the third rule: nothing there goes but what the snapshot is about.
+//! Restores into every kind of place, and the third rule: nothing there goes but what the snapshot
+//! is about.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,11 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bale_engine::repository::{Named, Repository};
-use bale_engine::restore::ext4::ImageTarget;
-use bale_engine::restore::ext4::snapshot::SnapshotToExt4;
-use bale_engine::restore::snapshot::{Patterns, SnapshotRestore, SpillScratch};
-use bale_engine::restore::{Everything, Guard, RestoreOptions, RestoreReport};
+use bale_engine::restore::to_ext4::SnapshotToExt4;
+use bale_engine::restore::{Patterns, SnapshotRestore, SpillScratch};
+use bale_repository::repository::{Named, Repository};
+use bale_restore::ext4::ImageTarget;
+use bale_restore::{Everything, Protected, RestoreOptions, RestoreReport};
 
 use super::act::must_work;
 use super::case::{Case, same};
@@ -84,7 +85,7 @@ pub fn restore_step(world: &mut World, step: &Restore) -> Held {
         target: &target,
         options: options::restore(step, &below, &patterns, guard(world, kept)),
     };
-    let scratch = SpillScratch(world.path("scratch"));
+    let scratch = SpillScratch::new(world.path("scratch"));
     let done = restore.restore(&scratch, &watch);
     let after = Tree::below(&target);
     let mut case = Case {
@@ -124,8 +125,9 @@ pub fn restore_step(world: &mut World, step: &Restore) -> Held {
     Ok(())
 }
 
-/// What deleting must leave: the command knows it, and the record of the snapshot says what was left out.
-fn guard(world: &World, kept: &Kept) -> Guard {
+/// What deleting must leave: the command knows it, and the record of the snapshot says what was
+/// left out.
+fn guard(world: &World, kept: &Kept) -> Protected {
     let in_use = [
         Some(world.cache(0)),
         Some(world.cache(1)),
@@ -135,13 +137,13 @@ fn guard(world: &World, kept: &Kept) -> Guard {
         .into_iter()
         .flatten()
         .filter_map(|path| fs::symlink_metadata(path).ok());
-    Guard {
+    Protected {
         sources: vec![Vec::new()],
         left_out: kept.filter.clone(),
         knows_left_out: true,
         is_partly_left_out: false,
         in_use: stats.map(|stat| (stat.dev(), stat.ino())).collect(),
-        ..Guard::default()
+        ..Protected::default()
     }
 }
 
@@ -251,7 +253,7 @@ fn into_image(
         },
         ext4,
     };
-    let scratch = SpillScratch(world.path("scratch"));
+    let scratch = SpillScratch::new(world.path("scratch"));
     let done = restore.restore(target, &scratch, &watch);
     let Some(report) = must_work(world, "restore into an image", Stop::Never, done)? else {
         return Ok(());
@@ -282,7 +284,8 @@ fn into_image(
     }
 }
 
-/// At the end every snapshot is restored for good: what a look calls whole is whole, and what is not is named.
+/// At the end every snapshot is restored for good: what a look calls whole is whole, and what is
+/// not is named.
 pub fn everything(world: &mut World) -> Held {
     for number in 0..world.kept.len() {
         if world.kept[number].is_forgotten {
@@ -309,7 +312,7 @@ pub fn everything(world: &mut World) -> Held {
                 ..RestoreOptions::new(&Everything)
             },
         };
-        let done = restore.restore(&SpillScratch(world.path("scratch")), &watch);
+        let done = restore.restore(&SpillScratch::new(world.path("scratch")), &watch);
         let all_whole = kept.whole.len() == kept.tree.0.len();
         let what = format!("R1 restore of {}", kept.id.short());
         let report = match done {

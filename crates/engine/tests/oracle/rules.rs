@@ -1,15 +1,15 @@
 //! The three rules.
 //!
-//! R1: what restored before still restores, bit for bit, unless a forget removed it or the damage of this very step took it.
-//! R2: a backup that says complete restores whole at that moment, and a check tells the truth.
-//! R3: nothing else is ever removed or changed.
+//! R1: what restored before still restores, bit for bit, unless a forget removed it or the damage
+//! of this very step took it. R2: a backup that says complete restores whole at that moment, and a
+//! check tells the truth. R3: nothing else is ever removed or changed.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use bale_engine::store::{Area, ObjectName};
 use bale_engine::verify::CheckReport;
 use bale_format::ObjectId;
+use bale_repository::store::{Area, ObjectName};
 
 use super::probe::States;
 use super::shelf::Objects;
@@ -18,7 +18,7 @@ use super::tree::{is_within, text};
 use super::world::{Held, Kept, World};
 
 /// Clocks of machines may differ by so much.
-const SKEW_SECONDS: i64 = bale_engine::snapshots::CLOCK_SKEW_SECONDS_MAX;
+const SKEW_SECONDS: i64 = bale_repository::snapshots::CLOCK_SKEW_SECONDS_MAX;
 
 /// Where a step may change files; the objects of the repository are looked at one by one.
 pub fn may_touch(world: &World, step: &Step) -> Vec<PathBuf> {
@@ -158,7 +158,8 @@ pub fn nothing_got_worse(world: &mut World, states: &States, is_damage: bool) ->
             .collect();
         if !lost.is_empty() && !is_damage {
             return Err(format!(
-                "R1 of snapshot {} this could be restored, and cannot any more: {} paths, the first is {}",
+                "R1 of snapshot {} this could be restored, and cannot any more: {} paths, the \
+                 first is {}",
                 kept.id.short(),
                 lost.len(),
                 lost[0]
@@ -169,7 +170,8 @@ pub fn nothing_got_worse(world: &mut World, states: &States, is_damage: bool) ->
     Ok(())
 }
 
-/// A check that says clean may not be followed by a restore that fails; and what it calls lost is lost.
+/// A check that says clean may not be followed by a restore that fails; and what it calls lost is
+/// lost.
 pub fn check_tells_the_truth(
     world: &World,
     report: &CheckReport,
@@ -237,7 +239,7 @@ fn are_silent(world: &World, faults: &[bale_format::ChunkId]) -> Held<bool> {
 
 /// Snapshots of a group, newest first, that were made when their clock was not ahead of ours.
 fn of_group<'w>(world: &'w World, like: &Kept) -> Vec<&'w Kept> {
-    let now = bale_engine::clock::Clock::time(&*world.clock);
+    let now = bale_pipeline::clock::Clock::time(&*world.clock);
     let alike = |kept: &&Kept| {
         kept.host == like.host
             && kept.sources == like.sources
@@ -249,9 +251,10 @@ fn of_group<'w>(world: &'w World, like: &Kept) -> Vec<&'w Kept> {
     group
 }
 
-/// Whatever the clocks of some snapshots said, the newest that are not of the future are kept as the rule says.
+/// Whatever the clocks of some snapshots said, the newest that are not of the future are kept as
+/// the rule says.
 pub fn forgets_what_it_should(world: &World, rule: Rule, removed: &BTreeSet<ObjectId>) -> Held {
-    let now = bale_engine::clock::Clock::time(&*world.clock).seconds;
+    let now = bale_pipeline::clock::Clock::time(&*world.clock).seconds;
     for kept in world
         .kept_now()
         .into_iter()
@@ -283,7 +286,7 @@ pub fn forgets_what_it_should(world: &World, rule: Rule, removed: &BTreeSet<Obje
 /// No snapshot is newer than the one that is called latest, whether it can be read or not.
 pub fn is_latest(world: &World, id: ObjectId) -> Held {
     let there = |kept: &&Kept| world.objects.contains_key(&ObjectName::snapshot(kept.id));
-    let now = bale_engine::clock::Clock::time(&*world.clock);
+    let now = bale_pipeline::clock::Clock::time(&*world.clock);
     let kept = world.kept_now();
     let found = kept.iter().find(|kept| kept.id == id);
     let newest = kept

@@ -1,13 +1,15 @@
-//! Where the repository is: in memory, or in a directory as users have it. Both tell the time by the test's clock, and both
-//! can be damaged behind the program's back.
+//! Where the repository is: in memory, or in a directory as users have it. Both tell the time by
+//! the test's clock, and both can be damaged behind the program's back.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bale_engine::clock::{Clock, ManualClock};
-use bale_engine::store::{Area, LocalStore, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
+use bale_pipeline::clock::{Clock, ManualClock};
+use bale_repository::store::{
+    Area, LocalStore, ObjectInfo, ObjectName, ObjectWriter, Result, Store,
+};
 use bale_testkit::DatedStore;
 
 /// All objects, for comparing.

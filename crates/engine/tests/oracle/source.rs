@@ -1,4 +1,5 @@
-//! The tree that is backed up, and how it changes. Everything is done as users do it, with times that the kernel stamps.
+//! The tree that is backed up, and how it changes. Everything is done as users do it, with times
+//! that the kernel stamps.
 
 use super::steps::{Bytes, Edit};
 use bale_testkit::scene::noise;

@@ -7,7 +7,7 @@ use super::steps::{Clock, Spoil};
 use super::world::World;
 
 pub fn clock(world: &mut World, step: Clock) {
-    use bale_engine::clock::Clock as _;
+    use bale_pipeline::clock::Clock as _;
     match step {
         Clock::Forward(by) => {
             world.clock.advance(by);

@@ -1,5 +1,6 @@
-//! The steps of a sequence: what users, disks and clocks do. Each carries all that it needs, so that leaving one out changes no
-//! other: things are named by their number, counted from the newest, and the number wraps around.
+//! The steps of a sequence: what users, disks and clocks do. Each carries all that it needs, so
+//! that leaving one out changes no other: things are named by their number, counted from the
+//! newest, and the number wraps around.
 
 use std::time::Duration;
 
@@ -107,7 +108,8 @@ pub enum Bytes {
     Empty,
 }
 
-/// Every option of a backup, as far as it is chosen: see `options.rs`, which takes the engine's structs apart.
+/// Every option of a backup, as far as it is chosen: see `options.rs`, which takes the engine's
+/// structs apart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backup {
     /// Which of two machines: caches of their own, perhaps the same name.
@@ -123,7 +125,7 @@ pub struct Backup {
     pub skip_if_unchanged: bool,
     pub dry_run: bool,
     pub checkpoints: bool,
-    pub doubt_memory: bool,
+    pub memory_is_racy: bool,
     /// Other repositories, too.
     pub repositories: bool,
     pub stop: Stop,

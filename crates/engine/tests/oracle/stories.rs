@@ -1,4 +1,5 @@
-//! Stories in which damage, healing and deleting meet: what went wrong once begins like one of these.
+//! Stories in which damage, healing and deleting meet: what went wrong once begins like one of
+//! these.
 
 use super::draw::Draw;
 use super::generate::{DAY, HOUR, PATHS, edit, edits, plain, prune, restore, rule, stop, write};

@@ -1,4 +1,5 @@
-//! What is in a directory, as values: all that a restore brings back, and, for what must not change, the stamps that tell.
+//! What is in a directory, as values: all that a restore brings back, and, for what must not
+//! change, the stamps that tell.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -165,7 +166,8 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// An inode that has names elsewhere, too, tells of their coming and going by its time of change.
+    /// An inode that has names elsewhere, too, tells of their coming and going by its time of
+    /// change.
     fn is_as(&self, other: &Stamp) -> bool {
         self == other
             || self.names.max(other.names) > 1

@@ -1,4 +1,5 @@
-//! Everything that a sequence works on: files, a repository, a clock, two machines; and what is known about snapshots.
+//! Everything that a sequence works on: files, a repository, a clock, two machines; and what is
+//! known about snapshots.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -7,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bale_engine::clock::ManualClock;
-use bale_engine::filter::Filter;
-use bale_engine::monitor::{Monitor, Problem};
-use bale_engine::random::SeededRandom;
-use bale_engine::repository::{Environment, NewSlot, Repository, Secret};
-use bale_engine::store::{ObjectName, Store};
 use bale_format::keys::{Keys, RootKey};
 use bale_format::{Config, ObjectId, RepositoryId, Time};
+use bale_pipeline::clock::ManualClock;
+use bale_pipeline::filter::Filter;
+use bale_pipeline::monitor::{Monitor, Problem};
+use bale_pipeline::random::SeededRandom;
+use bale_repository::repository::{Environment, NewSlot, Repository, Secret};
+use bale_repository::store::{ObjectName, Store};
 use bale_testkit::FaultyStore;
 use tempfile::TempDir;
 
@@ -42,7 +43,8 @@ pub struct Kept {
     pub whole: BTreeSet<PathBytes>,
     pub is_forgotten: bool,
     pub leave_out: LeaveOut,
-    /// The repository, if it is in the tree: a directory without content, whose times nobody holds still.
+    /// The repository, if it is in the tree: a directory without content, whose times nobody holds
+    /// still.
     pub own: Option<PathBytes>,
     pub filter: Arc<Filter>,
 }

@@ -2,8 +2,8 @@
 
 use super::encoded::{Piece, encode_leaf};
 use crate::model::*;
-use bale_engine::restore::{LossKind, Overwrite, RestoreError};
 use bale_format::{Content, EntryFlags};
+use bale_restore::{LossKind, Overwrite, RestoreError};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -126,7 +126,7 @@ fn what_rows_say_the_backup_did_not_have_is_told_by_name() {
         (LossKind::Changed, "changed", true),
         (LossKind::NotCrossed, "mount", true),
     ];
-    let is_told = |losses: &[bale_engine::restore::Loss]| {
+    let is_told = |losses: &[bale_restore::Loss]| {
         for (kind, path, is_note) in wanted {
             let loss = losses.iter().find(|loss| loss.kind == kind).unwrap();
             assert_eq!(
@@ -142,16 +142,15 @@ fn what_rows_say_the_backup_did_not_have_is_told_by_name() {
 
     let watch = Watch::default();
     let (image, options) = (place.path().join("image"), options());
-    let target = bale_engine::restore::ext4::ImageTarget::look_at(&image, false).unwrap();
+    let target = bale_restore::ext4::ImageTarget::look_at(&image, false).unwrap();
     let how = (bale_fsimage::mkext4::Ext4Options::default(), &options);
-    let memory = bale_engine::restore::sort::InMemory;
-    let report =
-        bale_engine::restore::ext4::restore(&model, &model, &memory, target, how, &watch).unwrap();
+    let memory = bale_restore::sort::InMemory;
+    let report = bale_restore::ext4::restore(&model, &model, &memory, target, how, &watch).unwrap();
     is_told(&report.restored.losses);
     assert_eq!(watch.problems().len(), 1, "{:?}", watch.problems());
 
     let (watch, mut out) = (Watch::default(), Vec::new());
-    let report = bale_engine::dump::dump(&model, &model, &memory, b"", &mut out, &watch).unwrap();
+    let report = bale_restore::dump::dump(&model, &model, &memory, b"", &mut out, &watch).unwrap();
     is_told(&report.losses);
     assert_eq!(watch.problems().len(), 1, "{:?}", watch.problems());
 }
@@ -159,7 +158,7 @@ fn what_rows_say_the_backup_did_not_have_is_told_by_name() {
 #[test]
 fn a_selection_of_nothing_is_an_error_before_anything_is_made() {
     struct Nothing;
-    impl bale_engine::restore::Selection for Nothing {
+    impl bale_restore::Selection for Nothing {
         fn includes(&self, _: &[u8], _: bool) -> bool {
             false
         }
@@ -190,8 +189,8 @@ fn rows_below_what_is_no_directory_are_in_no_archive() {
     model.file("orphan/f", b"fine");
     model.close();
     let (watch, mut out) = (Watch::default(), Vec::new());
-    let memory = bale_engine::restore::sort::InMemory;
-    bale_engine::dump::dump(&model, &model, &memory, b"", &mut out, &watch).unwrap();
+    let memory = bale_restore::sort::InMemory;
+    bale_restore::dump::dump(&model, &model, &memory, b"", &mut out, &watch).unwrap();
     let told: BTreeSet<String> = watch.problems().into_iter().map(|told| told.0).collect();
     let wanted = ["link/passwd", "link/sub", "link/sub/deep"];
     assert_eq!(told, wanted.map(str::to_owned).into());
@@ -207,7 +206,8 @@ fn rows_below_what_is_no_directory_are_in_no_archive() {
     assert_eq!(listed, ["./", "link", "linked", "orphan/f"].into());
 }
 
-/// A time that some file systems cannot hold was no reason to take whatever stands there for what was restored.
+/// A time that some file systems cannot hold was no reason to take whatever stands there for what
+/// was restored.
 #[test]
 fn no_name_is_linked_to_an_older_file_that_stands_where_its_first_name_failed() {
     for seconds in [-1_000_000, 1 << 33] {

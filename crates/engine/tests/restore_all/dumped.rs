@@ -2,9 +2,9 @@
 
 use super::encoded::{Piece, encode_leaf};
 use crate::model::*;
-use bale_engine::dump::{DumpError, DumpReport, dump};
-use bale_engine::restore::sort::InMemory;
 use bale_format::{Content, EntryFlags, Kind, Time};
+use bale_restore::dump::{DumpError, DumpReport, dump};
+use bale_restore::sort::InMemory;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

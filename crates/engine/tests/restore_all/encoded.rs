@@ -1,4 +1,5 @@
-//! Piece lists and sets of extended attributes byte by byte, as FORMAT.md has them: also such as no writer makes.
+//! Piece lists and sets of extended attributes byte by byte, as FORMAT.md has them: also such as no
+//! writer makes.
 
 use bale_format::ChunkId;
 

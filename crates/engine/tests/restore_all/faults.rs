@@ -1,8 +1,8 @@
 //! Kills and full disks.
 
 use crate::model::*;
-use bale_engine::restore::RestoreError;
-use bale_engine::restore::sort::InMemory;
+use bale_restore::RestoreError;
+use bale_restore::sort::InMemory;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -96,7 +96,7 @@ fn sixty_four_descriptors_suffice() {
 #[test]
 fn a_monitor_may_end_it_and_the_next_goes_on() {
     struct Soon(std::sync::atomic::AtomicU64, Watch);
-    impl bale_engine::restore::Monitor for Soon {
+    impl bale_restore::Monitor for Soon {
         fn problem(&self, path: &[u8], action: &'static str, text: &str) {
             self.1.problem(path, action, text);
         }
@@ -108,8 +108,7 @@ fn a_monitor_may_end_it_and_the_next_goes_on() {
     let target = place.path().join("t");
     let mut model = tree();
     let soon = Soon(Default::default(), Watch::default());
-    let ended =
-        bale_engine::restore::restore(&model, &model, &InMemory, &target, &options(), &soon);
+    let ended = bale_restore::restore(&model, &model, &InMemory, &target, &options(), &soon);
     assert!(matches!(ended, Err(RestoreError::Stopped)));
     assert_eq!(soon.1.problems(), []);
     run_exactly(&mut model, &target, &options());

@@ -2,10 +2,10 @@
 
 use super::encoded::{Piece, encode_leaf, encode_node};
 use crate::model::*;
-use bale_engine::restore::snapshot::Patterns;
-use bale_engine::restore::sort::InMemory;
-use bale_engine::restore::{RestoreError, RestoreOptions, verify};
+use bale_engine::restore::Patterns;
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
+use bale_restore::sort::InMemory;
+use bale_restore::{RestoreError, RestoreOptions, verify};
 use bytes::Bytes;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -100,7 +100,7 @@ fn bad_names_are_refused_and_the_rest_is_restored() {
     );
     // A verify that follows has nothing of the catalog to tell again; one alone has.
     let after = RestoreOptions {
-        is_plan_told: true,
+        is_plan_reported: true,
         ..options()
     };
     let mut refused = Vec::new();
@@ -354,8 +354,8 @@ fn somebody_who_flips_directories_to_links_meanwhile_gains_nothing() {
     ground.untouched();
 }
 
-/// A file below 200,000 directories of which the catalog has no rows, chosen by a pattern: each of them was looked up, and
-/// asked about with all of its path.
+/// A file below 200,000 directories of which the catalog has no rows, chosen by a pattern: each of
+/// them was looked up, and asked about with all of its path.
 #[test]
 fn a_chosen_file_below_very_many_directories_costs_no_look_up_for_each() {
     let ground = Ground::new();

@@ -1,12 +1,12 @@
 //! Into a ready ext4 file system: what comes back, what is refused, what is left after trouble.
 
 use crate::model::*;
-use bale_engine::restore::ext4::{Ext4Report, ImageTarget, TargetError, restore, verify};
-use bale_engine::restore::snapshot::Patterns;
-use bale_engine::restore::sort::InMemory;
-use bale_engine::restore::{LossKind, Monitor, RestoreError, RestoreOptions};
+use bale_engine::restore::Patterns;
 use bale_format::{Content, EntryFlags, Key, Kind, Time};
 use bale_fsimage::mkext4::Ext4Options;
+use bale_restore::ext4::{Ext4Report, ImageTarget, TargetError, restore, verify};
+use bale_restore::sort::InMemory;
+use bale_restore::{LossKind, Monitor, RestoreError, RestoreOptions};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -294,7 +294,8 @@ fn what_cannot_be_had_is_named_and_the_rest_is_whole() {
         ]
     );
     fsck(&image);
-    // What is missing is found missing; the file with the gap is zeros there, and as long as it was.
+    // What is missing is found missing; the file with the gap is zeros there, and as long as it
+    // was.
     let differences: BTreeSet<String> = read_back_paths(&model, &image);
     assert_eq!(
         differences,
@@ -537,7 +538,8 @@ fn what_is_used_or_holds_something_is_refused() {
         );
     }
     // A file that another program has locked, as a virtual machine does.
-    let lock = "import fcntl,sys\nf=open(sys.argv[1],'r+b'); fcntl.lockf(f,fcntl.LOCK_EX,1,100)\nprint('held',flush=True); sys.stdin.read()";
+    let lock = "import fcntl,sys\nf=open(sys.argv[1],'r+b'); \
+        fcntl.lockf(f,fcntl.LOCK_EX,1,100)\nprint('held',flush=True); sys.stdin.read()";
     let mut holder = Command::new("python3")
         .args(["-c", lock])
         .arg(&file)
@@ -591,7 +593,8 @@ fn what_is_used_or_holds_something_is_refused() {
         ("mkfs.xfs -q -f", "XFS"),
         ("mkfs.btrfs -q -f", "Btrfs"),
         (
-            "cryptsetup -q luksFormat --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 --key-file /dev/zero --keyfile-size 8",
+            "cryptsetup -q luksFormat --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000 \
+             --key-file /dev/zero --keyfile-size 8",
             "LUKS",
         ),
         ("mkfs.vfat", "FAT"),
@@ -619,7 +622,8 @@ fn what_is_used_or_holds_something_is_refused() {
     assert!(refused(&device.0, false).contains("GPT"));
 }
 
-/// Files whose neighbours in the catalog lie in other chunks, as those of many backups and of equal contents do.
+/// Files whose neighbours in the catalog lie in other chunks, as those of many backups and of equal
+/// contents do.
 fn scattered() -> Model {
     let mut model = Model::new();
     for number in 0..4000u32 {

@@ -1,13 +1,14 @@
-//! A snapshot in memory: rows, chunks that count how often they are read, and the check of a restored tree.
+//! A snapshot in memory: rows, chunks that count how often they are read, and the check of a
+//! restored tree.
 
 use super::encoded::{Piece, encode_leaf, encode_set};
-use bale_engine::restore::sort::InMemory;
-use bale_engine::restore::{
-    Act, CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, Monitor, Place,
-    RestoreError, RestoreOptions, RestoreReport, Rows, restore, verify, xattrs,
-};
 use bale_format::entry::is_below;
 use bale_format::{ChunkId, Content, Entry, EntryFlags, Key, Kind, Time};
+use bale_restore::sort::InMemory;
+use bale_restore::{
+    Act, CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, Monitor, PackOffset,
+    RestoreError, RestoreOptions, RestoreReport, Rows, restore, verify, xattrs,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -25,7 +26,7 @@ pub struct Model {
     /// Rows that break the order or repeat a key.
     pub extra: Vec<Entry>,
     pub contents: HashMap<Vec<u8>, Vec<u8>>,
-    chunks: HashMap<ChunkId, (Place, Bytes)>,
+    chunks: HashMap<ChunkId, (PackOffset, Bytes)>,
     open: Vec<u8>,
     waiting: Vec<Key>,
     pub reads: Mutex<HashMap<ChunkId, u32>>,
@@ -166,7 +167,7 @@ impl Model {
         let id = ChunkId(*blake3::hash(bytes).as_bytes());
         let number = self.chunks.len() as u64;
         // Packs and offsets that do not follow the order of the rows.
-        let place = Place {
+        let place = PackOffset {
             pack: (number * 7 % 5) as u32,
             offset: number * 1_000_003 % 4096,
         };
@@ -227,7 +228,7 @@ impl CatalogSource for Model {
 }
 
 impl ChunkSource for Model {
-    fn place(&self, id: &ChunkId) -> Option<Place> {
+    fn place(&self, id: &ChunkId) -> Option<PackOffset> {
         self.chunks.get(id).map(|(place, _)| *place)
     }
 
@@ -479,17 +480,13 @@ pub fn scratch() -> tempfile::TempDir {
 
 /// Are we root? Says loudly if a test cannot run without.
 pub fn root_or_skip(test: &str) -> bool {
-    if rustix::process::geteuid().is_root() {
-        return true;
+    let is_root = bale_testkit::is_root();
+    if !is_root {
+        skipped(test, "it needs root");
     }
-    skipped(test, "it needs root");
-    false
+    is_root
 }
 
 pub fn skipped(test: &str, why: &str) {
-    assert!(
-        std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_none_or(|value| value != "1"),
-        "{test} could not run: {why}"
-    );
-    eprintln!("SKIPPED: {test}: {why}");
+    bale_testkit::skipped(&format!("{test}: {why}"));
 }

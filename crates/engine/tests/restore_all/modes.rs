@@ -1,9 +1,10 @@
-//! Into trees that exist: overwriting, deleting, dry runs, selections, parts of a snapshot, users that are not root.
+//! Into trees that exist: overwriting, deleting, dry runs, selections, parts of a snapshot, users
+//! that are not root.
 
 use crate::model::*;
-use bale_engine::restore::sort::InMemory;
-use bale_engine::restore::{Act, LossKind, Overwrite, RestoreError, verify};
 use bale_format::{Key, Kind};
+use bale_restore::sort::InMemory;
+use bale_restore::{Act, LossKind, Overwrite, RestoreError, verify};
 use bytes::Bytes;
 use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -223,7 +224,7 @@ fn delete_takes_nothing_from_directories_above_a_source() {
 #[test]
 fn delete_keeps_what_the_selection_excludes_also_in_directories_that_go() {
     struct But;
-    impl bale_engine::restore::Selection for But {
+    impl bale_restore::Selection for But {
         fn includes(&self, _: &[u8], _: bool) -> bool {
             true
         }

@@ -2,8 +2,8 @@
 
 use super::encoded::{Piece, encode_leaf, encode_node, encode_set};
 use crate::model::*;
-use bale_engine::restore::Overwrite;
 use bale_format::{Content, Key, Kind, Time};
+use bale_restore::Overwrite;
 use std::os::unix::fs::MetadataExt;
 
 #[test]
@@ -267,7 +267,7 @@ fn more_names_than_the_target_allows_become_several_inodes() {
 #[test]
 fn links_split_by_a_selection_keep_the_content() {
     struct Only;
-    impl bale_engine::restore::Selection for Only {
+    impl bale_restore::Selection for Only {
         fn includes(&self, path: &[u8], _: bool) -> bool {
             path.starts_with(b"b/deep/") || path.starts_with(b"b/deep")
         }
@@ -419,7 +419,7 @@ fn names_like_our_temporary_ones_come_back_too() {
     let place = scratch();
     let mut model = Model::new();
     model.large("big", &[(3, Some(b"abc"))]);
-    let part = bale_engine::restore::names::part_name(b"big");
+    let part = bale_restore::names::part_name(b"big");
     model.file(&part, b"left over in the source");
     run_exactly(&mut model, &place.path().join("t"), &options());
     let mut options = options();

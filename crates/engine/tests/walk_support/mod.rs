@@ -1,10 +1,11 @@
 //! Shared by the tests of walking, filtering and reading.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use bale_engine::image::Place as EntryPlace;
-use bale_engine::scan::{Note, Problem, ScanItem, ScanOptions, Scanner, Sources};
 use bale_format::entry::{Entry, EntryFlags, Key};
 use bale_format::snapshot::Filesystem;
+use bale_source::image::EntryPlace;
+use bale_source::scan::{Note, ScanItem, ScanOptions, ScanProblem, Scanner, Sources};
+pub use bale_testkit::skipped;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ pub struct Walked {
     pub entries: Vec<Entry>,
     pub places: Vec<EntryPlace>,
     pub batches: Vec<usize>,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ScanProblem>,
     pub notes: Vec<Note>,
     pub amends: Vec<(Key, EntryFlags)>,
     pub filesystems: Vec<Filesystem>,
@@ -45,7 +46,7 @@ impl Walked {
                 }
             }
             ScanItem::Amend { key, flags } => self.amends.push((key, flags)),
-            ScanItem::Same(same) => panic!("nothing was known: {same:?}"),
+            ScanItem::Unchanged(same) => panic!("nothing was known: {same:?}"),
             ScanItem::Problem(problem) => self.problems.push(problem),
             ScanItem::Note(note) => self.notes.push(note),
         }
@@ -116,16 +117,16 @@ pub fn threads(count: usize) -> ScanOptions {
 }
 
 /// A directory whose path has no links in it, removed at the end.
-pub struct Place {
+pub struct TempPlace {
     _dir: tempfile::TempDir,
     pub path: PathBuf,
 }
 
-impl Place {
-    pub fn new() -> Place {
+impl TempPlace {
+    pub fn new() -> TempPlace {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().canonicalize().unwrap();
-        Place { _dir: dir, path }
+        TempPlace { _dir: dir, path }
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
@@ -144,7 +145,8 @@ pub fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()
 }
 
-/// Runs a tool; says so loudly and returns false if it is missing, or fails if nothing may be skipped.
+/// Runs a tool; says so loudly and returns false if it is missing, or fails if nothing may be
+/// skipped.
 pub fn run(tool: &str, args: &[&str]) -> bool {
     match Command::new(tool).args(args).output() {
         Ok(output) if output.status.success() => true,
@@ -159,16 +161,8 @@ pub fn run(tool: &str, args: &[&str]) -> bool {
     }
 }
 
-pub fn skipped(why: &str) {
-    assert!(
-        std::env::var_os("BALE_REQUIRE_ALL_TESTS").is_none(),
-        "could not be tested: {why}"
-    );
-    eprintln!("SKIPPED: {why}");
-}
-
 pub fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
+    let root = bale_testkit::is_root();
     if !root {
         skipped("needs to be root");
     }
@@ -184,15 +178,20 @@ pub struct LoopMount {
 
 impl LoopMount {
     /// `None`: it cannot be had here, and that was said.
-    pub fn new(place: &Place, name: &str, megabytes: u64) -> Option<LoopMount> {
+    pub fn new(place: &TempPlace, name: &str, megabytes: u64) -> Option<LoopMount> {
         LoopMount::of_kind(place, name, megabytes, &["mkfs.ext4", "-q", "-F"])
     }
 
-    pub fn xfs(place: &Place, name: &str) -> Option<LoopMount> {
+    pub fn xfs(place: &TempPlace, name: &str) -> Option<LoopMount> {
         LoopMount::of_kind(place, name, 320, &["mkfs.xfs", "-q", "-f"])
     }
 
-    pub fn of_kind(place: &Place, name: &str, megabytes: u64, mkfs: &[&str]) -> Option<LoopMount> {
+    pub fn of_kind(
+        place: &TempPlace,
+        name: &str,
+        megabytes: u64,
+        mkfs: &[&str],
+    ) -> Option<LoopMount> {
         if !is_root() {
             return None;
         }

@@ -1,10 +1,12 @@
 //! Makes segments from entries.
 //!
-//! Rows are collected by column, about 150 bytes a row, and encoded in one go. The bytes depend on the rows alone.
+//! Rows are collected by column, about 150 bytes a row, and encoded in one go. The bytes depend on
+//! the rows alone.
 
+use super::check::{ParentStep, check_entry};
 use super::encode::{Dictionary, Integer, PrefixPage, push_deltas, push_indices, push_strings};
 use super::file::{Encoding, File, Physical};
-use super::{ParentStep, ROWS_MAX, SEGMENT_BYTES_MAX, SegmentError, check_entry};
+use super::{ROWS_MAX, SEGMENT_BYTES_MAX, SegmentError};
 use crate::entry::{Content, Entry, EntryFlags, Key, Kind};
 use bytes::Bytes;
 use std::hash::Hash;
@@ -53,7 +55,8 @@ impl SegmentBuilder {
         SegmentBuilder::default()
     }
 
-    /// Adds a row after those before. An entry that a reader would refuse is refused here and changes nothing.
+    /// Adds a row after those before. An entry that a reader would refuse is refused here and
+    /// changes nothing.
     pub fn push(&mut self, entry: &Entry) -> Result<(), SegmentError> {
         if self.rows() >= ROWS_MAX {
             return Err(SegmentError::TooLarge {
@@ -117,7 +120,6 @@ impl SegmentBuilder {
             .push(entry.content_hash.as_ref().map_or(&[][..], |hash| hash));
     }
 
-    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.kind.len()
     }
@@ -132,7 +134,6 @@ impl SegmentBuilder {
             .fold(0u64, |sum, row| sum.saturating_add(self.size[row] as u64))
     }
 
-    /// Key of a row.
     pub fn key(&self, row: usize) -> Key {
         Key {
             parent: Bytes::copy_from_slice(self.parents.get(self.parent_of[row] as usize)),

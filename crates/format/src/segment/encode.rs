@@ -19,7 +19,6 @@ const GROUPS_MAX: usize = 63;
 pub(super) trait Integer: Copy + Eq + Hash {
     /// Its type in a file.
     const PHYSICAL: Physical;
-    /// Values of a miniblock.
     const MINIBLOCK_VALUES: usize;
     /// Bits beyond which differences wrap.
     const MASK: u64;
@@ -27,7 +26,6 @@ pub(super) trait Integer: Copy + Eq + Hash {
     fn wide(self) -> i64;
     /// Difference to the value before, wrapping within the type.
     fn delta(self, before: Self) -> i64;
-    /// PLAIN.
     fn push_plain(self, out: &mut Vec<u8>);
 }
 
@@ -112,7 +110,8 @@ fn push_packed(values: &[u64], width: u32, out: &mut Vec<u8>) {
         if filled >= u64::BITS {
             out.extend_from_slice(&word.to_le_bytes());
             filled -= u64::BITS;
-            // Of a value that ended exactly here nothing is left: shifting by all bits is not defined.
+            // Of a value that ended exactly here nothing is left: shifting by all bits is not
+            // defined.
             word = value.checked_shr(width - filled).unwrap_or(0);
         }
     }
@@ -120,7 +119,8 @@ fn push_packed(values: &[u64], width: u32, out: &mut Vec<u8>) {
     out.truncate(end);
 }
 
-/// The different values of a column, in the order in which they first occur, and each row's among them.
+/// The different values of a column, in the order in which they first occur, and each row's among
+/// them.
 pub(super) struct Dictionary<T> {
     pub(super) values: Vec<T>,
     pub(super) indices: Vec<u32>,
@@ -217,7 +217,8 @@ impl PrefixPage {
         self.shared.len()
     }
 
-    /// Bytes that are not shared, without those of the first value: it is whole in every page, however long.
+    /// Bytes that are not shared, without those of the first value: it is whole in every page,
+    /// however long.
     pub(super) fn rest_bytes(&self) -> usize {
         let first = self.lengths.first().map_or(0, |length| *length as usize);
         self.rests.len() - first

@@ -1,6 +1,7 @@
 //! The frame of a segment: pages, their headers, and the footer of a Parquet file.
 //!
-//! Headers are Thrift structs in the compact protocol. Only what a reader needs is written: no statistics, no indexes.
+//! Headers are Thrift structs in the compact protocol. Only what a reader needs is written: no
+//! statistics, no indexes.
 
 use super::encode::{push_varint, push_zigzag};
 

@@ -1,27 +1,18 @@
-//! Finds the columns of a Parquet file and decodes their pages.
+//! Decodes the pages of a column of a Parquet file.
 //!
-//! All of it works on untrusted bytes: every count is checked against the rows of the segment and every length against
-//! the bytes there are, before anything is allocated. Repeated values share bytes, so a few bytes of
-//! input cannot unfold to gigabytes. Only what a segment may contain is understood: required columns, pages not
-//! compressed, and the encodings PLAIN, dictionary and the three delta encodings.
+//! All of it works on untrusted bytes: every count is checked against the rows of the segment and
+//! every length against the bytes there are, before anything is allocated. Repeated values share
+//! bytes, so a few bytes of input cannot unfold to gigabytes. Only what a segment may contain is
+//! understood: required columns, pages not compressed, and the encodings PLAIN, dictionary and the
+//! three delta encodings.
 
-use super::thrift::{FieldType, Thrift, read_varint, unzigzag};
+use super::packed::{unpack_deltas, unpack_indices};
+use super::thrift::Thrift;
 use super::values::{Arena, BytesColumn, Span, Values};
-use super::{ROWS_MAX, SegmentError};
+use super::{ROWS_MAX, SegmentError, damage};
 use std::ops::Range;
 
 type Result<T> = std::result::Result<T, SegmentError>;
-
-/// Made only when needed: an error that is made and dropped for every value costs more than the value.
-#[cold]
-pub(super) fn damage(what: &'static str) -> SegmentError {
-    SegmentError::Damaged(what)
-}
-
-/// Columns that a file may have: ours and a few of a later version.
-const COLUMNS_MAX: usize = 256;
-/// Values of one delta block; writers use 128.
-const DELTA_BLOCK_VALUES_MAX: u64 = 1 << 16;
 
 const PAGE_DATA: i64 = 0;
 const PAGE_DICTIONARY: i64 = 2;
@@ -33,205 +24,6 @@ const DELTA_BINARY_PACKED: i64 = 5;
 const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
 const DELTA_BYTE_ARRAY: i64 = 7;
 const RLE_DICTIONARY: i64 = 8;
-
-/// Physical type of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Physical {
-    Int32,
-    Int64,
-    Bytes,
-}
-
-impl Physical {
-    fn number(self) -> i64 {
-        match self {
-            Physical::Int32 => 1,
-            Physical::Int64 => 2,
-            Physical::Bytes => 6,
-        }
-    }
-}
-
-/// Where the columns of a file are.
-pub(super) struct Columns<'a> {
-    /// Rows of the file.
-    pub(super) rows: usize,
-    columns: Vec<Column<'a>>,
-}
-
-/// One column's pages.
-#[derive(Clone, Default)]
-struct Column<'a> {
-    name: &'a [u8],
-    physical: i64,
-    pages: &'a [u8],
-}
-
-impl<'a> Columns<'a> {
-    /// Reads the footer.
-    pub(super) fn open(file: &'a [u8]) -> Result<Columns<'a>> {
-        let damaged = SegmentError::Damaged("frame of the Parquet file");
-        if file.len() < 12 || !file.starts_with(b"PAR1") || !file.ends_with(b"PAR1") {
-            return Err(damaged);
-        }
-        let tail = file.len() - 8;
-        let footer_len = u32::from_le_bytes(file[tail..tail + 4].try_into().expect("four bytes"));
-        let footer_at = tail
-            .checked_sub(footer_len as usize)
-            .filter(|at| *at >= 4)
-            .ok_or(damaged)?;
-        let mut found = Columns {
-            rows: 0,
-            columns: Vec::new(),
-        };
-        let body = &file[..footer_at];
-        let mut names = Vec::new();
-        let mut rows = -1;
-        Thrift::new(&file[footer_at..tail]).read_struct(|thrift, id, kind| {
-            match id {
-                2 => {
-                    thrift.read_list(kind, |thrift, kind| read_schema(thrift, kind, &mut names))?
-                }
-                3 => rows = thrift.integer(kind)?,
-                4 => thrift.read_list(kind, |thrift, kind| {
-                    read_row_group(thrift, kind, body, &mut found.columns)
-                })?,
-                _ => return Ok(false),
-            }
-            Ok(true)
-        })?;
-        found.rows = usize::try_from(rows)
-            .ok()
-            .filter(|rows| (1..=ROWS_MAX).contains(rows))
-            .ok_or_else(|| damage("number of rows"))?;
-        if names.len() != found.columns.len() {
-            return Err(damage("schema of the Parquet file"));
-        }
-        for (column, name) in found.columns.iter_mut().zip(names) {
-            column.name = name;
-        }
-        Ok(found)
-    }
-
-    fn pages(&self, name: &str, physical: Physical) -> Result<&'a [u8]> {
-        let column = self
-            .columns
-            .iter()
-            .find(|column| column.name == name.as_bytes());
-        match column {
-            Some(column) if column.physical == physical.number() => Ok(column.pages),
-            _ => Err(damage("a column is missing or has the wrong type")),
-        }
-    }
-
-    /// Decodes some rows of a column of 32-bit integers; only the pages that hold them are looked at.
-    pub(super) fn int32(&self, name: &str, rows: &Range<usize>) -> Result<Values<i32>> {
-        integers(self.pages(name, Physical::Int32)?, self.rows, rows)
-    }
-
-    /// The same for 64-bit integers.
-    pub(super) fn int64(&self, name: &str, rows: &Range<usize>) -> Result<Values<i64>> {
-        integers(self.pages(name, Physical::Int64)?, self.rows, rows)
-    }
-
-    /// The same for byte strings.
-    pub(super) fn bytes(&self, name: &str, rows: &Range<usize>) -> Result<BytesColumn> {
-        byte_strings(self.pages(name, Physical::Bytes)?, self.rows, rows)
-    }
-}
-
-fn read_schema<'a>(
-    thrift: &mut Thrift<'a>,
-    kind: FieldType,
-    names: &mut Vec<&'a [u8]>,
-) -> Result<()> {
-    thrift.expect_struct(kind)?;
-    let (mut name, mut children, mut repetition) = (&[][..], 0, 0);
-    thrift.read_struct(|thrift, id, kind| {
-        match id {
-            3 => repetition = thrift.integer(kind)?,
-            4 => name = thrift.binary(kind)?,
-            5 => children = thrift.integer(kind)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    // The root is the one element with children; a nested or optional column is not a segment's.
-    let is_root = children > 0;
-    if is_root != names.is_empty() && (is_root || children != 0) || names.len() >= COLUMNS_MAX {
-        return Err(damage("schema of the Parquet file"));
-    }
-    if !is_root {
-        // A later version's optional column is not read, so its levels do not matter: spoil its name only.
-        names.push(if repetition == 0 { name } else { &[] });
-    }
-    Ok(())
-}
-
-fn read_row_group<'a>(
-    thrift: &mut Thrift<'a>,
-    kind: FieldType,
-    body: &'a [u8],
-    columns: &mut Vec<Column<'a>>,
-) -> Result<()> {
-    thrift.expect_struct(kind)?;
-    if !columns.is_empty() {
-        return Err(damage("more than one row group"));
-    }
-    thrift.read_struct(|thrift, id, kind| {
-        if id != 1 {
-            return Ok(false);
-        }
-        thrift.read_list(kind, |thrift, kind| {
-            thrift.expect_struct(kind)?;
-            if columns.len() >= COLUMNS_MAX {
-                return Err(damage("too many columns"));
-            }
-            let mut column = Column::default();
-            thrift.read_struct(|thrift, id, kind| {
-                if id == 3 {
-                    thrift.expect_struct(kind)?;
-                    column = read_column(thrift, body)?;
-                }
-                Ok(id == 3)
-            })?;
-            columns.push(column);
-            Ok(())
-        })?;
-        Ok(true)
-    })
-}
-
-fn read_column<'a>(thrift: &mut Thrift<'a>, body: &'a [u8]) -> Result<Column<'a>> {
-    let (mut physical, mut codec, mut len, mut data_at, mut dictionary_at) = (-1, -1, -1, -1, None);
-    thrift.read_struct(|thrift, id, kind| {
-        match id {
-            1 => physical = thrift.integer(kind)?,
-            4 => codec = thrift.integer(kind)?,
-            7 => len = thrift.integer(kind)?,
-            9 => data_at = thrift.integer(kind)?,
-            11 => dictionary_at = Some(thrift.integer(kind)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    // Some writers store 0 for "no dictionary".
-    let at = dictionary_at
-        .filter(|at| *at > 0)
-        .map_or(data_at, |at| at.min(data_at));
-    let range = usize::try_from(at)
-        .ok()
-        .zip(usize::try_from(len).ok())
-        .and_then(|(at, len)| Some(at..at.checked_add(len)?));
-    match range.and_then(|range| body.get(range)) {
-        Some(pages) if codec == 0 => Ok(Column {
-            name: &[],
-            physical,
-            pages,
-        }),
-        _ => Err(damage("place or codec of a column")),
-    }
-}
 
 /// One page: what it is, how many values, how they are encoded.
 struct Page<'a> {
@@ -333,7 +125,7 @@ impl<'r> Progress<'r> {
 }
 
 /// An integer as Parquet stores it.
-trait Integer: Copy + Default + PartialEq {
+pub(super) trait Integer: Copy + Default + PartialEq {
     const BYTES: usize;
     fn plain(bytes: &[u8]) -> Self;
     /// Deltas wrap, so arithmetic in 64 bits and the lower bits of it are exact for both widths.
@@ -360,7 +152,11 @@ impl Integer for i64 {
     }
 }
 
-fn integers<T: Integer>(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<Values<T>> {
+pub(super) fn integers<T: Integer>(
+    mut pages: &[u8],
+    rows: usize,
+    wanted: &Range<usize>,
+) -> Result<Values<T>> {
     let mut progress = Progress::new(rows, wanted);
     let mut values = Values::default();
     let mut dictionary: Vec<T> = Vec::new();
@@ -409,7 +205,11 @@ fn plain_integers<T: Integer>(body: &[u8], count: usize) -> Result<Vec<T>> {
     Ok(bytes.chunks_exact(T::BYTES).map(T::plain).collect())
 }
 
-fn byte_strings(mut pages: &[u8], rows: usize, wanted: &Range<usize>) -> Result<BytesColumn> {
+pub(super) fn byte_strings(
+    mut pages: &[u8],
+    rows: usize,
+    wanted: &Range<usize>,
+) -> Result<BytesColumn> {
     let mut progress = Progress::new(rows, wanted);
     let mut arena = Arena::new(wanted.len());
     let mut dictionary: Vec<Span> = Vec::new();
@@ -480,7 +280,8 @@ fn delta_length_strings(
     Ok(())
 }
 
-/// Values as the length shared with the value before and the rest. A value that equals the one before shares its span.
+/// Values as the length shared with the value before and the rest. A value that equals the one
+/// before shares its span.
 fn delta_strings(body: &[u8], count: usize, arena: &mut Arena) -> Result<()> {
     let mut prefixes = Vec::with_capacity(count);
     let used = unpack_deltas(body, count, |len| prefixes.push(len))?;
@@ -517,126 +318,4 @@ fn take_len<'a>(rest: &mut &'a [u8], len: i64) -> Result<&'a [u8]> {
     let taken = taken.ok_or_else(|| damage("length of a byte string"))?;
     *rest = &rest[taken.len()..];
     Ok(taken)
-}
-
-/// DELTA_BINARY_PACKED: calls `push` exactly `count` times and returns the bytes used.
-fn unpack_deltas(body: &[u8], count: usize, mut push: impl FnMut(i64)) -> Result<usize> {
-    let damaged = || damage("page of deltas");
-    let mut at = 0;
-    let varint = |at: &mut usize| -> Result<u64> {
-        let (value, len) = read_varint(&body[*at..])?;
-        *at += len;
-        Ok(value)
-    };
-    let block_values = varint(&mut at)?;
-    let miniblocks = varint(&mut at)?;
-    let total = varint(&mut at)?;
-    let mut value = unzigzag(varint(&mut at)?);
-    let sane = (1..=DELTA_BLOCK_VALUES_MAX).contains(&block_values)
-        && (1..=block_values).contains(&miniblocks)
-        && block_values.is_multiple_of(miniblocks)
-        && (block_values / miniblocks).is_multiple_of(8)
-        && total == count as u64;
-    if !sane {
-        return Err(damaged());
-    }
-    let miniblock_values = (block_values / miniblocks) as usize;
-    let mut left = count;
-    if left > 0 {
-        push(value);
-        left -= 1;
-    }
-    while left > 0 {
-        let delta_min = unzigzag(varint(&mut at)?);
-        let widths = body.get(at..at + miniblocks as usize).ok_or_else(damaged)?;
-        at += miniblocks as usize;
-        for width in widths {
-            if left == 0 {
-                break;
-            }
-            let width = u32::from(*width);
-            let len = miniblock_values / 8 * width as usize;
-            let packed = body
-                .get(at..at + len)
-                .filter(|_| width <= 64)
-                .ok_or_else(damaged)?;
-            at += len;
-            let here = left.min(miniblock_values);
-            for index in 0..here {
-                let delta = if width == 0 {
-                    0
-                } else {
-                    unpack(packed, index, width) as i64
-                };
-                value = value.wrapping_add(delta_min).wrapping_add(delta);
-                push(value);
-            }
-            left -= here;
-        }
-    }
-    Ok(at)
-}
-
-/// Dictionary indices: a width, then runs of one value and runs of packed values. `push` is told an index and of how many
-/// rows it is.
-fn unpack_indices(
-    body: &[u8],
-    count: usize,
-    mut push: impl FnMut(u32, usize) -> Result<()>,
-) -> Result<()> {
-    let damaged = || damage("page of dictionary indices");
-    let (width, mut rest) = body.split_first().ok_or_else(damaged)?;
-    let width = u32::from(*width);
-    if width > 32 {
-        return Err(damaged());
-    }
-    let mut left = count as u64;
-    while left > 0 {
-        let (head, len) = read_varint(rest)?;
-        rest = &rest[len..];
-        if head & 1 == 0 {
-            let value_len = width.div_ceil(8) as usize;
-            let value = rest.get(..value_len).ok_or_else(damaged)?;
-            rest = &rest[value_len..];
-            let value = value
-                .iter()
-                .rev()
-                .fold(0u32, |value, byte| value << 8 | u32::from(*byte));
-            let here = left.min(head >> 1);
-            push(value, here as usize)?;
-            left -= here;
-        } else {
-            let here = left.min((head >> 1).saturating_mul(8));
-            // The last run may be cut short of its padding.
-            let len = (here * u64::from(width)).div_ceil(8);
-            let full = ((head >> 1).saturating_mul(u64::from(width))).max(len);
-            let packed = rest.get(..len as usize).ok_or_else(damaged)?;
-            for index in 0..here as usize {
-                push(unpack(packed, index, width) as u32, 1)?;
-            }
-            rest = &rest[(full.min(rest.len() as u64)) as usize..];
-            left -= here;
-        }
-    }
-    Ok(())
-}
-
-/// The value at `index` of values of `width` bits, lowest bit first. The caller has checked that it is there.
-#[inline]
-fn unpack(packed: &[u8], index: usize, width: u32) -> u64 {
-    if width == 0 {
-        return 0;
-    }
-    let bit = index * width as usize;
-    let (at, shift) = (bit / 8, (bit % 8) as u32);
-    let mask = u64::MAX >> (64 - width);
-    if width <= 56
-        && let Some(eight) = packed[at..].first_chunk::<8>()
-    {
-        return u64::from_le_bytes(*eight) >> shift & mask;
-    }
-    let mut wide = [0; 16];
-    let len = (packed.len() - at).min(16);
-    wide[..len].copy_from_slice(&packed[at..at + len]);
-    (u128::from_le_bytes(wide) >> shift) as u64 & mask
 }

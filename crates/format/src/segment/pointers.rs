@@ -2,8 +2,9 @@
 //!
 //! Three columns of 25 are decoded and checked; the others are not looked at.
 
-use super::pages::Columns;
-use super::{SEGMENT_BYTES_MAX, SegmentError, check_xattrs};
+use super::check::check_xattrs;
+use super::columns::Columns;
+use super::{SEGMENT_BYTES_MAX, SegmentError};
 use crate::id::ChunkId;
 
 /// A chunk that some row points at.
@@ -17,8 +18,8 @@ pub enum Pointer {
     Xattrs(ChunkId),
 }
 
-/// Everything that the rows of an untrusted segment point at, at most two for each row; neighbouring rows that point at the
-/// same are told once.
+/// Everything that the rows of an untrusted segment point at, at most two for each row;
+/// neighbouring rows that point at the same are told once.
 pub fn pointers(file: &[u8]) -> Result<Vec<Pointer>, SegmentError> {
     if file.len() > SEGMENT_BYTES_MAX {
         return Err(SegmentError::Damaged("longer than a chunk"));

@@ -1,7 +1,8 @@
-//! What a segment promises: rows survive, bytes depend on rows alone, and nothing that is read is believed.
+//! What a segment promises: rows survive, bytes depend on rows alone, and nothing that is read is
+//! believed.
 
 use super::{SegmentBuilder, SegmentError, SegmentKeys, *};
-use crate::entry::join;
+use crate::entry::{Key, join};
 use bytes::Bytes;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
@@ -38,14 +39,18 @@ fn any_time() -> impl Strategy<Value = Time> {
 prop_compose! {
     fn any_metadata()(
         number in 1..8i32, mode in 0..0o10000u32, ids in any::<(u32, u32, u32, u32, u32, u32)>(),
-        size in 0..i64::MAX as u64, mtime in any_time(), ctime in any_time(), numbers in any::<(u64, u64, u32, u32)>(),
-        target in prop::collection::vec(1..255u8, 0..20), xattrs in prop::option::of(prop::collection::vec(any::<u8>(), 1..30)),
-        layout in 0..3, chunk in any::<[u8; 32]>(), hash in any::<Option<[u8; 16]>>(), offset in 0..1_000_000u32,
+        size in 0..i64::MAX as u64, mtime in any_time(), ctime in any_time(),
+        numbers in any::<(u64, u64, u32, u32)>(),
+        target in prop::collection::vec(1..255u8, 0..20),
+        xattrs in prop::option::of(prop::collection::vec(any::<u8>(), 1..30)),
+        layout in 0..3, chunk in any::<[u8; 32]>(),
+        hash in any::<Option<[u8; 16]>>(), offset in 0..1_000_000u32,
     ) -> Entry {
         let mut entry = named("", "x");
         entry.kind = Kind::from_number(number).unwrap();
         entry.mode = mode;
-        (entry.uid, entry.gid, entry.generation, entry.nlink, entry.filesystem, entry.project) = ids;
+        (entry.uid, entry.gid, entry.generation, entry.nlink, entry.filesystem, entry.project) =
+            ids;
         (entry.inode, entry.rdev, entry.inode_flags, entry.flags.0) = numbers;
         (entry.mtime, entry.ctime, entry.content_hash) = (mtime, ctime, hash);
         entry.target = target.into();
@@ -107,7 +112,8 @@ proptest! {
         }
         let _ = SegmentKeys::decode(&file);
         if let Ok(segment) = Segment::decode(&file) {
-            let paths: Vec<Key> = segment.entries(0..segment.rows()).map(|entry| entry.key()).collect();
+            let entries = segment.entries(0..segment.rows());
+            let paths: Vec<Key> = entries.map(|entry| entry.key()).collect();
             prop_assert!(paths.windows(2).all(|pair| pair[0] < pair[1]));
         }
     }
@@ -298,7 +304,8 @@ fn a_hostile_writer_gets_nothing_past_the_reader() {
 
 #[test]
 fn a_few_bytes_cannot_unfold_to_many() {
-    // Every parent is the one before and a byte: a megabyte is written once and would be copied a hundred times.
+    // Every parent is the one before and a byte: a megabyte is written once and would be copied a
+    // hundred times.
     let mut parent = vec![b'a'; 1 << 20];
     for at in (0..parent.len()).step_by(100) {
         parent[at] = b'/';
@@ -373,7 +380,8 @@ fn decoding_some_rows_does_not_look_at_the_pages_of_others() {
     assert!(none.decoded().is_empty());
 }
 
-/// Pages of all columns end at other rows where values are long, so every page's share must be found anew.
+/// Pages of all columns end at other rows where values are long, so every page's share must be
+/// found anew.
 #[test]
 fn rows_are_the_same_whatever_range_is_decoded() {
     let entries: Vec<Entry> = (0..20_000u32)

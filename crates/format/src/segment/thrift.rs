@@ -1,7 +1,7 @@
 //! Reads the few Thrift structs of a Parquet file that a segment needs.
 //!
-//! Compact protocol, from untrusted bytes: a collection never claims more elements than there are bytes left, nesting
-//! is bounded, and nothing is allocated. Unknown fields are skipped.
+//! Compact protocol, from untrusted bytes: a collection never claims more elements than there are
+//! bytes left, nesting is bounded, and nothing is allocated. Unknown fields are skipped.
 
 use super::SegmentError;
 
@@ -41,8 +41,8 @@ impl<'a> Thrift<'a> {
         self.at
     }
 
-    /// Reads one struct. `field` gets the number and type of each field, reads it and answers true, or leaves it alone
-    /// and answers false.
+    /// Reads one struct. `field` gets the number and type of each field, reads it and answers true,
+    /// or leaves it alone and answers false.
     pub(super) fn read_struct(
         &mut self,
         mut field: impl FnMut(&mut Thrift<'a>, i64, FieldType) -> Result<bool>,
@@ -131,7 +131,8 @@ impl<'a> Thrift<'a> {
         Ok(unzigzag(self.varint()?))
     }
 
-    /// Count and element type. Every element takes at least one byte, so a count above the bytes left is damage.
+    /// Count and element type. Every element takes at least one byte, so a count above the bytes
+    /// left is damage.
     fn list_head(&mut self) -> Result<(u64, u8)> {
         let head = self.byte()?;
         let count = match head >> 4 {

@@ -1,7 +1,6 @@
 //! What the pages of a column become: a value for each row.
 
-use super::pages::damage;
-use super::{DECODED_BYTES_MAX, SegmentError};
+use super::{DECODED_BYTES_MAX, SegmentError, damage};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -148,8 +147,8 @@ impl Arena {
         self.spans.push(span, rows, self.rows_max);
     }
 
-    /// Makes room for a page's values, which take so many bytes, and for those of as many more pages of the kind as there are
-    /// rows for: growing step by step copies them.
+    /// Makes room for a page's values, which take so many bytes, and for those of as many more
+    /// pages of the kind as there are rows for: growing step by step copies them.
     pub(super) fn make_room(&mut self, page_bytes: usize, page_rows: usize) {
         let (used, free) = (self.data.len(), self.data.capacity() - self.data.len());
         if page_bytes > free {

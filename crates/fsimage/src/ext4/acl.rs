@@ -1,7 +1,8 @@
 //! POSIX ACLs: ext4 stores them shorter than the system call shows them.
 //!
-//! On disk: version 1, then 4 bytes (tag, permissions) per entry, followed by a 4-byte id only where the tag names a
-//! user or group. In the xattr of the system call: version 2, then 8 bytes per entry, id all ones where there is none.
+//! On disk: version 1, then 4 bytes (tag, permissions) per entry, followed by a 4-byte id only
+//! where the tag names a user or group. In the xattr of the system call: version 2, then 8 bytes
+//! per entry, id all ones where there is none.
 
 use super::bytes::{u16_at, u32_at};
 

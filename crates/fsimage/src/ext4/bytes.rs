@@ -1,7 +1,8 @@
 //! Integers out of byte slices, without a way to panic.
 //!
-//! A field beyond the end of its structure reads as 0. That is ext4's own rule for structures that grew (short inodes,
-//! short descriptors), and callers check the length where 0 would mean something else.
+//! A field beyond the end of its structure reads as 0. That is ext4's own rule for structures that
+//! grew (short inodes, short descriptors), and callers check the length where 0 would mean
+//! something else.
 
 /// Little-endian `u16`, 0 beyond the end.
 #[inline]

@@ -1,5 +1,5 @@
-//! The three checksums found in ext4: crc32c nearly everywhere, crc16 in the descriptors of older file systems,
-//! big-endian crc32 in the commit blocks of the oldest checksummed journals.
+//! The three checksums found in ext4: crc32c nearly everywhere, crc16 in the descriptors of older
+//! file systems, big-endian crc32 in the commit blocks of the oldest checksummed journals.
 
 /// crc32c as ext4 chains it: from a running value, without the final inversion.
 #[inline]
@@ -74,7 +74,8 @@ const CRC32_BE_TABLE: [u32; 256] = {
 mod tests {
     use super::*;
 
-    /// The check values of the published catalogue of CRC parameters: the input is always "123456789".
+    /// The check values of the published catalogue of CRC parameters: the input is always
+    /// "123456789".
     #[test]
     fn checksums_have_their_catalogued_check_values() {
         assert_eq!(!crc32c(!0, b"123456789"), 0xE306_9283);

@@ -1,4 +1,5 @@
-//! Single objects read through the source: xattrs, whole directories, symbolic links, small contents.
+//! Single objects read through the source: xattrs, whole directories, symbolic links, small
+//! contents.
 
 use std::ops::ControlFlow;
 
@@ -34,12 +35,14 @@ impl Ext4 {
         self.resolve(raw, &entries)
     }
 
-    /// Block number of further attributes. Inodes with equal attributes share it: cache what it holds by number.
+    /// Block number of further attributes. Inodes with equal attributes share it: cache what it
+    /// holds by number.
     pub fn xattr_block(&self, raw: &RawInode<'_>) -> Option<u64> {
         Some(raw.xattr_block(&self.superblock)).filter(|block| *block != 0)
     }
 
-    /// Decodes an attribute block that was read by the caller; `raw` is any inode that refers to it.
+    /// Decodes an attribute block that was read by the caller; `raw` is any inode that refers to
+    /// it.
     pub fn parse_xattr_block(
         &self,
         raw: &RawInode<'_>,
@@ -125,7 +128,8 @@ impl Ext4 {
         Ok(value)
     }
 
-    /// Content of a file, symbolic link or directory of at most `bytes_max`; holes and unwritten extents read as zeros.
+    /// Content of a file, symbolic link or directory of at most `bytes_max`; holes and unwritten
+    /// extents read as zeros.
     pub fn read_content(&self, raw: &RawInode<'_>, bytes_max: u64) -> Result<Vec<u8>, Ext4Error> {
         let at_inode = Ext4Error::inode(raw.number());
         let inode = self.decode_inode(raw)?;
@@ -161,7 +165,8 @@ impl Ext4 {
         self.read_content(raw, SYMLINK_BYTES_MAX)
     }
 
-    /// Where the blocks of a directory lie, or which parts of it are missing. Inline directories have none.
+    /// Where the blocks of a directory lie, or which parts of it are missing. Inline directories
+    /// have none.
     pub fn dir_extents(
         &self,
         raw: &RawInode<'_>,
@@ -209,8 +214,8 @@ impl Ext4 {
         walked
     }
 
-    /// All names of a directory in the order of its blocks. Parts that cannot be read are reported between the names
-    /// and do not end the reading.
+    /// All names of a directory in the order of its blocks. Parts that cannot be read are reported
+    /// between the names and do not end the reading.
     pub fn read_dir(
         &self,
         raw: &RawInode<'_>,

@@ -1,7 +1,9 @@
-//! Directories: every block is a list of names, also in hashed directories, whose index blocks look like one deleted name.
+//! Directories: every block is a list of names, also in hashed directories, whose index blocks look
+//! like one deleted name.
 //!
-//! Blocks can be parsed in any order and by any thread: all that a block needs to know of its directory is a small
-//! [`DirContext`]. Names come out only from blocks whose checksum is right; `.` and `..` are told apart.
+//! Blocks can be parsed in any order and by any thread: all that a block needs to know of its
+//! directory is a small [`DirContext`]. Names come out only from blocks whose checksum is right;
+//! `.` and `..` are told apart.
 
 use super::bytes::{u16_at, u32_at};
 use super::checksum::{crc32c, inode_seed};
@@ -11,7 +13,8 @@ use super::inodes::{FLAG_INDEX, RawInode};
 use super::superblock::Superblock;
 use crate::{Dirent, FileKind};
 
-/// What a directory block must know of its directory: 8 bytes to keep per directory while blocks are sorted by place.
+/// What a directory block must know of its directory: 8 bytes to keep per directory while blocks
+/// are sorted by place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirContext {
     seed: u32,
@@ -116,7 +119,8 @@ pub(super) fn parse_block(
     parse_entries(sb, bytes, f)
 }
 
-/// Parses the content of an inline directory, as [`Layout::Inline`](crate::Layout::Inline) holds it.
+/// Parses the content of an inline directory, as [`Layout::Inline`](crate::Layout::Inline) holds
+/// it.
 pub(super) fn parse_inline(
     sb: &Superblock,
     content: &[u8],
@@ -208,7 +212,8 @@ fn parse_entry<'a>(sb: &Superblock, rest: &'a [u8], typed: bool) -> Option<Entry
     })
 }
 
-/// Entries of 64 KiB do not fit 16 bits: the largest value and 0 mean a whole block, the two low bits are bits 16 and 17.
+/// Entries of 64 KiB do not fit 16 bits: the largest value and 0 mean a whole block, the two low
+/// bits are bits 16 and 17.
 fn entry_len(stored: u16, block_bytes: u32) -> usize {
     if block_bytes < 65536 {
         return stored.into();
@@ -270,7 +275,8 @@ fn index_count_offset(
     (is_root && u32_at(bytes, 24) == 0 && bytes.get(29) == Some(&8)).then_some(32)
 }
 
-/// Index entries are 8 bytes; the first one is the limit and count. The checksum lies behind the last possible entry.
+/// Index entries are 8 bytes; the first one is the limit and count. The checksum lies behind the
+/// last possible entry.
 fn check_index_block(dir: &DirContext, count_at: usize, bytes: &[u8]) -> Result<(), Damage> {
     let limit = usize::from(u16_at(bytes, count_at));
     let count = usize::from(u16_at(bytes, count_at + 2));

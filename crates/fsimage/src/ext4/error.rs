@@ -1,7 +1,8 @@
 //! What can be wrong with an ext4 file system, in two sizes.
 //!
-//! [`Ext4Error`] ends an operation. [`Damage`] belongs to one structure (an inode, a directory block): it is small and
-//! `Copy`, so that a scan can report thousands of them without stopping and without allocating.
+//! [`Ext4Error`] ends an operation. [`Damage`] belongs to one structure (an inode, a directory
+//! block): it is small and `Copy`, so that a scan can report thousands of them without stopping and
+//! without allocating.
 
 use std::io;
 
@@ -15,7 +16,6 @@ pub enum Ext4Error {
         what: &'static str,
         /// Where on the device.
         offset: u64,
-        /// Why not.
         source: io::Error,
     },
     /// There is no ext2, ext3 or ext4 here.
@@ -27,19 +27,15 @@ pub enum Ext4Error {
     /// Features whose meaning this reader does not know: reading on would be guessing.
     #[error("unsupported ext4 features: {names}")]
     Unsupported {
-        /// The bits of the incompatible feature set that are not supported; 0 when it is not about feature bits.
+        /// The bits of the incompatible feature set that are not supported; 0 when it is not about
+        /// feature bits.
         incompat_bits: u32,
         /// Their names.
         names: String,
     },
     /// The superblock contradicts itself or names a size beyond our bounds.
     #[error("superblock field {field} is out of range: {value}")]
-    Geometry {
-        /// Which field.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-    },
+    Geometry { field: &'static str, value: u64 },
     /// The file system claims to be longer than its device: a truncated image.
     #[error("file system needs {need_bytes} bytes but the source has {have_bytes}")]
     Truncated {
@@ -51,7 +47,6 @@ pub enum Ext4Error {
     /// Something that belongs to one inode is damaged.
     #[error("inode {inode}")]
     Inode {
-        /// The inode number.
         inode: u64,
         /// What is wrong.
         source: Damage,
@@ -59,12 +54,12 @@ pub enum Ext4Error {
     /// A block group cannot be used.
     #[error("block group {group}")]
     Group {
-        /// The group number.
         group: u32,
         /// What is wrong.
         source: Damage,
     },
-    /// The journal cannot be replayed. The file system without it may be inconsistent: do not scan it.
+    /// The journal cannot be replayed. The file system without it may be inconsistent: do not scan
+    /// it.
     #[error("replay the journal")]
     Journal {
         /// What is wrong.
@@ -129,7 +124,8 @@ pub enum Damage {
     /// An ACL that cannot be converted.
     #[error("posix ACL is malformed")]
     Acl,
-    /// A file that is not mapped by blocks was asked for its blocks, or too much was asked for at once.
+    /// A file that is not mapped by blocks was asked for its blocks, or too much was asked for at
+    /// once.
     #[error("content of {0} bytes is over the limit of this call")]
     TooLong(u64),
     /// The source failed while this structure was read.
@@ -140,7 +136,6 @@ pub enum Damage {
 /// Which structure is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
-    /// An inode.
     Inode,
     /// A node of an extent tree.
     ExtentNode,
@@ -152,9 +147,7 @@ pub enum Structure {
     XattrBlock,
     /// The value of an extended attribute that has its own inode.
     XattrValue,
-    /// A group descriptor.
     GroupDescriptor,
-    /// An inode bitmap.
     InodeBitmap,
 }
 

@@ -1,4 +1,5 @@
-//! Doors for fuzzers: every parser of this reader as a function of bytes. None may panic, hang or allocate without bound.
+//! Doors for fuzzers: every parser of this reader as a function of bytes. None may panic, hang or
+//! allocate without bound.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +17,6 @@ fn split(data: &[u8]) -> Option<(Superblock, &[u8])> {
     Some((Superblock::parse(first).ok()?, rest))
 }
 
-/// A superblock.
 pub fn superblock(data: &[u8]) {
     if let Some(bytes) = data.first_chunk() {
         let _ = Superblock::parse(bytes).map(|sb| sb.features.names());
@@ -58,7 +58,8 @@ pub fn file_mapping(data: &[u8]) {
     }
 }
 
-/// A superblock, then one inode of the directory, then one block, parsed as a block and as inline content.
+/// A superblock, then one inode of the directory, then one block, parsed as a block and as inline
+/// content.
 pub fn dir_block(data: &[u8]) {
     let Some((sb, rest)) = split(data) else {
         return;

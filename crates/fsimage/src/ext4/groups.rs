@@ -1,8 +1,9 @@
 //! Group descriptors: where the inode tables are and how much of them was ever used.
 //!
-//! Descriptors are decoded once on opening and kept as 16 bytes per group (bounded by `GROUPS_MAX`). A descriptor with
-//! a wrong checksum is looked up in its backup copies; those do not tell how much of the table is used, so all of it is
-//! read. A group without any good descriptor is remembered as a problem: its inodes are missing and the caller must know.
+//! Descriptors are decoded once on opening and kept as 16 bytes per group (bounded by
+//! `GROUPS_MAX`). A descriptor with a wrong checksum is looked up in its backup copies; those do
+//! not tell how much of the table is used, so all of it is read. A group without any good
+//! descriptor is remembered as a problem: its inodes are missing and the caller must know.
 
 use super::bytes::{join_u64, u16_at, u32_at};
 use super::checksum::{crc16, crc32c};
@@ -15,7 +16,8 @@ use crate::ByteSource;
 /// Used part of one or more neighbouring inode tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItableRange {
-    /// Where the first inode lies on the device; a multiple of the block size except within [`ItableRange::pieces`].
+    /// Where the first inode lies on the device; a multiple of the block size except within
+    /// [`ItableRange::pieces`].
     pub device_offset: u64,
     /// Number of the first inode.
     pub first_inode: u64,
@@ -46,13 +48,11 @@ impl ItableRange {
 /// A group whose inodes cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupProblem {
-    /// Group number.
     pub group: u32,
     /// First inode number that is lost.
     pub first_inode: u64,
     /// How many inode numbers are lost.
     pub inodes_count: u32,
-    /// Why.
     pub damage: Damage,
 }
 
@@ -61,7 +61,6 @@ pub struct GroupProblem {
 pub struct Totals {
     /// Inodes in use, the reserved ones included.
     pub inodes_used: u64,
-    /// Directories.
     pub directories: u64,
     /// Inodes that a scan reads: the used parts of the tables.
     pub inodes_scanned: u64,
@@ -189,7 +188,8 @@ impl GroupTable {
                     } else {
                         Err(Damage::Unreadable)
                     };
-                    // On a mounted device the kernel may just have been writing it: look again before the backups.
+                    // On a mounted device the kernel may just have been writing it: look again
+                    // before the backups.
                     let parsed = parsed.or_else(|_| read_descriptor(source, sb, group));
                     table.add(source, sb, group, parsed)?;
                 }
@@ -208,7 +208,8 @@ impl GroupTable {
     ) -> Result<(), Ext4Error> {
         let (descriptor, inodes_used) = match parsed {
             Ok(descriptor) => (descriptor, descriptor.inodes_used(sb)),
-            // Backups are written by mke2fs and resizes only: the place is right, the counters are old.
+            // Backups are written by mke2fs and resizes only: the place is right, the counters are
+            // old.
             Err(damage) => match backup_descriptor(source, sb, group) {
                 Some(descriptor) => (descriptor, sb.inodes_per_group),
                 None if self.problems.len() >= GROUP_PROBLEMS_MAX => {
@@ -325,10 +326,12 @@ fn contiguous_blocks(sb: &Superblock, index: u32, max: u32) -> u32 {
     }
 }
 
-/// Block of the `index`-th descriptor block; `copy` 0 is the one the kernel uses, others are backups.
+/// Block of the `index`-th descriptor block; `copy` 0 is the one the kernel uses, others are
+/// backups.
 fn descriptor_block(sb: &Superblock, index: u32, copy: u32) -> Option<u64> {
     if !sb.incompat(INCOMPAT_META_BG) || index < sb.first_meta_bg {
-        // With 1 KiB blocks the superblock is in block 1, also where bigalloc begins counting at block 0.
+        // With 1 KiB blocks the superblock is in block 1, also where bigalloc begins counting at
+        // block 0.
         let superblock_block = match copy {
             0 => u64::from(sb.block_bytes == 1024),
             _ => sb.group_start(nth_backup_group(sb, copy)?),

@@ -1,8 +1,8 @@
 //! Inodes: from the bytes of an inode table to checked [`Inode`]s.
 //!
-//! A table is parsed buffer by buffer. Inodes that are in use come out decoded, inodes that are damaged come out as
-//! damaged with their number, and only unused, deleted and internal ones are passed over. Nothing is allocated per
-//! inode except the content that lies inside it.
+//! A table is parsed buffer by buffer. Inodes that are in use come out decoded, inodes that are
+//! damaged come out as damaged with their number, and only unused, deleted and internal ones are
+//! passed over. Nothing is allocated per inode except the content that lies inside it.
 
 use super::bytes::{join_u64, u16_at, u32_at};
 use super::checksum::{crc32c, inode_seed};
@@ -25,8 +25,9 @@ pub struct RawInode<'a> {
 pub enum InodeResult<'a> {
     /// In use, checksum right, decoded.
     Used(Inode, RawInode<'a>),
-    /// Its checksum is wrong or its fields contradict each other. On a live device: read it again. On an image: a
-    /// problem of the file, unless [`inode_is_allocated`](super::Ext4::inode_is_allocated) says that it is nobody's.
+    /// Its checksum is wrong or its fields contradict each other. On a live device: read it again.
+    /// On an image: a problem of the file, unless
+    /// [`inode_is_allocated`](super::Ext4::inode_is_allocated) says that it is nobody's.
     Damaged(RawInode<'a>, Damage),
 }
 
@@ -45,7 +46,8 @@ const FLAG_PROJECT_INHERIT: u32 = 0x2000_0000;
 /// Flags that the kernel shows to users.
 const FLAGS_VISIBLE: u32 = 0x725B_DFFF;
 
-/// The block map: twelve direct pointers and three indirect, or the root of an extent tree, or content.
+/// The block map: twelve direct pointers and three indirect, or the root of an extent tree, or
+/// content.
 const BLOCK_MAP_OFFSET: usize = 40;
 const BLOCK_MAP_BYTES: usize = 60;
 const CHECKSUM_LOW: usize = 124;
@@ -135,7 +137,8 @@ impl<'a> RawInode<'a> {
                 .all(|(at, (a, b))| a == b || ignored(at))
     }
 
-    /// Checks number-independent rules and the checksum; says nothing about whether the inode is in use.
+    /// Checks number-independent rules and the checksum; says nothing about whether the inode is in
+    /// use.
     pub(super) fn check(&self, sb: &Superblock) -> Result<(), Damage> {
         if !self.checksum_matches(sb) {
             return Err(Damage::Checksum(Structure::Inode));
@@ -157,7 +160,8 @@ impl<'a> RawInode<'a> {
         let Some((head, tail)) = self.bytes.split_first_chunk::<128>() else {
             return false;
         };
-        // Two calls over patched copies are faster than five over the pieces between the checksum fields.
+        // Two calls over patched copies are faster than five over the pieces between the checksum
+        // fields.
         let head = Aligned::without(head, CHECKSUM_LOW);
         let crc = crc32c(
             inode_seed(sb.checksum_seed, self.number, self.generation()),
@@ -235,7 +239,8 @@ impl<'a> RawInode<'a> {
         }
         if self.is_inline() {
             let content = self.inline_content(sb, size)?;
-            // The kernel lets a file grow without giving it blocks; what was never written reads as zeros.
+            // The kernel lets a file grow without giving it blocks; what was never written reads as
+            // zeros.
             let short = (content.len() as u64) < size;
             return if short && kind != FileKind::Regular {
                 Err(Damage::InlineData)
@@ -280,7 +285,8 @@ impl<'a> RawInode<'a> {
         }
     }
 
-    /// The upper half of the size belongs to regular files, and to directories of file systems with large_dir.
+    /// The upper half of the size belongs to regular files, and to directories of file systems with
+    /// large_dir.
     pub(super) fn size(&self, sb: &Superblock, regular: bool) -> u64 {
         let wide = regular || sb.incompat(INCOMPAT_LARGEDIR);
         join_u64(
@@ -301,7 +307,8 @@ impl<'a> RawInode<'a> {
         if size >= BLOCK_MAP_BYTES as u64 {
             return false;
         }
-        // With ea_inode the block count no longer tells whether the target has a block, so there the size decides.
+        // With ea_inode the block count no longer tells whether the target has a block, so there
+        // the size decides.
         sb.incompat(INCOMPAT_EA_INODE) || self.blocks_512(sb) == self.xattr_blocks_512(sb)
     }
 
@@ -335,7 +342,8 @@ impl<'a> RawInode<'a> {
         }
     }
 
-    /// First 60 bytes from the block map, the rest from the xattr `system.data`: all that is stored of `size` bytes.
+    /// First 60 bytes from the block map, the rest from the xattr `system.data`: all that is stored
+    /// of `size` bytes.
     fn inline_content(&self, sb: &Superblock, size: u64) -> Result<Vec<u8>, Damage> {
         if !sb.incompat(INCOMPAT_INLINE_DATA) {
             return Err(Damage::InlineData);
@@ -538,7 +546,8 @@ mod tests {
                 nanos: 999_999_999
             }
         );
-        // More nanoseconds than a second has: damage that no checksum tells, kept within the promise of the type.
+        // More nanoseconds than a second has: damage that no checksum tells, kept within the
+        // promise of the type.
         assert_eq!(time(0, u32::MAX).nanos, 999_999_999);
     }
 

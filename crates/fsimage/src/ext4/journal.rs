@@ -1,8 +1,9 @@
 //! The journal, replayed in memory: which journal block stands for which block of the file system.
 //!
-//! Only transactions with a good commit block count. A damaged block inside a committed transaction is an error and
-//! never an older state; so is everything that only the kernel can replay (fast commits, journals on other devices).
-//! The result is a list of substitutions, 24 bytes each, bounded by `JOURNAL_ENTRIES_MAX`; data stays in the journal.
+//! Only transactions with a good commit block count. A damaged block inside a committed transaction
+//! is an error and never an older state; so is everything that only the kernel can replay (fast
+//! commits, journals on other devices). The result is a list of substitutions, 24 bytes each,
+//! bounded by `JOURNAL_ENTRIES_MAX`; data stays in the journal.
 
 use std::collections::HashMap;
 
@@ -394,7 +395,8 @@ impl Log<'_> {
                 crc32c(self.superblock.seed, &bytes[..COMMIT_CHECKSUM]),
                 &[0; 4],
             );
-            // A power cut may tear the block: only its first sector means anything, the rest was to be zeros.
+            // A power cut may tear the block: only its first sector means anything, the rest was to
+            // be zeros.
             let fields = &bytes[COMMIT_CHECKSUM + 4..COMMIT_BYTES];
             let torn = || crc32c(crc32c(crc, fields), &vec![0; bytes.len() - COMMIT_BYTES]);
             return crc32c(crc, &bytes[COMMIT_CHECKSUM + 4..]) == stored || torn() == stored;

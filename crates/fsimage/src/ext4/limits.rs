@@ -16,7 +16,8 @@ pub(super) const DESC_BYTES_MIN: u32 = 32;
 pub(super) const DESC_BYTES_MAX: u32 = 1024;
 /// The root directory.
 pub(super) const ROOT_INODE: u32 = 2;
-/// Groups that we hold in memory, 16 bytes each: 128 MiB for the 1 PiB that this allows with 4 KiB blocks.
+/// Groups that we hold in memory, 16 bytes each: 128 MiB for the 1 PiB that this allows with 4 KiB
+/// blocks.
 pub(super) const GROUPS_MAX: u32 = 1 << 23;
 /// Unusable groups after which a file system is refused instead of read in part.
 pub(super) const GROUP_PROBLEMS_MAX: usize = 1 << 16;
@@ -26,13 +27,16 @@ pub(super) const DESCRIPTORS_READ_BYTES: usize = 1 << 20;
 pub(super) const EXTENT_DEPTH_MAX: u16 = 5;
 /// What the kernel's interface can carry; longer values exist on no healthy file system.
 pub(super) const XATTR_VALUE_BYTES_MAX: u64 = 64 << 10;
-/// All xattr values of one inode together: 4096 values of the length above must not come out of one small block.
+/// All xattr values of one inode together: 4096 values of the length above must not come out of one
+/// small block.
 pub(super) const XATTRS_BYTES_MAX: u64 = 16 << 20;
 /// Longest symbolic link: one page, NUL included, whatever the block size.
 pub(super) const SYMLINK_BYTES_MAX: u64 = 4096;
-/// Blocks and revocations a journal replay may hold, 24 and 16 bytes each: 160 MiB at most, and 16 GiB of journal.
+/// Blocks and revocations a journal replay may hold, 24 and 16 bytes each: 160 MiB at most, and 16
+/// GiB of journal.
 pub(super) const JOURNAL_ENTRIES_MAX: usize = 4 << 20;
-/// A torn read of the superblock of a mounted file system is tried this often before a backup is used.
+/// A torn read of the superblock of a mounted file system is tried this often before a backup is
+/// used.
 pub(super) const SUPERBLOCK_READS_MAX: u32 = 3;
 
 const _: () = assert!(

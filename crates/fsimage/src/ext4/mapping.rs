@@ -1,8 +1,9 @@
 //! From file offsets to device offsets: extent trees of ext4, pointer blocks of ext2 and ext3.
 //!
-//! Extents come out in file order, joined where they touch in both spaces, cut at the end of the file. A tree that goes
-//! backwards, overlaps, points outside or returns to itself ends with a [`Damage`], never with a wrong or endless answer:
-//! depth only falls in an extent tree and its keys only rise, and a pointer block may be visited once.
+//! Extents come out in file order, joined where they touch in both spaces, cut at the end of the
+//! file. A tree that goes backwards, overlaps, points outside or returns to itself ends with a
+//! [`Damage`], never with a wrong or endless answer: depth only falls in an extent tree and its
+//! keys only rise, and a pointer block may be visited once.
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
@@ -20,8 +21,8 @@ use crate::{ByteSource, MappedExtent};
 pub enum Mapping<'a> {
     /// A run of the file's bytes.
     Extent(MappedExtent),
-    /// A tree node or pointer block that the following extents depend on. Keep (a hash of) it to verify later that the
-    /// mapping has not changed.
+    /// A tree node or pointer block that the following extents depend on. Keep (a hash of) it to
+    /// verify later that the mapping has not changed.
     Node {
         /// Where it lies.
         device_offset: u64,
@@ -92,7 +93,8 @@ struct Walk<'a, 'v> {
 }
 
 impl Walk<'_, '_> {
-    /// `range` is what the parent says this node covers, in file blocks; `depth` is known except in the root.
+    /// `range` is what the parent says this node covers, in file blocks; `depth` is known except in
+    /// the root.
     fn extent_node(
         &mut self,
         node: &[u8],
@@ -185,7 +187,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// A pointer to a data block (`height` 0) or to a block of pointers; `first` is the first file block below it.
+    /// A pointer to a data block (`height` 0) or to a block of pointers; `first` is the first file
+    /// block below it.
     fn pointer(
         &mut self,
         block: u32,
@@ -199,7 +202,8 @@ impl Walk<'_, '_> {
         if height == 0 {
             return self.run(first, block.into(), 1, false);
         }
-        // At most 1/256 of the file's blocks: 8 MiB for a file of 2^32 bytes in 1 KiB blocks, the densest case of use.
+        // At most 1/256 of the file's blocks: 8 MiB for a file of 2^32 bytes in 1 KiB blocks, the
+        // densest case of use.
         if !visited.insert(block) {
             return Err(Damage::Cycle(block.into()).into());
         }
@@ -229,7 +233,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// A run of blocks, checked against the device, cut at the end of the file and joined with the run before.
+    /// A run of blocks, checked against the device, cut at the end of the file and joined with the
+    /// run before.
     fn run(&mut self, first: u64, block: u64, blocks: u64, unwritten: bool) -> Result<(), Stop> {
         let device_offset = self
             .sb

@@ -18,8 +18,9 @@ use crate::ByteSource;
 const BACKUP_GROUPS: [u16; 4] = [1, 3, 5, 7];
 
 impl Ext4 {
-    /// Opens a file system as its blocks are now. If [`Ext4::needs_recovery`] then says so, its metadata is only
-    /// consistent together with the journal: on an image use [`Ext4::open_replayed`], on a mounted device take a barrier.
+    /// Opens a file system as its blocks are now. If [`Ext4::needs_recovery`] then says so, its
+    /// metadata is only consistent together with the journal: on an image use
+    /// [`Ext4::open_replayed`], on a mounted device take a barrier.
     pub fn open(source: Arc<dyn ByteSource>) -> Result<Ext4, Ext4Error> {
         let (superblock, origin) = find_superblock(source.as_ref())?;
         let (need_bytes, have_bytes) = (superblock.len_bytes(), source.len_bytes());
@@ -131,7 +132,8 @@ fn find_superblock(source: &dyn ByteSource) -> Result<(Superblock, Origin), Ext4
     Err(Ext4Error::SuperblockDamaged)
 }
 
-/// A backup where mke2fs puts it: at the start of a group that is as large as one bitmap block can describe.
+/// A backup where mke2fs puts it: at the start of a group that is as large as one bitmap block can
+/// describe.
 fn backup_superblock(source: &dyn ByteSource, block_bytes: u32, group: u16) -> Option<Superblock> {
     let blocks_per_group = 8 * block_bytes;
     let block = u64::from(group) * u64::from(blocks_per_group) + u64::from(block_bytes == 1024);

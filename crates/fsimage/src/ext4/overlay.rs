@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::ByteSource;
 
-/// First bytes of a journalled block whose own first bytes look like a journal header: zeroed in the journal.
+/// First bytes of a journalled block whose own first bytes look like a journal header: zeroed in
+/// the journal.
 const ESCAPED_MAGIC: [u8; 4] = 0xC03B_3998_u32.to_be_bytes();
 
 /// One block of the file system whose current content lies in the journal.
@@ -37,8 +38,8 @@ impl Replayed {
         }
     }
 
-    /// Blocks that differ from the device: (device offset of the block, its length). Whoever reads the device past this
-    /// source must not read these from it.
+    /// Blocks that differ from the device: (device offset of the block, its length). Whoever reads
+    /// the device past this source must not read these from it.
     pub fn replaced(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.patches
             .iter()

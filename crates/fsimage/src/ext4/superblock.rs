@@ -1,7 +1,9 @@
-//! The superblock: found, checked, and turned into a geometry that the rest of the reader can rely on.
+//! The superblock: found, checked, and turned into a geometry that the rest of the reader can rely
+//! on.
 //!
-//! After [`Superblock::parse`] every size is a power of two where it must be, no division is by zero, and
-//! groups x inodes per group is exactly the inode count. Nothing here reads past the 1024 bytes it is given.
+//! After [`Superblock::parse`] every size is a power of two where it must be, no division is by
+//! zero, and groups x inodes per group is exactly the inode count. Nothing here reads past the 1024
+//! bytes it is given.
 
 use super::bytes::{join_u64, u16_at, u32_at};
 use super::checksum::crc32c;
@@ -16,7 +18,8 @@ pub struct Superblock {
     pub block_bytes: u32,
     /// Blocks of the file system.
     pub blocks_count: u64,
-    /// Free blocks as last written; the group descriptors are more current on a mounted file system.
+    /// Free blocks as last written; the group descriptors are more current on a mounted file
+    /// system.
     pub free_blocks: u64,
     /// Inodes of the file system, used or not.
     pub inodes_count: u32,
@@ -24,9 +27,7 @@ pub struct Superblock {
     pub free_inodes: u32,
     /// First block of group 0: 1 with 1 KiB blocks, else 0.
     pub first_data_block: u32,
-    /// Blocks in a group.
     pub blocks_per_group: u32,
-    /// Inodes in a group.
     pub inodes_per_group: u32,
     /// Size of an inode on disk.
     pub inode_bytes: u32,
@@ -34,7 +35,6 @@ pub struct Superblock {
     pub first_inode: u32,
     /// Size of a group descriptor.
     pub desc_bytes: u32,
-    /// Number of groups.
     pub groups_count: u32,
     /// Feature bits.
     pub features: Features,
@@ -82,7 +82,6 @@ pub enum DataMode {
 
 /// Where the superblock lies on the device.
 pub(super) const SUPERBLOCK_OFFSET: u64 = 1024;
-/// Length of the superblock.
 pub(super) const SUPERBLOCK_BYTES: usize = 1024;
 const MAGIC: u16 = 0xEF53;
 const CREATOR_HURD: u32 = 1;
@@ -130,7 +129,8 @@ impl Superblock {
         self.blocks_count * u64::from(self.block_bytes)
     }
 
-    /// Device offset of a block that may hold file content or metadata, `None` outside the file system.
+    /// Device offset of a block that may hold file content or metadata, `None` outside the file
+    /// system.
     pub(super) fn block_offset(&self, block: u64) -> Option<u64> {
         self.run_offset(block, 1)
     }
@@ -274,8 +274,8 @@ fn block_bytes(log: u32) -> Result<u32, Ext4Error> {
     Ok(1024 << log)
 }
 
-/// Two quota files, project quota, the snapshot file of a feature long gone, the orphan file; 0 where there is none.
-/// Numbers without their feature mean nothing and must not hide a file.
+/// Two quota files, project quota, the snapshot file of a feature long gone, the orphan file; 0
+/// where there is none. Numbers without their feature mean nothing and must not hide a file.
 fn special_inodes(bytes: &[u8], features: Features) -> [u32; 5] {
     let with = |bit: u32, offset: usize| {
         if features.ro_compat & bit != 0 {

@@ -1,7 +1,9 @@
-//! Extended attributes: in the inode's own tail, in one shared block, and large values in inodes of their own.
+//! Extended attributes: in the inode's own tail, in one shared block, and large values in inodes of
+//! their own.
 //!
-//! Names come out in full (`user.x`), POSIX ACLs in the form that `getxattr` returns, everything sorted by name so that
-//! equal sets are equal bytes. What the kernel hides (`system.data`, the encryption context) is hidden here too.
+//! Names come out in full (`user.x`), POSIX ACLs in the form that `getxattr` returns, everything
+//! sorted by name so that equal sets are equal bytes. What the kernel hides (`system.data`, the
+//! encryption context) is hidden here too.
 
 use super::acl;
 use super::bytes::{u16_at, u32_at};
@@ -16,7 +18,6 @@ use super::superblock::Superblock;
 pub struct Xattr {
     /// Full name, such as `user.comment` or `system.posix_acl_access`.
     pub name: Vec<u8>,
-    /// Value.
     pub value: Vec<u8>,
 }
 
@@ -28,7 +29,6 @@ pub(super) struct Entry<'a> {
     pub(super) value: Value<'a>,
 }
 
-/// Where the value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Here(&'a [u8]),

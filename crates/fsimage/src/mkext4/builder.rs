@@ -1,13 +1,13 @@
 //! The writer: entries in catalog order in, a file system out.
 
-use super::deferred::{DeferredTable, PAGES_IN_MEMORY_MAX};
+use super::deferred::{DeferredTable, PAGE_BYTES};
 use super::dirhash::NameHasher;
 use super::entry::NewEntry;
 use super::error::{EntryError, MkError, Result, path_text};
 use super::extents::ExtentTree;
 use super::field::{get_u16, put_u16};
 use super::inode::{self, LINKS, LOST_FOUND_INODE, Mapping, ROOT_INODE};
-use super::names::{NameRun, RUN_BYTES_MAX};
+use super::names::NameRun;
 use super::options::Ext4Options;
 use super::pending::Pending;
 use super::plan::Plan;
@@ -34,7 +34,8 @@ pub struct Ext4Summary {
     pub content_bytes: u64,
     /// Bytes handed to the sink.
     pub bytes_written: u64,
-    /// Inodes with a time that ext4 cannot say (before 1901-12-13, after 2446-05-10), stored as the nearest it can.
+    /// Inodes with a time that ext4 cannot say (before 1901-12-13, after 2446-05-10), stored as the
+    /// nearest it can.
     pub times_clamped: u64,
 }
 
@@ -88,26 +89,29 @@ impl<S: BlockSink> Ext4Builder<S> {
             deferred: DeferredTable::new(
                 options.inode_size as usize,
                 stream_start - 1,
-                PAGES_IN_MEMORY_MAX,
+                options.memory.inode_bytes / PAGE_BYTES,
             ),
             next_deferred: inode::FIRST_FREE_INODE,
             stream: InodeStream::new(stream_start, &geometry),
             planned_deferred: totals.deferred_inodes,
             planned_inodes: geometry.inodes(),
-            names: NameRun::new(NameHasher::new(&options.hash_seed), RUN_BYTES_MAX),
+            names: NameRun::new(
+                NameHasher::new(&options.hash_seed),
+                options.memory.name_bytes,
+            ),
             blocks: Blocks {
                 geometry,
                 out,
                 meta,
                 data,
             },
+            pending: Pending::new(options.memory.directory_bytes),
             options,
             maker,
             journal: None,
             has_large_dir: false,
             has_projects: false,
             has_large_values: false,
-            pending: Pending::default(),
             run: OpenRun {
                 inode: ROOT_INODE,
                 parent_inode: ROOT_INODE,
@@ -141,7 +145,8 @@ impl<S: BlockSink> Ext4Builder<S> {
         )
     }
 
-    /// Completes the file system. The superblock is the last write: without it nothing can be mounted.
+    /// Completes the file system. The superblock is the last write: without it nothing can be
+    /// mounted.
     pub fn finish(mut self) -> Result<(S, Ext4Summary)> {
         if self.is_poisoned {
             return Err(MkError::Poisoned);

@@ -1,14 +1,13 @@
-//! Inodes that are not final yet: directories until their run is complete, linked files until the last name.
+//! Inodes that are not final yet: directories until their run is complete, linked files until the
+//! last name.
 //!
-//! A table of records addressed by number. Recently used pages are in memory, the others in a scratch file.
+//! A table of records addressed by number. Recently used pages are in memory, the others in a
+//! scratch file.
 
 use super::error::{MkError, Result};
 use super::sink::{Scratch, ScratchMaker};
 
-/// Bytes of a page.
-const PAGE_BYTES: usize = 64 << 10;
-/// Pages in memory: 96 MiB, 390,000 inodes of 256 bytes.
-pub(super) const PAGES_IN_MEMORY_MAX: usize = 1536;
+pub(super) const PAGE_BYTES: usize = 64 << 10;
 
 /// Fixed-size records that start as zeros.
 pub(super) struct DeferredTable {

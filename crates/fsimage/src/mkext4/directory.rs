@@ -14,7 +14,8 @@ const TAIL_TYPE: u8 = 0xde;
 const TYPE_DIRECTORY: u8 = 2;
 /// `.` and `..`.
 const DOTS_BYTES: usize = 24;
-/// One part in eight of an indexed leaf stays free, so that the first new names do not split every leaf.
+/// One part in eight of an indexed leaf stays free, so that the first new names do not split every
+/// leaf.
 const LEAF_FREE_SHARE: usize = 8;
 /// Checksum behind the entries of an index block.
 const INDEX_TAIL_BYTES: usize = 8;
@@ -23,7 +24,8 @@ const INDEX_ENTRY_BYTES: usize = 8;
 const ROOT_ENTRIES_OFFSET: usize = 32;
 /// In a node: an empty directory entry.
 const NODE_ENTRIES_OFFSET: usize = 8;
-/// An index may have this many levels of nodes below its root with the `large_dir` feature, one without.
+/// An index may have this many levels of nodes below its root with the `large_dir` feature, one
+/// without.
 const NODE_LEVELS_MAX: usize = 2;
 /// `lost+found` gets this much space, so that the checker need not allocate.
 const LOST_FOUND_BYTES: u64 = 16 << 10;
@@ -69,7 +71,6 @@ fn index_limit(block_size: u32, entries_offset: usize) -> usize {
     (block_size as usize - entries_offset - INDEX_TAIL_BYTES) / INDEX_ENTRY_BYTES
 }
 
-/// Who a directory is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DirectoryIdentity {
     pub inode: u32,
@@ -80,7 +81,6 @@ pub(super) struct DirectoryIdentity {
 
 /// Where directory blocks go, in logical order but for the root of an index.
 pub(super) trait DirectoryBlocks {
-    /// Appends a block.
     fn append(&mut self, block: &[u8]) -> Result<()>;
     /// Appends the place of block 0.
     fn reserve_root(&mut self) -> Result<()>;
@@ -88,7 +88,6 @@ pub(super) trait DirectoryBlocks {
     fn write_root(&mut self, block: &[u8]) -> Result<()>;
 }
 
-/// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WrittenDirectory {
     pub blocks: u64,

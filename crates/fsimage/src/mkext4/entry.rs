@@ -8,9 +8,11 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// One row of a catalog, as the writer wants it.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEntry<'a> {
-    /// Path of the directory that holds the entry: components joined by `/`, none in front, empty for the root.
+    /// Path of the directory that holds the entry: components joined by `/`, none in front, empty
+    /// for the root.
     pub parent: &'a [u8],
-    /// Name in that directory. Empty (with an empty parent) for the root itself, which must come first if at all.
+    /// Name in that directory. Empty (with an empty parent) for the root itself, which must come
+    /// first if at all.
     pub name: &'a [u8],
     /// Kind, and what only that kind has.
     pub content: Content<'a>,
@@ -30,7 +32,6 @@ pub struct NewEntry<'a> {
     pub crtime: Option<Timestamp>,
     /// Flags as `FS_IOC_GETFLAGS` tells them; those that describe a layout are ignored.
     pub flags: u32,
-    /// Project id.
     pub project: u32,
     /// Generation of the inode.
     pub generation: u32,
@@ -43,7 +44,6 @@ pub struct NewEntry<'a> {
 /// Kind of an entry, with what only that kind has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// Directory.
     Directory,
     /// Regular file of this size; the bytes come through `FileData`.
     Regular {
@@ -55,23 +55,17 @@ pub enum Content<'a> {
         /// Where it points, as `readlink` gives it.
         target: &'a [u8],
     },
-    /// Block device.
     BlockDevice {
-        /// Major number.
         major: u32,
-        /// Minor number.
         minor: u32,
     },
     /// Character device.
     CharDevice {
-        /// Major number.
         major: u32,
-        /// Minor number.
         minor: u32,
     },
     /// Named pipe.
     Fifo,
-    /// Socket.
     Socket,
 }
 
@@ -95,7 +89,6 @@ impl Content<'_> {
 pub struct Xattr<'a> {
     /// Full name, such as `user.origin`.
     pub name: &'a [u8],
-    /// Value.
     pub value: &'a [u8],
 }
 

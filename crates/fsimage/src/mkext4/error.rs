@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// Ends the operation, except [`MkError::Entry`]: that one entry was refused and nothing was written for it.
+/// Ends the operation, except [`MkError::Entry`]: that one entry was refused and nothing was
+/// written for it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MkError {
@@ -37,17 +38,14 @@ pub enum MkError {
     Entry {
         /// Path of the entry, escaped.
         path: String,
-        /// Why.
         source: EntryError,
     },
     /// The target did not take the bytes.
     #[error("write {len_bytes} bytes at {offset_bytes} of the target")]
     Write {
-        /// Where.
         offset_bytes: u64,
         /// How many.
         len_bytes: u64,
-        /// Why.
         source: io::Error,
     },
     /// The target could not be made durable.
@@ -60,7 +58,6 @@ pub enum MkError {
         path: String,
         /// Where in the file.
         offset_bytes: u64,
-        /// Why.
         source: io::Error,
     },
     /// A scratch file failed.
@@ -90,28 +87,19 @@ pub enum EntryError {
     /// Larger than extents of this block size can address.
     #[error("file of {size_bytes} bytes is larger than {max_bytes}")]
     FileTooLarge {
-        /// Its size.
         size_bytes: u64,
         /// The limit.
         max_bytes: u64,
     },
     /// A symbolic link must fit into a block, with its closing NUL.
     #[error("symbolic link of {len_bytes} bytes does not fit into a block")]
-    SymlinkTooLong {
-        /// Its length.
-        len_bytes: usize,
-    },
+    SymlinkTooLong { len_bytes: usize },
     /// An empty symbolic link, or one with a NUL.
     #[error("symbolic link target is empty or holds a NUL")]
     SymlinkTarget,
     /// Major above 12 bits or minor above 20.
     #[error("device number {major}:{minor} is not representable")]
-    Device {
-        /// Major.
-        major: u32,
-        /// Minor.
-        minor: u32,
-    },
+    Device { major: u32, minor: u32 },
     /// A name that ext4 has no place for.
     #[error("extended attribute name {0} is not representable")]
     XattrName(String),
@@ -149,7 +137,8 @@ pub(super) fn path_text(parent: &[u8], name: &[u8]) -> String {
     path + &name.escape_ascii().to_string()
 }
 
-/// A size in the largest unit that keeps it readable, rounded up, so that who asks for the needed size gets enough.
+/// A size in the largest unit that keeps it readable, rounded up, so that who asks for the needed
+/// size gets enough.
 fn amount(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let power = (0..UNITS.len() - 1)

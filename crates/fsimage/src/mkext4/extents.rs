@@ -39,8 +39,8 @@ fn entries_per_block(block_size: u32) -> usize {
 
 /// At most this many tree blocks for a file of `blocks` in `ranges` stretches.
 ///
-/// Between fixed structures lie free runs; an extent breaks at each, and a group holds at most two of them
-/// (a superblock copy, and the tables of its flex group).
+/// Between fixed structures lie free runs; an extent breaks at each, and a group holds at most two
+/// of them (a superblock copy, and the tables of its flex group).
 pub(super) fn tree_blocks_max(block_size: u32, ranges: u64, blocks: u64) -> u64 {
     let run = EXTENT_BLOCKS_MAX.min(u64::from(block_size) * 8);
     let extents = ranges + 3 * blocks.div_ceil(run) + 3;

@@ -1,6 +1,7 @@
 //! Little-endian fields at fixed offsets of a structure.
 //!
-//! Offsets are constants of the format, so a slice that is too short is a mistake of this module and panics.
+//! Offsets are constants of the format, so a slice that is too short is a mistake of this module
+//! and panics.
 
 /// Stores a 16-bit field.
 pub(super) fn put_u16(bytes: &mut [u8], offset: usize, value: u16) {

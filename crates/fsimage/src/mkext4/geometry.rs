@@ -1,6 +1,7 @@
 //! Where the fixed structures lie: groups, superblock copies, bitmaps, inode tables.
 //!
-//! Everything here is a pure function of a few numbers, so nothing per group is kept: 100 TB have 800,000 groups.
+//! Everything here is a pure function of a few numbers, so nothing per group is kept: 100 TB have
+//! 800,000 groups.
 
 use std::ops::Range;
 
@@ -44,7 +45,6 @@ impl Geometry {
         (self.blocks - self.first_data_block()).div_ceil(self.blocks_per_group()) as u32
     }
 
-    /// Number of inodes.
     pub fn inodes(&self) -> u64 {
         u64::from(self.groups()) * u64::from(self.inodes_per_group)
     }
@@ -85,8 +85,9 @@ impl Geometry {
         self.groups().div_ceil(self.groups_per_flex)
     }
 
-    /// Places a flex group's structures: superblock copies where every reader expects them, then all block bitmaps,
-    /// all inode bitmaps, all inode tables, each as early as possible. `None` if the (last) flex group is too short.
+    /// Places a flex group's structures: superblock copies where every reader expects them, then
+    /// all block bitmaps, all inode bitmaps, all inode tables, each as early as possible. `None` if
+    /// the (last) flex group is too short.
     pub fn flex_layout(&self, flex: u32) -> Option<FlexLayout> {
         let first_group = flex * self.groups_per_flex;
         let end_group = (first_group + self.groups_per_flex).min(self.groups());
@@ -131,8 +132,9 @@ impl Geometry {
         })
     }
 
-    /// The first run of blocks at or after `block` that files may have; it ends before the next fixed structure.
-    /// The layout is handed back and forth, because the next question is almost always about the same flex group.
+    /// The first run of blocks at or after `block` that files may have; it ends before the next
+    /// fixed structure. The layout is handed back and forth, because the next question is almost
+    /// always about the same flex group.
     pub fn free_run(&self, block: u64, layout: &mut Option<FlexLayout>) -> Option<Range<u64>> {
         let mut block = block.max(self.first_data_block());
         while block < self.blocks {

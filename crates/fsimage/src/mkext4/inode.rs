@@ -10,7 +10,6 @@ use crate::inode::Timestamp;
 
 /// The root directory.
 pub(super) const ROOT_INODE: u32 = 2;
-/// The journal.
 pub(super) const JOURNAL_INODE: u32 = 8;
 /// `lost+found`, by custom the first that is not reserved.
 pub(super) const LOST_FOUND_INODE: u32 = 11;
@@ -28,8 +27,8 @@ pub(super) const FLAG_EXTENTS: u32 = 0x8_0000;
 const FLAG_LARGE_VALUE: u32 = 0x20_0000;
 /// Directory has a hash index.
 pub(super) const FLAG_INDEX: u32 = 0x1000;
-/// Flags that a user may set and that change no layout: secrm, unrm, sync, immutable, append, nodump, noatime,
-/// journal data, notail, dirsync, topdir, project inheritance.
+/// Flags that a user may set and that change no layout: secrm, unrm, sync, immutable, append,
+/// nodump, noatime, journal data, notail, dirsync, topdir, project inheritance.
 pub(super) const FLAGS_KEPT: u32 = 0x2003_c0fb;
 const FLAG_PROJECT_INHERIT: u32 = 0x2000_0000;
 
@@ -100,7 +99,8 @@ impl Mapping {
 }
 
 impl InodeFields {
-    /// Fills `out`, the whole inode; its checksum comes last, by [`seal`]. Says whether a time had to be clamped.
+    /// Fills `out`, the whole inode; its checksum comes last, by [`seal`]. Says whether a time had
+    /// to be clamped.
     pub fn encode(&self, out: &mut [u8], block_size: u32, in_inode_xattrs: &[u8]) -> bool {
         out.fill(0);
         put_u16(out, MODE, self.mode as u16);
@@ -135,7 +135,8 @@ impl InodeFields {
         clamped
     }
 
-    /// An inode that holds a value: times and version are used for its hash and the number of references.
+    /// An inode that holds a value: times and version are used for its hash and the number of
+    /// references.
     pub fn of_large_value(entry: &NewEntry<'_>, mapping: Mapping, hash: u32) -> InodeFields {
         let never = Timestamp::default();
         InodeFields {
@@ -196,7 +197,8 @@ pub(super) fn seed_of(file_system_seed: u32, number: u32, inode: &[u8]) -> u32 {
     )
 }
 
-/// The blocks that an encoded inode has so far: those of its attributes, for a directory before its run.
+/// The blocks that an encoded inode has so far: those of its attributes, for a directory before its
+/// run.
 pub(super) fn blocks_of(inode: &[u8], block_size: u32) -> u64 {
     let high = u64::from(super::field::get_u16(inode, BLOCKS_HIGH)) << 32;
     (high | u64::from(super::field::get_u32(inode, BLOCKS_LOW))) / u64::from(block_size / 512)
@@ -249,7 +251,8 @@ fn put_time(inode: &mut [u8], low: usize, extra: Option<usize>, time: Timestamp)
     clamped
 }
 
-/// The stretches of data of a file, in whole blocks: aligned outwards, ascending, never touching twice.
+/// The stretches of data of a file, in whole blocks: aligned outwards, ascending, never touching
+/// twice.
 pub(super) struct DataRanges<'a> {
     data: &'a mut dyn FileData,
     size_bytes: u64,

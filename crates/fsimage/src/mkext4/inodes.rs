@@ -73,7 +73,8 @@ impl<S: BlockSink> Ext4Builder<S> {
         })
     }
 
-    /// Gives each value that is too large for a block an inode of its own, which no directory names.
+    /// Gives each value that is too large for a block an inode of its own, which no directory
+    /// names.
     pub(super) fn put_large_values(
         &mut self,
         entry: &NewEntry<'_>,

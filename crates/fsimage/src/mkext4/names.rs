@@ -1,7 +1,8 @@
 //! The names of one directory, gathered until its run is complete.
 //!
-//! A directory of one block is written in the order of the catalog; a larger one in the order of its hashes. Beyond
-//! a bound, sorted parts go to a scratch file and are merged, so a directory of any size takes the same memory.
+//! A directory of one block is written in the order of the catalog; a larger one in the order of
+//! its hashes. Beyond a bound, sorted parts go to a scratch file and are merged, so a directory of
+//! any size takes the same memory.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,9 +12,8 @@ use super::error::{MkError, Result};
 use super::field::get_u32;
 use super::sink::{Scratch, ScratchMaker};
 
-/// Names and sort keys in memory, bytes: about two million names.
-pub(super) const RUN_BYTES_MAX: usize = 96 << 20;
-/// Bytes of a sorted part in memory while parts are merged: 256 parts, half a billion names, take 32 MiB.
+/// Bytes of a sorted part in memory while parts are merged: 256 parts, half a billion names, take
+/// 32 MiB.
 const WINDOW_BYTES: usize = 128 << 10;
 /// A window must hold the longest record.
 const SPILLED_RECORD_BYTES_MAX: usize = 8 + RECORD_HEADER_BYTES + 255;

@@ -19,7 +19,8 @@ pub const JOURNAL_BLOCKS_MAX: u32 = 10 << 20;
 pub struct Ext4Options {
     /// 1024, 2048 or 4096 bytes. 1024 saves half the space of files of 1-2 KiB.
     pub block_size: u32,
-    /// A power of two from 128 to the block size. 128 keeps neither nanoseconds nor times after 2038.
+    /// A power of two from 128 to the block size. 128 keeps neither nanoseconds nor times
+    /// after 2038.
     pub inode_size: u32,
     /// Size of the file system; `None` fits it to the tree.
     pub size_bytes: Option<u64>,
@@ -39,9 +40,42 @@ pub struct Ext4Options {
     pub journal: Journal,
     /// Groups whose bitmaps and inode tables lie together: a power of two up to 256.
     pub groups_per_flex: u32,
-    /// What is not written reads as zeros: a new sparse file. Else the journal is zeroed here, and the kernel
-    /// zeroes the unused inode tables after the first mount.
+    /// What is not written reads as zeros: a new sparse file. Else the journal is zeroed here, and
+    /// the kernel zeroes the unused inode tables after the first mount.
     pub target_is_zeroed: bool,
+    /// What the writer holds. Changes no byte of what is written.
+    pub memory: WriterMemory,
+}
+
+/// What the writer of a file system holds in memory before it uses scratch files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriterMemory {
+    /// Inodes that are not final yet: of directories and of files with several names.
+    pub inode_bytes: usize,
+    /// Names of one directory.
+    pub name_bytes: usize,
+    /// Directories that were named and have not come yet.
+    pub directory_bytes: usize,
+}
+
+impl WriterMemory {
+    /// All of it.
+    pub const fn bytes(&self) -> usize {
+        self.inode_bytes + self.name_bytes + self.directory_bytes
+    }
+
+    /// 98,000 inodes of 256 bytes, 400,000 names, 125,000 directories.
+    pub const USUAL: WriterMemory = WriterMemory {
+        inode_bytes: 24 << 20,
+        name_bytes: 16 << 20,
+        directory_bytes: 4 << 20,
+    };
+}
+
+impl Default for WriterMemory {
+    fn default() -> WriterMemory {
+        WriterMemory::USUAL
+    }
 }
 
 impl Default for Ext4Options {
@@ -59,6 +93,7 @@ impl Default for Ext4Options {
             journal: Journal::Auto,
             groups_per_flex: GROUPS_PER_FLEX_DEFAULT,
             target_is_zeroed: true,
+            memory: WriterMemory::default(),
         }
     }
 }
@@ -134,7 +169,8 @@ impl Ext4Options {
             && !(JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX).contains(&count)
         {
             return refuse(format!(
-                "journal of {count} blocks is not within {JOURNAL_BLOCKS_MIN}..={JOURNAL_BLOCKS_MAX}"
+                "journal of {count} blocks is not within \
+                 {JOURNAL_BLOCKS_MIN}..={JOURNAL_BLOCKS_MAX}"
             ));
         }
         if self.free_percent > 10_000 {

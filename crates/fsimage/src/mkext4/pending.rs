@@ -1,7 +1,7 @@
 //! Directories that were named and whose own run has not come yet.
 //!
-//! Runs come depth first, so these form a stack of queues: one queue of children for each directory on the way down.
-//! Queues beyond a bound wait in a scratch file, which is used as a stack too.
+//! Runs come depth first, so these form a stack of queues: one queue of children for each directory
+//! on the way down. Queues beyond a bound wait in a scratch file, which is used as a stack too.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,6 @@ use super::error::{MkError, Result};
 use super::field::get_u32;
 use super::sink::{Scratch, ScratchMaker};
 
-/// Bytes of waiting directories in memory, over all levels: about a million of them.
-const MEMORY_BYTES_MAX: usize = 32 << 20;
 /// Directories are moved to the scratch file in pieces of this size.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -27,6 +25,8 @@ pub(super) struct Pending {
     levels: Vec<Level>,
     open: Level,
     memory_bytes: usize,
+    /// Bytes of waiting directories in memory, over all levels.
+    memory_bytes_max: usize,
     scratch: Option<Box<dyn Scratch>>,
     scratch_top: u64,
 }
@@ -50,6 +50,13 @@ enum Piece {
 }
 
 impl Pending {
+    pub fn new(memory_bytes_max: usize) -> Pending {
+        Pending {
+            memory_bytes_max,
+            ..Pending::default()
+        }
+    }
+
     /// Adds a child of the directory whose run is open.
     pub fn push(&mut self, name: &[u8], inode: u32, maker: &mut ScratchMaker) -> Result<()> {
         let tail = &mut self.open.tail;
@@ -124,7 +131,7 @@ impl Pending {
     }
 
     fn place_piece(&mut self, piece: Vec<u8>, maker: &mut ScratchMaker) -> Result<Piece> {
-        if self.memory_bytes + piece.len() <= MEMORY_BYTES_MAX {
+        if self.memory_bytes + piece.len() <= self.memory_bytes_max {
             self.memory_bytes += piece.len();
             return Ok(Piece::Memory(piece));
         }
@@ -164,7 +171,7 @@ mod tests {
     #[test]
     fn directories_come_back_depth_first_and_in_order_even_through_the_scratch_file() {
         let mut maker: ScratchMaker = Box::new(|| Ok(Box::new(Memory(Vec::new()))));
-        let mut pending = Pending::default();
+        let mut pending = Pending::new(32 << 20);
         let count = 400_000u32;
         let long = "x".repeat(150);
         for child in 0..count {

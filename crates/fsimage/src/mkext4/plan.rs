@@ -14,7 +14,8 @@ const SPARE_INODES: u64 = 64;
 const BYTES_PER_INODE: u64 = 16 << 10;
 /// Sizes are found by trying; each try adds at least a group's worth, so a handful is enough.
 const SIZING_TRIES_MAX: u32 = 64;
-/// Metadata blocks besides those that the totals count: the root, and slack for the journal's extents.
+/// Metadata blocks besides those that the totals count: the root, and slack for the journal's
+/// extents.
 const META_BLOCKS_EXTRA: u64 = 4;
 
 /// A checked answer to "does it fit, and where". Print it before anything is written.
@@ -108,7 +109,6 @@ impl Plan {
         self.geometry.inodes()
     }
 
-    /// Bytes of the journal.
     pub fn journal_bytes(&self) -> u64 {
         u64::from(self.journal_blocks) * u64::from(self.options.block_size)
     }
@@ -186,7 +186,8 @@ fn geometry(options: &Ext4Options, blocks: u64, inodes_per_group: u32) -> Geomet
     }
 }
 
-/// The layouts that can fail are that of the first flex group (descriptors too large) and that of a short last one.
+/// The layouts that can fail are that of the first flex group (descriptors too large) and that of a
+/// short last one.
 fn is_possible(geometry: &Geometry) -> bool {
     let flexes = geometry.flexes();
     geometry.flex_layout(0).is_some() && geometry.flex_layout(flexes - 1).is_some()
@@ -284,7 +285,8 @@ mod tests {
                     size_bytes: Some(bytes),
                     ..options.clone()
                 };
-                // The journal follows the size, so a little more than the least may be needed; never a tenth.
+                // The journal follows the size, so a little more than the least may be needed;
+                // never a tenth.
                 let roomy = plan.needed_bytes() + plan.needed_bytes() / 10 + (8 << 20);
                 Plan::new(fixed(roomy), totals(inodes, blocks)).unwrap();
                 let small = Plan::new(

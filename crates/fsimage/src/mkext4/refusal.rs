@@ -70,14 +70,14 @@ pub(super) fn check_entry(
     Ok(())
 }
 
-/// Would `push` refuse this entry, wherever it comes? The order of entries and their links are not looked at.
+/// Would `push` refuse this entry, wherever it comes? The order of entries and their links are not
+/// looked at.
 pub fn check(entry: &NewEntry<'_>, options: &Ext4Options) -> std::result::Result<(), EntryError> {
     check_entry(entry, options.block_size)?;
     // The seed changes no size.
     xattr::encode(entry.xattrs, (options.inode_size, options.block_size), 0).map(|_| ())
 }
 
-/// Checks a name.
 pub(super) fn check_name(name: &[u8]) -> std::result::Result<(), EntryError> {
     let is_possible = !name.is_empty()
         && name.len() <= NAME_BYTES_MAX

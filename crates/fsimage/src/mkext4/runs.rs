@@ -39,7 +39,8 @@ impl<S: BlockSink> Ext4Builder<S> {
             let next = self.pending.next(&mut path)?;
             self.run.path = path;
             let Some(next) = next else {
-                // Nothing can follow: a path after every other, so that each further entry is out of order.
+                // Nothing can follow: a path after every other, so that each further entry is out
+                // of order.
                 self.run.path = vec![u8::MAX; 2 * NAME_BYTES_MAX];
                 self.run.inode = 0;
                 return Err(EntryError::Order.into());

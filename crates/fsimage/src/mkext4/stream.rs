@@ -6,7 +6,7 @@ use super::geometry::{FlexLayout, Geometry};
 use super::sink::BlockSink;
 
 /// Bytes gathered for one write of file data or metadata blocks.
-pub(super) const STREAM_BUFFER_BYTES: usize = 4 << 20;
+pub const STREAM_BUFFER_BYTES: usize = 2 << 20;
 /// Bytes gathered for one write of inode tables, bitmaps or descriptors.
 const RUN_BUFFER_BYTES: usize = 1 << 20;
 /// Sinks that write past caches like offsets that are multiples of this.
@@ -145,8 +145,8 @@ impl BlockStream {
         self.next
     }
 
-    /// Up to `want` neighbouring blocks, and the bytes that will be written there (of arbitrary content now).
-    /// `None` at the limit.
+    /// Up to `want` neighbouring blocks, and the bytes that will be written there (of arbitrary
+    /// content now). `None` at the limit.
     pub fn take<S: BlockSink>(
         &mut self,
         want: u64,

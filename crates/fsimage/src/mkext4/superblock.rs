@@ -6,7 +6,6 @@ use super::geometry::{DESCRIPTOR_BYTES, Geometry};
 use super::inode::{BASE_INODE_BYTES, EXTRA_BYTES, JOURNAL_INODE};
 use super::options::Ext4Options;
 
-/// Bytes of a superblock.
 pub(super) const SUPERBLOCK_BYTES: usize = 1024;
 /// Bytes in front of the first superblock.
 pub(super) const SUPERBLOCK_OFFSET: u64 = 1024;

@@ -1,4 +1,5 @@
-//! Inode tables, bitmaps, group descriptors, journal and superblocks: what is written around the tree.
+//! Inode tables, bitmaps, group descriptors, journal and superblocks: what is written around the
+//! tree.
 
 use super::builder::Ext4Builder;
 use super::checksum::crc32c;
@@ -15,7 +16,8 @@ use super::superblock::{
 };
 use crate::inode::FileKind;
 
-/// The front of the target that is wiped first: boot sector, superblock, and the signatures of most file systems.
+/// The front of the target that is wiped first: boot sector, superblock, and the signatures of most
+/// file systems.
 const WIPED_BYTES: usize = 4096;
 
 /// Inodes that are final, in ascending order, as they follow each other in the tables.
@@ -85,7 +87,8 @@ impl InodeStream {
     }
 }
 
-/// Wipes what would be recognised, and places the journal first of all. Gives its runs: place and blocks.
+/// Wipes what would be recognised, and places the journal first of all. Gives its runs: place and
+/// blocks.
 pub(super) fn write_journal<S: BlockSink>(
     options: &Ext4Options,
     geometry: &Geometry,
@@ -163,7 +166,8 @@ pub(super) fn finish<S: BlockSink>(builder: &mut Ext4Builder<S>) -> Result<()> {
     builder.blocks.out.flush()
 }
 
-/// Writes the inodes that waited; gives the number of directories in each of the groups they lie in.
+/// Writes the inodes that waited; gives the number of directories in each of the groups they lie
+/// in.
 fn write_deferred<S: BlockSink>(builder: &mut Ext4Builder<S>) -> Result<Vec<u32>> {
     let geometry = &builder.blocks.geometry;
     let per_group = u64::from(geometry.inodes_per_group);

@@ -1,7 +1,8 @@
-//! Counting a tree before it is written, so that every structure has its place before the first byte.
+//! Counting a tree before it is written, so that every structure has its place before the first
+//! byte.
 //!
-//! Counts are exact for inodes and file data and an upper bound for metadata blocks; what the bound leaves over
-//! stays free space.
+//! Counts are exact for inodes and file data and an upper bound for metadata blocks; what the bound
+//! leaves over stays free space.
 
 use std::ops::AddAssign;
 
@@ -63,7 +64,8 @@ impl TotalsCounter {
         }
     }
 
-    /// Counts an entry; of `data` only `next_data` is asked. An entry that `push` will refuse may be counted.
+    /// Counts an entry; of `data` only `next_data` is asked. An entry that `push` will refuse may
+    /// be counted.
     pub fn add(&mut self, entry: &NewEntry<'_>, data: &mut dyn FileData) {
         self.add_inode(entry, data);
         if !entry.name.is_empty() {
@@ -71,8 +73,8 @@ impl TotalsCounter {
         }
     }
 
-    /// Counts what an entry takes without its name, which [`TotalsCounter::add_link`] counts: for those who learn
-    /// which name comes first only after all names were counted.
+    /// Counts what an entry takes without its name, which [`TotalsCounter::add_link`] counts: for
+    /// those who learn which name comes first only after all names were counted.
     pub fn add_inode(&mut self, entry: &NewEntry<'_>, data: &mut dyn FileData) {
         self.meta_for_xattrs(entry);
         match entry.content {
@@ -123,7 +125,8 @@ impl TotalsCounter {
             self.run_dirent_bytes,
             self.run_dirent_bytes_longest,
         );
-        // An index of many blocks has extents of its own: the zone is contiguous but for fixed structures.
+        // An index of many blocks has extents of its own: the zone is contiguous but for fixed
+        // structures.
         self.totals.meta_blocks_max +=
             blocks - 1 + extents::tree_blocks_max(self.block_size, 0, blocks);
         self.run_dirent_bytes = 0;

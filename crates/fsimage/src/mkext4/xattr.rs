@@ -1,5 +1,5 @@
-//! Extended attributes: as many as fit behind the inode, the rest in one block, and where that is too small the
-//! largest values each in an inode of its own (`ea_inode`).
+//! Extended attributes: as many as fit behind the inode, the rest in one block, and where that is
+//! too small the largest values each in an inode of its own (`ea_inode`).
 
 use super::checksum::crc32c;
 use super::entry::Xattr;
@@ -58,7 +58,8 @@ impl EncodedXattrs {
         u64::from(self.block.is_some())
     }
 
-    /// Blocks of large values. They count among those of the inode that has the attributes, their trees do not.
+    /// Blocks of large values. They count among those of the inode that has the attributes, their
+    /// trees do not.
     pub fn large_blocks(&self, block_size: u32) -> u64 {
         let blocks =
             |large: &LargeValue| (large.value.len() as u64).div_ceil(u64::from(block_size));

@@ -1,4 +1,5 @@
-//! POSIX ACLs: from the form that XFS stores as an attribute of its own to the form that `getxattr` gives.
+//! POSIX ACLs: from the form that XFS stores as an attribute of its own to the form that `getxattr`
+//! gives.
 
 use super::bytes::{be16, be32};
 

@@ -1,7 +1,9 @@
-//! Extended attributes of an inode: in the inode, in a tree of blocks, with values beside the names or in blocks of their own.
+//! Extended attributes of an inode: in the inode, in a tree of blocks, with values beside the names
+//! or in blocks of their own.
 //!
-//! Every block of the fork is needed at most once, so blocks read are counted against those that the fork maps:
-//! no arrangement of pointers makes this long. The order of the leaves in the tree must be that of their chain.
+//! Every block of the fork is needed at most once, so blocks read are counted against those that
+//! the fork maps: no arrangement of pointers makes this long. The order of the leaves in the tree
+//! must be that of their chain.
 
 use super::Xfs;
 use super::acl;
@@ -178,7 +180,8 @@ impl<'a> Fork<'a> {
         }
     }
 
-    /// Reads a value of `len_bytes` from blocks of the fork; with checksums each block has a header.
+    /// Reads a value of `len_bytes` from blocks of the fork; with checksums each block has a
+    /// header.
     fn read_value(&mut self, first_block: u32, len_bytes: u32, value: &mut Vec<u8>) -> Result<()> {
         value.clear();
         if len_bytes == 0 || len_bytes > VALUE_BYTES_MAX {
@@ -237,7 +240,8 @@ impl<'a> Fork<'a> {
         Ok(())
     }
 
-    /// Reads as many as `count` blocks that lie in one row; returns where on the device, and how many.
+    /// Reads as many as `count` blocks that lie in one row; returns where on the device, and how
+    /// many.
     fn read_blocks(
         &mut self,
         fork_block: u32,

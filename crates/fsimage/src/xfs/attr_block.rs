@@ -1,4 +1,5 @@
-//! Blocks of an attribute fork: leaves with attributes, nodes that lead to leaves. Pure parsing, nothing is copied.
+//! Blocks of an attribute fork: leaves with attributes, nodes that lead to leaves. Pure parsing,
+//! nothing is copied.
 
 use super::Xfs;
 use super::bytes::{SEAL_ATTR, be16, be32};
@@ -56,8 +57,8 @@ pub(super) enum Namespace {
 }
 
 impl Namespace {
-    /// From an entry's flags; `None` for what is no attribute to the user: parent pointers, and attributes that a
-    /// crash left half made, which the kernel does not show either.
+    /// From an entry's flags; `None` for what is no attribute to the user: parent pointers, and
+    /// attributes that a crash left half made, which the kernel does not show either.
     pub(super) fn from_flags(flags: u8) -> std::result::Result<Option<Namespace>, &'static str> {
         if flags & (FLAG_INCOMPLETE | FLAG_PARENT) != 0 {
             return Ok(None);

@@ -1,8 +1,9 @@
-//! Walks an on-disk btree from its first record to its last: inode btrees and extent btrees, whose records are both 16 bytes.
+//! Walks an on-disk btree from its first record to its last: inode btrees and extent btrees, whose
+//! records are both 16 bytes.
 //!
-//! Damage cannot make the walk long: levels fall by one at each step, every block's keys must lie between its own
-//! key and the next in its parent (so no block is believed twice), and blocks read are counted against a budget.
-//! Memory is one block for each level.
+//! Damage cannot make the walk long: levels fall by one at each step, every block's keys must lie
+//! between its own key and the next in its parent (so no block is believed twice), and blocks read
+//! are counted against a budget. Memory is one block for each level.
 
 use super::Xfs;
 use super::bytes::{SEAL_BMBT, SEAL_INOBT, Seal, be16, be32, be64, read_into};

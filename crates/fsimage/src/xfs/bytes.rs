@@ -1,4 +1,5 @@
-//! Big-endian fields, checksums, and the self-describing headers that every version 5 metadata block carries.
+//! Big-endian fields, checksums, and the self-describing headers that every version 5 metadata
+//! block carries.
 
 use super::Xfs;
 use super::error::{Result, XfsError};
@@ -26,7 +27,8 @@ pub(super) fn be64(bytes: &[u8], at: usize) -> u64 {
     )
 }
 
-/// Whether the little-endian CRC-32C at `crc_at` is that of `bytes` with the field itself taken as zero.
+/// Whether the little-endian CRC-32C at `crc_at` is that of `bytes` with the field itself taken as
+/// zero.
 pub(super) fn crc_matches(bytes: &[u8], crc_at: usize) -> bool {
     let crc = crc32c::crc32c(&bytes[..crc_at]);
     let crc = crc32c::crc32c_append(crc, &[0; 4]);
@@ -110,7 +112,8 @@ pub(super) const SEAL_SYMLINK: Seal = Seal {
 };
 
 impl Seal {
-    /// Checks checksum, address, file system and owner of a version 5 block that was read at `device_offset`.
+    /// Checks checksum, address, file system and owner of a version 5 block that was read at
+    /// `device_offset`.
     pub(super) fn check(
         &self,
         xfs: &Xfs,

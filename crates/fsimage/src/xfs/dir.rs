@@ -1,6 +1,7 @@
 //! Names in a directory: short form inside the inode, and blocks with names. Nothing is copied.
 //!
-//! The blocks with hashes (at 32 GiB and behind) say nothing that the names do not, and are never read.
+//! The blocks with hashes (at 32 GiB and behind) say nothing that the names do not, and are never
+//! read.
 
 use super::Xfs;
 use super::bytes::{SEAL_DIR, be16, be32, be64};
@@ -101,7 +102,8 @@ fn walk_short_form(
     }
 }
 
-/// Hands the names of one block to `visit`. On an error the names handed over are good, but others are missing.
+/// Hands the names of one block to `visit`. On an error the names handed over are good, but others
+/// are missing.
 pub(super) fn parse_block(
     xfs: &Xfs,
     block: &DirBlock,
@@ -166,7 +168,8 @@ impl BlockTail {
     }
 }
 
-/// Visits every entry between header and end, which entries and free space must fill; returns how many there were.
+/// Visits every entry between header and end, which entries and free space must fill; returns how
+/// many there were.
 fn walk_entries(
     xfs: &Xfs,
     block: &DirBlock,

@@ -1,4 +1,5 @@
-//! Where a directory's blocks with names lie. A directory block may be several file system blocks, and those may lie apart.
+//! Where a directory's blocks with names lie. A directory block may be several file system blocks,
+//! and those may lie apart.
 
 use super::Xfs;
 use super::error::{Result, XfsError};
@@ -12,9 +13,7 @@ const NAMES_END: u64 = 32 << 30;
 /// A run of bytes on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DevicePiece {
-    /// Offset on the device.
     pub device_offset: u64,
-    /// Length.
     pub len_bytes: u32,
 }
 
@@ -38,7 +37,8 @@ impl DirBlock {
     }
 }
 
-/// The blocks of one directory in order of name offset, from [`Xfs::dir_blocks`]. Ends after the first error.
+/// The blocks of one directory in order of name offset, from [`Xfs::dir_blocks`]. Ends after the
+/// first error.
 pub struct DirBlocks<'a> {
     extents: Extents<'a>,
     directory: u64,

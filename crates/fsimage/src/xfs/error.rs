@@ -1,4 +1,5 @@
-//! What can go wrong while XFS is read. Damage names the structure, its place and the fault: nothing is skipped in silence.
+//! What can go wrong while XFS is read. Damage names the structure, its place and the fault:
+//! nothing is skipped in silence.
 
 use std::io;
 
@@ -13,7 +14,6 @@ pub enum XfsError {
     Read {
         /// Device offset of the read.
         offset: u64,
-        /// Its length.
         len_bytes: usize,
         /// What the source said.
         #[source]
@@ -30,19 +30,21 @@ pub enum XfsError {
         /// Bits of the field that were not known, or zero.
         bits: u64,
     },
-    /// A structure contradicts itself or its place. On a device that is being written this may be a torn or an old read.
+    /// A structure contradicts itself or its place. On a device that is being written this may be a
+    /// torn or an old read.
     #[error("{structure} at byte {offset}: {fault}")]
     Damaged {
-        /// Kind of structure.
         structure: &'static str,
         /// Device offset where it lies.
         offset: u64,
         /// What is wrong with it.
         fault: &'static str,
     },
-    /// The inode btree of an allocation group holds other numbers of inodes than the group's header says.
+    /// The inode btree of an allocation group holds other numbers of inodes than the group's header
+    /// says.
     #[error(
-        "allocation group {ag}: header counts {expected} inodes ({expected_free} free), its btree {found} ({found_free} free)"
+        "allocation group {ag}: header counts {expected} inodes ({expected_free} free), its btree \
+         {found} ({found_free} free)"
     )]
     Incomplete {
         /// Allocation group.

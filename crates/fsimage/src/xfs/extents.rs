@@ -11,7 +11,8 @@ const STRUCTURE: &str = "extent of inode";
 /// No file reaches further.
 const FILE_END_MAX: u64 = 1 << 63;
 
-/// The extents of one fork in order of file offset, from [`Xfs::extents`]. Ends after the first error.
+/// The extents of one fork in order of file offset, from [`Xfs::extents`]. Ends after the first
+/// error.
 ///
 /// Extents may reach past the end of the file (preallocation): the caller cuts at the size.
 pub struct Extents<'a> {

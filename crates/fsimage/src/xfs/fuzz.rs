@@ -30,6 +30,7 @@ pub fn example(has_checksums: bool) -> Xfs {
             has_file_types: true,
             has_sparse_inodes: has_checksums,
             log_is_v2: true,
+            log_unit_bytes: 1,
             ag_blocks_log: 16,
             inodes_per_block_log: 3,
             has_bigtime: has_checksums,
@@ -48,8 +49,8 @@ pub fn ag_inodes(bytes: &[u8]) {
     let _ = super::inobt::parse_ag_inodes(&example(false), bytes, 1024, 0);
 }
 
-/// An inode with everything that can be read of it; what it points to is `bytes` again, as a device.
-/// Returns whether they passed for an inode.
+/// An inode with everything that can be read of it; what it points to is `bytes` again, as a
+/// device. Returns whether they passed for an inode.
 pub fn inode(bytes: &[u8]) -> bool {
     let xfs = example(false);
     let device = bytes.to_vec();
@@ -68,7 +69,8 @@ pub fn inode(bytes: &[u8]) -> bool {
     true
 }
 
-/// A directory block, the first of its directory. Returns the number of names, so that nothing is optimised away.
+/// A directory block, the first of its directory. Returns the number of names, so that nothing is
+/// optimised away.
 pub fn dir_block(bytes: &[u8]) -> usize {
     let first = DevicePiece {
         device_offset: 1 << 20,
@@ -116,6 +118,9 @@ pub fn log(bytes: &[u8]) {
     let mut device = vec![0; xfs.superblock.block_bytes as usize];
     device.extend_from_slice(bytes);
     let _ = xfs.log_state(&device);
+    if let Ok(Some(place)) = xfs.newest_log_record(&device) {
+        let _ = xfs.inodes_logged_since(&device, place);
+    }
 }
 
 /// Records of an inode btree.

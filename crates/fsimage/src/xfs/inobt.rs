@@ -1,7 +1,9 @@
-//! Where the inodes are: allocation group headers and the inode btree, as chunks of 64 inodes in order of address.
+//! Where the inodes are: allocation group headers and the inode btree, as chunks of 64 inodes in
+//! order of address.
 //!
-//! The chunks of all groups together are 32 bytes for every 64 inodes; a caller that cannot have that in memory
-//! takes them group by group, or as they come. The caller reads the inodes, in pieces as large as it likes.
+//! The chunks of all groups together are 32 bytes for every 64 inodes; a caller that cannot have
+//! that in memory takes them group by group, or as they come. The caller reads the inodes, in
+//! pieces as large as it likes.
 
 use super::Xfs;
 use super::btree::{BtreeWalk, LEVELS_MAX, RECORD_BYTES, Tree};
@@ -9,7 +11,6 @@ use super::bytes::{be16, be32, be64, crc_matches, read_into};
 use super::error::{Result, XfsError};
 use crate::ByteSource;
 
-/// Inodes of a chunk.
 pub const CHUNK_INODES: u32 = 64;
 /// One bit of a chunk's hole mask stands for so many inodes.
 const HOLE_INODES: u32 = CHUNK_INODES / 16;
@@ -45,8 +46,8 @@ pub struct InodeChunk {
 }
 
 impl InodeChunk {
-    /// Device offset and length of the slots from the first used to the last, which are never holes at both ends;
-    /// `None` if no inode is in use. This is what [`Xfs::chunk_inodes`] wants to see.
+    /// Device offset and length of the slots from the first used to the last, which are never holes
+    /// at both ends; `None` if no inode is in use. This is what [`Xfs::chunk_inodes`] wants to see.
     pub fn device_range(&self, inode_bytes: u16) -> Option<(u64, usize)> {
         if self.used == 0 {
             return None;
@@ -114,9 +115,9 @@ pub(super) fn parse_ag_inodes(xfs: &Xfs, sector: &[u8], offset: u64, ag: u32) ->
 
 /// The inode chunks of one allocation group in order of address, from [`Xfs::inode_chunks`].
 ///
-/// An error stands for chunks that could not be found; the iterator goes on behind them. At the end the numbers
-/// of inodes are compared with the header's; on a device that is being written they may differ although nothing is
-/// wrong, because the header was read first.
+/// An error stands for chunks that could not be found; the iterator goes on behind them. At the end
+/// the numbers of inodes are compared with the header's; on a device that is being written they may
+/// differ although nothing is wrong, because the header was read first.
 pub struct InodeChunks<'a> {
     xfs: &'a Xfs,
     source: &'a dyn ByteSource,

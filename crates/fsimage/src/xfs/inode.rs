@@ -1,4 +1,5 @@
-//! One inode as it lies on disk, checked and decoded without copying: its forks stay slices of the caller's buffer.
+//! One inode as it lies on disk, checked and decoded without copying: its forks stay slices of the
+//! caller's buffer.
 
 use super::Xfs;
 use super::bytes::{be16, be32, be64, crc_matches};
@@ -24,7 +25,8 @@ const FLAG_REALTIME: u16 = 1;
 const FLAGS2_BIGTIME: u64 = 1 << 3;
 const FLAGS2_LARGE_EXTENT_COUNTS: u64 = 1 << 4;
 
-/// Bits of `di_flags` and what `FS_IOC_GETFLAGS` calls them: sync, immutable, append, no dump, no atime, project.
+/// Bits of `di_flags` and what `FS_IOC_GETFLAGS` calls them: sync, immutable, append, no dump, no
+/// atime, project.
 const FLAGS_TO_FS: [(u16, u32); 6] = [
     (0x20, 0x8),
     (0x8, 0x10),
@@ -75,7 +77,6 @@ pub struct DiskInode<'a> {
     pub number: u64,
     /// Device offset of the inode.
     pub device_offset: u64,
-    /// Type.
     pub kind: FileKind,
     /// `st_mode`: type and permissions.
     pub mode: u32,
@@ -89,9 +90,7 @@ pub struct DiskInode<'a> {
     pub size: u64,
     /// Blocks of both forks with their btrees.
     pub blocks: u64,
-    /// Generation.
     pub generation: u32,
-    /// Project id.
     pub project: u32,
     /// Last access.
     pub atime: Timestamp,

@@ -1,8 +1,8 @@
 //! Whether the log holds work that a mount would do first.
 //!
-//! Only certainty counts as clean: the newest record is complete, the last thing before the log's head, and says
-//! "unmounted"; or everything from the log's tail to its head is copies of the superblock, as a freeze leaves it.
-//! Everything else is work to do, or too strange to say.
+//! Only certainty counts as clean: the newest record is complete, the last thing before the log's
+//! head, and says "unmounted"; or everything from the log's tail to its head is copies of the
+//! superblock, as a freeze leaves it. Everything else is work to do, or too strange to say.
 
 use super::Xfs;
 use super::bytes::{BASIC_BLOCK_BYTES, be32, be64, read_into};
@@ -10,24 +10,25 @@ use super::error::Result;
 use super::log_record::{self, Operations};
 use crate::ByteSource;
 
-const HEADER_MAGIC: u32 = 0xfeed_babe;
+pub(super) const HEADER_MAGIC: u32 = 0xfeed_babe;
 /// One header block covers so many bytes of a record.
-const BYTES_PER_HEADER: u32 = 32 << 10;
+pub(super) const BYTES_PER_HEADER: u32 = 32 << 10;
 /// The largest record with its headers, in basic blocks: 256 KiB and a header for every 32 KiB.
-const RECORD_BLOCKS_MAX: u64 = 512 + 8;
+pub(super) const RECORD_BLOCKS_MAX: u64 = 512 + 8;
 /// A freeze leaves two records to replay; with more than these blocks nobody looks what they are.
 const COVERED_BLOCKS_MAX: u64 = 4 * RECORD_BLOCKS_MAX;
 
-const BLOCK_BYTES: usize = BASIC_BLOCK_BYTES as usize;
-type Block = [u8; BLOCK_BYTES];
+pub(super) const BLOCK_BYTES: usize = BASIC_BLOCK_BYTES as usize;
+pub(super) type Block = [u8; BLOCK_BYTES];
 
-/// What a mount would find in the log. Of a mounted file system this says nothing of the changes still in memory.
+/// What a mount would find in the log. Of a mounted file system this says nothing of the changes
+/// still in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogState {
     /// Nothing to do: the file system was unmounted.
     Clean,
-    /// Nothing but copies of the superblock: the file system was frozen and nothing happened since. Inodes and names
-    /// on the device are complete.
+    /// Nothing but copies of the superblock: the file system was frozen and nothing happened since.
+    /// Inodes and names on the device are complete.
     Covered,
     /// There may be changes that are nowhere but in the log.
     Dirty,
@@ -37,23 +38,8 @@ pub enum LogState {
 
 /// Finds the newest record and judges it.
 pub(super) fn read_state(xfs: &Xfs, source: &dyn ByteSource) -> Result<LogState> {
-    let superblock = xfs.superblock();
-    let len_blocks =
-        u64::from(superblock.log_blocks) * u64::from(superblock.block_bytes) / BASIC_BLOCK_BYTES;
-    let Some(offset) =
-        superblock.block_offset(superblock.log_start_block, u64::from(superblock.log_blocks))
-    else {
+    let Some(log) = Log::new(xfs, source) else {
         return Ok(LogState::External);
-    };
-    if superblock.log_start_block == 0 {
-        return Ok(LogState::External);
-    }
-    let log = Log {
-        source,
-        offset,
-        len_blocks,
-        is_v2: superblock.log_is_v2,
-        uuid: superblock.uuid,
     };
     match log.find_head()? {
         Head::Empty => Ok(LogState::Clean),
@@ -63,16 +49,16 @@ pub(super) fn read_state(xfs: &Xfs, source: &dyn ByteSource) -> Result<LogState>
 }
 
 /// The log as a ring of basic blocks, each beginning with the number of the lap that wrote it.
-struct Log<'a> {
+pub(super) struct Log<'a> {
     source: &'a dyn ByteSource,
     offset: u64,
-    len_blocks: u64,
+    pub(super) len_blocks: u64,
     is_v2: bool,
     uuid: [u8; 16],
 }
 
 /// Where the next record would go.
-enum Head {
+pub(super) enum Head {
     /// Nothing was ever written.
     Empty,
     /// At this block, from 1 to the length of the log.
@@ -81,8 +67,24 @@ enum Head {
     Unknown,
 }
 
-impl Log<'_> {
-    fn find_head(&self) -> Result<Head> {
+impl<'a> Log<'a> {
+    /// `None`: it is on another device.
+    pub(super) fn new(xfs: &Xfs, source: &'a dyn ByteSource) -> Option<Log<'a>> {
+        let superblock = xfs.superblock();
+        let blocks = u64::from(superblock.log_blocks);
+        if superblock.log_start_block == 0 {
+            return None;
+        }
+        Some(Log {
+            source,
+            offset: superblock.block_offset(superblock.log_start_block, blocks)?,
+            len_blocks: blocks * u64::from(superblock.block_bytes) / BASIC_BLOCK_BYTES,
+            is_v2: superblock.log_is_v2,
+            uuid: superblock.uuid,
+        })
+    }
+
+    pub(super) fn find_head(&self) -> Result<Head> {
         let first = self.lap_at(0)?;
         let last = self.lap_at(self.len_blocks - 1)?;
         if first == 0 {
@@ -165,8 +167,12 @@ impl Log<'_> {
         Ok(true)
     }
 
-    /// Splits the record at the start of `blocks` from those behind it, if it is complete and this file system's.
-    fn split_record<'b>(&self, blocks: &'b [Block]) -> Option<(Operations<'b>, &'b [Block])> {
+    /// Splits the record at the start of `blocks` from those behind it, if it is complete and this
+    /// file system's.
+    pub(super) fn split_record<'b>(
+        &self,
+        blocks: &'b [Block],
+    ) -> Option<(Operations<'b>, &'b [Block])> {
         let header = blocks.first()?;
         if be32(header, 0) != HEADER_MAGIC || header[304..320] != self.uuid {
             return None;
@@ -204,7 +210,7 @@ impl Log<'_> {
     }
 
     /// Reads `count` blocks from block `start`, going on at the beginning behind the end.
-    fn read_ring(&self, start: u64, count: u64) -> Result<Vec<u8>> {
+    pub(super) fn read_ring(&self, start: u64, count: u64) -> Result<Vec<u8>> {
         let start = start % self.len_blocks;
         let before_end = count.min(self.len_blocks - start);
         let mut bytes = Vec::new();

@@ -1,4 +1,5 @@
-//! What one record of the log says: that the file system was unmounted, or that only its superblock changed.
+//! What one record of the log says: that the file system was unmounted, or that only its superblock
+//! changed.
 
 use super::bytes::{BASIC_BLOCK_BYTES, be32};
 
@@ -103,7 +104,8 @@ impl Expected {
     }
 }
 
-/// Whether a log item describes one region of the buffer at block 0. Items are in the byte order of the machine.
+/// Whether a log item describes one region of the buffer at block 0. Items are in the byte order of
+/// the machine.
 fn describes_superblock(item: &[u8]) -> bool {
     let [
         kind_low,

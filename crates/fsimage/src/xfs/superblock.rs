@@ -1,7 +1,8 @@
 //! The superblock: which file system this is, its geometry, and whether this reader may read it.
 //!
-//! Every field that later code multiplies, shifts or allocates by is bounded here, against the others and against
-//! the length of the source. Features that change the meaning of what is read are known or refused.
+//! Every field that later code multiplies, shifts or allocates by is bounded here, against the
+//! others and against the length of the source. Features that change the meaning of what is read
+//! are known or refused.
 
 use super::bytes::{be16, be32, be64, crc_matches, read_into};
 use super::error::{Result, XfsError};
@@ -45,7 +46,8 @@ const INCOMPAT_READ: u32 = INCOMPAT_FTYPE
     | INCOMPAT_PARENT;
 
 const VERSION_MASK: u16 = 0xf;
-/// Version 4: attributes, 32-bit link counts, quota, alignment (3), log v2, sectors, unwritten flag, dir v2, case folding, more bits.
+/// Version 4: attributes, 32-bit link counts, quota, alignment (3), log v2, sectors, unwritten
+/// flag, dir v2, case folding, more bits.
 const V4_KNOWN: u16 = 0xfdf0;
 const V4_EXTENT_FLAG: u16 = 0x1000;
 const V4_DIR_V2: u16 = 0x2000;
@@ -65,11 +67,9 @@ pub struct Superblock {
     pub label: Vec<u8>,
     /// Version 5: metadata carries checksums, addresses and owners.
     pub has_checksums: bool,
-    /// Bytes of a block.
     pub block_bytes: u32,
     /// Bytes of a sector (headers of allocation groups are sectors).
     pub sector_bytes: u32,
-    /// Bytes of an inode.
     pub inode_bytes: u16,
     /// Bytes of a directory block.
     pub dir_block_bytes: u32,
@@ -81,21 +81,24 @@ pub struct Superblock {
     pub ag_blocks: u32,
     /// Root directory.
     pub root_inode: u64,
-    /// Allocated inodes, used or not. Exact only after a clean unmount; [`super::Xfs::inode_totals`] is better.
+    /// Allocated inodes, used or not. Exact only after a clean unmount;
+    /// [`super::Xfs::inode_totals`] is better.
     pub inode_count: u64,
     /// Allocated inodes not in use; see `inode_count`.
     pub inode_free_count: u64,
     /// First block of the internal log, 0 where the log is on another device.
     pub log_start_block: u64,
-    /// Blocks of the log.
     pub log_blocks: u32,
-    /// Inodes for the file system's own use: realtime bitmap and summary, quota files. 0 or all ones where missing.
+    /// Inodes for the file system's own use: realtime bitmap and summary, quota files. 0 or all
+    /// ones where missing.
     pub internal_inodes: [u64; 5],
     /// Directory entries tell file types.
     pub has_file_types: bool,
     /// Inode chunks may have holes.
     pub has_sparse_inodes: bool,
     pub(super) log_is_v2: bool,
+    /// Records begin at multiples of this; 0 or 1: of a basic block.
+    pub(super) log_unit_bytes: u32,
     pub(super) ag_blocks_log: u32,
     pub(super) inodes_per_block_log: u32,
     pub(super) has_bigtime: bool,
@@ -198,6 +201,7 @@ impl Superblock {
                 || (!has_checksums && v4_features2(sector) & V4_FEATURES2_FTYPE != 0),
             has_sparse_inodes: incompat & INCOMPAT_SPARSE_INODES != 0,
             log_is_v2: has_checksums || be16(sector, 100) & 0x0400 != 0,
+            log_unit_bytes: be32(sector, 196),
             ag_blocks_log: u32::from(sector[124]),
             inodes_per_block_log: u32::from(sector[123]),
             has_bigtime: incompat & INCOMPAT_BIGTIME != 0,
@@ -312,7 +316,8 @@ impl Superblock {
         )
     }
 
-    /// Device offset of `count` blocks from block number `block`, if all lie in one allocation group.
+    /// Device offset of `count` blocks from block number `block`, if all lie in one allocation
+    /// group.
     pub fn block_offset(&self, block: u64, count: u64) -> Option<u64> {
         let ag = u32::try_from(block >> self.ag_blocks_log).ok()?;
         let ag_block = u32::try_from(block & ((1 << self.ag_blocks_log) - 1)).ok()?;
@@ -339,7 +344,8 @@ impl Superblock {
     }
 }
 
-/// Refuses what would be read wrongly. Read-only-compatible features change nothing that is read here.
+/// Refuses what would be read wrongly. Read-only-compatible features change nothing that is read
+/// here.
 fn check_features(sector: &[u8], has_checksums: bool) -> Result<()> {
     if has_checksums {
         let incompat = be32(sector, 216);

@@ -1,4 +1,5 @@
-//! The reader's view against the kernel's: the same paths, every stat field, every xattr, every byte.
+//! The reader's view against the kernel's: the same paths, every stat field, every xattr, every
+//! byte.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -169,7 +170,8 @@ fn kernel_xattrs(full: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names.map(|name| (name.to_vec(), value_of(name))).collect()
 }
 
-/// All bytes where the kernel has data, and all bytes where the reader has data: together everything that is not zero.
+/// All bytes where the kernel has data, and all bytes where the reader has data: together
+/// everything that is not zero.
 fn assert_same_content(scan: &Scan, seen: &Seen, full: &Path, metadata: &Metadata) {
     if !metadata.is_file() {
         return;
@@ -193,8 +195,9 @@ fn assert_same_content(scan: &Scan, seen: &Seen, full: &Path, metadata: &Metadat
             file.read_exact_at(&mut bytes, offset).unwrap();
             let ours = seen.content(&scan.fs, &extents, offset, bytes.len());
             let same = bytes == ours || {
-                // Kernels forget to write zeros behind inline data that was cut and grown again: what they show from
-                // their cache changes when the cache is dropped. What they read from the device is the reference.
+                // Kernels forget to write zeros behind inline data that was cut and grown again:
+                // what they show from their cache changes when the cache is dropped. What they read
+                // from the device is the reference.
                 let inline = scan
                     .fs
                     .superblock()

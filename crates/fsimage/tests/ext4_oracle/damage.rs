@@ -1,4 +1,5 @@
-//! Broken images: no panic, no endless work, and with checksums nothing missing or wrong without a problem being told.
+//! Broken images: no panic, no endless work, and with checksums nothing missing or wrong without a
+//! problem being told.
 
 use std::io;
 use std::os::unix::fs::{FileExt, symlink};
@@ -18,7 +19,8 @@ const IMAGE_MIB: u64 = 8;
 const BLOCK_BYTES: usize = 1024;
 /// Mutations per feature set; `BALE_MUTATIONS` overrides.
 const MUTATIONS: u64 = 200;
-/// Bytes a scan may read of an image, as a multiple of its length. A healthy one needs less than its length.
+/// Bytes a scan may read of an image, as a multiple of its length. A healthy one needs less than
+/// its length.
 const READ_FACTOR_MAX: u64 = 40;
 
 /// An image in memory that counts what is read of it.
@@ -185,12 +187,14 @@ fn survives_damage(test: &str, mke2fs: &str, detects: bool) {
         };
         let damaged = scan(fs);
         let found = facts(&damaged);
-        // A directory block copied over another of the same directory has a good checksum. What tells is that some inode
-        // has fewer names than links, so whoever joins names and inodes must count.
+        // A directory block copied over another of the same directory has a good checksum. What
+        // tells is that some inode has fewer names than links, so whoever joins names and inodes
+        // must count.
         if !damaged.problems.is_empty() || !damaged.nameless().is_empty() {
             noticed += 1;
         } else if detects && found != expected {
-            // Errors of single files (their extents, their xattrs) are told where they are asked for.
+            // Errors of single files (their extents, their xattrs) are told where they are asked
+            // for.
             let wrong = found
                 .iter()
                 .filter(|fact| !expected.contains(fact) && !fact.contains("Err("));
@@ -258,7 +262,8 @@ fn damage_to_block_maps_ends() {
     survives_damage("damage_to_block_maps_ends", "-t ext2", false);
 }
 
-/// An image whose file `pieces` has a tree node in one block; answers image, block of the node, inode number.
+/// An image whose file `pieces` has a tree node in one block; answers image, block of the node,
+/// inode number.
 fn image_with_node(mke2fs: &str) -> (Vec<u8>, u64, u64) {
     let image = Image::make(IMAGE_MIB, &format!("{mke2fs} -b 1024 -N 512"));
     small_tree(&image.mount("noatime").path);
@@ -355,7 +360,8 @@ fn a_directory_entry_that_leads_to_an_ancestor_does_not_trap_the_reader() {
     );
 }
 
-/// The fuzzers' doors, pushed with slices of a real image: a good superblock, then bytes that mean something else.
+/// The fuzzers' doors, pushed with slices of a real image: a good superblock, then bytes that mean
+/// something else.
 #[test]
 fn fuzz_entries_accept_any_bytes() {
     if !can_run("fuzz_entries_accept_any_bytes", &["mke2fs", "mount"]) {

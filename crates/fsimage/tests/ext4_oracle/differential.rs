@@ -19,7 +19,8 @@ fn same_as_kernel(test: &str, mke2fs: &str, mount_options: &str, scale: Scale) {
     assert!(!seen.fs.needs_recovery().unwrap(), "unmounted cleanly");
     let reserved = u64::from(seen.fs.superblock().first_inode) - 1;
     let used = seen.fs.totals().inodes_used;
-    // All used inodes but the reserved ones (the root is one of them) are files, or hold quota, orphans or attributes.
+    // All used inodes but the reserved ones (the root is one of them) are files, or hold quota,
+    // orphans or attributes.
     assert!(
         seen.inodes.len() as u64 - 1 + reserved <= used,
         "{} inodes, {used} used",
@@ -121,7 +122,8 @@ fn directory_with_too_many_subdirectories_has_link_count_one() {
     assert_same(&seen, &image.mount("ro,noload").path);
 }
 
-/// What the verification of a live backup rests on: reading moves only the access time, everything else shows.
+/// What the verification of a live backup rests on: reading moves only the access time, everything
+/// else shows.
 #[test]
 fn raw_inodes_tell_reading_from_changing() {
     if !can_run("raw_inodes_tell_reading_from_changing", &PROGRAMS) {

@@ -333,7 +333,8 @@ fn flags(dir: &Path) {
             "D" | "T" | "P" => fs::create_dir(&path).unwrap(),
             _ => fs::write(&path, letter).unwrap(),
         }
-        // Which letters a file system accepts differs; what matters is that both sides say the same.
+        // Which letters a file system accepts differs; what matters is that both sides say the
+        // same.
         try_run("chattr", &[&format!("+{letter}"), path.to_str().unwrap()]);
     }
     let project = dir.join("project");

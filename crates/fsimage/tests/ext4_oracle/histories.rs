@@ -1,8 +1,10 @@
-//! Random histories of file operations: after each, the reader's view of the device equals the mounted tree.
+//! Random histories of file operations: after each, the reader's view of the device equals the
+//! mounted tree.
 //!
-//! One file system lives through many histories, so that freed blocks and inodes come back in every disguise. The
-//! device is read while the file system is mounted, after a freeze-and-thaw barrier, as a live backup does.
-//! `BALE_HISTORIES` sets how many per feature set; `BALE_SEED` where the random numbers begin.
+//! One file system lives through many histories, so that freed blocks and inodes come back in every
+//! disguise. The device is read while the file system is mounted, after a freeze-and-thaw barrier,
+//! as a live backup does. `BALE_HISTORIES` sets how many per feature set; `BALE_SEED` where the
+//! random numbers begin.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -106,7 +108,8 @@ impl History {
         }
     }
 
-    /// One operation. What the file system refuses (no space, no support) is no concern of the reader.
+    /// One operation. What the file system refuses (no space, no support) is no concern of the
+    /// reader.
     fn step(&mut self) {
         let crowded = self.files.len() + self.dirs.len() > PATHS_MAX;
         match self.random.below(if crowded { 14 } else { 24 }) {

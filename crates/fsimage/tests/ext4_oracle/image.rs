@@ -1,4 +1,5 @@
-//! Images of file systems in a temporary directory, made by mke2fs and mounted through loop devices.
+//! Images of file systems in a temporary directory, made by mke2fs and mounted through loop
+//! devices.
 
 use crate::mounting::mount_patiently;
 use std::io::Write;
@@ -47,7 +48,8 @@ pub fn skip(test: &str, why: &str) {
         Ok("1"),
         "{test} cannot run: {why}"
     );
-    // The print macros are captured by the harness; a passing test must not hide that it did not run.
+    // The print macros are captured by the harness; a passing test must not hide that it did not
+    // run.
     let line = format!("SKIPPED: {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
@@ -127,7 +129,8 @@ impl Image {
         Image { dir, path }
     }
 
-    /// A copy at a moment when nothing was being written to the image: two copies in a row are equal.
+    /// A copy at a moment when nothing was being written to the image: two copies in a row are
+    /// equal.
     pub fn still_copy(&self) -> Image {
         for _ in 0..50 {
             let (first, second) = (self.copy(), self.copy());

@@ -1,4 +1,5 @@
-//! Images whose journal was not replayed: our replay in memory against the kernel's replay of a copy.
+//! Images whose journal was not replayed: our replay in memory against the kernel's replay of a
+//! copy.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -100,8 +101,8 @@ fn replays_as_the_kernel_does(test: &str, mke2fs: &str, options: &str) {
     );
 }
 
-/// Replays `image` in memory, lets the kernel replay a copy of it, and compares the two. The kernel cannot replay through
-/// a loop device set up for a read-only mount.
+/// Replays `image` in memory, lets the kernel replay a copy of it, and compares the two. The kernel
+/// cannot replay through a loop device set up for a read-only mount.
 fn same_after_replay(image: &Image) {
     let for_kernel = image.copy();
     let fs = Ext4::open_replayed(image.source()).unwrap();
@@ -121,15 +122,18 @@ macro_rules! replays_as_the_kernel_does {
 replays_as_the_kernel_does! {
     with_checksums: "-t ext4", "noatime";
     with_a_small_journal_that_wraps: "-t ext4 -b 1024 -J size=1", "noatime";
-    with_a_small_journal_without_checksums: "-t ext4 -b 1024 -J size=1 -O ^metadata_csum,^64bit", "noatime";
+    with_a_small_journal_without_checksums: "-t ext4 -b 1024 -J size=1 -O \
+        ^metadata_csum,^64bit", "noatime";
     with_version_1_checksums: "-t ext4 -O ^metadata_csum,^64bit", "noatime,journal_checksum";
     with_data_in_the_journal: "-t ext4 -b 1024 -J size=16", "noatime,data=journal";
-    with_data_in_the_journal_without_checksums: "-t ext4 -J size=16 -O ^metadata_csum", "noatime,data=journal";
+    with_data_in_the_journal_without_checksums: "-t ext4 -J size=16 -O \
+        ^metadata_csum", "noatime,data=journal";
     ext3: "-t ext3 -b 1024", "noatime";
     with_an_orphan_file: "-t ext4 -O orphan_file", "noatime";
 }
 
-/// A log of 1024 blocks and 50 copies of it: in some of them the log begins near its end and goes on at its start.
+/// A log of 1024 blocks and 50 copies of it: in some of them the log begins near its end and goes
+/// on at its start.
 #[test]
 fn logs_that_go_round_their_end_replay_as_the_kernel_does() {
     if !can_run(
@@ -163,7 +167,8 @@ fn logs_that_go_round_their_end_replay_as_the_kernel_does() {
     copies.iter().for_each(same_after_replay);
 }
 
-/// Transactions written by debugfs, which can also write the checksums of version 2 that no current kernel writes.
+/// Transactions written by debugfs, which can also write the checksums of version 2 that no current
+/// kernel writes.
 #[test]
 fn crafted_transactions_of_every_version_replay_as_the_kernel_does() {
     if !can_run(
@@ -191,11 +196,13 @@ fn crafted_transactions_of_every_version_replay_as_the_kernel_does() {
             fs::write(&path, content).unwrap();
             path.to_str().unwrap().to_owned()
         };
-        // Blocks 0..3 become 2s; 1..2 become 3s later; block 2's first write is revoked; block 5 looks like a journal block.
+        // Blocks 0..3 become 2s; 1..2 become 3s later; block 2's first write is revoked; block 5
+        // looks like a journal block.
         let (twos, threes) = (write("twos", &[2; 3 * 1024]), write("threes", &[3; 1024]));
         let magic = write("magic", &[&JOURNAL_MAGIC[..], &[4; 1020]].concat());
         let commands = format!(
-            "{open_journal}\njw -b {first},{},{} {twos}\njw -b {} {threes}\njw -r {}\njw -b {} {magic}\njc\n",
+            "{open_journal}\njw -b {first},{},{} {twos}\njw -b {} {threes}\njw -r {}\njw -b {} \
+             {magic}\njc\n",
             first + 1,
             first + 2,
             first + 1,
@@ -215,8 +222,9 @@ fn crafted_transactions_of_every_version_replay_as_the_kernel_does() {
     }
 }
 
-/// Whatever single byte of the log is wrong: we refuse, or show exactly what the kernel shows; where only the kernel
-/// refuses, the damage lies in a block that a later transaction replaced, and we show what an intact log shows.
+/// Whatever single byte of the log is wrong: we refuse, or show exactly what the kernel shows;
+/// where only the kernel refuses, the damage lies in a block that a later transaction replaced, and
+/// we show what an intact log shows.
 #[test]
 fn damaged_journals_are_never_silently_stale() {
     if !can_run("damaged_journals_are_never_silently_stale", &PROGRAMS) {

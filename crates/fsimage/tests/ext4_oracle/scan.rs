@@ -78,7 +78,8 @@ impl Scan {
         }
     }
 
-    /// Directory blocks in physical order, as a scan reads them; checked against reading them one directory at a time.
+    /// Directory blocks in physical order, as a scan reads them; checked against reading them one
+    /// directory at a time.
     fn read_names(&mut self) -> Names {
         let mut names = Names::new();
         let mut parts: Vec<(MappedExtent, u64)> = Vec::new();

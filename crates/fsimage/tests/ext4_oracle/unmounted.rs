@@ -1,4 +1,5 @@
-//! File systems that the kernel of a test machine may not mount for writing: filled by mke2fs from a directory.
+//! File systems that the kernel of a test machine may not mount for writing: filled by mke2fs from
+//! a directory.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use crate::scan::{Scan, scan};
 
 const PROGRAMS: [&str; 5] = ["mke2fs", "mount", "umount", "debugfs", "setfacl"];
 
-/// A tree on an ordinary file system, to be copied by `mke2fs -d`; the holder keeps it mounted while `f` runs.
+/// A tree on an ordinary file system, to be copied by `mke2fs -d`; the holder keeps it mounted
+/// while `f` runs.
 fn with_tree(f: impl FnOnce(&Path)) {
     let image = Image::make(320, "-t ext4");
     let mount = image.mount("noatime");
@@ -141,7 +143,8 @@ fn inline_file_that_is_one_hole_reads_as_the_kernel_reads_it() {
     assert_same(&seen, &image.mount("ro,noload").path);
 }
 
-/// The kernel writes quota files only if it knows their format; mounting read-only needs no such thing.
+/// The kernel writes quota files only if it knows their format; mounting read-only needs no such
+/// thing.
 #[test]
 fn quota_inodes_are_no_files() {
     let mke2fs = "-t ext4 -O quota,project -E quotatype=usrquota:grpquota:prjquota";
@@ -161,7 +164,8 @@ fn quota_inodes_are_no_files() {
     });
 }
 
-/// Directory flag set by debugfs: few kernels of test machines are built with Unicode tables. Names are stored as given.
+/// Directory flag set by debugfs: few kernels of test machines are built with Unicode tables. Names
+/// are stored as given.
 #[test]
 fn casefolded_directories_read_back() {
     let mke2fs = "-t ext4 -O casefold -E encoding=utf8";
@@ -361,7 +365,8 @@ fn inode_bitmap_tells_files_from_leftovers() {
     }
 }
 
-/// Meta groups keep two backups of their descriptors; with all three copies gone the group is named, and nothing else lost.
+/// Meta groups keep two backups of their descriptors; with all three copies gone the group is
+/// named, and nothing else lost.
 #[test]
 fn group_without_any_descriptor_is_a_problem_and_not_a_gap() {
     if !can_run(

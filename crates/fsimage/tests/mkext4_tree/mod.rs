@@ -17,7 +17,8 @@ use std::process::Command;
 use bale_fsimage::Timestamp;
 use bale_fsimage::mkext4::*;
 
-/// Everything the tests vary comes from this generator, so a failure names its seed and happens again.
+/// Everything the tests vary comes from this generator, so a failure names its seed and happens
+/// again.
 pub struct Random(pub u64);
 
 impl Random {

@@ -34,10 +34,12 @@ pub fn random_options(random: &mut Random) -> Ext4Options {
         ]),
         groups_per_flex: random.pick(&[1, 2, 16, 16, 256]),
         target_is_zeroed: random.one_in(2),
+        memory: Default::default(),
     }
 }
 
-/// Up to a few thousand entries; now and then a directory with an index, a file of many extents, a farm of links.
+/// Up to a few thousand entries; now and then a directory with an index, a file of many extents, a
+/// farm of links.
 pub fn random_tree(random: &mut Random, options: &mut Ext4Options) -> Tree {
     let tree = random_entries(random, options);
     match Plan::new(options.clone(), totals(options, &tree)) {

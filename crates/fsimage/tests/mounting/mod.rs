@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Looks for a device that is busy.
 const ATTEMPTS: u32 = 100;
 
-/// Runs a `mount`, again while it says that something is busy: another test's child, between fork and exec, may hold the
-/// mount before this one for a moment longer.
+/// Runs a `mount`, again while it says that something is busy: another test's child, between fork
+/// and exec, may hold the mount before this one for a moment longer.
 pub fn mount_patiently(mount: &mut Command) -> Result<(), String> {
     let mut attempts = 0;
     loop {

@@ -1,4 +1,5 @@
-//! Damages images in places that a scan reads, and tells what a scan that goes on after errors still finds.
+//! Damages images in places that a scan reads, and tells what a scan that goes on after errors
+//! still finds.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -170,7 +171,8 @@ pub fn mend_checksum(bytes: &mut [u8], at: usize) {
     }
 }
 
-/// Damages the image `rounds` times in places that a scan reads, hands each to `judge`, and mends it.
+/// Damages the image `rounds` times in places that a scan reads, hands each to `judge`, and mends
+/// it.
 pub fn for_each_damage(
     image: &mut [u8],
     sound: &Scan,

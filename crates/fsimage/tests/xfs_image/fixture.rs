@@ -33,8 +33,8 @@ pub fn populate(root: &Path, can: Abilities) {
 }
 
 fn directories(root: &Path, names: u32) {
-    // From inside the inode over a single block to hashes in blocks of their own. The long links take blocks between
-    // those of the directory, so that it is scattered over the device.
+    // From inside the inode over a single block to hashes in blocks of their own. The long links
+    // take blocks between those of the directory, so that it is scattered over the device.
     for (name, count) in [("short", 3), ("block", 40), ("leaf", 400), ("node", names)] {
         let directory = root.join(name);
         fs::create_dir(&directory).unwrap();
@@ -100,7 +100,8 @@ fn contents(root: &Path, reflink: bool) {
     let beyond = File::create(contents.join("allocated beyond its end")).unwrap();
     fallocate(&beyond, FallocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
     beyond.write_all_at(b"little", 0).unwrap();
-    // Every second block a hole: more extents than an inode holds, and an extent btree of several levels.
+    // Every second block a hole: more extents than an inode holds, and an extent btree of several
+    // levels.
     for (name, extents) in [("some extents", 40), ("many extents", 6000)] {
         let file = File::create(contents.join(name)).unwrap();
         for index in 0..extents {

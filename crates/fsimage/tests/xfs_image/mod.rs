@@ -127,7 +127,8 @@ impl Image {
         self.directory.path().join(name)
     }
 
-    /// The image as a source of bytes. Writes through the loop device go to the page cache of this very file.
+    /// The image as a source of bytes. Writes through the loop device go to the page cache of this
+    /// very file.
     pub fn open(&self) -> File {
         File::open(self.path()).unwrap()
     }
@@ -161,7 +162,8 @@ impl Mounted<'_> {
         self.image.beside("mnt")
     }
 
-    /// Brings everything to the device: freeze and thaw at once, by one shell so that nothing can come between.
+    /// Brings everything to the device: freeze and thaw at once, by one shell so that nothing can
+    /// come between.
     pub fn barrier(&self) {
         let path = self.path();
         let path = path.to_str().unwrap();
@@ -176,7 +178,8 @@ impl Mounted<'_> {
         );
     }
 
-    /// Unmounts. A child of another test holds copies of our files between fork and exec, so this may take a few tries.
+    /// Unmounts. A child of another test holds copies of our files between fork and exec, so this
+    /// may take a few tries.
     pub fn unmount(mut self) {
         let path = self.path();
         let unmounts = || {

@@ -13,7 +13,8 @@ use super::{Random, join};
 /// Paths are drawn from so few names that operations meet each other.
 const NAMES: u64 = 12;
 
-/// One random operation. It may fail as operations do (no such file, not empty, no space): that is part of a history.
+/// One random operation. It may fail as operations do (no such file, not empty, no space): that is
+/// part of a history.
 pub fn operate(root: &Path, random: &mut Random) -> std::io::Result<()> {
     let path = any_path(root, random);
     match random.below(22) {

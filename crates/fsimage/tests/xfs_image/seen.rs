@@ -1,4 +1,5 @@
-//! Every path of a file system with all that can be seen of it: once through the kernel, once through the reader.
+//! Every path of a file system with all that can be seen of it: once through the kernel, once
+//! through the reader.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -11,7 +12,8 @@ use bale_fsimage::xfs::{ForkKind, Xfs};
 use bale_fsimage::{ByteSource, FileKind, Timestamp};
 use rustix::fs::{OFlags, SeekFrom};
 
-/// Content is compared in units of this; units of zeros say nothing, so that holes and zeros are the same.
+/// Content is compared in units of this; units of zeros say nothing, so that holes and zeros are
+/// the same.
 const UNIT_BYTES: usize = 512;
 
 /// One path.
@@ -46,8 +48,8 @@ impl std::fmt::Debug for Seen {
             .collect();
         write!(
             out,
-            "inode {} mode {:o} nlink {} owner {}:{} size {} times {:?} {:?} {:?} {:?} rdev {:?} flags {:x?} generation {} \
-             project {} target {:?} content {:x} xattrs {xattrs:?}",
+            "inode {} mode {:o} nlink {} owner {}:{} size {} times {:?} {:?} {:?} {:?} rdev {:?} \
+             flags {:x?} generation {} project {} target {:?} content {:x} xattrs {xattrs:?}",
             self.number,
             self.mode,
             self.nlink,

@@ -6,7 +6,7 @@ use bale_format::Time;
 use std::collections::BTreeSet;
 
 /// Faults that are told in words.
-const FAULTS_TOLD_MAX: usize = 12;
+const FAULTS_REPORTED_MAX: usize = 12;
 
 /// The moment that something claims to show.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +85,8 @@ impl Report {
         self.torn + self.stale + self.foreign + self.missing + self.extra
     }
 
-    fn tell(&mut self, fault: String) {
-        if self.faults.len() < FAULTS_TOLD_MAX {
+    fn report(&mut self, fault: String) {
+        if self.faults.len() < FAULTS_REPORTED_MAX {
             self.faults.push(fault);
         }
     }
@@ -108,7 +108,7 @@ pub(super) fn check(log: &Log, moment: Moment, seen: impl IntoIterator<Item = Se
         let possible = possible(&steps, moment.coarse, moment.end);
         if !possible.is_empty() && possible.iter().all(|content| content.is_some()) {
             report.missing += 1;
-            report.tell(format!("{path} is missing; {}", story(&steps, moment)));
+            report.report(format!("{path} is missing; {}", story(&steps, moment)));
         }
     }
     report
@@ -130,7 +130,7 @@ fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, s
         |contents: &[Option<&Content>]| contents.iter().flatten().any(|content| content.is(bytes));
     if ever.iter().all(|content| content.is_none()) {
         report.extra += 1;
-        return report.tell(format!("{path} was not there; {}", story(steps, moment)));
+        return report.report(format!("{path} was not there; {}", story(steps, moment)));
     }
     if is_one_of(&possible) || seen.settled && is_under_way(steps, moment, bytes) {
         report.settled += usize::from(seen.settled);
@@ -158,7 +158,7 @@ fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, s
     };
     let blocks: Vec<_> = bytes.chunks(BLOCK_BYTES).map(recognize).take(3).collect();
     let len = bytes.len();
-    report.tell(format!(
+    report.report(format!(
         "{path} is {what}: {len} bytes, {blocks:?} ...; {}; {}",
         seen.told,
         story(steps, moment)
@@ -177,7 +177,8 @@ fn possible(steps: &[Step], from: i128, until: i128) -> Vec<Option<&Content>> {
         .collect()
 }
 
-/// Whether these are blocks of before and after a change that goes block by block, at the moment it was under way.
+/// Whether these are blocks of before and after a change that goes block by block, at the moment it
+/// was under way.
 fn is_under_way(steps: &[Step], moment: Moment, bytes: &[u8]) -> bool {
     steps.windows(2).any(|pair| {
         let (Some(old), Some(new)) = (&pair[0].content, &pair[1].content) else {
@@ -195,7 +196,8 @@ fn is_under_way(steps: &[Step], moment: Moment, bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether this is what a truncation after the moment left: who asks while it is under way is told the ctime of before.
+/// Whether this is what a truncation after the moment left: who asks while it is under way is told
+/// the ctime of before.
 fn is_being_truncated(steps: &[Step], moment: Moment, bytes: &[u8]) -> bool {
     let mut later = steps.iter().filter(|step| {
         step.manner == Manner::Truncation && step.end >= moment.coarse && step.start <= moment.end
@@ -219,7 +221,8 @@ fn is_theirs(contents: &[Option<&Content>], bytes: &[u8]) -> bool {
         .chunks(BLOCK_BYTES)
         .all(|block| match recognize(block) {
             Some(Some(stamp)) => files.contains(&stamp.file),
-            // A page may be half written while the kernel reads it; its first half tells whose it is.
+            // A page may be half written while the kernel reads it; its first half tells whose it
+            // is.
             None => files
                 .iter()
                 .any(|file| block.starts_with(format!("{file:08} ").as_bytes())),

@@ -37,7 +37,6 @@ impl Content {
         }
     }
 
-    /// Length in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len
     }

@@ -23,8 +23,8 @@ pub(super) enum Manner {
     AtOnce,
     /// In between, some blocks are old and some new.
     ByBlock,
-    /// The kernel shows the new length before the new ctime: `ext4_setattr` and `xfs_setattr_size` set the one, then
-    /// truncate, then set the other, and `stat` takes no lock.
+    /// The kernel shows the new length before the new ctime: `ext4_setattr` and `xfs_setattr_size`
+    /// set the one, then truncate, then set the other, and `stat` takes no lock.
     Truncation,
 }
 

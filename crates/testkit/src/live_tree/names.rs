@@ -3,7 +3,7 @@
 use super::content::Content;
 use super::log::{Log, Manner};
 use crate::choices::Choices;
-use bale_engine::random::SeededRandom;
+use bale_pipeline::random::SeededRandom;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -88,7 +88,8 @@ pub(super) fn link_and_rename(root: &Path, seed: u64, stop: &AtomicBool, log: &L
     }
 }
 
-/// Makes, fills, moves and removes directories: paths change whose files nobody touched. Not logged.
+/// Makes, fills, moves and removes directories: paths change whose files nobody touched. Not
+/// logged.
 pub(super) fn move_directories(root: &Path, seed: u64, stop: &AtomicBool) {
     let mut random = SeededRandom::new(seed ^ 0x6d6f);
     let moving = root.join("moving");

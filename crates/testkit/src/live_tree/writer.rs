@@ -4,7 +4,7 @@ use super::Load;
 use super::content::{BLOCK_BYTES, Content, Stamp};
 use super::log::{Log, Manner, States};
 use crate::choices::Choices;
-use bale_engine::random::SeededRandom;
+use bale_pipeline::random::SeededRandom;
 use bale_sys::buffer::AlignedBuffer;
 use bale_sys::mapped::store_through_mapping;
 use rustix::fs::{FallocateFlags, OFlags, Timespec, Timestamps, fallocate, futimens};

@@ -1,4 +1,5 @@
-//! Ageing a tree: some files change, some go, some come. The same seed and tree give the same result.
+//! Ageing a tree: some files change, some go, some come. The same seed and tree give the same
+//! result.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -37,7 +38,6 @@ pub struct ChangeOptions {
     pub seed: u64,
 }
 
-/// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Regular files met.

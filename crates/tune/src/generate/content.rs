@@ -1,7 +1,8 @@
-//! Content of files: cuts of 512 bytes from a pool of random bytes, at places that depend on file and position.
+//! Content of files: cuts of 512 bytes from a pool of random bytes, at places that depend on file
+//! and position.
 //!
-//! So no two files share a stretch that deduplication could find, nothing compresses (or, when asked, a little), and
-//! any part of any file can be made alone.
+//! So no two files share a stretch that deduplication could find, nothing compresses (or, when
+//! asked, a little), and any part of any file can be made alone.
 
 use std::io;
 use std::ops::Range;

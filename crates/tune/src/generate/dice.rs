@@ -1,4 +1,5 @@
-//! Random numbers that are the same on every machine: every draw is a function of a seed and what it is for.
+//! Random numbers that are the same on every machine: every draw is a function of a seed and what
+//! it is for.
 //!
 //! There is no state, so a directory or a file can be made without those before it.
 

@@ -17,19 +17,12 @@ pub enum GenerateError {
     Path {
         /// What was attempted, as a verb.
         what: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// An image cannot be mounted for this.
     #[error("{}: {why}", path.display())]
-    Image {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        why: String,
-    },
+    Image { path: PathBuf, why: String },
     /// The file system writer failed.
     #[error("write the ext4 file system")]
     Ext4(#[from] MkError),
@@ -41,7 +34,6 @@ pub enum GenerateError {
     ManifestLine {
         /// Which, from 1.
         line: u64,
-        /// Why.
         text: &'static str,
     },
     /// The monitor asked to stop.

@@ -1,5 +1,5 @@
-//! What a file is, beyond its name: kind, size, holes, owner, times, attributes, and how it changes from one
-//! snapshot to the next.
+//! What a file is, beyond its name: kind, size, holes, owner, times, attributes, and how it changes
+//! from one snapshot to the next.
 
 use std::ops::Range;
 
@@ -142,7 +142,6 @@ fn sparse(dice: Dice, data_bytes: u64) -> Kind {
 }
 
 impl Attributes {
-    /// Attributes of a directory.
     pub fn of_directory(dice: Dice, options: &GenerateOptions) -> Attributes {
         Attributes::new(dice, &DIRECTORY_MODES, options)
     }

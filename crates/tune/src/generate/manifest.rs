@@ -8,7 +8,8 @@
 //! o - - <path>            device, pipe or socket
 //! ```
 //!
-//! Lines come in catalog order. In paths, bytes below 0x20, `\`, 0x7f and above that are no UTF-8 are `\xNN`.
+//! Lines come in catalog order. In paths, bytes below 0x20, `\`, 0x7f and above that are no UTF-8
+//! are `\xNN`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

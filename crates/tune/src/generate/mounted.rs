@@ -1,8 +1,9 @@
 //! A tree in an image or on a device: its file system, mounted for this process alone.
 //!
-//! The mount hangs in no directory, only on a descriptor, and the loop device goes with its last user: the kernel
-//! takes both away when the process ends, however it ends. Between attaching a loop device and telling it so lie two
-//! starts of `losetup`; a kill in these milliseconds leaves the device attached, and nothing mounted.
+//! The mount hangs in no directory, only on a descriptor, and the loop device goes with its last
+//! user: the kernel takes both away when the process ends, however it ends. Between attaching a
+//! loop device and telling it so lie two starts of `losetup`; a kill in these milliseconds leaves
+//! the device attached, and nothing mounted.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -105,7 +106,8 @@ impl MountedImage {
 
 fn needs_root(image: &Path) -> String {
     format!(
-        "a tree in an image is mounted for this, which needs root: run this with sudo, or mount {} and name the place with -t",
+        "a tree in an image is mounted for this, which needs root: run this with sudo, or mount {} \
+         and name the place with -t",
         image.display()
     )
 }

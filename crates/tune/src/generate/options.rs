@@ -26,7 +26,8 @@ pub struct GenerateOptions {
     pub directories: (u64, u64),
     /// `-f`/`-F`: files in each directory.
     pub files: (u64, u64),
-    /// `-r`/`-R`: recursion depth of each directory in the root. A child's depth is drawn below its parent's.
+    /// `-r`/`-R`: recursion depth of each directory in the root. A child's depth is drawn below its
+    /// parent's.
     pub depth: (u64, u64),
     /// `-s`/`-S`: bytes of a file, at least 511.
     pub file_bytes: (u64, u64),
@@ -44,13 +45,15 @@ pub struct GenerateOptions {
     pub compressible: bool,
     /// `--seed`.
     pub seed: u64,
-    /// `--links`: this many snapshots of the tree in the manner of rsnapshot, files linked to the first; 0 for none.
+    /// `--links`: this many snapshots of the tree in the manner of rsnapshot, files linked to the
+    /// first; 0 for none.
     pub snapshots: u32,
     /// Share of files that are new in each further snapshot.
     pub snapshot_change_share: u32,
     /// Share of files that are symbolic links.
     pub symlink_share: u32,
-    /// Share of files that are sparse: data at both ends, a hole of up to 64 times their size between.
+    /// Share of files that are sparse: data at both ends, a hole of up to 64 times their size
+    /// between.
     pub sparse_share: u32,
     /// Share of files with extended attributes of users.
     pub xattr_share: u32,
@@ -58,8 +61,9 @@ pub struct GenerateOptions {
     pub odd_name_share: u32,
     /// Owners from 1000 on; 0 leaves every file to whoever runs this (in an image: to root).
     pub owners: u32,
-    /// Oldest modification, days before `time_seconds`: a fifth of the files within 120 days, the others
-    /// spread over the rest. 0: in an image all times are `time_seconds`, in a directory the kernel's.
+    /// Oldest modification, days before `time_seconds`: a fifth of the files within 120 days, the
+    /// others spread over the rest. 0: in an image all times are `time_seconds`, in a directory the
+    /// kernel's.
     pub age_days_max: u32,
     /// The present of the tree, seconds since 1970.
     pub time_seconds: i64,
@@ -96,7 +100,8 @@ impl Default for GenerateOptions {
 }
 
 impl GenerateOptions {
-    /// UUID and hash seed of the file system that holds the tree: from the seed, so that images are equal too.
+    /// UUID and hash seed of the file system that holds the tree: from the seed, so that images are
+    /// equal too.
     pub fn identity(&self) -> ([u8; 16], [u8; 16]) {
         let mut drawn = [0; 32];
         blake3::Hasher::new_derive_key("bale gen file system identity")
@@ -123,7 +128,8 @@ impl GenerateOptions {
         for (letters, (low, high), least, most) in pairs {
             if low < least || high > most || low > high {
                 return refuse(format!(
-                    "{letters} of {low} and {high}: both within {least}..={most}, the first not above the second"
+                    "{letters} of {low} and {high}: both within {least}..={most}, the first not \
+                     above the second"
                 ));
             }
         }

@@ -62,7 +62,8 @@ impl FilledDirectory {
         }
     }
 
-    /// Whether a row is a further name of a file of an earlier snapshot. Symbolic links are made anew.
+    /// Whether a row is a further name of a file of an earlier snapshot. Symbolic links are made
+    /// anew.
     pub fn is_link(&self, file: &FileRow) -> bool {
         file.version < self.plan.snapshot && matches!(file.shape.kind, Kind::Regular { .. })
     }
@@ -168,8 +169,8 @@ fn entry<'a>(
     }
 }
 
-/// Fills directories on `threads` workers, does `work` with each batch there, one directory at a time, and hands the results
-/// on in order.
+/// Fills directories on `threads` workers, does `work` with each batch there, one directory at a
+/// time, and hands the results on in order.
 pub(super) fn for_each_filled<R: Send>(
     options: &GenerateOptions,
     threads: usize,

@@ -1,7 +1,7 @@
 //! A tree into a directory, through the kernel, on all cores.
 //!
-//! Directories are made in parallel; whoever comes first to a directory makes it. What exists already is left alone,
-//! so a further run with another seed adds density.
+//! Directories are made in parallel; whoever comes first to a directory makes it. What exists
+//! already is left alone, so a further run with another seed adds density.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;

@@ -1,7 +1,8 @@
 //! The shape of a tree: its directories in catalog order, each made from its own seed.
 //!
-//! A directory's numbers follow from the seed it has from its parent, so the walk keeps only the directories that
-//! wait on the way down, and the names of files can be made elsewhere, in parallel.
+//! A directory's numbers follow from the seed it has from its parent, so the walk keeps only the
+//! directories that wait on the way down, and the names of files can be made elsewhere, in
+//! parallel.
 
 use super::dice::Dice;
 use super::names::{STRATA, push_name, stratum_prefix};
@@ -51,7 +52,8 @@ pub(crate) struct Child {
 }
 
 impl DirectoryPlan {
-    /// All names, ascending and unique. Takes about 80 bytes for each while the directory is in work.
+    /// All names, ascending and unique. Takes about 80 bytes for each while the directory is in
+    /// work.
     pub fn children(&self, options: &GenerateOptions) -> Vec<Child> {
         let drawn = Drawn {
             dice: self.dice,
@@ -81,7 +83,6 @@ impl DirectoryPlan {
     }
 }
 
-/// Names to be drawn.
 struct Drawn {
     dice: Dice,
     purpose: u64,
@@ -379,7 +380,8 @@ fn place_below(options: &GenerateOptions, child: Dice, place: Place) -> Place {
     })
 }
 
-/// Directories that the root needs to hold `count` files: counted without names, a few ns for each directory.
+/// Directories that the root needs to hold `count` files: counted without names, a few ns for each
+/// directory.
 fn directories_for(options: &GenerateOptions, root: Dice, count: u64) -> u64 {
     let mut files = root.within(FOR_FILES, options.files.0, options.files.1);
     let mut directories = 0;

@@ -7,7 +7,8 @@ use super::error::Result;
 /// Batches waiting for each worker, and results waiting from it.
 const QUEUE_BATCHES: usize = 4;
 
-/// Sends every batch to one of `threads` workers in turn and hands the results to `each` in the order of the batches.
+/// Sends every batch to one of `threads` workers in turn and hands the results to `each` in the
+/// order of the batches.
 pub(super) fn in_order<T: Send, R: Send>(
     threads: usize,
     mut batches: impl Iterator<Item = T>,
@@ -57,8 +58,8 @@ pub(super) fn in_order<T: Send, R: Send>(
     })
 }
 
-/// The same for workers that fill a directory: each waits for the file system's journal now and then, so there are two on each
-/// core. On two cores a million files took 0.92 times as long.
+/// The same for workers that fill a directory: each waits for the file system's journal now and
+/// then, so there are two on each core. On two cores a million files took 0.92 times as long.
 pub(super) fn threads_that_wait_for(asked: u32) -> usize {
     match asked {
         0 => threads_for(0) * 2,

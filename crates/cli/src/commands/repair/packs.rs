@@ -7,9 +7,9 @@ use crate::place::{self, Use};
 use crate::progress::Console;
 use crate::{output, sizes};
 use anyhow::Result;
-use bale_engine::index::ChunkIndex;
 use bale_engine::repair::{PackRepair, PacksRepair, repair_packs};
 use bale_format::ObjectId;
+use bale_repository::index::ChunkIndex;
 use serde_json::json;
 
 /// Saves what opens of damaged packs; exit 4 if something that a snapshot needs is lost.
@@ -54,8 +54,10 @@ fn named(index: &ChunkIndex, ids: &[String]) -> Result<Vec<ObjectId>> {
 fn print_pack(global: &Global, pack: &PackRepair) {
     if global.json {
         output::object(&json!({
-            "type": "pack", "pack": pack.pack.to_string(), "message": pack.trouble, "chunks_saved": pack.chunks_saved,
-            "bytes_saved": pack.bytes_saved, "chunks_elsewhere": pack.chunks_elsewhere, "chunks_lost": pack.chunks_lost,
+            "type": "pack", "pack": pack.pack.to_string(), "message": pack.trouble,
+            "chunks_saved": pack.chunks_saved,
+            "bytes_saved": pack.bytes_saved, "chunks_elsewhere": pack.chunks_elsewhere,
+            "chunks_lost": pack.chunks_lost,
         }));
         return;
     }
@@ -80,7 +82,8 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
     let lost = sum(|pack| pack.chunks_lost);
     if global.json {
         output::object(&json!({
-            "type": "summary", "packs": report.packs.len(), "packs_damaged": damaged, "chunks_saved": saved, "bytes_saved": bytes,
+            "type": "summary", "packs": report.packs.len(), "packs_damaged": damaged,
+            "chunks_saved": saved, "bytes_saved": bytes,
             "chunks_lost": lost, "paths_lost": report.lost_count, "dry_run": dry_run,
         }));
         return;
@@ -89,13 +92,14 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
         return;
     }
     if report.packs.is_empty() {
-        tell!(
-            "no pack is missing, cut, or marked as damaged: bale check --read-data finds those that are damaged"
+        report!(
+            "no pack is missing, cut, or marked as damaged: bale check --read-data finds those \
+             that are damaged"
         );
         return;
     }
     let word = if dry_run { "would save" } else { "saved" };
-    tell!(
+    report!(
         "{}: {word} {}, {}; lost: {}",
         sizes::counted(damaged, "damaged pack"),
         sizes::counted(saved, "chunk"),
@@ -103,11 +107,13 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
         sizes::counted(lost, "chunk")
     );
     if report.lost_count > 0 {
-        tell!(
-            "{} cannot be restored whole. The next backup stores again what the sources still have; what a check names after that does not come back, and `bale forget ID` lets go of a snapshot that is named.",
+        report!(
+            "{} cannot be restored whole. The next backup stores again what the sources still \
+             have; what a check names after that does not come back, and `bale forget ID` lets go \
+             of a snapshot that is named.",
             sizes::counted(report.lost_count, "path")
         );
     } else if damaged > 0 {
-        tell!("No path is lost. A prune removes the damaged packs.");
+        report!("No path is lost. A prune removes the damaged packs.");
     }
 }

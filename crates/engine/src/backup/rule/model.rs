@@ -1,18 +1,25 @@
-//! One file on a kernel, a device and under a scanner, all in the smallest steps that matter, in every order: once nobody
-//! writes any more, the next backup must have its bytes.
+//! One file on a kernel, a device and under a scanner, all in the smallest steps that matter, in
+//! every order: once nobody writes any more, the next backup must have its bytes.
 //!
-//! The steps are those of real kernels: a write stamps first and copies later, and holds a lock that only some readers wait
-//! for; a store through a map stamps when its page becomes writable and not again until the page was written back; a
-//! truncation shows its length before its time; a defragmenter moves blocks and stamps nothing; a crash leaves what was
-//! committed and what was written, which is not the same. What is decided is decided by the functions that a backup calls
-//! (`rule`, and `Time::is_stamped_before`); what the scanners do around them is told here once more, in few words.
+//! The steps are those of real kernels: a write stamps first and copies later, and holds a lock
+//! that only some readers wait for; a store through a map stamps when its page becomes writable and
+//! not again until the page was written back; a truncation shows its length before its time; a
+//! defragmenter moves blocks and stamps nothing; a crash leaves what was committed and what was
+//! written, which is not the same. What is decided is decided by the functions that a backup calls
+//! (`rule`, and `Time::is_stamped_before`); what the scanners do around them is told here once
+//! more, in few words.
 
 mod orders;
+mod world;
 
-use super::{is_half_changed, is_settled, is_sound, is_sound_within_run, is_what_it_was};
-use bale_format::{Content, Entry, EntryFlags, Glance, Kind, Time};
+use super::{
+    has_no_trouble, has_no_trouble_but_racy, is_change_under_way, is_not_racy,
+    metadata_is_unchanged,
+};
+use bale_format::{Content, Entry, EntryFlags, Kind, RowView, Time};
 use bytes::Bytes;
 use std::collections::HashSet;
+use world::World;
 
 /// The file is that many blocks long.
 const BLOCKS: usize = 2;
@@ -47,7 +54,8 @@ impl Unit {
         }
     }
 
-    /// How far the clock goes while the scanner is at work: a little more than the doubt about a stamp.
+    /// How far the clock goes while the scanner is at work: a little more than the doubt about a
+    /// stamp.
     fn ticks_max(self) -> u8 {
         match self {
             Unit::Nanosecond => TICKS_OF_DOUBT + 1,
@@ -110,119 +118,6 @@ enum Step {
     Rename,
 }
 
-/// Everything there is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
-    tick: u8,
-    inode: Inode,
-    pages: [u8; BLOCKS],
-    /// Not written back.
-    dirty: [bool; BLOCKS],
-    /// Through a map, without anybody noticing; never longer than dirty.
-    writable: [bool; BLOCKS],
-    locked: bool,
-    /// A freeze waits.
-    under_way: bool,
-    renamed: bool,
-    /// Two places on the device.
-    blocks: [[u8; BLOCKS]; 2],
-    /// What a crash leaves of the inode.
-    durable: Inode,
-    crashed: bool,
-    /// Steps that the writer has done.
-    done: usize,
-    scan: Scan,
-}
-
-impl World {
-    fn new() -> World {
-        let inode = Inode {
-            blocks: BLOCKS as u8,
-            ctime: 0,
-            place: 0,
-        };
-        World {
-            tick: START,
-            inode,
-            pages: [1; BLOCKS],
-            dirty: [false; BLOCKS],
-            writable: [false; BLOCKS],
-            locked: false,
-            under_way: false,
-            renamed: false,
-            blocks: [[1; BLOCKS], [FOREIGN; BLOCKS]],
-            durable: inode,
-            crashed: false,
-            done: 0,
-            scan: Scan::default(),
-        }
-    }
-
-    /// `None`: it must wait.
-    fn write(&self, step: Step) -> Option<World> {
-        let mut next = self.clone();
-        next.done += 1;
-        match step {
-            Step::Lock if self.locked => return None,
-            Step::Lock => (next.locked, next.under_way) = (true, true),
-            Step::Unlock => (next.locked, next.under_way) = (false, false),
-            Step::BeginDirect => next.under_way = true,
-            Step::EndDirect => next.under_way = false,
-            Step::Stamp => next.inode.ctime = self.tick,
-            Step::Page(at, value) => (next.pages[at], next.dirty[at]) = (value, true),
-            Step::Block(at, value) => {
-                next.blocks[self.inode.place][at] = value;
-                next.pages[at] = value;
-            }
-            Step::Store(at, _) if !self.writable[at] => {
-                next.inode.ctime = self.tick;
-                (next.dirty[at], next.writable[at]) = (true, true);
-                next.done = self.done;
-            }
-            Step::Store(at, value) => next.pages[at] = value,
-            Step::Cut(blocks) => next.inode.blocks = blocks,
-            Step::Move => {
-                next.blocks[1 - self.inode.place] = self.pages;
-                (next.dirty, next.writable) = ([false; BLOCKS], [false; BLOCKS]);
-                next.inode.place = 1 - self.inode.place;
-            }
-            Step::Reuse => {
-                // Not before it is certain that they are free.
-                next.durable = self.inode;
-                next.blocks[1 - self.inode.place] = [FOREIGN; BLOCKS];
-            }
-            Step::Rename => next.renamed = true,
-        }
-        Some(next)
-    }
-
-    fn write_back(&mut self, at: usize) {
-        if self.dirty[at] {
-            self.blocks[self.inode.place][at] = self.pages[at];
-            (self.dirty[at], self.writable[at]) = (false, false);
-        }
-    }
-
-    fn sync(&mut self) {
-        (0..BLOCKS).for_each(|at| self.write_back(at));
-        self.durable = self.inode;
-    }
-
-    fn crash(&self) -> World {
-        let mut next = self.clone();
-        next.inode = self.durable;
-        next.pages = self.blocks[self.durable.place];
-        (next.dirty, next.writable) = ([false; BLOCKS], [false; BLOCKS]);
-        (next.locked, next.under_way, next.crashed) = (false, false, true);
-        next
-    }
-
-    /// What the file holds.
-    fn content(&self) -> &[u8] {
-        &self.pages[..usize::from(self.inode.blocks)]
-    }
-}
-
 /// How the file is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -281,7 +176,6 @@ enum Stage {
     Wait(u8),
     Read(usize, u8),
     Check(u8),
-    /// From the device.
     Device(usize),
     LookAgain(usize),
     Ask,
@@ -293,7 +187,7 @@ enum Stage {
 struct Scan {
     stage: Stage,
     barrier: Option<u8>,
-    told: Option<Inode>,
+    stat: Option<Inode>,
     /// What the tables said at the first look.
     table: Option<Inode>,
     bytes: [u8; BLOCKS],
@@ -317,11 +211,11 @@ impl Rule {
         })
     }
 
-    fn is_settled(&self, ctime: u8, scan: &Scan) -> bool {
+    fn is_not_racy(&self, ctime: u8, scan: &Scan) -> bool {
         let (ctime, barrier) = (self.unit.stamp(ctime), self.barrier(scan));
         match self.without {
             Without::UnitsOfTimes => barrier.is_some_and(|barrier| ctime < barrier),
-            _ => is_settled(ctime, barrier),
+            _ => is_not_racy(ctime, barrier),
         }
     }
 
@@ -333,9 +227,9 @@ impl Rule {
         entry
     }
 
-    fn with_glance<R>(&self, row: &Row, look: impl FnOnce(&Glance) -> R) -> R {
+    fn with_view<R>(&self, row: &Row, look: impl FnOnce(&RowView) -> R) -> R {
         let entry = self.entry(row.inode);
-        look(&Glance {
+        look(&RowView {
             kind: entry.kind,
             mode: entry.mode,
             uid: entry.uid,
@@ -368,7 +262,7 @@ impl Rule {
             }
             Stage::Look => self.look(world, &mut next),
             // What is empty is not opened.
-            Stage::Wait(_) if told(world).blocks == 0 => self.made(&mut next),
+            Stage::Wait(_) if stat(world).blocks == 0 => self.made(&mut next),
             Stage::Wait(_) if world.locked && self.without != Without::WaitingForWriters => {
                 return None;
             }
@@ -382,14 +276,14 @@ impl Rule {
                 }
                 Stage::Read(0, attempt)
             }
-            Stage::Read(at, attempt) if at < told(world).blocks.into() => {
+            Stage::Read(at, attempt) if at < stat(world).blocks.into() => {
                 next.scan.bytes[at] = world.pages[at];
                 Stage::Read(at + 1, attempt)
             }
             Stage::Read(_, attempt) => Stage::Check(attempt),
             Stage::Check(attempt) => self.check(world, &mut next, attempt),
-            Stage::Device(at) if at < told(world).blocks.into() => {
-                next.scan.bytes[at] = world.blocks[told(world).place][at];
+            Stage::Device(at) if at < stat(world).blocks.into() => {
+                next.scan.bytes[at] = world.blocks[stat(world).place][at];
                 Stage::Device(at + 1)
             }
             Stage::Device(_) => self.made(&mut next),
@@ -416,10 +310,10 @@ impl Rule {
 
     /// What `stat` or the tables tell; where the content is to be read.
     fn look(&self, world: &World, next: &mut World) -> Stage {
-        next.scan.told = Some(world.inode);
+        next.scan.stat = Some(world.inode);
         next.scan.table = Some(world.inode);
         // A walk is asked of the kernel altogether, and has no digests.
-        let is_late = !self.is_settled(world.inode.ctime, &world.scan);
+        let is_late = !self.is_not_racy(world.inode.ctime, &world.scan);
         match self.mode == Mode::Frozen && !is_late {
             true => Stage::Device(0),
             false => {
@@ -431,11 +325,11 @@ impl Rule {
 
     /// A `stat` after the content was read.
     fn check(&self, world: &World, next: &mut World, attempt: u8) -> Stage {
-        let stands = self.with_glance(&row_of(world), |row| {
-            is_what_it_was(&self.entry(world.inode), row)
+        let stands = self.with_view(&row_of(world), |row| {
+            metadata_is_unchanged(&self.entry(world.inode), row)
         });
         if !stands {
-            next.scan.told = Some(world.inode);
+            next.scan.stat = Some(world.inode);
             if attempt == 0 {
                 return Stage::Wait(1);
             }
@@ -470,7 +364,8 @@ impl Rule {
         })
     }
 
-    /// The second pass: its parent is what the first one stored, unless the name has another path now.
+    /// The second pass: its parent is what the first one stored, unless the name has another path
+    /// now.
     fn ask(&self, world: &World, next: &mut World) -> Stage {
         let first = world.scan.row.expect("the first pass made a row");
         let new = self.entry(world.inode);
@@ -482,20 +377,20 @@ impl Rule {
         next.scan.asked = true;
         let is_kept = is_there
             && (!world.scan.changed || self.without == Without::Moved)
-            && self.with_glance(&first, |row| is_what_it_was(&new, row))
-            && self.with_glance(&first, is_sound_within_run)
-            && self.is_settled(first.inode.ctime, &world.scan);
+            && self.with_view(&first, |row| metadata_is_unchanged(&new, row))
+            && self.with_view(&first, has_no_trouble_but_racy)
+            && self.is_not_racy(first.inode.ctime, &world.scan);
         if is_kept {
             return Stage::Done;
         }
-        let is_half = is_there && self.with_glance(&first, |row| is_half_changed(&new, row));
+        let is_half = is_there && self.with_view(&first, |row| is_change_under_way(&new, row));
         next.scan.flags = if is_half { EntryFlags::RACY.0 } else { 0 };
-        next.scan.told = Some(world.inode);
+        next.scan.stat = Some(world.inode);
         Stage::Wait(0)
     }
 
     fn stands(&self, row: &Row, scan: &Scan) -> bool {
-        self.with_glance(row, is_sound) && self.is_settled(row.inode.ctime, scan)
+        self.with_view(row, has_no_trouble) && self.is_not_racy(row.inode.ctime, scan)
     }
 
     /// Does the next backup keep the row? Nobody writes any more.
@@ -508,9 +403,10 @@ impl Rule {
             true => scan.table == Some(world.inode),
             false => false,
         };
-        let is_what_it_was =
-            self.with_glance(&row, |row| is_what_it_was(&self.entry(world.inode), row));
-        (is_same || is_what_it_was) && self.stands(&row, scan)
+        let metadata_is_unchanged = self.with_view(&row, |row| {
+            metadata_is_unchanged(&self.entry(world.inode), row)
+        });
+        (is_same || metadata_is_unchanged) && self.stands(&row, scan)
     }
 
     /// Every order of these steps; the first world whose next backup is wrong.
@@ -571,13 +467,13 @@ impl Rule {
     }
 }
 
-fn told(world: &World) -> Inode {
-    world.scan.told.expect("it was looked at")
+fn stat(world: &World) -> Inode {
+    world.scan.stat.expect("it was looked at")
 }
 
 fn row_of(world: &World) -> Row {
     Row {
-        inode: told(world),
+        inode: stat(world),
         bytes: world.scan.bytes,
         flags: world.scan.flags,
     }

@@ -1,0 +1,129 @@
+//! Options of what looks at files: `backup` and `scan`.
+
+use super::snapshots::tags;
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `--scan`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scan {
+    /// Inodes where that is allowed and right, walking otherwise
+    Auto,
+    /// Directory by directory
+    Walk,
+    /// From the device, or not at all
+    Inode,
+}
+
+/// What to look at, and how: the options of everything that scans.
+#[derive(Clone, Debug, Args)]
+pub struct Look {
+    /// Leave out what matches: a name (*.o) or a/b anywhere, /home/*/x the whole path; * and ? stay
+    /// within a name, ** is any number of directories, ! in front takes back what an earlier
+    /// pattern left out
+    #[arg(short, long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// The same without regard to case
+    #[arg(long, value_name = "PATTERN")]
+    pub iexclude: Vec<String>,
+    /// Read patterns from a file, one a line; # starts a comment
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub exclude_file: Vec<PathBuf>,
+    /// Leave out the content of directories that hold FILE (FILE:TEXT: and it begins with TEXT)
+    #[arg(long, value_name = "FILE[:TEXT]")]
+    pub exclude_if_present: Vec<String>,
+    /// Leave out the content of directories with a valid CACHEDIR.TAG
+    #[arg(long)]
+    pub exclude_caches: bool,
+    /// Back up repositories of Bale, too, that lie below the paths; the one in use never is
+    #[arg(long)]
+    pub include_repositories: bool,
+    /// Leave out files larger than this (512K, 10M, 2G)
+    #[arg(long, value_name = "SIZE")]
+    pub exclude_larger_than: Option<String>,
+    /// Stay on the file systems of the given paths
+    #[arg(short = 'x', long)]
+    pub one_file_system: bool,
+    /// How to find what there is: by inodes from the device (ext4, XFS; also images and unmounted
+    /// devices), by walking, or whichever is right (auto: few inodes, or a small part of them, are
+    /// walked)
+    #[arg(long, value_enum, default_value_t = Scan::Auto)]
+    pub scan: Scan,
+    /// Never freeze a file system: of ext4 the device then tells only what there is, of XFS the
+    /// kernel does, and content is read through the kernel
+    #[arg(long)]
+    pub no_freeze: bool,
+}
+
+/// `backup`
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// Files and directories
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+    /// Read paths from a file, one a line; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files_from: Vec<PathBuf>,
+    /// Read paths from a file, each ended by a zero byte; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files_from0: Vec<PathBuf>,
+    /// What to look at, and how.
+    #[command(flatten)]
+    pub look: Look,
+    /// Read from storage snapshots that this command makes and releases: directories, or devices
+    /// that are read by inodes (docs/SNAPSHOTS.md)
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        value_hint = ValueHint::CommandString,
+        value_parser = NonEmptyStringValueParser::new(),
+    )]
+    pub snapshot_command: Option<String>,
+    /// Tag the snapshot (repeat, or separate by commas)
+    #[arg(long, value_name = "TAG", value_parser = tags)]
+    pub tag: Vec<String>,
+    /// Record this host name instead of the machine's [env: BALE_HOST]
+    #[arg(short = 'H', long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub host: Option<String>,
+    /// Compare with this snapshot instead of the latest of the same host and paths
+    #[arg(long, value_name = "SNAP")]
+    pub parent: Option<String>,
+    /// Compare with nothing: read every file
+    #[arg(short, long)]
+    pub force: bool,
+    /// Make no snapshot when nothing changed
+    #[arg(long)]
+    pub skip_if_unchanged: bool,
+    /// Make a repository of your own if none is named and there is none, also where no terminal
+    /// shows its recovery key [env: BALE_INIT]
+    #[arg(long, conflicts_with = "dry_run")]
+    pub init: bool,
+    /// Tell what would be done; store nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+/// `scan`
+#[derive(Debug, Args)]
+pub struct ScanPaths {
+    /// Files and directories
+    #[arg(value_hint = ValueHint::AnyPath, required = true)]
+    pub paths: Vec<PathBuf>,
+    /// What to look at, and how.
+    #[command(flatten)]
+    pub look: Look,
+    /// Name this many of the directories with the most children
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub densest: usize,
+    /// Print every entry, one a line
+    #[arg(long)]
+    pub list: bool,
+    /// Print every entry as it is, each ended by a zero byte
+    #[arg(long, conflicts_with = "list")]
+    pub list0: bool,
+    /// How to print an entry, in the manner of find -printf [default: %p]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<OsString>,
+}

@@ -1,0 +1,135 @@
+//! What is at a place: a repository, what is left of one, other things, or room for a new one.
+
+use super::resolved;
+use crate::output;
+use anyhow::{Context, Result};
+use bale_pipeline::filter::TAG_NAME;
+use bale_repository::error::Error;
+use bale_repository::store::{Area, LocalStore, Store};
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Why a place is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Meant {
+    Named,
+    /// It is the user's own.
+    Own,
+    /// It would be made, but nobody sees its recovery key.
+    OwnUnseen,
+}
+
+/// A new repository has a directory of its own, unless it is `forced` in with other things. What an
+/// interrupted `init` left is no other thing.
+pub fn require_room(path: &Path, forced: bool) -> Result<()> {
+    if is_made(path) {
+        return Err(Error::RepositoryExists(path.display().to_string()).into());
+    }
+    refuse_inside(path)?;
+    if holds_data(path) {
+        return Err(no_repository(path, Meant::Named));
+    }
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("list {}", path.display()))?,
+    };
+    for entry in entries {
+        let name = entry
+            .with_context(|| format!("list {}", path.display()))?
+            .file_name();
+        let is_ours = |area: &Area| name.to_str() == Some(area.text());
+        let is_beside = |other: &str| name == other;
+        let is_ours = Area::ALL.iter().any(is_ours)
+            || ["tmp", TAG_NAME, "lost+found"].into_iter().any(is_beside);
+        if !forced && !is_ours {
+            let name = output::path(Path::new(&name));
+            anyhow::bail!(
+                "{} holds other things ({name}): a repository has a directory of its own (--force \
+                 makes it there all the same)",
+                output::path(path)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Refuses where neither `config` nor its copy is. What they hold is looked at by whoever opens
+/// them.
+pub fn require_config(path: &Path, meant: Meant) -> Result<()> {
+    for area in Area::CONFIGS {
+        match std::fs::symlink_metadata(path.join(area.text())) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("open repository {}", path.display()));
+            }
+        }
+    }
+    Err(no_repository(path, meant))
+}
+
+/// Is there a `config` or a copy of it, whatever is in it?
+pub fn is_made(path: &Path) -> bool {
+    (Area::CONFIGS.iter()).any(|area| path.join(area.text()).symlink_metadata().is_ok())
+}
+
+/// A directory inside of a repository is that repository's: what is in it is listed, copied and
+/// removed with the other's objects.
+fn refuse_inside(path: &Path) -> Result<()> {
+    let place = resolved(path);
+    let is_repository = |above: &&Path| {
+        let holds = |area: Area| above.join(area.text()).is_dir();
+        is_made(above) && holds(Area::Packs) && holds(Area::Keys)
+    };
+    match place.ancestors().skip(1).find(is_repository) {
+        None => Ok(()),
+        Some(above) => anyhow::bail!(
+            "{} is inside of {}, which is a repository of its own: make this one somewhere else",
+            output::path(path),
+            output::path(above)
+        ),
+    }
+}
+
+/// What was looked for, where, and what to do.
+pub fn no_repository(path: &Path, meant: Meant) -> anyhow::Error {
+    let error = Error::NoRepository(path.display().to_string());
+    let what_to_do = match meant {
+        _ if holds_data(path) => {
+            "its packs are there: bring one of the two back from a copy of the repository (they \
+             have the same bytes), and make no new repository there"
+                .to_owned()
+        }
+        Meant::Named => format!("bale init -r {} makes one", path.display()),
+        Meant::Own => {
+            "no other was named with --repo or BALE_REPOSITORY; bale init makes one of your own"
+                .to_owned()
+        }
+        Meant::OwnUnseen => {
+            "no other was named with --repo or BALE_REPOSITORY, and one of your own is made only \
+             on a terminal, with --init or by bale init"
+                .to_owned()
+        }
+    };
+    let text = format!("{error} ({what_to_do})");
+    anyhow::Error::new(error).context(text)
+}
+
+/// Are there packs or snapshots, whatever else is missing?
+pub fn holds_data(path: &Path) -> bool {
+    let Ok(store) = LocalStore::open(path) else {
+        return false;
+    };
+    let mut is_there = false;
+    let areas = [Area::Packs, Area::Snapshots];
+    let is_missing = |area: &Area| {
+        let stat = path.join(area.text()).symlink_metadata();
+        stat.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    for area in areas.into_iter().filter(|area| !is_missing(area)) {
+        let listed = store.list(area, &mut |_| is_there = true);
+        // What cannot be listed is not empty.
+        is_there |= listed.is_err();
+    }
+    is_there
+}

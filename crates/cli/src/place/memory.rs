@@ -1,0 +1,27 @@
+//! What this command may take of memory: `--memory`, `BALE_MEMORY`, or what fits the machine.
+
+use crate::args::Global;
+use crate::exit::Usage;
+use crate::{sizes, variables};
+use bale_pipeline::memory::{MEMORY_BYTES_MIN, MemoryPlan};
+
+/// The plan that is asked for.
+pub fn plan(global: &Global) -> Result<MemoryPlan, Usage> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let (by, text) = match &global.memory {
+        Some(text) => ("--memory", text.clone()),
+        None => match variables::read_text("BALE_MEMORY")? {
+            Some(text) => ("BALE_MEMORY", text),
+            None => return Ok(MemoryPlan::of_machine(processors)),
+        },
+    };
+    let bytes = sizes::parse_bytes(&text)?;
+    // More than there are addresses is as much as there are.
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    MemoryPlan::new(bytes, processors).ok_or_else(|| {
+        Usage(format!(
+            "{by} {text}: Bale needs {} at least",
+            sizes::bytes(MEMORY_BYTES_MIN as u64)
+        ))
+    })
+}

@@ -1,0 +1,260 @@
+//! What the program takes of memory at most, measured: `--memory SIZE` for every way of working,
+//! and without it what `bale_engine::limits` proves.
+//!
+//! The tree has large files, files of tens and hundreds of kibibytes, and tiny ones side by side,
+//! so that pieces, windows, bundles and rows are full at the same time.
+
+use bale_engine::limits;
+use bale_pipeline::memory::MemoryPlan;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+const DIRECTORIES: u64 = 8;
+/// Of each directory.
+const LARGE_FILES: u64 = 6;
+const LARGE_BYTES: u64 = 3 << 20;
+const MIDDLE_FILES: u64 = 150;
+const MIDDLE_BYTES: std::ops::Range<u64> = 8 << 10..512 << 10;
+const TINY_FILES: u64 = 600;
+const TINY_BYTES: std::ops::Range<u64> = 0..3000;
+/// What a backup of this tree that walks takes at most on two processors. While the allocator kept
+/// a page of each size for each thread it took 228 MiB, and a restore to ext4 346.
+const MIXED_BYTES_MAX: u64 = 176 << 20;
+/// Between two looks at a process: its peak is the kernel's, and only what comes in the last moment
+/// is missed.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Numbers that look random.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
+        range.start + self.next() % (range.end - range.start)
+    }
+
+    /// Bytes that compress, or do not.
+    fn content(&mut self, bytes: u64, compresses: bool) -> Vec<u8> {
+        let mut content = Vec::with_capacity(bytes as usize + 64);
+        while content.len() < bytes as usize {
+            let number = self.next();
+            match compresses {
+                true => content.extend(format!("a line of a log file, number {number}\n").bytes()),
+                false => content.extend(number.to_le_bytes()),
+            }
+        }
+        content.truncate(bytes as usize);
+        content
+    }
+}
+
+fn make_tree(root: &Path) {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    for directory in 0..DIRECTORIES {
+        let directory = root.join(format!("d{directory:02}"));
+        fs::create_dir_all(&directory).unwrap();
+        let mut write = |name: String, bytes: u64, compresses| {
+            let content = numbers.content(bytes, compresses);
+            fs::write(directory.join(name), content).unwrap();
+        };
+        for file in 0..LARGE_FILES {
+            write(format!("a{file}"), LARGE_BYTES, file % 2 == 0);
+        }
+        let mut sizes = Numbers(7 + directory.as_os_str().len() as u64);
+        for file in 0..MIDDLE_FILES {
+            write(
+                format!("b{file:03}"),
+                sizes.within(MIDDLE_BYTES),
+                file % 3 == 0,
+            );
+        }
+        for file in 0..TINY_FILES {
+            write(
+                format!("c{file:04}"),
+                sizes.within(TINY_BYTES),
+                file % 2 == 0,
+            );
+        }
+    }
+}
+
+struct Place {
+    root: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let root = tempfile::tempdir().unwrap();
+        make_tree(&root.path().join("tree"));
+        Place { root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bale"));
+        command
+            .env_clear()
+            .env("BALE_REPOSITORY", self.path("repository"))
+            .env("BALE_CACHE_DIR", self.path("cache"))
+            .env("BALE_PASSWORD", "a password, so that a key is derived")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+
+    /// Runs to the end; the peak of memory in bytes.
+    fn peak_of(&self, words: &[&str], memory: Option<&str>) -> u64 {
+        let mut command = self.command();
+        command.args(words);
+        if let Some(memory) = memory {
+            command.args(["--memory", memory]);
+        }
+        let (status, peak) = peak_of(command.spawn().unwrap());
+        assert!(status.success(), "{words:?} with {memory:?}: {status}");
+        peak
+    }
+
+    /// The peaks of all ways of working, one after the other, on a new repository.
+    fn peaks(&self, memory: Option<&str>) -> Peaks {
+        for name in ["repository", "cache", "restored"] {
+            let _was_not_there = fs::remove_dir_all(self.path(name));
+        }
+        let _was_not_there = fs::remove_file(self.path("image"));
+        let tree = self.path("tree").display().to_string();
+        let image = self.path("image").display().to_string();
+        let target = self.path("restored").display().to_string();
+        let whole = format!("latest:{tree}");
+        self.peak_of(&["init"], memory);
+        let walk = self.peak_of(&["backup", "--scan", "walk", &tree], memory);
+        let restore = self.peak_of(&["restore", &whole, "--target", &target], memory);
+        let to_ext4 = self.peak_of(&["restore", &whole, "--to-ext4", &image], memory);
+        let check = self.peak_of(&["check", "--read-data-subset", "1/1"], memory);
+        fs::remove_dir_all(self.path("repository")).unwrap();
+        self.peak_of(&["init"], memory);
+        let inode = self.peak_of(&["backup", "--scan", "inode", &image], memory);
+        self.peak_of(&["forget", "--keep-last", "1"], memory);
+        let prune = self.peak_of(&["prune"], memory);
+        Peaks {
+            walk,
+            inode,
+            restore,
+            to_ext4,
+            check,
+            prune,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Peaks {
+    walk: u64,
+    inode: u64,
+    restore: u64,
+    to_ext4: u64,
+    check: u64,
+    prune: u64,
+}
+
+impl Peaks {
+    fn all(&self) -> [(&'static str, u64); 6] {
+        [
+            ("a backup that walks", self.walk),
+            ("a backup by inodes", self.inode),
+            ("a restore", self.restore),
+            ("a restore to ext4", self.to_ext4),
+            ("a check", self.check),
+            ("a prune", self.prune),
+        ]
+    }
+}
+
+fn peak_of(mut child: Child) -> (ExitStatus, u64) {
+    let status_file = format!("/proc/{}/status", child.id());
+    let mut peak_kib = 0;
+    loop {
+        let status = fs::read_to_string(&status_file).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        peak_kib = kib.unwrap_or(0).max(peak_kib);
+        if let Some(status) = child.try_wait().unwrap() {
+            return (status, peak_kib << 10);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[test]
+fn a_ceiling_of_memory_is_kept_by_every_way_of_working() {
+    let place = Place::new();
+    for (text, mebibytes) in [("128MiB", 128), ("256MiB", 256), ("1GiB", 1024)] {
+        let peaks = place.peaks(Some(text));
+        println!("{text}: {peaks:?}");
+        for (what, peak) in peaks.all() {
+            assert!(
+                peak <= mebibytes << 20,
+                "{what} with --memory {text} took {} MiB",
+                peak >> 20
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_measured_is_below_what_is_proven() {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let plan = MemoryPlan::of_machine(processors);
+    let peaks = Place::new().peaks(None);
+    println!("{peaks:?}");
+    let more = plan.bytes() - MemoryPlan::USUAL.bytes();
+    assert!(peaks.walk <= MIXED_BYTES_MAX + more as u64, "{peaks:?}");
+    let proven = [
+        ("a backup that walks", peaks.walk, limits::walk_bytes(&plan)),
+        (
+            "a backup by inodes",
+            peaks.inode,
+            limits::inode_bytes(&plan),
+        ),
+        ("a restore", peaks.restore, limits::restore_bytes(&plan)),
+        (
+            "a restore to ext4",
+            peaks.to_ext4,
+            limits::restore_to_ext4_bytes(&plan),
+        ),
+    ];
+    for (what, peak, proven) in proven {
+        assert!(
+            peak <= proven as u64,
+            "{what} took {} MiB, and {} were proven",
+            peak >> 20,
+            proven >> 20
+        );
+    }
+}
+
+#[test]
+fn too_little_memory_is_refused_in_a_sentence() {
+    let root = tempfile::tempdir().unwrap();
+    let place = Place { root };
+    let refused = |command: &mut Command| {
+        let output = command.arg("init").stderr(Stdio::piped()).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        text
+    };
+    let text = refused(place.command().args(["--memory", "100M"]));
+    assert!(text.contains("--memory 100M: Bale needs 128"), "{text}");
+    let text = refused(place.command().env("BALE_MEMORY", "1K"));
+    assert!(text.contains("BALE_MEMORY 1K"), "{text}");
+    refused(place.command().args(["--memory", "much"]));
+}

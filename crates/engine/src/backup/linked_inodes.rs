@@ -1,0 +1,186 @@
+//! Inodes with several names: what was read under one name is there for the others, so that each is
+//! read once.
+//!
+//! The names of one inode may lie a whole tree apart, and a link farm has tens of millions of
+//! inodes. What was read is a record in a log, and each inode has the number of its record; of both
+//! the parts used last are in memory, and the rest in files without names, 68 bytes for each inode.
+//! Memory is the same however many there are. All of it is a saving and never the truth: what
+//! cannot be written, or does not read back as it was written, is read from the source again.
+
+mod log;
+mod pages;
+
+use super::dedup_cache::ContentRef;
+use log::Log;
+use pages::Pages;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// What must be equal for a second name to share what was read for the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LinkKey {
+    /// File system.
+    pub(super) filesystem: u32,
+    pub(super) inode: u64,
+    /// Last change of the inode: a reused number or a later change is another key.
+    pub(super) ctime: (i64, u32),
+    /// Bytes.
+    pub(super) size: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Link {
+    key: LinkKey,
+    content_ref: ContentRef,
+    content_hash: [u8; 16],
+}
+
+/// Content of inodes with several names.
+pub(super) struct LinkTable {
+    pages: Pages,
+    log: Log,
+}
+
+impl LinkTable {
+    /// An empty table; `directory` is for the files.
+    pub(super) fn new(directory: Option<PathBuf>) -> LinkTable {
+        LinkTable {
+            pages: Pages::new(Spill::in_directory(directory.clone())),
+            log: Log::new(Spill::in_directory(directory)),
+        }
+    }
+
+    /// Content and hash of an inode that was read under another name.
+    pub(super) fn find(&mut self, key: &LinkKey) -> Option<(ContentRef, [u8; 16])> {
+        let number = self.pages.get(key.filesystem, key.inode);
+        let link = self.log.get(number, key)?;
+        Some((link.content_ref, link.content_hash))
+    }
+
+    /// Remembers what was read.
+    pub(super) fn remember(
+        &mut self,
+        key: LinkKey,
+        content_ref: ContentRef,
+        content_hash: [u8; 16],
+    ) {
+        let link = Link {
+            key,
+            content_ref,
+            content_hash,
+        };
+        if let Some(number) = self.log.add(&link) {
+            self.pages.set(key.filesystem, key.inode, number);
+        }
+    }
+}
+
+/// A file without a name, made when it is needed.
+enum Spill {
+    /// It was not needed yet.
+    Unused(PathBuf),
+    File(File),
+    /// It cannot be made or written: what should be in it is forgotten.
+    Nowhere,
+}
+
+impl Spill {
+    fn in_directory(directory: Option<PathBuf>) -> Spill {
+        directory.map_or(Spill::Nowhere, Spill::Unused)
+    }
+
+    fn write(&mut self, bytes: &[u8], at: u64) {
+        if let Spill::Unused(directory) = self {
+            let made = bale_pipeline::spill::unnamed_file(directory);
+            *self = made.map_or(Spill::Nowhere, Spill::File);
+        }
+        if let Spill::File(file) = self
+            && file.write_all_at(bytes, at).is_err()
+        {
+            *self = Spill::Nowhere;
+        }
+    }
+
+    /// What was never written is zero, and so is what cannot be read.
+    fn read(&self, bytes: &mut [u8], at: u64) {
+        let mut filled = 0;
+        if let Spill::File(file) = self {
+            while filled < bytes.len() {
+                match file.read_at(&mut bytes[filled..], at + filled as u64) {
+                    Ok(read) if read > 0 => filled += read,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    _ => break,
+                }
+            }
+        }
+        bytes[filled..].fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backup::dedup_cache::ChunkNumber;
+
+    /// Three times what is in memory.
+    const LINKS: u64 = 200_000;
+
+    fn key(inode: u64) -> LinkKey {
+        LinkKey {
+            filesystem: (inode % 3) as u32,
+            inode,
+            ctime: (-5 - inode as i64, 6),
+            size: inode % 4096,
+        }
+    }
+
+    fn what(inode: u64) -> (ContentRef, [u8; 16]) {
+        let chunk = ChunkNumber::from_number(inode as u32 / 100);
+        let content_ref = match inode % 2 {
+            0 => ContentRef::Pieces { chunk },
+            _ => ContentRef::Bundled {
+                chunk,
+                offset: inode as u32 % 7_000,
+            },
+        };
+        (content_ref, [inode as u8; 16])
+    }
+
+    #[test]
+    fn far_more_links_than_fit_in_memory_are_all_remembered() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut table = LinkTable::new(Some(directory.path().to_owned()));
+        for inode in 0..LINKS {
+            let (content_ref, hash) = what(inode);
+            assert_eq!(table.find(&key(inode)), None);
+            table.remember(key(inode), content_ref, hash);
+        }
+        for inode in 0..LINKS {
+            assert_eq!(table.find(&key(inode)), Some(what(inode)));
+        }
+        assert_eq!(table.find(&key(LINKS)), None);
+        let changed = LinkKey {
+            ctime: (0, 0),
+            ..key(1)
+        };
+        assert_eq!(table.find(&changed), None, "a later change is another key");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn without_a_file_old_links_are_forgotten_and_none_is_wrong() {
+        let mut table = LinkTable::new(None);
+        for inode in 0..LINKS {
+            let (content_ref, hash) = what(inode);
+            table.remember(key(inode), content_ref, hash);
+        }
+        let found = (0..LINKS).filter(|inode| {
+            let found = table.find(&key(*inode));
+            assert!(found.is_none_or(|found| found == what(*inode)));
+            found.is_some()
+        });
+        let found = found.count();
+        assert!((1 << 15..=1 << 16).contains(&found), "{found}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Packs that a prune leaves alone because they are damaged, and packs in use that are gone: each
+//! is named once and counted.
+
+use bale_format::ObjectId;
+use bale_pipeline::monitor::{Monitor, Problem};
+use bale_repository::store::ObjectName;
+use std::collections::HashSet;
+
+/// What to do about those that are in use.
+const ADVICE: &str = "nothing of it is given up. `bale repair packs` saves what opens of it, and \
+    `bale check` then says what is lost and what to do";
+
+/// What to do about those that are gone.
+const ADVICE_GONE: &str = "it is in use, and not in the repository any more: bring it back from a \
+    copy of the repository, or let a backup store again what the sources still have of it; `bale \
+    check` says what is lost";
+/// Packs that are gone are named one by one; of more only the number.
+const GONE_NAMED_MAX: usize = 20;
+
+/// Packs that were named. 32 bytes for each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LeftAlone {
+    packs: HashSet<ObjectId>,
+    gone: HashSet<ObjectId>,
+}
+
+impl LeftAlone {
+    /// Says that a pack in use stays, and why.
+    pub(super) fn name(&mut self, monitor: &dyn Monitor, pack: ObjectId, why: &str) {
+        self.name_with(monitor, pack, &format!("{why}: {ADVICE}"));
+    }
+
+    /// Says that a pack stays, why, and what to do.
+    pub(super) fn name_with(&mut self, monitor: &dyn Monitor, pack: ObjectId, text: &str) {
+        if self.packs.insert(pack) {
+            monitor.problem(&Problem {
+                path: ObjectName::pack(pack).path().into_bytes(),
+                action: "prune",
+                text: text.to_owned(),
+            });
+        }
+    }
+
+    /// Says of packs that snapshots use them, and that they are not there.
+    pub(super) fn name_gone(
+        &mut self,
+        monitor: &dyn Monitor,
+        packs: impl IntoIterator<Item = ObjectId>,
+    ) {
+        let mut more = 0;
+        for pack in packs {
+            if !self.gone.insert(pack) {
+                continue;
+            }
+            if self.gone.len() > GONE_NAMED_MAX {
+                more += 1;
+                continue;
+            }
+            monitor.problem(&Problem {
+                path: ObjectName::pack(pack).path().into_bytes(),
+                action: "prune",
+                text: ADVICE_GONE.to_owned(),
+            });
+        }
+        if more > 0 {
+            monitor.problem(&Problem {
+                path: b"packs".to_vec(),
+                action: "prune",
+                text: format!("{more} more are in use, and not in the repository any more"),
+            });
+        }
+    }
+
+    pub(super) fn contains(&self, pack: &ObjectId) -> bool {
+        self.packs.contains(pack)
+    }
+
+    pub(super) fn packs(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.packs.iter().copied()
+    }
+
+    /// Packs of both kinds.
+    pub(super) fn count(&self) -> u64 {
+        (self.packs.len() + self.gone.len()) as u64
+    }
+
+    /// Packs in use that are not there.
+    pub(super) fn count_gone(&self) -> u64 {
+        self.gone.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bale_pipeline::monitor::Recorder;
+
+    #[test]
+    fn of_many_packs_that_are_gone_some_are_named_and_all_are_counted() {
+        let (monitor, mut left) = (Recorder::default(), LeftAlone::default());
+        let packs = (0..GONE_NAMED_MAX as u8 + 5).map(|number| ObjectId([number; 32]));
+        left.name_gone(&monitor, packs.clone());
+        left.name_gone(&monitor, packs);
+        assert_eq!(left.count_gone(), GONE_NAMED_MAX as u64 + 5);
+        let reported = monitor.problems.lock().unwrap();
+        assert_eq!(reported.len(), GONE_NAMED_MAX + 1);
+        assert!(
+            reported[GONE_NAMED_MAX].text.starts_with("5 more"),
+            "{reported:?}"
+        );
+    }
+}

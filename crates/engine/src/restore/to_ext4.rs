@@ -1,0 +1,73 @@
+//! A snapshot of a repository into an image: its catalog, index and packs behind the seams.
+
+use super::{into_engine_error, seams};
+use bale_fsimage::Timestamp;
+use bale_fsimage::mkext4::Ext4Options;
+use bale_pipeline::monitor::{Monitor, Phase};
+use bale_pipeline::random::draw;
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::{Named, Repository};
+use bale_restore::ext4::{Ext4Report, ImageTarget, restore, verify};
+use bale_restore::{RestoreOptions, RestoreReport, Scratch};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Restores a snapshot into a new file system, or compares one with it.
+pub struct SnapshotToExt4<'a> {
+    pub repository: &'a Arc<Repository>,
+    pub snapshot: &'a Named,
+    pub options: RestoreOptions<'a>,
+    /// Into what.
+    pub ext4: Ext4Options,
+}
+
+impl SnapshotToExt4<'_> {
+    /// A file system of now, with an identity of its own.
+    pub fn usual_options(repository: &Repository) -> Result<Ext4Options> {
+        let drawn = |error| Error::local("draw random bytes from", "the kernel")(error);
+        let mut uuid: [u8; 16] = draw(repository.random()).map_err(drawn)?;
+        // Version 4, variant 1: a random UUID.
+        uuid[6] = uuid[6] & 0x0f | 0x40;
+        uuid[8] = uuid[8] & 0x3f | 0x80;
+        let now = repository.clock().time();
+        Ok(Ext4Options {
+            uuid,
+            hash_seed: draw(repository.random()).map_err(drawn)?,
+            created: Timestamp {
+                seconds: now.seconds,
+                nanos: now.nanos,
+            },
+            ..Ext4Options::default()
+        })
+    }
+
+    /// Writes it.
+    pub fn restore(
+        &self,
+        target: ImageTarget,
+        scratch: &dyn Scratch,
+        monitor: &dyn Monitor,
+    ) -> Result<Ext4Report> {
+        let (catalog, chunks, watch) =
+            seams(self.repository, self.snapshot, monitor, Phase::Restore)?;
+        let options = (self.ext4.clone(), &self.options);
+        restore(&catalog, &chunks, scratch, target, options, &watch)
+            .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
+    }
+
+    /// Reads back what was written to `path`.
+    pub fn verify(
+        &self,
+        path: &Path,
+        scratch: &dyn Scratch,
+        monitor: &dyn Monitor,
+    ) -> Result<RestoreReport> {
+        let (catalog, chunks, watch) =
+            seams(self.repository, self.snapshot, monitor, Phase::ReadData)?;
+        let image = File::open(path).map_err(Error::local("open", path))?;
+        let options = (self.ext4.clone(), &self.options);
+        verify(&catalog, &chunks, scratch, image, options, &watch)
+            .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
+    }
+}

@@ -1,0 +1,150 @@
+//! What an operation may take of memory: one plan, made from one size and handed down.
+//!
+//! Windows, buckets, buffers of sorts and threads are parts of it. Each part is named where it is
+//! used, by what it is with the usual ceiling; `bale_engine::limits` adds them up and proves that
+//! the sum stays below the ceiling. Beside it there is only what grows with what is stored: the
+//! index of chunks.
+
+/// With less than this a plan is refused: below lie the derivation of the key from a password, one
+/// encoding thread with its chunk, and the program itself.
+pub const MEMORY_BYTES_MIN: usize = 128 << 20;
+/// Ceiling for everything but a backup by inodes, on a machine of two processors.
+pub const MEMORY_BYTES_USUAL: usize = 256 << 20;
+/// Ceiling for a backup by inodes, on the same.
+pub const INODE_MEMORY_BYTES_USUAL: usize = 320 << 20;
+/// What one more thread takes that encodes, reads or writes chunks.
+pub const WORKER_BYTES: usize = 40 << 20;
+/// Threads that encode within the usual ceiling.
+pub const WORKERS_USUAL: usize = 2;
+/// Threads that encode: more would only wait for the store.
+pub const WORKERS_MAX: usize = 8;
+
+/// What an operation may take of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    bytes: usize,
+    inode_bytes: usize,
+    workers: usize,
+}
+
+impl Default for MemoryPlan {
+    fn default() -> MemoryPlan {
+        MemoryPlan::USUAL
+    }
+}
+
+impl MemoryPlan {
+    /// Of a machine of two processors.
+    pub const USUAL: MemoryPlan = MemoryPlan::of_machine(WORKERS_USUAL);
+
+    /// The usual ceilings, and room for as many more threads as there are processors.
+    pub const fn of_machine(processors: usize) -> MemoryPlan {
+        let workers = clamp(processors, WORKERS_USUAL, WORKERS_MAX);
+        let more = (workers - WORKERS_USUAL) * WORKER_BYTES;
+        MemoryPlan {
+            bytes: MEMORY_BYTES_USUAL + more,
+            inode_bytes: INODE_MEMORY_BYTES_USUAL + more,
+            workers,
+        }
+    }
+
+    /// A ceiling for everything. `None`: it is below [`MEMORY_BYTES_MIN`].
+    pub const fn new(bytes: usize, processors: usize) -> Option<MemoryPlan> {
+        if bytes < MEMORY_BYTES_MIN {
+            return None;
+        }
+        let workers = match bytes.checked_sub(INODE_MEMORY_BYTES_USUAL) {
+            None if bytes < MEMORY_BYTES_USUAL => 1,
+            None => WORKERS_USUAL,
+            Some(more) => WORKERS_USUAL + more / WORKER_BYTES,
+        };
+        let workers_max = clamp(processors, WORKERS_USUAL, WORKERS_MAX);
+        Some(MemoryPlan {
+            bytes,
+            inode_bytes: bytes,
+            workers: clamp(workers, 1, workers_max),
+        })
+    }
+
+    /// The ceiling for everything but a backup by inodes.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The ceiling for a backup by inodes.
+    pub const fn inode_bytes(&self) -> usize {
+        self.inode_bytes
+    }
+
+    /// Threads that encode; twice as many make files.
+    pub const fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// The part that takes so many bytes with the usual ceiling: that with more, too, and a quarter
+    /// of it with the least.
+    pub const fn share(&self, usual_bytes: usize) -> usize {
+        scaled(usual_bytes, self.bytes, MEMORY_BYTES_USUAL)
+    }
+
+    /// The same of a backup by inodes.
+    pub const fn inode_share(&self, usual_bytes: usize) -> usize {
+        scaled(usual_bytes, self.inode_bytes, INODE_MEMORY_BYTES_USUAL)
+    }
+}
+
+/// A quarter with the least memory, all of it with the usual, in between in proportion.
+const fn scaled(usual: usize, bytes: usize, usual_bytes: usize) -> usize {
+    if bytes >= usual_bytes {
+        return usual;
+    }
+    let (span, above) = (usual_bytes - MEMORY_BYTES_MIN, bytes - MEMORY_BYTES_MIN);
+    // In kibibytes, so that nothing overflows where a word has 32 bits.
+    usual / 4
+        + usual / 4 / (span >> 10) * 3 * (above >> 10)
+        + usual / 4 % (span >> 10) * 3 * (above >> 10) / (span >> 10)
+}
+
+const fn clamp(number: usize, least: usize, most: usize) -> usize {
+    if number < least {
+        least
+    } else if number > most {
+        most
+    } else {
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_a_quarter_with_the_least_and_whole_with_the_usual_ceiling() {
+        let least = MemoryPlan::new(MEMORY_BYTES_MIN, 2).unwrap();
+        assert_eq!(least.share(32 << 20), 8 << 20);
+        assert_eq!(least.inode_share(88 << 20), 22 << 20);
+        assert_eq!(least.workers(), 1);
+        let middle = MemoryPlan::new(192 << 20, 64).unwrap();
+        assert_eq!(middle.share(32 << 20), 20 << 20);
+        let usual = MemoryPlan::new(MEMORY_BYTES_USUAL, 64).unwrap();
+        assert_eq!((usual.share(12_345), usual.workers()), (12_345, 2));
+        assert!(usual.inode_share(1 << 20) < 1 << 20);
+        let much = MemoryPlan::new(1 << 30, 64).unwrap();
+        assert_eq!(
+            (much.share(32 << 20), much.workers()),
+            (32 << 20, WORKERS_MAX)
+        );
+        assert_eq!(MemoryPlan::new(1 << 30, 1).unwrap().workers(), 2);
+        assert_eq!(MemoryPlan::new(MEMORY_BYTES_MIN - 1, 8), None);
+    }
+
+    #[test]
+    fn a_machine_of_more_processors_has_room_for_more_threads() {
+        let plan = MemoryPlan::of_machine(4);
+        assert_eq!(plan.workers(), 4);
+        assert_eq!(plan.bytes(), MEMORY_BYTES_USUAL + 2 * WORKER_BYTES);
+        assert_eq!(MemoryPlan::of_machine(1), MemoryPlan::USUAL);
+        assert_eq!(MemoryPlan::of_machine(100).workers(), WORKERS_MAX);
+    }
+}

@@ -1,0 +1,435 @@
+//! Cursors: a place in one layer, and in several layers merged.
+//!
+//! A cursor holds one segment, decoded as far as its range asks. Cloning one is cheap and shares
+//! it. Removed rows are seen here; readers hide them.
+
+use super::loader::SegmentLoader;
+use super::{CatalogError, KeyRange, Result, SegmentSource};
+use bale_format::entry::compare_keys;
+use bale_format::{Entry, Key, Segment, SegmentRef};
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows that a cursor tries one by one before it searches.
+const SEEK_STEPS: usize = 3;
+
+/// Reads and checks the segment that a reference describes; of the rows outside the range only the
+/// keys.
+pub(super) fn load(
+    source: &dyn SegmentSource,
+    reference: &SegmentRef,
+    range: &KeyRange,
+) -> Result<Segment> {
+    let id = reference.id;
+    let bytes = source
+        .segment(&id)
+        .map_err(|source| CatalogError::Read { id, source })?;
+    let segment = Segment::decode_rows(&bytes, |keys| {
+        let row = |key: &Key| keys.lower_bound(key);
+        range.start.as_ref().map_or(0, row)..range.end.as_ref().map_or(keys.rows(), row)
+    })
+    .map_err(|source| CatalogError::Decode { id, source })?;
+    let keys = segment.keys();
+    let what = if keys.rows() != reference.rows as usize {
+        "rows"
+    } else if keys.key(0) != reference.first {
+        "first key"
+    } else if keys.key(keys.rows() - 1) != reference.last {
+        "last key"
+    } else {
+        return Ok(segment);
+    };
+    Err(CatalogError::Mismatch { id, what })
+}
+
+/// The keys of a reference that count.
+pub(super) fn counted(reference: &SegmentRef) -> KeyRange {
+    KeyRange {
+        start: reference.from.clone(),
+        end: reference.to.clone(),
+    }
+}
+
+/// A place in one layer: before a row, or at the end.
+#[derive(Clone)]
+pub(super) struct LayerCursor {
+    source: Arc<dyn SegmentSource>,
+    segments: Arc<[SegmentRef]>,
+    range: KeyRange,
+    /// The segment to read when the current one is used up.
+    next: usize,
+    current: Option<Current>,
+    /// Rows that were passed.
+    passed: u64,
+    ahead: OwnLoader,
+}
+
+/// Not shared: whoever clones a place loads as it goes.
+#[derive(Default)]
+struct OwnLoader(Option<SegmentLoader>);
+
+impl Clone for OwnLoader {
+    fn clone(&self) -> OwnLoader {
+        OwnLoader::default()
+    }
+}
+
+#[derive(Clone)]
+struct Current {
+    segment: Arc<Segment>,
+    row: usize,
+    end: usize,
+}
+
+impl Current {
+    /// Looks at the next few rows first: keys that are sought in turn are often near each other.
+    fn seek(&mut self, key: &Key) {
+        let keys = self.segment.keys();
+        for _ in 0..SEEK_STEPS {
+            let is_before = self.row < self.end
+                && compare_keys(
+                    keys.parent(self.row),
+                    keys.name(self.row),
+                    &key.parent,
+                    &key.name,
+                )
+                .is_lt();
+            if !is_before {
+                return;
+            }
+            self.row += 1;
+        }
+        self.row = self.row.max(keys.lower_bound(key));
+    }
+}
+
+/// Rows of one segment, one behind the other; never none.
+pub(super) struct RowRun {
+    pub(super) segment: Arc<Segment>,
+    pub(super) rows: Range<usize>,
+}
+
+impl LayerCursor {
+    pub(super) fn new(
+        source: Arc<dyn SegmentSource>,
+        segments: Arc<[SegmentRef]>,
+        range: KeyRange,
+    ) -> LayerCursor {
+        let mut cursor = LayerCursor {
+            source,
+            segments,
+            range: KeyRange::all(),
+            next: 0,
+            current: None,
+            passed: 0,
+            ahead: OwnLoader::default(),
+        };
+        if let Some(start) = &range.start {
+            cursor.seek(start);
+        }
+        cursor.range = range;
+        cursor
+    }
+
+    /// Has each segment loaded while the one before it is in use.
+    fn load_ahead(&mut self) {
+        if self.segments.len() > 1 {
+            self.ahead.0 = SegmentLoader::start(self.source.clone());
+        }
+    }
+
+    /// Loads the next segment if the current one is used up.
+    fn fill(&mut self) -> Result<()> {
+        while self.current.is_none() {
+            let Some((position, range)) = self.next_wanted(self.next) else {
+                self.next = self.segments.len();
+                return Ok(());
+            };
+            self.next = position + 1;
+            let loader = self.ahead.0.as_mut();
+            let segment = match loader.and_then(|loader| loader.take(position, &range)) {
+                Some(loaded) => loaded?,
+                None => load(&*self.source, &self.segments[position], &range)?,
+            };
+            let next = self.next_wanted(self.next);
+            if let (Some(loader), Some((position, range))) = (&mut self.ahead.0, next) {
+                loader.prefetch(position, &self.segments[position], range);
+            }
+            let rows = segment.decoded();
+            self.current = (!rows.is_empty()).then(|| Current {
+                segment: Arc::new(segment),
+                row: rows.start,
+                end: rows.end,
+            });
+        }
+        Ok(())
+    }
+
+    /// The first segment from a position on of which something is wanted, and what; `None`: there
+    /// is none.
+    fn next_wanted(&self, from: usize) -> Option<(usize, KeyRange)> {
+        for (position, reference) in self.segments.iter().enumerate().skip(from) {
+            let end = self.range.end.as_ref();
+            if end.is_some_and(|end| reference.first >= *end) {
+                return None;
+            }
+            let range = self.range.intersect(&counted(reference));
+            let (start, end) = (range.start.as_ref(), range.end.as_ref());
+            let is_outside = start.is_some_and(|start| *start > reference.last)
+                || end.is_some_and(|end| *end <= reference.first);
+            if !is_outside {
+                return Some((position, range));
+            }
+        }
+        None
+    }
+
+    /// Key of the row here. Only after `fill`.
+    fn head(&self) -> Option<(&[u8], &[u8])> {
+        let current = self.current.as_ref()?;
+        let keys = current.segment.keys();
+        Some((keys.parent(current.row), keys.name(current.row)))
+    }
+
+    fn advance(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.row += 1;
+            self.passed += 1;
+            if current.row >= current.end {
+                self.current = None;
+            }
+        }
+    }
+
+    /// Goes on to the first row at or after `key`, without reading what lies between. Never goes
+    /// back.
+    fn seek(&mut self, key: &Key) {
+        if let Some(current) = &mut self.current {
+            current.seek(key);
+            if current.row < current.end {
+                return;
+            }
+            self.current = None;
+        }
+        let skipped = self.segments[self.next..].partition_point(|segment| segment.last < *key);
+        self.next += skipped;
+        if self.range.start.as_ref().is_none_or(|start| start < key) {
+            self.range.start = Some(key.clone());
+        }
+    }
+
+    fn limit(&mut self, end: &Key) {
+        if self.range.end.as_ref().is_some_and(|old| old <= end) {
+            return;
+        }
+        self.range.end = Some(end.clone());
+        if let Some(current) = &mut self.current {
+            current.end = current.end.min(current.segment.keys().lower_bound(end));
+            if current.row >= current.end {
+                self.current = None;
+            }
+        }
+    }
+}
+
+/// A place in several layers, oldest first: the least key of all, from the newest layer that has
+/// it.
+#[derive(Clone, Default)]
+pub(super) struct LayerMerge {
+    layers: Vec<LayerCursor>,
+    /// The newest layer of the least key of all overlays, kept while only the first layer moves.
+    overlay: Option<usize>,
+    /// The newest layer of the least key.
+    head: Option<usize>,
+    head_is_found: bool,
+    overlay_head_is_found: bool,
+}
+
+impl LayerMerge {
+    pub(super) fn new(layers: Vec<LayerCursor>) -> LayerMerge {
+        LayerMerge {
+            layers,
+            ..LayerMerge::default()
+        }
+    }
+
+    /// Has the segments of the first layer, which is most of a catalog, loaded ahead.
+    pub(super) fn load_ahead(&mut self) {
+        if let Some(first) = self.layers.first_mut() {
+            first.load_ahead();
+        }
+    }
+
+    /// The same places, with another layer below all others.
+    pub(super) fn with_oldest(&self, oldest: LayerCursor) -> LayerMerge {
+        let layers = self.layers.iter().cloned();
+        LayerMerge::new(std::iter::once(oldest).chain(layers).collect())
+    }
+
+    /// Position of the newest layer that has the row here; `None` at the end.
+    pub(super) fn head(&mut self) -> Result<Option<usize>> {
+        if !self.head_is_found {
+            self.seek_head()?;
+        }
+        Ok(self.head)
+    }
+
+    fn seek_head(&mut self) -> Result<()> {
+        if !self.overlay_head_is_found {
+            for layer in &mut self.layers {
+                layer.fill()?;
+            }
+            self.overlay = None;
+            for layer in 1..self.layers.len() {
+                self.overlay = self.newest_least(self.overlay, layer);
+            }
+            self.overlay_head_is_found = true;
+        }
+        self.head = None;
+        if let Some(first) = self.layers.first_mut() {
+            first.fill()?;
+            self.head = match self.overlay {
+                Some(overlay) => self.newest_least(Some(0), overlay),
+                None => first.head().is_some().then_some(0),
+            };
+        }
+        self.head_is_found = true;
+        Ok(())
+    }
+
+    /// Of two layers the one with the lesser key, or the second (newer) if equal; layers at their
+    /// end lose.
+    fn newest_least(&self, older: Option<usize>, newer: usize) -> Option<usize> {
+        let older = older.filter(|layer| self.layers[*layer].head().is_some());
+        match (older, self.layers[newer].head()) {
+            (_, None) => older,
+            (None, Some(_)) => Some(newer),
+            (Some(layer), Some(new)) => {
+                let old = self.layers[layer].head().expect("filtered above");
+                match compare_keys(old.0, old.1, new.0, new.1) {
+                    Ordering::Less => Some(layer),
+                    _ => Some(newer),
+                }
+            }
+        }
+    }
+
+    fn current(&self) -> &Current {
+        let head = self.head.expect("only called at a row");
+        self.layers[head].current.as_ref().expect("head has a row")
+    }
+
+    /// Compares the row here with a key. Only at a row.
+    pub(super) fn compare(&self, key: &Key) -> Ordering {
+        let current = self.current();
+        let keys = current.segment.keys();
+        compare_keys(
+            keys.parent(current.row),
+            keys.name(current.row),
+            &key.parent,
+            &key.name,
+        )
+    }
+
+    /// Key of the row here. Only at a row.
+    pub(super) fn key(&self) -> Key {
+        let current = self.current();
+        current.segment.keys().key(current.row)
+    }
+
+    /// The row here. Only at a row.
+    pub(super) fn entry(&self) -> Entry {
+        let current = self.current();
+        current.segment.entry(current.row)
+    }
+
+    /// Does the row here say that a path is gone? Only at a row.
+    pub(super) fn is_removed(&self) -> bool {
+        let current = self.current();
+        current.segment.is_removed(current.row)
+    }
+
+    /// Takes the rows from here on that lie one behind the other in one segment, at most so many;
+    /// `None` at the end. Removed rows are passed.
+    pub(super) fn take_run(&mut self, rows_max: usize) -> Result<Option<RowRun>> {
+        let mut taken: Option<RowRun> = None;
+        while self.head()?.is_some() {
+            if self.is_removed() {
+                self.advance();
+                continue;
+            }
+            let Current { segment, row, .. } = self.current();
+            match &mut taken {
+                None => {
+                    taken = Some(RowRun {
+                        segment: segment.clone(),
+                        rows: *row..*row + 1,
+                    });
+                }
+                Some(run)
+                    if run.rows.len() < rows_max
+                        && run.rows.end == *row
+                        && Arc::ptr_eq(&run.segment, segment) =>
+                {
+                    run.rows.end += 1;
+                }
+                Some(_) => break,
+            }
+            self.advance();
+        }
+        Ok(taken)
+    }
+
+    /// Goes past the row here, in every layer that has its key.
+    pub(super) fn advance(&mut self) {
+        let Some(head) = self.head else {
+            return;
+        };
+        if head == 0 {
+            // The newest layer with this key is the first, so no other has it.
+            self.layers[0].advance();
+            self.head_is_found = false;
+            return;
+        }
+        for older in 0..head {
+            let is_same = self.layers[older].head() == self.layers[head].head();
+            if is_same {
+                self.layers[older].advance();
+            }
+        }
+        self.layers[head].advance();
+        self.head_is_found = false;
+        self.overlay_head_is_found = false;
+    }
+
+    /// Goes on to the first row at or after `key`.
+    pub(super) fn seek(&mut self, key: &Key) {
+        for layer in &mut self.layers {
+            layer.seek(key);
+        }
+        self.head_is_found = false;
+        self.overlay_head_is_found = false;
+    }
+
+    /// Ends before `end` from now on.
+    pub(super) fn limit(&mut self, end: &Key) {
+        for layer in &mut self.layers {
+            layer.limit(end);
+        }
+        self.head_is_found = false;
+        self.overlay_head_is_found = false;
+    }
+
+    /// Counts passed rows from here on.
+    pub(super) fn forget_passed(&mut self) {
+        for layer in &mut self.layers {
+            layer.passed = 0;
+        }
+    }
+
+    /// Rows passed in each layer, hidden ones included.
+    pub(super) fn passed(&self) -> impl Iterator<Item = u64> + '_ {
+        self.layers.iter().map(|layer| layer.passed)
+    }
+}

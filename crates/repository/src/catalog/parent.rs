@@ -1,0 +1,157 @@
+//! Compares a scan with the parent's catalog: both are sorted, so it is a merge.
+
+use super::cursor::{LayerMerge, RowRun};
+use super::{CatalogError, CatalogReader, KeyRange, Result};
+use bale_format::entry::compare_keys;
+use bale_format::{Entry, Key, RowView, Segment};
+use bale_pipeline::ahead::Ahead;
+use bytes::Bytes;
+use std::cmp::Ordering;
+
+/// Rows that are decoded ahead, in batches.
+const ROWS_OF_A_BATCH: usize = 4096;
+/// Batches of these.
+const BATCHES_AHEAD_MAX: usize = 4;
+
+/// A place in the parent's catalog. It moves only by being asked for keys in order, and every row
+/// it passes is either the answer or reported as vanished: none is lost silently.
+pub struct ParentCursor {
+    runs: Ahead<Result<RowRun>>,
+    /// What is left of the run at hand.
+    run: Option<RowRun>,
+    /// The key asked for last.
+    last: Option<(Bytes, Vec<u8>)>,
+}
+
+/// A row of the parent, where it was decoded.
+#[derive(Clone, Copy)]
+pub struct ParentRow<'a> {
+    segment: &'a Segment,
+    row: usize,
+}
+
+impl<'a> ParentRow<'a> {
+    /// What is compared.
+    pub fn view(self) -> RowView<'a> {
+        self.segment.view(self.row)
+    }
+
+    /// The whole row.
+    pub fn entry(self) -> Entry {
+        self.segment.entry(self.row)
+    }
+
+    pub fn key(self) -> Key {
+        self.segment.keys().key(self.row)
+    }
+}
+
+/// Runs of a catalog's rows. Ends after an error.
+struct Runs {
+    merge: LayerMerge,
+    failed: bool,
+}
+
+impl Iterator for Runs {
+    type Item = Result<RowRun>;
+
+    fn next(&mut self) -> Option<Result<RowRun>> {
+        if self.failed {
+            return None;
+        }
+        let run = self.merge.take_run(ROWS_OF_A_BATCH);
+        self.failed = run.is_err();
+        run.transpose()
+    }
+}
+
+impl ParentCursor {
+    /// Before the first row of a range; threads of its own load and decode ahead.
+    pub fn open(parent: &CatalogReader, range: KeyRange) -> ParentCursor {
+        let mut merge = parent.rows(range).into_merge();
+        merge.load_ahead();
+        let runs = Runs {
+            merge,
+            failed: false,
+        };
+        let rows_of = |run: &Result<RowRun>| run.as_ref().map_or(1, |run| run.rows.len());
+        ParentCursor {
+            runs: Ahead::start_weighed(runs, rows_of, ROWS_OF_A_BATCH, BATCHES_AHEAD_MAX),
+            run: None,
+            last: None,
+        }
+    }
+
+    /// The parent's row of this key, if it has one. Calls `vanished` for every row before it that
+    /// was not asked for. Keys must come in strictly increasing order.
+    pub fn advance_to(
+        &mut self,
+        parent: &Bytes,
+        name: &[u8],
+        vanished: impl FnMut(Entry) -> Result<()>,
+    ) -> Result<Option<ParentRow<'_>>> {
+        self.remember(parent, name)?;
+        let is_here = self.pass(Some((parent, name)), vanished)?;
+        Ok(match &mut self.run {
+            Some(run) if is_here => {
+                run.rows.start += 1;
+                Some(ParentRow {
+                    segment: &run.segment,
+                    row: run.rows.start - 1,
+                })
+            }
+            _ => None,
+        })
+    }
+
+    /// Calls `vanished` for all rows that are left.
+    pub fn finish(mut self, vanished: impl FnMut(Entry) -> Result<()>) -> Result<()> {
+        self.pass(None, vanished).map(drop)
+    }
+
+    /// Notes a key that is asked for.
+    fn remember(&mut self, parent: &Bytes, name: &[u8]) -> Result<()> {
+        let Some((last_parent, last_name)) = &mut self.last else {
+            self.last = Some((parent.clone(), name.to_vec()));
+            return Ok(());
+        };
+        if compare_keys(parent, name, last_parent, last_name).is_le() {
+            return Err(CatalogError::Order {
+                path: bale_format::entry::join(parent, name),
+            });
+        }
+        if last_parent != parent {
+            *last_parent = parent.clone();
+        }
+        last_name.clear();
+        last_name.extend_from_slice(name);
+        Ok(())
+    }
+
+    /// Goes to the first row that is not before a key, and says whether it has this key.
+    fn pass(
+        &mut self,
+        end: Option<(&[u8], &[u8])>,
+        mut vanished: impl FnMut(Entry) -> Result<()>,
+    ) -> Result<bool> {
+        loop {
+            let Some(run) = self.run.as_mut().filter(|run| !run.rows.is_empty()) else {
+                self.run = self.runs.next().transpose()?;
+                match &self.run {
+                    Some(_) => continue,
+                    None => return Ok(false),
+                }
+            };
+            let row = run.rows.start;
+            if let Some((parent, name)) = end {
+                let keys = run.segment.keys();
+                match compare_keys(keys.parent(row), keys.name(row), parent, name) {
+                    Ordering::Less => {}
+                    order => return Ok(order.is_eq()),
+                }
+            }
+            run.rows.start += 1;
+            vanished(run.segment.entry(row))?;
+        }
+    }
+}

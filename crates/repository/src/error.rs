@@ -1,0 +1,140 @@
+//! What ends an operation. Trouble with a single entry is a problem, not an error (see `monitor`).
+
+use crate::store::StoreError;
+use bale_format::ChunkId;
+use bale_pipeline::error::Failure;
+use std::path::PathBuf;
+
+/// Ends an operation; nothing was committed unless the text says so.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A catalog cannot be read or written.
+    #[error(transparent)]
+    Catalog(#[from] crate::catalog::CatalogError),
+    /// Something could not be encoded.
+    #[error(transparent)]
+    Format(#[from] bale_format::error::FormatError),
+    /// An object does not hold what it should.
+    #[error("{object}: {source}")]
+    Object {
+        object: String,
+        /// What is wrong with it.
+        source: bale_format::error::FormatError,
+    },
+    /// No `config` there.
+    #[error("no repository at {0}: there is neither \"config\" nor \"config.copy\" in it")]
+    NoRepository(String),
+    /// Neither `config` nor its copy can be used.
+    #[error(
+        "neither config nor config.copy of {place} can be used: config: {config}; config.copy: \
+         {copy}. Bring one of them back from a copy of the repository: they have the same bytes, \
+         and nobody changes them"
+    )]
+    ConfigsDamaged {
+        /// Of the store.
+        place: String,
+        /// What is wrong with `config`.
+        config: String,
+        /// What is wrong with its copy.
+        copy: String,
+    },
+    /// Both are sound, and not the same.
+    #[error(
+        "config and config.copy of {0} differ, and both were written with a key of this \
+         repository: no program of this version does that, and one of them may ask for a later \
+         one. Use the program that wrote it, or move the one away that is wrong"
+    )]
+    ConfigsDiffer(String),
+    /// There is one already.
+    #[error("{0} already holds a repository")]
+    RepositoryExists(String),
+    /// No key slot opens with this secret.
+    #[error("wrong password or key: no key slot of the repository opens with it")]
+    WrongKey,
+    /// No key slot is there at all.
+    #[error(
+        "no key slot is left in keys/ of {0}: no password and no key opens the repository without \
+         one. Bring the files of keys/ back from a copy of the repository"
+    )]
+    NoKeys(String),
+    /// No key slot opens with this secret, and some cannot be what they were.
+    #[error(
+        "no key slot of the repository opens with this password or key, but it may be right, for \
+         these are damaged: {0} (another key, or the recovery key, may open it; then `bale key \
+         add` and `bale key remove` mend this)"
+    )]
+    KeysDamaged(String),
+    /// No index names this chunk in a pack that is there.
+    #[error(
+        "chunk {0} is in no pack that the index names (bale check tells which files need it; bale \
+         repair index lists packs that no index names)"
+    )]
+    MissingChunk(ChunkId),
+    /// No snapshot answers to this text.
+    #[error("no snapshot matches {0:?} (bale snapshots lists them)")]
+    NoSnapshot(String),
+    /// More than one does.
+    #[error("{0:?} is the beginning of more than one snapshot id")]
+    AmbiguousSnapshot(String),
+    /// No such path in a snapshot.
+    #[error("no {path:?} in snapshot {snapshot}")]
+    NoPath {
+        /// Path as asked for.
+        path: String,
+        /// Short id.
+        snapshot: String,
+    },
+    /// A local file or directory.
+    #[error("{action} {path}: {source}")]
+    Local {
+        /// `open`, `create` ...
+        action: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// Ctrl-C or a termination signal.
+    #[error("interrupted")]
+    Interrupted,
+    /// Another stage failed first, or an answer cannot be given; the text says all.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Result of an engine call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Local {
+                action,
+                path,
+                source,
+            } => Error::Local {
+                action,
+                path,
+                source,
+            },
+            Failure::Interrupted => Error::Interrupted,
+            Failure::Other(text) => Error::Other(text),
+        }
+    }
+}
+
+impl Error {
+    /// For `map_err` on a local file.
+    pub fn local(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::Local {
+            action,
+            path,
+            source,
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Storing chunks: threads that hash, compress, seal, read back and append them to packs.
+//!
+//! A chunk that the repository has already, in a pack that lasts, is not stored again. Packs are
+//! published once they are full, and named by an index object only after that. Which pack a chunk
+//! goes to depends on threads; its id does not, and is known at once: hashing is thirty times
+//! faster than compressing, so it is done by whoever submits the chunk.
+
+mod encode;
+mod open_pack;
+mod verified;
+
+pub use open_pack::Published;
+
+use crate::error::{Error, Result};
+use crate::index::ChunkPlace;
+use crate::limits::ENCODE_QUEUE_PER_WORKER;
+use crate::repository::Repository;
+use bale_format::chunk::ChunkKind;
+use bale_format::keys::Keys;
+use bale_format::limits::BUNDLE_BYTES_MAX;
+use bale_format::record::record_bytes;
+use bale_format::{ChunkId, ObjectId};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use encode::EncoderShared;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// What a writer has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterCounts {
+    pub chunks_new: u64,
+    /// Chunks that the repository had.
+    pub chunks_known: u64,
+    /// Bytes added to the repository, packs and index objects.
+    pub bytes_stored: u64,
+}
+
+/// What a buffer holds that is used again: a chunk as it is sealed. Smaller ones, of segments,
+/// would become as large.
+const BUFFER_BYTES: usize = record_bytes(BUNDLE_BYTES_MAX);
+
+/// A chunk on its way to an encoding thread.
+struct EncodeJob {
+    kind: ChunkKind,
+    id: ChunkId,
+    bytes: Vec<u8>,
+    /// Stored whatever the index names.
+    again: bool,
+}
+
+/// How a writer decides what it stores.
+#[derive(Default)]
+pub struct WriterOptions {
+    /// Bundles not to be relied on, because their files are being stored afresh.
+    pub thin: HashSet<ChunkId>,
+    /// Ids are computed, nothing is stored.
+    pub dry_run: bool,
+    /// A chunk that the index names is read and opened before it is relied on, and stored again if
+    /// it does not open. So it is in any case where a mark of damaged packs cannot be read.
+    pub verify: bool,
+}
+
+/// Stores chunks through a bounded queue and a few threads.
+pub struct ChunkWriter {
+    shared: Arc<EncoderShared>,
+    jobs: Option<Sender<EncodeJob>>,
+    spent: Receiver<Vec<u8>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl ChunkWriter {
+    /// Starts as many threads as the repository's [`MemoryPlan`](bale_pipeline::memory::MemoryPlan)
+    /// has. `thin`: bundles not to be relied on, because their files are being stored afresh. A dry
+    /// run computes ids and stores nothing.
+    pub fn start(
+        repository: Arc<Repository>,
+        thin: HashSet<ChunkId>,
+        dry_run: bool,
+    ) -> Result<ChunkWriter> {
+        let options = WriterOptions {
+            thin,
+            dry_run,
+            verify: false,
+        };
+        ChunkWriter::start_with(repository, options)
+    }
+
+    /// The same with all options.
+    pub fn start_with(repository: Arc<Repository>, options: WriterOptions) -> Result<ChunkWriter> {
+        let count = repository.memory().workers();
+        let (jobs, queue) = bounded::<EncodeJob>(count * ENCODE_QUEUE_PER_WORKER);
+        let (give_back, spent) = bounded(count);
+        let shared = Arc::new(EncoderShared::new(repository, options)?);
+        let workers = (0..count)
+            .map(|number| {
+                let (shared, queue, give_back) = (shared.clone(), queue.clone(), give_back.clone());
+                std::thread::Builder::new()
+                    .name(format!("encode-{number}"))
+                    .spawn(move || encode::work(&shared, &queue, &give_back))
+                    .map_err(|error| Error::Other(format!("start a thread that encodes: {error}")))
+            })
+            .collect::<Result<_>>()?;
+        Ok(ChunkWriter {
+            shared,
+            jobs: Some(jobs),
+            spent,
+            workers,
+        })
+    }
+
+    /// Takes a chunk and tells its id. It is stored and indexed after `flush`. Blocks while all
+    /// threads are busy.
+    pub fn store(&self, kind: ChunkKind, bytes: Vec<u8>) -> Result<ChunkId> {
+        let id = self.keys().chunk_id(kind, &bytes);
+        self.store_as(kind, id, bytes)
+    }
+
+    /// As [`ChunkWriter::store`], of a chunk whose id is known already.
+    pub fn store_as(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<ChunkId> {
+        self.shared.check()?;
+        if !self.shared.is_new(&id) || self.shared.options.dry_run {
+            return Ok(id);
+        }
+        self.shared.job_begins();
+        let jobs = self.jobs.as_ref().expect("present until finish");
+        let job = EncodeJob {
+            kind,
+            id,
+            bytes,
+            again: false,
+        };
+        jobs.send(job).map_err(|_| ended())?;
+        Ok(id)
+    }
+
+    /// The repository that is written to.
+    pub fn repository(&self) -> &Arc<Repository> {
+        &self.shared.repository
+    }
+
+    /// Does it store nothing?
+    pub fn is_dry_run(&self) -> bool {
+        self.shared.options.dry_run
+    }
+
+    pub fn keys(&self) -> &Keys {
+        self.shared.repository.keys()
+    }
+
+    /// Is this a bundle whose files are being stored afresh?
+    pub fn is_thin(&self, id: &ChunkId) -> bool {
+        self.shared.options.thin.contains(id)
+    }
+
+    /// These were stored again and need not be where they were.
+    pub fn forget_reliance(&self, places: &[ChunkPlace]) {
+        self.shared.forget_reliance(places);
+    }
+
+    /// An empty buffer, if possible one that has been used before.
+    pub fn buffer(&self, capacity: usize) -> Vec<u8> {
+        let mut buffer = self.spent.try_recv().unwrap_or_default();
+        buffer.clear();
+        // Sealing appends padding and a tag.
+        buffer.reserve_exact(record_bytes(capacity));
+        buffer
+    }
+
+    /// Does the repository have this chunk, in a pack that lasts, or has it been submitted? If so,
+    /// remembers that the snapshot being made relies on it.
+    pub fn rely_on(&self, id: &ChunkId) -> bool {
+        self.shared.rely_on(id)
+    }
+
+    /// Waits for everything submitted, publishes all open packs, and names them in the index.
+    pub fn flush(&self) -> Result<WriterCounts> {
+        self.shared.wait_for_jobs();
+        self.shared.check()?;
+        self.shared.publish_all()?;
+        Ok(self.shared.written())
+    }
+
+    /// Chunks relied on whose packs have been condemned or have vanished since the index was
+    /// loaded.
+    pub fn lost_since_start(&self) -> Result<Vec<ChunkPlace>> {
+        self.shared.lost_since_start()
+    }
+
+    /// Stores a chunk again although the index names it: its pack is condemned or gone.
+    pub fn store_again(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<()> {
+        self.shared.job_begins();
+        self.jobs
+            .as_ref()
+            .expect("present until finish")
+            .send(EncodeJob {
+                kind,
+                id,
+                bytes,
+                again: true,
+            })
+            .map_err(|_| ended())
+    }
+
+    /// Packs in which something did not open that was to be relied on. Only a writer that verifies
+    /// finds any.
+    pub fn packs_found_damaged(&self) -> Vec<ObjectId> {
+        self.shared.packs_found_damaged()
+    }
+
+    /// What has been done so far.
+    pub fn written(&self) -> WriterCounts {
+        self.shared.written()
+    }
+
+    /// Ends the threads after everything submitted is stored and indexed.
+    pub fn finish(mut self) -> Result<WriterCounts> {
+        self.join();
+        self.flush()
+    }
+
+    fn join(&mut self) {
+        self.jobs = None;
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                self.shared.fail(Error::Other(
+                    "storing chunks: an encoding thread ended by a defect".to_owned(),
+                ));
+            }
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::Other("storing chunks: all encoding threads ended".to_owned())
+}
+
+impl Drop for ChunkWriter {
+    fn drop(&mut self) {
+        self.join();
+    }
+}

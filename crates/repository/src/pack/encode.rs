@@ -1,0 +1,327 @@
+//! The encoding threads and what they share: which chunks are known, the open packs, and what
+//! awaits an index object.
+//!
+//! Whether a chunk is known is mostly believed of the index. A writer that verifies reads and opens
+//! a copy before it relies on it, once for each chunk: of what is submitted, here in the threads
+//! that encode.
+
+use super::open_pack::{OpenPack, Published};
+use super::verified::Verified;
+use super::{BUFFER_BYTES, EncodeJob, WriterCounts, WriterOptions};
+use crate::error::{Error, Result};
+use crate::index::{ChunkIndex, ChunkPlace};
+use crate::limits::{INDEX_ENTRIES_TARGET, PACK_BYTES_TARGET};
+use crate::repository::Repository;
+use bale_format::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
+use bale_format::pack::Payload;
+use bale_format::{ChunkId, ObjectId};
+use crossbeam_channel::{Receiver, Sender};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// Shared by the threads of one `ChunkWriter`.
+pub(super) struct EncoderShared {
+    pub(super) repository: Arc<Repository>,
+    index: Arc<ChunkIndex>,
+    pub(super) options: WriterOptions,
+    /// What was read and opened; `None`: the index is believed.
+    verified: Option<Verified>,
+    /// A bit for each entry of `index`: the snapshot being made relies on it.
+    relied: Vec<AtomicU64>,
+    /// Chunks stored by this run: 32 bytes for each chunk, freed with the run.
+    stored: Mutex<HashSet<ChunkId>>,
+    open: Mutex<Vec<OpenPack>>,
+    published: Mutex<Vec<Published>>,
+    /// Packs published by this run: 32 bytes for each.
+    own: Mutex<HashSet<ObjectId>>,
+    running: Mutex<u64>,
+    idle: Condvar,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+    chunks_new: AtomicU64,
+    chunks_known: AtomicU64,
+    bytes_stored: AtomicU64,
+}
+
+impl EncoderShared {
+    pub(super) fn new(
+        repository: Arc<Repository>,
+        options: WriterOptions,
+    ) -> Result<EncoderShared> {
+        let index = repository.index()?;
+        let words = index.entries().len().div_ceil(64);
+        let verifies = options.verify || index.marks_unreadable();
+        Ok(EncoderShared {
+            repository,
+            verified: verifies.then(|| Verified::new(index.entries().len())),
+            relied: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            index,
+            options,
+            stored: Mutex::default(),
+            open: Mutex::default(),
+            published: Mutex::default(),
+            own: Mutex::default(),
+            running: Mutex::default(),
+            idle: Condvar::new(),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            chunks_new: AtomicU64::new(0),
+            chunks_known: AtomicU64::new(0),
+            bytes_stored: AtomicU64::new(0),
+        })
+    }
+
+    /// The first failure, once; after that a word that there was one.
+    pub(super) fn check(&self) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let told = || Error::Other("storing chunks failed earlier".to_owned());
+        Err(lock(&self.failure).take().unwrap_or_else(told))
+    }
+
+    pub(super) fn fail(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Must this chunk be stored? If not, it is relied on.
+    pub(super) fn is_new(&self, id: &ChunkId) -> bool {
+        // What is to be verified goes to the threads, once.
+        let is_relied_on = self.verified.is_none() && self.rely_on_indexed(id);
+        if is_relied_on || !lock(&self.stored).insert(*id) {
+            self.chunks_known.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn rely_on(&self, id: &ChunkId) -> bool {
+        let is_submitted = || lock(&self.stored).contains(id);
+        match self.verified {
+            Some(_) => is_submitted() || self.rely_on_indexed(id),
+            None => self.rely_on_indexed(id) || is_submitted(),
+        }
+    }
+
+    fn rely_on_indexed(&self, id: &ChunkId) -> bool {
+        let position = match &self.verified {
+            Some(verified) => verified.position(&self.repository, &self.index, id),
+            None => self.index.reliable_position(id),
+        };
+        let Some(position) = position else {
+            return false;
+        };
+        self.relied[position / 64].fetch_or(1 << (position % 64), Ordering::Relaxed);
+        true
+    }
+
+    /// Chunks relied on whose pack a prune has condemned, or deleted, since the index was loaded.
+    /// Call after a flush.
+    pub(super) fn lost_since_start(&self) -> Result<Vec<ChunkPlace>> {
+        let now = self.repository.packs_now()?;
+        if now.marks_unreadable && self.verified.is_none() {
+            return Err(Error::Other(
+                "a mark of damaged packs cannot be read any more: run the backup again".to_owned(),
+            ));
+        }
+        let reliable = now.reliable;
+        let mut lost = Vec::new();
+        for (position, place) in self.index.entries().iter().enumerate() {
+            let relied =
+                self.relied[position / 64].load(Ordering::Relaxed) >> (position % 64) & 1 == 1;
+            if relied && !reliable.contains(&self.index.pack(place.pack).id) {
+                lost.push(*place);
+            }
+        }
+        lost.extend(self.own_lost(&reliable)?);
+        Ok(lost)
+    }
+
+    /// To a prune, packs of a run that sleeps longer than the grace period are nobody's. Told once:
+    /// the caller stores again.
+    fn own_lost(&self, reliable: &HashSet<ObjectId>) -> Result<Vec<ChunkPlace>> {
+        let mut own = lock(&self.own);
+        let lost: HashSet<ObjectId> = own.difference(reliable).copied().collect();
+        if lost.is_empty() {
+            return Ok(Vec::new());
+        }
+        own.retain(|pack| reliable.contains(pack));
+        let index = self.repository.reload_index_as_far_as_possible()?;
+        if let Some(pack) = lost.iter().find(|pack| index.pack_number(pack).is_none()) {
+            return Err(Error::Other(format!(
+                "a prune has removed what this backup stored (pack {}): run the backup again",
+                pack.short()
+            )));
+        }
+        let is_lost = |place: &&ChunkPlace| lost.contains(&index.pack(place.pack).id);
+        Ok(index.entries().iter().filter(is_lost).copied().collect())
+    }
+
+    pub(super) fn forget_reliance(&self, places: &[ChunkPlace]) {
+        for place in places {
+            let mut copies = self.index.positions(&place.chunk.id);
+            if let Some(position) = copies.find(|at| self.index.entries()[*at] == *place) {
+                self.relied[position / 64].fetch_and(!(1 << (position % 64)), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Packs that hold something which did not open when it was to be relied on.
+    pub(super) fn packs_found_damaged(&self) -> Vec<ObjectId> {
+        let found = self.verified.as_ref().map(Verified::packs_found_damaged);
+        found.unwrap_or_default()
+    }
+
+    pub(super) fn job_begins(&self) {
+        *lock(&self.running) += 1;
+    }
+
+    fn job_ends(&self) {
+        *lock(&self.running) -= 1;
+        self.idle.notify_all();
+    }
+
+    pub(super) fn wait_for_jobs(&self) {
+        let mut running = lock(&self.running);
+        while *running > 0 {
+            running = self.idle.wait(running).expect("holders do not panic");
+        }
+    }
+
+    pub(super) fn written(&self) -> WriterCounts {
+        WriterCounts {
+            chunks_new: self.chunks_new.load(Ordering::Relaxed),
+            chunks_known: self.chunks_known.load(Ordering::Relaxed),
+            bytes_stored: self.bytes_stored.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Publishes every open pack, then names everything published in index objects.
+    pub(super) fn publish_all(&self) -> Result<()> {
+        loop {
+            let Some(pack) = lock(&self.open).pop() else {
+                break;
+            };
+            self.publish(pack)?;
+        }
+        self.write_index(1)
+    }
+
+    fn publish(&self, pack: OpenPack) -> Result<()> {
+        let published = pack.publish()?;
+        self.bytes_stored
+            .fetch_add(published.bytes, Ordering::Relaxed);
+        lock(&self.own).insert(published.id);
+        lock(&self.published).push(published);
+        self.write_index(INDEX_ENTRIES_TARGET)
+    }
+
+    fn write_index(&self, entries_min: usize) -> Result<()> {
+        let mut published = lock(&self.published);
+        if published
+            .iter()
+            .map(|pack| pack.entries.len())
+            .sum::<usize>()
+            < entries_min
+        {
+            return Ok(());
+        }
+        let packs = std::mem::take(&mut *published);
+        drop(published);
+        let len = self.repository.write_index(&packs)?;
+        self.bytes_stored.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The pack that most recently took a chunk, or a new one: with one busy thread there is one
+    /// open pack.
+    fn take_pack(&self) -> Result<OpenPack> {
+        if let Some(pack) = lock(&self.open).pop() {
+            return Ok(pack);
+        }
+        OpenPack::begin(&self.repository)
+    }
+
+    fn give_back(&self, pack: OpenPack) -> Result<()> {
+        if pack.bytes() >= PACK_BYTES_TARGET {
+            return self.publish(pack);
+        }
+        lock(&self.open).push(pack);
+        Ok(())
+    }
+}
+
+/// The contexts of one thread.
+struct Contexts {
+    compressor: Compressor,
+    decompressor: Decompressor,
+}
+
+/// Encodes jobs until there are no more. After a failure it only takes them, so that nobody waits
+/// for ever.
+pub(super) fn work(shared: &EncoderShared, queue: &Receiver<EncodeJob>, spent: &Sender<Vec<u8>>) {
+    let mut contexts = Contexts {
+        compressor: Compressor::new(LEVEL_DEFAULT),
+        decompressor: Decompressor::new(),
+    };
+    for mut job in queue {
+        let end = EndOfJob(shared);
+        if !shared.failed.load(Ordering::Acquire)
+            && let Err(error) = encode(shared, &mut contexts, &mut job)
+        {
+            shared.fail(error);
+        }
+        if job.bytes.capacity() >= BUFFER_BYTES {
+            let _enough_are_spent = spent.try_send(job.bytes);
+        }
+        drop(end);
+    }
+}
+
+/// Counts a job as ended also when encoding it panics.
+struct EndOfJob<'a>(&'a EncoderShared);
+
+impl Drop for EndOfJob<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(Error::Other(
+                "storing chunks: an encoding thread ended by a defect".to_owned(),
+            ));
+        }
+        self.0.job_ends();
+    }
+}
+
+fn encode(shared: &EncoderShared, contexts: &mut Contexts, job: &mut EncodeJob) -> Result<()> {
+    if shared.verified.is_some() && !job.again && shared.rely_on_indexed(&job.id) {
+        shared.chunks_known.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    }
+    let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
+    let pack = match codec {
+        Codec::Stored => {
+            let mut pack = shared.take_pack()?;
+            pack.append_stored(&shared.repository, job, &mut contexts.decompressor)?;
+            pack
+        }
+        Codec::Zstd => {
+            let payload = Payload {
+                codec,
+                bytes,
+                plain_bytes: job.bytes.len(),
+            };
+            let mut pack = shared.take_pack()?;
+            let decompressor = &mut contexts.decompressor;
+            pack.append(&shared.repository, job, &payload, decompressor)?;
+            pack
+        }
+    };
+    shared.chunks_new.fetch_add(1, Ordering::Relaxed);
+    shared.give_back(pack)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("holders do not panic")
+}

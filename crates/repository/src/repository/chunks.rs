@@ -1,0 +1,370 @@
+//! The index of a repository, and reading chunks through it.
+
+use super::Repository;
+use super::opening::object_error;
+use crate::catalog::{BoxError, SegmentSource};
+use crate::error::{Error, Result};
+use crate::index::{ChunkIndex, ChunkPlace};
+use crate::limits::CHUNK_CACHE_BYTES;
+use crate::pack::Published;
+use crate::store::{Area, ObjectName};
+use bale_format::chunk::{ChunkKind, Decompressor};
+use bale_format::index::{Index, IndexEntry, IndexPack, encode_index};
+use bale_format::limits::BUNDLE_BYTES_MAX;
+use bale_format::sealed::ObjectType;
+use bale_format::{ChunkId, ObjectId};
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+impl Repository {
+    /// The index, read on first use. A damaged index object does not take the others with it: what
+    /// only it names counts as absent. Who deletes reads the index with
+    /// [`Repository::reload_index`], which wants all of it.
+    pub fn index(&self) -> Result<Arc<ChunkIndex>> {
+        if let Some(index) = &*self.index.read().expect("holders do not panic") {
+            return Ok(index.clone());
+        }
+        self.reload_index_as_far_as_possible()
+    }
+
+    /// Reads the index afresh, without the index objects that are damaged, or that the store does
+    /// not hand out, if there are some.
+    pub fn reload_index_as_far_as_possible(&self) -> Result<Arc<ChunkIndex>> {
+        self.reload_index().or_else(|error| match error {
+            Error::Object { .. } | Error::Store(_) => self.reload_index_readable(),
+            other => Err(other),
+        })
+    }
+
+    /// From now on these packs are not relied on: the index names them, and the store does not have
+    /// them.
+    pub fn do_without(&self, missing: &HashSet<ObjectId>) -> Result<()> {
+        let mut index = ChunkIndex::clone(&*self.index()?);
+        missing.iter().for_each(|pack| index.condemn(pack));
+        self.keep_index(index);
+        Ok(())
+    }
+
+    /// Reads the index afresh: other writers may have added to it, a prune may have condemned
+    /// packs.
+    pub fn reload_index(&self) -> Result<Arc<ChunkIndex>> {
+        let mut index = self.named_chunks(&mut |_, error| Err(error))?;
+        for list in self.condemned()? {
+            list.record
+                .packs
+                .iter()
+                .for_each(|pack| index.condemn(pack));
+        }
+        self.mark_damaged_packs(&mut index);
+        Ok(self.keep_index(index))
+    }
+
+    /// The index of what can be read, leaving damaged index objects out: for check and repair.
+    pub fn reload_index_readable(&self) -> Result<Arc<ChunkIndex>> {
+        self.reload_index_reporting(&mut |_, _| {})
+    }
+
+    /// The same; `unreadable` learns which are left out, and why.
+    pub fn reload_index_reporting(
+        &self,
+        unreadable: &mut dyn FnMut(&ObjectName, Error),
+    ) -> Result<Arc<ChunkIndex>> {
+        let mut index = self.named_chunks(&mut |name, error| {
+            unreadable(name, error);
+            Ok(())
+        })?;
+        let (lists, _) = self.condemned_readable()?;
+        for list in lists {
+            list.record
+                .packs
+                .iter()
+                .for_each(|pack| index.condemn(pack));
+        }
+        self.mark_damaged_packs(&mut index);
+        Ok(self.keep_index(index))
+    }
+
+    /// What all index objects name; `unreadable` decides about those that cannot be read. One that
+    /// was listed and is gone was replaced by a prune, by one that may not be in that listing: then
+    /// they are listed again.
+    fn named_chunks(
+        &self,
+        unreadable: &mut dyn FnMut(&ObjectName, Error) -> Result<()>,
+    ) -> Result<ChunkIndex> {
+        let mut index = ChunkIndex::default();
+        let mut seen: HashSet<ObjectName> = HashSet::new();
+        for _ in 0..LISTINGS_MAX {
+            let mut is_one_gone = false;
+            for info in self.list(Area::Index)? {
+                if seen.contains(&info.name) {
+                    continue;
+                }
+                match self.read_index_object(&info.name) {
+                    Ok(object) => add_all(&mut index, &object),
+                    Err(error) if super::objects::is_missing(&error) => {
+                        is_one_gone = true;
+                        continue;
+                    }
+                    Err(error) => {
+                        unreadable(&info.name, error)?;
+                        index.miss_objects();
+                    }
+                }
+                seen.insert(info.name);
+            }
+            if !is_one_gone {
+                break;
+            }
+        }
+        Ok(index)
+    }
+
+    /// Marks that cannot be read stop nobody; the index says that there are some.
+    fn mark_damaged_packs(&self, index: &mut ChunkIndex) {
+        match self.damage_marks() {
+            Ok(marks) => {
+                marks.packs().for_each(|pack| index.mark_damaged(pack));
+                if !marks.unreadable.is_empty() {
+                    index.miss_marks();
+                }
+            }
+            Err(_) => index.miss_marks(),
+        }
+    }
+
+    /// From now on chunks are looked up in this index.
+    pub fn keep_index(&self, mut index: ChunkIndex) -> Arc<ChunkIndex> {
+        index.sort();
+        let index = Arc::new(index);
+        *self.index.write().expect("holders do not panic") = Some(index.clone());
+        index
+    }
+
+    /// Reads one index object.
+    pub fn read_index_object(&self, name: &ObjectName) -> Result<Index> {
+        let bytes = self.read_sealed(name, ObjectType::Index)?;
+        Index::decode(bytes).map_err(object_error(name.to_string()))
+    }
+
+    /// Names the chunks of published packs in a new index object; tells its length. A pack that is
+    /// gone by then (a prune ran while this process slept) is named by nobody.
+    pub fn write_index(&self, published: &[Published]) -> Result<u64> {
+        let mut packs = Vec::new();
+        let mut entries = Vec::new();
+        for pack in published {
+            let number = u32::try_from(packs.len()).expect("few packs an index object");
+            packs.push(IndexPack {
+                id: pack.id,
+                bytes: pack.bytes,
+            });
+            entries.extend(pack.entries.iter().map(|chunk| IndexEntry {
+                pack: number,
+                chunk: *chunk,
+            }));
+        }
+        let Some((id, len)) = self.put_index(&packs, entries)? else {
+            return Ok(0);
+        };
+        for pack in published {
+            if self.store.stat(&ObjectName::pack(pack.id))?.is_none() {
+                self.store.delete(&ObjectName::index(id))?;
+                let text = format!("pack {} was pruned: run it again", pack.id.short());
+                return Err(Error::Other(text));
+            }
+        }
+        Ok(len)
+    }
+
+    /// Seals and stores an index object; tells its name. Nothing is written for no chunks.
+    pub fn write_index_object(
+        &self,
+        packs: &[IndexPack],
+        entries: Vec<IndexEntry>,
+    ) -> Result<Option<ObjectName>> {
+        let written = self.put_index(packs, entries)?;
+        Ok(written.map(|(id, _)| ObjectName::index(id)))
+    }
+
+    /// Tells the name, and the length before sealing.
+    fn put_index(
+        &self,
+        packs: &[IndexPack],
+        mut entries: Vec<IndexEntry>,
+    ) -> Result<Option<(ObjectId, u64)>> {
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let plain = encode_index(packs, &mut entries).map_err(object_error("new index"))?;
+        let id = self.write_sealed(ObjectType::Index, &plain, ObjectName::index)?;
+        Ok(Some((id, plain.len() as u64)))
+    }
+
+    /// Reads and checks a chunk, trying every copy that the index names.
+    pub fn read_chunk(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
+        self.remembering(id, || self.read_chunk_uncached(id, kind))
+    }
+
+    /// What `read` brings, unless it is remembered.
+    pub(super) fn remembering(
+        &self,
+        id: &ChunkId,
+        read: impl FnOnce() -> Result<Bytes>,
+    ) -> Result<Bytes> {
+        if let Some(bytes) = self.cache.lock().expect("holders do not panic").get(id) {
+            return Ok(bytes);
+        }
+        let bytes = read()?;
+        self.cache.lock().expect("holders do not panic").put(
+            *id,
+            bytes.clone(),
+            self.memory.share(CHUNK_CACHE_BYTES),
+        );
+        Ok(bytes)
+    }
+
+    /// The same without remembering it: for callers that use each chunk once.
+    pub fn read_chunk_uncached(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
+        let index = self.index()?;
+        let read = self.read_by(&index, id, kind);
+        read.map_err(|unread| *unread.error)
+    }
+
+    /// The same by an index that is at hand.
+    pub(super) fn read_by(
+        &self,
+        index: &ChunkIndex,
+        id: &ChunkId,
+        kind: ChunkKind,
+    ) -> std::result::Result<Bytes, Unread> {
+        let (mut trouble, mut is_gone) = (None, false);
+        for place in index.best_first(id) {
+            match self.read_place(index, kind, &place) {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => {
+                    is_gone |= super::objects::is_missing(&error);
+                    trouble.get_or_insert(error);
+                }
+            }
+        }
+        Err(Unread {
+            is_gone: is_gone || trouble.is_none(),
+            error: Box::new(trouble.unwrap_or(Error::MissingChunk(*id))),
+        })
+    }
+
+    /// Reads and checks one copy of a chunk.
+    pub fn read_place(
+        &self,
+        index: &ChunkIndex,
+        kind: ChunkKind,
+        place: &ChunkPlace,
+    ) -> Result<Bytes> {
+        let pack = index.pack(place.pack).id;
+        let name = ObjectName::pack(pack);
+        let what = || format!("chunk {} in {name}", place.chunk.id.short());
+        if place.chunk.kind != kind {
+            return Err(Error::Other(format!(
+                "{}: of kind {:?}, not {kind:?}",
+                what(),
+                place.chunk.kind
+            )));
+        }
+        let key = self.pack_key(pack)?;
+        let range = place.chunk.range();
+        let len = (range.end - range.start) as usize;
+        // Taken out meanwhile: a store may come back here, on this thread, before it has read.
+        let mut buffer = READING.with_borrow_mut(|reading| std::mem::take(&mut reading.record));
+        let record = room_for(&mut buffer, len);
+        self.store.read_at(&name, range.start, record)?;
+        let plain = READING.with_borrow_mut(|Reading { contexts, record }| {
+            contexts.supply(self.buffers.take(place.chunk.plain_bytes as usize));
+            *record = buffer;
+            key.open_chunk(&self.keys, &place.chunk, &record[..len], contexts)
+        });
+        let mut plain = plain.map_err(object_error(what()))?;
+        if plain.capacity() != BUNDLE_BYTES_MAX && plain.capacity() / 2 > plain.len() {
+            // In the buffer of a larger one, as the one before was.
+            plain.shrink_to_fit();
+        }
+        Ok(self.buffers.lend(plain))
+    }
+}
+
+/// Why a chunk cannot be read.
+pub(super) struct Unread {
+    pub(super) error: Box<Error>,
+    /// No pack is named for it, or one that is not there: another index may know another place.
+    pub(super) is_gone: bool,
+}
+
+/// Hands catalog segments to readers, read in one of the ways that there are.
+struct Segments {
+    repository: Arc<Repository>,
+    read: ReadChunk,
+}
+
+/// Reads and checks a chunk.
+type ReadChunk = fn(&Repository, &ChunkId, ChunkKind) -> Result<Bytes>;
+
+impl SegmentSource for Segments {
+    fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
+        Ok((self.read)(&self.repository, id, ChunkKind::Segment)?)
+    }
+}
+
+impl Repository {
+    /// Where catalogs read their segments.
+    pub fn segment_source(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
+        self.segments(Repository::read_chunk_uncached)
+    }
+
+    /// The same for callers that come back to the same segments.
+    pub fn segment_source_remembering(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
+        self.segments(Repository::read_chunk)
+    }
+
+    pub(super) fn segments(self: &Arc<Self>, read: ReadChunk) -> Arc<dyn SegmentSource> {
+        let repository = self.clone();
+        Arc::new(Segments { repository, read })
+    }
+}
+
+/// Index objects are listed so often while prunes replace them.
+const LISTINGS_MAX: usize = 16;
+
+/// What each thread that reads chunks makes once.
+struct Reading {
+    contexts: Decompressor,
+    /// As it was stored. Never shrinks, so that it is not filled with zeros again and again.
+    record: Vec<u8>,
+}
+
+thread_local! {
+    static READING: RefCell<Reading> = RefCell::new(Reading {
+        contexts: Decompressor::new(),
+        record: Vec::new(),
+    });
+}
+
+/// The first `len` bytes of a buffer, which grows if need be.
+fn room_for(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    &mut buffer[..len]
+}
+
+fn add_all(index: &mut ChunkIndex, object: &Index) {
+    let numbers: Vec<_> = object
+        .packs()
+        .map(|pack| index.add_pack(pack.id, pack.bytes))
+        .collect();
+    for entry in object.iter() {
+        index.add(ChunkPlace {
+            pack: numbers[entry.pack as usize],
+            chunk: entry.chunk,
+        });
+    }
+}

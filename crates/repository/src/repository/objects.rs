@@ -1,0 +1,323 @@
+//! Sealed objects of a repository: snapshots, runs, condemned lists, index objects.
+
+use super::opening::object_error;
+use super::{Named, Repository};
+use crate::error::{Error, Result};
+use crate::snapshots::remembered;
+use crate::store::{Area, ObjectInfo, ObjectName};
+use bale_format::Condemned;
+use bale_format::error::{Fault, FormatError};
+use bale_format::limits::OBJECT_PLAIN_BYTES_MAX;
+use bale_format::sealed::{OBJECT_BYTES_MAX, ObjectType};
+use bale_format::{Access, ObjectId, Snapshot};
+use bale_pipeline::clock::moment_of;
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+/// A run may have begun so much earlier than its records tell.
+const RUN_START_MARGIN: Duration = Duration::from_secs(60);
+
+/// A bad block of a device, as the kernel names it.
+const EIO: i32 = 5;
+
+/// Snapshots that can be read, and what is wrong with the others.
+pub type Readable = (Vec<Named>, Vec<(ObjectName, Error)>);
+
+/// A list of packs that a prune intends to delete.
+#[derive(Clone, Debug)]
+pub struct CondemnedList {
+    pub name: ObjectName,
+    /// What it says.
+    pub record: Condemned,
+    /// When the store made it, where it knows.
+    pub modified: Option<SystemTime>,
+}
+
+/// Packs listed together with the condemned lists and marks of damage.
+#[derive(Debug)]
+pub struct ListedPacks {
+    /// Packs that are in the store, not condemned and not marked as damaged.
+    pub reliable: HashSet<ObjectId>,
+    /// Some mark of damage could not be read: any of them may be marked.
+    pub marks_unreadable: bool,
+}
+
+/// An object that cannot be read, and why.
+pub type Unreadable = (ObjectName, Error);
+
+impl Repository {
+    /// All snapshots that can be read, oldest first, and the trouble with the others.
+    pub fn snapshots_readable(&self) -> Result<Readable> {
+        self.read_records(Area::Snapshots)
+    }
+
+    /// Records of unfinished runs that can be read, oldest first.
+    pub fn runs_readable(&self) -> Result<Readable> {
+        self.read_records(Area::Runs)
+    }
+
+    fn read_records(&self, area: Area) -> Result<Readable> {
+        let mut readable = Vec::new();
+        let mut damaged = Vec::new();
+        for info in self.list(area)? {
+            let Some(id) = info.name.id() else { continue };
+            match self.read_record(&info.name) {
+                Ok(snapshot) => readable.push((id, snapshot)),
+                // Removed since it was listed, by a forget or by the end of its run.
+                Err(error) if is_missing(&error) => {}
+                Err(error) => damaged.push((info.name, error)),
+            }
+        }
+        readable.sort_by_key(|(id, snapshot)| (snapshot.time, *id));
+        Ok((readable, damaged))
+    }
+
+    /// Reads a snapshot, or the record of an unfinished run.
+    pub fn read_record(&self, name: &ObjectName) -> Result<Snapshot> {
+        let object_type = if name.area == Area::Runs {
+            ObjectType::Run
+        } else {
+            ObjectType::Snapshot
+        };
+        let json = self.read_sealed(name, object_type)?;
+        Snapshot::from_json(&json).map_err(object_error(name.to_string()))
+    }
+
+    /// Since when runs that are under way store packs, by the clock of the store; `None`: none is
+    /// under way. It is if it has written a record `within` this time. What a run has stored, and
+    /// no record names, is its own: not to be pruned.
+    pub fn runs_store_since(&self, within: Duration) -> Result<Option<SystemTime>> {
+        let now = self.clock().now();
+        let mut since: Option<SystemTime> = None;
+        for info in self.list(Area::Runs)? {
+            let record = match self.read_record(&info.name) {
+                Ok(record) => record,
+                Err(error) if is_missing(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let Some(written) = written_within(&info, &record, now, within) else {
+                continue;
+            };
+            let finished = moment_of(record.finished);
+            // How long it lasted, by its own clock; when it began, by the store's, and a little
+            // earlier.
+            let lasted = finished.duration_since(moment_of(record.time));
+            let began = written
+                .checked_sub(lasted.unwrap_or_default() + RUN_START_MARGIN)
+                .unwrap_or(SystemTime::UNIX_EPOCH);
+            since = Some(since.map_or(began, |since| since.min(began)));
+        }
+        Ok(since)
+    }
+
+    /// Runs that have shown a sign of life `within` this time. What cannot be read says nothing of
+    /// its run.
+    pub fn runs_alive(&self, within: Duration) -> Result<HashSet<[u8; 16]>> {
+        let now = self.clock().now();
+        let mut alive = HashSet::new();
+        for info in self.list(Area::Runs)? {
+            let Ok(record) = self.read_record(&info.name) else {
+                continue;
+            };
+            if record.is_sign_of_life() && written_within(&info, &record, now, within).is_some() {
+                alive.extend(info.name.run_id());
+            }
+        }
+        Ok(alive)
+    }
+
+    /// Writes a snapshot: the step that makes a backup visible.
+    pub fn write_snapshot(&self, snapshot: &Snapshot) -> Result<ObjectId> {
+        self.write_sealed(
+            ObjectType::Snapshot,
+            &snapshot.to_json()?,
+            ObjectName::snapshot,
+        )
+    }
+
+    /// Writes what an unfinished run has finished so far.
+    pub fn write_run(&self, run: [u8; 16], snapshot: &Snapshot) -> Result<ObjectId> {
+        self.write_sealed(ObjectType::Run, &snapshot.to_json()?, |id| {
+            ObjectName::run(run, id)
+        })
+    }
+
+    /// Removes a snapshot. Its chunks stay until a prune.
+    pub fn forget_snapshot(&self, id: ObjectId) -> Result<()> {
+        self.check_access(Access::Delete)?;
+        // Before, for who is killed in between: what is still there is seen and remembered again.
+        // After, for who saw it meanwhile.
+        remembered::forgotten(self, id);
+        self.store.delete(&ObjectName::snapshot(id))?;
+        remembered::forgotten(self, id);
+        Ok(())
+    }
+
+    /// All lists of condemned packs.
+    pub fn condemned(&self) -> Result<Vec<CondemnedList>> {
+        let (lists, unreadable) = self.condemned_readable()?;
+        match unreadable.into_iter().next() {
+            None => Ok(lists),
+            Some((_, error)) => Err(error),
+        }
+    }
+
+    /// The same for who relies on packs that are not condemned: the error says what to do about a
+    /// list that is damaged.
+    pub fn condemned_to_do_without(&self) -> Result<Vec<CondemnedList>> {
+        let (lists, unreadable) = self.condemned_readable()?;
+        match unreadable.into_iter().next() {
+            None => Ok(lists),
+            Some((name, error)) if is_damage(&error) => {
+                Err(Error::Other(condemned_advice(&name, &error)))
+            }
+            Some((_, error)) => Err(error),
+        }
+    }
+
+    /// Lists of condemned packs that can be read, and the trouble with the others.
+    pub fn condemned_readable(&self) -> Result<(Vec<CondemnedList>, Vec<Unreadable>)> {
+        let (mut lists, mut unreadable) = (Vec::new(), Vec::new());
+        for info in self.list(Area::Condemned)? {
+            match self.read_condemned(&info.name) {
+                Ok(record) => lists.push(CondemnedList {
+                    name: info.name,
+                    record,
+                    modified: info.modified,
+                }),
+                Err(error) if is_missing(&error) => {}
+                Err(error) => unreadable.push((info.name, error)),
+            }
+        }
+        Ok((lists, unreadable))
+    }
+
+    fn read_condemned(&self, name: &ObjectName) -> Result<Condemned> {
+        let json = self.read_sealed(name, ObjectType::Condemned)?;
+        Condemned::from_json(&json).map_err(object_error(name.to_string()))
+    }
+
+    pub fn condemn(&self, packs: Vec<ObjectId>) -> Result<ObjectId> {
+        let record = Condemned::new(self.clock().time(), packs);
+        self.write_sealed(
+            ObjectType::Condemned,
+            &record.to_json()?,
+            ObjectName::condemned,
+        )
+    }
+
+    /// Packs that are in the store now, not condemned and not marked as damaged.
+    pub fn reliable_packs(&self) -> Result<HashSet<ObjectId>> {
+        Ok(self.packs_now()?.reliable)
+    }
+
+    /// The same, and whether every mark of damage could be read.
+    pub fn packs_now(&self) -> Result<ListedPacks> {
+        // Lists first: a deletion removes the pack before the list, so whatever goes meanwhile is
+        // missed by one of the looks.
+        let condemned = self.condemned_to_do_without()?;
+        let marks = self.damage_marks()?;
+        let mut packs: HashSet<ObjectId> = HashSet::new();
+        self.store
+            .list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
+        for list in condemned {
+            list.record.packs.iter().for_each(|pack| {
+                packs.remove(pack);
+            });
+        }
+        marks.packs().for_each(|pack| {
+            packs.remove(pack);
+        });
+        Ok(ListedPacks {
+            reliable: packs,
+            marks_unreadable: !marks.unreadable.is_empty(),
+        })
+    }
+
+    /// Lists an area. The list is in memory: meant for areas whose objects are few (everything but
+    /// packs).
+    pub fn list(&self, area: Area) -> Result<Vec<ObjectInfo>> {
+        let mut infos = Vec::new();
+        self.store.list(area, &mut |info| infos.push(info))?;
+        infos.sort_by_key(|a| a.name);
+        infos.dedup_by(|a, b| a.name == b.name);
+        Ok(infos)
+    }
+
+    /// Reads, opens and checks a sealed object.
+    pub fn read_sealed(&self, name: &ObjectName, object_type: ObjectType) -> Result<Vec<u8>> {
+        let bytes = self.store.get(name, OBJECT_BYTES_MAX as u64)?;
+        // Sealed well, and yet another object's: a store must not pass one snapshot off as another.
+        if name
+            .id()
+            .is_some_and(|id| *blake3::hash(&bytes).as_bytes() != id.0)
+        {
+            let source = FormatError::Damaged {
+                what: "object",
+                fault: Fault::Mismatch { field: "name" },
+            };
+            return Err(object_error(name.to_string())(source));
+        }
+        self.keys
+            .open_object(object_type, &bytes, OBJECT_PLAIN_BYTES_MAX)
+            .map_err(object_error(name.to_string()))
+    }
+
+    /// Seals and stores an object under the hash of its bytes; tells its id.
+    pub fn write_sealed(
+        &self,
+        object_type: ObjectType,
+        plain: &[u8],
+        name: impl FnOnce(ObjectId) -> ObjectName,
+    ) -> Result<ObjectId> {
+        let sealed = self
+            .keys
+            .seal_object(object_type, plain, self.salt()?)
+            .map_err(object_error("new object"))?;
+        let id = ObjectId(*blake3::hash(&sealed).as_bytes());
+        self.store.put(&name(id), &sealed)?;
+        Ok(id)
+    }
+}
+
+/// What a list of condemned packs costs that cannot be read, and what removes it.
+pub fn condemned_advice(name: &ObjectName, error: &Error) -> String {
+    let id = name.id().map(|id| id.to_string()).unwrap_or_default();
+    format!(
+        "{error}. It lists packs that a prune is about to delete, and no backup can rely on packs \
+         without it: bale forget {id} removes it, and the next prune condemns anew what is unused"
+    )
+}
+
+/// When the record of a run was written, by the store's clock where it has one; `None`: longer ago
+/// than `within`, or as far in the future, which is no time that can be believed.
+fn written_within(
+    info: &ObjectInfo,
+    record: &Snapshot,
+    now: SystemTime,
+    within: Duration,
+) -> Option<SystemTime> {
+    let written = info.modified.unwrap_or(moment_of(record.finished));
+    let apart = now.duration_since(written);
+    (apart.unwrap_or_else(|ahead| ahead.duration()) < within).then_some(written)
+}
+
+/// Are the bytes themselves damaged, so that trying again, or a later program, would not help?
+pub fn is_damage(error: &Error) -> bool {
+    match error {
+        Error::Object { source, .. } => !matches!(
+            source,
+            FormatError::Newer { .. } | FormatError::UnknownFeature { .. }
+        ),
+        Error::Store(error) => {
+            error.kind() == std::io::ErrorKind::FileTooLarge
+                || error.source.raw_os_error() == Some(EIO)
+        }
+        _ => false,
+    }
+}
+
+/// Is the object not there?
+pub fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.source.kind() == std::io::ErrorKind::NotFound)
+}

@@ -1,0 +1,78 @@
+//! Dump: one file's bytes, or a directory as a pax tar archive, to any writer.
+//!
+//! A directory is read twice: once to sort its directories and the names of its hard links on disk,
+//! once to write. So the archive goes depth first, each directory right before what is in it, and
+//! memory stays small. What cannot be read is a problem: a small file is left out, a missing
+//! stretch of a large one is zeros, for its length has been written already.
+
+mod file_bytes;
+mod tar;
+mod tree;
+
+use crate::{CatalogSource, ChunkSource, ChunkTrouble, Loss, Monitor, Scratch};
+use bale_format::Kind;
+use std::io::{self, Write};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DumpReport {
+    /// Entries of the archive; 1 for a file.
+    pub entries: u64,
+    /// Content bytes, holes included.
+    pub bytes: u64,
+    /// Problems told to the monitor.
+    pub problems: u64,
+    /// What the backup did not have, by kind.
+    pub losses: Vec<Loss>,
+}
+
+/// The end of a dump.
+#[derive(Debug, thiserror::Error)]
+pub enum DumpError {
+    /// The path is not in the snapshot.
+    #[error("no such path in the snapshot")]
+    NotFound,
+    /// It has no bytes of its own.
+    #[error("neither a file nor a directory; dump the directory it is in")]
+    NoContent,
+    #[error("read the catalog: {0}")]
+    Catalog(#[source] ChunkTrouble),
+    /// Temporary files.
+    #[error("sort the entries: {0}")]
+    Scratch(#[source] io::Error),
+    /// Whoever takes the bytes.
+    #[error("write: {0}")]
+    Output(#[source] io::Error),
+    /// The monitor asked for it.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Writes the file, or the tree, at `path` of a snapshot. An empty path is the whole snapshot.
+pub fn dump(
+    catalog: &dyn CatalogSource,
+    chunks: &dyn ChunkSource,
+    scratch: &dyn Scratch,
+    path: &[u8],
+    out: &mut dyn Write,
+    monitor: &dyn Monitor,
+) -> Result<DumpReport, DumpError> {
+    let entry = catalog.lookup(path).map_err(DumpError::Catalog)?;
+    let mut contents = file_bytes::Contents::new(chunks, monitor);
+    let entries = match entry {
+        Some(entry) if entry.kind == Kind::File => {
+            contents.report_flags(&entry);
+            contents.write(&entry, path, out)?;
+            1
+        }
+        Some(entry) if entry.kind != Kind::Directory => return Err(DumpError::NoContent),
+        None if !path.is_empty() => return Err(DumpError::NotFound),
+        _ => tree::write(catalog, scratch, path, &mut contents, out)?,
+    };
+    out.flush().map_err(DumpError::Output)?;
+    Ok(DumpReport {
+        entries,
+        bytes: contents.bytes,
+        problems: contents.problems,
+        losses: contents.losses.list(),
+    })
+}

@@ -1,0 +1,85 @@
+//! What every part of a restore into an image is given, and where its troubles are counted.
+
+use crate::losses::{LossKind, Losses};
+use crate::{CatalogSource, ChunkSource, Monitor, RestoreOptions, Scratch};
+use bale_fsimage::mkext4::Ext4Options;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Seams, options and counters of one operation.
+pub struct Work<'a> {
+    pub catalog: &'a dyn CatalogSource,
+    pub chunks: &'a dyn ChunkSource,
+    pub scratch: &'a dyn Scratch,
+    pub monitor: &'a dyn Monitor,
+    pub options: &'a RestoreOptions<'a>,
+    /// The file system.
+    pub ext4: Ext4Options,
+    pub losses: Losses,
+    problems: AtomicU64,
+    has_damage: AtomicBool,
+}
+
+/// The catalog is read more than once; only one reading reports its problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TroubleReports {
+    Report,
+    Quiet,
+}
+
+impl<'a> Work<'a> {
+    pub fn new(
+        catalog: &'a dyn CatalogSource,
+        chunks: &'a dyn ChunkSource,
+        scratch: &'a dyn Scratch,
+        options: &'a RestoreOptions<'a>,
+        ext4: Ext4Options,
+        monitor: &'a dyn Monitor,
+    ) -> Work<'a> {
+        Work {
+            catalog,
+            chunks,
+            scratch,
+            monitor,
+            options,
+            ext4,
+            losses: Losses::default(),
+            problems: AtomicU64::new(0),
+            has_damage: AtomicBool::new(false),
+        }
+    }
+
+    /// Threads that fetch chunks.
+    pub fn fetchers(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        match self.options.threads {
+            0 => cores(),
+            threads => threads,
+        }
+    }
+
+    pub fn problem(&self, path: &[u8], action: &'static str, text: &str) {
+        if self.options.was_reported(path, action, text) {
+            return;
+        }
+        self.problems.fetch_add(1, Ordering::Relaxed);
+        self.monitor.problem(path, action, text);
+    }
+
+    /// A problem for which the repository is the reason.
+    pub fn damage(&self, path: &[u8], action: &'static str, text: &str) {
+        self.has_damage.store(true, Ordering::Relaxed);
+        self.problem(path, action, text);
+    }
+
+    pub fn has_damage(&self) -> bool {
+        self.has_damage.load(Ordering::Relaxed)
+    }
+
+    pub fn lose(&self, kind: LossKind, path: &[u8], text: &str) {
+        self.losses.add(kind, path, text);
+    }
+
+    pub fn problems(&self) -> u64 {
+        self.problems.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,92 @@
+//! Restore: a snapshot's rows become files again, exactly, and nowhere but below the target.
+//!
+//! First the catalog is read once and becomes a plan on disk: directories in order, hard links by
+//! inode, file rows by the place of their chunk. Then directories are made, each chunk is fetched
+//! once and its files are written by one thread, further names are linked to first names, and
+//! directories get their metadata last. Whatever the repository says, every name is checked again
+//! here and every call goes through a descriptor that was reached without following a link.
+//!
+//! A file is unreadable for others and has a fresh mtime until it is whole; its own mtime is set
+//! when all else is. So running the same restore again after a kill finishes the work and repeats
+//! none of it.
+
+mod compare;
+mod delete;
+mod directories;
+mod hard_links;
+mod make;
+mod metadata;
+mod piece_rows;
+mod queue;
+pub(crate) mod salvage;
+mod specials;
+mod target;
+mod worker;
+mod write_content;
+mod write_large;
+
+use crate::{
+    CatalogSource, ChunkSource, Monitor, RestoreError, RestoreOptions, RestoreReport, Scratch,
+};
+use bale_pipeline::memory::MemoryPlan;
+use std::path::Path;
+
+/// What a restore takes at most, beside reading its chunks and its catalog: rows that wait for
+/// threads, and sorts, of which three are filled while it is planned, and two while directories are
+/// completed and the others are read.
+pub const fn memory_bytes(memory: &MemoryPlan) -> usize {
+    let threads = 2 * memory.workers();
+    threads * (queue::TASKS_WAITING_MAX + 1) * write_content::TASK_BYTES_MEAN
+        + memory.share(3 * directories::SORTER_BYTES)
+}
+
+/// Restores what `options` say of `catalog` into the directory `target`, which is made if need be.
+pub fn restore(
+    catalog: &dyn CatalogSource,
+    chunks: &dyn ChunkSource,
+    scratch: &dyn Scratch,
+    target: &Path,
+    options: &RestoreOptions,
+    monitor: &dyn Monitor,
+) -> Result<RestoreReport, RestoreError> {
+    let mut planned = crate::plan::plan(catalog, chunks, scratch, options, monitor)?;
+    let target = target::Target::open(target, !options.dry_run)?;
+    target.check_space(&planned.plan, options)?;
+    monitor.planned(&planned.plan);
+    let run = worker::RestoreRun::new(&target, chunks, options, monitor, &mut planned)
+        .read_only(options.dry_run);
+
+    let directories = directories::create(&run, planned.directories, scratch)?;
+    write_content::restore(&run, planned.content, scratch)?;
+    hard_links::restore(&run, planned.links)?;
+    // What stays before what goes: a name that the snapshot does not have may hold the last copy of
+    // what it has lost.
+    if options.delete {
+        match delete::hindrance(&run, planned.complete) {
+            None => delete::delete(&run, catalog, directories.by_path, scratch)?,
+            Some(text) => run.problem(b"", "delete", &text),
+        }
+    }
+    directories::finish(&run, directories.deepest_first)?;
+    target.sync(options)?;
+    Ok(run.report())
+}
+
+/// Reads again what a restore wrote, from the target's device where it can, and compares it with
+/// the repository: content, metadata, links. Every difference is a problem.
+pub fn verify(
+    catalog: &dyn CatalogSource,
+    chunks: &dyn ChunkSource,
+    scratch: &dyn Scratch,
+    target: &Path,
+    options: &RestoreOptions,
+    monitor: &dyn Monitor,
+) -> Result<RestoreReport, RestoreError> {
+    let mut planned = crate::plan::plan(catalog, chunks, scratch, options, monitor)?;
+    let target = target::Target::open(target, false)?;
+    monitor.planned(&planned.plan);
+    let run =
+        worker::RestoreRun::new(&target, chunks, options, monitor, &mut planned).read_only(true);
+    compare::compare(&run, planned, scratch)?;
+    Ok(run.report())
+}

@@ -1,0 +1,36 @@
+//! A snapshot becomes files again: through the kernel, as a new ext4 file system, or as a stream.
+//!
+//! Knows no repository: catalog and content come through [`CatalogSource`] and [`ChunkSource`].
+
+#![forbid(unsafe_code)]
+
+pub mod dump;
+pub mod ext4;
+mod guard;
+mod kernel;
+mod losses;
+pub mod names;
+mod options;
+pub mod pieces;
+mod plan;
+mod report;
+mod reported;
+mod row;
+mod seams;
+pub mod select;
+pub mod sort;
+pub mod xattrs;
+
+pub use bale_pipeline::monitor::Act;
+pub use guard::{DeviceAndInode, Protected};
+pub use kernel::{memory_bytes, restore, verify};
+pub use losses::{LOSS_PATHS_LISTED_MAX, Loss, LossKind};
+pub use options::{Overwrite, RestoreOptions};
+pub use plan::Plan;
+use plan::{GROUP_KEY_BYTES, group_key};
+pub use report::{RestoreError, RestoreReport};
+pub use reported::ReportedProblems;
+pub use row::{decode as decode_row, encode as encode_row};
+pub use seams::{CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Monitor, PackOffset, Rows};
+pub use select::{Everything, Selection};
+pub use sort::{Scratch, Sorter, SorterInMemory};

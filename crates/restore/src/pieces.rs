@@ -1,0 +1,68 @@
+//! The pieces of a large file in order, with the lists fetched from a [`ChunkSource`] as they are
+//! needed.
+//!
+//! `bale_format` decodes the lists and refuses what FORMAT.md does not allow; one list of each
+//! level is in memory.
+
+use crate::{ChunkSource, ChunkUse};
+use bale_format::{ChunkId, Piece, PieceStep, PieceWalk};
+
+/// Bytes of data chunks in a file of `size` bytes; none of a list that cannot be used.
+pub fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
+    let mut bytes = 0u64;
+    let walked = walk(list, size, chunks, &mut |_, piece| {
+        if matches!(piece, Piece::Data { .. }) {
+            bytes = bytes.saturating_add(piece.bytes());
+        }
+        Ok(())
+    });
+    walked.map_or(0, |()| bytes)
+}
+
+/// Calls `found` with the offset of each piece in the file, and the piece. `Err` says why the list
+/// cannot be used.
+pub fn walk(
+    list: &ChunkId,
+    size: u64,
+    chunks: &dyn ChunkSource,
+    found: &mut dyn FnMut(u64, Piece) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut pieces = PieceReader::new(list, size, chunks);
+    while let Some((offset, piece)) = pieces.next_piece()? {
+        found(offset, piece)?;
+    }
+    Ok(())
+}
+
+/// The pieces of a list, one by one.
+pub struct PieceReader<'a> {
+    walk: PieceWalk,
+    chunks: &'a dyn ChunkSource,
+}
+
+impl<'a> PieceReader<'a> {
+    /// Of a file of `size` bytes.
+    pub fn new(list: &ChunkId, size: u64, chunks: &'a dyn ChunkSource) -> PieceReader<'a> {
+        PieceReader {
+            walk: PieceWalk::new(*list, size),
+            chunks,
+        }
+    }
+
+    /// The next piece and its offset in the file. After an `Err` there is nothing more to ask for.
+    pub fn next_piece(&mut self) -> Result<Option<(u64, Piece)>, String> {
+        loop {
+            match self.walk.step() {
+                PieceStep::Piece { offset, piece } => return Ok(Some((offset, piece))),
+                PieceStep::End => return Ok(None),
+                PieceStep::Fetch(list) => {
+                    let plain = self.chunks.read(&list, ChunkUse::Pieces);
+                    let plain = plain.map_err(|trouble| trouble.to_string())?;
+                    self.walk
+                        .supply(&plain)
+                        .map_err(|error| error.to_string())?;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Where a file's content lies on the device, and how an entry is filled from an inode.
+
+use super::{EXTENTS_HELD_MAX, Image, ImageInode, unpack_inode};
+use crate::scan::{Directory, FLAGS_STORED, ScanProblem, encode_xattrs};
+use bale_format::entry::{Entry, EntryFlags, Kind, Time};
+use bale_fsimage::{Inode, Layout, MappedExtent, Timestamp};
+use bytes::Bytes;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks beyond its data that a file may have before a map that tells of no data at all is not
+/// believed: the rule of reading through the kernel, so that both see the same holes.
+const SECTORS_WITHOUT_DATA_MAX: u64 = 128;
+
+/// Where an entry's details and content are found.
+#[derive(Clone, Debug)]
+pub enum EntryPlace {
+    /// Through the kernel, as a child of a directory.
+    Directory(Arc<Directory>),
+    /// On the device.
+    Image(ImageInode),
+}
+
+impl EntryPlace {
+    /// Fills in what the scan left out of an entry.
+    pub fn complete(&self, entry: &mut Entry) -> Result<(), ScanProblem> {
+        match self {
+            EntryPlace::Directory(directory) => directory.complete(entry),
+            EntryPlace::Image(inode) => inode.complete(entry),
+        }
+    }
+}
+
+/// Where a file's content lies.
+pub enum ContentMap {
+    /// These bytes; the rest of the file is zeros.
+    Inline(Vec<u8>),
+    /// On the device.
+    Extents(Extents),
+}
+
+/// Extents of a file, in file order; those of a part of it, if there are very many.
+pub struct Extents {
+    /// Bytes outside of these are zeros.
+    pub written: Vec<MappedExtent>,
+    /// The file has fewer blocks than bytes: what is not written is a hole, and not zeros that take
+    /// room.
+    pub sparse: bool,
+    /// The list ends here; what is behind must be asked for. `u64::MAX`: it is complete.
+    pub known_until: u64,
+}
+
+impl Extents {
+    /// Of a file without a place of its own on the device.
+    pub fn none() -> Extents {
+        Extents {
+            written: Vec::new(),
+            sparse: false,
+            known_until: u64::MAX,
+        }
+    }
+
+    /// What is not written, up to `size`.
+    pub fn gaps(&self, size: u64) -> Vec<Range<u64>> {
+        let mut gaps = Vec::new();
+        let mut at = 0;
+        for extent in &self.written {
+            if extent.file_offset > at {
+                gaps.push(at..extent.file_offset.min(size));
+            }
+            at = extent.file_offset + extent.len;
+        }
+        if at < size {
+            gaps.push(at..size);
+        }
+        gaps
+    }
+}
+
+impl ImageInode {
+    fn with_raw<T>(&self, work: impl FnOnce(&Image, &[u8]) -> Result<T, String>) -> io::Result<T> {
+        let mut raw = Vec::new();
+        let raw = unpack_inode(&self.packed, &mut raw);
+        let raw = raw.ok_or_else(|| io::Error::other("a temporary file is damaged"))?;
+        work(&self.image, raw).map_err(io::Error::other)
+    }
+
+    /// Extents of a file that is not in its inode, from a file offset on.
+    pub fn extents_of_large(&self, from: u64) -> io::Result<Extents> {
+        match self.content(from)? {
+            ContentMap::Extents(extents) => Ok(extents),
+            ContentMap::Inline(_) => Err(io::Error::other("a large file inside of its inode")),
+        }
+    }
+
+    /// Where the content lies, from a file offset on.
+    pub fn content(&self, from: u64) -> io::Result<ContentMap> {
+        self.with_raw(|image, raw| {
+            let inode = image.inode(self.number, raw)?;
+            match inode.layout {
+                Layout::Kernel(why) => Err(format!("only the kernel can read it: {why}")),
+                Layout::Inline(bytes) => Ok(ContentMap::Inline(bytes)),
+                Layout::None | Layout::Mapped => {
+                    image.extents(&inode, raw, from).map(ContentMap::Extents)
+                }
+            }
+        })
+    }
+
+    pub(crate) fn complete(&self, entry: &mut Entry) -> Result<(), ScanProblem> {
+        let problem = |entry: &Entry, action, error| ScanProblem {
+            path: entry.path(),
+            action,
+            error,
+        };
+        let found = self.with_raw(|image, raw| {
+            let inode = image.inode(self.number, raw)?;
+            let target = match entry.kind {
+                Kind::Symlink => image.volume.target(self.number, raw),
+                _ => Ok(Vec::new()),
+            };
+            Ok((inode, target, image.volume.xattrs(self.number, raw)))
+        });
+        let (inode, target, xattrs) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                entry.flags.set(EntryFlags::UNREADABLE);
+                return Err(problem(entry, "decode the inode of", error));
+            }
+        };
+        entry.generation = match entry.kind {
+            Kind::File | Kind::Directory => inode.generation,
+            _ => 0,
+        };
+        entry.project = inode.project;
+        entry.inode_flags = inode.flags & FLAGS_STORED;
+        match target {
+            Ok(target) if entry.kind == Kind::Symlink => {
+                entry.size = target.len() as u64;
+                entry.target = Bytes::from(target);
+            }
+            Ok(_) => {}
+            Err(why) => {
+                entry.flags.set(EntryFlags::UNREADABLE);
+                return Err(problem(entry, "read the target of", io::Error::other(why)));
+            }
+        }
+        let set = xattrs.map_err(io::Error::other).and_then(encode_xattrs);
+        match set {
+            Ok(set) => {
+                entry.xattrs = set;
+                Ok(())
+            }
+            Err(error) => {
+                entry.flags.set(EntryFlags::XATTRS_UNREADABLE);
+                Err(problem(entry, "read the extended attributes of", error))
+            }
+        }
+    }
+}
+
+impl Image {
+    /// Extents of the file whose inode this is, from a file offset on.
+    pub fn extents(&self, inode: &Inode, raw: &[u8], from: u64) -> Result<Extents, String> {
+        let sectors = self.volume.sectors(inode.number, raw);
+        let mut found = Extents {
+            written: Vec::new(),
+            sparse: sectors.saturating_mul(512) < inode.size,
+            known_until: u64::MAX,
+        };
+        let mut seen: u64 = 0;
+        self.volume.extents(inode.number, raw, &mut |extent| {
+            let end = extent.file_offset.saturating_add(extent.len);
+            if extent.unwritten || end <= from {
+                return true;
+            }
+            seen = seen.saturating_add(extent.len);
+            if found.written.len() >= EXTENTS_HELD_MAX {
+                found.known_until = extent.file_offset;
+                return false;
+            }
+            found.written.push(extent);
+            true
+        })?;
+        if from == 0 && seen == 0 && sectors > SECTORS_WITHOUT_DATA_MAX {
+            found.sparse = false;
+        }
+        Ok(found)
+    }
+}
+
+/// Overwrites what `stat` tells.
+pub fn set_stat(entry: &mut Entry, inode: &Inode) {
+    entry.mode = inode.mode & 0o7777;
+    entry.uid = inode.uid;
+    entry.gid = inode.gid;
+    entry.mtime = time_of(inode.mtime);
+    entry.ctime = time_of(inode.ctime);
+    entry.inode = inode.number;
+    entry.nlink = inode.nlink;
+    entry.size = match entry.kind {
+        Kind::File | Kind::Symlink => inode.size,
+        _ => 0,
+    };
+    entry.rdev = match entry.kind {
+        Kind::BlockDevice | Kind::CharDevice => {
+            u64::from(inode.rdev.0) << 32 | u64::from(inode.rdev.1)
+        }
+        _ => 0,
+    };
+}
+
+/// In the words of the catalog.
+pub fn time_of(stamp: Timestamp) -> Time {
+    Time {
+        seconds: stamp.seconds,
+        nanos: stamp.nanos,
+    }
+}

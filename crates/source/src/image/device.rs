@@ -1,0 +1,158 @@
+//! The device or file that a file system is in: read through the page cache, or past it.
+
+use super::{ImageError, OpenedAs};
+use bale_fsimage::ByteSource;
+use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
+use bale_sys::open::open_exclusively;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A run of bytes on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+impl Span {
+    /// The byte behind.
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+
+    /// Bytes that a buffer needs for a direct read of this.
+    pub fn aligned_len(&self) -> usize {
+        let alignment = ALIGNMENT as u64;
+        let start = self.offset - self.offset % alignment;
+        (self.end().next_multiple_of(alignment) - start) as usize
+    }
+}
+
+/// An open device or image file.
+pub struct Device {
+    buffered: File,
+    /// `None`: the file system it is on has no direct reads.
+    direct: Option<Arc<OwnedFd>>,
+    /// What cannot be read past the page cache may be read through it: nobody writes.
+    may_be_cached: bool,
+    len_bytes: u64,
+}
+
+impl Device {
+    /// Opens for reading. A block device that nothing may write to is opened exclusively: whoever
+    /// has it mounted would. Of a mounted one the page cache may show what is long gone, so it must
+    /// be readable past it.
+    pub fn open(path: &Path, state: OpenedAs) -> Result<Device, ImageError> {
+        let error = |source| ImageError::Open {
+            path: path.display().to_string(),
+            source,
+        };
+        let kind = std::fs::metadata(path).map_err(error)?.file_type();
+        if !kind.is_block_device() && !kind.is_file() {
+            return Err(ImageError::Refused(
+                "neither a block device nor a file".to_owned(),
+            ));
+        }
+        let buffered = match state == OpenedAs::Still && kind.is_block_device() {
+            true => open_exclusively(path, false),
+            false => File::open(path),
+        };
+        let buffered = buffered.map_err(error)?;
+        let direct = File::options()
+            .read(true)
+            .custom_flags(OFlags::DIRECT.bits() as i32)
+            .open(path);
+        let may_be_cached = state == OpenedAs::Still;
+        let direct = match direct {
+            Ok(file) => Some(Arc::new(OwnedFd::from(file))),
+            Err(_) if may_be_cached => None,
+            Err(source) => return Err(error(source)),
+        };
+        let len_bytes = buffered.len_bytes();
+        Ok(Device {
+            buffered,
+            direct,
+            may_be_cached,
+            len_bytes,
+        })
+    }
+
+    /// For direct reads elsewhere.
+    pub fn direct(&self) -> Option<&Arc<OwnedFd>> {
+        self.direct.as_ref()
+    }
+
+    /// Reads past the page cache where that is possible. Tells where in the buffer, which must have
+    /// room for [`Span::aligned_len`], the bytes are.
+    pub fn read_direct(&self, span: Span, buffer: &mut AlignedBuffer) -> io::Result<Range<usize>> {
+        let Some(direct) = &self.direct else {
+            return self.read_buffered(span, buffer);
+        };
+        let lead = (span.offset % ALIGNMENT as u64) as usize;
+        let wanted = lead + span.len as usize;
+        let start = span.offset - lead as u64;
+        let mut filled = 0;
+        while filled < wanted {
+            let room = &mut buffer[filled..span.aligned_len()];
+            match rustix::io::pread(direct, room, start + filled as u64) {
+                // Where the file ends within a block, or its blocks are larger than ours.
+                Ok(0) | Err(Errno::INVAL) if self.may_be_cached => {
+                    return self.read_buffered(span, buffer);
+                }
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(got) => filled += got,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(lead..wanted)
+    }
+
+    /// Reads through the page cache.
+    pub(super) fn read_buffered(
+        &self,
+        span: Span,
+        buffer: &mut AlignedBuffer,
+    ) -> io::Result<Range<usize>> {
+        let len = span.len as usize;
+        FileExt::read_exact_at(&self.buffered, &mut buffer[..len], span.offset)?;
+        Ok(0..len)
+    }
+}
+
+impl ByteSource for Device {
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        FileExt::read_exact_at(&self.buffered, buf, offset)
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+}
+
+/// Reads metadata past the page cache: of a mounted XFS, which has a cache of its own.
+pub(super) struct DirectMetadata(pub(super) Arc<Device>);
+
+impl ByteSource for DirectMetadata {
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let len = u32::try_from(buf.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let span = Span { offset, len };
+        let mut buffer = AlignedBuffer::new(span.aligned_len());
+        let range = self.0.read_direct(span, &mut buffer)?;
+        buf.copy_from_slice(&buffer[range]);
+        Ok(())
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.0.len_bytes
+    }
+}

@@ -1,0 +1,154 @@
+//! Reading files as they are, or saying that they were not still.
+//!
+//! A file's bytes count only if a `stat` after the read shows the same size, mtime and ctime as the
+//! one before: the scan's, or the one of the last attempt. Otherwise it is read again, at most
+//! [`READ_RETRIES_MAX`] times, and then what was read is kept and flagged. A read ends at the size
+//! the file had when the attempt began, so a file that grows for ever does not hold us; a file that
+//! shrinks gives what is left, never zeros in place of it. Bytes that the device cannot give are
+//! named by range; everything around them is read.
+//!
+//! Small files are read by many threads in inode order and handed out in the order they were asked
+//! for ([`SmallReader`]); large ones one after the other, past the page cache, with reads in flight
+//! ([`LargeReader`]).
+
+mod arranged;
+mod blocks;
+mod device;
+mod first_names;
+mod large;
+mod ranges;
+mod slabs;
+mod small;
+
+pub use arranged::{ARRANGED_BYTES_MAX, Arranged, GroupHasher, PlannedRead};
+pub use blocks::Block;
+pub use device::read_first_bytes;
+pub use first_names::{FIRST_NAMES_BYTES_MAX, FirstNames};
+pub use large::{FinishedFile, LargeFile, LargeReader, ReadPiece};
+pub use small::{ReadBefore, SmallFile, SmallReader, SmallState, read_small};
+
+use crate::scan::{ScanProblem, UNSEEN_WRITE_SECONDS_MAX, set_stat};
+use bale_format::entry::{Entry, EntryFlags, Kind};
+use rustix::fs::{AtFlags, Statx, StatxFlags};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Files up to this size are read as a whole (docs/FORMAT.md, section 7: bundled).
+pub const SMALL_BYTES_MAX: u64 = 512 << 10;
+/// Small files asked for and not yet handed out, with their bytes.
+pub const SMALL_WINDOW_BYTES_MAX: u64 = 24 << 20;
+/// The same, in files.
+pub const SMALL_WINDOW_FILES_MAX: usize = 8192;
+/// Threads that read small files: each waits for the device most of the time.
+pub const SMALL_THREADS_MAX: usize = 16;
+/// One read of a large file.
+pub const BLOCK_BYTES: usize = 1 << 20;
+/// Reads of one large file in flight.
+pub const BLOCKS_AHEAD_MAX: usize = 4;
+/// Threads that read large files.
+pub const LARGE_THREADS_MAX: usize = 4;
+/// Buffers kept for the next read.
+pub const BLOCKS_SPARE_MAX: usize = 4;
+/// Further attempts at a file that changed while it was read.
+pub const READ_RETRIES_MAX: u32 = 2;
+/// A single write is expected to take no longer than this.
+pub const WRITE_SECONDS_MAX: i64 = 3600;
+/// Writers of a file that changed before that are not asked for: no direct write takes so long, and
+/// asking takes 4 us.
+pub const LEASE_PROBE_SECONDS_MAX: i64 = 600;
+/// File systems of this kernel alone (magic.h: ext4, XFS, btrfs, tmpfs, overlay, F2FS, ZFS,
+/// bcachefs): it knows all who write.
+const LOCAL: [u32; 8] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x794c_7630,
+    0xf2f5_2010,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+];
+/// Step in which the surroundings of an unreadable place are read.
+pub const SALVAGE_BYTES: usize = 4096;
+
+/// Memory of a large file that is open.
+pub const LARGE_BYTES_MAX: usize = (BLOCKS_AHEAD_MAX + 1 + BLOCKS_SPARE_MAX) * BLOCK_BYTES;
+
+/// Memory of reading small files with a window of so many bytes, and one large file.
+pub const fn read_bytes(window_bytes: usize) -> usize {
+    window_bytes + 2 * slabs::slab_bytes(window_bytes as u64) + LARGE_BYTES_MAX
+}
+
+/// Memory of reading small files from a device that are not arranged, beside their window: what
+/// each thread reads into.
+pub const fn device_bytes(threads: usize) -> usize {
+    threads * 2 * device::GROUP_BUFFER_BYTES
+}
+
+/// `stat` of an open file.
+fn stat_of(fd: BorrowedFd<'_>) -> io::Result<Statx> {
+    let mask = StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME) | StatxFlags::DIOALIGN;
+    Ok(rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask)?)
+}
+
+/// Has nothing happened to the file between the `stat` an entry is made of and this one?
+fn is_unchanged(entry: &Entry, stat: &Statx) -> bool {
+    let time = |stamp: rustix::fs::StatxTimestamp| (stamp.tv_sec, stamp.tv_nsec);
+    entry.inode == stat.stx_ino
+        && entry.size == stat.stx_size
+        && <(i64, u32)>::from(entry.mtime) == time(stat.stx_mtime)
+        && <(i64, u32)>::from(entry.ctime) == time(stat.stx_ctime)
+        && u32::from(stat.stx_mode) & 0o170000 == Kind::File.mode_bits()
+}
+
+/// Waits until a write that is under way is over, if the file was written to of late. Where it may
+/// be under way still, the entry is in doubt.
+///
+/// A `write(2)` stamps the ctime when it begins, so a `stat` in the middle of it looks like one
+/// after it, and on file systems whose buffered reads take no lock (ext4) what is read is torn and
+/// nothing shows it. Asking for a hole takes the lock that a write holds: whatever is written after
+/// that has a newer ctime than the `stat` before. A direct write holds no lock that a reader could
+/// wait for; but who writes has the file open.
+fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    if entry.ctime.seconds < now.tv_sec.saturating_sub(WRITE_SECONDS_MAX) {
+        return;
+    }
+    // Only the lock matters.
+    let _ = rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(0));
+    if entry.ctime.seconds < now.tv_sec.saturating_sub(LEASE_PROBE_SECONDS_MAX) {
+        return;
+    }
+    let is_young = entry.ctime.seconds >= now.tv_sec.saturating_sub(UNSEEN_WRITE_SECONDS_MAX);
+    // Elsewhere a lease says what a server allows, and nothing of who writes there.
+    let is_local = rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)));
+    let is_written = match is_local {
+        true => bale_sys::lease::is_open_for_writing(fd).unwrap_or(is_young),
+        false => is_young,
+    };
+    if is_written {
+        entry.flags.set(EntryFlags::RACY);
+    }
+}
+
+/// Makes an entry what a later `stat` says. An error if it is no regular file any more.
+fn refresh(entry: &mut Entry, stat: &Statx) -> io::Result<()> {
+    if Kind::from_mode(u32::from(stat.stx_mode)) != Some(Kind::File) {
+        return Err(crate::scan::replaced());
+    }
+    set_stat(entry, stat);
+    Ok(())
+}
+
+/// Does it have fewer blocks than bytes?
+fn may_have_holes(stat: &Statx) -> bool {
+    stat.stx_blocks.saturating_mul(512) < stat.stx_size
+}
+
+fn problem(entry: &Entry, action: &'static str, error: io::Error) -> ScanProblem {
+    ScanProblem {
+        path: entry.path(),
+        action,
+        error,
+    }
+}

@@ -1,0 +1,78 @@
+//! The inode scan: inode tables and directory blocks are read in the order of the device, and
+//! joined into the order of the catalog.
+//!
+//! ```text
+//! inode tables ──▶ inodes, by number ────────────────┐
+//!       └──▶ places of directory blocks, by place    ├─ join ──▶ children, by directory ──▶ emit
+//!                     └──▶ names, by inode ──────────┘
+//! ```
+//!
+//! Everything that grows with the number of files is in unnamed files: what is sorted
+//! ([`bale_pipeline::spill`]), the inodes, and the children. The last is read like a file system
+//! made for this: the children of a directory stand together, by name. What it cannot read or
+//! believe is a problem of the path that leads to it; a number of names that does not fit the
+//! number of links is one, too.
+
+mod append;
+mod digest_file;
+mod digests;
+mod directory_blocks;
+mod directory_lister;
+mod emit;
+mod gather;
+mod inode_file;
+mod join;
+mod linked;
+mod second_look;
+mod tables;
+mod tree;
+
+pub use digest_file::{NAME_BYTES as DIGEST_FILE_NAME_BYTES, ParentDigests, Sealer};
+pub use digests::{DigestKey, Digests};
+pub use emit::{
+    EmitOptions, IMAGE_DEVICE, ImageScanner, MountContext, UnchangedChildren, planned_reads,
+};
+
+pub use gather::{Gather, Gathered, InodeTotals, TablesState};
+
+/// Memory for sorting names by inode.
+pub const SORT_NAMES_BYTES: usize = 48 << 20;
+/// Memory for sorting children, with their inodes, by directory.
+pub const SORT_CHILDREN_BYTES: usize = 88 << 20;
+/// Memory for sorting places of directory blocks.
+pub const SORT_PLACES_BYTES: usize = 8 << 20;
+/// Gap between two directory blocks that is read rather than skipped.
+pub const GAP_BYTES_MAX: u64 = 64 << 10;
+/// Inodes and directories of which it is remembered what is wrong with them.
+pub const DAMAGED_MAX: usize = 64 << 10;
+/// Sorted runs of children that are read side by side; more are merged.
+pub const TREE_RUNS_MAX: usize = 16;
+/// Blocks of the sorted children kept in memory.
+pub const TREE_BLOCKS_CACHED: usize = 128;
+
+/// Memory of a scan. Names are sorted while pieces are read; while children are sorted, names that
+/// fit in memory (in one of the two buffers of their sort) or the buffers of their merge are there,
+/// too.
+pub const INODE_SCAN_BYTES_MAX: usize = 128 << 20;
+use bale_pipeline::ordered::PIECES_AHEAD_MAX;
+const PIECES_BYTES: usize = PIECES_AHEAD_MAX
+    * (2 * crate::image::TABLE_PIECE_BYTES + tables::PARENT_DIGESTS_PER_PIECE_BYTES);
+/// Of the inode file, and of digests.
+const STRETCHES_BYTES: usize =
+    append::STRETCHES_AHEAD_MAX * (crate::image::TABLE_PIECE_BYTES + DIGESTS_BYTES);
+/// Sixteen bytes for each inode of a piece, which has 128 or more.
+const DIGESTS_BYTES: usize = crate::image::TABLE_PIECE_BYTES / 8;
+/// Of readers of the tree: of the scanner, and of the one that plans what is read.
+const TREE_BYTES: usize = 2
+    * ((TREE_BLOCKS_CACHED + TREE_RUNS_MAX) * bale_pipeline::spill::BLOCK_BYTES
+        + linked::LINKED_BYTES);
+/// Memory of what hands out the rows of a scan: readers of the tree, and batches on their way.
+pub const EMIT_BYTES_MAX: usize = 9 << 20;
+const _: () = assert!(TREE_BYTES + (2 << 20) <= EMIT_BYTES_MAX);
+/// The second look: pieces, and the log with a copy for reading directly and one of its records.
+const _: () = assert!(PIECES_BYTES + 3 * bale_fsimage::xfs::LOG_BYTES_MAX <= INODE_SCAN_BYTES_MAX);
+const _: () = assert!(
+    SORT_NAMES_BYTES + SORT_PLACES_BYTES + PIECES_BYTES + STRETCHES_BYTES <= INODE_SCAN_BYTES_MAX
+);
+const _: () =
+    assert!(SORT_NAMES_BYTES / 2 + SORT_CHILDREN_BYTES + STRETCHES_BYTES <= INODE_SCAN_BYTES_MAX);

@@ -1,0 +1,328 @@
+//! Inode tables: read in the order of the device, in large pieces; inodes go to a file in the order
+//! of their numbers.
+
+use super::append::Appender;
+use super::digest_file::ParentDigests;
+use super::digests::{Digest, DigestKey, Digests, DigestsWriter, digest_of};
+use super::gather::Faults;
+use super::inode_file::{self, InodeFile};
+use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
+use crate::image::{
+    FoundInode, Image, NamesPiece, PieceDigest, TABLE_PIECE_BYTES, TablePiece, TableSink, time_of,
+};
+use bale_format::Time;
+use bale_fsimage::FileKind;
+use bale_pipeline::ordered::in_order;
+use bale_pipeline::spill::{Sorter, Spill};
+use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
+use std::io;
+use std::iter::Peekable;
+use std::sync::Arc;
+
+/// Attempts at an inode that is damaged on a device in use: it may have been caught in the middle
+/// of a change.
+const READS_MAX: usize = 3;
+
+/// What the inode tables gave.
+pub(super) struct Tables {
+    pub(super) inodes: Arc<InodeFile>,
+    /// What they said, inode by inode.
+    pub(super) digests: Digests,
+    /// Names of small directories, by inode.
+    pub(super) names: Sorter,
+    /// Places of directory blocks, by place.
+    pub(super) places: Sorter,
+    /// Of all inodes as if nobody had read anything: equal digests mean that nothing was changed.
+    pub(super) digest: [u8; 32],
+    /// From then on no change leaves the ctime that any inode has.
+    pub(super) not_racy_from: Time,
+}
+
+/// What one piece became.
+#[derive(Default)]
+pub(super) struct ParsedTable {
+    /// Records of the inode file.
+    pub(super) inodes: Vec<u8>,
+    inodes_count: u64,
+    pieces: Vec<NamesPiece>,
+    /// As [`super::directory_blocks::add`] makes them.
+    names: Vec<u8>,
+    damaged: Vec<(u64, String)>,
+    incomplete: Vec<(u64, String)>,
+    general: Option<String>,
+    not_racy_from: Time,
+    /// Number of the first inode of the piece.
+    first_inode: u64,
+    /// Of the piece's bytes, if they could be read.
+    raw: Option<PieceDigest>,
+    /// Number and digest of each inode.
+    pub(super) digests: Vec<u8>,
+    /// Directories, and from when on no change leaves the ctime that they have.
+    pub(super) directories: Vec<(u64, Time)>,
+    scratch: Vec<u8>,
+}
+
+/// Takes a piece apart.
+struct Parsing<'a> {
+    image: &'a Image,
+    key: &'a DigestKey,
+    /// Of these inodes in the last backup, not yet passed.
+    known: &'a [Digest],
+    parsed: &'a mut ParsedTable,
+}
+
+impl Parsing<'_> {
+    /// True if the parent has this digest for this inode. Digests are read in order; an inode out
+    /// of order counts as changed.
+    fn has_parents_digest(&mut self, new: Digest) -> bool {
+        let passed = self.known.iter().take_while(|old| old.number < new.number);
+        self.known = &self.known[passed.count()..];
+        self.known.first() == Some(&new)
+    }
+}
+
+impl TableSink for Parsing<'_> {
+    fn inode(&mut self, found: FoundInode, raw: &[u8]) {
+        let number = found.number;
+        let digest = digest_of(self.image, self.key, number, raw, &mut self.parsed.scratch);
+        let digest = Digest { number, digest };
+        let is_directory = found.kind == FileKind::Directory;
+        // What directories hold is needed anyway.
+        let is_unchanged = !is_directory && self.has_parents_digest(digest);
+        let parsed = &mut *self.parsed;
+        inode_file::append(&found, (!is_unchanged).then_some(raw), &mut parsed.inodes);
+        parsed.inodes_count += 1;
+        let not_racy_from = time_of(found.ctime).end_of_stamp();
+        parsed.not_racy_from = parsed.not_racy_from.max(not_racy_from);
+        digest.append(&mut parsed.digests);
+        if is_directory {
+            parsed.directories.push((number, not_racy_from));
+        }
+    }
+
+    fn names(&mut self, piece: NamesPiece) {
+        self.parsed.pieces.push(piece);
+    }
+
+    fn name(&mut self, directory: u64, name: &[u8], inode: u64) {
+        super::directory_blocks::add(&mut self.parsed.names, directory, inode, name);
+    }
+
+    fn damaged(&mut self, number: u64, why: String) {
+        self.parsed.damaged.push((number, why));
+    }
+
+    fn incomplete(&mut self, directory: u64, why: String) {
+        self.parsed.incomplete.push((directory, why));
+    }
+}
+
+/// Most records of the inode file are no longer than this: room that is made at once.
+const RECORD_BYTES_USUAL: usize = 160;
+
+impl ParsedTable {
+    /// With room for what most pieces hold: that of `spare`, as far as it has some.
+    fn of(piece: &TablePiece, mut spare: Vec<u8>) -> ParsedTable {
+        let inodes_max = (piece.span.len as usize / INODE_BYTES_USUAL).min(piece.inodes_max());
+        spare.clear();
+        spare.reserve(inodes_max * RECORD_BYTES_USUAL);
+        ParsedTable {
+            inodes: spare,
+            digests: Vec::with_capacity(inodes_max * super::digests::RECORD_BYTES),
+            first_inode: piece.first_inode,
+            ..ParsedTable::default()
+        }
+    }
+}
+
+/// Size of most inodes in their table.
+const INODE_BYTES_USUAL: usize = 256;
+
+pub(super) fn buffer() -> AlignedBuffer {
+    AlignedBuffer::new(TABLE_PIECE_BYTES + 2 * ALIGNMENT)
+}
+
+/// Reads a piece and takes it apart; again, if something in it looks damaged and somebody may be
+/// writing. Inodes with a digest among `known` are what they were.
+pub(super) fn read_piece(
+    image: &Image,
+    key: &DigestKey,
+    piece: Result<TablePiece, String>,
+    known: &[Digest],
+    buffer: &mut AlignedBuffer,
+    spare: Vec<u8>,
+) -> ParsedTable {
+    let mut parsed = ParsedTable {
+        inodes: spare,
+        ..ParsedTable::default()
+    };
+    let piece = match piece {
+        Ok(piece) => piece,
+        Err(why) => {
+            parsed.general = Some(why);
+            return parsed;
+        }
+    };
+    for _ in 0..READS_MAX {
+        parsed = ParsedTable::of(&piece, parsed.inodes);
+        match read_bytes(image, &piece, buffer) {
+            Ok(range) => {
+                let bytes = &buffer[range];
+                parsed.raw = Some(piece.digest(bytes));
+                let mut parsing = Parsing {
+                    image,
+                    key,
+                    known,
+                    parsed: &mut parsed,
+                };
+                image.parse_table(&piece, bytes, &mut parsing);
+            }
+            Err(error) => {
+                parsed.general = Some(format!(
+                    "read inodes from number {} on: {error}",
+                    piece.first_inode
+                ));
+            }
+        }
+        let sound = parsed.damaged.is_empty() && parsed.general.is_none();
+        if sound && parsed.incomplete.is_empty() {
+            break;
+        }
+    }
+    parsed
+}
+
+pub(super) fn read_bytes(
+    image: &Image,
+    piece: &TablePiece,
+    buffer: &mut AlignedBuffer,
+) -> io::Result<std::ops::Range<usize>> {
+    image.read_table(piece, buffer)
+}
+
+/// Digests of the last backup that go along with one piece: it has no more inodes.
+const PARENT_DIGESTS_PER_PIECE_MAX: usize = TABLE_PIECE_BYTES / 128;
+pub(super) const PARENT_DIGESTS_PER_PIECE_BYTES: usize =
+    PARENT_DIGESTS_PER_PIECE_MAX * size_of::<Digest>();
+
+/// Pieces of the inode tables, each with what is known of its inodes.
+struct WithParentDigests<I: Iterator<Item = Result<TablePiece, String>>> {
+    pieces: Peekable<I>,
+    known: Option<ParentDigests>,
+}
+
+impl<I: Iterator<Item = Result<TablePiece, String>>> Iterator for WithParentDigests<I> {
+    type Item = (Result<TablePiece, String>, Vec<Digest>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let piece = self.pieces.next()?;
+        let mut digests = Vec::new();
+        if let (Some(known), Ok(piece)) = (&mut self.known, &piece) {
+            let end = match self.pieces.peek() {
+                Some(Ok(next)) => Some(next.first_inode),
+                _ => None,
+            };
+            let end = end.filter(|end| *end > piece.first_inode);
+            known.take(
+                piece.first_inode,
+                end,
+                PARENT_DIGESTS_PER_PIECE_MAX,
+                &mut digests,
+            );
+        }
+        Some((piece, digests))
+    }
+}
+
+fn note_faults(
+    faults: &mut Faults,
+    damaged: Vec<(u64, String)>,
+    incomplete: Vec<(u64, String)>,
+    general: Option<String>,
+) {
+    for (number, why) in damaged {
+        faults.inode(number, why);
+    }
+    for (number, why) in incomplete {
+        faults.directory(number, why);
+    }
+    if let Some(why) = general {
+        faults.general(why);
+    }
+}
+
+/// Where directory blocks are, to be sorted by that.
+fn push_places(places: &mut Sorter, pieces: &[NamesPiece]) -> io::Result<()> {
+    for piece in pieces {
+        let key = super::directory_blocks::place_key(piece);
+        let value = super::directory_blocks::encode_piece(piece);
+        places.push(&key, &value).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Reads all inode tables.
+pub(super) fn read_tables(
+    image: &Image,
+    key: &DigestKey,
+    known: Option<ParentDigests>,
+    spill: Spill<'_>,
+    faults: &mut Faults,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> io::Result<Tables> {
+    let file = Appender::create(spill.directory)?;
+    let spares = file.spares();
+    let mut digests = DigestsWriter::create(spill.directory)?;
+    let mut names = Sorter::new(spill.directory, spill.memory.inode_share(SORT_NAMES_BYTES));
+    let mut places = Sorter::new(spill.directory, spill.memory.inode_share(SORT_PLACES_BYTES));
+    let (mut done, expected) = (0, image.inodes_expected());
+    let mut digest = blake3::Hasher::new();
+    digest.update(&image.uuid());
+    let mut not_racy_from = Time::default();
+    let read = in_order(
+        WithParentDigests {
+            pieces: image.tables().peekable(),
+            known,
+        },
+        buffer,
+        |buffer, (piece, known)| {
+            let spare = spares.try_recv().unwrap_or_default();
+            read_piece(image, key, piece, &known, buffer, spare)
+        },
+        |mut parsed| -> io::Result<()> {
+            if let Some(why) = parsed.general.take_if(|_| image.bulkstat().is_some()) {
+                // What the kernel does not tell cannot be missed by a checksum.
+                return Err(io::Error::other(why));
+            }
+            digest.update(blake3::hash(&parsed.digests).as_bytes());
+            let directories_from = parsed.directories.iter().map(|(_, from)| *from).max();
+            let directories_from = directories_from.unwrap_or_default();
+            let (first, raw) = (parsed.first_inode, parsed.raw);
+            let is_written = digests.add(first, raw, directories_from, parsed.digests);
+            if !is_written || !file.append(parsed.inodes) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            not_racy_from = not_racy_from.max(parsed.not_racy_from);
+            done += parsed.inodes_count;
+            push_places(&mut places, &parsed.pieces)?;
+            super::directory_blocks::push_names(image, &mut names, &parsed.names)?;
+            note_faults(faults, parsed.damaged, parsed.incomplete, parsed.general);
+            match progress(done, expected) {
+                true => Ok(()),
+                false => Err(io::ErrorKind::Interrupted.into()),
+            }
+        },
+    );
+    // Why writing failed says more than that it did.
+    let inodes = Arc::new(InodeFile::new(file.finish()?));
+    let digests = digests.finish()?;
+    read?;
+    Ok(Tables {
+        inodes,
+        digests,
+        names,
+        places,
+        digest: *digest.finalize().as_bytes(),
+        not_racy_from,
+    })
+}

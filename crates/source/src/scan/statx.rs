@@ -1,0 +1,77 @@
+//! What `statx` reports, as the walk requests it and as a row has it.
+
+use super::directory::identity_of;
+use super::pending::Stay;
+use bale_format::entry::{Entry, Kind, Time};
+use bytes::Bytes;
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+
+/// `statx` as the walk does it.
+pub(super) fn stat_at<Fd: AsFd>(directory: Fd, name: &CStr) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    // Everything of `stat` but blocks and atime, and the mount.
+    let mask = StatxFlags::BASIC_STATS.difference(StatxFlags::BLOCKS | StatxFlags::ATIME)
+        | StatxFlags::MNT_ID;
+    loop {
+        match rustix::fs::statx(&directory, name, flags, mask) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Id of the mount a file is on; of kernels that do not tell, the device.
+pub(super) fn mount_of(stat: &Statx) -> u64 {
+    if stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 {
+        stat.stx_mnt_id
+    } else {
+        1 << 63 | u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
+    }
+}
+
+/// What a source is on.
+pub(super) fn stay_of(stat: &Statx) -> Stay {
+    Stay {
+        device: identity_of(stat).device,
+        mount: mount_of(stat),
+    }
+}
+
+fn time(stamp: StatxTimestamp) -> Time {
+    Time {
+        seconds: stamp.tv_sec,
+        nanos: stamp.tv_nsec,
+    }
+}
+
+/// The entry of a `stat`; `None` for a type nobody knows.
+pub(super) fn entry_of(parent: Bytes, name: Bytes, stat: &Statx) -> Option<Entry> {
+    let mode = u32::from(stat.stx_mode);
+    let mut entry = Entry::new(parent, name, Kind::from_mode(mode)?);
+    set_stat(&mut entry, stat);
+    Some(entry)
+}
+
+/// Overwrites the fields that `statx` reports.
+pub fn set_stat(entry: &mut Entry, stat: &Statx) {
+    entry.mode = u32::from(stat.stx_mode) & 0o7777;
+    entry.uid = stat.stx_uid;
+    entry.gid = stat.stx_gid;
+    entry.mtime = time(stat.stx_mtime);
+    entry.ctime = time(stat.stx_ctime);
+    entry.inode = stat.stx_ino;
+    entry.nlink = stat.stx_nlink;
+    entry.size = match entry.kind {
+        Kind::File | Kind::Symlink => stat.stx_size,
+        _ => 0,
+    };
+    entry.rdev = match entry.kind {
+        Kind::BlockDevice | Kind::CharDevice => {
+            u64::from(stat.stx_rdev_major) << 32 | u64::from(stat.stx_rdev_minor)
+        }
+        _ => 0,
+    };
+}
