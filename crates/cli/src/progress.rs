@@ -3,8 +3,7 @@
 
 use crate::args::Global;
 use crate::{interrupt, output, sizes, variables};
-use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
-use bale_restore::Act;
+use bale_pipeline::monitor::{Act, Monitor, Phase, Problem, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;

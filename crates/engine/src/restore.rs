@@ -6,11 +6,10 @@ use bale_format::entry::join;
 use bale_format::snapshot::PathText;
 use bale_format::{ChunkId, ChunkKind, Entry, Layer};
 use bale_fsimage::mkext4::ScratchMaker;
-use bale_pipeline::amount;
 use bale_pipeline::error::with_causes;
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern, PatternError, Reach, distinct};
 use bale_pipeline::memory::MemoryPlan;
-use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_pipeline::spill;
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::{Error, Result};
@@ -26,7 +25,7 @@ use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Chunks of an open repository.
 pub struct RepositoryChunks {
@@ -295,8 +294,7 @@ pub struct SnapshotRestore<'a> {
 impl SnapshotRestore<'_> {
     /// Brings it back.
     pub fn restore(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
-        let (catalog, chunks, watch) =
-            seams(self.repository, self.snapshot, monitor, Phase::Restore)?;
+        let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
         let options = self.guarded()?;
         if options.delete && options.guard.has_more_withheld {
             monitor.note(
@@ -304,7 +302,7 @@ impl SnapshotRestore<'_> {
                 snapshot does not have stay, for they may never have been backed up",
             );
         }
-        bale_restore::restore(&catalog, &chunks, scratch, self.target, &options, &watch)
+        bale_restore::restore(&catalog, &chunks, scratch, self.target, &options, monitor)
             .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
     }
 
@@ -336,32 +334,29 @@ impl SnapshotRestore<'_> {
 
     /// Compares what is in the target with the snapshot.
     pub fn verify(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
-        let (catalog, chunks, watch) =
-            seams(self.repository, self.snapshot, monitor, Phase::ReadData)?;
+        let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
         bale_restore::verify(
             &catalog,
             &chunks,
             scratch,
             self.target,
             &self.options,
-            &watch,
+            monitor,
         )
         .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
     }
 }
 
-/// Catalog, chunks and a monitor for one operation on a snapshot.
-pub(super) fn seams<'m>(
+/// Catalog and chunks for one operation on a snapshot, which begins with its plan.
+pub(super) fn seams(
     repository: &Arc<Repository>,
     snapshot: &Named,
-    monitor: &'m dyn Monitor,
-    phase: Phase,
-) -> Result<(SnapshotCatalog, RepositoryChunks, RestoreMonitor<'m>)> {
+    monitor: &dyn Monitor,
+) -> Result<(SnapshotCatalog, RepositoryChunks)> {
     let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
-    let watch = RestoreMonitor::new(monitor, phase);
     monitor.progress(Phase::Plan, Progress::default());
     let chunks = RepositoryChunks::new(repository.clone())?;
-    Ok((catalog, chunks, watch))
+    Ok((catalog, chunks))
 }
 
 /// Converts a restore's error into the engine's.
@@ -377,81 +372,6 @@ pub(super) fn into_engine_error(
             snapshot: snapshot.0.short(),
         },
         other => Error::Other(with_causes(&other)),
-    }
-}
-
-/// Forwards a restore's events to the engine's monitor, with totals.
-pub(super) struct RestoreMonitor<'m> {
-    monitor: &'m dyn Monitor,
-    phase: Phase,
-    entries: AtomicU64,
-    bytes: AtomicU64,
-    entries_total: AtomicU64,
-    bytes_total: AtomicU64,
-}
-
-impl<'m> RestoreMonitor<'m> {
-    fn new(monitor: &'m dyn Monitor, phase: Phase) -> RestoreMonitor<'m> {
-        RestoreMonitor {
-            monitor,
-            phase,
-            entries: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            entries_total: AtomicU64::new(0),
-            bytes_total: AtomicU64::new(0),
-        }
-    }
-}
-
-impl bale_restore::Monitor for RestoreMonitor<'_> {
-    fn planned(&self, plan: &bale_restore::Plan) {
-        self.entries_total.store(plan.entries(), Ordering::Relaxed);
-        self.bytes_total.store(plan.bytes, Ordering::Relaxed);
-        self.progress(0, 0);
-    }
-
-    fn sized(&self, needed_bytes: u64, bytes: u64, inodes: u64) {
-        self.monitor.note(&format!(
-            "the tree needs {}; the file system will have {} and {} inodes",
-            amount::bytes(needed_bytes),
-            amount::bytes(bytes),
-            amount::count(inodes)
-        ));
-    }
-
-    fn progress(&self, entries: u64, bytes: u64) {
-        let progress = Progress {
-            done: self.entries.fetch_add(entries, Ordering::Relaxed) + entries,
-            total: self.entries_total.load(Ordering::Relaxed),
-            bytes_done: self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes,
-            bytes_total: self.bytes_total.load(Ordering::Relaxed),
-        };
-        self.monitor.progress(self.phase, progress);
-    }
-
-    fn problem(&self, path: &[u8], action: &'static str, text: &str) {
-        self.monitor.problem(&Problem {
-            path: path.to_vec(),
-            action,
-            text: text.to_owned(),
-        });
-    }
-
-    fn would(&self, path: &[u8], act: bale_restore::Act) {
-        self.monitor.would(path, act);
-    }
-
-    fn wants_restored(&self) -> bool {
-        self.monitor.wants_restored()
-    }
-
-    fn note(&self, path: &[u8], text: &str) {
-        let path = String::from_utf8_lossy(path);
-        self.monitor.note(&format!("{path}: {text}"));
-    }
-
-    fn stop(&self) -> bool {
-        self.monitor.interrupted()
     }
 }
 

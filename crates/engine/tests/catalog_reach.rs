@@ -4,11 +4,12 @@ mod catalog_seam;
 
 use bale_engine::restore::Patterns;
 use bale_format::{ChunkId, Entry, Kind};
+use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::catalog::CatalogReader;
 use bale_restore::sort::InMemory;
 use bale_restore::{
-    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Monitor, PackOffset, RestoreOptions,
-    RestoreReport, Rows, restore,
+    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, PackOffset, RestoreOptions, RestoreReport,
+    Rows, restore,
 };
 use bytes::Bytes;
 use catalog_seam::{Memory, SMALL, change, file, key, open, put};
@@ -44,8 +45,8 @@ impl ChunkSource for NoChunks {
 struct Silent;
 
 impl Monitor for Silent {
-    fn problem(&self, path: &[u8], action: &'static str, text: &str) {
-        panic!("{action} {}: {text}", String::from_utf8_lossy(path));
+    fn problem(&self, problem: &Problem) {
+        panic!("{problem:?}");
     }
 }
 

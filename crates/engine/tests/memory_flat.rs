@@ -5,12 +5,13 @@
 
 use bale_engine::restore::SpillScratch;
 use bale_format::{ChunkId, Entry, Kind, Layer};
+use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::catalog::{
     BoxError, CatalogReader, CatalogWriter, KeyRange, ParentCursor, SegmentSource,
 };
 use bale_restore::{
-    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, Monitor, PackOffset,
-    RestoreOptions, Rows, restore,
+    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, PackOffset, RestoreOptions,
+    Rows, restore,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -84,8 +85,8 @@ impl ChunkSource for NoChunks {
 struct Silent;
 
 impl Monitor for Silent {
-    fn problem(&self, path: &[u8], action: &'static str, text: &str) {
-        panic!("{action} {}: {text}", String::from_utf8_lossy(path));
+    fn problem(&self, problem: &Problem) {
+        panic!("{problem:?}");
     }
 }
 

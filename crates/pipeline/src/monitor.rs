@@ -48,7 +48,7 @@ pub struct Progress {
 /// Trouble with one entry: it goes on, is counted, and turns exit 0 into 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Absolute path.
+    /// Absolute; of a restore, relative to the target.
     pub path: Vec<u8>,
     /// What was attempted: `read`, `list`, `stat`, `write` ...
     pub action: &'static str,

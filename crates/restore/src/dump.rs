@@ -9,8 +9,9 @@ mod file_bytes;
 mod tar;
 mod tree;
 
-use crate::{CatalogSource, ChunkSource, ChunkTrouble, Loss, Monitor, Scratch};
+use crate::{CatalogSource, ChunkSource, ChunkTrouble, Loss, Scratch};
 use bale_format::Kind;
+use bale_pipeline::monitor::Monitor;
 use std::io::{self, Write};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -30,10 +30,13 @@ pub use target::{ImageTarget, TargetError, Unfinished};
 
 use super::Plan as Planned;
 use crate::Scratch;
+use crate::progress::PhaseProgress;
 use crate::sort::Sorted;
-use crate::{CatalogSource, ChunkSource, Monitor, RestoreError, RestoreOptions, RestoreReport};
+use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, RestoreReport};
 use bale_fsimage::mkext4::{Ext4Options, Plan, STREAM_BUFFER_BYTES, WriterMemory};
+use bale_pipeline::amount;
 use bale_pipeline::memory::MemoryPlan;
+use bale_pipeline::monitor::{Monitor, Phase};
 use rows::WantedRows;
 use std::fs::File;
 use work::{TroubleReports, Work};
@@ -68,7 +71,8 @@ pub fn restore(
 ) -> Result<Ext4Report, RestoreError> {
     target.apply(&mut ext4);
     ext4.memory = writer_memory(options.memory);
-    let work = Work::new(catalog, chunks, scratch, options, ext4, monitor);
+    let progress = PhaseProgress::new(monitor, Phase::Restore);
+    let work = Work::new(catalog, chunks, scratch, options, ext4, progress);
     let mut above = rows::directories_above(&work, 1 + READINGS_MORE)?;
     let mut counted = count::count(
         &work,
@@ -81,8 +85,8 @@ pub fn restore(
     }
     let plan = Plan::new(work.ext4.clone(), counted.totals).map_err(RestoreError::Image)?;
     let mut report = planned(&plan);
-    monitor.sized(report.needed_bytes, report.bytes, report.inodes);
-    monitor.planned(&counted.plan);
+    note_size(&report, monitor);
+    work.progress.planned(&counted.plan);
     if !options.force_space {
         check_space(&target, &plan)?;
     }
@@ -120,7 +124,8 @@ pub fn verify(
     (ext4, options): (Ext4Options, &RestoreOptions),
     monitor: &dyn Monitor,
 ) -> Result<RestoreReport, RestoreError> {
-    let work = Work::new(catalog, chunks, scratch, options, ext4, monitor);
+    let progress = PhaseProgress::new(monitor, Phase::ReadData);
+    let work = Work::new(catalog, chunks, scratch, options, ext4, progress);
     let mut above = rows::directories_above(&work, 1 + READINGS_MORE)?;
     // What this reading would tell was told by the restore.
     let mut counted = count::count(
@@ -129,7 +134,7 @@ pub fn verify(
         take(&mut above),
         READINGS_MORE,
     )?;
-    monitor.planned(&counted.plan);
+    work.progress.planned(&counted.plan);
     let rows = || WantedRows::new(&work, TroubleReports::Quiet, take(&mut above));
     let links = counted.links.pop().expect("one for each reading");
     let prefetched = counted.prefetched.fetch(&work)?;
@@ -178,6 +183,16 @@ fn planned(plan: &Plan) -> Ext4Report {
         inodes: plan.inodes(),
         ..Ext4Report::default()
     }
+}
+
+/// Said before anything is written.
+fn note_size(report: &Ext4Report, monitor: &dyn Monitor) {
+    monitor.note(&format!(
+        "the tree needs {}; the file system will have {} and {} inodes",
+        amount::bytes(report.needed_bytes),
+        amount::bytes(report.bytes),
+        amount::count(report.inodes)
+    ));
 }
 
 /// What a dry run says that a restore would write.

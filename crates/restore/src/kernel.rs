@@ -25,10 +25,10 @@ mod worker;
 mod write_content;
 mod write_large;
 
-use crate::{
-    CatalogSource, ChunkSource, Monitor, RestoreError, RestoreOptions, RestoreReport, Scratch,
-};
+use crate::progress::PhaseProgress;
+use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, RestoreReport, Scratch};
 use bale_pipeline::memory::MemoryPlan;
+use bale_pipeline::monitor::{Monitor, Phase};
 use std::path::Path;
 
 /// What a restore takes at most, beside reading its chunks and its catalog: rows that wait for
@@ -52,8 +52,9 @@ pub fn restore(
     let mut planned = crate::plan::plan(catalog, chunks, scratch, options, monitor)?;
     let target = target::Target::open(target, !options.dry_run)?;
     target.check_space(&planned.plan, options)?;
-    monitor.planned(&planned.plan);
-    let run = worker::RestoreRun::new(&target, chunks, options, monitor, &mut planned)
+    let progress = PhaseProgress::new(monitor, Phase::Restore);
+    progress.planned(&planned.plan);
+    let run = worker::RestoreRun::new(&target, chunks, options, progress, &mut planned)
         .read_only(options.dry_run);
 
     let directories = directories::create(&run, planned.directories, scratch)?;
@@ -84,9 +85,10 @@ pub fn verify(
 ) -> Result<RestoreReport, RestoreError> {
     let mut planned = crate::plan::plan(catalog, chunks, scratch, options, monitor)?;
     let target = target::Target::open(target, false)?;
-    monitor.planned(&planned.plan);
+    let progress = PhaseProgress::new(monitor, Phase::ReadData);
+    progress.planned(&planned.plan);
     let run =
-        worker::RestoreRun::new(&target, chunks, options, monitor, &mut planned).read_only(true);
+        worker::RestoreRun::new(&target, chunks, options, progress, &mut planned).read_only(true);
     compare::compare(&run, planned, scratch)?;
     Ok(run.report())
 }

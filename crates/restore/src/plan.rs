@@ -11,13 +11,13 @@ pub use groups::{GROUP_KEY_BYTES, group_key};
 
 use crate::losses::{self, Losses};
 use crate::names::{check_name, check_path, is_part_name};
+use crate::progress::report_problem;
 use crate::select::{Above, above, chosen};
 use crate::sort::{Scratch, Sorted, Sorter};
-use crate::{
-    CatalogSource, ChunkSource, ChunkTrouble, Monitor, RestoreError, RestoreOptions, pieces, row,
-};
+use crate::{CatalogSource, ChunkSource, ChunkTrouble, RestoreError, RestoreOptions, pieces, row};
 use bale_format::entry::{is_below, join};
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
+use bale_pipeline::monitor::Monitor;
 use bytes::Bytes;
 
 /// Memory of each sorter while the plan is made.
@@ -183,7 +183,7 @@ impl Planner<'_> {
         let roots = within.unwrap_or_else(|| vec![root.to_vec()]);
         for path in roots.iter().filter(|path| is_below(path, root)) {
             for item in catalog.rows(path).map_err(RestoreError::Catalog)? {
-                if number.is_multiple_of(STOP_EVERY_ROWS) && self.monitor.stop() {
+                if number.is_multiple_of(STOP_EVERY_ROWS) && self.monitor.interrupted() {
                     return Err(RestoreError::Stopped);
                 }
                 number += 1;
@@ -206,7 +206,7 @@ impl Planner<'_> {
         self.problems += 1;
         if !self.options.is_plan_reported {
             self.options.was_reported(path, action, text);
-            self.monitor.problem(path, action, text);
+            report_problem(self.monitor, path, action, text);
         }
     }
 

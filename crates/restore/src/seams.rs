@@ -1,8 +1,6 @@
-//! What a restore is given: content, catalog, and who listens.
+//! What a restore is given: content and catalog.
 
-use crate::Plan;
 use bale_format::{ChunkId, Entry};
-use bale_pipeline::monitor::Act;
 use bytes::Bytes;
 
 /// Chunks that a restore may ask for, by what they hold.
@@ -48,37 +46,4 @@ pub trait CatalogSource: Sync {
 
     /// One row.
     fn lookup(&self, path: &[u8]) -> Result<Option<Entry>, ChunkTrouble>;
-}
-
-/// Who watches. Called from many threads.
-pub trait Monitor: Sync {
-    /// The plan is made; nothing has been written yet.
-    fn planned(&self, _plan: &Plan) {}
-
-    /// The file system is planned, in bytes: what the tree needs at least, what it will have, and
-    /// its inodes. Nothing has been written yet.
-    fn sized(&self, _needed_bytes: u64, _bytes: u64, _inodes: u64) {}
-
-    /// So much more is done.
-    fn progress(&self, _entries: u64, _bytes: u64) {}
-
-    /// One entry did not come back as it was. `path` is relative to the target.
-    fn problem(&self, path: &[u8], action: &'static str, text: &str);
-
-    /// Something about one entry that is worth a line and no problem.
-    fn note(&self, _path: &[u8], _text: &str) {}
-
-    /// What a dry run would do to one path; of any run, what is deleted or left. Of one that is not
-    /// dry, what is restored, if the monitor wants to know.
-    fn would(&self, _path: &[u8], _act: Act) {}
-
-    /// Shall every path that was restored be told?
-    fn wants_restored(&self) -> bool {
-        false
-    }
-
-    /// Should the restore end early?
-    fn stop(&self) -> bool {
-        false
-    }
 }

@@ -3,7 +3,7 @@
 use super::{into_engine_error, seams};
 use bale_fsimage::Timestamp;
 use bale_fsimage::mkext4::Ext4Options;
-use bale_pipeline::monitor::{Monitor, Phase};
+use bale_pipeline::monitor::Monitor;
 use bale_pipeline::random::draw;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::{Named, Repository};
@@ -49,10 +49,9 @@ impl SnapshotToExt4<'_> {
         scratch: &dyn Scratch,
         monitor: &dyn Monitor,
     ) -> Result<Ext4Report> {
-        let (catalog, chunks, watch) =
-            seams(self.repository, self.snapshot, monitor, Phase::Restore)?;
+        let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
         let options = (self.ext4.clone(), &self.options);
-        restore(&catalog, &chunks, scratch, target, options, &watch)
+        restore(&catalog, &chunks, scratch, target, options, monitor)
             .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
     }
 
@@ -63,11 +62,10 @@ impl SnapshotToExt4<'_> {
         scratch: &dyn Scratch,
         monitor: &dyn Monitor,
     ) -> Result<RestoreReport> {
-        let (catalog, chunks, watch) =
-            seams(self.repository, self.snapshot, monitor, Phase::ReadData)?;
+        let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
         let image = File::open(path).map_err(Error::local("open", path))?;
         let options = (self.ext4.clone(), &self.options);
-        verify(&catalog, &chunks, scratch, image, options, &watch)
+        verify(&catalog, &chunks, scratch, image, options, monitor)
             .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
     }
 }

@@ -1,6 +1,7 @@
 //! Kills and full disks.
 
 use crate::model::*;
+use bale_pipeline::monitor::{Monitor, Problem};
 use bale_restore::RestoreError;
 use bale_restore::sort::InMemory;
 use std::path::Path;
@@ -96,11 +97,11 @@ fn sixty_four_descriptors_suffice() {
 #[test]
 fn a_monitor_may_end_it_and_the_next_goes_on() {
     struct Soon(std::sync::atomic::AtomicU64, Watch);
-    impl bale_restore::Monitor for Soon {
-        fn problem(&self, path: &[u8], action: &'static str, text: &str) {
-            self.1.problem(path, action, text);
+    impl Monitor for Soon {
+        fn problem(&self, problem: &Problem) {
+            self.1.problem(problem);
         }
-        fn stop(&self) -> bool {
+        fn interrupted(&self) -> bool {
             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 12
         }
     }

@@ -4,9 +4,10 @@ use crate::model::*;
 use bale_engine::restore::Patterns;
 use bale_format::{Content, EntryFlags, Key, Kind, Time};
 use bale_fsimage::mkext4::Ext4Options;
+use bale_pipeline::monitor::{Monitor, Problem};
 use bale_restore::ext4::{Ext4Report, ImageTarget, TargetError, restore, verify};
 use bale_restore::sort::InMemory;
-use bale_restore::{LossKind, Monitor, RestoreError, RestoreOptions};
+use bale_restore::{LossKind, RestoreError, RestoreOptions};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -443,11 +444,11 @@ fn a_dry_run_and_a_plan_that_does_not_fit_touch_nothing() {
 struct Stopping(AtomicU64);
 
 impl Monitor for Stopping {
-    fn problem(&self, _path: &[u8], _action: &'static str, text: &str) {
-        panic!("{text}");
+    fn problem(&self, problem: &Problem) {
+        panic!("{problem:?}");
     }
 
-    fn stop(&self) -> bool {
+    fn interrupted(&self) -> bool {
         self.0.fetch_sub(1, Ordering::Relaxed) == 0
     }
 }

@@ -4,10 +4,11 @@
 use super::encoded::{Piece, encode_leaf, encode_set};
 use bale_format::entry::is_below;
 use bale_format::{ChunkId, Content, Entry, EntryFlags, Key, Kind, Time};
+use bale_pipeline::monitor::{Act, Monitor, Phase, Problem, Progress};
 use bale_restore::sort::InMemory;
 use bale_restore::{
-    Act, CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, Monitor, PackOffset,
-    RestoreError, RestoreOptions, RestoreReport, Rows, restore, verify, xattrs,
+    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, PackOffset, RestoreError,
+    RestoreOptions, RestoreReport, Rows, restore, verify, xattrs,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -261,18 +262,16 @@ impl Watch {
 }
 
 impl Monitor for Watch {
-    fn progress(&self, _entries: u64, _bytes: u64) {
+    fn progress(&self, _phase: Phase, _progress: Progress) {
         if let Some(sink) = self.sink {
             sink();
         }
     }
 
-    fn problem(&self, path: &[u8], action: &'static str, text: &str) {
-        let path = String::from_utf8_lossy(path).into_owned();
-        self.problems
-            .lock()
-            .unwrap()
-            .push((path, format!("{action}: {text}")));
+    fn problem(&self, problem: &Problem) {
+        let path = String::from_utf8_lossy(&problem.path).into_owned();
+        let text = format!("{}: {}", problem.action, problem.text);
+        self.problems.lock().unwrap().push((path, text));
     }
 
     fn would(&self, path: &[u8], act: Act) {

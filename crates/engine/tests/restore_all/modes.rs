@@ -3,8 +3,9 @@
 
 use crate::model::*;
 use bale_format::{Key, Kind};
+use bale_pipeline::monitor::Act;
 use bale_restore::sort::InMemory;
-use bale_restore::{Act, LossKind, Overwrite, RestoreError, verify};
+use bale_restore::{LossKind, Overwrite, RestoreError, verify};
 use bytes::Bytes;
 use std::os::unix::fs::{MetadataExt, symlink};
 

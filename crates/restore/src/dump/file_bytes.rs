@@ -3,8 +3,10 @@
 use super::DumpError;
 use crate::losses::{self, Losses};
 use crate::pieces;
-use crate::{ChunkSource, ChunkUse, Monitor};
+use crate::progress::{PhaseProgress, report_problem};
+use crate::{ChunkSource, ChunkUse};
 use bale_format::{ChunkId, Content, Entry, EntryFlags, Piece};
+use bale_pipeline::monitor::{Monitor, Phase};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::Write;
@@ -28,6 +30,7 @@ static ZEROS: [u8; 65536] = [0; 65536];
 pub struct Contents<'a> {
     pub chunks: &'a dyn ChunkSource,
     pub monitor: &'a dyn Monitor,
+    pub progress: PhaseProgress<'a>,
     pub bytes: u64,
     pub problems: u64,
     /// What the backup did not have.
@@ -40,6 +43,7 @@ impl<'a> Contents<'a> {
         Contents {
             chunks,
             monitor,
+            progress: PhaseProgress::new(monitor, Phase::Restore),
             bytes: 0,
             problems: 0,
             losses: Losses::default(),
@@ -49,7 +53,7 @@ impl<'a> Contents<'a> {
 
     pub fn problem(&mut self, path: &[u8], text: &str) {
         self.problems += 1;
-        self.monitor.problem(path, "dump", text);
+        report_problem(self.monitor, path, "dump", text);
     }
 
     /// Tells what the backup did not have of a row.
@@ -239,11 +243,11 @@ impl<'a> Contents<'a> {
     }
 
     pub fn put(&mut self, bytes: &[u8], out: &mut dyn Write) -> Result<(), DumpError> {
-        if self.monitor.stop() {
+        if self.monitor.interrupted() {
             return Err(DumpError::Stopped);
         }
         self.bytes += bytes.len() as u64;
-        self.monitor.progress(0, bytes.len() as u64);
+        self.progress.add(0, bytes.len() as u64);
         out.write_all(bytes).map_err(DumpError::Output)
     }
 

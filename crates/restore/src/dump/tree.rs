@@ -100,7 +100,7 @@ fn sort(
                 .push(&group, &entry.path())
                 .map_err(DumpError::Scratch)?;
         }
-        if contents.monitor.stop() {
+        if contents.monitor.interrupted() {
             return Err(DumpError::Stopped);
         }
     }
@@ -383,7 +383,7 @@ impl Writer<'_, '_> {
         });
         self.members += 1;
         self.written += headers.len() as u64;
-        self.contents.monitor.progress(1, 0);
+        self.contents.progress.add(1, 0);
         self.out.write_all(&headers).map_err(DumpError::Output)
     }
 

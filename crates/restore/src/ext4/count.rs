@@ -110,7 +110,7 @@ impl Counter<'_> {
         }
         let names = self.plan.files + self.plan.directories + self.plan.others;
         if names.is_multiple_of(REPORT_EVERY) {
-            self.work.monitor.progress(0, 0);
+            self.work.progress.add(0, 0);
         }
     }
 }

@@ -194,7 +194,12 @@ fn fetch(by_place: Box<dyn Sorter>, work: &Work) -> Result<PrefetchedFiles, Rest
     in_order(
         tasks,
         || (),
-        |(), task| Ok((task_done(&task?, work.chunks, &key), work.monitor.stop())),
+        |(), task| {
+            Ok((
+                task_done(&task?, work.chunks, &key),
+                work.monitor.interrupted(),
+            ))
+        },
         |done: io::Result<(Vec<Record>, bool)>| {
             let (records, stop) = done.map_err(RestoreError::Scratch)?;
             if stop {
@@ -204,7 +209,7 @@ fn fetch(by_place: Box<dyn Sorter>, work: &Work) -> Result<PrefetchedFiles, Rest
                 let pushed = by_position.push(&record.position.to_be_bytes(), &record.bytes);
                 pushed.map_err(RestoreError::Scratch)?;
             }
-            work.monitor.progress(0, 0);
+            work.progress.add(0, 0);
             Ok(())
         },
     )?;

@@ -122,7 +122,7 @@ impl<'a> WantedRows<'a> {
     fn next_of_catalog(&mut self) -> Result<Option<Entry>, RestoreError> {
         loop {
             self.taken += 1;
-            if self.taken.is_multiple_of(STOP_EVERY_ROWS) && self.work.monitor.stop() {
+            if self.taken.is_multiple_of(STOP_EVERY_ROWS) && self.work.monitor.interrupted() {
                 return Err(RestoreError::Stopped);
             }
             match self.rows.next() {

@@ -41,8 +41,8 @@ pub fn verify(work: &Work, image: File, items: &mut Items) -> Result<RestoreRepo
     };
     while let Some(row) = items.next_row()? {
         verifier.compare(&row, items)?;
-        work.monitor.progress(1, row.entry.size);
-        if work.monitor.stop() {
+        work.progress.add(1, row.entry.size);
+        if work.monitor.interrupted() {
             return Err(RestoreError::Stopped);
         }
     }

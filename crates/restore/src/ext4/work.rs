@@ -1,8 +1,10 @@
 //! What every part of a restore into an image is given, and where its troubles are counted.
 
 use crate::losses::{LossKind, Losses};
-use crate::{CatalogSource, ChunkSource, Monitor, RestoreOptions, Scratch};
+use crate::progress::{PhaseProgress, report_problem};
+use crate::{CatalogSource, ChunkSource, RestoreOptions, Scratch};
 use bale_fsimage::mkext4::Ext4Options;
+use bale_pipeline::monitor::Monitor;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Seams, options and counters of one operation.
@@ -11,6 +13,7 @@ pub struct Work<'a> {
     pub chunks: &'a dyn ChunkSource,
     pub scratch: &'a dyn Scratch,
     pub monitor: &'a dyn Monitor,
+    pub progress: PhaseProgress<'a>,
     pub options: &'a RestoreOptions<'a>,
     /// The file system.
     pub ext4: Ext4Options,
@@ -33,13 +36,14 @@ impl<'a> Work<'a> {
         scratch: &'a dyn Scratch,
         options: &'a RestoreOptions<'a>,
         ext4: Ext4Options,
-        monitor: &'a dyn Monitor,
+        progress: PhaseProgress<'a>,
     ) -> Work<'a> {
         Work {
             catalog,
             chunks,
             scratch,
-            monitor,
+            monitor: progress.monitor,
+            progress,
             options,
             ext4,
             losses: Losses::default(),
@@ -62,7 +66,7 @@ impl<'a> Work<'a> {
             return;
         }
         self.problems.fetch_add(1, Ordering::Relaxed);
-        self.monitor.problem(path, action, text);
+        report_problem(self.monitor, path, action, text);
     }
 
     /// A problem for which the repository is the reason.

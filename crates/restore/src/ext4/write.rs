@@ -34,7 +34,7 @@ pub fn write<S: BlockSink>(
         writer.report(row.entry.size)?;
     }
     let (sink, summary) = writer.builder.finish().map_err(RestoreError::Image)?;
-    work.monitor.progress(writer.untold.0, writer.untold.1);
+    work.progress.add(writer.untold.0, writer.untold.1);
     Ok((sink, summary, writer.report))
 }
 
@@ -168,8 +168,8 @@ impl<S: BlockSink> Writer<'_, S> {
             return Ok(());
         }
         let (entries, bytes) = std::mem::take(&mut self.untold);
-        self.work.monitor.progress(entries, bytes);
-        match self.work.monitor.stop() {
+        self.work.progress.add(entries, bytes);
+        match self.work.monitor.interrupted() {
             true => Err(RestoreError::Stopped),
             false => Ok(()),
         }

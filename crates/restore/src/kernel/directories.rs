@@ -6,9 +6,10 @@ use crate::kernel::queue::work;
 use crate::kernel::target::{MODE_UNFINISHED, stat_child};
 use crate::kernel::worker::{Failure, RestoreRun, Worker};
 use crate::sort::{Scratch, Sorted};
-use crate::{Act, Overwrite, RestoreError, row};
+use crate::{Overwrite, RestoreError, row};
 use bale_format::entry::join;
 use bale_format::{Entry, EntryFlags};
+use bale_pipeline::monitor::Act;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, FileType, Mode};
 use rustix::io::Errno;
@@ -163,7 +164,7 @@ fn each<'r>(
             Err(error) => worker.run.end(RestoreError::Scratch(error)),
         }
     }
-    worker.run.monitor.progress(entries, 0);
+    worker.run.progress.add(entries, 0);
 }
 
 /// Was a directory there?
@@ -237,7 +238,7 @@ fn report_replaced(run: &RestoreRun, entry: &Entry, stat: &rustix::fs::Stat) {
         false => format!("{was} stood there: the snapshot's directory took its place"),
         true => format!("{was} stands there: the snapshot's directory would take its place"),
     };
-    run.monitor.note(&entry.path(), &text);
+    run.note(&entry.path(), &text);
 }
 
 /// A directory whose owner may not write in it, as after an earlier restore, gets its mode back at

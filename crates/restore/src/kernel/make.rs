@@ -7,8 +7,9 @@
 use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::{EntryOutcome, Failure, FetchedChunk, Worker};
 use crate::kernel::{delete, metadata, salvage};
-use crate::{Act, Overwrite, names, pieces};
+use crate::{Overwrite, names, pieces};
 use bale_format::{Content, Entry, EntryFlags, Kind};
+use bale_pipeline::monitor::Act;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;

@@ -3,9 +3,11 @@
 use crate::kernel::target::{Directories, Target, TargetDirectory};
 use crate::losses::{LossKind, Losses};
 use crate::plan::{Planned, text_of};
+use crate::progress::{PhaseProgress, report_problem};
 use crate::xattrs;
-use crate::{Act, ChunkSource, ChunkUse, Monitor, RestoreError, RestoreOptions, RestoreReport};
+use crate::{ChunkSource, ChunkUse, RestoreError, RestoreOptions, RestoreReport};
 use bale_format::{ChunkId, Entry, Xattr};
+use bale_pipeline::monitor::{Act, Monitor};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -125,6 +127,7 @@ pub struct RestoreRun<'a> {
     pub chunks: &'a dyn ChunkSource,
     pub options: &'a RestoreOptions<'a>,
     pub monitor: &'a dyn Monitor,
+    pub progress: PhaseProgress<'a>,
     /// What is cut off the snapshot's paths: that of the target in the snapshot.
     pub strip: Bytes,
     pub losses: Losses,
@@ -146,7 +149,7 @@ impl<'a> RestoreRun<'a> {
         target: &'a Target,
         chunks: &'a dyn ChunkSource,
         options: &'a RestoreOptions<'a>,
-        monitor: &'a dyn Monitor,
+        progress: PhaseProgress<'a>,
         planned: &mut Planned,
     ) -> RestoreRun<'a> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -163,7 +166,8 @@ impl<'a> RestoreRun<'a> {
             target,
             chunks,
             options,
-            monitor,
+            monitor: progress.monitor,
+            progress,
             strip: planned.strip.clone(),
             losses: std::mem::take(&mut planned.losses),
             counters,
@@ -187,7 +191,13 @@ impl<'a> RestoreRun<'a> {
             return;
         }
         self.counters.problems.fetch_add(1, Ordering::Relaxed);
-        self.monitor.problem(path, action, text);
+        report_problem(self.monitor, path, action, text);
+    }
+
+    /// Something about one entry that is worth a line and no problem.
+    pub fn note(&self, path: &[u8], text: &str) {
+        let path = String::from_utf8_lossy(path);
+        self.monitor.note(&format!("{path}: {text}"));
     }
 
     /// Ends the run; the first reason stays.
@@ -202,7 +212,7 @@ impl<'a> RestoreRun<'a> {
         if self.ended.load(Ordering::Relaxed) {
             return true;
         }
-        if self.monitor.stop() {
+        if self.monitor.interrupted() {
             self.end(RestoreError::Stopped);
             return true;
         }
@@ -439,7 +449,7 @@ impl<'r> Worker<'r> {
         add(&counters.kept, tally.kept);
         add(&counters.links, tally.links);
         if tally.entries > 0 {
-            self.run.monitor.progress(tally.entries, tally.bytes_done);
+            self.run.progress.add(tally.entries, tally.bytes_done);
         }
     }
 }

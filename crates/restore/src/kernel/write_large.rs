@@ -15,8 +15,9 @@ use crate::kernel::target::TargetDirectory;
 use crate::kernel::worker::{Cause, EntryOutcome, Failure, FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{compare, make, metadata, salvage};
 use crate::sort::Scratch;
-use crate::{Act, RestoreError, pieces, row};
+use crate::{RestoreError, pieces, row};
 use bale_format::{ChunkId, Entry, Piece};
+use bale_pipeline::monitor::Act;
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -374,7 +375,7 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
         match result {
             Ok(()) => {
                 file.bytes.fetch_add(length, Ordering::Relaxed);
-                worker.run.monitor.progress(0, length);
+                worker.run.progress.add(0, length);
             }
             Err(failure) => {
                 file.failed.store(true, Ordering::Relaxed);
@@ -434,7 +435,7 @@ fn piece_done(worker: &mut Worker, purpose: Purpose, file: &RestoredLargeFile) {
         }
         Err(failure) => worker.run.failed(&file.entry.path(), failure),
     }
-    worker.run.monitor.progress(1, 0);
+    worker.run.progress.add(1, 0);
 }
 
 /// Length, metadata, name. A file with bytes missing takes the place of nothing; where nothing

@@ -2,12 +2,12 @@
 //!
 //! Depth costs a path, not a descriptor. A dry run goes the same way and only counts.
 
-use crate::Act;
 use crate::guard::{Protected, Stays};
 use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::{Failure, RestoreRun, Worker};
 use bale_format::Entry;
 use bale_format::entry::join;
+use bale_pipeline::monitor::Act;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
@@ -64,14 +64,14 @@ pub fn is_inside_of_what_is_in_use(fd: BorrowedFd<'_>, guard: &Protected) -> Res
 pub fn note_in_use(run: &RestoreRun, path: &[u8]) {
     run.counters.spared.fetch_add(1, Ordering::Relaxed);
     let text = "nothing in it is deleted: it is the repository, cache or key in use";
-    run.monitor.note(path, text);
+    run.note(path, text);
 }
 
 /// Tells that a directory stays because it is a repository.
 pub fn note_repository(run: &RestoreRun, path: &[u8]) {
     run.counters.spared.fetch_add(1, Ordering::Relaxed);
     let text = "nothing in it is deleted: it is marked as a repository of Bale";
-    run.monitor.note(path, text);
+    run.note(path, text);
 }
 
 /// Tells that a directory stays because backups leave out what is in it, since it was marked.
@@ -79,7 +79,7 @@ pub fn note_marked(run: &RestoreRun, path: &[u8]) {
     run.counters.spared.fetch_add(1, Ordering::Relaxed);
     let text = "nothing in it is deleted: it was marked since the backup, and is left out of \
         backups from then on";
-    run.monitor.note(path, text);
+    run.note(path, text);
 }
 
 /// Makes room for something that is no directory: an empty directory goes, a full one only if
