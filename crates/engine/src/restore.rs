@@ -4,7 +4,7 @@ pub mod to_ext4;
 
 use bale_format::entry::join;
 use bale_format::snapshot::PathText;
-use bale_format::{ChunkId, ChunkKind, Entry, Layer};
+use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Layer};
 use bale_fsimage::mkext4::ScratchMaker;
 use bale_pipeline::error::with_causes;
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern, PatternError, Reach, distinct};
@@ -18,8 +18,8 @@ use bale_repository::repository::{Named, Repository};
 use bale_restore::select::Selection;
 use bale_restore::sort::{Scratch, Sorted, Sorter};
 use bale_restore::{
-    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, PackOffset, RestoreError, RestoreOptions,
-    RestoreReport, Rows,
+    CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, RestoreError, RestoreOptions,
+    RestoreReport,
 };
 use bytes::Bytes;
 use std::io;
@@ -42,24 +42,17 @@ impl RepositoryChunks {
 }
 
 impl ChunkSource for RepositoryChunks {
-    fn place(&self, id: &ChunkId) -> Option<PackOffset> {
-        let place = self.index.any(id)?;
-        Some(PackOffset {
-            pack: place.pack.0,
-            offset: place.chunk.offset,
-        })
+    fn place(&self, id: &ChunkId) -> Option<ChunkPlace> {
+        self.index.any(id)
     }
 
-    fn read(&self, id: &ChunkId, wanted: ChunkUse) -> std::result::Result<Bytes, ChunkTrouble> {
-        Ok(match wanted {
-            ChunkUse::Data => self.repository.read_chunk_wherever(id, ChunkKind::Data)?,
-            ChunkUse::Pieces => {
-                (self.repository).read_chunk_wherever_remembering(id, ChunkKind::Pieces)?
-            }
-            ChunkUse::Xattrs => {
-                (self.repository).read_chunk_wherever_remembering(id, ChunkKind::Xattrs)?
-            }
-        })
+    fn read(&self, id: &ChunkId, kind: ChunkKind) -> std::result::Result<Bytes, ChunkTrouble> {
+        // Lists and sets are small, and neighbours have the same.
+        let bytes = match kind {
+            ChunkKind::Data => self.repository.read_chunk_wherever(id, kind),
+            _ => self.repository.read_chunk_wherever_remembering(id, kind),
+        };
+        Ok(bytes?)
     }
 }
 
@@ -82,7 +75,7 @@ impl SnapshotCatalog {
 }
 
 impl CatalogSource for SnapshotCatalog {
-    fn rows(&self, path: &[u8]) -> std::result::Result<Rows<'_>, ChunkTrouble> {
+    fn rows(&self, path: &[u8]) -> std::result::Result<CatalogRows<'_>, ChunkTrouble> {
         let rows = self.rows.subtree(path)?;
         Ok(Box::new(rows.map(|row| {
             row.map_err(|error| Box::new(error) as ChunkTrouble)

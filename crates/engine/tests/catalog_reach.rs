@@ -3,13 +3,12 @@
 mod catalog_seam;
 
 use bale_engine::restore::Patterns;
-use bale_format::{ChunkId, Entry, Kind};
+use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Kind};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::catalog::CatalogReader;
 use bale_restore::sort::InMemory;
 use bale_restore::{
-    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, PackOffset, RestoreOptions, RestoreReport,
-    Rows, restore,
+    CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, RestoreOptions, RestoreReport, restore,
 };
 use bytes::Bytes;
 use catalog_seam::{Memory, SMALL, change, file, key, open, put};
@@ -19,7 +18,7 @@ use std::sync::Arc;
 struct Catalog(CatalogReader);
 
 impl CatalogSource for Catalog {
-    fn rows(&self, path: &[u8]) -> Result<Rows<'_>, ChunkTrouble> {
+    fn rows(&self, path: &[u8]) -> Result<CatalogRows<'_>, ChunkTrouble> {
         let rows = self.0.subtree(path)?;
         Ok(Box::new(rows.map(|row| Ok(row?))))
     }
@@ -33,11 +32,11 @@ impl CatalogSource for Catalog {
 struct NoChunks;
 
 impl ChunkSource for NoChunks {
-    fn place(&self, _: &ChunkId) -> Option<PackOffset> {
+    fn place(&self, _: &ChunkId) -> Option<ChunkPlace> {
         None
     }
 
-    fn read(&self, _: &ChunkId, _: ChunkUse) -> Result<Bytes, ChunkTrouble> {
+    fn read(&self, _: &ChunkId, _: ChunkKind) -> Result<Bytes, ChunkTrouble> {
         Err("nothing is stored".into())
     }
 }

@@ -4,14 +4,13 @@
 //! The tests of this file look at the peak of the whole process, so there is one.
 
 use bale_engine::restore::SpillScratch;
-use bale_format::{ChunkId, Entry, Kind, Layer};
+use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Kind, Layer};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::catalog::{
     BoxError, CatalogReader, CatalogWriter, KeyRange, ParentCursor, SegmentSource,
 };
 use bale_restore::{
-    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, PackOffset, RestoreOptions,
-    Rows, restore,
+    CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, Everything, RestoreOptions, restore,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -61,7 +60,7 @@ impl SegmentSource for OnDisk {
 struct Catalog(CatalogReader);
 
 impl CatalogSource for Catalog {
-    fn rows(&self, path: &[u8]) -> Result<Rows<'_>, ChunkTrouble> {
+    fn rows(&self, path: &[u8]) -> Result<CatalogRows<'_>, ChunkTrouble> {
         Ok(Box::new(self.0.subtree(path)?.map(|row| Ok(row?))))
     }
 
@@ -73,11 +72,11 @@ impl CatalogSource for Catalog {
 struct NoChunks;
 
 impl ChunkSource for NoChunks {
-    fn place(&self, _: &ChunkId) -> Option<PackOffset> {
+    fn place(&self, _: &ChunkId) -> Option<ChunkPlace> {
         None
     }
 
-    fn read(&self, _: &ChunkId, _: ChunkUse) -> Result<Bytes, ChunkTrouble> {
+    fn read(&self, _: &ChunkId, _: ChunkKind) -> Result<Bytes, ChunkTrouble> {
         Err("all files are empty".into())
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bale_engine::prune::{self, PackFate, PlannedPack, PruneOptions, Pruned};
-use bale_format::{ChunkKind, ObjectId};
+use bale_format::{ChunkKind, ChunkPlace, ObjectId};
 use bale_pipeline::monitor::Recorder;
-use bale_repository::index::{ChunkIndex, ChunkPlace};
+use bale_repository::index::ChunkIndex;
 use bale_repository::pack::ChunkWriter;
 use bale_repository::repository::{Named, Repository};
 use bale_repository::store::{Area, ObjectName, Store};

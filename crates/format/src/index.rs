@@ -30,6 +30,28 @@ pub struct IndexEntry {
     pub chunk: PackEntry,
 }
 
+/// Position of a pack in the list of all that a repository's index objects name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PackNumber(pub u32);
+
+/// Where a chunk is, by all index objects of a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkPlace {
+    pub pack: PackNumber,
+    /// The chunk, and where in the pack it is.
+    pub chunk: PackEntry,
+}
+
+impl ChunkPlace {
+    /// Pack and offset, as bytes that sort.
+    pub fn sort_key(&self) -> [u8; 12] {
+        let mut key = [0; 12];
+        key[..4].copy_from_slice(&self.pack.0.to_be_bytes());
+        key[4..].copy_from_slice(&self.chunk.offset.to_be_bytes());
+        key
+    }
+}
+
 /// Sorts `entries` and writes the plaintext of an index object.
 pub fn encode_index(
     packs: &[IndexPack],

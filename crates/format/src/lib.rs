@@ -39,7 +39,7 @@ pub use entry::{Content, Entry, EntryFlags, Key, Kind, Time};
 pub use error::{Fault, FormatError};
 pub use gear::{Cutter, GearTable};
 pub use id::{ChunkId, ObjectId, RepositoryId};
-pub use index::{Index, IndexEntry, IndexPack, encode_index};
+pub use index::{ChunkPlace, Index, IndexEntry, IndexPack, PackNumber, encode_index};
 pub use key_slot::{KeySlot, NewSlot, PasswordCost, Secret, SlotKind};
 pub use keys::{Keys, RootKey};
 pub use pack::{FinishedPack, KeyOfEnds, PackEntry, PackFooter, PackHeader, PackLayout, Payload};

@@ -5,14 +5,9 @@
 //! condemned packs, and in packs marked as damaged, count as absent for writers and are still found
 //! by readers, who try them last.
 
-use bale_format::pack::PackEntry;
-use bale_format::{ChunkId, ObjectId};
+use bale_format::{ChunkId, ChunkPlace, ObjectId, PackNumber};
 use std::collections::HashMap;
 use std::ops::Range;
-
-/// Position of a pack in an index's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PackNumber(pub u32);
 
 /// A pack as the index knows it.
 #[derive(Clone, Debug)]
@@ -48,13 +43,6 @@ impl PackInfo {
 
 /// Ranks of copies: in lasting packs, in condemned ones, in damaged ones.
 const RANKS: u8 = 3;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkPlace {
-    pub pack: PackNumber,
-    /// The chunk, and where in the pack it is.
-    pub chunk: PackEntry,
-}
 
 /// All chunks that the repository's index objects name.
 #[derive(Clone, Default)]

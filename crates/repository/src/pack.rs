@@ -12,14 +12,13 @@ mod verified;
 pub use open_pack::Published;
 
 use crate::error::{Error, Result};
-use crate::index::ChunkPlace;
 use crate::limits::ENCODE_QUEUE_PER_WORKER;
 use crate::repository::Repository;
 use bale_format::chunk::ChunkKind;
 use bale_format::keys::Keys;
 use bale_format::limits::BUNDLE_BYTES_MAX;
 use bale_format::record::record_bytes;
-use bale_format::{ChunkId, ObjectId};
+use bale_format::{ChunkId, ChunkPlace, ObjectId};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use encode::EncoderShared;
 use std::collections::HashSet;

@@ -31,6 +31,6 @@ use plan::{GROUP_KEY_BYTES, group_key};
 pub use report::{RestoreError, RestoreReport};
 pub use reported::ReportedProblems;
 pub use row::{decode as decode_row, encode as encode_row};
-pub use seams::{CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, PackOffset, Rows};
+pub use seams::{CatalogRows, CatalogSource, ChunkSource, ChunkTrouble};
 pub use select::{Everything, Selection};
 pub use sort::{Scratch, Sorter, SorterInMemory};

@@ -4,8 +4,8 @@
 //! `bale_format` decodes the lists and refuses what FORMAT.md does not allow; one list of each
 //! level is in memory.
 
-use crate::{ChunkSource, ChunkUse};
-use bale_format::{ChunkId, Piece, PieceStep, PieceWalk};
+use crate::ChunkSource;
+use bale_format::{ChunkId, ChunkKind, Piece, PieceStep, PieceWalk};
 
 /// Bytes of data chunks in a file of `size` bytes; none of a list that cannot be used.
 pub fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
@@ -56,7 +56,7 @@ impl<'a> PieceReader<'a> {
                 PieceStep::Piece { offset, piece } => return Ok(Some((offset, piece))),
                 PieceStep::End => return Ok(None),
                 PieceStep::Fetch(list) => {
-                    let plain = self.chunks.read(&list, ChunkUse::Pieces);
+                    let plain = self.chunks.read(&list, ChunkKind::Pieces);
                     let plain = plain.map_err(|trouble| trouble.to_string())?;
                     self.walk
                         .supply(&plain)

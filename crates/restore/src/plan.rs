@@ -346,8 +346,7 @@ impl Planner<'_> {
         self.count(entry, bytes);
         let mut key = Vec::with_capacity(CHUNK_KEY_BYTES + 4);
         key.push(phase as u8 + late);
-        key.extend_from_slice(&place.pack.to_be_bytes());
-        key.extend_from_slice(&place.offset.to_be_bytes());
+        key.extend_from_slice(&place.sort_key());
         key.extend_from_slice(&inside.to_be_bytes());
         Ok(Some(key))
     }

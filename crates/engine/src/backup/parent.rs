@@ -6,12 +6,13 @@ use super::left_out_paths::Withheld;
 use super::run::{BackupOptions, BackupRun};
 use super::{index_seen, rule};
 use bale_format::snapshot::{Filesystem, Totals};
-use bale_format::{ChunkId, ChunkKind, Key, Layer, ObjectId, RowView, Time};
+use bale_format::{
+    ChunkId, ChunkKind, ChunkPlace, Key, Layer, ObjectId, PackNumber, RowView, Time,
+};
 use bale_pipeline::amount::counted;
 use bale_pipeline::monitor::Monitor;
 use bale_repository::catalog::{CatalogError, CatalogReader, ParentRow, splice};
 use bale_repository::error::{Error, Result};
-use bale_repository::index::{ChunkPlace, PackNumber};
 use bale_repository::repository::{Named, Repository};
 use bale_repository::store::Area;
 use std::collections::HashSet;

@@ -1,8 +1,8 @@
 //! State of every pack (whole, condemned, damaged, missing) and the copies of each chunk.
 
-use bale_format::ObjectId;
+use bale_format::{ObjectId, PackNumber};
 use bale_repository::error::{Error, Result};
-use bale_repository::index::{ChunkIndex, PackNumber};
+use bale_repository::index::ChunkIndex;
 use bale_repository::repository::Repository;
 use bale_repository::store::{Area, ObjectName};
 use std::collections::{HashMap, HashSet};

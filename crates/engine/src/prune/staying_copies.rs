@@ -6,10 +6,9 @@
 
 use super::pack_states::{PackState, PackStates};
 use crate::used::UsedChunks;
-use bale_format::ObjectId;
+use bale_format::{ObjectId, PackNumber};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
-use bale_repository::index::PackNumber;
 use bale_repository::repository::Repository;
 use bytes::Bytes;
 use std::collections::{BTreeSet, HashSet};

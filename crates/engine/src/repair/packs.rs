@@ -5,10 +5,10 @@
 //! only, so that a prune may remove it once no snapshot needs what is lost.
 
 use crate::verify::{LostPath, paths_lost_with, trouble_with};
-use bale_format::{Access, ChunkId, ObjectId};
+use bale_format::{Access, ChunkId, ChunkPlace, ObjectId, PackNumber};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result};
-use bale_repository::index::{ChunkIndex, ChunkPlace, PackNumber};
+use bale_repository::index::ChunkIndex;
 use bale_repository::pack::ChunkWriter;
 use bale_repository::repository::Repository;
 use bale_repository::store::Area;

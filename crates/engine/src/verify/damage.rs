@@ -2,10 +2,10 @@
 //! its end. What no snapshot needs, or what stands undamaged elsewhere, is no loss.
 
 use super::{CheckReport, LOST_PATHS_LISTED_MAX};
-use bale_format::{ChunkId, ObjectId};
+use bale_format::{ChunkId, ObjectId, PackNumber};
 use bale_pipeline::amount::counted;
 use bale_pipeline::error::without_name;
-use bale_repository::index::{ChunkIndex, PackNumber};
+use bale_repository::index::ChunkIndex;
 use bale_repository::store::ObjectName;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};

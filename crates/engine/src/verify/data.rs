@@ -3,10 +3,10 @@
 
 use super::damage::Findings;
 use super::scrub::hash_object;
-use bale_format::{ChunkId, ObjectId};
+use bale_format::{ChunkId, ChunkPlace, ObjectId, PackNumber};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result};
-use bale_repository::index::{ChunkIndex, ChunkPlace, PackInfo, PackNumber};
+use bale_repository::index::{ChunkIndex, PackInfo};
 use bale_repository::repository::Repository;
 use bale_repository::store::{ObjectInfo, ObjectName};
 use std::collections::{BTreeMap, HashSet};

@@ -4,9 +4,9 @@
 use super::CheckReport;
 use super::damage::Findings;
 use bale_format::error::FormatError;
-use bale_format::{Access, ObjectId};
+use bale_format::{Access, ObjectId, PackNumber};
 use bale_repository::error::Result;
-use bale_repository::index::{ChunkIndex, PackNumber};
+use bale_repository::index::ChunkIndex;
 use bale_repository::repository::Repository;
 use bale_repository::store::Area;
 use std::collections::HashSet;

@@ -9,11 +9,12 @@ use bale_format::segment::Segment;
 use bale_format::snapshot::SegmentRef;
 use bale_format::xattrs::decode_xattrs;
 use bale_format::{
-    ChunkId, Content, Entry, FormatError, ObjectId, Piece, PieceStep, PieceWalk, XattrsColumn,
+    ChunkId, Content, Entry, FormatError, ObjectId, PackNumber, Piece, PieceStep, PieceWalk,
+    XattrsColumn,
 };
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result};
-use bale_repository::index::{ChunkIndex, PackNumber};
+use bale_repository::index::ChunkIndex;
 use bale_repository::repository::{Named, Repository, SlotState, condemned_advice};
 use bale_repository::snapshots::remembered;
 use bale_repository::store::{Area, ObjectName};

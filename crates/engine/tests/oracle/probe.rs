@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use bale_engine::restore::{RepositoryChunks, SnapshotCatalog};
 use bale_format::pieces::{Piece, PieceList};
-use bale_format::{ChunkId, ChunkKind, Content, Entry, Kind, ObjectId};
+use bale_format::{ChunkId, ChunkKind, ChunkPlace, Content, Entry, Kind, ObjectId};
 use bale_repository::repository::{Named, Repository};
 use bale_restore::xattrs::of_column;
-use bale_restore::{CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, PackOffset};
+use bale_restore::{CatalogSource, ChunkSource, ChunkTrouble};
 use bytes::Bytes;
 
 use super::tree::{Node, PathBytes, Tree, is_within, text};
@@ -67,18 +67,18 @@ struct Reader {
 }
 
 impl ChunkSource for Reader {
-    fn place(&self, id: &ChunkId) -> Option<PackOffset> {
+    fn place(&self, id: &ChunkId) -> Option<ChunkPlace> {
         self.chunks.place(id)
     }
 
-    fn read(&self, id: &ChunkId, wanted: ChunkUse) -> Result<Bytes, ChunkTrouble> {
+    fn read(&self, id: &ChunkId, wanted: ChunkKind) -> Result<Bytes, ChunkTrouble> {
         self.get(id, wanted).map_err(|_| "cannot be read".into())
     }
 }
 
 impl Reader {
     /// `Err` names the chunk that cannot be read.
-    fn get(&self, id: &ChunkId, wanted: ChunkUse) -> Result<Bytes, ChunkId> {
+    fn get(&self, id: &ChunkId, wanted: ChunkKind) -> Result<Bytes, ChunkId> {
         let mut known = self.known.lock().expect("no panics while held");
         let read = known
             .entry(*id)
@@ -203,7 +203,7 @@ impl Reader {
         let mut bytes = Vec::with_capacity(node.content.len());
         match entry.content {
             Content::None => {}
-            Content::Bundled { chunk, offset } => match self.get(&chunk, ChunkUse::Data) {
+            Content::Bundled { chunk, offset } => match self.get(&chunk, ChunkKind::Data) {
                 Ok(chunk) => {
                     let range = offset as usize..offset as usize + entry.size as usize;
                     let Some(part) = chunk.get(range) else {
@@ -229,7 +229,7 @@ impl Reader {
     }
 
     fn pieces(&self, list: &ChunkId, bytes: &mut Vec<u8>, faults: &mut Vec<ChunkId>) -> Held {
-        let list = match self.get(list, ChunkUse::Pieces) {
+        let list = match self.get(list, ChunkKind::Pieces) {
             Ok(list) => list,
             Err(list) => {
                 faults.push(list);
@@ -245,7 +245,7 @@ impl Reader {
             PieceList::Leaf(pieces) => {
                 for piece in &pieces {
                     match piece {
-                        Piece::Data { chunk, .. } => match self.get(chunk, ChunkUse::Data) {
+                        Piece::Data { chunk, .. } => match self.get(chunk, ChunkKind::Data) {
                             Ok(chunk) => bytes.extend_from_slice(&chunk),
                             Err(chunk) => faults.push(chunk),
                         },

@@ -3,12 +3,15 @@
 
 use super::encoded::{Piece, encode_leaf, encode_set};
 use bale_format::entry::is_below;
-use bale_format::{ChunkId, Content, Entry, EntryFlags, Key, Kind, Time};
+use bale_format::{
+    ChunkId, ChunkKind, ChunkPlace, Codec, Content, Entry, EntryFlags, Key, Kind, PackEntry,
+    PackNumber, Time,
+};
 use bale_pipeline::monitor::{Act, Monitor, Phase, Problem, Progress};
 use bale_restore::sort::InMemory;
 use bale_restore::{
-    CatalogSource, ChunkSource, ChunkTrouble, ChunkUse, Everything, PackOffset, RestoreError,
-    RestoreOptions, RestoreReport, Rows, restore, verify, xattrs,
+    CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, Everything, RestoreError,
+    RestoreOptions, RestoreReport, restore, verify, xattrs,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,7 +30,7 @@ pub struct Model {
     /// Rows that break the order or repeat a key.
     pub extra: Vec<Entry>,
     pub contents: HashMap<Vec<u8>, Vec<u8>>,
-    chunks: HashMap<ChunkId, (PackOffset, Bytes)>,
+    chunks: HashMap<ChunkId, (ChunkPlace, Bytes)>,
     open: Vec<u8>,
     waiting: Vec<Key>,
     pub reads: Mutex<HashMap<ChunkId, u32>>,
@@ -168,9 +171,17 @@ impl Model {
         let id = ChunkId(*blake3::hash(bytes).as_bytes());
         let number = self.chunks.len() as u64;
         // Packs and offsets that do not follow the order of the rows.
-        let place = PackOffset {
-            pack: (number * 7 % 5) as u32,
-            offset: number * 1_000_003 % 4096,
+        let place = ChunkPlace {
+            pack: PackNumber((number * 7 % 5) as u32),
+            chunk: PackEntry {
+                id,
+                offset: number * 1_000_003 % 4096,
+                sealed_bytes: 0,
+                plain_bytes: bytes.len() as u32,
+                slot: 0,
+                kind: ChunkKind::Data,
+                codec: Codec::Stored,
+            },
         };
         self.chunks
             .entry(id)
@@ -213,7 +224,7 @@ impl Model {
 }
 
 impl CatalogSource for Model {
-    fn rows(&self, path: &[u8]) -> Result<Rows<'_>, ChunkTrouble> {
+    fn rows(&self, path: &[u8]) -> Result<CatalogRows<'_>, ChunkTrouble> {
         let below = path.to_vec();
         let rows = self.rows.values().chain(&self.extra).cloned();
         Ok(Box::new(
@@ -229,12 +240,12 @@ impl CatalogSource for Model {
 }
 
 impl ChunkSource for Model {
-    fn place(&self, id: &ChunkId) -> Option<PackOffset> {
+    fn place(&self, id: &ChunkId) -> Option<ChunkPlace> {
         self.chunks.get(id).map(|(place, _)| *place)
     }
 
-    fn read(&self, id: &ChunkId, wanted: ChunkUse) -> Result<Bytes, ChunkTrouble> {
-        if wanted == ChunkUse::Data {
+    fn read(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes, ChunkTrouble> {
+        if kind == ChunkKind::Data {
             *self.reads.lock().unwrap().entry(*id).or_default() += 1;
         }
         if self.broken.lock().unwrap().contains(id) {

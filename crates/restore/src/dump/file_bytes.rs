@@ -1,11 +1,11 @@
 //! Bytes of files, in order, from chunks of which the last few are kept.
 
 use super::DumpError;
+use crate::ChunkSource;
 use crate::losses::{self, Losses};
 use crate::pieces;
 use crate::progress::{PhaseProgress, report_problem};
-use crate::{ChunkSource, ChunkUse};
-use bale_format::{ChunkId, Content, Entry, EntryFlags, Piece};
+use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Piece};
 use bale_pipeline::monitor::{Monitor, Phase};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ impl<'a> Contents<'a> {
         }
         let bytes = self
             .chunks
-            .read(id, ChunkUse::Data)
+            .read(id, ChunkKind::Data)
             .map_err(|trouble| trouble.to_string())?;
         if self.cached.len() == CHUNKS_CACHED_MAX {
             self.cached.pop_front();

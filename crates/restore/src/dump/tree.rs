@@ -8,7 +8,7 @@ use super::tar::{self, BLOCK_BYTES, Member, RECORD_BYTES};
 use super::{CatalogSource, DumpError, Scratch};
 use crate::names::{check_name, check_path};
 use crate::sort::{Sorted, Sorter};
-use crate::{Rows, xattrs};
+use crate::{CatalogRows, xattrs};
 use bale_format::entry::is_below;
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use std::io::Write;
@@ -190,7 +190,7 @@ struct Writer<'w, 'c> {
     root: &'w [u8],
     written: u64,
     members: u64,
-    rows: Rows<'w>,
+    rows: CatalogRows<'w>,
     /// The next row that is not a directory.
     next: Option<Entry>,
     links: Sorted,

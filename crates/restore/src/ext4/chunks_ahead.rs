@@ -12,9 +12,9 @@ use super::rows::WantedRows;
 use super::work::Work;
 use crate::pieces::PieceReader;
 use crate::plan::text_of;
-use crate::{ChunkSource, ChunkUse, RestoreError};
+use crate::{ChunkSource, RestoreError};
 use bale_format::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
-use bale_format::{ChunkId, Content, Entry, Kind, Piece};
+use bale_format::{ChunkId, ChunkKind, Content, Entry, Kind, Piece};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::VecDeque;
@@ -92,7 +92,7 @@ impl AwaitedChunk {
         let read = match self.budget.is_closed() {
             true => Err("nobody needs it any more".to_owned()),
             false => chunks
-                .read(&self.id, ChunkUse::Data)
+                .read(&self.id, ChunkKind::Data)
                 .map_err(|trouble| text_of(&trouble)),
         };
         let _only_one_thread_fetches_it = self.bytes.set(read);

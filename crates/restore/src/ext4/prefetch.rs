@@ -16,10 +16,10 @@ use super::piece_data::bundled;
 use super::work::Work;
 use crate::plan::text_of;
 use crate::sort::{Sorted, Sorter};
-use crate::{ChunkSource, ChunkUse, RestoreError};
+use crate::{ChunkSource, RestoreError};
 use bale_format::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
 use bale_format::scratch::ScratchKey;
-use bale_format::{ChunkId, Content, Entry, Kind};
+use bale_format::{ChunkId, ChunkKind, Content, Entry, Kind};
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::ordered::in_order;
 use bytes::Bytes;
@@ -130,8 +130,7 @@ impl PrefetchPlanner {
         self.files += visit.files.len() as u64;
         for part in &visit.files {
             let mut key = [0; 20];
-            key[..4].copy_from_slice(&place.pack.to_be_bytes());
-            key[4..12].copy_from_slice(&place.offset.to_be_bytes());
+            key[..12].copy_from_slice(&place.sort_key());
             key[12..].copy_from_slice(&part.position.to_be_bytes());
             let mut value = [0; 40];
             value[..32].copy_from_slice(&visit.chunk.0);
@@ -296,7 +295,7 @@ struct Record {
 
 /// Takes files out of their chunk. What waits is sealed with a key of this run.
 fn task_done(task: &PrefetchTask, chunks: &dyn ChunkSource, key: &ScratchKey) -> Vec<Record> {
-    let chunk = chunks.read(&task.chunk, ChunkUse::Data);
+    let chunk = chunks.read(&task.chunk, ChunkKind::Data);
     let chunk = chunk.map_err(|trouble| text_of(&trouble));
     let record = |part: &FileInChunk| {
         let chunk = chunk.as_ref().map_err(String::clone);

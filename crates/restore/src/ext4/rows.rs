@@ -13,7 +13,7 @@ use crate::losses;
 use crate::names::{check_name, check_path};
 use crate::select::{Above, VAIN_LOOKUPS_MAX, above, above_anew, chosen};
 use crate::sort::{Sorted, Sorter};
-use crate::{RestoreError, Rows, row};
+use crate::{CatalogRows, RestoreError, row};
 use bale_format::entry::is_below;
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
 use bytes::Bytes;
@@ -34,7 +34,7 @@ pub struct WantedRows<'a> {
     work: &'a Work<'a>,
     reading: TroubleReports,
     strip: Bytes,
-    rows: Rows<'a>,
+    rows: CatalogRows<'a>,
     troubles: u64,
     taken: u64,
     parent: Option<ParentPath>,

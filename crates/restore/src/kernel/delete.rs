@@ -275,7 +275,7 @@ fn list(directory: &TargetDirectory, scratch: &dyn Scratch) -> Result<Sorted, De
 
 /// The catalog's rows, asked directory by directory in their own order.
 struct Children<'c> {
-    rows: crate::Rows<'c>,
+    rows: crate::CatalogRows<'c>,
     next: Option<Entry>,
     below: Bytes,
 }

@@ -5,8 +5,8 @@ use crate::losses::{LossKind, Losses};
 use crate::plan::{Planned, text_of};
 use crate::progress::{PhaseProgress, report_problem};
 use crate::xattrs;
-use crate::{ChunkSource, ChunkUse, RestoreError, RestoreOptions, RestoreReport};
-use bale_format::{ChunkId, Entry, Xattr};
+use crate::{ChunkSource, RestoreError, RestoreOptions, RestoreReport};
+use bale_format::{ChunkId, ChunkKind, Entry, Xattr};
 use bale_pipeline::monitor::{Act, Monitor};
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -328,7 +328,7 @@ impl FetchedChunk {
     pub fn get(&self, id: &ChunkId, chunks: &dyn ChunkSource) -> Result<Bytes, Failure> {
         let read = || {
             chunks
-                .read(id, ChunkUse::Data)
+                .read(id, ChunkKind::Data)
                 .map_err(|trouble| text_of(&trouble))
         };
         let (found, bytes) = self.cell.get_or_init(|| (*id, read()));

@@ -248,8 +248,7 @@ impl<'r> Gatherer<'r> {
                 return Ok(());
             };
             let mut key = [0; 24];
-            key[..4].copy_from_slice(&place.pack.to_be_bytes());
-            key[4..12].copy_from_slice(&place.offset.to_be_bytes());
+            key[..12].copy_from_slice(&place.sort_key());
             key[12..16].copy_from_slice(&number.to_be_bytes());
             key[16..].copy_from_slice(&offset.to_be_bytes());
             sorting = self.pieces.push(self.scratch, PieceRow { key, id, length });
