@@ -5,45 +5,43 @@
 //! formula at the struct).
 
 /// Mean bytes of files after `BUNDLE_BYTES_MIN` until content closes a bundle.
-pub const BUNDLE_BYTES_EXTRA_MEAN: usize = 1 << 20;
+pub(crate) const BUNDLE_BYTES_EXTRA_MEAN: usize = 1 << 20;
 /// A bundle is closed at this many files at the latest, so that rows waiting for its id stay few.
-pub const BUNDLE_FILES_MAX: usize = 16 << 10;
-/// Files up to this size are bundled; larger ones are cut by content.
-pub const BUNDLED_FILE_BYTES_MAX: u64 = 512 << 10;
+pub(crate) const BUNDLE_FILES_MAX: usize = 16 << 10;
 /// Rows that wait for an open bundle's id; then all bundles are closed.
-pub const ROWS_WAITING_MAX: usize = 48 << 10;
+pub(crate) const ROWS_WAITING_MAX: usize = 48 << 10;
 /// Bytes of memory a waiting row takes, mean with its name (measured 280).
-pub const ROW_BYTES: usize = 320;
+pub(crate) const ROW_BYTES: usize = 320;
 
 /// Items between comparing and packing.
-pub const ITEMS_QUEUED_MAX: usize = 8 << 10;
+pub(crate) const ITEMS_QUEUED_MAX: usize = 8 << 10;
 /// Items handed over together.
 pub const ITEMS_BATCH_MAX: usize = 256;
 /// The same, in bytes of content that was read already.
-pub const ITEMS_BATCH_BYTES_MAX: u64 = 512 << 10;
+pub(crate) const ITEMS_BATCH_BYTES_MAX: u64 = 512 << 10;
 /// Content in batches on their way; a batch is that much and a file more.
-pub const ITEMS_BYTES_MAX: usize = 16 << 20;
+pub(crate) const ITEMS_BYTES_MAX: usize = 16 << 20;
 /// Files asked for one by one where most come arranged.
-pub const WINDOW_BESIDE_ARRANGED_BYTES: usize = 8 << 20;
+pub(crate) const WINDOW_BESIDE_ARRANGED_BYTES: usize = 8 << 20;
 /// Threads that read those.
-pub const THREADS_BESIDE_ARRANGED: usize = 8;
+pub(crate) const THREADS_BESIDE_ARRANGED: usize = 8;
 /// Files between two calls of the monitor.
-pub const PROGRESS_EVERY: u64 = 256;
+pub(crate) const PROGRESS_EVERY: u64 = 256;
 /// Inodes that are remembered as told by the kernel: 8 bytes each. With more of them, digests of
 /// inodes are not kept.
-pub const LIVE_STATTED_MAX: usize = 1 << 20;
+pub(crate) const LIVE_STATTED_MAX: usize = 1 << 20;
 /// Thin chunks listed in a snapshot: at most a gibibyte is stored afresh by the next backup.
-pub const THIN_CHUNKS_MAX: usize = 1024;
+pub(crate) const THIN_CHUNKS_MAX: usize = 1024;
 /// Tables of content seen before.
-pub const SEEN_BYTES: usize = 26 << 20;
+pub(crate) const SEEN_BYTES: usize = 26 << 20;
 
 /// Seconds between two records of an unfinished run.
-pub const CHECKPOINT_SECONDS: u64 = 300;
+pub(crate) const CHECKPOINT_SECONDS: u64 = 300;
 /// A run whose last sign of life is younger is under way. It replaces it every
 /// `CHECKPOINT_SECONDS`; a store may be slow.
-pub const ALIVE_SECONDS: u64 = 3 * CHECKPOINT_SECONDS;
+pub(crate) const ALIVE_SECONDS: u64 = 3 * CHECKPOINT_SECONDS;
 /// Stored bytes between two records of an unfinished run.
-pub const CHECKPOINT_BYTES: u64 = 8 << 30;
+pub(crate) const CHECKPOINT_BYTES: u64 = 8 << 30;
 
 use bale_format::chunk::CONTEXT_BYTES_MAX;
 use bale_format::limits::BUNDLE_BYTES_MAX;

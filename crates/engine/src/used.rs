@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The chunks in use, as positions in an index.
-pub struct UsedChunks {
+pub(crate) struct UsedChunks {
     index: Arc<ChunkIndex>,
     bits: Vec<u64>,
     visited: HashSet<ChunkId>,
@@ -39,7 +39,7 @@ impl UsedChunks {
 
     /// Marks what the snapshots and unfinished runs use, believing the cache. Anything that cannot
     /// be read is an error: who plans a deletion must know.
-    pub fn find_by_cache(
+    pub(crate) fn find_by_cache(
         repository: &Repository,
         index: Arc<ChunkIndex>,
         records: &[Named],
@@ -87,7 +87,7 @@ impl UsedChunks {
     }
 
     /// The same chunks in another index. One that it does not know is an error.
-    pub fn in_index(self, index: Arc<ChunkIndex>) -> Result<UsedChunks> {
+    pub(crate) fn in_index(self, index: Arc<ChunkIndex>) -> Result<UsedChunks> {
         let mut moved = UsedChunks {
             visited: self.visited,
             ..UsedChunks::none(index)
@@ -103,7 +103,7 @@ impl UsedChunks {
     }
 
     /// Marks what one catalog uses.
-    pub fn find_in_layers(
+    pub(crate) fn find_in_layers(
         repository: &Repository,
         index: Arc<ChunkIndex>,
         layers: &[Layer],
@@ -117,11 +117,6 @@ impl UsedChunks {
             }
         }
         Ok(used)
-    }
-
-    /// The index that positions are of.
-    pub fn index(&self) -> &Arc<ChunkIndex> {
-        &self.index
     }
 
     /// Positions of all copies of one chunk in use after the other, in id order.
@@ -143,7 +138,7 @@ impl UsedChunks {
     }
 
     /// Is this position of the index a copy of a chunk in use?
-    pub fn is_used(&self, position: usize) -> bool {
+    pub(crate) fn is_used(&self, position: usize) -> bool {
         self.bits[position / 64] >> (position % 64) & 1 == 1
     }
 

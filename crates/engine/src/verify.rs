@@ -74,7 +74,7 @@ pub struct CheckReport {
 }
 
 /// Paths listed by a check.
-pub const LOST_PATHS_LISTED_MAX: usize = 10_000;
+pub(crate) const LOST_PATHS_LISTED_MAX: usize = 10_000;
 
 impl CheckReport {
     /// Is everything as it should be?

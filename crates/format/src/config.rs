@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 const WHAT: &str = "config";
 /// The format written here, and the highest one read.
-pub const FORMAT_VERSION: u64 = 1;
+pub(crate) const FORMAT_VERSION: u64 = 1;
 /// Names in `features_*` that this program knows.
 const FEATURES_KNOWN: [&str; 0] = [];
 

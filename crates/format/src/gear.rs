@@ -18,7 +18,7 @@ pub struct GearTable([u64; 256]);
 
 impl GearTable {
     /// From the repository's gear key.
-    pub fn from_key(gear_key: &[u8; 32]) -> GearTable {
+    pub(crate) fn from_key(gear_key: &[u8; 32]) -> GearTable {
         let mut bytes = [0; GEAR_TABLE_BYTES];
         blake3::Hasher::new_keyed(gear_key)
             .update(b"gear")

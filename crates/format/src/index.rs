@@ -11,9 +11,9 @@ use bytes::Bytes;
 const WHAT: &str = "index";
 const COUNTS_BYTES: usize = 8;
 /// One pack in an index.
-pub const INDEX_PACK_BYTES: usize = 40;
+pub(crate) const INDEX_PACK_BYTES: usize = 40;
 /// One chunk in an index.
-pub const INDEX_ENTRY_BYTES: usize = 60;
+pub(crate) const INDEX_ENTRY_BYTES: usize = 60;
 
 /// A pack that an index names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -162,10 +162,6 @@ impl Index {
     /// Does it name no chunk?
     pub fn is_empty(&self) -> bool {
         self.chunks == 0
-    }
-
-    pub fn packs_len(&self) -> usize {
-        self.packs as usize
     }
 
     /// The pack at a position, which every entry's `pack` is.

@@ -19,7 +19,7 @@ use std::ops::Range;
 
 const WHAT: &str = "pack";
 /// One entry of a trailer.
-pub const PACK_ENTRY_BYTES: usize = 56;
+pub(crate) const PACK_ENTRY_BYTES: usize = 56;
 /// What a trailer may add to a pack, at most.
 const TRAILER_ROOM_BYTES: u64 =
     (record_bytes(PACK_CHUNKS_MAX * PACK_ENTRY_BYTES) + PACK_FOOTER_BYTES) as u64;

@@ -295,7 +295,7 @@ impl PackKey {
 
     /// The plaintext of a record, given head and body. Its id is not checked: see
     /// [`PackKey::open_chunk`].
-    pub fn open_record(
+    pub(crate) fn open_record(
         &self,
         record: &[u8],
         contexts: &mut Decompressor,

@@ -14,7 +14,7 @@ use zeroize::Zeroize;
 const MAGIC: &[u8; 8] = b"BALEOBJ1";
 const VERSION: u16 = 1;
 /// Before the sealed bytes.
-pub const OBJECT_HEADER_BYTES: usize = 48;
+pub(crate) const OBJECT_HEADER_BYTES: usize = 48;
 /// Sealed before the payload: its length, the plaintext's, the codec.
 const INNER_BYTES: usize = 16;
 /// No object is shorter: the smallest take one block of most file systems.

@@ -29,18 +29,18 @@ use std::ops::Range;
 use values::{BytesColumn, Values};
 
 /// Rows of a segment.
-pub const ROWS_MAX: usize = 131_072;
+pub(crate) const ROWS_MAX: usize = 131_072;
 /// Bytes of a segment as stored: those of a chunk.
-pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
+pub(crate) const SEGMENT_BYTES_MAX: usize = 16 << 20;
 /// Length of a parent path.
 pub const PARENT_BYTES_MAX: usize = 4 << 20;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Length of a symlink's target.
-pub const TARGET_BYTES_MAX: usize = 65_535;
+pub(crate) const TARGET_BYTES_MAX: usize = 65_535;
 /// Length of an inline set of extended attributes, with its first byte.
-pub const XATTRS_BYTES_MAX: usize = (1 << 20) + 1;
+pub(crate) const XATTRS_BYTES_MAX: usize = (1 << 20) + 1;
 /// Bytes of one column of byte strings, after decoding.
-pub const DECODED_BYTES_MAX: usize = 64 << 20;
+pub(crate) const DECODED_BYTES_MAX: usize = 64 << 20;
 
 const HASH_BYTES: usize = 16;
 const NANOS_MAX: i32 = 999_999_999;

@@ -210,11 +210,16 @@ mod key_text {
     use super::{BASE64, Bytes, Deserialize, Key, Serialize};
     use base64::Engine as _;
 
-    pub fn serialize<S: serde::Serializer>(key: &Key, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: serde::Serializer>(
+        key: &Key,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         [BASE64.encode(&key.parent), BASE64.encode(&key.name)].serialize(serializer)
     }
 
-    pub fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
+    pub(crate) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Key, D::Error> {
         let [parent, name] = <[String; 2]>::deserialize(deserializer)?;
         let bytes = |text: String| {
             BASE64
@@ -235,7 +240,7 @@ mod key_text_option {
     #[derive(serde::Serialize, serde::Deserialize)]
     struct Wrapped(#[serde(with = "super::key_text")] Key);
 
-    pub fn serialize<S: serde::Serializer>(
+    pub(crate) fn serialize<S: serde::Serializer>(
         key: &Option<Key>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -245,7 +250,7 @@ mod key_text_option {
         }
     }
 
-    pub fn deserialize<'de, D: serde::Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: serde::Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Key>, D::Error> {
         Ok(Option::<Wrapped>::deserialize(deserializer)?.map(|wrapped| wrapped.0))

@@ -104,15 +104,6 @@ impl Ext4 {
         &self.source
     }
 
-    /// The same file system read from elsewhere (buffered instead of direct, say), without reading
-    /// its tables again.
-    pub fn with_source(&self, source: Arc<dyn ByteSource>) -> Ext4 {
-        Ext4 {
-            source,
-            ..self.clone()
-        }
-    }
-
     /// Used parts of all inode tables in the order of inode numbers, neighbours joined: read them
     /// in pieces of 1 to 4 MiB.
     pub fn itable_ranges(&self) -> Vec<ItableRange> {

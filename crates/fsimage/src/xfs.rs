@@ -192,7 +192,7 @@ impl Xfs {
 
     /// Whether an inode is the file system's own: realtime bitmap and summary, quota files. They
     /// have no names.
-    pub fn is_internal(&self, number: u64) -> bool {
+    pub(crate) fn is_internal(&self, number: u64) -> bool {
         number != 0 && self.superblock.internal_inodes.contains(&number)
     }
 

@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 /// Runs merged at once; more are merged in several passes.
-pub const FAN_IN_MAX: usize = 64;
+pub(crate) const FAN_IN_MAX: usize = 64;
 /// Less memory than this is not worth the trouble.
 pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 /// Places in the buffer are 32 bits wide.
-pub const MEMORY_BYTES_MAX: usize = 4 << 30;
+pub(crate) const MEMORY_BYTES_MAX: usize = 4 << 30;
 /// From here on a buffer is expected to become full.
 const GROWN_BYTES: usize = 1 << 20;
 /// Fewer records than this are sorted sooner than a thread begins.

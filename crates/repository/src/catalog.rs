@@ -36,10 +36,10 @@ use bytes::Bytes;
 pub const LAYERS_MAX: usize = 8;
 /// A stretch of the base is folded when overlays have more than this share of its rows: one in
 /// eight.
-pub const FOLD_SHARE: u64 = 8;
+pub(crate) const FOLD_SHARE: u64 = 8;
 /// The same share of its bytes counts from here on: writing rows anew must be little beside what
 /// may be given back.
-pub const FOLD_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const FOLD_BYTES_MIN: u64 = 1 << 20;
 
 /// Why the other side of a seam failed.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

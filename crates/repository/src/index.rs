@@ -107,12 +107,12 @@ impl ChunkIndex {
     }
 
     /// Some mark of damaged packs could not be read.
-    pub fn miss_marks(&mut self) {
+    pub(crate) fn miss_marks(&mut self) {
         self.marks_unreadable = true;
     }
 
     /// Some index object could not be read.
-    pub fn miss_objects(&mut self) {
+    pub(crate) fn miss_objects(&mut self) {
         self.objects_unreadable = true;
     }
 
@@ -134,7 +134,7 @@ impl ChunkIndex {
     }
 
     /// Position in `entries` of a copy that a writer may rely on.
-    pub fn reliable_position(&self, id: &ChunkId) -> Option<usize> {
+    pub(crate) fn reliable_position(&self, id: &ChunkId) -> Option<usize> {
         let start = self.start_of(id);
         let mut copies = self.entries[start..]
             .iter()

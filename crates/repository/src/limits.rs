@@ -4,7 +4,7 @@
 /// Chunks waiting for an encoding thread, for each thread.
 pub const ENCODE_QUEUE_PER_WORKER: usize = 1;
 /// A pack is published once it has this many bytes.
-pub const PACK_BYTES_TARGET: u64 = 64 << 20;
+pub(crate) const PACK_BYTES_TARGET: u64 = 64 << 20;
 /// Buffers of large chunks kept for the next ones.
 pub const SPARE_BUFFERS_MAX: usize = 2;
 /// Chunks named by one index object.

@@ -4,11 +4,11 @@
 //! take its word for it.
 
 /// Linux' `NAME_MAX`.
-pub const NAME_BYTES_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 /// Why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadName {
+pub(crate) enum BadName {
     /// Nothing names nothing.
     #[error("empty name")]
     Empty,
@@ -27,7 +27,7 @@ pub enum BadName {
 }
 
 /// Is this one component that leads exactly one step down?
-pub fn check_name(name: &[u8]) -> Result<(), BadName> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), BadName> {
     match name {
         b"" => return Err(BadName::Empty),
         b"." | b".." => return Err(BadName::Dots),
@@ -44,7 +44,7 @@ pub fn check_name(name: &[u8]) -> Result<(), BadName> {
 }
 
 /// Is this empty, or components separated by single slashes, none at the ends?
-pub fn check_path(path: &[u8]) -> Result<(), BadName> {
+pub(crate) fn check_path(path: &[u8]) -> Result<(), BadName> {
     if path.is_empty() {
         return Ok(());
     }
@@ -69,7 +69,7 @@ pub fn part_name(name: &[u8]) -> Vec<u8> {
 
 /// Could `name` be a temporary name of ours? Entries that are so called are restored after all
 /// others.
-pub fn is_part_name(name: &[u8]) -> bool {
+pub(crate) fn is_part_name(name: &[u8]) -> bool {
     name.len() == PART_PREFIX.len() + PART_DIGITS + PART_SUFFIX.len()
         && name.starts_with(PART_PREFIX)
         && name.ends_with(PART_SUFFIX)

@@ -8,7 +8,7 @@ use crate::ChunkSource;
 use bale_format::{ChunkId, ChunkKind, Piece, PieceStep, PieceWalk};
 
 /// Bytes of data chunks in a file of `size` bytes; none of a list that cannot be used.
-pub fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
+pub(crate) fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
     let mut bytes = 0u64;
     let walked = walk(list, size, chunks, &mut |_, piece| {
         if matches!(piece, Piece::Data { .. }) {
@@ -21,7 +21,7 @@ pub fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
 
 /// Calls `found` with the offset of each piece in the file, and the piece. `Err` says why the list
 /// cannot be used.
-pub fn walk(
+pub(crate) fn walk(
     list: &ChunkId,
     size: u64,
     chunks: &dyn ChunkSource,
@@ -35,7 +35,7 @@ pub fn walk(
 }
 
 /// The pieces of a list, one by one.
-pub struct PieceReader<'a> {
+pub(crate) struct PieceReader<'a> {
     walk: PieceWalk,
     chunks: &'a dyn ChunkSource,
 }

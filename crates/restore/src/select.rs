@@ -74,11 +74,11 @@ pub fn above(selection: &dyn Selection, parent: &[u8]) -> Above {
 /// Directories that are looked up in a row and are not in the catalog, until those below them are
 /// not looked up. No path that a kernel takes has so many above a source; a hostile catalog may
 /// have any number, and each costs as much as it is long.
-pub const VAIN_LOOKUPS_MAX: usize = 4096;
+pub(crate) const VAIN_LOOKUPS_MAX: usize = 4096;
 
 /// The directories above `parent`, and itself, without those of `last`, from the top down. Of the
 /// path that begins both, the first `strip_len` bytes are no directory of the target.
-pub fn above_anew<'p>(
+pub(crate) fn above_anew<'p>(
     parent: &'p [u8],
     last: &[u8],
     strip_len: usize,

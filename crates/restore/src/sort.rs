@@ -4,7 +4,7 @@ use bale_fsimage::mkext4::ScratchMaker;
 use std::io;
 
 /// Key and value.
-pub type Pair = (Vec<u8>, Vec<u8>);
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
 /// Pairs in the order of their keys.
 pub type Sorted = Box<dyn Iterator<Item = io::Result<Pair>> + Send>;

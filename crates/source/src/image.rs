@@ -24,17 +24,16 @@ pub use xfs_bulkstat::XfsBulkstat;
 use bale_fsimage::xfs::LogPlace;
 use bale_fsimage::{FileKind, Inode, MappedExtent, Timestamp};
 use bytes::Bytes;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Inode tables are read in pieces of at most this size.
-pub const TABLE_PIECE_BYTES: usize = 1 << 20;
+pub(crate) const TABLE_PIECE_BYTES: usize = 1 << 20;
 /// Directory blocks are read in pieces of at most this size.
-pub const NAMES_PIECE_BYTES: u32 = 1 << 20;
+pub(crate) const NAMES_PIECE_BYTES: u32 = 1 << 20;
 /// Most extents of one file that are held at a time.
-pub const EXTENTS_HELD_MAX: usize = 64 << 10;
+pub(crate) const EXTENTS_HELD_MAX: usize = 64 << 10;
 
 /// Why a file system cannot be read from its device; the walk can still read it where it is
 /// mounted.
@@ -63,7 +62,7 @@ pub enum OpenedAs {
 
 /// Names that are read at once: blocks of one directory that lie one behind the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamesPiece {
+pub(crate) struct NamesPiece {
     /// Inode of the directory.
     pub directory: u64,
     /// Place of the first byte in the directory.
@@ -76,7 +75,7 @@ pub struct NamesPiece {
 
 /// Facts about an inode found with its bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct FoundInode {
+pub(crate) struct FoundInode {
     /// Inode number.
     pub number: u64,
     /// Number of names that it should have.
@@ -102,7 +101,7 @@ impl FoundInode {
 }
 
 /// Receives what an inode table holds.
-pub trait TableSink {
+pub(crate) trait TableSink {
     /// An inode in use.
     fn inode(&mut self, inode: FoundInode, raw: &[u8]);
     /// Where names of a directory lie.
@@ -210,7 +209,7 @@ impl Image {
     }
 
     /// A mounted XFS read through bulkstat; `directory` is any directory of it.
-    pub fn from_bulkstat(
+    pub(crate) fn from_bulkstat(
         path: &Path,
         directory: OwnedFd,
         uuid: [u8; 16],
@@ -253,7 +252,7 @@ impl Image {
     }
 
     /// Inodes in use, as the file system counts them, a few internal ones included.
-    pub fn inodes_expected(&self) -> u64 {
+    pub(crate) fn inodes_expected(&self) -> u64 {
         self.volume.inodes_expected()
     }
 
@@ -283,12 +282,12 @@ impl Image {
     }
 
     /// Takes a piece of an inode table apart.
-    pub fn parse_table(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
+    pub(crate) fn parse_table(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
         self.volume.parse_table(piece, bytes, sink);
     }
 
     /// Decodes a piece of a directory; reports what is missing.
-    pub fn parse_names(
+    pub(crate) fn parse_names(
         &self,
         piece: &NamesPiece,
         bytes: &[u8],
@@ -315,29 +314,29 @@ impl Image {
     }
 
     /// Zeroes what reading a file changes in its inode.
-    pub fn forget_atime(&self, raw: &mut [u8]) {
+    pub(crate) fn forget_atime(&self, raw: &mut [u8]) {
         self.volume.forget_atime(raw);
     }
 
     /// Did no kernel ever write to it? Then its times are what a tool made them: who builds an
     /// image anew may give other bytes the same times, numbers and UUID on purpose.
-    pub fn was_never_mounted(&self) -> bool {
+    pub(crate) fn was_never_mounted(&self) -> bool {
         self.volume.was_never_mounted()
     }
 
     /// Was it neither unmounted nor frozen when it was left or copied? Then bytes may be missing
     /// whose times are there.
-    pub fn was_in_use(&self) -> bool {
+    pub(crate) fn was_in_use(&self) -> bool {
         self.volume.was_in_use()
     }
 
     /// Must content be read through the replayed journal?
-    pub fn is_replayed(&self) -> bool {
+    pub(crate) fn is_replayed(&self) -> bool {
         self.volume.is_replayed()
     }
 
     /// Reads a piece of the inode tables.
-    pub fn read_table(
+    pub(crate) fn read_table(
         &self,
         piece: &TablePiece,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
@@ -350,7 +349,7 @@ impl Image {
 
     /// Reads metadata: past the page cache where nothing writes, through it on a mounted ext4,
     /// whose page cache is the truth.
-    pub fn read_metadata(
+    pub(crate) fn read_metadata(
         &self,
         span: Span,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
@@ -398,11 +397,6 @@ fn open_volume(device: &Arc<Device>, state: OpenedAs) -> Result<Box<dyn Volume>,
     }
 }
 
-/// Is there a file system in this file that [`Image::open`] would read?
-pub fn is_filesystem(path: &Path) -> bool {
-    File::open(path).is_ok() && Image::open(path, OpenedAs::Still).is_ok()
-}
-
 /// The bytes of one inode and the file system that they are of.
 #[derive(Clone)]
 pub struct ImageInode {
@@ -421,7 +415,7 @@ impl std::fmt::Debug for ImageInode {
 }
 
 /// For a temporary file; [`decode_piece`] reads it.
-pub fn encode_piece(piece: &NamesPiece) -> Vec<u8> {
+pub(crate) fn encode_piece(piece: &NamesPiece) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(24 + 12 * piece.spans.len());
     bytes.extend_from_slice(&piece.directory.to_le_bytes());
     bytes.extend_from_slice(&piece.file_offset.to_le_bytes());
@@ -434,7 +428,7 @@ pub fn encode_piece(piece: &NamesPiece) -> Vec<u8> {
 }
 
 /// What [`encode_piece`] wrote.
-pub fn decode_piece(bytes: &[u8]) -> Option<NamesPiece> {
+pub(crate) fn decode_piece(bytes: &[u8]) -> Option<NamesPiece> {
     let (directory, rest) = bytes.split_first_chunk::<8>()?;
     let (file_offset, rest) = rest.split_first_chunk::<8>()?;
     let (context, rest) = rest.split_first_chunk::<8>()?;

@@ -38,24 +38,24 @@ pub const SMALL_BYTES_MAX: u64 = 512 << 10;
 /// Small files asked for and not yet handed out, with their bytes.
 pub const SMALL_WINDOW_BYTES_MAX: u64 = 24 << 20;
 /// The same, in files.
-pub const SMALL_WINDOW_FILES_MAX: usize = 8192;
+pub(crate) const SMALL_WINDOW_FILES_MAX: usize = 8192;
 /// Threads that read small files: each waits for the device most of the time.
 pub const SMALL_THREADS_MAX: usize = 16;
 /// One read of a large file.
 pub const BLOCK_BYTES: usize = 1 << 20;
 /// Reads of one large file in flight.
-pub const BLOCKS_AHEAD_MAX: usize = 4;
+pub(crate) const BLOCKS_AHEAD_MAX: usize = 4;
 /// Threads that read large files.
-pub const LARGE_THREADS_MAX: usize = 4;
+pub(crate) const LARGE_THREADS_MAX: usize = 4;
 /// Buffers kept for the next read.
-pub const BLOCKS_SPARE_MAX: usize = 4;
+pub(crate) const BLOCKS_SPARE_MAX: usize = 4;
 /// Further attempts at a file that changed while it was read.
 pub const READ_RETRIES_MAX: u32 = 2;
 /// A single write is expected to take no longer than this.
-pub const WRITE_SECONDS_MAX: i64 = 3600;
+pub(crate) const WRITE_SECONDS_MAX: i64 = 3600;
 /// Writers of a file that changed before that are not asked for: no direct write takes so long, and
 /// asking takes 4 us.
-pub const LEASE_PROBE_SECONDS_MAX: i64 = 600;
+pub(crate) const LEASE_PROBE_SECONDS_MAX: i64 = 600;
 /// File systems of this kernel alone (magic.h: ext4, XFS, btrfs, tmpfs, overlay, F2FS, ZFS,
 /// bcachefs): it knows all who write.
 const LOCAL: [u32; 8] = [
@@ -69,10 +69,10 @@ const LOCAL: [u32; 8] = [
     0xca45_1a4e,
 ];
 /// Step in which the surroundings of an unreadable place are read.
-pub const SALVAGE_BYTES: usize = 4096;
+pub(crate) const SALVAGE_BYTES: usize = 4096;
 
 /// Memory of a large file that is open.
-pub const LARGE_BYTES_MAX: usize = (BLOCKS_AHEAD_MAX + 1 + BLOCKS_SPARE_MAX) * BLOCK_BYTES;
+pub(crate) const LARGE_BYTES_MAX: usize = (BLOCKS_AHEAD_MAX + 1 + BLOCKS_SPARE_MAX) * BLOCK_BYTES;
 
 /// Memory of reading small files with a window of so many bytes, and one large file.
 pub const fn read_bytes(window_bytes: usize) -> usize {

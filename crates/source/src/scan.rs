@@ -68,21 +68,21 @@ use std::sync::Arc;
 /// Entries of one batch at most.
 pub const BATCH_ENTRIES_MAX: usize = 2048;
 /// Entries and names that wait for their turn.
-pub const WINDOW_BYTES_MAX: usize = 12 << 20;
+pub(crate) const WINDOW_BYTES_MAX: usize = 12 << 20;
 /// Directories (or parts of one) listed ahead.
-pub const WINDOW_TASKS_MAX: usize = 256;
+pub(crate) const WINDOW_TASKS_MAX: usize = 256;
 /// Names of one directory held by a worker before it calls the directory large.
-pub const LIST_NAMES_BYTES_MAX: usize = 512 << 10;
+pub(crate) const LIST_NAMES_BYTES_MAX: usize = 512 << 10;
 /// Names of a large directory sorted at a time; one large directory is listed at a time.
-pub const SORT_BYTES_MAX: usize = 4 << 20;
+pub(crate) const SORT_BYTES_MAX: usize = 4 << 20;
 /// Subdirectories that wait to be entered, before they wait in a file.
-pub const PENDING_BYTES_MAX: usize = 4 << 20;
+pub(crate) const PENDING_BYTES_MAX: usize = 4 << 20;
 /// Workers: enough to keep a device busy with waiting stats; two processors suffice to run them.
-pub const SCAN_THREADS_MAX: usize = 16;
+pub(crate) const SCAN_THREADS_MAX: usize = 16;
 /// Buffer of one `getdents64`.
-pub const GETDENTS_BYTES: usize = 64 << 10;
+pub(crate) const GETDENTS_BYTES: usize = 64 << 10;
 /// Longest path of a directory (docs/FORMAT.md, `parent`).
-pub const PARENT_BYTES_MAX: usize = 4 << 20;
+pub(crate) const PARENT_BYTES_MAX: usize = 4 << 20;
 /// Open directories kept for later use, if the limit of open files allows.
 pub const DIRECTORY_FDS_MAX: usize = 256;
 

@@ -9,19 +9,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const EXTENTS_PER_CALL: usize = 64;
 
 /// `fe_flags` bits.
-pub mod flag {
+mod flag {
     /// Last extent of the file.
-    pub const LAST: u32 = 0x1;
-    /// Place unknown.
-    pub const UNKNOWN: u32 = 0x2;
-    /// Not allocated yet.
-    pub const DELALLOC: u32 = 0x4;
-    /// Compressed or otherwise encoded.
-    pub const ENCODED: u32 = 0x8;
-    /// Inside the inode.
-    pub const DATA_INLINE: u32 = 0x200;
-    /// Allocated, reads as zero.
-    pub const UNWRITTEN: u32 = 0x800;
+    pub(crate) const LAST: u32 = 0x1;
 }
 
 /// One extent.
@@ -35,7 +25,7 @@ pub struct Extent {
     /// Bytes.
     pub length: u64,
     reserved64: [u64; 2],
-    /// [`flag`] bits.
+    /// `fe_flags`.
     pub flags: u32,
     reserved: [u32; 3],
 }

@@ -7,10 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-const SETXATTRAT: libc::c_long = 463;
 const GETXATTRAT: libc::c_long = 464;
 const LISTXATTRAT: libc::c_long = 465;
-const REMOVEXATTRAT: libc::c_long = 466;
 
 const UNKNOWN: u8 = 0;
 const PRESENT: u8 = 1;
@@ -79,69 +77,6 @@ pub fn get_at(
     size(got as libc::c_long)
 }
 
-/// Sets one attribute, replacing an old value.
-pub fn set_at(
-    directory: BorrowedFd<'_>,
-    name: &CStr,
-    attribute: &CStr,
-    value: &[u8],
-) -> io::Result<()> {
-    if xattrat_present() {
-        let size = u32::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let args = XattrArgs {
-            value: value.as_ptr() as u64,
-            size,
-            flags: 0,
-        };
-        // SAFETY: the kernel reads `size` bytes of `value`; all pointers live across the call.
-        let result = unsafe {
-            libc::syscall(
-                SETXATTRAT,
-                directory.as_raw_fd(),
-                name.as_ptr(),
-                libc::AT_SYMLINK_NOFOLLOW,
-                attribute.as_ptr(),
-                &args,
-                size_of::<XattrArgs>(),
-            )
-        };
-        return self::size(result).map(drop);
-    }
-    let path = proc_path(directory, name);
-    // SAFETY: the kernel reads `value.len()` bytes of `value`.
-    let result = unsafe {
-        libc::lsetxattr(
-            path.as_ptr(),
-            attribute.as_ptr(),
-            value.as_ptr().cast(),
-            value.len(),
-            0,
-        )
-    };
-    size(libc::c_long::from(result)).map(drop)
-}
-
-/// Removes one attribute.
-pub fn remove_at(directory: BorrowedFd<'_>, name: &CStr, attribute: &CStr) -> io::Result<()> {
-    if xattrat_present() {
-        // SAFETY: both strings are NUL-terminated.
-        let result = unsafe {
-            libc::syscall(
-                REMOVEXATTRAT,
-                directory.as_raw_fd(),
-                name.as_ptr(),
-                libc::AT_SYMLINK_NOFOLLOW,
-                attribute.as_ptr(),
-            )
-        };
-        return size(result).map(drop);
-    }
-    let path = proc_path(directory, name);
-    // SAFETY: both strings are NUL-terminated.
-    let result = unsafe { libc::lremovexattr(path.as_ptr(), attribute.as_ptr()) };
-    size(libc::c_long::from(result)).map(drop)
-}
-
 /// Asked once: a listing of `/` succeeds wherever the call exists and is allowed.
 fn xattrat_present() -> bool {
     match XATTRAT.load(Ordering::Relaxed) {
@@ -180,12 +115,13 @@ fn size(result: libc::c_long) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, Mode, OFlags, openat};
+    use rustix::fs::{CWD, Mode, OFlags, XattrFlags, lremovexattr, lsetxattr, openat};
     use std::os::fd::AsFd;
 
     fn round_trip(directory: BorrowedFd<'_>) {
         let (file, key) = (c"f", c"user.bale");
-        set_at(directory, file, key, b"value").unwrap();
+        let path = proc_path(directory, file);
+        lsetxattr(&path, key, b"value", XattrFlags::empty()).unwrap();
         let mut buffer = [0u8; 64];
         let used = list_at(directory, file, &mut buffer).unwrap();
         assert!(
@@ -195,7 +131,7 @@ mod tests {
         );
         let used = get_at(directory, file, key, &mut buffer).unwrap();
         assert_eq!(&buffer[..used], b"value");
-        remove_at(directory, file, key).unwrap();
+        lremovexattr(&path, key).unwrap();
         assert!(get_at(directory, file, key, &mut buffer).is_err());
     }
 

@@ -7,7 +7,7 @@ use super::{DevicePiece, DirBlock, ForkKind, Superblock, Xfs};
 const DIRECTORY: u64 = 128;
 
 /// A file system of 4 KiB blocks and 512-byte inodes, 1 GiB in 4 groups, with or without checksums.
-pub fn example(has_checksums: bool) -> Xfs {
+pub(crate) fn example(has_checksums: bool) -> Xfs {
     Xfs {
         superblock: Superblock {
             uuid: [0; 16],

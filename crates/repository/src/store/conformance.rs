@@ -13,11 +13,11 @@ use bale_format::ObjectId;
 use super::{Area, ObjectName, Store};
 
 /// Objects in the listing test: more than a directory read or any page of a remote listing holds.
-pub const LISTED_OBJECTS: usize = 10_000;
+pub(crate) const LISTED_OBJECTS: usize = 10_000;
 
 /// The same for stores that take milliseconds for an object; still more than one page of a remote
 /// listing.
-pub const LISTED_OBJECTS_SLOW: usize = 1_200;
+pub(crate) const LISTED_OBJECTS_SLOW: usize = 1_200;
 
 /// Threads of the concurrency tests.
 const WRITERS: usize = 8;

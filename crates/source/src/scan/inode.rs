@@ -36,19 +36,19 @@ pub use emit::{
 pub use gather::{Gather, Gathered, InodeTotals, TablesState};
 
 /// Memory for sorting names by inode.
-pub const SORT_NAMES_BYTES: usize = 48 << 20;
+pub(crate) const SORT_NAMES_BYTES: usize = 48 << 20;
 /// Memory for sorting children, with their inodes, by directory.
-pub const SORT_CHILDREN_BYTES: usize = 88 << 20;
+pub(crate) const SORT_CHILDREN_BYTES: usize = 88 << 20;
 /// Memory for sorting places of directory blocks.
-pub const SORT_PLACES_BYTES: usize = 8 << 20;
+pub(crate) const SORT_PLACES_BYTES: usize = 8 << 20;
 /// Gap between two directory blocks that is read rather than skipped.
-pub const GAP_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const GAP_BYTES_MAX: u64 = 64 << 10;
 /// Inodes and directories of which it is remembered what is wrong with them.
-pub const DAMAGED_MAX: usize = 64 << 10;
+pub(crate) const DAMAGED_MAX: usize = 64 << 10;
 /// Sorted runs of children that are read side by side; more are merged.
-pub const TREE_RUNS_MAX: usize = 16;
+pub(crate) const TREE_RUNS_MAX: usize = 16;
 /// Blocks of the sorted children kept in memory.
-pub const TREE_BLOCKS_CACHED: usize = 128;
+pub(crate) const TREE_BLOCKS_CACHED: usize = 128;
 
 /// Memory of a scan. Names are sorted while pieces are read; while children are sorted, names that
 /// fit in memory (in one of the two buffers of their sort) or the buffers of their merge are there,

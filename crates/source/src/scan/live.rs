@@ -118,7 +118,7 @@ pub fn live_target(path: &Path, scratch: &Path) -> Result<LiveTarget, NotPossibl
 
 /// The mount that a directory is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountOf {
+pub(crate) struct MountOf {
     pub point: PathBuf,
     /// What: often a device.
     pub source: PathBuf,
