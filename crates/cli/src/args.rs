@@ -117,7 +117,7 @@ the speed of the disk")]
     Prune(Prune),
     /// Manage keys and passwords
     #[command(subcommand)]
-    Key(Key),
+    Key(KeyCommand),
     /// Work with catalogs
     #[command(subcommand)]
     Catalog(Catalog),
@@ -172,7 +172,7 @@ pub struct Check {
 
 /// `key`
 #[derive(Debug, Subcommand)]
-pub enum Key {
+pub enum KeyCommand {
     /// Add a password, a key file or a recovery key
     #[command(
         after_help = "Examples:\n  bale key add --new-password-file /root/second\n  \

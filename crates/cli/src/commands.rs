@@ -27,7 +27,7 @@ mod snapshots;
 mod stats;
 mod unmatched;
 
-use crate::args::{Cli, Command, Key};
+use crate::args::{Cli, Command, KeyCommand};
 use crate::exit;
 use crate::named_paths::NamedPath;
 use anyhow::{Context, Result};
@@ -100,7 +100,7 @@ fn only_prints(command: &Command) -> bool {
         | Command::Diff(_)
         | Command::Stats(_)
         | Command::Dump(_)
-        | Command::Key(Key::List)
+        | Command::Key(KeyCommand::List)
         | Command::Completions(_) => true,
         Command::Init(_)
         | Command::Backup(_)

@@ -8,7 +8,7 @@
 
 /// What a tool is to a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ToolKind {
     /// Bale.
     Ours,
     /// A tool that people use for the same work.
@@ -40,7 +40,7 @@ pub(super) enum Needs {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adapter {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: ToolKind,
     /// Must be in `PATH`; empty for this program itself.
     pub program: &'static str,
     pub needs: Needs,
@@ -64,7 +64,7 @@ pub(super) struct Adapter {
 
 const NOTHING: Adapter = Adapter {
     name: "",
-    kind: Kind::Peer,
+    kind: ToolKind::Peer,
     program: "",
     needs: Needs::Tree,
     get: "",
@@ -82,7 +82,7 @@ const NOTHING: Adapter = Adapter {
 
 const BALE: Adapter = Adapter {
     name: "bale",
-    kind: Kind::Ours,
+    kind: ToolKind::Ours,
     version: "\"$BALE\" --version",
     setup: "export BALE_REPOSITORY=\"$REPO\" BALE_PASSWORD=compare BALE_CACHE_DIR=\"$CACHE\"",
     init: "\"$BALE\" init",
@@ -272,7 +272,7 @@ latest() { kopia snapshot list \"$SRC\" --json | tr '[,{}' '\\n\\n\\n\\n' | sed 
     },
     Adapter {
         name: "find",
-        kind: Kind::Reference,
+        kind: ToolKind::Reference,
         program: "find",
         get: "Debian: findutils",
         version: "find --version",
@@ -282,7 +282,7 @@ latest() { kopia snapshot list \"$SRC\" --json | tr '[,{}' '\\n\\n\\n\\n' | sed 
     },
     Adapter {
         name: "dd",
-        kind: Kind::Reference,
+        kind: ToolKind::Reference,
         program: "dd",
         needs: Needs::Device,
         get: "Debian: coreutils",
@@ -307,7 +307,7 @@ mod tests {
     fn every_tool_says_where_it_comes_from_and_what_it_is() {
         for adapter in ADAPTERS {
             assert!(
-                adapter.kind == Kind::Ours
+                adapter.kind == ToolKind::Ours
                     || (!adapter.get.is_empty() && !adapter.program.is_empty())
             );
             assert!(!adapter.version.is_empty(), "{}", adapter.name);

@@ -36,7 +36,7 @@ mod workspace;
 
 use std::time::Instant;
 
-pub use adapters::{Kind, tool_names};
+pub use adapters::{ToolKind, tool_names};
 pub use block_stat::BlockStat;
 pub use error::CompareError;
 pub use lines::{cell_objects, csv, report_object, run_line, run_object};
@@ -196,7 +196,7 @@ fn check_space(options: &CompareOptions, lineup: &Lineup) -> Result<()> {
     let stored = lineup
         .adapters
         .iter()
-        .filter(|adapter| !adapter.backup.is_empty() && adapter.kind != Kind::Reference);
+        .filter(|adapter| !adapter.backup.is_empty() && adapter.kind != ToolKind::Reference);
     let each = stored.map(|adapter| {
         if adapter.name == "rsync" {
             COPY_FILE_BYTES

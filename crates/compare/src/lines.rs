@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::adapters::Kind;
+use super::adapters::ToolKind;
 use super::figures;
 use super::report::{Report, Run};
 use super::statistics::Spread;
@@ -179,11 +179,11 @@ fn result(run: &Run) -> (&'static str, &str) {
 }
 
 /// The word for a kind of tool.
-pub(super) fn kind_word(kind: Kind) -> &'static str {
+pub(super) fn kind_word(kind: ToolKind) -> &'static str {
     match kind {
-        Kind::Ours => "ours",
-        Kind::Peer => "peer",
-        Kind::Reference => "reference",
+        ToolKind::Ours => "ours",
+        ToolKind::Peer => "peer",
+        ToolKind::Reference => "reference",
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::adapters::{ADAPTERS, Adapter, Kind, Needs};
+use super::adapters::{ADAPTERS, Adapter, Needs, ToolKind};
 use super::options::{Case, CompareOptions};
 use super::programs::Programs;
 use super::report::{Absent, Tool};
@@ -25,7 +25,7 @@ impl Lineup {
         for adapter in ADAPTERS {
             let is_asked =
                 options.tools.is_empty() || options.tools.iter().any(|name| name == adapter.name);
-            if !is_asked && adapter.kind != Kind::Reference {
+            if !is_asked && adapter.kind != ToolKind::Reference {
                 continue;
             }
             match obstacle(adapter, options, programs, has_device) {
@@ -35,7 +35,7 @@ impl Lineup {
                     get,
                 }),
                 None => {
-                    let counts = adapter.kind == Kind::Peer && adapter.name != "tar";
+                    let counts = adapter.kind == ToolKind::Peer && adapter.name != "tar";
                     peers += usize::from(counts);
                     if counts && peers > options.peers_max {
                         let why = format!(

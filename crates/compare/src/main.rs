@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use words::{Usage, Words};
+use words::{UsageError, Words};
 
 // As of `bale`: docs/SCRIPTING.md.
 const COMPLETE: i32 = 0;
@@ -51,7 +51,7 @@ fn main() {
 /// Tells about the error that ends the command; its exit code.
 fn failure(error: &anyhow::Error, is_json: bool) -> i32 {
     let code = match error.downcast_ref() {
-        Some(Usage(_)) => USAGE,
+        Some(UsageError(_)) => USAGE,
         None => FAILED,
     };
     let text = plain(&format!("{error:#}"));
@@ -209,7 +209,7 @@ fn write(directory: &Path, report: &Report) -> Result<Written> {
 /// Wrong words end with the code for that.
 fn as_usage(error: CompareError) -> anyhow::Error {
     match error {
-        CompareError::Options(text) => Usage(text).into(),
+        CompareError::Options(text) => UsageError(text).into(),
         other => other.into(),
     }
 }

@@ -1,6 +1,6 @@
 //! What a comparison found: runs as they were, cells made of them, and the circumstances.
 
-use super::adapters::Kind;
+use super::adapters::ToolKind;
 use super::block_stat::BlockStat;
 use super::options::Case;
 use super::statistics::Spread;
@@ -43,7 +43,7 @@ pub struct Report {
 pub struct Tool {
     pub name: &'static str,
     /// Ours, a peer, or a reference.
-    pub kind: Kind,
+    pub kind: ToolKind,
     /// What it says about itself.
     pub version: String,
     /// Something to know about its row.
@@ -202,7 +202,7 @@ impl Report {
     pub fn fastest_peer(&self, case: Case) -> Option<(&'static str, f64)> {
         self.tools
             .iter()
-            .filter(|tool| tool.kind == Kind::Peer)
+            .filter(|tool| tool.kind == ToolKind::Peer)
             .filter_map(|tool| Some((tool.name, self.seconds(case, tool.name)?.median)))
             .filter(|(_, seconds)| *seconds > 0.0)
             .min_by(|a, b| a.1.total_cmp(&b.1))

@@ -1,6 +1,6 @@
 //! A small report for the tests of what shows it, with everything in it that could break a page.
 
-use super::adapters::Kind;
+use super::adapters::ToolKind;
 use super::block_stat::BlockStat;
 use super::options::Case;
 use super::report::{Absent, Circumstance, Measured, Report, Run, Tool, Trouble};
@@ -35,7 +35,7 @@ fn run(
     }
 }
 
-fn tool(name: &'static str, kind: Kind) -> Tool {
+fn tool(name: &'static str, kind: ToolKind) -> Tool {
     let commands = vec![(
         "backup",
         format!("{name} \"$SRC\" > /dev/null && echo '<done>'"),
@@ -79,10 +79,10 @@ pub(super) fn report() -> Report {
         seconds: 500.0,
         cases: vec![Case::First, Case::Unchanged],
         tools: vec![
-            tool("bale", Kind::Ours),
-            tool("tar", Kind::Peer),
-            tool("borg", Kind::Peer),
-            tool("dd", Kind::Reference),
+            tool("bale", ToolKind::Ours),
+            tool("tar", ToolKind::Peer),
+            tool("borg", ToolKind::Peer),
+            tool("dd", ToolKind::Reference),
         ],
         absent: vec![Absent {
             name: "kopia",

@@ -13,8 +13,8 @@ use super::options::{CompareOptions, SourceKind};
 use super::volume::{Volume, make_sparse, sync};
 use super::workspace::Workspace;
 use bale_tune::generate::{
-    ChangeOptions, GenerateError, GenerateMonitor, GenerateOptions, Generator, Progress, change,
-    scratch_in,
+    ChangeOptions, GenerateError, GenerateMonitor, GenerateOptions, GenerateProgress, Generator,
+    change, scratch_in,
 };
 
 /// Free space of a written image, per cent: room for the change.
@@ -46,7 +46,7 @@ pub(super) struct Counted {
 struct Watched<'a>(&'a dyn CompareMonitor);
 
 impl GenerateMonitor for Watched<'_> {
-    fn progress(&self, _so_far: &Progress) -> bool {
+    fn progress(&self, _so_far: &GenerateProgress) -> bool {
         !self.0.interrupted()
     }
 }

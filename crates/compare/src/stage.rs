@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::adapters::{Adapter, Kind};
+use super::adapters::{Adapter, ToolKind};
 use super::block_stat::BlockStat;
 use super::child::{Ended, Work};
 use super::circumstances;
@@ -245,7 +245,7 @@ impl Stage<'_> {
 
     /// Does this run show whether the tree is too large for the time?
     fn is_trial(&self, case: Case, adapter: &Adapter) -> bool {
-        self.options.may_shrink && case == Case::First && adapter.kind != Kind::Reference
+        self.options.may_shrink && case == Case::First && adapter.kind != ToolKind::Reference
     }
 
     fn fewer_files(&self, case: Case, adapter: &Adapter, ended: &Ended) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! The report as tables for a terminal, at most a hundred columns wide.
 
-use super::adapters::Kind;
+use super::adapters::ToolKind;
 use super::figures;
 use super::options::Case;
 use super::report::{Report, Tool};
@@ -83,7 +83,7 @@ fn resources(report: &Report) -> Vec<Vec<String>> {
     for tool in report
         .tools
         .iter()
-        .filter(|tool| tool.kind != Kind::Reference)
+        .filter(|tool| tool.kind != ToolKind::Reference)
     {
         let bytes = |value: Option<f64>| value.map_or("-".to_owned(), figures::bytes);
         let reads = |case| {
@@ -136,7 +136,7 @@ fn troubles(report: &Report) -> Vec<String> {
 
 fn name(tool: &Tool) -> String {
     match tool.kind {
-        Kind::Reference => format!("[{}]", tool.name),
+        ToolKind::Reference => format!("[{}]", tool.name),
         _ => tool.name.to_owned(),
     }
 }

@@ -16,7 +16,7 @@ const RUNS_QUICK: u32 = 1;
 /// Well-formed words that cannot be meant.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Usage(pub String);
+pub struct UsageError(pub String);
 
 const ABOUT: &str = "Compare bale with other backup tools on this machine\n\n\
 Makes a tree of small files and lets bale, tar and those of restic, borg, bupstash, kopia, rustic, \
@@ -85,7 +85,7 @@ impl Words {
     pub fn options(&self) -> Result<CompareOptions> {
         let cases: Option<Vec<Case>> = self.work.iter().map(|word| Case::parse(word)).collect();
         let known = Case::ALL.map(Case::word).join(", ");
-        let cases = cases.ok_or_else(|| Usage(format!("--work takes {known}")))?;
+        let cases = cases.ok_or_else(|| UsageError(format!("--work takes {known}")))?;
         let budget = match &self.within {
             Some(text) => Some(duration(text)?),
             None => self.quick.then_some(QUICK_BUDGET),
@@ -130,13 +130,13 @@ impl Words {
             .map(|directory| directory.join("bale"))
             .find(|file| file.is_file())
             .ok_or_else(|| {
-                Usage("no bale beside this program or in PATH: name it with --bale".to_owned())
+                UsageError("no bale beside this program or in PATH: name it with --bale".to_owned())
                     .into()
             })
     }
 }
 
-fn duration(text: &str) -> Result<Duration, Usage> {
+fn duration(text: &str) -> Result<Duration, UsageError> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -144,13 +144,14 @@ fn duration(text: &str) -> Result<Duration, Usage> {
     let signed = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()));
     let duration = signed.ok().and_then(|signed| signed.try_into().ok());
     let wrong = || format!("{text:?} is not a duration: write for example 90s, 15m, 24h, 7d");
-    duration.ok_or_else(|| Usage(wrong()))
+    duration.ok_or_else(|| UsageError(wrong()))
 }
 
 fn source(word: &str) -> Result<SourceKind> {
     let kinds = [SourceKind::Ext4, SourceKind::Ext4Kernel, SourceKind::Xfs];
     let kind = kinds.into_iter().find(|kind| kind.word() == word);
-    Ok(kind.ok_or_else(|| Usage(format!("--source {word:?} is not ext4, ext4-kernel or xfs")))?)
+    Ok(kind
+        .ok_or_else(|| UsageError(format!("--source {word:?} is not ext4, ext4-kernel or xfs")))?)
 }
 
 /// Date and time, to the minute.

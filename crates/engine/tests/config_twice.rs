@@ -328,7 +328,7 @@ fn init_names_the_key_slots_that_were_there_before() {
     scene.store = DatedStore::new(scene.clock.clone());
     let faulty = bale_testkit::FaultyStore::over(scene.store.clone());
     faulty.inject(
-        bale_testkit::Fault::error()
+        bale_testkit::InjectedFault::error()
             .of(Verb::Put)
             .within(bale_repository::store::Area::Config)
             .for_ever(),
@@ -356,7 +356,7 @@ fn a_repository_is_made_although_its_copy_cannot_be_written() {
     scene.store = DatedStore::new(scene.clock.clone());
     let faulty = bale_testkit::FaultyStore::over(scene.store.clone());
     faulty.inject(
-        bale_testkit::Fault::error()
+        bale_testkit::InjectedFault::error()
             .of(Verb::Put)
             .within(bale_repository::store::Area::ConfigCopy)
             .for_ever(),

@@ -18,7 +18,7 @@ use bale_repository::repository::{NewSlot, Repository, Secret};
 use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::scene::{noise, periodic};
 use bale_testkit::{
-    Call, DatedStore, Effect, Fault, FaultyStore, HookedStore, ListFault, Scene, Tree, Verb,
+    Call, DatedStore, Effect, FaultyStore, HookedStore, InjectedFault, ListFault, Scene, Tree, Verb,
 };
 
 /// Two snapshots in a repository of some 20 KB, with every kind of object but a run.
@@ -353,7 +353,7 @@ fn a_repair_only_adds_whatever_it_finds() {
         let faulty = FaultyStore::over(store.clone());
         let repository = scene.open(faulty.clone()).unwrap();
         if let Some(lie) = lie {
-            let fault = Fault::new(Effect::List(lie)).of(Verb::List);
+            let fault = InjectedFault::new(Effect::List(lie)).of(Verb::List);
             faulty.inject(fault.within(Area::Packs).for_ever());
         }
         let repaired = repair_index(&repository, false, &Recorder::default()).unwrap();
@@ -406,7 +406,7 @@ fn a_listing_that_lies_does_not_make_a_prune_delete_what_is_used() {
             let store = scene.store.fork();
             let faulty = FaultyStore::over(store.clone());
             let repository = scene.open(faulty.clone()).unwrap();
-            let fault = Fault::new(Effect::List(lie))
+            let fault = InjectedFault::new(Effect::List(lie))
                 .of(Verb::List)
                 .within(area)
                 .after(after);
@@ -448,7 +448,7 @@ fn a_prune_refuses_when_a_parent_is_there_and_never_listed() {
         }
         let faulty = FaultyStore::over(scene.store.clone());
         let repository = scene.open(faulty.clone()).unwrap();
-        let lie = Fault::new(Effect::List(ListFault::DropEvery(2)));
+        let lie = InjectedFault::new(Effect::List(ListFault::DropEvery(2)));
         faulty.inject(lie.within(Area::Snapshots).of(Verb::List).for_ever());
         let pruned = scene.prune(&repository, Duration::ZERO);
         assert!(pruned.is_err(), "{pruned:?}");

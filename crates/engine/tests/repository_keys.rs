@@ -8,7 +8,7 @@ use bale_format::keys::RootKey;
 use bale_repository::error::Error;
 use bale_repository::repository::{NewSlot, Repository, Secret, SlotInfo, SlotState};
 use bale_repository::store::{self, Area, ObjectInfo, ObjectName, ObjectWriter, Store};
-use bale_testkit::{DatedStore, Effect, Fault, FaultyStore, Scene, Verb};
+use bale_testkit::{DatedStore, Effect, FaultyStore, InjectedFault, Scene, Verb};
 
 fn other(text: &str) -> NewSlot {
     NewSlot {
@@ -247,7 +247,7 @@ fn a_slot_that_does_not_read_back_is_not_called_added() {
         let disk = scene.store.fork();
         let store = FaultyStore::over(disk.clone());
         // Two slots are read for the secret, and two are counted.
-        let flip = Fault::new(Effect::FlipBit(bit))
+        let flip = InjectedFault::new(Effect::FlipBit(bit))
             .of(Verb::Get)
             .within(Area::Keys);
         let repository = scene.open(store.clone()).unwrap();

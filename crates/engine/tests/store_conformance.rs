@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bale_format::ObjectId;
 use bale_pipeline::clock::{Clock, ManualClock, SystemClock};
 use bale_pipeline::random::SeededRandom;
-use bale_repository::store::disk::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
+use bale_repository::store::disk::{DirEntryKind, Disk, Expect, FileStat, NewFile, OpenFile};
 use bale_repository::store::local::TEMPORARY_AGE_MAX;
 use bale_repository::store::{Area, LocalStore, MemoryStore, ObjectName, Store, conformance};
 use bale_testkit::{FaultyStore, RecordingStore, SimulatedDisk};
@@ -172,7 +172,11 @@ impl Disk for NamingDisk {
     fn sync_dir(&self, path: &str) -> io::Result<()> {
         self.inner.sync_dir(path)
     }
-    fn list(&self, path: &str, found: &mut dyn FnMut(&[u8], Option<Kind>)) -> io::Result<()> {
+    fn list(
+        &self,
+        path: &str,
+        found: &mut dyn FnMut(&[u8], Option<DirEntryKind>),
+    ) -> io::Result<()> {
         let left = self.listings_left.load(Ordering::Relaxed);
         if path == self.dir && left > 0 {
             self.listings_left.store(left - 1, Ordering::Relaxed);

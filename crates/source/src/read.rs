@@ -21,7 +21,7 @@ mod slabs;
 mod small;
 
 pub use arranged::{ARRANGED_BYTES_MAX, Arranged, GroupHasher, PlannedRead};
-pub use blocks::Block;
+pub use blocks::FileBlock;
 pub use device::read_first_bytes;
 pub use first_names::{FIRST_NAMES_BYTES_MAX, FirstNames};
 pub use large::{FinishedFile, LargeFile, LargeReader, ReadPiece};

@@ -17,7 +17,7 @@ use crate::recording_store::{Call, Verb};
 
 /// One thing that goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct InjectedFault {
     /// Calls it may strike; every verb if `None`.
     pub verb: Option<Verb>,
     /// Objects it may strike; every area if `None`.
@@ -58,7 +58,7 @@ pub enum ListFault {
     Reverse,
 }
 
-impl Fault {
+impl InjectedFault {
     /// Strikes the first call of any kind, once.
     pub fn new(effect: Effect) -> Self {
         Self {
@@ -117,7 +117,7 @@ pub struct FaultyStore {
 
 #[derive(Default)]
 struct Plan {
-    faults: Vec<(Fault, u64)>,
+    faults: Vec<(InjectedFault, u64)>,
     calls: u64,
     crash: Option<Crash>,
     bytes_free: Option<u64>,
@@ -139,7 +139,7 @@ impl FaultyStore {
     }
 
     /// Adds a fault.
-    pub fn inject(&self, fault: Fault) -> &Self {
+    pub fn inject(&self, fault: InjectedFault) -> &Self {
         self.lock().faults.push((fault, 0));
         self
     }

@@ -16,7 +16,7 @@ pub mod turns;
 
 pub use choices::{Choices, Every};
 pub use dated_store::DatedStore;
-pub use faulty_store::{Effect, Fault, FaultyStore, ListFault};
+pub use faulty_store::{Effect, FaultyStore, InjectedFault, ListFault};
 pub use hooked_store::HookedStore;
 pub use live_tree::{LiveTree, Load};
 pub use needs::{have, is_root, skipped};

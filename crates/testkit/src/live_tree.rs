@@ -14,8 +14,8 @@ mod log;
 mod names;
 mod writer;
 
-pub use check::{Moment, Report, Seen};
-pub use content::{BLOCK_BYTES, Content};
+pub use check::{LiveTreeReport, Moment, Seen};
+pub use content::{BLOCK_BYTES, FileContent};
 
 use log::{Log, Manner};
 use std::fs;
@@ -80,7 +80,7 @@ impl LiveTree {
         }
         let log = Log::default();
         let file = |path: String, number: u32, len: u64| {
-            let content = Content::whole(number, 1, len);
+            let content = FileContent::whole(number, 1, len);
             let write = || fs::write(root.join(&path), content.bytes()).expect("a file");
             log.step(&[(&path, Some(content.clone()))], Manner::AtOnce, write);
         };
@@ -141,7 +141,7 @@ impl LiveTree {
 
     /// Checks what was read of the tree at `moment`. A file that is not seen must not have been
     /// there.
-    pub fn check(&self, moment: Moment, seen: impl IntoIterator<Item = Seen>) -> Report {
+    pub fn check(&self, moment: Moment, seen: impl IntoIterator<Item = Seen>) -> LiveTreeReport {
         check::check(&self.log, moment, seen)
     }
 

@@ -17,7 +17,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bale_repository::store::disk::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
+use bale_repository::store::disk::{DirEntryKind, Disk, Expect, FileStat, NewFile, OpenFile};
 
 use crate::choices::Choices;
 use nodes::{DirNode, FileNode, Node, Write, change, write_at};
@@ -277,12 +277,12 @@ impl Disk for SimulatedDisk {
         match state.find(path) {
             Ok(node) => Ok(Some(match &state.nodes[node] {
                 Node::File(file) => FileStat {
-                    kind: Kind::File,
+                    kind: DirEntryKind::File,
                     len: file.live.len() as u64,
                     modified: file.modified,
                 },
                 Node::Dir(_) => FileStat {
-                    kind: Kind::Dir,
+                    kind: DirEntryKind::Dir,
                     len: 0,
                     modified: None,
                 },
@@ -350,7 +350,11 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
-    fn list(&self, path: &str, found: &mut dyn FnMut(&[u8], Option<Kind>)) -> io::Result<()> {
+    fn list(
+        &self,
+        path: &str,
+        found: &mut dyn FnMut(&[u8], Option<DirEntryKind>),
+    ) -> io::Result<()> {
         let names: Vec<_> = {
             let state = self.lock();
             state.check_power()?;

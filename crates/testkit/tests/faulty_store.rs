@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use bale_format::ObjectId;
 use bale_repository::store::{Area, MemoryStore, ObjectName, Store};
-use bale_testkit::{Effect, Fault, FaultyStore, ListFault, RecordingStore, Verb};
+use bale_testkit::{Effect, FaultyStore, InjectedFault, ListFault, RecordingStore, Verb};
 
 const LEN_MAX: u64 = 1 << 20;
 
@@ -43,7 +43,12 @@ fn operation(store: &dyn Store) -> bale_repository::store::Result<()> {
 #[test]
 fn a_fault_strikes_the_call_it_was_meant_for_and_no_other() {
     let (inner, store) = store();
-    store.inject(Fault::error().of(Verb::Put).within(Area::Index).after(1));
+    store.inject(
+        InjectedFault::error()
+            .of(Verb::Put)
+            .within(Area::Index)
+            .after(1),
+    );
     store.put(&pack(1), b"another area").unwrap();
     store.put(&index(1), b"the first").unwrap();
     store.put(&index(2), b"the second").unwrap_err();
@@ -55,7 +60,7 @@ fn a_fault_strikes_the_call_it_was_meant_for_and_no_other() {
 fn a_fault_for_ever_stays_until_it_is_healed() {
     let (_, store) = store();
     store.inject(
-        Fault::new(Effect::Fail(ErrorKind::TimedOut))
+        InjectedFault::new(Effect::Fail(ErrorKind::TimedOut))
             .of(Verb::Get)
             .for_ever(),
     );
@@ -73,7 +78,9 @@ fn a_fault_for_ever_stays_until_it_is_healed() {
 #[test]
 fn a_lost_answer_leaves_the_work_done() {
     let (inner, store) = store();
-    store.inject(Fault::new(Effect::FailAfterwards(ErrorKind::ConnectionReset)).of(Verb::Put));
+    store.inject(
+        InjectedFault::new(Effect::FailAfterwards(ErrorKind::ConnectionReset)).of(Verb::Put),
+    );
     store.put(&index(1), b"bytes").unwrap_err();
     assert_eq!(inner.get(&index(1), LEN_MAX).unwrap(), b"bytes");
     store.put(&index(1), b"bytes").unwrap();
@@ -83,18 +90,18 @@ fn a_lost_answer_leaves_the_work_done() {
 fn bytes_are_damaged_on_their_way_and_not_at_rest() {
     let (inner, store) = store();
     store.put(&index(1), &[0; 10]).unwrap();
-    store.inject(Fault::new(Effect::FlipBit(9)).of(Verb::Get));
+    store.inject(InjectedFault::new(Effect::FlipBit(9)).of(Verb::Get));
     assert_eq!(
         store.get(&index(1), LEN_MAX).unwrap(),
         [0, 2, 0, 0, 0, 0, 0, 0, 0, 0]
     );
     assert_eq!(store.get(&index(1), LEN_MAX).unwrap(), [0; 10]);
-    store.inject(Fault::new(Effect::FlipBit(8 * 4)).of(Verb::ReadAt));
+    store.inject(InjectedFault::new(Effect::FlipBit(8 * 4)).of(Verb::ReadAt));
     let mut part = [0; 4];
     store.read_at(&index(1), 2, &mut part).unwrap();
     assert_eq!(part, [1, 0, 0, 0], "the position wraps around");
     store.heal();
-    store.inject(Fault::new(Effect::CutShort(3)).of(Verb::Get));
+    store.inject(InjectedFault::new(Effect::CutShort(3)).of(Verb::Get));
     assert_eq!(store.get(&index(1), LEN_MAX).unwrap().len(), 7);
     assert_eq!(inner.get(&index(1), LEN_MAX).unwrap(), [0; 10]);
 }
@@ -105,7 +112,7 @@ fn listings_lie_as_told() {
     (1..=4).for_each(|seed| store.put(&index(seed), b"x").unwrap());
     let lie = |fault| {
         store.heal();
-        store.inject(Fault::new(Effect::List(fault)));
+        store.inject(InjectedFault::new(Effect::List(fault)));
         listed(&store)
     };
     assert_eq!(lie(ListFault::DropEvery(2)), [index(2), index(4)]);
@@ -130,7 +137,7 @@ fn a_full_store_takes_what_fits_and_can_still_delete() {
 #[test]
 fn a_writer_refuses_everything_after_an_error() {
     let (inner, store) = store();
-    store.inject(Fault::error().of(Verb::Append));
+    store.inject(InjectedFault::error().of(Verb::Append));
     let mut writer = store.begin().unwrap();
     writer.append(b"bytes").unwrap_err();
     writer.append(b"bytes").unwrap_err();

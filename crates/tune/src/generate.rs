@@ -31,8 +31,8 @@ use bale_fsimage::mkext4::{BlockSink, Ext4Options, Ext4Summary, Plan, ScratchMak
 pub use change::{ChangeOptions, Changed, change};
 pub use error::GenerateError;
 pub use manifest::{DIFFERENCES_LISTED_MAX, Verified, verify_manifest, write_manifest};
-pub use monitor::{GenerateMonitor, Progress, Unwatched};
-pub use mounted::{Access, MountedImage};
+pub use monitor::{GenerateMonitor, GenerateProgress, Unwatched};
+pub use mounted::{MountAccess, MountedImage};
 pub use options::{
     DEPTH_MAX, FILE_BYTES_MIN, GenerateOptions, NAME_BYTES_MAX, NAME_BYTES_MIN, POOL_BYTES,
     SNAPSHOTS_MAX, TIME_DEFAULT_SECONDS,
@@ -59,16 +59,16 @@ impl Generator {
     /// What will be written, for a progress bar and for a look before: names in all snapshots,
     /// symbolic links among the files, bytes and links not told apart. Takes about a second for a
     /// million directories.
-    pub fn expected(&self) -> Progress {
+    pub fn expected(&self) -> GenerateProgress {
         let shape = tree::Shape::new(&self.options);
-        let mut one = Progress::default();
+        let mut one = GenerateProgress::default();
         for plan in shape.snapshot_plans(0) {
             one.directories += u64::from(plan.is_first_part);
             one.files += plan.files;
         }
         let snapshots = u64::from(self.options.snapshots.max(1));
         let own = u64::from(self.options.snapshots > 0);
-        Progress {
+        GenerateProgress {
             directories: one.directories * snapshots + own,
             files: one.files * snapshots,
             ..one
@@ -80,7 +80,7 @@ impl Generator {
         &self,
         root: &Path,
         monitor: &dyn GenerateMonitor,
-    ) -> Result<Progress, GenerateError> {
+    ) -> Result<GenerateProgress, GenerateError> {
         to_directory::write(&self.options, &self.pool, root, monitor)
     }
 
@@ -96,7 +96,7 @@ impl Generator {
         sink: S,
         scratch: ScratchMaker,
         monitor: &dyn GenerateMonitor,
-    ) -> Result<(S, Ext4Summary, Progress), GenerateError> {
+    ) -> Result<(S, Ext4Summary, GenerateProgress), GenerateError> {
         to_ext4::write(&self.options, &self.pool, (plan, sink, scratch), monitor)
     }
 

@@ -48,7 +48,7 @@ fn manifest(options: &GenerateOptions) -> Vec<u8> {
     out
 }
 
-fn write(options: &GenerateOptions, root: &Path) -> Progress {
+fn write(options: &GenerateOptions, root: &Path) -> GenerateProgress {
     Generator::new(options.clone())
         .unwrap()
         .write_directory(root, &Unwatched)
@@ -243,7 +243,7 @@ fn write_image(
     ext4: &Ext4Options,
     image: &Path,
     scratch: &Path,
-) -> Progress {
+) -> GenerateProgress {
     let generator = Generator::new(options.clone()).unwrap();
     let plan = generator.plan_ext4(ext4).unwrap();
     let sink = image_file(image, plan.bytes());
@@ -495,7 +495,7 @@ fn a_missing_target_and_a_full_one_are_said() {
 fn a_monitor_can_stop_and_an_image_given_up_does_not_mount() {
     struct Stop;
     impl GenerateMonitor for Stop {
-        fn progress(&self, so_far: &Progress) -> bool {
+        fn progress(&self, so_far: &GenerateProgress) -> bool {
             so_far.files < 100
         }
     }

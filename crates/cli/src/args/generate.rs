@@ -35,7 +35,7 @@ pub struct Generate {
     pub force: bool,
     /// What the tree looks like.
     #[command(flatten)]
-    pub tree: Tree,
+    pub tree: TreeArgs,
     /// What becomes of a tree.
     #[command(flatten)]
     pub ageing: Ageing,
@@ -62,7 +62,7 @@ pub struct Generate {
 /// A tree by numbers.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Tree")]
-pub struct Tree {
+pub struct TreeArgs {
     /// Least directories in each directory that is not the last of its branch [default: 5]
     #[arg(short = 'd', value_name = "N")]
     pub directories_min: Option<u64>,

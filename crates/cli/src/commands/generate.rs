@@ -9,12 +9,13 @@ use crate::{interrupt, output, sizes};
 use anyhow::{Context, Result};
 use bale_fsimage::Timestamp;
 use bale_fsimage::mkext4::{Ext4Options, Ext4Summary};
-use bale_pipeline::monitor::{Monitor, Phase, Progress as Told};
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::Error;
 use bale_restore::ext4::ImageTarget;
 use bale_tune::generate::{
-    Access, ChangeOptions, Changed, GenerateError, GenerateMonitor, GenerateOptions, Generator,
-    MountedImage, Progress, Verified, change, scratch_in, verify_manifest, write_manifest,
+    ChangeOptions, Changed, GenerateError, GenerateMonitor, GenerateOptions, GenerateProgress,
+    Generator, MountAccess, MountedImage, Verified, change, scratch_in, verify_manifest,
+    write_manifest,
 };
 use serde_json::json;
 use std::fs::File;
@@ -46,7 +47,7 @@ pub fn run(global: &Global, options: &Generate) -> Result<i32> {
     let console = Console::new(global);
     let watch = Watch::new(&console, &generator);
     let mut image = None;
-    let mut progress = Progress::default();
+    let mut progress = GenerateProgress::default();
     if let Some(path) = &options.to_ext4 {
         let written = write_image(&generator, &tree, path, options, &watch)?;
         progress = written.progress;
@@ -99,7 +100,7 @@ fn new_manifest(path: &Path) -> NamedPath<'_> {
 
 /// An image that was written.
 struct Image {
-    progress: Progress,
+    progress: GenerateProgress,
     bytes: u64,
     summary: Ext4Summary,
 }
@@ -150,7 +151,7 @@ fn write_image(
 /// terabytes.
 fn announce(
     console: &Console,
-    expected: &Progress,
+    expected: &GenerateProgress,
     tree: &GenerateOptions,
     target: &Path,
     force: bool,
@@ -191,7 +192,7 @@ fn age(options: &Generate, how: &ChangeOptions) -> Result<Changed> {
         return Err(Usage("name the directory or image to age with -t".to_owned()).into());
     };
     how.check().map_err(into_error)?;
-    let tree = StandingTree::open(by, target, Access::Write)?;
+    let tree = StandingTree::open(by, target, MountAccess::Write)?;
     let done = change(&tree.root(), how).map_err(|error| tree.error_of(error))?;
     if let Some(manifest) = &options.manifest {
         let mut out = create(manifest)?;
@@ -209,7 +210,7 @@ enum StandingTree<'a> {
 }
 
 impl StandingTree<'_> {
-    fn open<'p>(by: &str, target: &'p Path, access: Access) -> Result<StandingTree<'p>> {
+    fn open<'p>(by: &str, target: &'p Path, access: MountAccess) -> Result<StandingTree<'p>> {
         let named = NamedPath {
             by,
             attempt: "open the tree in",
@@ -259,7 +260,7 @@ fn verify(global: &Global, target: &Path, manifest: &Path, threads: u32) -> Resu
     };
     let file = File::open(manifest).map_err(|error| named.trouble(error))?;
     let mut lines = BufReader::with_capacity(MANIFEST_BUFFER_BYTES, file);
-    let tree = StandingTree::open("--target", target, Access::Read)?;
+    let tree = StandingTree::open("--target", target, MountAccess::Read)?;
     let verified = verify_manifest(&tree.root(), threads, &mut lines);
     let verified = verified.map_err(|error| tree.error_of(error))?;
     differences(global, &verified);
@@ -316,7 +317,7 @@ fn changed(global: &Global, done: &Changed, began: Instant) {
     }
 }
 
-fn summary(global: &Global, progress: &Progress, image: Option<&Image>, began: Instant) {
+fn summary(global: &Global, progress: &GenerateProgress, image: Option<&Image>, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
     if global.json {
         let mut value = json!({
@@ -368,7 +369,7 @@ fn into_error(error: GenerateError) -> anyhow::Error {
 /// Forwards the generator's progress.
 struct Watch<'c> {
     console: &'c Console,
-    expected: Progress,
+    expected: GenerateProgress,
 }
 
 impl<'c> Watch<'c> {
@@ -381,15 +382,15 @@ impl<'c> Watch<'c> {
 }
 
 impl GenerateMonitor for Watch<'_> {
-    fn progress(&self, so_far: &Progress) -> bool {
-        let names = |progress: &Progress| {
+    fn progress(&self, so_far: &GenerateProgress) -> bool {
+        let names = |progress: &GenerateProgress| {
             progress.directories
                 + progress.files
                 + progress.symlinks
                 + progress.links
                 + progress.existing
         };
-        let progress = Told {
+        let progress = Progress {
             done: names(so_far),
             total: names(&self.expected),
             bytes_done: so_far.content_bytes,

@@ -1,6 +1,6 @@
 //! `bale key`
 
-use crate::args::{Global, Key, KeyAdd};
+use crate::args::{Global, KeyAdd, KeyCommand};
 use crate::exit;
 use crate::{output, place, secrets};
 use anyhow::Result;
@@ -9,20 +9,20 @@ use bale_repository::repository::{NewSlot, Repository, Secret, SlotState};
 use serde_json::json;
 
 /// Adds, removes, lists and replaces key slots.
-pub fn run(global: &Global, command: &Key) -> Result<i32> {
+pub fn run(global: &Global, command: &KeyCommand) -> Result<i32> {
     let purpose = match command {
-        Key::List => place::Use::Read,
+        KeyCommand::List => place::Use::Read,
         _ => place::Use::Write,
     };
     let (repository, secret) = place::open_with_secret(global, purpose)?;
     match command {
-        Key::Add(options) => {
+        KeyCommand::Add(options) => {
             let id = add(global, &repository, &secret, options)?;
             said(global, "added", id);
         }
-        Key::Remove { id } => said(global, "removed", repository.remove_key(id)?),
-        Key::List => list(global, &repository)?,
-        Key::Passwd(options) => {
+        KeyCommand::Remove { id } => said(global, "removed", repository.remove_key(id)?),
+        KeyCommand::List => list(global, &repository)?,
+        KeyCommand::Passwd(options) => {
             let id = add(global, &repository, &secret, options)?;
             said(global, "added", id);
             // Only now: a crash in between leaves both.

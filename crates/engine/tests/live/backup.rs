@@ -12,7 +12,7 @@ use bale_repository::repository::Repository;
 use bale_restore::{Everything, RestoreOptions};
 use bale_source::scan::freeze::BarrierKind;
 use bale_source::scan::{Protocol, ScanMode, ScanOptions, Sources, UNSEEN_WRITE_SECONDS_MAX};
-use bale_testkit::live_tree::{Load, Moment, Report, Seen};
+use bale_testkit::live_tree::{LiveTreeReport, Load, Moment, Seen};
 use bale_testkit::scene::STEP;
 use bale_testkit::{LiveTree, Scene, Tree};
 use std::fs::File;
@@ -113,7 +113,7 @@ impl Bench {
     }
 
     /// A backup while everybody writes, and what is wrong with it.
-    pub fn backup_under_writers(&mut self) -> Report {
+    pub fn backup_under_writers(&mut self) -> LiveTreeReport {
         let before = self.tree.steps();
         let (source, spill) = (self.source(), self.mounted.beside(""));
         let (way, repository) = (self.way, self.scene.repository());
@@ -174,7 +174,7 @@ impl Bench {
         seen
     }
 
-    fn check(&mut self, outcome: &Outcome) -> Report {
+    fn check(&mut self, outcome: &Outcome) -> LiveTreeReport {
         let barriers = outcome.snapshot.filesystems.iter();
         let t0 = barriers
             .filter_map(|filesystem| filesystem.barrier)

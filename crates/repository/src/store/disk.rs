@@ -28,7 +28,7 @@ pub enum Expect {
 
 /// Kind of a directory entry, as far as the store cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DirEntryKind {
     /// A regular file.
     File,
     /// A directory.
@@ -41,7 +41,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
     /// Regular file, directory or else.
-    pub kind: Kind,
+    pub kind: DirEntryKind,
     /// Length in bytes.
     pub len: u64,
     /// Time of the last change of its bytes.
@@ -77,7 +77,11 @@ pub trait Disk: Send + Sync {
 
     /// Calls `found` with every name of a directory except `.` and `..`, and its kind where that
     /// costs nothing.
-    fn list(&self, path: &str, found: &mut dyn FnMut(&[u8], Option<Kind>)) -> io::Result<()>;
+    fn list(
+        &self,
+        path: &str,
+        found: &mut dyn FnMut(&[u8], Option<DirEntryKind>),
+    ) -> io::Result<()>;
 
     /// Where the root is, for messages.
     fn place(&self) -> String;

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bale_format::id::hex;
 
-use super::disk::{Disk, Expect, FileStat, Kind, OpenFile, OsDisk};
+use super::disk::{DirEntryKind, Disk, Expect, FileStat, OpenFile, OsDisk};
 use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError, ends_early};
 use bale_pipeline::clock::Clock;
 use bale_pipeline::filter::{TAG_NAME, TAG_SIGNATURE};
@@ -321,7 +321,7 @@ impl Core {
             .disk
             .stat(&name.path())
             .map_err(|error| self.error(action, name, error))?;
-        Ok(stat.filter(|stat| stat.kind == Kind::File))
+        Ok(stat.filter(|stat| stat.kind == DirEntryKind::File))
     }
 
     fn open_cached(&self, name: &ObjectName) -> io::Result<Arc<dyn OpenFile>> {

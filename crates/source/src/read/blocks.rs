@@ -10,21 +10,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a file, in a buffer that goes back to its pool.
-pub struct Block {
+pub struct FileBlock {
     buffer: Option<AlignedBuffer>,
     range: Range<usize>,
     pool: Arc<Pool>,
 }
 
-impl Block {
+impl FileBlock {
     /// A part of this block, by range of its bytes.
-    pub(super) fn narrowed(mut self, range: Range<usize>) -> Block {
+    pub(super) fn narrowed(mut self, range: Range<usize>) -> FileBlock {
         self.range = self.range.start + range.start..self.range.start + range.end;
         self
     }
 }
 
-impl Deref for Block {
+impl Deref for FileBlock {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -33,19 +33,19 @@ impl Deref for Block {
     }
 }
 
-impl AsRef<[u8]> for Block {
+impl AsRef<[u8]> for FileBlock {
     fn as_ref(&self) -> &[u8] {
         self
     }
 }
 
-impl std::fmt::Debug for Block {
+impl std::fmt::Debug for FileBlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Block({} bytes)", self.len())
+        write!(f, "FileBlock({} bytes)", self.len())
     }
 }
 
-impl Drop for Block {
+impl Drop for FileBlock {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             let mut state = self.pool.lock();
@@ -71,7 +71,7 @@ pub(super) struct Request {
 /// Where the result of a read is put.
 #[derive(Default)]
 pub(super) struct ReadResult {
-    result: Mutex<Option<Result<(Block, Filled), Errno>>>,
+    result: Mutex<Option<Result<(FileBlock, Filled), Errno>>>,
     ready: Condvar,
 }
 
@@ -82,7 +82,7 @@ impl ReadResult {
     }
 
     /// Waits for the result.
-    fn take(&self) -> Result<(Block, Filled), Errno> {
+    fn take(&self) -> Result<(FileBlock, Filled), Errno> {
         let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match result.take() {
@@ -95,7 +95,7 @@ impl ReadResult {
         }
     }
 
-    fn put(&self, value: Result<(Block, Filled), Errno>) {
+    fn put(&self, value: Result<(FileBlock, Filled), Errno>) {
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         self.ready.notify_one();
     }
@@ -136,20 +136,20 @@ impl Pool {
     }
 
     /// A block with these bytes: of one that had to be cut.
-    pub(super) fn copy_of(self: &Arc<Pool>, bytes: &[u8]) -> Block {
+    pub(super) fn copy_of(self: &Arc<Pool>, bytes: &[u8]) -> FileBlock {
         let mut buffer = self.buffer();
         buffer[..bytes.len()].copy_from_slice(bytes);
-        Block {
+        FileBlock {
             buffer: Some(buffer),
             range: 0..bytes.len(),
             pool: self.clone(),
         }
     }
 
-    pub(super) fn zeros(self: &Arc<Pool>, len: usize) -> Block {
+    pub(super) fn zeros(self: &Arc<Pool>, len: usize) -> FileBlock {
         let mut buffer = self.buffer();
         buffer[..len].fill(0);
-        Block {
+        FileBlock {
             buffer: Some(buffer),
             range: 0..len,
             pool: self.clone(),
@@ -160,10 +160,10 @@ impl Pool {
     pub(super) fn read_with(
         self: &Arc<Pool>,
         read: impl FnOnce(&mut AlignedBuffer) -> std::io::Result<Range<usize>>,
-    ) -> std::io::Result<Block> {
+    ) -> std::io::Result<FileBlock> {
         let mut buffer = self.buffer();
         let range = read(&mut buffer);
-        let block = Block {
+        let block = FileBlock {
             range: range.as_ref().map_or(0..0, Range::clone),
             buffer: Some(buffer),
             pool: self.clone(),
@@ -200,7 +200,7 @@ impl Pool {
 
     /// Result of a read that was submitted. Where there are no threads, the caller does what they
     /// would do.
-    pub(super) fn take(self: &Arc<Pool>, slot: &ReadResult) -> Result<(Block, Filled), Errno> {
+    pub(super) fn take(self: &Arc<Pool>, slot: &ReadResult) -> Result<(FileBlock, Filled), Errno> {
         while slot.is_empty() {
             let mut state = self.lock();
             if state.threads > 0 {
@@ -223,7 +223,7 @@ impl Pool {
             &mut buffer[..request.len],
             request.enough,
         );
-        let block = Block {
+        let block = FileBlock {
             range: 0..filled.as_ref().map_or(0, |filled| filled.len),
             buffer: Some(buffer),
             pool: self.clone(),

@@ -3,7 +3,7 @@
 
 mod open;
 
-use super::blocks::{Block, Pool, ReadResult, Request};
+use super::blocks::{FileBlock, Pool, ReadResult, Request};
 use super::ranges::next_data;
 use super::{BLOCK_BYTES, BLOCKS_AHEAD_MAX, LARGE_THREADS_MAX};
 use super::{is_unchanged, may_have_holes, problem, stat_of};
@@ -36,7 +36,7 @@ pub struct LargeReader {
 #[derive(Debug)]
 pub enum ReadPiece {
     /// Bytes.
-    Data(Block),
+    Data(FileBlock),
     /// So many zeros that the file has no blocks for.
     Hole(u64),
     /// So many bytes that the device did not give.
@@ -81,7 +81,7 @@ enum Ahead {
     /// So many zeros that take room on the device.
     Zeros(u64),
     /// Read already.
-    Ready(io::Result<Block>),
+    Ready(io::Result<FileBlock>),
     /// Bytes `wanted` of the block that the slot gets; `start` is the block's offset. Offsets are
     /// of the file, or of the device that it is read from.
     Block {
@@ -473,7 +473,7 @@ impl LargeFile {
     }
 
     /// Cuts what could not be read out of a block.
-    fn cut_block(&mut self, block: Block, range: Range<usize>, bad: &[Range<usize>]) {
+    fn cut_block(&mut self, block: FileBlock, range: Range<usize>, bad: &[Range<usize>]) {
         if bad.is_empty() {
             self.cut.push_back(ReadPiece::Data(block.narrowed(range)));
             return;
@@ -491,7 +491,7 @@ impl LargeFile {
         self.cut_data(&block, at..range.end);
     }
 
-    fn cut_data(&mut self, block: &Block, range: Range<usize>) {
+    fn cut_data(&mut self, block: &FileBlock, range: Range<usize>) {
         if !range.is_empty() {
             let copy = self.pool.copy_of(&block[range]);
             self.cut.push_back(ReadPiece::Data(copy));

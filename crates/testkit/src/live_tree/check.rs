@@ -1,6 +1,6 @@
 //! Whether what was read is what was there.
 
-use super::content::{BLOCK_BYTES, Content, recognize};
+use super::content::{BLOCK_BYTES, FileContent, recognize};
 use super::log::{Log, Manner, Step, now};
 use bale_format::Time;
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ pub struct Seen {
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LiveTreeReport {
     /// Files that were right at the moment.
     pub settled: usize,
     /// Files that were read later.
@@ -79,7 +79,7 @@ pub struct Report {
     pub faults: Vec<String>,
 }
 
-impl Report {
+impl LiveTreeReport {
     /// Files that are wrong.
     pub fn wrong(&self) -> usize {
         self.torn + self.stale + self.foreign + self.missing + self.extra
@@ -92,8 +92,12 @@ impl Report {
     }
 }
 
-pub(super) fn check(log: &Log, moment: Moment, seen: impl IntoIterator<Item = Seen>) -> Report {
-    let mut report = Report::default();
+pub(super) fn check(
+    log: &Log,
+    moment: Moment,
+    seen: impl IntoIterator<Item = Seen>,
+) -> LiveTreeReport {
+    let mut report = LiveTreeReport::default();
     let mut unseen: BTreeSet<String> = log.paths().into_iter().collect();
     for seen in seen {
         let path = String::from_utf8_lossy(&seen.path).into_owned();
@@ -114,7 +118,13 @@ pub(super) fn check(log: &Log, moment: Moment, seen: impl IntoIterator<Item = Se
     report
 }
 
-fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, seen: &Seen) {
+fn check_file(
+    report: &mut LiveTreeReport,
+    path: &str,
+    steps: &[Step],
+    moment: Moment,
+    seen: &Seen,
+) {
     let Some(bytes) = &seen.content else {
         report.unread += 1;
         return;
@@ -126,8 +136,9 @@ fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, s
     };
     let possible = possible(steps, moment.coarse, until);
     let ever = self::possible(steps, moment.coarse, moment.end);
-    let is_one_of =
-        |contents: &[Option<&Content>]| contents.iter().flatten().any(|content| content.is(bytes));
+    let is_one_of = |contents: &[Option<&FileContent>]| {
+        contents.iter().flatten().any(|content| content.is(bytes))
+    };
     if ever.iter().all(|content| content.is_none()) {
         report.extra += 1;
         return report.report(format!("{path} was not there; {}", story(steps, moment)));
@@ -166,7 +177,7 @@ fn check_file(report: &mut Report, path: &str, steps: &[Step], moment: Moment, s
 }
 
 /// Everything that a path may have been between two times.
-fn possible(steps: &[Step], from: i128, until: i128) -> Vec<Option<&Content>> {
+fn possible(steps: &[Step], from: i128, until: i128) -> Vec<Option<&FileContent>> {
     let before = steps.iter().rfind(|step| step.end < from);
     let during = steps
         .iter()
@@ -210,7 +221,7 @@ fn is_being_truncated(steps: &[Step], moment: Moment, bytes: &[u8]) -> bool {
 }
 
 /// Whether each block is one that the file ever had, or zeroes.
-fn is_theirs(contents: &[Option<&Content>], bytes: &[u8]) -> bool {
+fn is_theirs(contents: &[Option<&FileContent>], bytes: &[u8]) -> bool {
     let files: BTreeSet<u32> = contents
         .iter()
         .flatten()
@@ -262,7 +273,7 @@ mod tests {
         let step = |start, end, version| Step {
             start,
             end,
-            content: Some(Content::whole(7, version, 3 * BLOCK_BYTES as u64)),
+            content: Some(FileContent::whole(7, version, 3 * BLOCK_BYTES as u64)),
             manner: Manner::AtOnce,
         };
         log.insert("p", vec![step(10, 20, 1), step(30, 40, 2)]);
@@ -288,9 +299,9 @@ mod tests {
         }
     }
 
-    fn at(moment: i128, settled: bool, content: Vec<u8>) -> Report {
+    fn at(moment: i128, settled: bool, content: Vec<u8>) -> LiveTreeReport {
         let moment = moment_at(moment);
-        let q = Content::whole(7, 1, 3 * BLOCK_BYTES as u64).bytes();
+        let q = FileContent::whole(7, 1, 3 * BLOCK_BYTES as u64).bytes();
         check(
             &log(),
             moment,
@@ -299,7 +310,7 @@ mod tests {
     }
 
     fn version(version: u32) -> Vec<u8> {
-        Content::whole(7, version, 3 * BLOCK_BYTES as u64).bytes()
+        FileContent::whole(7, version, 3 * BLOCK_BYTES as u64).bytes()
     }
 
     #[test]
@@ -318,7 +329,7 @@ mod tests {
         assert_eq!(at(50, true, torn.clone()).torn, 1);
         let unsettled = at(25, false, torn);
         assert_eq!((unsettled.wrong(), unsettled.unsettled_torn), (0, 1));
-        let foreign = Content::whole(8, 1, 3 * BLOCK_BYTES as u64).bytes();
+        let foreign = FileContent::whole(8, 1, 3 * BLOCK_BYTES as u64).bytes();
         assert_eq!(at(50, false, foreign).foreign, 1);
         assert_eq!(at(50, true, b"nothing of ours".to_vec()).foreign, 1);
         let moment = Moment {
@@ -342,7 +353,7 @@ mod tests {
         let step = |start, end, version, manner| Step {
             start,
             end,
-            content: Some(Content::whole(7, version, 3 * BLOCK_BYTES as u64)),
+            content: Some(FileContent::whole(7, version, 3 * BLOCK_BYTES as u64)),
             manner,
         };
         let half = [&version(2)[..BLOCK_BYTES], &version(1)[BLOCK_BYTES..]].concat();
@@ -366,7 +377,7 @@ mod tests {
             let step = |start, end, len, manner| Step {
                 start,
                 end,
-                content: Some(Content::whole(7, 1, len)),
+                content: Some(FileContent::whole(7, 1, len)),
                 manner,
             };
             let steps = vec![

@@ -15,7 +15,7 @@ pub(super) struct Stamp {
 
 /// Content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct FileContent {
     len: u64,
     blocks: Blocks,
 }
@@ -28,10 +28,10 @@ enum Blocks {
     Mixed(Vec<Option<Stamp>>),
 }
 
-impl Content {
+impl FileContent {
     /// One version of a file, from its first block to its last.
-    pub fn whole(file: u32, version: u32, len_bytes: u64) -> Content {
-        Content {
+    pub fn whole(file: u32, version: u32, len_bytes: u64) -> FileContent {
+        FileContent {
             len: len_bytes,
             blocks: Blocks::Whole { file, version },
         }
@@ -78,10 +78,14 @@ impl Content {
     }
 
     /// The same with other blocks.
-    pub(super) fn with(&self, len: u64, change: impl FnOnce(&mut Vec<Option<Stamp>>)) -> Content {
+    pub(super) fn with(
+        &self,
+        len: u64,
+        change: impl FnOnce(&mut Vec<Option<Stamp>>),
+    ) -> FileContent {
         let mut stamps: Vec<_> = (0..self.blocks()).map(|at| self.stamp(at)).collect();
         change(&mut stamps);
-        Content {
+        FileContent {
             len,
             blocks: Blocks::Mixed(stamps),
         }
@@ -127,13 +131,13 @@ mod tests {
 
     #[test]
     fn blocks_are_recognized_and_halves_of_two_are_not() {
-        let content = Content::whole(7, 3, 2 * BLOCK_BYTES as u64 + 100);
+        let content = FileContent::whole(7, 3, 2 * BLOCK_BYTES as u64 + 100);
         let bytes = content.bytes();
         assert!(content.is(&bytes) && bytes.len() == 2 * BLOCK_BYTES + 100);
         for (at, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
             assert_eq!(recognize(block), Some(content.stamp(at)));
         }
-        assert!(!Content::whole(7, 4, content.len_bytes()).is(&bytes));
+        assert!(!FileContent::whole(7, 4, content.len_bytes()).is(&bytes));
         let mut torn = bytes[..BLOCK_BYTES].to_vec();
         torn[2048..].fill(0);
         assert_eq!(recognize(&torn), None);
@@ -143,7 +147,7 @@ mod tests {
 
     #[test]
     fn changed_blocks_are_part_of_the_content() {
-        let content = Content::whole(1, 1, 3 * BLOCK_BYTES as u64);
+        let content = FileContent::whole(1, 1, 3 * BLOCK_BYTES as u64);
         let punched = content.with(content.len_bytes(), |stamps| stamps[1] = None);
         assert!(
             punched.bytes()[BLOCK_BYTES..2 * BLOCK_BYTES]

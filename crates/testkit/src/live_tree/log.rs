@@ -1,6 +1,6 @@
 //! What was done when.
 
-use super::content::Content;
+use super::content::FileContent;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ pub(super) struct Step {
     pub(super) start: i128,
     pub(super) end: i128,
     /// What it left; `None`: no such path.
-    pub(super) content: Option<Content>,
+    pub(super) content: Option<FileContent>,
     pub(super) manner: Manner,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum Manner {
 }
 
 /// What a path has, by path.
-pub(super) type States = BTreeMap<String, Option<Content>>;
+pub(super) type States = BTreeMap<String, Option<FileContent>>;
 
 /// Steps of each path, in order.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Log {
     /// Does something that changes paths, and notes when.
     pub(super) fn step(
         &self,
-        changes: &[(&str, Option<Content>)],
+        changes: &[(&str, Option<FileContent>)],
         manner: Manner,
         act: impl FnOnce(),
     ) {

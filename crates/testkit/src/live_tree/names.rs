@@ -1,6 +1,6 @@
 //! Names that come, go and move while somebody lists them.
 
-use super::content::Content;
+use super::content::FileContent;
 use super::log::{Log, Manner};
 use crate::choices::Choices;
 use bale_pipeline::random::SeededRandom;
@@ -36,14 +36,14 @@ fn path(directory: usize, name: usize) -> String {
     format!("names/{directory}/{name}")
 }
 
-fn content(number: u32) -> Content {
-    Content::whole(3_000_000 + number, 1, 1000 + u64::from(number) * 100)
+fn content(number: u32) -> FileContent {
+    FileContent::whole(3_000_000 + number, 1, 1000 + u64::from(number) * 100)
 }
 
 /// Links, renames and removes names, until told to stop. No file loses its last name.
 pub(super) fn link_and_rename(root: &Path, seed: u64, stop: &AtomicBool, log: &Log) {
     let mut random = SeededRandom::new(seed ^ 0x6e61);
-    let mut names: BTreeMap<String, Content> = log
+    let mut names: BTreeMap<String, FileContent> = log
         .last_states()
         .into_iter()
         .filter(|(path, _)| path.starts_with("names/"))
@@ -57,7 +57,8 @@ pub(super) fn link_and_rename(root: &Path, seed: u64, stop: &AtomicBool, log: &L
             .map(|(path, content)| (path.clone(), content.clone()))
             .expect("some are left");
         let to = path(random.pick(DIRECTORIES), random.pick(NAMES));
-        let links_of = |content: &Content| names.values().filter(|other| *other == content).count();
+        let links_of =
+            |content: &FileContent| names.values().filter(|other| *other == content).count();
         let places = (root.join(&from), root.join(&to));
         match (random.pick(3), names.get(&to)) {
             (0, None) => {

@@ -1,7 +1,7 @@
 //! One writer of files, with every way of writing that there is.
 
 use super::Load;
-use super::content::{BLOCK_BYTES, Content, Stamp};
+use super::content::{BLOCK_BYTES, FileContent, Stamp};
 use super::log::{Log, Manner, States};
 use crate::choices::Choices;
 use bale_pipeline::random::SeededRandom;
@@ -96,7 +96,7 @@ impl<'a> Writer<'a> {
     fn write_large(&mut self, log: &Log) {
         let number = self.pick(self.load.large_files);
         let path = large_path(number);
-        let content = Content::whole(2_000_000 + number, self.version, self.load.large_bytes);
+        let content = FileContent::whole(2_000_000 + number, self.version, self.load.large_bytes);
         let bytes = content.bytes();
         let file = File::options().write(true).open(self.root.join(&path));
         let file = file.expect("a file of the test's own");
@@ -110,9 +110,9 @@ impl<'a> Writer<'a> {
         let number = self.pick(self.load.files);
         let path = busy_path(number);
         let old = self.states[&path].clone().expect("files come back at once");
-        let same = Content::whole(number, self.version, old.len_bytes());
+        let same = FileContent::whole(number, self.version, old.len_bytes());
         let len = (self.random.pick(8) as u64 + 1) * BLOCK - [0, 1000][self.random.pick(2)];
-        let other = Content::whole(number, self.version, len);
+        let other = FileContent::whole(number, self.version, len);
         match self.random.pick(14) {
             0 | 1 => self.overwrite(log, &path, same),
             2 | 3 => self.overwrite_direct(log, &path, same),
@@ -140,7 +140,7 @@ impl<'a> Writer<'a> {
         file.expect("a file of the test's own")
     }
 
-    fn step(&mut self, log: &Log, path: &str, content: Content, act: impl FnOnce()) {
+    fn step(&mut self, log: &Log, path: &str, content: FileContent, act: impl FnOnce()) {
         self.step_of(Manner::AtOnce, log, path, content, act);
     }
 
@@ -149,20 +149,20 @@ impl<'a> Writer<'a> {
         manner: Manner,
         log: &Log,
         path: &str,
-        content: Content,
+        content: FileContent,
         act: impl FnOnce(),
     ) {
         log.step(&[(path, Some(content.clone()))], manner, act);
         self.states.insert(path.to_owned(), Some(content));
     }
 
-    fn overwrite(&mut self, log: &Log, path: &str, content: Content) {
+    fn overwrite(&mut self, log: &Log, path: &str, content: FileContent) {
         let (file, bytes) = (self.open(path), content.bytes());
         self.step(log, path, content, || write_at(&file, &bytes, 0));
     }
 
     /// Direct writes end on blocks.
-    fn overwrite_direct(&mut self, log: &Log, path: &str, content: Content) {
+    fn overwrite_direct(&mut self, log: &Log, path: &str, content: FileContent) {
         if !content.len_bytes().is_multiple_of(BLOCK) || content.len_bytes() == 0 {
             return self.overwrite(log, path, content);
         }
@@ -177,14 +177,14 @@ impl<'a> Writer<'a> {
         self.step(log, path, content, || write_at(&file, &bytes, 0));
     }
 
-    fn overwrite_mapped(&mut self, log: &Log, path: &str, content: Content) {
+    fn overwrite_mapped(&mut self, log: &Log, path: &str, content: FileContent) {
         let (file, bytes) = (self.open(path), content.bytes());
         let act = || store_through_mapping(file.as_fd(), &bytes).expect("room on the device");
         self.step_of(Manner::ByBlock, log, path, content, act);
     }
 
     /// Truncated, then written: two steps, between which it is empty.
-    fn rewrite(&mut self, log: &Log, path: &str, content: Content) {
+    fn rewrite(&mut self, log: &Log, path: &str, content: FileContent) {
         let (file, bytes) = (self.open(path), content.bytes());
         let empty = content.with(0, Vec::clear);
         self.step_of(Manner::Truncation, log, path, empty, || {
@@ -194,7 +194,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Another file takes its name.
-    fn replace(&mut self, log: &Log, path: &str, content: Content) {
+    fn replace(&mut self, log: &Log, path: &str, content: FileContent) {
         let new_path = format!("{path}.new");
         self.write_new(log, &new_path, content.clone());
         let (from, to) = (self.place(&new_path), self.place(path));
@@ -206,7 +206,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Removed and made anew, often with the same inode number.
-    fn recreate(&mut self, log: &Log, path: &str, content: Content) {
+    fn recreate(&mut self, log: &Log, path: &str, content: FileContent) {
         let place = self.place(path);
         log.step(&[(path, None)], Manner::AtOnce, || {
             fs::remove_file(place).expect("a file of ours");
@@ -214,7 +214,7 @@ impl<'a> Writer<'a> {
         self.write_new(log, path, content);
     }
 
-    fn write_new(&mut self, log: &Log, path: &str, content: Content) {
+    fn write_new(&mut self, log: &Log, path: &str, content: FileContent) {
         let (place, bytes) = (self.place(path), content.bytes());
         let mut file = None;
         self.step(log, path, content.with(0, Vec::clear), || {
@@ -224,10 +224,10 @@ impl<'a> Writer<'a> {
         self.step(log, path, content, || write_at(&file, &bytes, 0));
     }
 
-    fn append(&mut self, log: &Log, path: &str, file_number: u32, old: &Content) {
+    fn append(&mut self, log: &Log, path: &str, file_number: u32, old: &FileContent) {
         let len = old.len_bytes();
         if !len.is_multiple_of(BLOCK) || len >= BLOCKS_MAX * BLOCK {
-            let content = Content::whole(file_number, self.version, BLOCK);
+            let content = FileContent::whole(file_number, self.version, BLOCK);
             return self.rewrite(log, path, content);
         }
         let stamp = self.stamp(file_number, old.blocks());
@@ -239,7 +239,7 @@ impl<'a> Writer<'a> {
     }
 
     /// One block in the middle.
-    fn write_block(&mut self, log: &Log, path: &str, file_number: u32, old: &Content) {
+    fn write_block(&mut self, log: &Log, path: &str, file_number: u32, old: &FileContent) {
         let whole_blocks = (old.len_bytes() / BLOCK) as usize;
         if whole_blocks == 0 {
             return;
@@ -253,7 +253,7 @@ impl<'a> Writer<'a> {
         self.step(log, path, content.clone(), || write_at(&file, part, offset));
     }
 
-    fn punch(&mut self, log: &Log, path: &str, old: &Content) {
+    fn punch(&mut self, log: &Log, path: &str, old: &FileContent) {
         let whole_blocks = (old.len_bytes() / BLOCK) as usize;
         if whole_blocks == 0 {
             return;
@@ -268,7 +268,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A block is cut out of the file, or let in.
-    fn shift(&mut self, log: &Log, path: &str, old: &Content) {
+    fn shift(&mut self, log: &Log, path: &str, old: &FileContent) {
         let len = old.len_bytes();
         let blocks = (len / BLOCK) as usize;
         if blocks < 2 {
@@ -323,7 +323,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn newest(content: &Content) -> Option<u32> {
+fn newest(content: &FileContent) -> Option<u32> {
     let stamps = (0..content.blocks()).filter_map(|at| content.stamp(at));
     stamps.map(|stamp| stamp.version).max()
 }

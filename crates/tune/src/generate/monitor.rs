@@ -2,7 +2,7 @@
 
 /// Counts so far, or at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct GenerateProgress {
     /// Directories, the root included.
     pub directories: u64,
     /// Regular files written.
@@ -17,8 +17,8 @@ pub struct Progress {
     pub content_bytes: u64,
 }
 
-impl std::ops::AddAssign for Progress {
-    fn add_assign(&mut self, other: Progress) {
+impl std::ops::AddAssign for GenerateProgress {
+    fn add_assign(&mut self, other: GenerateProgress) {
         self.directories += other.directories;
         self.files += other.files;
         self.symlinks += other.symlinks;
@@ -31,14 +31,14 @@ impl std::ops::AddAssign for Progress {
 /// Is told about progress after every batch of some hundred names, always from the calling thread.
 pub trait GenerateMonitor {
     /// `false` stops the generator, which then fails with `Stopped`.
-    fn progress(&self, so_far: &Progress) -> bool;
+    fn progress(&self, so_far: &GenerateProgress) -> bool;
 }
 
 /// Nobody watches.
 pub struct Unwatched;
 
 impl GenerateMonitor for Unwatched {
-    fn progress(&self, _so_far: &Progress) -> bool {
+    fn progress(&self, _so_far: &GenerateProgress) -> bool {
         true
     }
 }

@@ -28,7 +28,7 @@ const KINDS: [(&str, u64, &[u8], Option<&str>); 3] = [
 
 /// What will be done to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum MountAccess {
     /// It is only read.
     Read,
     /// It changes.
@@ -44,7 +44,7 @@ pub struct MountedImage {
 
 impl MountedImage {
     /// Mounts the file system that a file or device holds. Nothing else may use it.
-    pub fn mount(image: &Path, access: Access) -> Result<MountedImage> {
+    pub fn mount(image: &Path, access: MountAccess) -> Result<MountedImage> {
         let refuse = |why: String| GenerateError::Image {
             path: image.to_owned(),
             why,
@@ -127,14 +127,14 @@ fn attach(
     kind: &str,
     device: &Path,
     option: Option<&str>,
-    access: Access,
+    access: MountAccess,
 ) -> std::result::Result<OwnedFd, Errno> {
     let context = mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     mount::fsconfig_set_string(&context, "source", device)?;
     if let Some(option) = option {
         mount::fsconfig_set_flag(&context, option)?;
     }
-    if access == Access::Read {
+    if access == MountAccess::Read {
         mount::fsconfig_set_flag(&context, "ro")?;
     }
     mount::fsconfig_create(&context)?;
@@ -153,9 +153,9 @@ struct LentDevice {
 }
 
 impl LentDevice {
-    fn attach(image: &Path, access: Access) -> std::result::Result<LentDevice, String> {
+    fn attach(image: &Path, access: MountAccess) -> std::result::Result<LentDevice, String> {
         let mut words = vec![OsStr::new("--find"), OsStr::new("--show")];
-        if access == Access::Read {
+        if access == MountAccess::Read {
             words.push(OsStr::new("--read-only"));
         }
         words.extend([OsStr::new("--"), image.as_os_str()]);

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::content::{FileContent, Pool};
 use super::error::{GenerateError, Result, at_path};
 use super::file::{Attributes, Kind, XATTR_NAME};
-use super::monitor::{GenerateMonitor, Progress};
+use super::monitor::{GenerateMonitor, GenerateProgress};
 use super::options::GenerateOptions;
 use super::rows::{FileRow, FilledDirectory, What, batches, for_each_filled};
 use super::tree::{Shape, snapshot_name};
@@ -30,7 +30,7 @@ pub(super) fn write(
     pool: &Pool,
     root: &Path,
     monitor: &dyn GenerateMonitor,
-) -> Result<Progress> {
+) -> Result<GenerateProgress> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let descriptor = fs::open(root, flags, Mode::empty())
         .map_err(|errno| at_path("open", root)(errno.into()))?;
@@ -41,8 +41,8 @@ pub(super) fn write(
         root_path: root,
     };
     let shape = Shape::new(options);
-    let mut progress = Progress::default();
-    let mut note = |done: Result<Progress>| {
+    let mut progress = GenerateProgress::default();
+    let mut note = |done: Result<GenerateProgress>| {
         progress += done?;
         if monitor.progress(&progress) {
             Ok(())
@@ -86,8 +86,8 @@ impl<'a> Writer<'a> {
     fn write_batch(
         &self,
         directories: &mut dyn Iterator<Item = FilledDirectory>,
-    ) -> Result<Progress> {
-        let mut progress = Progress::default();
+    ) -> Result<GenerateProgress> {
+        let mut progress = GenerateProgress::default();
         let mut slices = Vec::new();
         for directory in directories {
             self.write_directory(&directory, &mut slices, &mut progress)?;
@@ -99,7 +99,7 @@ impl<'a> Writer<'a> {
         &self,
         directory: &FilledDirectory,
         slices: &mut Vec<IoSlice<'a>>,
-        progress: &mut Progress,
+        progress: &mut GenerateProgress,
     ) -> Result<()> {
         let path = &directory.plan.path;
         let descriptor = self.open_directory(path)?;
@@ -177,7 +177,7 @@ impl<'a> Writer<'a> {
         name: &[u8],
         file: &FileRow,
         slices: &mut Vec<IoSlice<'a>>,
-        progress: &mut Progress,
+        progress: &mut GenerateProgress,
     ) -> std::result::Result<(), Errno> {
         let name = OsStr::from_bytes(name);
         let size_bytes = match &file.shape.kind {
@@ -227,7 +227,7 @@ impl<'a> Writer<'a> {
         parent: BorrowedFd<'_>,
         name: &[u8],
         file: &FileRow,
-        progress: &mut Progress,
+        progress: &mut GenerateProgress,
     ) -> std::result::Result<(), Errno> {
         let prefix = snapshot_name(directory.plan.snapshot).len();
         let mut source = snapshot_name(file.version);

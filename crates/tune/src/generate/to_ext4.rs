@@ -8,7 +8,7 @@ use bale_fsimage::mkext4::{
 use super::content::Pool;
 use super::error::{GenerateError, Result};
 use super::file::{Attributes, Kind};
-use super::monitor::{GenerateMonitor, Progress};
+use super::monitor::{GenerateMonitor, GenerateProgress};
 use super::options::GenerateOptions;
 use super::rows::{
     FileRow, FilledDirectory, What, batches, batches_of_whole_directories, directory_entry,
@@ -45,7 +45,7 @@ pub(super) fn write<S: BlockSink>(
     pool: &Pool,
     target: (Plan, S, ScratchMaker),
     monitor: &dyn GenerateMonitor,
-) -> Result<(S, Ext4Summary, Progress)> {
+) -> Result<(S, Ext4Summary, GenerateProgress)> {
     let shape = Shape::new(options);
     let (plan, sink, scratch) = target;
     let mut writer = Writer {
@@ -53,7 +53,7 @@ pub(super) fn write<S: BlockSink>(
         pool,
         builder: Ext4Builder::create(plan, sink, scratch)?,
         linked: Vec::new(),
-        progress: Progress::default(),
+        progress: GenerateProgress::default(),
     };
     // One worker fewer: the builder is busy on this thread, and the sink may have one of its own.
     let threads = threads_for(options.threads).saturating_sub(1).max(2);
@@ -83,7 +83,7 @@ struct Writer<'a, S: BlockSink> {
     builder: Ext4Builder<S>,
     /// Inode of the newest version of each file of a link farm: 4 bytes a file of one snapshot.
     linked: Vec<u32>,
-    progress: Progress,
+    progress: GenerateProgress,
 }
 
 impl<S: BlockSink> Writer<'_, S> {
@@ -138,7 +138,7 @@ impl<S: BlockSink> Writer<'_, S> {
     }
 }
 
-impl Progress {
+impl GenerateProgress {
     /// Adds one file.
     pub(super) fn count(&mut self, kind: &Kind) {
         match kind {

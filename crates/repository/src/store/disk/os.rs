@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::direct::{BufferPool, DirectFile};
-use super::{Disk, Expect, FileStat, Kind, NewFile, OpenFile};
+use super::{DirEntryKind, Disk, Expect, FileStat, NewFile, OpenFile};
 
 /// Bytes of directory entries fetched by one system call; about 300 names of 64 digits.
 const LIST_BYTES: usize = 32 << 10;
@@ -94,7 +94,7 @@ impl Disk for OsDisk {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
         let stat = file_stat(&rustix::fs::fstat(&file)?);
-        if stat.kind != Kind::File {
+        if stat.kind != DirEntryKind::File {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "not a regular file",
@@ -142,7 +142,11 @@ impl Disk for OsDisk {
         sync_dir_fd(&self.open_dir(path)?)
     }
 
-    fn list(&self, path: &str, found: &mut dyn FnMut(&[u8], Option<Kind>)) -> io::Result<()> {
+    fn list(
+        &self,
+        path: &str,
+        found: &mut dyn FnMut(&[u8], Option<DirEntryKind>),
+    ) -> io::Result<()> {
         let dir = self.open_dir(path)?;
         let mut buf = [MaybeUninit::<u8>::uninit(); LIST_BYTES];
         let mut entries = RawDir::new(&dir, &mut buf);
@@ -193,18 +197,18 @@ fn sync_dir_fd(dir: &OwnedFd) -> io::Result<()> {
     }
 }
 
-fn listed_kind(kind: FileType) -> Option<Kind> {
+fn listed_kind(kind: FileType) -> Option<DirEntryKind> {
     match kind {
         FileType::Unknown => None,
         known => Some(kind_of(known)),
     }
 }
 
-fn kind_of(kind: FileType) -> Kind {
+fn kind_of(kind: FileType) -> DirEntryKind {
     match kind {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Dir,
-        _ => Kind::Other,
+        FileType::RegularFile => DirEntryKind::File,
+        FileType::Directory => DirEntryKind::Dir,
+        _ => DirEntryKind::Other,
     }
 }
 

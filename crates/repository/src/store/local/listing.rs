@@ -7,7 +7,7 @@
 //! what is listed again and not found is damage.
 
 use super::{Core, pack_dirs};
-use crate::store::disk::{FileStat, Kind};
+use crate::store::disk::{DirEntryKind, FileStat};
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::id::{from_hex, hex};
 use std::collections::BTreeSet;
@@ -83,7 +83,7 @@ impl Core {
             }
             match self.disk.stat(&name.path()) {
                 Ok(Some(FileStat {
-                    kind: Kind::File,
+                    kind: DirEntryKind::File,
                     len,
                     modified,
                 })) => found(ObjectInfo {
@@ -109,7 +109,7 @@ impl Core {
             let run = str::from_utf8(name)
                 .ok()
                 .and_then(|name| from_hex::<16>(name).ok());
-            if let (Some(run), None | Some(Kind::Dir)) = (run, kind) {
+            if let (Some(run), None | Some(DirEntryKind::Dir)) = (run, kind) {
                 dirs.push(format!("{}/{}", Area::Runs.text(), hex(&run)));
             }
         })?;
@@ -117,7 +117,11 @@ impl Core {
     }
 
     /// Names in a directory; none in one that is made when it is needed, and is not there.
-    fn names(&self, dir: &str, found: &mut dyn FnMut(&[u8], Option<Kind>)) -> io::Result<()> {
+    fn names(
+        &self,
+        dir: &str,
+        found: &mut dyn FnMut(&[u8], Option<DirEntryKind>),
+    ) -> io::Result<()> {
         for _ in 0..LISTINGS_MAX {
             match self.disk.list(dir, found) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use bale_format::id::{from_hex, hex};
 
 use super::{Core, LocalStore, ignore_missing, ignore_present};
-use crate::store::disk::{Expect, FileStat, Kind, NewFile};
+use crate::store::disk::{DirEntryKind, Expect, FileStat, NewFile};
 use crate::store::{ObjectName, ObjectWriter, Result};
 use bale_pipeline::random::draw;
 
@@ -81,7 +81,7 @@ fn is_left_over(stat: &FileStat, now: SystemTime) -> bool {
     let age = stat
         .modified
         .and_then(|modified| now.duration_since(modified).ok());
-    stat.kind == Kind::File && age.is_some_and(|age| age > TEMPORARY_AGE_MAX)
+    stat.kind == DirEntryKind::File && age.is_some_and(|age| age > TEMPORARY_AGE_MAX)
 }
 
 /// The name in `tmp/`; removed with the value, whatever became of the file.
