@@ -1,6 +1,6 @@
 //! The sorter sorts, stably, within its memory, and leaves nothing behind.
 
-use bale_pipeline::spill::{MEMORY_BYTES_MIN, Runs, Sorter};
+use bale_pipeline::spill::{MEMORY_BYTES_MIN, Runs, RunsSorter, Sorter};
 use proptest::prelude::*;
 
 fn sorted(records: &[(Vec<u8>, Vec<u8>)], memory_bytes: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -59,11 +59,11 @@ fn the_last_buffer_keeps_its_order_beside_a_run_and_alone() {
     assert!(sorted(&records, 32 << 20) == expected);
     let directory = tempfile::tempdir().unwrap();
     for memory_bytes in [32 << 20, 256 << 20] {
-        let mut sorter = Sorter::new(directory.path(), memory_bytes);
+        let mut sorter = RunsSorter::new(directory.path(), memory_bytes);
         for (key, value) in &records {
             sorter.push(key, value).unwrap();
         }
-        let runs = sorter.finish_runs(16).unwrap();
+        let runs = sorter.finish(16).unwrap();
         let mut found = Vec::new();
         for run in 0..runs.count() {
             for block in 0..runs.blocks(run).len() {

@@ -3,22 +3,30 @@
 //! Records are collected in a buffer. A full one is sorted by an index of (first sixteen bytes of
 //! the key, place) and written to a temporary file by a thread of its own, while the next one
 //! fills; the last one, for which everybody waits, is sorted in two halves at once; at the end the
-//! files are merged. Records of equal keys stay in the order in which they came. Memory is bounded
+//! runs are merged. Records of equal keys stay in the order in which they came. Memory is bounded
 //! by what the caller allows, disk by the records themselves. The files have no name, so nothing is
-//! left behind, whatever happens.
+//! left behind, whatever happens; there are a few of them, however many records come.
+//!
+//! Three ways to read what was sorted: all of it in order ([`Sorter`]), at any place once all of it
+//! is there ([`RunsSorter`]), by key while more comes ([`LookupRuns`]).
 
 mod blocks;
+mod levels;
+mod lookup;
 mod merge;
 mod run;
 
 pub use blocks::Runs;
+pub use lookup::LookupRuns;
 pub use run::{BLOCK_BYTES, Block, unnamed_file};
 
 use crate::memory::MemoryPlan;
+use levels::Levels;
 use merge::Merge;
-use run::{RunWriter, SortedRun};
+use run::{Layout, RunPlace, RunWriter, SortedRun};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
 /// Runs merged at once; more are merged in several passes.
@@ -47,7 +55,7 @@ pub struct Spill<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("{action} a temporary file in {}", directory.display())]
 pub struct SpillError {
-    /// `create`, `write`, `read`, `start a thread for`.
+    /// `create`, `write`, `read`.
     pub action: &'static str,
     pub directory: PathBuf,
     pub source: io::Error,
@@ -61,31 +69,30 @@ pub struct Sorter {
     directory: PathBuf,
     /// Bytes of one of the two buffers and its index; the rest of the memory is for merging.
     buffer_bytes_max: usize,
-    /// Bytes of the buffers of one merge.
-    merge_bytes: usize,
     buffer: Buffer,
     /// The other buffer, on its way to a file.
     writing: Option<JoinHandle<(Buffer, Result<SortedRun>)>>,
     /// The other buffer, empty again.
     spare: Buffer,
-    /// Runs by how often they were merged, each in the order of what was pushed; older records are
-    /// on higher levels.
-    levels: Vec<Vec<SortedRun>>,
+    levels: Levels,
     records: u64,
 }
 
 impl Sorter {
     /// Keeps about `memory_bytes` in memory and the rest in unnamed files in `directory`.
     pub fn new(directory: &Path, memory_bytes: usize) -> Sorter {
+        Sorter::with_layout(directory, memory_bytes, Layout::TO_BE_MERGED)
+    }
+
+    fn with_layout(directory: &Path, memory_bytes: usize, layout: Layout) -> Sorter {
         let memory_bytes = memory_bytes.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
         Sorter {
             directory: directory.to_path_buf(),
             buffer_bytes_max: memory_bytes / 16 * 7,
-            merge_bytes: memory_bytes / 8,
             buffer: Buffer::default(),
             writing: None,
             spare: Buffer::default(),
-            levels: Vec::new(),
+            levels: Levels::new(directory, layout, FAN_IN_MAX, memory_bytes / 8),
             records: 0,
         }
     }
@@ -135,8 +142,9 @@ impl Sorter {
                 },
             });
         }
-        let runs = self.runs(FAN_IN_MAX)?;
-        let merge = Merge::new(runs, self.merge_bytes).map_err(self.error("read"))?;
+        let merge_bytes = self.levels.merge_bytes();
+        let runs = self.write_rest()?.into_runs(FAN_IN_MAX)?;
+        let merge = Merge::new(runs, merge_bytes).map_err(self.error("read"))?;
         Ok(Sorted {
             records: self.records,
             directory: self.directory,
@@ -144,29 +152,18 @@ impl Sorter {
         })
     }
 
-    /// Sorts what is left; the sorted runs, merged until they are at most so many, are read at any
-    /// place.
-    pub fn finish_runs(mut self, runs_max: usize) -> Result<Runs> {
-        Ok(Runs::new(self.runs(runs_max)?))
-    }
-
-    /// All records as runs, at most so many.
-    fn runs(&mut self, runs_max: usize) -> Result<Vec<SortedRun>> {
+    /// All records as runs.
+    fn write_rest(&mut self) -> Result<Levels> {
         // Before the one that is being written is waited for.
-        let last = std::mem::take(&mut self.buffer).write_halves(&self.directory)?;
+        let last = std::mem::take(&mut self.buffer);
+        let last = last.write_halves(self.levels.layout(), &self.directory)?;
         self.await_run()?;
         self.spare = Buffer::default();
         for run in last {
-            self.add_run(run)?;
+            self.levels.add(run)?;
         }
-        // The youngest runs are the smallest: those are merged until few enough are left.
-        let mut runs: Vec<SortedRun> = self.levels.drain(..).rev().flatten().collect();
-        while runs.len() > runs_max {
-            let excess = (runs.len() - runs_max + 1).clamp(2, FAN_IN_MAX);
-            let youngest = runs.split_off(runs.len() - excess);
-            runs.push(self.merge(youngest)?);
-        }
-        Ok(runs)
+        let none = Levels::new(&self.directory, self.levels.layout(), FAN_IN_MAX, 0);
+        Ok(std::mem::replace(&mut self.levels, none))
     }
 
     /// Lets a thread write the buffer as a run, once the one before is written.
@@ -175,52 +172,40 @@ impl Sorter {
             return Ok(());
         }
         self.await_run()?;
-        let mut full = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.spare));
-        let directory = self.directory.clone();
-        let write = move || {
+        let full = std::mem::replace(&mut self.buffer, std::mem::take(&mut self.spare));
+        let place = self.levels.place()?;
+        let (layout, directory) = (self.levels.layout(), self.directory.clone());
+        let write = move |mut full: Buffer| {
             let mut slots = std::mem::take(&mut full.slots);
-            let run = full.write_sorted(&mut slots, &directory);
+            let run = full.write_sorted(&mut slots, place, layout, &directory);
             full.slots = slots;
             full.clear();
             (full, run)
         };
-        let thread = std::thread::Builder::new().spawn(write);
-        self.writing = Some(thread.map_err(self.error("start a thread for"))?);
+        let (give, given) = sync_channel(1);
+        let in_thread = {
+            let write = write.clone();
+            move || write(given.recv().expect("the buffer follows at once"))
+        };
+        let Ok(thread) = std::thread::Builder::new().spawn(in_thread) else {
+            // There are no more threads.
+            let (spare, run) = write(full);
+            self.spare = spare;
+            return self.levels.add(run?);
+        };
+        give.send(full).expect("the thread waits for it");
+        self.writing = Some(thread);
         Ok(())
     }
 
-    /// Takes the run that is being written; too many runs of one level become one of the next.
+    /// Takes the run that is being written.
     fn await_run(&mut self) -> Result<()> {
         let Some(writing) = self.writing.take() else {
             return Ok(());
         };
         let (spare, run) = writing.join().expect("sorting and writing do not panic");
         self.spare = spare;
-        self.add_run(run?)
-    }
-
-    fn add_run(&mut self, mut run: SortedRun) -> Result<()> {
-        for level in 0.. {
-            if self.levels.len() == level {
-                self.levels.push(Vec::new());
-            }
-            self.levels[level].push(run);
-            if self.levels[level].len() < FAN_IN_MAX {
-                break;
-            }
-            let full = std::mem::take(&mut self.levels[level]);
-            run = self.merge(full)?;
-        }
-        Ok(())
-    }
-
-    fn merge(&self, runs: Vec<SortedRun>) -> Result<SortedRun> {
-        let mut merge = Merge::new(runs, self.merge_bytes).map_err(self.error("read"))?;
-        let mut writer = RunWriter::create(&self.directory).map_err(self.error("create"))?;
-        while let Some((key, value)) = merge.next_record().map_err(self.error("read"))? {
-            writer.push(key, value).map_err(self.error("write"))?;
-        }
-        writer.finish().map_err(self.error("write"))
+        self.levels.add(run?)
     }
 
     fn error(&self, action: &'static str) -> impl Fn(io::Error) -> SpillError + use<> {
@@ -234,6 +219,32 @@ fn error(action: &'static str, directory: &Path) -> impl Fn(io::Error) -> SpillE
         action,
         directory: directory.clone(),
         source,
+    }
+}
+
+/// Collects records that are read at any place once they are sorted.
+pub struct RunsSorter(Sorter);
+
+impl RunsSorter {
+    /// As [`Sorter::new`].
+    pub fn new(directory: &Path, memory_bytes: usize) -> RunsSorter {
+        let sorter = Sorter::with_layout(directory, memory_bytes, Layout::IN_BLOCKS);
+        RunsSorter(sorter)
+    }
+
+    /// Adds a record.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.0.push(key, value)
+    }
+
+    /// Adds a record whose key and value are in two and three parts.
+    pub fn push_parts(&mut self, key: [&[u8]; 2], value: [&[u8]; 3]) -> Result<()> {
+        self.0.push_parts(key, value)
+    }
+
+    /// Sorts what is left; the sorted runs are merged until they are at most so many.
+    pub fn finish(mut self, runs_max: usize) -> Result<Runs> {
+        Ok(Runs::new(self.0.write_rest()?.into_runs(runs_max)?))
     }
 }
 
@@ -370,9 +381,15 @@ impl Buffer {
         });
     }
 
-    fn write_sorted(&self, slots: &mut [RecordIndex], directory: &Path) -> Result<SortedRun> {
+    fn write_sorted(
+        &self,
+        slots: &mut [RecordIndex],
+        place: RunPlace,
+        layout: Layout,
+        directory: &Path,
+    ) -> Result<SortedRun> {
         self.sort_slots(slots);
-        let mut writer = RunWriter::create(directory).map_err(error("create", directory))?;
+        let mut writer = RunWriter::new(place, layout);
         for slot in slots {
             let (key, value) = self.record(slot);
             let written = writer.push(key, value);
@@ -383,9 +400,12 @@ impl Buffer {
 
     /// Sorts and writes all records: as two runs at once, the earlier records first, if there are
     /// many.
-    fn write_halves(mut self, directory: &Path) -> Result<Vec<SortedRun>> {
+    fn write_halves(mut self, layout: Layout, directory: &Path) -> Result<Vec<SortedRun>> {
         let mut slots = std::mem::take(&mut self.slots);
-        let write = |slots: &mut [RecordIndex]| self.write_sorted(slots, directory);
+        let write = |slots: &mut [RecordIndex]| {
+            let place = RunPlace::in_new_file(directory).map_err(error("create", directory))?;
+            self.write_sorted(slots, place, layout, directory)
+        };
         if slots.is_empty() {
             return Ok(Vec::new());
         }
@@ -394,14 +414,18 @@ impl Buffer {
         }
         let middle = slots.len() / 2;
         let (first, second) = slots.split_at_mut(middle);
-        let runs = std::thread::scope(|scope| {
+        let halves = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().spawn_scoped(scope, || write(first));
-            let thread = thread.map_err(error("start a thread for", directory))?;
+            let thread = thread.ok()?;
             let second = write(second);
             let first = thread.join().expect("sorting and writing do not panic");
-            Ok([first?, second?])
+            Some([first, second])
         });
-        runs.map(Vec::from)
+        match halves {
+            Some(halves) => halves.into_iter().collect(),
+            // There are no more threads.
+            None => Ok(vec![write(&mut slots)?]),
+        }
     }
 
     fn clear(&mut self) {

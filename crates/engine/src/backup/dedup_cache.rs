@@ -266,7 +266,7 @@ impl ContentTable {
             return;
         }
         if let OverflowFile::Unused(directory) = &self.older {
-            self.older = OverflowFile::Files(Box::new(OlderContents::new(directory.clone())));
+            self.older = OverflowFile::Files(Box::new(OlderContents::new(directory)));
         }
         if let OverflowFile::Files(older) = &mut self.older
             && older.take(batch).is_err()

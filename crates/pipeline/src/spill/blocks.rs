@@ -2,8 +2,6 @@
 
 use super::run::{Block, SortedRun, record_at};
 use bytes::Bytes;
-use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 
@@ -27,26 +25,10 @@ impl Runs {
         &self.runs[run].blocks
     }
 
-    /// Reads a block. Its room is not filled with zeros first: everything that was sorted comes
-    /// through here.
+    /// Reads a block.
     pub fn read(&self, run: usize, block: usize) -> io::Result<Bytes> {
-        let run = &self.runs[run];
-        let start = run.blocks[block].offset;
-        let end = run
-            .blocks
-            .get(block + 1)
-            .map_or(run.len, |next| next.offset);
-        let len = (end - start) as usize;
-        let mut bytes = Vec::with_capacity(len);
-        while bytes.len() < len {
-            let at = start + bytes.len() as u64;
-            match rustix::io::pread(&run.file, spare_capacity(&mut bytes), at) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        bytes.truncate(len);
+        let mut bytes = Vec::new();
+        self.runs[run].read_block(block, &mut bytes)?;
         Ok(Bytes::from(bytes))
     }
 
@@ -59,7 +41,7 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use crate::spill::Sorter;
+    use crate::spill::RunsSorter;
 
     /// Keys of one beginning, a few of which are in a block.
     const KEYS: u32 = 50;
@@ -67,12 +49,12 @@ mod tests {
 
     #[test]
     fn blocks_know_most_beginnings_that_they_have_not() {
-        let mut sorter = Sorter::new(&std::env::temp_dir(), 0);
+        let mut sorter = RunsSorter::new(&std::env::temp_dir(), 0);
         for number in (0..BEGINNINGS * KEYS).rev() {
             let key = [(number / KEYS * 2).to_be_bytes(), number.to_be_bytes()].concat();
             sorter.push(&key, &[7; 60]).unwrap();
         }
-        let runs = sorter.finish_runs(4).unwrap();
+        let runs = sorter.finish(4).unwrap();
         let (mut spanned, mut vain) = (0, 0);
         for beginning in 0..2 * BEGINNINGS {
             let (mut is_spanned, mut may_be_there) = (false, false);

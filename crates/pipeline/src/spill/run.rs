@@ -1,16 +1,20 @@
 //! A sorted run of records in a file without a name.
 //!
-//! Lengths of key and value (4 bytes each), key, value; and so on. No record begins in one block
-//! and ends in the next; the first and the last key of each block are known, as far as eight bytes
-//! tell, so a run can be read from any place.
+//! Lengths of key and value (4 bytes each), key, value; and so on. Where all records are of one
+//! length the two lengths are left out. No record begins in one block and ends in the next; of a
+//! run that is read at any place the first and the last key of each block are known, as far as
+//! eight bytes tell. Several runs may stand in one file.
 
+use super::RECORD_BYTES_MAX;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
@@ -19,10 +23,50 @@ const WRITE_BUFFER_BYTES: usize = 256 << 10;
 pub const BLOCK_BYTES: usize = 16 << 10;
 const HEAD_BYTES: usize = 8;
 
+/// How records lie in a run, and what is remembered of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// Bytes of key and of value where they are the same for all records.
+    pub(super) record: Option<(usize, usize)>,
+    /// Bytes of a block of which the first and the last key are remembered; `None`: of no block.
+    pub(super) block_bytes: Option<usize>,
+}
+
+impl Layout {
+    /// Nothing in memory, however long the run is.
+    pub(super) const TO_BE_MERGED: Layout = Layout {
+        record: None,
+        block_bytes: None,
+    };
+    pub(super) const IN_BLOCKS: Layout = Layout {
+        record: None,
+        block_bytes: Some(BLOCK_BYTES),
+    };
+
+    fn head_bytes(self) -> usize {
+        self.record.map_or(HEAD_BYTES, |_| 0)
+    }
+}
+
+/// Where a run begins that is to be written.
+#[derive(Clone)]
+pub(super) struct RunPlace {
+    pub(super) file: Arc<File>,
+    pub(super) start: u64,
+}
+
+impl RunPlace {
+    pub(super) fn in_new_file(directory: &Path) -> io::Result<RunPlace> {
+        let file = Arc::new(unnamed_file(directory)?);
+        Ok(RunPlace { file, start: 0 })
+    }
+}
+
 /// A finished run.
 pub(super) struct SortedRun {
-    pub(super) file: File,
+    pub(super) place: RunPlace,
     pub(super) len: u64,
+    pub(super) layout: Layout,
     pub(super) blocks: Vec<Block>,
 }
 
@@ -36,6 +80,7 @@ pub struct Block {
     pub last: u64,
     /// Which first four bytes its keys have: a bit for each, which others share.
     beginnings: u64,
+    /// In the run.
     pub(super) offset: u64,
 }
 
@@ -52,9 +97,11 @@ fn beginning_bit(beginning: u32) -> u64 {
 
 /// A run being written.
 pub(super) struct RunWriter {
-    file: File,
+    place: RunPlace,
+    layout: Layout,
     buffer: Vec<u8>,
-    len: u64,
+    /// Bytes before the buffer.
+    written: u64,
     blocks: Vec<Block>,
 }
 
@@ -100,20 +147,45 @@ fn named_and_removed(directory: &Path) -> io::Result<File> {
 }
 
 impl RunWriter {
-    pub(super) fn create(directory: &Path) -> io::Result<RunWriter> {
-        Ok(RunWriter {
-            file: unnamed_file(directory)?,
+    pub(super) fn new(place: RunPlace, layout: Layout) -> RunWriter {
+        RunWriter {
+            place,
+            layout,
             buffer: Vec::with_capacity(WRITE_BUFFER_BYTES),
-            len: 0,
+            written: 0,
             blocks: Vec::new(),
-        })
+        }
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        let bytes = HEAD_BYTES + key.len() + value.len();
-        let (first, offset) = (super::prefix(key).0, self.len);
+        let bytes = self.layout.head_bytes() + key.len() + value.len();
+        if let Some(block_bytes) = self.layout.block_bytes {
+            self.note_block(key, bytes, block_bytes);
+        }
+        if !self.buffer.is_empty() && self.buffer.len() + bytes > WRITE_BUFFER_BYTES {
+            self.flush()?;
+        }
+        match self.layout.record {
+            None => {
+                let mut head = [0; HEAD_BYTES];
+                head[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
+                head[4..].copy_from_slice(&(value.len() as u32).to_le_bytes());
+                self.buffer.extend_from_slice(&head);
+            }
+            Some(lengths) if lengths == (key.len(), value.len()) => {}
+            Some(_) => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// The record that follows belongs to a block.
+    fn note_block(&mut self, key: &[u8], bytes: usize, block_bytes: usize) {
+        let first = super::prefix(key).0;
+        let offset = self.written + self.buffer.len() as u64;
         match self.blocks.last_mut() {
-            Some(block) if offset - block.offset + bytes as u64 <= BLOCK_BYTES as u64 => {
+            Some(block) if offset - block.offset + bytes as u64 <= block_bytes as u64 => {
                 block.last = first;
                 block.beginnings |= beginning_bit((first >> 32) as u32);
             }
@@ -124,21 +196,12 @@ impl RunWriter {
                 offset,
             }),
         }
-        if !self.buffer.is_empty() && self.buffer.len() + bytes > WRITE_BUFFER_BYTES {
-            self.flush()?;
-        }
-        let mut head = [0; HEAD_BYTES];
-        head[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
-        head[4..].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        self.buffer.extend_from_slice(&head);
-        self.buffer.extend_from_slice(key);
-        self.buffer.extend_from_slice(value);
-        self.len += bytes as u64;
-        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all(&self.buffer)?;
+        let at = self.place.start + self.written;
+        self.place.file.write_all_at(&self.buffer, at)?;
+        self.written += self.buffer.len() as u64;
         self.buffer.clear();
         // A single large record must not keep its room.
         self.buffer.shrink_to(WRITE_BUFFER_BYTES);
@@ -149,10 +212,33 @@ impl RunWriter {
         self.flush()?;
         self.blocks.shrink_to_fit();
         Ok(SortedRun {
-            file: self.file,
-            len: self.len,
+            place: self.place,
+            len: self.written,
+            layout: self.layout,
             blocks: self.blocks,
         })
+    }
+}
+
+impl SortedRun {
+    /// Fills `bytes`, which is empty, with a block. Its room is not filled with zeros first:
+    /// everything that was sorted comes through here.
+    pub(super) fn read_block(&self, block: usize, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let start = self.blocks[block].offset;
+        let end = self.blocks.get(block + 1);
+        let len = (end.map_or(self.len, |next| next.offset) - start) as usize;
+        bytes.reserve(len);
+        while bytes.len() < len {
+            let at = self.place.start + start + bytes.len() as u64;
+            match rustix::io::pread(&self.place.file, spare_capacity(bytes), at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        // More than is asked for may come, if there is room.
+        bytes.truncate(len);
+        Ok(())
     }
 }
 
@@ -172,7 +258,8 @@ pub(super) struct RunReader {
 
 impl RunReader {
     /// At the first record.
-    pub(super) fn new(run: SortedRun, read_bytes: usize) -> io::Result<RunReader> {
+    pub(super) fn new(mut run: SortedRun, read_bytes: usize) -> io::Result<RunReader> {
+        run.blocks = Vec::new();
         let mut reader = RunReader {
             run,
             read: 0,
@@ -189,18 +276,18 @@ impl RunReader {
 
     /// Key of the record here; `None` at the end.
     pub(super) fn key(&self) -> Option<&[u8]> {
-        let start = self.at + HEAD_BYTES;
+        let start = self.at + self.run.layout.head_bytes();
         (!self.at_end).then(|| &self.buffer[start..start + self.key_len])
     }
 
     /// The record here. Not at the end.
     pub(super) fn record(&self) -> (&[u8], &[u8]) {
-        let start = self.at + HEAD_BYTES;
+        let start = self.at + self.run.layout.head_bytes();
         self.buffer[start..start + self.key_len + self.value_len].split_at(self.key_len)
     }
 
     pub(super) fn advance(&mut self) -> io::Result<()> {
-        self.at += HEAD_BYTES + self.key_len + self.value_len;
+        self.at += self.run.layout.head_bytes() + self.key_len + self.value_len;
         self.fill_buffer()
     }
 
@@ -210,12 +297,19 @@ impl RunReader {
             self.at_end = true;
             return Ok(());
         }
+        if let Some((key_len, value_len)) = self.run.layout.record {
+            (self.key_len, self.value_len) = (key_len, value_len);
+            return self.need(key_len + value_len);
+        }
         self.need(HEAD_BYTES)?;
         let number = |at: usize| {
             let bytes = self.buffer[at..at + 4].try_into().expect("four bytes");
             u32::from_le_bytes(bytes) as usize
         };
         let (key_len, value_len) = (number(self.at), number(self.at + 4));
+        if key_len.saturating_add(value_len) > RECORD_BYTES_MAX {
+            return Err(io::Error::other("a temporary file is damaged"));
+        }
         (self.key_len, self.value_len) = (key_len, value_len);
         self.need(HEAD_BYTES + key_len + value_len)
     }
@@ -240,14 +334,19 @@ impl RunReader {
         while self.buffer.len() < have + more {
             // Without filling the room with zeros first. More than is asked for may come, if there
             // is room.
-            let room = rustix::buffer::spare_capacity(&mut self.buffer);
-            match rustix::io::pread(&self.run.file, room, self.read) {
+            let at = self.run.place.start + self.read;
+            let room = spare_capacity(&mut self.buffer);
+            match rustix::io::pread(&self.run.place.file, room, at) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(got) => self.read += got as u64,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
+        // What follows in the file is another run's.
+        let others = self.read.saturating_sub(self.run.len);
+        self.buffer.truncate(self.buffer.len() - others as usize);
+        self.read -= others;
         Ok(())
     }
 }

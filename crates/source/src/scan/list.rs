@@ -2,7 +2,7 @@
 
 use super::directory::DirectoryFd;
 use super::names::{Names, NamesSorter, SortedNames};
-use super::{BATCH_ENTRIES_MAX, GETDENTS_BYTES, LIST_NAMES_BYTES_MAX, SORT_BYTES_MAX};
+use super::{BATCH_ENTRIES_MAX, GETDENTS_BYTES, LIST_NAMES_BYTES_MAX};
 use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom};
 use rustix::io::Errno;
 use std::io;
@@ -69,8 +69,8 @@ pub(super) fn list(fd: &DirectoryFd, spill: &Path, large: &Mutex<()>) -> Listed 
     if let Err(seek) = rustix::fs::seek(fd, SeekFrom::Start(0)) {
         error = Some(seek.into());
     }
-    let mut held = None;
-    let mut sorter = NamesSorter::new(spill);
+    // Of a large directory, with what says that no other one is listed.
+    let mut sorter = None;
     let listed = each_entry(fd, &mut |entry| {
         let name = entry.file_name().to_bytes();
         if name.len() > NAME_BYTES_MAX {
@@ -78,25 +78,33 @@ pub(super) fn list(fd: &DirectoryFd, spill: &Path, large: &Mutex<()>) -> Listed 
             return ControlFlow::Continue(());
         }
         let may_be_directory = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
-        names.push_as(name, entry.ino(), may_be_directory);
-        if held.is_none() && names.bytes() > LIST_NAMES_BYTES_MAX {
-            held = Some(large.lock());
-        }
-        if names.bytes() > SORT_BYTES_MAX
-            && let Err(spill) = sorter.spill(&mut names)
-        {
-            error = Some(spill);
+        let pushed = match &mut sorter {
+            None => {
+                names.push_as(name, entry.ino(), may_be_directory);
+                if names.bytes() <= LIST_NAMES_BYTES_MAX {
+                    return ControlFlow::Continue(());
+                }
+                let (_held, sorter) = sorter.insert((large.lock(), NamesSorter::new(spill)));
+                sorter.take(&mut names)
+            }
+            Some((_, sorter)) => sorter.push_as(name, entry.ino(), may_be_directory),
+        };
+        if let Err(sort) = pushed {
+            error = Some(sort);
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
     });
     let error = listed.err().or(error);
-    let few = held.is_none() && names.items.len() <= BATCH_ENTRIES_MAX;
-    let names = if few {
-        names.sort();
-        Ok(ListedNames::Few(names))
-    } else {
-        sorter.finish(names).map(ListedNames::Many)
+    let names = match sorter {
+        Some((_held, sorter)) => sorter.finish().map(ListedNames::Many),
+        None => {
+            names.sort();
+            Ok(match names.items.len() <= BATCH_ENTRIES_MAX {
+                true => ListedNames::Few(names),
+                false => ListedNames::Many(SortedNames::Memory(names, 0)),
+            })
+        }
     };
     match names {
         Ok(names) => Listed { names, error },

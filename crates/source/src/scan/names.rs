@@ -1,21 +1,13 @@
-//! The names of a directory, sorted; in memory, or, of a large directory, in sorted runs in a file
-//! without a name.
+//! The names of a directory, sorted; in memory, or, of a large directory, on disk.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-use std::fs::File;
+use super::SORT_BYTES_MAX;
+use super::list::NAME_BYTES_MAX;
+use bale_pipeline::spill::{Sorted, Sorter};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Bytes of a name's record in a run: length (2), inode (8), whether it may lead to a directory
-/// (1), then the name.
-const RECORD_HEAD_BYTES: usize = 11;
-/// Buffer of one run while runs are merged.
-const RUN_BUFFER_BYTES: usize = 8 << 10;
-/// Runs of one directory: together their buffers are `SORT_BYTES_MAX`, and they hold 2 GiB of
-/// names.
-const RUNS_MAX: usize = super::SORT_BYTES_MAX / RUN_BUFFER_BYTES;
+/// Inode (8), and whether it may lead to a directory (1).
+const VALUE_BYTES: usize = 9;
 
 /// Names with their inode numbers; each name is followed by a NUL.
 #[derive(Default)]
@@ -70,19 +62,14 @@ impl Names {
         self.items
             .sort_unstable_by(|a, b| arena[a.range()].cmp(&arena[b.range()]));
     }
-
-    fn clear(&mut self) {
-        self.arena.clear();
-        self.items.clear();
-    }
 }
 
 /// All names of a large directory, to be taken in sorted order.
 pub(super) enum SortedNames {
     /// In memory; the next one is at the position.
     Memory(Names, usize),
-    /// In a file.
-    Runs(NamesMerge),
+    /// As far as memory goes.
+    Sorted(Sorted),
 }
 
 impl SortedNames {
@@ -98,11 +85,13 @@ impl SortedNames {
                 *at = end;
                 Ok(end < names.items.len())
             }
-            SortedNames::Runs(merge) => {
+            SortedNames::Sorted(sorted) => {
                 for _ in 0..count {
-                    if !merge.next(into)? {
+                    let record = sorted.next_record().map_err(io::Error::other)?;
+                    let Some((name, value)) = record else {
                         return Ok(false);
-                    }
+                    };
+                    push_sorted(name, value, into)?;
                 }
                 Ok(true)
             }
@@ -111,171 +100,54 @@ impl SortedNames {
 }
 
 /// Collects the names of a large directory.
-pub(super) struct NamesSorter {
-    directory: PathBuf,
-    file: Option<File>,
-    end: u64,
-    runs: Vec<(u64, u64)>,
-}
+pub(super) struct NamesSorter(Sorter);
 
 impl NamesSorter {
-    /// Spills into a file without a name in `directory`.
+    /// Spills into files without a name in `directory`.
     pub(super) fn new(directory: &Path) -> NamesSorter {
-        NamesSorter {
-            directory: directory.to_path_buf(),
-            file: None,
-            end: 0,
-            runs: Vec::new(),
-        }
+        NamesSorter(Sorter::new(directory, SORT_BYTES_MAX))
     }
 
-    /// Sorts the names and writes them as a run; `names` is empty afterwards.
-    pub(super) fn spill(&mut self, names: &mut Names) -> io::Result<()> {
-        if self.runs.len() >= RUNS_MAX {
-            return Err(io::Error::other(
-                "more names in one directory than can be sorted",
-            ));
-        }
-        names.sort();
-        if self.file.is_none() {
-            self.file = Some(bale_pipeline::spill::unnamed_file(&self.directory)?);
-        }
-        let file = self.file.as_ref().expect("made above");
-        let start = self.end;
-        let mut buffer = Vec::with_capacity(2 * RUN_BUFFER_BYTES);
+    /// Takes names; `names` is empty afterwards, and takes no memory.
+    pub(super) fn take(&mut self, names: &mut Names) -> io::Result<()> {
+        let names = std::mem::take(names);
         for at in 0..names.items.len() {
-            let name = names.get(at);
-            buffer.extend_from_slice(&(name.len() as u16).to_le_bytes());
-            buffer.extend_from_slice(&names.items[at].inode.to_le_bytes());
-            buffer.push(u8::from(names.items[at].may_be_directory));
-            buffer.extend_from_slice(name);
-            if buffer.len() >= RUN_BUFFER_BYTES {
-                file.write_all_at(&buffer, self.end)?;
-                self.end += buffer.len() as u64;
-                buffer.clear();
-            }
+            let item = names.items[at];
+            self.push_as(names.get(at), item.inode, item.may_be_directory)?;
         }
-        file.write_all_at(&buffer, self.end)?;
-        self.end += buffer.len() as u64;
-        self.runs.push((start, self.end));
-        names.clear();
         Ok(())
     }
 
-    /// `rest` are the names not spilled.
-    pub(super) fn finish(mut self, mut rest: Names) -> io::Result<SortedNames> {
-        if self.runs.is_empty() {
-            rest.sort();
-            return Ok(SortedNames::Memory(rest, 0));
-        }
-        self.spill(&mut rest)?;
-        drop(rest);
-        let file = self.file.expect("a run was written");
-        NamesMerge::new(file, &self.runs).map(SortedNames::Runs)
+    /// Adds a name; false: it does not lead to a directory.
+    pub(super) fn push_as(
+        &mut self,
+        name: &[u8],
+        inode: u64,
+        may_be_directory: bool,
+    ) -> io::Result<()> {
+        let marks = [u8::from(may_be_directory)];
+        let value = [&inode.to_le_bytes()[..], &marks, &[]];
+        let pushed = self.0.push_parts([name, &[]], value);
+        pushed.map_err(io::Error::other)
+    }
+
+    pub(super) fn finish(self) -> io::Result<SortedNames> {
+        let sorted = self.0.finish().map_err(io::Error::other)?;
+        Ok(SortedNames::Sorted(sorted))
     }
 }
 
-/// Merges sorted runs.
-pub(super) struct NamesMerge {
-    file: File,
-    runs: Vec<NamesRun>,
-    heads: BinaryHeap<NamesHead>,
-}
-
-struct NamesRun {
-    at: u64,
-    end: u64,
-    buffer: Vec<u8>,
-    used: usize,
-}
-
-#[derive(PartialEq, Eq)]
-struct NamesHead {
-    name: Vec<u8>,
-    inode: u64,
-    may_be_directory: bool,
-    run: usize,
-}
-
-// The smallest name is the greatest head: `BinaryHeap` yields the greatest first.
-impl Ord for NamesHead {
-    fn cmp(&self, other: &NamesHead) -> Ordering {
-        (&other.name, other.run).cmp(&(&self.name, self.run))
+/// Adds a name that was sorted, if it is one.
+fn push_sorted(name: &[u8], value: &[u8], into: &mut Names) -> io::Result<()> {
+    let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains(&0);
+    let damaged = || io::Error::other("a temporary file is damaged");
+    let value: &[u8; VALUE_BYTES] = value.try_into().map_err(|_| damaged())?;
+    let (inode, marks) = value.split_first_chunk().ok_or_else(damaged)?;
+    if !is_name {
+        return Err(damaged());
     }
-}
-
-impl PartialOrd for NamesHead {
-    fn partial_cmp(&self, other: &NamesHead) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl NamesMerge {
-    fn new(file: File, runs: &[(u64, u64)]) -> io::Result<NamesMerge> {
-        let mut merge = NamesMerge {
-            file,
-            runs: Vec::new(),
-            heads: BinaryHeap::new(),
-        };
-        for (index, (start, end)) in runs.iter().enumerate() {
-            merge.runs.push(NamesRun {
-                at: *start,
-                end: *end,
-                buffer: Vec::new(),
-                used: 0,
-            });
-            merge.advance(index)?;
-        }
-        Ok(merge)
-    }
-
-    fn next(&mut self, into: &mut Names) -> io::Result<bool> {
-        let Some(head) = self.heads.pop() else {
-            return Ok(false);
-        };
-        into.push_as(&head.name, head.inode, head.may_be_directory);
-        self.advance(head.run)?;
-        Ok(true)
-    }
-
-    fn advance(&mut self, index: usize) -> io::Result<()> {
-        let run = &mut self.runs[index];
-        if run.buffer.len() - run.used < RECORD_HEAD_BYTES + super::list::NAME_BYTES_MAX {
-            run.fill(&self.file)?;
-        }
-        let record = &run.buffer[run.used..];
-        if record.is_empty() {
-            return Ok(());
-        }
-        let torn = || io::Error::other("sorted names were cut short");
-        let (head, rest) = record
-            .split_first_chunk::<RECORD_HEAD_BYTES>()
-            .ok_or_else(torn)?;
-        let len = usize::from(u16::from_le_bytes([head[0], head[1]]));
-        let inode = u64::from_le_bytes(head[2..10].try_into().expect("eight bytes"));
-        let name = rest.get(..len).ok_or_else(torn)?.to_vec();
-        run.used += RECORD_HEAD_BYTES + len;
-        self.heads.push(NamesHead {
-            name,
-            inode,
-            may_be_directory: head[10] != 0,
-            run: index,
-        });
-        Ok(())
-    }
-}
-
-impl NamesRun {
-    fn fill(&mut self, file: &File) -> io::Result<()> {
-        self.buffer.drain(..self.used);
-        self.used = 0;
-        let kept = self.buffer.len();
-        let more = (RUN_BUFFER_BYTES - kept).min((self.end - self.at) as usize);
-        self.buffer.resize(kept + more, 0);
-        file.read_exact_at(&mut self.buffer[kept..], self.at)?;
-        self.at += more as u64;
-        Ok(())
-    }
+    into.push_as(name, u64::from_le_bytes(*inode), marks != [0]);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -291,17 +163,17 @@ mod tests {
         let mut sorter = NamesSorter::new(Path::new("/tmp"));
         let mut names = Names::default();
         let mut model = Vec::new();
-        for number in 0..40_000u64 {
+        for number in 0..200_000u64 {
             names.push(name(number).as_bytes(), number);
             model.push((name(number).into_bytes(), number));
             if number % 3_000 == 2_999 {
-                sorter.spill(&mut names).unwrap();
+                sorter.take(&mut names).unwrap();
                 assert!(names.items.is_empty());
             }
         }
         model.sort();
-        let mut sorted = sorter.finish(names).unwrap();
-        assert!(matches!(sorted, SortedNames::Runs(_)));
+        sorter.take(&mut names).unwrap();
+        let mut sorted = sorter.finish().unwrap();
         let mut all = Names::default();
         while sorted.take(777, &mut all).unwrap() {}
         let all: Vec<_> = (0..all.items.len())
@@ -313,16 +185,38 @@ mod tests {
     #[test]
     fn longest_names_cross_the_ends_of_buffers() {
         let mut sorter = NamesSorter::new(Path::new("/tmp"));
-        let mut names = Names::default();
         let long = |number: u64| format!("{number:0255}");
-        for number in (0..1000).rev() {
-            names.push(long(number).as_bytes(), number);
+        for number in (0..20_000).rev() {
+            let name = long(number);
+            sorter
+                .push_as(name.as_bytes(), number, number % 3 == 0)
+                .unwrap();
         }
-        sorter.spill(&mut names).unwrap();
-        let mut sorted = sorter.finish(names).unwrap();
+        let mut sorted = sorter.finish().unwrap();
         let mut all = Names::default();
         sorted.take(usize::MAX, &mut all).unwrap();
-        assert_eq!(all.items.len(), 1000);
-        assert!((0..1000).all(|at| all.get(at as usize) == long(at).as_bytes()));
+        assert_eq!(all.items.len(), 20_000);
+        assert!((0..20_000).all(|at| all.get(at as usize) == long(at).as_bytes()));
+        let marks = all
+            .items
+            .iter()
+            .map(|item| (item.inode, item.may_be_directory));
+        assert!(marks.eq((0..20_000).map(|number| (number, number % 3 == 0))));
+    }
+
+    #[test]
+    fn what_the_disk_made_of_a_name_is_an_error() {
+        let mut names = Names::default();
+        assert!(push_sorted(b"name", &[7; VALUE_BYTES], &mut names).is_ok());
+        for (name, value_bytes) in [
+            (&b""[..], VALUE_BYTES),
+            (&[b'n'; NAME_BYTES_MAX + 1], VALUE_BYTES),
+            (b"na\0me", VALUE_BYTES),
+            (b"name", VALUE_BYTES - 1),
+            (b"name", VALUE_BYTES + 1),
+        ] {
+            assert!(push_sorted(name, &vec![7; value_bytes], &mut names).is_err());
+        }
+        assert_eq!(names.items.len(), 1);
     }
 }

@@ -10,7 +10,7 @@
 use super::inode_file::InodeFile;
 use super::linked::LinkedInodes;
 use super::{SORT_CHILDREN_BYTES, TREE_BLOCKS_CACHED, TREE_RUNS_MAX};
-use bale_pipeline::spill::{Block, Runs, Sorter, Spill};
+use bale_pipeline::spill::{Block, Runs, RunsSorter, Spill};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
@@ -73,7 +73,7 @@ impl ChildHere<'_> {
 
 /// Takes names in any order.
 pub(super) struct TreeWriter {
-    sorter: Sorter,
+    sorter: RunsSorter,
     /// Bytes of an inode number.
     number_bytes: usize,
 }
@@ -82,7 +82,7 @@ impl TreeWriter {
     /// Numbers of inodes take `number_bytes`, at most eight.
     pub(super) fn new(spill: Spill<'_>, number_bytes: usize) -> TreeWriter {
         TreeWriter {
-            sorter: Sorter::new(
+            sorter: RunsSorter::new(
                 spill.directory,
                 spill.memory.inode_share(SORT_CHILDREN_BYTES),
             ),
@@ -106,7 +106,7 @@ impl TreeWriter {
 
     /// `inodes` has those with several names.
     pub(super) fn finish(self, inodes: Arc<InodeFile>) -> io::Result<Tree> {
-        let runs = self.sorter.finish_runs(TREE_RUNS_MAX);
+        let runs = self.sorter.finish(TREE_RUNS_MAX);
         Ok(Tree {
             runs: Arc::new(runs.map_err(io::Error::other)?),
             number_bytes: self.number_bytes,
