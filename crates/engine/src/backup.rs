@@ -45,14 +45,18 @@ use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::{ChunkWriter, WriterOptions};
 use bale_repository::repository::Repository;
-use bale_source::scan::inode::TablesState;
-use bale_source::scan::{self, ImageStamp, ScanOptions, Sources};
+use bale_source::read::Arranged;
+use bale_source::scan::{
+    self, ImageStamp, InodeScan, LookAgain, MountedScan, ScanItems, ScanOptions, Sources,
+    StartedScan, UnchangedTables,
+};
 use commit::StoredPass;
-use digest_cache::DigestCache;
+use digest_cache::{DigestCache, NewDigests};
 use heartbeat::Heartbeat;
 use parent::Parent;
 use pass::Pass;
 use run::BackupRun;
+use second_pass::LookedAt;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,64 +113,22 @@ fn scan_and_store(
     options: &BackupOptions,
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
-    let known = DigestCache::of(run, &scan)?;
-    let scan = recalling(&known, parent, scan, options);
-    let mut scan = scan::choose(sources, scan, monitor)?;
-    let expected = scan.expected;
+    let cache = DigestCache::of(run, &scan)?;
+    let started = scan::choose(sources, recalling(&cache, parent, scan, options), monitor)?;
+    let expected = started.expected();
     let expected = expected.unwrap_or_else(|| expected_totals::totals(parent, sources));
     let tally = Tally::new(monitor, parent, expected);
     report_not_found(options, &tally);
     let store = start_writer(run, parent, options)?;
-    let (guard, mounted) = (scan.guard(), scan.mounted());
-    if let Some(filesystem) = scan.tables_unchanged {
-        tally.all_unchanged(filesystem, parent);
-        check_image_unmodified(guard.as_ref(), &tally);
-        let written = StoredPass::nothing_but(parent, &run.repository)?;
-        let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
-        remember_state(&known, &outcome, scan.state.as_ref(), &tally);
-        note_unless_remembered(&tally, known.pass_inodes_on(parent, &outcome));
-        return Ok(outcome);
-    }
-    let pass = Pass {
-        run,
-        parent,
-        store: &store,
-        tally: &tally,
-        remembers: scan.digests.is_some() && !options.dry_run,
-        guard: guard.as_ref(),
-        // What was read of a mounted device is not certain before it was looked at again: nothing
-        // to go on from.
-        original: None,
-        checkpoint_every: (mounted.is_none() && !options.dry_run)
-            .then_some(options.checkpoint_every),
+    let pass = Pass::first(run, parent, &store, &tally, options);
+    let (stored, digests) = match started {
+        StartedScan::Walk(items) => (pass.run(items, None)?, NewDigests::None),
+        StartedScan::TablesUnchanged(tables) => store_unchanged(pass, *tables)?,
+        StartedScan::Inodes(scan) => store_inodes(pass, *scan, sources)?,
     };
-    // With nothing to compare with, everything will be read.
-    let arranged = scan.arranged().filter(|_| !parent.has_entries());
-    let mounted = mounted.filter(|_| !options.dry_run);
-    if mounted.is_some() {
-        tally.hold_reading_problems();
-    }
-    let first = pass.run(scan.items, arranged);
-    let mut written = first.inspect_err(|_| tally.report_held())?;
-    check_image_unmodified(guard.as_ref(), &tally);
-    let (mut state, digests) = (scan.state, scan.digests);
-    let mut changed = Some(Arc::default());
-    if let Some(mounted) = mounted {
-        let looked = second_pass::look_again(&pass, written, mounted, sources)?;
-        changed = looked.changed;
-        let was_still = changed.as_ref().is_some_and(|changed| changed.is_empty());
-        state = state.filter(|_| was_still);
-        written = looked.written;
-    }
-    let live_statted = std::mem::take(&mut written.scanned.live_statted);
-    let outcome = commit::commit(run, parent, written, &store, &tally, options)?;
-    remember_state(&known, &outcome, state.as_ref(), &tally);
-    // A row that the kernel told may be of another moment than the digest.
-    let others = changed.and_then(|changed| live_statted.and(&changed));
-    if let (Some(digests), Some(others)) = (digests, others) {
-        let remembered = known.remember_inodes(&outcome, &digests, &others);
-        note_unless_remembered(&tally, remembered);
-    }
+    let outcome = commit::commit(run, parent, stored, &store, &tally, options)?;
+    // Only now: of what is not committed nothing is remembered.
+    cache.remember(digests, parent, &outcome, &tally);
     Ok(outcome)
 }
 
@@ -208,32 +170,80 @@ fn start_writer(
     Ok(Arc::new(store))
 }
 
-/// The digest of the inode tables, for the next backup to find them unchanged.
-fn remember_state(
-    cache: &DigestCache,
-    outcome: &Outcome,
-    state: Option<&TablesState>,
-    tally: &Tally<'_>,
-) {
-    if let Some(state) = state {
-        note_unless_remembered(tally, cache.remember(outcome, state));
+/// Every row is the parent's.
+fn store_unchanged(pass: Pass<'_>, tables: UnchangedTables) -> Result<(StoredPass, NewDigests)> {
+    pass.tally.all_unchanged(tables.filesystem, pass.parent);
+    if let Some(stamp) = &tables.stamp {
+        check_image_unmodified(stamp, pass.tally);
     }
+    let stored = StoredPass::nothing_but(pass.parent, &pass.run.repository)?;
+    Ok((stored, NewDigests::OfParent(tables.state)))
+}
+
+/// What was read from a device is looked at again before anything relies on it.
+fn store_inodes(
+    pass: Pass<'_>,
+    scan: InodeScan,
+    sources: &Sources,
+) -> Result<(StoredPass, NewDigests)> {
+    let pass = Pass {
+        records_live_stats: !pass.store.is_dry_run(),
+        ..pass
+    };
+    // With nothing to compare with, everything will be read.
+    let arranged = scan.arranged.filter(|_| !pass.parent.has_entries());
+    let looked_at = match scan.look_again {
+        LookAgain::Image(stamp) => store_image(pass, scan.items, arranged, &stamp)?,
+        LookAgain::Mounted(mounted) => {
+            store_mounted(pass, scan.items, arranged, *mounted, sources)?
+        }
+    };
+    Ok(looked_at.with_digests(scan.state, scan.digests))
+}
+
+fn store_image(
+    pass: Pass<'_>,
+    items: ScanItems,
+    arranged: Option<Arranged>,
+    stamp: &ImageStamp,
+) -> Result<LookedAt> {
+    let pass = Pass {
+        guard: Some(stamp),
+        ..pass
+    };
+    let stored = pass.run(items, arranged)?;
+    check_image_unmodified(stamp, pass.tally);
+    Ok(LookedAt::still(stored))
+}
+
+fn store_mounted(
+    pass: Pass<'_>,
+    items: ScanItems,
+    arranged: Option<Arranged>,
+    mounted: MountedScan,
+    sources: &Sources,
+) -> Result<LookedAt> {
+    // What was read of a mounted device is not certain before it was looked at again: nothing to go
+    // on from.
+    let pass = Pass {
+        checkpoint_every: None,
+        ..pass
+    };
+    if pass.store.is_dry_run() {
+        drop(mounted);
+        return Ok(LookedAt::still(pass.run(items, arranged)?));
+    }
+    pass.tally.hold_reading_problems();
+    let first = pass.run(items, arranged);
+    let first = first.inspect_err(|_| pass.tally.report_held())?;
+    second_pass::look_again(&pass, first, mounted, sources)
 }
 
 /// If the image was written to during the backup: report a problem, and mark every row racy so that
 /// the next backup reads everything again.
-fn check_image_unmodified(guard: Option<&ImageStamp>, tally: &Tally) {
-    if let Some(problem) = guard.and_then(|guard| guard.check()) {
+fn check_image_unmodified(stamp: &ImageStamp, tally: &Tally<'_>) {
+    if let Some(problem) = stamp.check() {
         tally.problem(&problem);
         tally.mark_all_racy();
-    }
-}
-
-/// Caches only save time: failing to write one is a note, the snapshot is complete.
-fn note_unless_remembered(tally: &Tally, remembered: Result<()>) {
-    if let Err(error) = remembered {
-        tally.note(&format!(
-            "the next backup will take longer than it could: {error}"
-        ));
     }
 }

@@ -14,6 +14,7 @@
 
 use super::parent::Parent;
 use super::run::{BackupRun, Outcome};
+use super::tally::Tally;
 use bale_format::{ObjectId, Time};
 use bale_pipeline::private_dir;
 use bale_repository::error::{Error, Result};
@@ -33,6 +34,21 @@ pub(super) struct DigestCache {
     path: PathBuf,
     /// Filter and scope of the scan; digests hold only for the same.
     scan_options: Vec<u8>,
+}
+
+/// What a scan learned of inode tables, for the next backup.
+pub(super) enum NewDigests {
+    /// A walk reads no tables.
+    None,
+    /// The tables are identical to the parent's.
+    OfParent(TablesState),
+    Read {
+        /// Only if nothing was changed while they were read.
+        state: Option<TablesState>,
+        digests: Arc<Digests>,
+        /// Inodes, sorted, whose rows may not be what was digested; `None`: any may be one.
+        outdated: Option<Vec<u64>>,
+    },
 }
 
 impl DigestCache {
@@ -79,14 +95,69 @@ impl DigestCache {
         }))
     }
 
+    /// For the next backup. Caches only save time: failing to write one is a note, the snapshot is
+    /// complete.
+    pub(super) fn remember(
+        &self,
+        digests: NewDigests,
+        parent: &Parent,
+        outcome: &Outcome,
+        tally: &Tally<'_>,
+    ) {
+        let note_unless_remembered = |remembered: Result<()>| {
+            if let Err(error) = remembered {
+                tally.note(&format!(
+                    "the next backup will take longer than it could: {error}"
+                ));
+            }
+        };
+        match digests {
+            NewDigests::None => {}
+            NewDigests::OfParent(state) => {
+                note_unless_remembered(self.remember_state(outcome, &state));
+                note_unless_remembered(self.pass_inodes_on(parent, outcome));
+            }
+            NewDigests::Read {
+                state,
+                digests,
+                outdated,
+            } => {
+                if let Some(state) = state {
+                    note_unless_remembered(self.remember_state(outcome, &state));
+                }
+                if let Some(outdated) = outdated {
+                    note_unless_remembered(self.remember_inodes(outcome, &digests, &outdated));
+                }
+            }
+        }
+    }
+
+    /// Remembers what the tables said for this snapshot, if nothing is left to doubt.
+    fn remember_state(&self, outcome: &Outcome, state: &TablesState) -> Result<()> {
+        let Some(id) = outcome.id else {
+            return Ok(());
+        };
+        let is_not_racy =
+            |barrier: Option<Time>| barrier.is_some_and(|barrier| state.not_racy_from <= barrier);
+        let snapshot = &outcome.snapshot;
+        let mut barriers = snapshot
+            .filesystems
+            .iter()
+            .map(|filesystem| filesystem.barrier);
+        let is_certain =
+            state.is_complete && snapshot.counts.problems == 0 && barriers.all(is_not_racy);
+        if !is_certain {
+            return Ok(());
+        }
+        Ok(private_dir::keep(
+            &self.path,
+            &seal(&self.run, &self.scan_options, &id, state),
+        )?)
+    }
+
     /// Keeps what was said of each inode, but for those (sorted) that changed meanwhile or were
     /// told by the kernel.
-    pub(super) fn remember_inodes(
-        &self,
-        outcome: &Outcome,
-        digests: &Digests,
-        others: &[u64],
-    ) -> Result<()> {
+    fn remember_inodes(&self, outcome: &Outcome, digests: &Digests, others: &[u64]) -> Result<()> {
         let Some(id) = outcome.id else {
             return Ok(());
         };
@@ -109,7 +180,7 @@ impl DigestCache {
     }
 
     /// What is kept for the parent is right for this snapshot, too: nothing was changed.
-    pub(super) fn pass_inodes_on(&self, parent: &Parent, outcome: &Outcome) -> Result<()> {
+    fn pass_inodes_on(&self, parent: &Parent, outcome: &Outcome) -> Result<()> {
         let known = parent.id.and_then(|id| self.inodes_of(&id));
         match (known, outcome.id) {
             (Some(name), Some(id)) => self.link_inodes(&id, &name),
@@ -148,29 +219,6 @@ impl DigestCache {
         text.extend_from_slice(&id.0);
         text.extend_from_slice(name);
         self.run.cache_seal(&text)
-    }
-
-    /// Remembers what the tables said for this snapshot, if nothing is left to doubt.
-    pub(super) fn remember(&self, outcome: &Outcome, state: &TablesState) -> Result<()> {
-        let Some(id) = outcome.id else {
-            return Ok(());
-        };
-        let is_not_racy =
-            |barrier: Option<Time>| barrier.is_some_and(|barrier| state.not_racy_from <= barrier);
-        let snapshot = &outcome.snapshot;
-        let mut barriers = snapshot
-            .filesystems
-            .iter()
-            .map(|filesystem| filesystem.barrier);
-        let is_certain =
-            state.is_complete && snapshot.counts.problems == 0 && barriers.all(is_not_racy);
-        if !is_certain {
-            return Ok(());
-        }
-        Ok(private_dir::keep(
-            &self.path,
-            &seal(&self.run, &self.scan_options, &id, state),
-        )?)
     }
 }
 

@@ -6,7 +6,7 @@ use super::compare::Comparer;
 use super::parent::Parent;
 use super::queue::ItemSender;
 use super::rows::{RowWriter, StoredRows, StoredSegments};
-use super::run::BackupRun;
+use super::run::{BackupOptions, BackupRun};
 use super::tally::Tally;
 use crate::limits;
 use bale_repository::catalog::{CatalogReader, CatalogWriter};
@@ -16,7 +16,7 @@ use bale_repository::repository::Repository;
 use bale_source::read::{
     Arranged, GroupHasher, SMALL_THREADS_MAX, SMALL_WINDOW_BYTES_MAX, SmallReader,
 };
-use bale_source::scan::{ImageStamp, ScanItem};
+use bale_source::scan::{ImageStamp, ScanItems};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(super) struct Pass<'a> {
     pub(super) parent: &'a Parent,
     pub(super) store: &'a Arc<ChunkWriter>,
     pub(super) tally: &'a Tally<'a>,
-    /// What inodes were is remembered after it.
-    pub(super) remembers: bool,
+    /// Inodes that are stat'ed live are recorded: their digests are of another moment.
+    pub(super) records_live_stats: bool,
     /// Notices when what is read is written to.
     pub(super) guard: Option<&'a ImageStamp>,
     /// Of a second pass: the catalog that is compared with, as the first one had it.
@@ -36,13 +36,29 @@ pub(super) struct Pass<'a> {
     pub(super) checkpoint_every: Option<Option<Duration>>,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    /// The first pass, as a walk needs it.
+    pub(super) fn first(
+        run: &'a BackupRun,
+        parent: &'a Parent,
+        store: &'a Arc<ChunkWriter>,
+        tally: &'a Tally<'a>,
+        options: &BackupOptions,
+    ) -> Pass<'a> {
+        Pass {
+            run,
+            parent,
+            store,
+            tally,
+            records_live_stats: false,
+            guard: None,
+            original: None,
+            checkpoint_every: (!options.dry_run).then_some(options.checkpoint_every),
+        }
+    }
+
     /// Runs to the end of the stream.
-    pub(super) fn run(
-        &self,
-        items: Box<dyn Iterator<Item = ScanItem> + Send>,
-        arranged: Option<Arranged>,
-    ) -> Result<StoredPass> {
+    pub(super) fn run(&self, items: ScanItems, arranged: Option<Arranged>) -> Result<StoredPass> {
         let Pass {
             run,
             parent,
@@ -54,8 +70,8 @@ impl Pass<'_> {
         let memory = repository.memory();
         let reader = small_reader(repository, arranged);
         let (sender, queue) = ItemSender::pair(memory.share(limits::ITEMS_BYTES_MAX));
-        let comparer =
-            Comparer::new(parent, store, &reader, tally)?.recording_live_stats(self.remembers);
+        let comparer = Comparer::new(parent, store, &reader, tally)?
+            .recording_live_stats(self.records_live_stats);
         let segments = StoredSegments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
         let mut rows =

@@ -2,36 +2,63 @@
 //! first barrier is read again through the kernel and compared with what the first pass stored.
 
 use super::commit::StoredPass;
+use super::digest_cache::NewDigests;
 use super::pass::Pass;
 use bale_pipeline::amount::counted;
 use bale_repository::error::Result;
+use bale_source::scan::inode::{Digests, TablesState};
 use bale_source::scan::{MountedScan, SecondLook, Sources};
 use std::sync::Arc;
 
-/// Result of the second pass.
-pub(super) struct SecondPass {
-    pub(super) written: StoredPass,
+/// What was stored of an inode scan, after it was looked at again.
+pub(super) struct LookedAt {
+    stored: StoredPass,
     /// Inodes that were changed meanwhile, sorted; `None`: nothing is known.
-    pub(super) changed: Option<Arc<Vec<u64>>>,
+    changed: Option<Arc<Vec<u64>>>,
 }
 
-/// What the first pass wrote, or what a second one made of it.
+impl LookedAt {
+    /// Nothing was changed.
+    pub(super) fn still(stored: StoredPass) -> LookedAt {
+        LookedAt {
+            stored,
+            changed: Some(Arc::default()),
+        }
+    }
+
+    /// With what may be remembered of the tables as they were read first.
+    pub(super) fn with_digests(
+        mut self,
+        state: TablesState,
+        digests: Arc<Digests>,
+    ) -> (StoredPass, NewDigests) {
+        let live_statted = std::mem::take(&mut self.stored.scanned.live_statted);
+        let changed = self.changed;
+        let was_still = changed.as_ref().is_some_and(|changed| changed.is_empty());
+        let digests = NewDigests::Read {
+            state: was_still.then_some(state),
+            digests,
+            // A live stat may be of another moment than the digest.
+            outdated: changed.and_then(|changed| live_statted.and(&changed)),
+        };
+        (self.stored, digests)
+    }
+}
+
+/// What the first pass stored, or what a second one made of it.
 pub(super) fn look_again(
     pass: &Pass<'_>,
     first: StoredPass,
     mounted: MountedScan,
     sources: &Sources,
-) -> Result<SecondPass> {
+) -> Result<LookedAt> {
     let Pass {
         run, store, tally, ..
     } = pass;
     let (items, changed) = match mounted.look_again(sources)? {
         SecondLook::Still => {
             tally.report_held();
-            return Ok(SecondPass {
-                written: first,
-                changed: Some(Arc::default()),
-            });
+            return Ok(LookedAt::still(first));
         }
         SecondLook::Changed { items, changed } => {
             tally.note(&format!(
@@ -68,8 +95,8 @@ pub(super) fn look_again(
         .scanned
         .amendments
         .add_all(first.scanned.amendments)?;
-    Ok(SecondPass {
-        written: StoredPass {
+    Ok(LookedAt {
+        stored: StoredPass {
             changes: first.changes + second.changes,
             ..second
         },

@@ -21,10 +21,9 @@ fn files(image: &Image) -> Vec<(Entry, EntryPlace)> {
         ..ScanOptions::default()
     };
     let mut files = Vec::new();
-    for item in choose(&sources, options, &Recorder::default())
-        .unwrap()
-        .items
-    {
+    let started = choose(&sources, options, &Recorder::default()).unwrap();
+    let (items, _look_again) = started.into_stream();
+    for item in items {
         if let ScanItem::Entries(batch) = item {
             for (at, entry) in batch.entries.into_iter().enumerate() {
                 if entry.kind == Kind::File {

@@ -8,7 +8,7 @@ use bale_source::read::{SmallState, read_small};
 use bale_source::scan::handle::{Handles, list};
 use bale_source::scan::live::live_target;
 use bale_source::scan::{
-    Batch, ScanItem, ScanMode, ScanOptions, SecondLook, Sources, StartedScan, choose,
+    Batch, LookAgain, ScanItem, ScanMode, ScanOptions, SecondLook, Sources, StartedScan, choose,
 };
 use bale_sys::bulkstat::{BulkInode, BulkStat, InodeNumbers};
 use bale_sys::handle::FileHandle;
@@ -283,7 +283,7 @@ fn bulkstat_tells_of_every_inode_what_stat_tells() {
 
 /// Everything that a scan tells of regular files below a directory: entries and the places to read
 /// them at.
-fn scanned(mounted: &Mounted, freeze: bool) -> (StartedScan, Vec<(Entry, EntryPlace)>) {
+fn scanned(mounted: &Mounted, freeze: bool) -> (Option<LookAgain>, Vec<(Entry, EntryPlace)>) {
     let (sources, _) = Sources::resolve(&[mounted.path()]).unwrap();
     let options = ScanOptions {
         mode: ScanMode::Inode,
@@ -291,16 +291,17 @@ fn scanned(mounted: &Mounted, freeze: bool) -> (StartedScan, Vec<(Entry, EntryPl
         spill_directory: mounted.beside(""),
         ..ScanOptions::default()
     };
-    let mut chosen = choose(&sources, options, &Recorder::default()).unwrap();
+    let started = choose(&sources, options, &Recorder::default()).unwrap();
+    let (items, look_again) = started.into_stream();
     let mut files = Vec::new();
-    for item in chosen.items.by_ref() {
+    for item in items {
         if let ScanItem::Entries(Batch { places, entries }) = item {
             let found = entries.into_iter().enumerate();
             let found = found.map(|(at, entry)| (entry, places.of(at)));
             files.extend(found.filter(|(entry, _)| entry.kind == Kind::File));
         }
     }
-    (chosen, files)
+    (look_again, files)
 }
 
 #[test]
@@ -322,7 +323,7 @@ fn what_the_kernel_reads_for_a_scan_is_the_inode_that_was_scanned_wherever_it_wa
             }
             file.sync_all().unwrap();
         }
-        let (_chosen, files) = scanned(&mounted, freeze);
+        let (_look_again, files) = scanned(&mounted, freeze);
         assert_eq!(files.len(), names.len(), "{kind}");
         std::fs::rename(path("moved"), path("elsewhere")).unwrap();
         std::fs::create_dir(path("moved")).unwrap();
@@ -384,8 +385,9 @@ fn paths_of(mounted: &Mounted, items: impl Iterator<Item = ScanItem>) -> BTreeMa
 
 fn walked(mounted: &Mounted) -> BTreeMap<String, u64> {
     let (sources, _) = Sources::resolve(&[mounted.path()]).unwrap();
-    let chosen = choose(&sources, ScanOptions::default(), &Recorder::default()).unwrap();
-    paths_of(mounted, chosen.items)
+    let started = choose(&sources, ScanOptions::default(), &Recorder::default()).unwrap();
+    let (items, _look_again) = started.into_stream();
+    paths_of(mounted, items)
 }
 
 #[test]
@@ -411,10 +413,14 @@ fn a_second_look_without_a_freeze_tells_what_there_is_now_or_that_all_is_as_it_w
                 spill_directory: mounted.beside(""),
                 ..ScanOptions::default()
             };
-            let mut chosen = choose(&sources, options, &Recorder::default()).unwrap();
-            let looked = chosen.mounted().unwrap();
-            let state = chosen.state.unwrap();
-            (paths_of(&mounted, chosen.items), looked, state)
+            let started = choose(&sources, options, &Recorder::default()).unwrap();
+            let StartedScan::Inodes(scan) = started else {
+                panic!("{kind}: inodes are scanned");
+            };
+            let LookAgain::Mounted(looked) = scan.look_again else {
+                panic!("{kind}: it is mounted");
+            };
+            (paths_of(&mounted, scan.items), looked, scan.state)
         };
         let (paths, looked, state) = begun();
         assert_eq!(paths, walked(&mounted), "{kind}");

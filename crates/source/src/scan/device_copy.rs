@@ -6,11 +6,12 @@
 //! Nothing writes to the device, so there is no second look, and the kernel knows nothing of it
 //! that could be asked.
 
-use super::choose::{ImageStamp, StartedScan, emit_still, gather};
 use super::directory::identity_of;
 use super::filesystems::{describe, uuid_text};
-use super::inode::{Gather, MountContext};
+use super::image_stamp::ImageStamp;
+use super::inode::{EmitOptions, Gather, MountContext};
 use super::live::MountOf;
+use super::started::{Emitter, InodeScan, LookAgain, StartedScan, UnchangedTables, gather};
 use super::statx::{mount_of, stat_at};
 use super::{ScanOptions, Sources, barrier_now};
 use crate::image::{Image, OpenedAs};
@@ -80,7 +81,7 @@ pub(super) fn begin(
 ) -> Result<StartedScan> {
     let began = std::time::Instant::now();
     let barrier = options.barrier.unwrap_or_else(barrier_now);
-    let guard = ImageStamp::of(device).map_err(Failure::local("look at", device))?;
+    let stamp = ImageStamp::of(device).map_err(Failure::local("look at", device))?;
     let original = Original::of(source, barrier).map_err(Failure::local("look at", source))?;
     let refused = |why| Failure::Other(format!("read the snapshot in {}: {why}", device.display()));
     let image = Arc::new(original.open(device).map_err(refused)?);
@@ -88,10 +89,12 @@ pub(super) fn begin(
     let gathered = match gather(&image, device, &mount.path_inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
         Gather::Unchanged(state) => {
-            return Ok(StartedScan {
-                guard: Some(guard),
-                ..StartedScan::tables_unchanged(original.filesystem, state, monitor)
-            });
+            let tables = UnchangedTables {
+                filesystem: original.filesystem,
+                state,
+                stamp: Some(stamp),
+            };
+            return Ok(StartedScan::tables_unchanged(tables, monitor));
         }
     };
     if !gathered
@@ -117,10 +120,20 @@ pub(super) fn begin(
         changed: Arc::default(),
         handles: None,
     };
+    let emitter = Emitter {
+        sources,
+        gathered: &gathered,
+        context: &context,
+        options: &EmitOptions::from(options),
+        path: device,
+    };
     let whole = mount.path_inside.as_os_str().is_empty();
-    Ok(StartedScan {
+    Ok(StartedScan::Inodes(Box::new(InodeScan {
         expected: whole.then(|| totals.expected()),
-        guard: Some(guard),
-        ..emit_still(sources, image, &gathered, context, options, device)?
-    })
+        arranged: Some(emitter.arranged()?),
+        items: emitter.stream()?,
+        digests: gathered.digests().clone(),
+        state: gathered.state(),
+        look_again: LookAgain::Image(stamp),
+    })))
 }

@@ -13,19 +13,18 @@
 //! file by file. What is known to be there is as right as with a freeze, and what is in it as right
 //! as by walking (docs/decisions/0016, 0017).
 
-use super::choose::StartedScan;
 use super::directory::identity_of;
 use super::filesystems::describe;
 use super::freeze::{Barrier, BarrierKind, FreezeLimits, Freezer};
 use super::handle::{FileHandles, Handles};
-use super::inode::{
-    EmitOptions, Gather, Gathered, ImageScanner, InodeTotals, MountContext, planned_reads,
-};
+use super::inode::{EmitOptions, Gather, Gathered, ImageScanner, InodeTotals, MountContext};
 use super::live::{ClockSteps, LiveKind, LiveTarget};
+use super::started::{
+    Emitter, InodeScan, LookAgain, ScanItems, StartedScan, UnchangedTables, gather,
+};
 use super::statx::{mount_of, stat_at};
-use super::{ScanItem, ScanOptions, Scanner, Sources, barrier_now};
-use crate::image::{Image, OpenedAs};
-use crate::read::Arranged;
+use super::{ScanOptions, Scanner, Sources, barrier_now};
+use crate::image::{Image, ImageError, OpenedAs};
 use bale_format::entry::Time;
 use bale_format::snapshot::Filesystem;
 use bale_fsimage::xfs::LogPlace;
@@ -84,14 +83,14 @@ pub enum SecondLook {
     /// This is what there is now: compared with what was stored, it tells what is to be read again.
     Changed {
         /// The whole stream once more, the changed parts of it by the kernel.
-        items: Box<dyn Iterator<Item = ScanItem> + Send>,
+        items: ScanItems,
         /// Which inodes, sorted.
         changed: Arc<Vec<u64>>,
     },
     /// Nothing that was read without the kernel can be trusted: this is a walk.
     Unsure {
         /// The walk.
-        items: Box<dyn Iterator<Item = ScanItem> + Send>,
+        items: ScanItems,
         why: String,
     },
 }
@@ -209,12 +208,7 @@ pub(super) fn begin(
     let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
     let clock = ClockSteps::watch().map_err(|error| other(&error))?;
     let fixed = Fixed::now(&target, &options, monitor).map_err(Failure::Other)?;
-    let image = open_image(&target, fixed.unfrozen).map_err(|error| other(&error))?;
-    if image.uuid() != target.uuid {
-        return Err(Failure::Other(
-            "its device holds another file system".to_owned(),
-        ));
-    }
+    let image = open_image(&target, fixed.unfrozen)?;
     let image = Arc::new(image.reading(protocol.direct));
     let barrier = fixed.barrier(protocol);
     let filesystem = described(&target, barrier).map_err(|errno| other(&errno))?;
@@ -224,10 +218,15 @@ pub(super) fn begin(
         ..options
     };
     let (device, inside) = (target.device_path(), &target.path_inside);
-    let gathered = match super::choose::gather(&image, device, inside, &options, monitor)? {
+    let gathered = match gather(&image, device, inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
         Gather::Unchanged(state) => {
-            return Ok(StartedScan::tables_unchanged(filesystem, state, monitor));
+            let tables = UnchangedTables {
+                filesystem,
+                state,
+                stamp: None,
+            };
+            return Ok(StartedScan::tables_unchanged(tables, monitor));
         }
     };
     let totals = gathered.totals();
@@ -236,25 +235,24 @@ pub(super) fn begin(
     let context = context_of(&target, filesystem, barrier);
     let emit_options = EmitOptions::from(options);
     let whole = target.path_inside.as_os_str().is_empty();
-    let start = |context| {
-        ImageScanner::start(sources, &gathered, context, &emit_options)
-            .map_err(Failure::local("scan", &target.mount_point))
+    let emitter = Emitter {
+        sources,
+        gathered: &gathered,
+        context: &context,
+        options: &emit_options,
+        path: &target.mount_point,
     };
-    let scanner = start(context.clone())?;
     let arranged = match fixed.unfrozen {
         true => None,
-        false => {
-            let ahead = Box::new(planned_reads(start(context.clone())?));
-            let arranged = Arranged::new(image, ahead, &emit_options.spill_directory);
-            Some(arranged.within(emit_options.memory))
-        }
+        false => Some(emitter.arranged()?),
     };
-    Ok(StartedScan {
+    Ok(StartedScan::Inodes(Box::new(InodeScan {
         expected: whole.then(|| totals.expected()),
         arranged,
-        digests: Some(gathered.digests().clone()),
-        state: Some(gathered.state()),
-        mounted: Some(MountedScan {
+        items: emitter.stream()?,
+        digests: gathered.digests().clone(),
+        state: gathered.state(),
+        look_again: LookAgain::Mounted(Box::new(MountedScan {
             gathered,
             fixed,
             context,
@@ -262,9 +260,8 @@ pub(super) fn begin(
             target,
             clock,
             protocol,
-        }),
-        ..StartedScan::new(scanner.ahead())
-    })
+        })),
+    })))
 }
 
 /// The mounted file system as the scan of its inodes has to know it.
@@ -309,20 +306,26 @@ fn note_inodes(
 
 /// Opens the source of inodes and names: the device, or XFS bulkstat if the file system was not
 /// frozen.
-fn open_image(
-    target: &LiveTarget,
-    unfrozen: bool,
-) -> std::result::Result<Image, crate::image::ImageError> {
+fn open_image(target: &LiveTarget, unfrozen: bool) -> Result<Image> {
     let path = target.device_path();
-    if !unfrozen || target.kind != LiveKind::Xfs {
-        return Image::open(path, OpenedAs::Mounted);
+    let image = if unfrozen && target.kind == LiveKind::Xfs {
+        let directory = target.directory.try_clone();
+        directory
+            .map_err(|source| ImageError::Open {
+                path: target.mount_point.display().to_string(),
+                source,
+            })
+            .and_then(|directory| Image::from_bulkstat(path, directory, target.uuid))
+    } else {
+        Image::open(path, OpenedAs::Mounted)
+    };
+    let image = image.map_err(|error| Failure::Other(error.to_string()))?;
+    match image.uuid() == target.uuid {
+        true => Ok(image),
+        false => Err(Failure::Other(
+            "its device holds another file system".to_owned(),
+        )),
     }
-    let directory = target.directory.try_clone();
-    let directory = directory.map_err(|source| crate::image::ImageError::Open {
-        path: target.mount_point.display().to_string(),
-        source,
-    })?;
-    Image::from_bulkstat(path, directory, target.uuid)
 }
 
 fn described(target: &LiveTarget, barrier: Time) -> rustix::io::Result<Filesystem> {

@@ -4,7 +4,10 @@
 //! to a source is not counted. Memory: the densest directories are a heap of as many as are asked
 //! for, hard links are sorted on disk.
 
-use super::{Batch, EntryPlaces, NoteKind, ScanItem, ScanOptions, ScanProblem, Sources, choose};
+use super::{
+    Batch, EntryPlaces, LookAgain, NoteKind, ScanItem, ScanItems, ScanOptions, ScanProblem,
+    Sources, choose,
+};
 use bale_format::entry::{Entry, Kind};
 use bale_format::snapshot::Filesystem;
 use bale_pipeline::error::{Failure, Result};
@@ -128,8 +131,7 @@ pub fn report(
         monitor,
         notes: Mutex::default(),
     };
-    let mut chosen = choose(sources, options, &noted)?;
-    let guard = chosen.guard();
+    let (items, look_again) = choose(sources, options, &noted)?.into_stream();
     let mut counting = Counting {
         monitor,
         sources: sources
@@ -143,9 +145,10 @@ pub fn report(
         links: Sorter::new(&spill, LINKS_BYTES),
     };
     counting.report.choice = noted.notes.into_inner().expect("no panics while held");
-    let items = chosen.items;
     counting.take(items, each)?;
-    if let Some(problem) = guard.and_then(|guard| guard.check()) {
+    if let Some(LookAgain::Image(stamp)) = &look_again
+        && let Some(problem) = stamp.check()
+    {
         counting.problem(&problem);
     }
     counting.finish(&spill)
@@ -192,11 +195,7 @@ struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    fn take(
-        &mut self,
-        items: Box<dyn Iterator<Item = ScanItem> + Send>,
-        each: &mut dyn FnMut(ReportedEntry<'_>),
-    ) -> Result<()> {
+    fn take(&mut self, items: ScanItems, each: &mut dyn FnMut(ReportedEntry<'_>)) -> Result<()> {
         for item in items {
             match item {
                 ScanItem::Filesystem(filesystem) => self.filesystems.push((filesystem, false)),

@@ -6,9 +6,9 @@
 //! us: when the backup is over, when it fails, when it is interrupted, and when it is killed. It is
 //! never killed itself.
 
-use super::choose::{Part, is_worth_it};
 use super::device_copy;
 use super::live::MountOf;
+use super::worth::{Part, is_worth_it};
 use super::{ScanMode, Sources};
 use bale_pipeline::filter::Filter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
