@@ -17,12 +17,12 @@ pub use named::named;
 use crate::args::Global;
 use crate::{output, secrets};
 use anyhow::{Context, Result};
-use bale_engine::restore::SpillScratch;
 use bale_pipeline::clock::SystemClock;
 use bale_pipeline::random::OsRandom;
 use bale_repository::error::Error;
 use bale_repository::repository::{Environment, NewSlot, Repository, Secret, opens_with_key_file};
 use bale_repository::store::{Area, LocalStore};
+use bale_restore::ScratchSpace;
 use existing::{Meant, holds_data, no_repository, require_config};
 use named::{Own, has_only_key, own};
 use std::io::IsTerminal;
@@ -243,8 +243,8 @@ fn parts_of(repository: &Path) -> Vec<PathBuf> {
 }
 
 /// Where plans are sorted that do not fit in memory.
-pub fn scratch(repository: &Repository) -> Result<SpillScratch> {
-    Ok(SpillScratch::new(repository.spill_dir()?).within(repository.memory()))
+pub fn scratch(repository: &Repository) -> Result<ScratchSpace> {
+    Ok(ScratchSpace::new(repository.spill_dir()?).within(repository.memory()))
 }
 
 /// What the engine needs from outside.

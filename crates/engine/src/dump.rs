@@ -4,7 +4,7 @@ use crate::restore::{RepositoryChunks, SnapshotCatalog};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::{Named, Repository};
-use bale_restore::Scratch;
+use bale_restore::ScratchSpace;
 use bale_restore::dump::{DumpError, DumpReport, dump};
 use std::io::Write;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub fn dump_snapshot(
     repository: &Arc<Repository>,
     snapshot: &Named,
     path: &[u8],
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     out: &mut dyn Write,
     monitor: &dyn Monitor,
 ) -> Result<DumpReport> {

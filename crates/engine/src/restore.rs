@@ -5,25 +5,20 @@ pub mod to_ext4;
 use bale_format::entry::join;
 use bale_format::snapshot::PathText;
 use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Layer};
-use bale_fsimage::mkext4::ScratchMaker;
 use bale_pipeline::error::with_causes;
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern, PatternError, Reach, distinct};
-use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
-use bale_pipeline::spill;
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::{Error, Result};
 use bale_repository::index::ChunkIndex;
 use bale_repository::repository::{Named, Repository};
 use bale_restore::select::Selection;
-use bale_restore::sort::{Scratch, Sorted, Sorter};
 use bale_restore::{
     CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, RestoreError, RestoreOptions,
-    RestoreReport,
+    RestoreReport, ScratchSpace,
 };
 use bytes::Bytes;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -223,59 +218,6 @@ impl Selection for Patterns {
     }
 }
 
-/// Sorts in files of a directory.
-pub struct SpillScratch {
-    directory: PathBuf,
-    memory: MemoryPlan,
-}
-
-impl SpillScratch {
-    /// With the usual part of memory.
-    pub fn new(directory: PathBuf) -> SpillScratch {
-        SpillScratch {
-            directory,
-            memory: MemoryPlan::default(),
-        }
-    }
-
-    /// The same with its part of this.
-    pub fn within(self, memory: MemoryPlan) -> SpillScratch {
-        SpillScratch { memory, ..self }
-    }
-}
-
-impl Scratch for SpillScratch {
-    fn sorter(&self, memory_bytes: usize) -> io::Result<Box<dyn Sorter>> {
-        Ok(Box::new(Spilling(spill::Sorter::new(
-            &self.directory,
-            self.memory.share(memory_bytes),
-        ))))
-    }
-
-    fn file_maker(&self) -> ScratchMaker {
-        let directory = self.directory.clone();
-        Box::new(move || Ok(Box::new(spill::unnamed_file(&directory)?)))
-    }
-}
-
-struct Spilling(spill::Sorter);
-
-impl Sorter for Spilling {
-    fn push(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        self.0.push(key, value).map_err(io::Error::other)
-    }
-
-    fn finish(self: Box<Self>) -> io::Result<Sorted> {
-        let mut sorted = self.0.finish().map_err(io::Error::other)?;
-        Ok(Box::new(std::iter::from_fn(move || {
-            match sorted.next_record() {
-                Ok(record) => record.map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
-                Err(error) => Some(Err(io::Error::other(error))),
-            }
-        })))
-    }
-}
-
 /// Restores a snapshot, or compares a target with it.
 pub struct SnapshotRestore<'a> {
     pub repository: &'a Arc<Repository>,
@@ -286,7 +228,7 @@ pub struct SnapshotRestore<'a> {
 
 impl SnapshotRestore<'_> {
     /// Brings it back.
-    pub fn restore(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
+    pub fn restore(&self, scratch: &ScratchSpace, monitor: &dyn Monitor) -> Result<RestoreReport> {
         let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
         let options = self.guarded()?;
         if options.delete && options.guard.has_more_withheld {
@@ -326,7 +268,7 @@ impl SnapshotRestore<'_> {
     }
 
     /// Compares what is in the target with the snapshot.
-    pub fn verify(&self, scratch: &dyn Scratch, monitor: &dyn Monitor) -> Result<RestoreReport> {
+    pub fn verify(&self, scratch: &ScratchSpace, monitor: &dyn Monitor) -> Result<RestoreReport> {
         let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
         bale_restore::verify(
             &catalog,

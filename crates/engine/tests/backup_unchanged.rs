@@ -7,10 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bale_engine::backup::Outcome;
-use bale_engine::restore::{SnapshotRestore, SpillScratch};
+use bale_engine::restore::SnapshotRestore;
 use bale_pipeline::monitor::Recorder;
 use bale_repository::catalog::CatalogReader;
-use bale_restore::{Everything, RestoreOptions};
+use bale_restore::{Everything, RestoreOptions, ScratchSpace};
 use bale_testkit::Scene;
 
 /// On a machine whose threads wait long for their turn, a file may be old when it is looked at.
@@ -169,7 +169,7 @@ fn sizes_whose_sum_no_number_holds_are_no_trouble() {
         target: &target,
         options: RestoreOptions::new(&Everything),
     };
-    let spill = SpillScratch::new(repository.spill_dir().unwrap());
+    let spill = ScratchSpace::new(repository.spill_dir().unwrap());
     restore.restore(&spill, &monitor).unwrap();
     assert!(monitor.problems.lock().unwrap().is_empty());
     let below = scene.source();

@@ -6,7 +6,7 @@ use bale_engine::restore::Patterns;
 use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Kind};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::catalog::CatalogReader;
-use bale_restore::sort::InMemory;
+use bale_restore::ScratchSpace;
 use bale_restore::{
     CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, RestoreOptions, RestoreReport, restore,
 };
@@ -83,7 +83,8 @@ fn included(catalog: &Catalog, target: &Path, below: &str, patterns: &[&str]) ->
         below: Bytes::copy_from_slice(below.as_bytes()),
         ..RestoreOptions::new(&patterns)
     };
-    restore(catalog, &NoChunks, &InMemory, target, &options, &Silent).unwrap()
+    let space = ScratchSpace::new("/var/tmp");
+    restore(catalog, &NoChunks, &space, target, &options, &Silent).unwrap()
 }
 
 #[test]

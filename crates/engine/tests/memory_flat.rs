@@ -3,12 +3,12 @@
 //!
 //! The tests of this file look at the peak of the whole process, so there is one.
 
-use bale_engine::restore::SpillScratch;
 use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Kind, Layer};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::catalog::{
     BoxError, CatalogReader, CatalogWriter, KeyRange, ParentCursor, SegmentSource,
 };
+use bale_restore::ScratchSpace;
 use bale_restore::{
     CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, Everything, RestoreOptions, restore,
 };
@@ -167,7 +167,7 @@ fn everything(files: u64, place: &Path) {
         force_space: true,
         ..RestoreOptions::new(&Everything)
     };
-    let (catalog, scratch) = (Catalog(second), SpillScratch::new(place.to_owned()));
+    let (catalog, scratch) = (Catalog(second), ScratchSpace::new(place.to_owned()));
     let target = place.join("target");
     let report = restore(&catalog, &NoChunks, &scratch, &target, &options, &Silent).unwrap();
     assert_eq!(report.files_written, files);

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bale_engine::dump::dump_snapshot;
 use bale_engine::prune::{self, PruneOptions};
-use bale_engine::restore::SpillScratch;
 use bale_format::segment::{Segment, SegmentBuilder};
 use bale_format::{ChunkId, ChunkKind, Content, Entry, XattrsColumn};
 use bale_pipeline::monitor::Recorder;
 use bale_repository::pack::ChunkWriter;
 use bale_repository::repository::{Named, Repository};
+use bale_restore::ScratchSpace;
 use bale_testkit::Scene;
 use bale_testkit::scene::noise;
 
@@ -84,7 +84,7 @@ impl Hostile {
 
     fn dump_accepts(&self) -> bool {
         let monitor = Recorder::default();
-        let scratch = SpillScratch::new(self.repository.spill_dir().unwrap());
+        let scratch = ScratchSpace::new(self.repository.spill_dir().unwrap());
         let source = self.scene.source();
         let path = source.to_str().unwrap().trim_start_matches('/');
         let (repository, mut out) = (&self.repository, Vec::new());

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bale_engine::dump::dump_snapshot;
-use bale_engine::restore::SpillScratch;
 use bale_engine::verify::{Subset, check};
 use bale_pipeline::monitor::Recorder;
 use bale_repository::repository::Repository;
 use bale_repository::store::{Area, Store};
+use bale_restore::ScratchSpace;
 use bale_testkit::scene::noise;
 use bale_testkit::{Call, HookedStore, Scene, Verb};
 
@@ -96,7 +96,7 @@ fn a_dump_reads_what_prunes_moved_meanwhile() {
         let named = repository.snapshots().unwrap().pop().unwrap();
         let monitor = Recorder::default();
         let spill = tempfile::tempdir().unwrap();
-        let scratch = SpillScratch::new(spill.path().to_owned());
+        let scratch = ScratchSpace::new(spill.path().to_owned());
         let path = scene.source().join("large");
         let path = &path.as_os_str().as_encoded_bytes()[1..];
         let mut out = Vec::new();

@@ -9,7 +9,7 @@ mod file_bytes;
 mod tar;
 mod tree;
 
-use crate::{CatalogSource, ChunkSource, ChunkTrouble, Loss, Scratch};
+use crate::{CatalogSource, ChunkSource, ChunkTrouble, Loss, ScratchSpace};
 use bale_format::Kind;
 use bale_pipeline::monitor::Monitor;
 use std::io::{self, Write};
@@ -52,7 +52,7 @@ pub enum DumpError {
 pub fn dump(
     catalog: &dyn CatalogSource,
     chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     path: &[u8],
     out: &mut dyn Write,
     monitor: &dyn Monitor,

@@ -29,9 +29,9 @@ pub use image::ImageFile;
 pub use target::{ImageTarget, TargetError, Unfinished};
 
 use super::Plan as Planned;
-use crate::Scratch;
+use crate::ScratchSpace;
 use crate::progress::PhaseProgress;
-use crate::sort::Sorted;
+use crate::scratch::SortedPairs;
 use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, RestoreReport};
 use bale_fsimage::mkext4::{Ext4Options, Plan, STREAM_BUFFER_BYTES, WriterMemory};
 use bale_pipeline::amount;
@@ -64,7 +64,7 @@ pub struct Ext4Report {
 pub fn restore(
     catalog: &dyn CatalogSource,
     chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     target: ImageTarget,
     (mut ext4, options): (Ext4Options, &RestoreOptions),
     monitor: &dyn Monitor,
@@ -119,7 +119,7 @@ pub fn restore(
 pub fn verify(
     catalog: &dyn CatalogSource,
     chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     image: File,
     (ext4, options): (Ext4Options, &RestoreOptions),
     monitor: &dyn Monitor,
@@ -172,7 +172,7 @@ const fn writer_memory(memory: MemoryPlan) -> WriterMemory {
 }
 
 /// The directories above what is wanted, for the next reading.
-fn take(above: &mut Option<Vec<Sorted>>) -> Option<Sorted> {
+fn take(above: &mut Option<Vec<SortedPairs>>) -> Option<SortedPairs> {
     above.as_mut().and_then(Vec::pop)
 }
 

@@ -26,7 +26,9 @@ mod write_content;
 mod write_large;
 
 use crate::progress::PhaseProgress;
-use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, RestoreReport, Scratch};
+use crate::{
+    CatalogSource, ChunkSource, RestoreError, RestoreOptions, RestoreReport, ScratchSpace,
+};
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::{Monitor, Phase};
 use std::path::Path;
@@ -44,7 +46,7 @@ pub const fn memory_bytes(memory: &MemoryPlan) -> usize {
 pub fn restore(
     catalog: &dyn CatalogSource,
     chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     target: &Path,
     options: &RestoreOptions,
     monitor: &dyn Monitor,
@@ -78,7 +80,7 @@ pub fn restore(
 pub fn verify(
     catalog: &dyn CatalogSource,
     chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     target: &Path,
     options: &RestoreOptions,
     monitor: &dyn Monitor,

@@ -17,9 +17,9 @@ mod progress;
 mod report;
 mod reported;
 mod row;
+mod scratch;
 mod seams;
 pub mod select;
-pub mod sort;
 pub mod xattrs;
 
 pub use guard::{DeviceAndInode, Protected};
@@ -31,6 +31,6 @@ use plan::{GROUP_KEY_BYTES, group_key};
 pub use report::{RestoreError, RestoreReport};
 pub use reported::ReportedProblems;
 pub use row::{decode as decode_row, encode as encode_row};
+pub use scratch::ScratchSpace;
 pub use seams::{CatalogRows, CatalogSource, ChunkSource, ChunkTrouble};
 pub use select::{Everything, Selection};
-pub use sort::{Scratch, Sorter, SorterInMemory};

@@ -12,8 +12,8 @@ pub use groups::{GROUP_KEY_BYTES, group_key};
 use crate::losses::{self, Losses};
 use crate::names::{check_name, check_path, is_part_name};
 use crate::progress::report_problem;
+use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use crate::select::{Above, above, chosen};
-use crate::sort::{Scratch, Sorted, Sorter};
 use crate::{CatalogSource, ChunkSource, ChunkTrouble, RestoreError, RestoreOptions, pieces, row};
 use bale_format::entry::{is_below, join};
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
@@ -68,11 +68,11 @@ pub struct Planned {
     /// What was cut off the snapshot's paths.
     pub strip: Bytes,
     /// By path of the directory: the ones above come first.
-    pub directories: Sorted,
+    pub directories: SortedPairs,
     /// By phase and place; see [`ContentPhase`].
-    pub content: Sorted,
+    pub content: SortedPairs,
     /// By group; first the row that was sent to `content`, then the other names.
-    pub links: Sorted,
+    pub links: SortedPairs,
     /// Problems met while planning.
     pub problems: u64,
     /// Was part of the repository the reason of some?
@@ -105,14 +105,14 @@ pub const CHUNK_KEY_BYTES: usize = 13;
 pub fn plan(
     catalog: &dyn CatalogSource,
     chunks: &dyn ChunkSource,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     options: &RestoreOptions,
     monitor: &dyn Monitor,
 ) -> Result<Planned, RestoreError> {
     let root = options.below.clone();
     check_path(&root).map_err(|bad| RestoreError::Catalog(bad.into()))?;
     let strip = strip_of(catalog, &root)?;
-    let sorter = || scratch.sorter(SORTER_BYTES).map_err(RestoreError::Scratch);
+    let sorter = || scratch.sorter(SORTER_BYTES);
     let mut planner = Planner {
         catalog,
         chunks,
@@ -129,9 +129,9 @@ pub fn plan(
         above_pushed: false,
         above_last: Bytes::new(),
         bare: 0,
-        directories: sorter()?,
-        content: sorter()?,
-        groups: sorter()?,
+        directories: sorter(),
+        content: sorter(),
+        groups: sorter(),
         buffer: Vec::new(),
     };
     let complete = planner.read(&root)?;
@@ -169,9 +169,9 @@ struct Planner<'a> {
     /// The last directory that was pushed, with those above it, for what is in it.
     above_last: Bytes,
     bare: u64,
-    directories: Box<dyn Sorter>,
-    content: Box<dyn Sorter>,
-    groups: Box<dyn Sorter>,
+    directories: PairSorter,
+    content: PairSorter,
+    groups: PairSorter,
     buffer: Vec<u8>,
 }
 
@@ -365,7 +365,7 @@ impl Planner<'_> {
     }
 
     /// Sends the names of inodes where they belong, then closes the sorters.
-    fn finish(mut self, scratch: &dyn Scratch, complete: bool) -> Result<Planned, RestoreError> {
+    fn finish(mut self, scratch: &ScratchSpace, complete: bool) -> Result<Planned, RestoreError> {
         let links = self.take_groups(scratch)?;
         let is_nothing = self.plan.entries() == 0 && self.problems == 0;
         if is_nothing && !self.options.select.is_everything() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bale_engine::backup::{BackupOptions, Outcome, backup};
 use bale_engine::prune::{self, PruneOptions, Pruned};
-use bale_engine::restore::{SnapshotRestore, SpillScratch};
+use bale_engine::restore::SnapshotRestore;
 use bale_engine::verify::{CheckReport, Subset, check};
 use bale_format::ObjectId;
 use bale_format::index::{IndexEntry, IndexPack};
@@ -24,7 +24,7 @@ use bale_pipeline::random::OsRandom;
 use bale_repository::error::Result;
 use bale_repository::repository::{Environment, Made, Named, NewSlot, Repository, Secret};
 use bale_repository::store::{Area, Store};
-use bale_restore::{Everything, RestoreOptions, RestoreReport};
+use bale_restore::{Everything, RestoreOptions, RestoreReport, ScratchSpace};
 use bale_source::scan::{Protocol, ScanOptions, Sources};
 use tempfile::TempDir;
 
@@ -216,7 +216,7 @@ impl Scene {
                     ..RestoreOptions::new(&Everything)
                 },
             };
-            restore.restore(&SpillScratch::new(spill), monitor)
+            restore.restore(&ScratchSpace::new(spill), monitor)
         });
         let tree = Tree::read(&target);
         fs::remove_dir_all(&target).expect("a directory of our own");

@@ -9,11 +9,13 @@ use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::restore::to_ext4::SnapshotToExt4;
-use bale_engine::restore::{Patterns, SnapshotRestore, SpillScratch};
+use bale_engine::restore::{Patterns, SnapshotRestore};
 use bale_format::Snapshot;
 use bale_repository::repository::Repository;
 use bale_restore::ext4::{Ext4Report, ImageTarget};
-use bale_restore::{Loss, Overwrite, ReportedProblems, RestoreOptions, RestoreReport};
+use bale_restore::{
+    Loss, Overwrite, ReportedProblems, RestoreOptions, RestoreReport, ScratchSpace,
+};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Instant;
@@ -181,7 +183,7 @@ fn print_unmatched(pattern: &str) {
 fn into_directory(
     options: &Restore,
     work: &SnapshotRestore,
-    scratch: &SpillScratch,
+    scratch: &ScratchSpace,
     console: &Console,
 ) -> Result<RestoreReport> {
     let mut report = work.restore(scratch, console)?;
@@ -209,7 +211,7 @@ fn into_image(
     options: &Restore,
     image: &Path,
     mut work: SnapshotToExt4,
-    scratch: &SpillScratch,
+    scratch: &ScratchSpace,
     console: &Console,
 ) -> Result<Ext4Report> {
     options.ext4.apply(&mut work.ext4)?;

@@ -8,7 +8,7 @@ use bale_pipeline::random::draw;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::{Named, Repository};
 use bale_restore::ext4::{Ext4Report, ImageTarget, restore, verify};
-use bale_restore::{RestoreOptions, RestoreReport, Scratch};
+use bale_restore::{RestoreOptions, RestoreReport, ScratchSpace};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl SnapshotToExt4<'_> {
     pub fn restore(
         &self,
         target: ImageTarget,
-        scratch: &dyn Scratch,
+        scratch: &ScratchSpace,
         monitor: &dyn Monitor,
     ) -> Result<Ext4Report> {
         let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
@@ -59,7 +59,7 @@ impl SnapshotToExt4<'_> {
     pub fn verify(
         &self,
         path: &Path,
-        scratch: &dyn Scratch,
+        scratch: &ScratchSpace,
         monitor: &dyn Monitor,
     ) -> Result<RestoreReport> {
         let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;

@@ -3,12 +3,12 @@
 use super::image::run;
 use bale_engine::backup::{BackupOptions, Outcome, backup};
 use bale_engine::dump::dump_snapshot;
-use bale_engine::restore::SpillScratch;
 use bale_format::{ChunkKind, Content, Entry, EntryFlags};
 use bale_pipeline::filter::{Filter, FilterOptions};
 use bale_pipeline::monitor::{Problem, Recorder};
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::Result;
+use bale_restore::ScratchSpace;
 use bale_source::scan::{LeftOut, ScanMode, ScanOptions, Sources};
 use bale_testkit::scene::{STEP, Scene};
 use std::collections::BTreeMap;
@@ -166,7 +166,7 @@ impl Pair {
     fn bytes(&self, taken: &Taken, path: &[u8]) -> Vec<u8> {
         let snapshot = (taken.outcome.id.unwrap(), taken.outcome.snapshot.clone());
         let path = [&taken.source[..], path].concat();
-        let scratch = SpillScratch::new(std::env::temp_dir());
+        let scratch = ScratchSpace::new(std::env::temp_dir());
         let (mut bytes, monitor) = (Vec::new(), Recorder::default());
         let repository = self.scene.repository();
         dump_snapshot(

@@ -2,14 +2,14 @@
 
 use super::mounts::*;
 use bale_engine::backup::{BackupOptions, Outcome, backup};
-use bale_engine::restore::{SnapshotRestore, SpillScratch};
+use bale_engine::restore::SnapshotRestore;
 use bale_format::Time;
 use bale_format::entry::{EntryFlags, Kind};
 use bale_pipeline::monitor::{Monitor, Recorder};
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
-use bale_restore::{Everything, RestoreOptions};
+use bale_restore::{Everything, RestoreOptions, ScratchSpace};
 use bale_source::scan::freeze::BarrierKind;
 use bale_source::scan::{Protocol, ScanMode, ScanOptions, Sources, UNSEEN_WRITE_SECONDS_MAX};
 use bale_testkit::live_tree::{LiveTreeReport, Load, Moment, Seen};
@@ -565,7 +565,7 @@ pub fn restore_newest(scene: &Scene, below: &Path, target: &Path) -> bool {
             ..RestoreOptions::new(&Everything)
         },
     };
-    let spill = SpillScratch::new(repository.spill_dir().unwrap());
+    let spill = ScratchSpace::new(repository.spill_dir().unwrap());
     match restore.restore(&spill, &Recorder::default()) {
         Err(Error::NoPath { .. }) => false,
         result => result.map(|_| true).unwrap(),

@@ -6,11 +6,11 @@ use bale_engine::dump::dump_snapshot;
 use bale_engine::forget::{self, GroupBy, Policy};
 use bale_engine::prune;
 use bale_engine::repair::{repair_config, repair_index, repair_packs};
-use bale_engine::restore::SpillScratch;
 use bale_engine::verify::{self, Subset, check, scrub};
 use bale_format::ObjectId;
 use bale_repository::snapshots::{SnapshotFilter, find};
 use bale_repository::store::{Area, ObjectName};
+use bale_restore::ScratchSpace;
 use jiff::ToSpan;
 use jiff::tz::TimeZone;
 
@@ -363,7 +363,7 @@ fn dump_step(world: &World, nth: usize, path: usize) -> Held {
         return Ok(());
     };
     let (mut bytes, watch) = (Vec::new(), Watch::default());
-    let scratch = SpillScratch::new(world.path("scratch"));
+    let scratch = ScratchSpace::new(world.path("scratch"));
     let dumped = dump_snapshot(&repository, named, path, &scratch, &mut bytes, &watch);
     let Some(report) = must_work(world, "dump", Stop::Never, dumped)? else {
         return Ok(());

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bale_engine::restore::to_ext4::SnapshotToExt4;
-use bale_engine::restore::{Patterns, SnapshotRestore, SpillScratch};
+use bale_engine::restore::{Patterns, SnapshotRestore};
 use bale_repository::repository::{Named, Repository};
 use bale_restore::ext4::ImageTarget;
-use bale_restore::{Everything, Protected, RestoreOptions, RestoreReport};
+use bale_restore::{Everything, Protected, RestoreOptions, RestoreReport, ScratchSpace};
 
 use super::act::must_work;
 use super::case::{Case, same};
@@ -85,7 +85,7 @@ pub fn restore_step(world: &mut World, step: &Restore) -> Held {
         target: &target,
         options: options::restore(step, &below, &patterns, guard(world, kept)),
     };
-    let scratch = SpillScratch::new(world.path("scratch"));
+    let scratch = ScratchSpace::new(world.path("scratch"));
     let done = restore.restore(&scratch, &watch);
     let after = Tree::below(&target);
     let mut case = Case {
@@ -253,7 +253,7 @@ fn into_image(
         },
         ext4,
     };
-    let scratch = SpillScratch::new(world.path("scratch"));
+    let scratch = ScratchSpace::new(world.path("scratch"));
     let done = restore.restore(target, &scratch, &watch);
     let Some(report) = must_work(world, "restore into an image", Stop::Never, done)? else {
         return Ok(());
@@ -312,7 +312,7 @@ pub fn everything(world: &mut World) -> Held {
                 ..RestoreOptions::new(&Everything)
             },
         };
-        let done = restore.restore(&SpillScratch::new(world.path("scratch")), &watch);
+        let done = restore.restore(&ScratchSpace::new(world.path("scratch")), &watch);
         let all_whole = kept.whole.len() == kept.tree.0.len();
         let what = format!("R1 restore of {}", kept.id.short());
         let report = match done {

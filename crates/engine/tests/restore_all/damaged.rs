@@ -144,7 +144,7 @@ fn what_rows_say_the_backup_did_not_have_is_told_by_name() {
     let (image, options) = (place.path().join("image"), options());
     let target = bale_restore::ext4::ImageTarget::look_at(&image, false).unwrap();
     let how = (bale_fsimage::mkext4::Ext4Options::default(), &options);
-    let memory = bale_restore::sort::InMemory;
+    let memory = space();
     let report = bale_restore::ext4::restore(&model, &model, &memory, target, how, &watch).unwrap();
     is_told(&report.restored.losses);
     assert_eq!(watch.problems().len(), 1, "{:?}", watch.problems());
@@ -189,7 +189,7 @@ fn rows_below_what_is_no_directory_are_in_no_archive() {
     model.file("orphan/f", b"fine");
     model.close();
     let (watch, mut out) = (Watch::default(), Vec::new());
-    let memory = bale_restore::sort::InMemory;
+    let memory = space();
     bale_restore::dump::dump(&model, &model, &memory, b"", &mut out, &watch).unwrap();
     let told: BTreeSet<String> = watch.problems().into_iter().map(|told| told.0).collect();
     let wanted = ["link/passwd", "link/sub", "link/sub/deep"];

@@ -4,7 +4,6 @@ use super::encoded::{Piece, encode_leaf};
 use crate::model::*;
 use bale_format::{Content, EntryFlags, Kind, Time};
 use bale_restore::dump::{DumpError, DumpReport, dump};
-use bale_restore::sort::InMemory;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,7 +11,7 @@ use std::process::{Command, Stdio};
 
 fn dumped(model: &Model, path: &[u8]) -> (Result<DumpReport, DumpError>, Vec<u8>, Watch) {
     let (watch, mut out) = (Watch::default(), Vec::new());
-    let report = dump(model, model, &InMemory, path, &mut out, &watch);
+    let report = dump(model, model, &space(), path, &mut out, &watch);
     (report, out, watch)
 }
 

@@ -3,7 +3,6 @@
 use crate::model::*;
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_restore::RestoreError;
-use bale_restore::sort::InMemory;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -109,7 +108,7 @@ fn a_monitor_may_end_it_and_the_next_goes_on() {
     let target = place.path().join("t");
     let mut model = tree();
     let soon = Soon(Default::default(), Watch::default());
-    let ended = bale_restore::restore(&model, &model, &InMemory, &target, &options(), &soon);
+    let ended = bale_restore::restore(&model, &model, &space(), &target, &options(), &soon);
     assert!(matches!(ended, Err(RestoreError::Stopped)));
     assert_eq!(soon.1.problems(), []);
     run_exactly(&mut model, &target, &options());

@@ -4,7 +4,6 @@ use super::encoded::{Piece, encode_leaf, encode_node};
 use crate::model::*;
 use bale_engine::restore::Patterns;
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
-use bale_restore::sort::InMemory;
 use bale_restore::{RestoreError, RestoreOptions, verify};
 use bytes::Bytes;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -106,15 +105,7 @@ fn bad_names_are_refused_and_the_rest_is_restored() {
     let mut refused = Vec::new();
     for options in [after, options()] {
         let watch = Watch::default();
-        verify(
-            &model,
-            &model,
-            &InMemory,
-            &ground.target(),
-            &options,
-            &watch,
-        )
-        .unwrap();
+        verify(&model, &model, &space(), &ground.target(), &options, &watch).unwrap();
         let problems = watch.problems();
         let told = problems.iter().filter(|(_, text)| text.contains("refused"));
         refused.push(told.count());

@@ -6,7 +6,6 @@ use bale_format::{Content, EntryFlags, Key, Kind, Time};
 use bale_fsimage::mkext4::Ext4Options;
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_restore::ext4::{Ext4Report, ImageTarget, TargetError, restore, verify};
-use bale_restore::sort::InMemory;
 use bale_restore::{LossKind, RestoreError, RestoreOptions};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -74,7 +73,7 @@ fn to_image(
     let watch = Watch::default();
     let target = ImageTarget::look_at(image, false).unwrap();
     let how = (Ext4Options::default(), options);
-    let result = restore(model, model, &InMemory, target, how, &watch);
+    let result = restore(model, model, &space(), target, how, &watch);
     (result, watch)
 }
 
@@ -83,7 +82,7 @@ fn read_back(model: &Model, image: &Path, options: &RestoreOptions) -> Vec<(Stri
     let watch = Watch::default();
     let how = (Ext4Options::default(), options);
     let image = File::open(image).unwrap();
-    let report = verify(model, model, &InMemory, image, how, &watch).unwrap();
+    let report = verify(model, model, &space(), image, how, &watch).unwrap();
     assert_eq!(report.differences, watch.problems().len() as u64);
     watch.problems()
 }
@@ -311,7 +310,7 @@ fn read_back_paths(model: &Model, image: &Path) -> BTreeSet<String> {
     verify(
         model,
         model,
-        &InMemory,
+        &space(),
         File::open(image).unwrap(),
         how,
         &watch,
@@ -435,7 +434,7 @@ fn a_dry_run_and_a_plan_that_does_not_fit_touch_nothing() {
     let target = ImageTarget::look_at(&image, false).unwrap();
     let watch = Watch::default();
     let options = options();
-    let error = restore(&model, &model, &InMemory, target, (small, &options), &watch).unwrap_err();
+    let error = restore(&model, &model, &space(), target, (small, &options), &watch).unwrap_err();
     assert!(matches!(error, RestoreError::Image(_)), "{error:?}");
     assert!(!image.exists());
 }
@@ -462,7 +461,7 @@ fn what_was_interrupted_or_did_not_fit_is_gone_and_a_device_cannot_be_mounted() 
     let target = ImageTarget::look_at(&image, false).unwrap();
     let options = options();
     let how = || (Ext4Options::default(), &options);
-    let error = restore(&model, &model, &InMemory, target, how(), &stop).unwrap_err();
+    let error = restore(&model, &model, &space(), target, how(), &stop).unwrap_err();
     assert!(matches!(error, RestoreError::Stopped), "{error:?}");
     assert!(!image.exists());
     if !root_or_skip("a full file system") {
@@ -584,7 +583,7 @@ fn what_is_used_or_holds_something_is_refused() {
         let options = options();
         let how = (Ext4Options::default(), &options);
         let watch = Watch::default();
-        let report = restore(&model, &model, &InMemory, target, how, &watch).unwrap();
+        let report = restore(&model, &model, &space(), target, how, &watch).unwrap();
         assert_eq!(report.bytes, 64 << 20);
         fsck(&device.0);
         assert_eq!(read_back(&model, &device.0, &options), []);

@@ -8,7 +8,7 @@ use bale_format::{
     PackNumber, Time,
 };
 use bale_pipeline::monitor::{Act, Monitor, Phase, Problem, Progress};
-use bale_restore::sort::InMemory;
+use bale_restore::ScratchSpace;
 use bale_restore::{
     CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, Everything, RestoreError,
     RestoreOptions, RestoreReport, restore, verify, xattrs,
@@ -290,6 +290,11 @@ impl Monitor for Watch {
     }
 }
 
+/// Where plans are sorted that do not fit in memory.
+pub fn space() -> ScratchSpace {
+    ScratchSpace::new("/var/tmp")
+}
+
 pub fn options() -> RestoreOptions<'static> {
     RestoreOptions::new(&Everything)
 }
@@ -301,7 +306,7 @@ pub fn run(
     options: &RestoreOptions,
 ) -> (Result<RestoreReport, RestoreError>, Watch) {
     let watch = Watch::default();
-    let result = restore(model, model, &InMemory, target, options, &watch);
+    let result = restore(model, model, &space(), target, options, &watch);
     (result, watch)
 }
 
@@ -319,7 +324,7 @@ pub fn run_exactly(model: &mut Model, target: &Path, options: &RestoreOptions) -
 /// The engine's own comparison finds nothing.
 pub fn verified(model: &Model, target: &Path) {
     let watch = Watch::default();
-    let report = verify(model, model, &InMemory, target, &options(), &watch).unwrap();
+    let report = verify(model, model, &space(), target, &options(), &watch).unwrap();
     assert_eq!(watch.problems(), []);
     assert_eq!(report.differences, 0);
 }

@@ -4,7 +4,6 @@
 use crate::model::*;
 use bale_format::{Key, Kind};
 use bale_pipeline::monitor::Act;
-use bale_restore::sort::InMemory;
 use bale_restore::{LossKind, Overwrite, RestoreError, verify};
 use bytes::Bytes;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -89,7 +88,7 @@ fn always_writes_everything_again() {
         .unwrap();
     file.set_modified(time).unwrap();
     let watch = Watch::default();
-    let found = verify(&model, &model, &InMemory, &target, &self::options(), &watch).unwrap();
+    let found = verify(&model, &model, &space(), &target, &self::options(), &watch).unwrap();
     assert_eq!(found.differences, 1);
     let mut options = options();
     options.overwrite = Overwrite::Always;
@@ -115,7 +114,7 @@ fn verify_names_every_difference() {
         .unwrap();
     std::os::unix::fs::FileExt::write_at(&sparse, b"x", 100).unwrap();
     let watch = Watch::default();
-    let report = verify(&model, &model, &InMemory, &target, &options(), &watch).unwrap();
+    let report = verify(&model, &model, &space(), &target, &options(), &watch).unwrap();
     let problems = watch.problems();
     for path in [
         "d0/e0/f0", "d1/e1/f1", "d2/again", "d3/e0", "sparse", "d2/more",

@@ -5,9 +5,9 @@
 
 use super::file_bytes::Contents;
 use super::tar::{self, BLOCK_BYTES, Member, RECORD_BYTES};
-use super::{CatalogSource, DumpError, Scratch};
+use super::{CatalogSource, DumpError, ScratchSpace};
 use crate::names::{check_name, check_path};
-use crate::sort::{Sorted, Sorter};
+use crate::scratch::{PairSorter, SortedPairs};
 use crate::{CatalogRows, xattrs};
 use bale_format::entry::is_below;
 use bale_format::{Content, Entry, EntryFlags, Kind};
@@ -19,7 +19,7 @@ const SORTER_BYTES: usize = 16 << 20;
 /// Writes everything at `root` and below, named relative to it. Returns the number of members.
 pub fn write(
     catalog: &dyn CatalogSource,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     root: &[u8],
     contents: &mut Contents,
     out: &mut dyn Write,
@@ -69,12 +69,12 @@ fn key(parent: &[u8], name: &[u8]) -> Vec<u8> {
 /// Directories by path, and for each further name of an inode the first one.
 fn sort(
     catalog: &dyn CatalogSource,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     root: &[u8],
     contents: &mut Contents,
-) -> Result<(Sorted, Sorted), DumpError> {
-    let sorter = || scratch.sorter(SORTER_BYTES).map_err(DumpError::Scratch);
-    let (mut directories, mut groups) = (sorter()?, sorter()?);
+) -> Result<(SortedPairs, SortedPairs), DumpError> {
+    let sorter = || scratch.sorter(SORTER_BYTES);
+    let (mut directories, mut groups) = (sorter(), sorter());
     let mut buffer = Vec::new();
     for row in catalog.rows(root).map_err(DumpError::Catalog)? {
         let Ok(entry) = row else {
@@ -104,11 +104,11 @@ fn sort(
             return Err(DumpError::Stopped);
         }
     }
-    let links = link_targets(groups, sorter()?)?;
+    let links = link_targets(groups, sorter())?;
     Ok((directories.finish().map_err(DumpError::Scratch)?, links))
 }
 
-fn link_targets(groups: Box<dyn Sorter>, mut links: Box<dyn Sorter>) -> Result<Sorted, DumpError> {
+fn link_targets(groups: PairSorter, mut links: PairSorter) -> Result<SortedPairs, DumpError> {
     let mut first: Option<(Vec<u8>, Vec<u8>)> = None;
     for pair in groups.finish().map_err(DumpError::Scratch)? {
         let (mut group, path) = pair.map_err(DumpError::Scratch)?;
@@ -193,7 +193,7 @@ struct Writer<'w, 'c> {
     rows: CatalogRows<'w>,
     /// The next row that is not a directory.
     next: Option<Entry>,
-    links: Sorted,
+    links: SortedPairs,
     next_link: Option<(Vec<u8>, Vec<u8>)>,
 }
 

@@ -9,7 +9,7 @@ use super::rows::{self, WantedRows};
 use super::work::{TroubleReports, Work};
 use crate::RestoreError;
 use crate::plan::Plan;
-use crate::sort::Sorted;
+use crate::scratch::SortedPairs;
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_fsimage::mkext4::{FileData, NewEntry, NoData, Totals, TotalsCounter};
 
@@ -28,7 +28,7 @@ pub struct Counted {
 pub fn count(
     work: &Work,
     reading: TroubleReports,
-    above: Option<Sorted>,
+    above: Option<SortedPairs>,
     readings: usize,
 ) -> Result<Counted, RestoreError> {
     let mut counter = Counter {
@@ -38,8 +38,8 @@ pub fn count(
         xattrs: XattrSets::new(TroubleReports::Quiet),
         plan: Plan::default(),
     };
-    let mut links = LinkSorter::new(work)?;
-    let mut prefetched = PrefetchPlanner::new(work)?;
+    let mut links = LinkSorter::new(work);
+    let mut prefetched = PrefetchPlanner::new(work);
     let mut position = 0;
     let rows = || WantedRows::new(work, reading, above);
     rows::for_each(rows, |entry| {

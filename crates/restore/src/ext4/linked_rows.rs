@@ -4,7 +4,7 @@
 //! inodes by inode and then, numbered, back by position; the second reading walks along.
 
 use super::work::Work;
-use crate::sort::{Sorted, Sorter};
+use crate::scratch::{PairSorter, SortedPairs};
 use crate::{GROUP_KEY_BYTES, RestoreError, group_key, row};
 use bale_format::Entry;
 use bale_fsimage::mkext4::{LINKS_MAX, Scratch, ScratchMaker};
@@ -19,17 +19,16 @@ pub const INODES_IN_MEMORY_MAX: usize = 1 << 20;
 
 /// Rows of linked inodes, as the first reading meets them.
 pub struct LinkSorter {
-    groups: Box<dyn Sorter>,
+    groups: PairSorter,
     buffer: Vec<u8>,
 }
 
 impl LinkSorter {
-    pub fn new(work: &Work) -> Result<LinkSorter, RestoreError> {
-        let groups = work.scratch.sorter(SORTER_BYTES);
-        Ok(LinkSorter {
-            groups: groups.map_err(RestoreError::Scratch)?,
+    pub fn new(work: &Work) -> LinkSorter {
+        LinkSorter {
+            groups: work.scratch.sorter(SORTER_BYTES),
             buffer: Vec::new(),
-        })
+        }
     }
 
     /// Adds the row at this position.
@@ -59,10 +58,9 @@ impl LinkSorter {
         readings: usize,
         mut first: impl FnMut(&Entry),
     ) -> Result<Vec<Links>, RestoreError> {
-        let mut sorters: Vec<Box<dyn Sorter>> = (0..readings)
+        let mut sorters: Vec<PairSorter> = (0..readings)
             .map(|_| work.scratch.sorter(SORTER_BYTES))
-            .collect::<Result<_, _>>()
-            .map_err(RestoreError::Scratch)?;
+            .collect();
         let (mut group, mut number, mut names) = (Vec::new(), 0u64, 0);
         for pair in self.groups.finish().map_err(RestoreError::Scratch)? {
             let (mut key, value) = pair.map_err(RestoreError::Scratch)?;
@@ -93,7 +91,7 @@ impl LinkSorter {
 
 /// The rows of linked inodes, by position.
 pub struct Links {
-    sorted: Sorted,
+    sorted: SortedPairs,
     next: Option<(u64, LinkedRow)>,
 }
 

@@ -15,7 +15,7 @@ use super::linked_rows::differs;
 use super::piece_data::bundled;
 use super::work::Work;
 use crate::plan::text_of;
-use crate::sort::{Sorted, Sorter};
+use crate::scratch::{PairSorter, SortedPairs};
 use crate::{ChunkSource, RestoreError};
 use bale_format::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
 use bale_format::scratch::ScratchKey;
@@ -51,7 +51,7 @@ const _: () = assert!(VISIT_BYTES_MIN < u32::MAX as u64 && BUNDLE_BYTES_MAX < u3
 pub struct PrefetchPlanner {
     /// The chunk needed last is the last.
     visits: VecDeque<ChunkVisit>,
-    by_place: Box<dyn Sorter>,
+    by_place: PairSorter,
     bytes: u64,
     files: u64,
 }
@@ -74,14 +74,13 @@ struct FileInChunk {
 }
 
 impl PrefetchPlanner {
-    pub fn new(work: &Work) -> Result<PrefetchPlanner, RestoreError> {
-        let by_place = work.scratch.sorter(SORTER_BYTES);
-        Ok(PrefetchPlanner {
+    pub fn new(work: &Work) -> PrefetchPlanner {
+        PrefetchPlanner {
             visits: VecDeque::new(),
-            by_place: by_place.map_err(RestoreError::Scratch)?,
+            by_place: work.scratch.sorter(SORTER_BYTES),
             bytes: 0,
             files: 0,
-        })
+        }
     }
 
     /// Takes note of the row at this position.
@@ -180,13 +179,12 @@ struct PrefetchTask {
     parts: Vec<FileInChunk>,
 }
 
-fn fetch(by_place: Box<dyn Sorter>, work: &Work) -> Result<PrefetchedFiles, RestoreError> {
+fn fetch(by_place: PairSorter, work: &Work) -> Result<PrefetchedFiles, RestoreError> {
     let tasks = Tasks {
         rows: by_place.finish().map_err(RestoreError::Scratch)?,
         next: None,
     };
-    let sorter = work.scratch.sorter(SORTER_BYTES);
-    let mut by_position = sorter.map_err(RestoreError::Scratch)?;
+    let mut by_position = work.scratch.sorter(SORTER_BYTES);
     let random = bale_pipeline::random::draw(&bale_pipeline::random::OsRandom)
         .map_err(RestoreError::Scratch)?;
     let key = ScratchKey::new(&random);
@@ -221,7 +219,7 @@ fn fetch(by_place: Box<dyn Sorter>, work: &Work) -> Result<PrefetchedFiles, Rest
 
 /// Puts files of one chunk together.
 struct Tasks {
-    rows: Sorted,
+    rows: SortedPairs,
     next: Option<(ChunkId, FileInChunk)>,
 }
 
@@ -317,7 +315,7 @@ fn task_done(task: &PrefetchTask, chunks: &dyn ChunkSource, key: &ScratchKey) ->
 
 /// Contents by the position of their rows.
 pub struct PrefetchedFiles {
-    sorted: Sorted,
+    sorted: SortedPairs,
     /// There is one if anything was set apart.
     key: Option<ScratchKey>,
     next: Option<(u64, Vec<u8>)>,

@@ -11,8 +11,8 @@ pub use ahead::for_each;
 use super::work::{TroubleReports, Work};
 use crate::losses;
 use crate::names::{check_name, check_path};
+use crate::scratch::{PairSorter, SortedPairs};
 use crate::select::{Above, VAIN_LOOKUPS_MAX, above, above_anew, chosen};
-use crate::sort::{Sorted, Sorter};
 use crate::{CatalogRows, RestoreError, row};
 use bale_format::entry::is_below;
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
@@ -39,7 +39,7 @@ pub struct WantedRows<'a> {
     taken: u64,
     parent: Option<ParentPath>,
     /// Directories above what is wanted, by their keys.
-    above: Option<Peekable<Sorted>>,
+    above: Option<Peekable<SortedPairs>>,
     held: Option<Entry>,
     last: Option<Key>,
 }
@@ -57,7 +57,7 @@ impl<'a> WantedRows<'a> {
     pub fn new(
         work: &'a Work<'a>,
         reading: TroubleReports,
-        above: Option<Sorted>,
+        above: Option<SortedPairs>,
     ) -> Result<WantedRows<'a>, RestoreError> {
         let root = &work.options.below;
         check_path(root).map_err(|bad| RestoreError::Catalog(bad.into()))?;
@@ -255,15 +255,12 @@ impl<'a> WantedRows<'a> {
 pub fn directories_above(
     work: &Work,
     readings: usize,
-) -> Result<Option<Vec<Sorted>>, RestoreError> {
+) -> Result<Option<Vec<SortedPairs>>, RestoreError> {
     if work.options.select.is_everything() {
         return Ok(None);
     }
     let sorter = |_| work.scratch.sorter(SORTER_BYTES);
-    let mut sorters: Vec<Box<dyn Sorter>> = (0..readings)
-        .map(sorter)
-        .collect::<Result<_, _>>()
-        .map_err(RestoreError::Scratch)?;
+    let mut sorters: Vec<PairSorter> = (0..readings).map(sorter).collect();
     let mut rows = WantedRows::new(work, TroubleReports::Quiet, None)?;
     let mut last = Bytes::new();
     while rows.next_row()?.is_some() {
@@ -285,7 +282,7 @@ pub fn directories_above(
     }
     let sorted = sorters
         .into_iter()
-        .map(Sorter::finish)
+        .map(PairSorter::finish)
         .collect::<Result<_, _>>();
     sorted.map(Some).map_err(RestoreError::Scratch)
 }
@@ -295,7 +292,7 @@ fn push_above(
     work: &Work,
     path: &[u8],
     strip: &[u8],
-    sorters: &mut [Box<dyn Sorter>],
+    sorters: &mut [PairSorter],
 ) -> Result<bool, RestoreError> {
     let row = match work.catalog.lookup(path) {
         Ok(row) => row.filter(|entry| entry.kind == Kind::Directory),

@@ -2,7 +2,7 @@
 
 use crate::losses::{LossKind, Losses};
 use crate::progress::{PhaseProgress, report_problem};
-use crate::{CatalogSource, ChunkSource, RestoreOptions, Scratch};
+use crate::{CatalogSource, ChunkSource, RestoreOptions, ScratchSpace};
 use bale_fsimage::mkext4::Ext4Options;
 use bale_pipeline::monitor::Monitor;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Work<'a> {
     pub catalog: &'a dyn CatalogSource,
     pub chunks: &'a dyn ChunkSource,
-    pub scratch: &'a dyn Scratch,
+    pub scratch: &'a ScratchSpace,
     pub monitor: &'a dyn Monitor,
     pub progress: PhaseProgress<'a>,
     pub options: &'a RestoreOptions<'a>,
@@ -33,7 +33,7 @@ impl<'a> Work<'a> {
     pub fn new(
         catalog: &'a dyn CatalogSource,
         chunks: &'a dyn ChunkSource,
-        scratch: &'a dyn Scratch,
+        scratch: &'a ScratchSpace,
         options: &'a RestoreOptions<'a>,
         ext4: Ext4Options,
         progress: PhaseProgress<'a>,

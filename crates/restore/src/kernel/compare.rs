@@ -10,7 +10,7 @@ use crate::kernel::write_content::{ContentTask, each_row, each_task};
 use crate::kernel::write_large::{self, Purpose};
 use crate::kernel::{hard_links, make};
 use crate::plan::Planned;
-use crate::sort::Scratch;
+use crate::scratch::ScratchSpace;
 use bale_format::{Content, Entry, Kind};
 use bytes::Bytes;
 use rustix::fs::{Advice, FileType, OFlags, SeekFrom};
@@ -25,7 +25,7 @@ const WINDOW_BYTES: usize = 256 << 10;
 pub fn compare(
     run: &RestoreRun,
     planned: Planned,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
 ) -> Result<(), RestoreError> {
     work(run, run.threads, compare_directories, |feeder| {
         directories::feed(planned.directories, |batch| feeder.send(batch))

@@ -11,8 +11,8 @@ pub use tree::clear_directory;
 
 use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::{Failure, RestoreRun, Worker};
+use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::select::{above, chosen};
-use crate::sort::{Scratch, Sorted};
 use crate::{CatalogSource, RestoreError};
 use bale_format::Entry;
 use bale_format::entry::{compare_parents, is_below, join};
@@ -77,8 +77,8 @@ impl ListedDirectory {
 pub fn delete(
     run: &RestoreRun,
     catalog: &dyn CatalogSource,
-    directories: Sorted,
-    scratch: &dyn Scratch,
+    directories: SortedPairs,
+    scratch: &ScratchSpace,
 ) -> Result<(), RestoreError> {
     let below = &run.options.below;
     let rows = catalog.rows(below).map_err(RestoreError::Catalog)?;
@@ -143,7 +143,7 @@ fn root_mount(run: &RestoreRun, worker: &mut Worker) -> Result<Option<Mount>, Re
 
 struct DeletePass<'r> {
     worker: Worker<'r>,
-    scratch: &'r dyn Scratch,
+    scratch: &'r ScratchSpace,
     rows: Children<'r>,
     /// The target's own.
     mount: Mount,
@@ -259,9 +259,9 @@ impl DeletePass<'_> {
 }
 
 /// Names in a directory, sorted as a catalog sorts them.
-fn list(directory: &TargetDirectory, scratch: &dyn Scratch) -> Result<Sorted, DeleteStop> {
+fn list(directory: &TargetDirectory, scratch: &ScratchSpace) -> Result<SortedPairs, DeleteStop> {
     let text = |error: std::io::Error| DeleteStop::All(error.to_string());
-    let mut sorter = scratch.sorter(SORTER_BYTES).map_err(text)?;
+    let mut sorter = scratch.sorter(SORTER_BYTES);
     let entries = rustix::fs::Dir::read_from(&directory.fd).map_err(Failure::os("list"))?;
     for entry in entries {
         let entry = entry.map_err(Failure::os("list"))?;

@@ -5,7 +5,7 @@ use crate::kernel::metadata;
 use crate::kernel::queue::work;
 use crate::kernel::target::{MODE_UNFINISHED, stat_child};
 use crate::kernel::worker::{Failure, RestoreRun, Worker};
-use crate::sort::{Scratch, Sorted};
+use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::{Overwrite, RestoreError, row};
 use bale_format::entry::join;
 use bale_format::{Entry, EntryFlags};
@@ -28,19 +28,19 @@ const ATTEMPTS_MAX: usize = 3;
 /// What is left of the plan's directories when they are made.
 pub struct MadeDirectories {
     /// For metadata.
-    pub deepest_first: Sorted,
+    pub deepest_first: SortedPairs,
     /// For deleting: keys are paths with zero bytes for slashes. Empty if nothing is to be deleted.
-    pub by_path: Sorted,
+    pub by_path: SortedPairs,
 }
 
 /// Makes all directories. Order does not matter: whoever comes first makes the ones above.
 pub fn create(
     run: &RestoreRun,
-    planned: Sorted,
-    scratch: &dyn Scratch,
+    planned: SortedPairs,
+    scratch: &ScratchSpace,
 ) -> Result<MadeDirectories, RestoreError> {
-    let sorter = || scratch.sorter(SORTER_BYTES).map_err(RestoreError::Scratch);
-    let (mut deepest_first, mut by_path) = (sorter()?, sorter()?);
+    let sorter = || scratch.sorter(SORTER_BYTES);
+    let (mut deepest_first, mut by_path) = (sorter(), sorter());
     work(run, threads(run), make_all, |feeder| {
         let mut batch = Vec::new();
         let mut last = None;
@@ -88,7 +88,7 @@ fn listed(run: &RestoreRun, row: &[u8]) -> std::io::Result<ListedDirectory> {
 }
 
 /// Gives all directories their metadata.
-pub fn finish(run: &RestoreRun, deepest_first: Sorted) -> Result<(), RestoreError> {
+pub fn finish(run: &RestoreRun, deepest_first: SortedPairs) -> Result<(), RestoreError> {
     if run.options.dry_run {
         return Ok(());
     }
@@ -98,7 +98,7 @@ pub fn finish(run: &RestoreRun, deepest_first: Sorted) -> Result<(), RestoreErro
 }
 
 /// Sends rows in batches until `send` wants no more.
-pub fn feed(rows: Sorted, send: impl Fn(Vec<Vec<u8>>) -> bool) -> Result<(), RestoreError> {
+pub fn feed(rows: SortedPairs, send: impl Fn(Vec<Vec<u8>>) -> bool) -> Result<(), RestoreError> {
     let mut batch = Vec::new();
     for pair in rows {
         batch.push(pair.map_err(RestoreError::Scratch)?.1);

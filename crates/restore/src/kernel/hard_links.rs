@@ -10,7 +10,7 @@ use crate::kernel::queue::work;
 use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::{EntryOutcome, Failure, FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{metadata, specials, write_large};
-use crate::sort::{Pair, Sorted};
+use crate::scratch::{Pair, SortedPairs};
 use crate::{Overwrite, RestoreError, names, row};
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_pipeline::monitor::Act;
@@ -36,7 +36,7 @@ pub struct LinkGroup {
 }
 
 /// Makes all further names.
-pub fn restore(run: &RestoreRun, links: Sorted) -> Result<(), RestoreError> {
+pub fn restore(run: &RestoreRun, links: SortedPairs) -> Result<(), RestoreError> {
     work(run, run.threads, link_all, |feeder| {
         feed(links, run.options.inode_flags, |group| feeder.send(group))
     })
@@ -44,7 +44,7 @@ pub fn restore(run: &RestoreRun, links: Sorted) -> Result<(), RestoreError> {
 
 /// Cuts the sorted links into groups and sends them until `send` wants no more.
 pub fn feed(
-    links: Sorted,
+    links: SortedPairs,
     sealed: bool,
     send: impl Fn(LinkGroup) -> bool,
 ) -> Result<(), RestoreError> {
@@ -71,7 +71,7 @@ pub fn feed(
 }
 
 fn gather(
-    links: &mut Peekable<Sorted>,
+    links: &mut Peekable<SortedPairs>,
     number: &[u8],
     rows_max: usize,
 ) -> Result<Vec<Vec<u8>>, RestoreError> {

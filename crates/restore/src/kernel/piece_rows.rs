@@ -1,7 +1,7 @@
 //! Pieces of a group of large files, sorted by the place of their chunks: in memory while they are
 //! few.
 
-use crate::sort::{Scratch, Sorted, Sorter};
+use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use bale_format::ChunkId;
 
 /// Pieces of a group that are sorted in memory, at 80 bytes each; more go to a sorter.
@@ -38,19 +38,16 @@ impl PieceRow {
 #[derive(Default)]
 pub struct GroupPieces {
     rows: Vec<PieceRow>,
-    sorter: Option<Box<dyn Sorter>>,
+    sorter: Option<PairSorter>,
 }
 
 impl GroupPieces {
-    pub fn push(&mut self, scratch: &dyn Scratch, row: PieceRow) -> std::io::Result<()> {
+    pub fn push(&mut self, scratch: &ScratchSpace, row: PieceRow) -> std::io::Result<()> {
         if self.rows.len() < PIECES_IN_MEMORY_MAX {
             self.rows.push(row);
             return Ok(());
         }
-        let sorter = match &mut self.sorter {
-            Some(sorter) => sorter,
-            none => none.insert(scratch.sorter(SORTER_BYTES)?),
-        };
+        let sorter = (self.sorter).get_or_insert_with(|| scratch.sorter(SORTER_BYTES));
         for row in self.rows.drain(..).chain([row]) {
             let mut value = [0; 40];
             value[..32].copy_from_slice(&row.id.0);
@@ -73,7 +70,7 @@ impl GroupPieces {
             value[32..].copy_from_slice(&row.length.to_le_bytes());
             sorter.push(&row.key, &value)?;
         }
-        let sorted: Sorted = sorter.finish()?;
+        let sorted: SortedPairs = sorter.finish()?;
         Ok(Box::new(sorted.map(|pair| {
             let (key, value) = pair?;
             let damaged = || std::io::Error::from(std::io::ErrorKind::InvalidData);

@@ -7,7 +7,7 @@ use crate::kernel::queue::{Feeder, work};
 use crate::kernel::worker::{EntryOutcome, Failure, FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{make, specials, write_large};
 use crate::plan::{CHUNK_KEY_BYTES, ContentPhase, LATE};
-use crate::sort::{Scratch, Sorted};
+use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::{RestoreError, row};
 use bale_format::Kind;
 use std::iter::Peekable;
@@ -34,8 +34,8 @@ pub enum ContentTask {
 /// Makes everything that is not a directory and not a further name.
 pub fn restore(
     run: &RestoreRun,
-    content: Sorted,
-    scratch: &dyn Scratch,
+    content: SortedPairs,
+    scratch: &ScratchSpace,
 ) -> Result<(), RestoreError> {
     let apply = match run.options.dry_run {
         true => report,
@@ -47,8 +47,8 @@ pub fn restore(
 /// Does `apply` for each task of the sorted plan.
 pub fn each_task<'r>(
     run: &'r RestoreRun<'r>,
-    content: Sorted,
-    scratch: &'r dyn Scratch,
+    content: SortedPairs,
+    scratch: &'r ScratchSpace,
     purpose: write_large::Purpose,
     apply: fn(&mut Worker<'r>, ContentTask),
 ) -> Result<(), RestoreError> {
@@ -114,7 +114,7 @@ pub fn each_row<'r>(
 
 /// Reads the sorted plan to the end of the early or the late half and cuts it into tasks.
 fn feed(
-    rows: &mut Peekable<Sorted>,
+    rows: &mut Peekable<SortedPairs>,
     late: bool,
     large: &mut write_large::Gatherer,
     feeder: &Feeder<ContentTask>,
@@ -151,7 +151,7 @@ fn feed(
 }
 
 /// An error belongs to both halves: it must be seen.
-fn in_half(pair: &std::io::Result<crate::sort::Pair>, late: bool) -> bool {
+fn in_half(pair: &std::io::Result<crate::scratch::Pair>, late: bool) -> bool {
     match pair {
         Ok((key, _)) => key.first().is_some_and(|phase| (*phase >= LATE) == late),
         Err(_) => true,
@@ -160,13 +160,13 @@ fn in_half(pair: &std::io::Result<crate::sort::Pair>, late: bool) -> bool {
 
 /// Takes rows with this prefix until there are `rows_max`; `true` if there may be more.
 pub fn gather(
-    rows: &mut Peekable<Sorted>,
+    rows: &mut Peekable<SortedPairs>,
     prefix: &[u8],
     rows_max: usize,
     batch: &mut Vec<Vec<u8>>,
 ) -> Result<bool, RestoreError> {
     while batch.len() < rows_max {
-        let more = |pair: &std::io::Result<crate::sort::Pair>| match pair {
+        let more = |pair: &std::io::Result<crate::scratch::Pair>| match pair {
             Ok((key, _)) => key.starts_with(prefix),
             Err(_) => true,
         };

@@ -14,7 +14,7 @@ use crate::kernel::queue::Feeder;
 use crate::kernel::target::TargetDirectory;
 use crate::kernel::worker::{Cause, EntryOutcome, Failure, FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{compare, make, metadata, salvage};
-use crate::sort::Scratch;
+use crate::scratch::ScratchSpace;
 use crate::{RestoreError, pieces, row};
 use bale_format::{ChunkId, Entry, Piece};
 use bale_pipeline::monitor::Act;
@@ -117,7 +117,7 @@ pub struct PieceTask {
 /// Collects large files into groups.
 pub struct Gatherer<'r> {
     worker: Worker<'r>,
-    scratch: &'r dyn Scratch,
+    scratch: &'r ScratchSpace,
     purpose: Purpose,
     permits: Arc<Permits>,
     files: Vec<Arc<RestoredLargeFile>>,
@@ -128,7 +128,7 @@ pub struct Gatherer<'r> {
 impl<'r> Gatherer<'r> {
     pub fn new(
         run: &'r RestoreRun<'r>,
-        scratch: &'r dyn Scratch,
+        scratch: &'r ScratchSpace,
         purpose: Purpose,
     ) -> Gatherer<'r> {
         Gatherer {

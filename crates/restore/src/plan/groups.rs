@@ -1,7 +1,7 @@
 //! Names of one inode: which rows they are, and which of them brings the content.
 
 use super::{Planner, SORTER_BYTES};
-use crate::sort::{Scratch, Sorted, SorterInMemory};
+use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::{RestoreError, row};
 use bale_format::{Content, Entry};
 
@@ -54,11 +54,12 @@ impl PieceGroup {
 impl Planner<'_> {
     /// Sends the first name of each inode to the contents; the others, each group with its first
     /// before them, are the links.
-    pub(super) fn take_groups(&mut self, scratch: &dyn Scratch) -> Result<Sorted, RestoreError> {
-        let groups = std::mem::replace(&mut self.groups, Box::new(SorterInMemory::default()));
-        let mut links = scratch
-            .sorter(SORTER_BYTES)
-            .map_err(RestoreError::Scratch)?;
+    pub(super) fn take_groups(
+        &mut self,
+        scratch: &ScratchSpace,
+    ) -> Result<SortedPairs, RestoreError> {
+        let groups = std::mem::replace(&mut self.groups, scratch.sorter(SORTER_BYTES));
+        let mut links = scratch.sorter(SORTER_BYTES);
         let mut group = PieceGroup::default();
         for pair in groups.finish().map_err(RestoreError::Scratch)? {
             let (key, row) = pair.map_err(RestoreError::Scratch)?;

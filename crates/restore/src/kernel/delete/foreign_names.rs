@@ -9,7 +9,7 @@
 use super::{Children, DeleteStop, SORTER_BYTES};
 use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::Failure;
-use crate::sort::{Scratch, Sorted, Sorter};
+use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use rustix::io::Errno;
 
 /// Why nothing goes from such a directory.
@@ -20,7 +20,7 @@ pub const CHANGES_NAMES: &str = "nothing in it is deleted: it lists names of the
 /// Of one directory.
 pub struct Unknown {
     /// Sorted; `None`: all are known.
-    pub names: Option<Sorted>,
+    pub names: Option<SortedPairs>,
     /// Is a name of the snapshot found, and not listed?
     pub changes_names: bool,
 }
@@ -29,23 +29,20 @@ pub struct Unknown {
 /// there.
 pub fn foreign_names(
     rows: &mut Children,
-    scratch: &dyn Scratch,
+    scratch: &ScratchSpace,
     path: &[u8],
     directory: &TargetDirectory,
-    listed: Sorted,
+    listed: SortedPairs,
 ) -> Result<Unknown, DeleteStop> {
     let text = |error: std::io::Error| DeleteStop::All(error.to_string());
-    let mut names: Option<Box<dyn Sorter>> = None;
+    let mut names: Option<PairSorter> = None;
     let mut changes_names = false;
     let mut last: Vec<u8> = Vec::new();
     for pair in listed {
         let (name, _) = pair.map_err(text)?;
         changes_names |= are_some_found(rows, path, directory, Some(&name), &last)?;
         if !rows.has(path, &name).map_err(DeleteStop::All)? {
-            let sorter = match &mut names {
-                Some(sorter) => sorter,
-                None => names.insert(scratch.sorter(SORTER_BYTES).map_err(text)?),
-            };
+            let sorter = names.get_or_insert_with(|| scratch.sorter(SORTER_BYTES));
             sorter.push(&name, &[]).map_err(text)?;
         }
         last = name;
@@ -84,7 +81,6 @@ fn are_some_found(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sort::InMemory;
     use bale_format::{Entry, Kind};
     use bytes::Bytes;
 
@@ -114,8 +110,14 @@ mod tests {
         let pairs = listed
             .iter()
             .map(|name| Ok((name.as_bytes().to_vec(), Vec::new())));
-        let listed: Sorted = Box::new(pairs.collect::<Vec<_>>().into_iter());
-        let Ok(found) = foreign_names(&mut rows, &InMemory, b"d", &directory, listed) else {
+        let listed: SortedPairs = Box::new(pairs.collect::<Vec<_>>().into_iter());
+        let Ok(found) = foreign_names(
+            &mut rows,
+            &ScratchSpace::new(place.path()),
+            b"d",
+            &directory,
+            listed,
+        ) else {
             panic!("nothing fails");
         };
         let names = found.names.into_iter().flatten();
