@@ -9,7 +9,7 @@ mod restore;
 mod snapshots;
 mod sources;
 
-pub use forget::{Forget, Prune, PruneOptions};
+pub use forget::{Forget, Prune, PruneChoices};
 pub use generate::Generate;
 pub use global::Global;
 use global::NoRepository;

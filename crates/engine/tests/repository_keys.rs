@@ -3,7 +3,7 @@
 //! .. 19).
 
 use bale_format::ObjectId;
-use bale_format::key_slot::{KeySlot, NewSlot as FormatSlot, PasswordCost, Secret as FormatSecret};
+use bale_format::key_slot::{KeySlot, PasswordCost, SlotParameters, SlotSecret};
 use bale_format::keys::RootKey;
 use bale_repository::error::Error;
 use bale_repository::repository::{NewSlot, Repository, Secret, SlotInfo, SlotState};
@@ -281,7 +281,7 @@ fn many_slots_shut_nobody_out() {
 
 /// Cheap ones, for derivations take time.
 fn add_password(scene: &Scene, number: u8) {
-    let new = FormatSlot {
+    let new = SlotParameters {
         label: "of another",
         created: i64::from(number),
         salt: [number; 32],
@@ -292,7 +292,7 @@ fn add_password(scene: &Scene, number: u8) {
         },
     };
     let root = RootKey::from_bytes([number; 32]);
-    let secret = FormatSecret::Password(b"another password");
+    let secret = SlotSecret::Password(b"another password");
     let slot = KeySlot::create(&root, scene.repository().id(), secret, &new).unwrap();
     let bytes = slot.encode();
     let id = ObjectId(*blake3::hash(&bytes).as_bytes());

@@ -28,7 +28,7 @@ const PASSWORD_SALT_BYTES_MAX: usize = 64;
 
 /// What somebody knows or holds.
 #[derive(Clone, Copy)]
-pub enum Secret<'a> {
+pub enum SlotSecret<'a> {
     /// Any bytes.
     Password(&'a [u8]),
     /// Content of a key file, 32 to 4096 bytes.
@@ -155,7 +155,7 @@ pub struct KeySlot(SlotJson);
 
 /// What a new slot is made with.
 #[derive(Clone, Debug)]
-pub struct NewSlot<'a> {
+pub struct SlotParameters<'a> {
     /// For people.
     pub label: &'a str,
     /// Seconds since 1970.
@@ -171,8 +171,8 @@ impl KeySlot {
     pub fn create(
         root: &RootKey,
         repository: RepositoryId,
-        secret: Secret<'_>,
-        new: &NewSlot<'_>,
+        secret: SlotSecret<'_>,
+        new: &SlotParameters<'_>,
     ) -> Result<KeySlot, FormatError> {
         if new.label.len() > KEY_LABEL_BYTES_MAX {
             return Err(FormatError::TooLarge {
@@ -184,9 +184,9 @@ impl KeySlot {
         let salt = Base64Bytes(new.salt.to_vec());
         let PasswordCost { m_kib, t, p } = new.cost;
         let (kind, kdf) = match secret {
-            Secret::Password(_) => (SlotKind::Password, Kdf::Argon2id { m_kib, t, p, salt }),
-            Secret::KeyFile(_) => (SlotKind::KeyFile, Kdf::Blake3 { salt }),
-            Secret::Recovery(_) => (SlotKind::Recovery, Kdf::Blake3 { salt }),
+            SlotSecret::Password(_) => (SlotKind::Password, Kdf::Argon2id { m_kib, t, p, salt }),
+            SlotSecret::KeyFile(_) => (SlotKind::KeyFile, Kdf::Blake3 { salt }),
+            SlotSecret::Recovery(_) => (SlotKind::Recovery, Kdf::Blake3 { salt }),
         };
         let key = derive_kek(&kdf, secret)?;
         let mut wrapped = Vec::with_capacity(WRAPPED_BYTES);
@@ -217,12 +217,12 @@ impl KeySlot {
     pub fn open(
         &self,
         repository: RepositoryId,
-        secret: Secret<'_>,
+        secret: SlotSecret<'_>,
     ) -> Result<RootKey, FormatError> {
         if self.0.kind != kind_of(secret) {
             return Err(FormatError::WrongKey);
         }
-        if let Secret::KeyFile(bytes) = secret
+        if let SlotSecret::KeyFile(bytes) = secret
             && !is_key_file_length(bytes)
         {
             // No slot is made of such a file.
@@ -315,11 +315,11 @@ impl KeySlot {
     }
 }
 
-fn kind_of(secret: Secret<'_>) -> SlotKind {
+fn kind_of(secret: SlotSecret<'_>) -> SlotKind {
     match secret {
-        Secret::Password(_) => SlotKind::Password,
-        Secret::KeyFile(_) => SlotKind::KeyFile,
-        Secret::Recovery(_) => SlotKind::Recovery,
+        SlotSecret::Password(_) => SlotKind::Password,
+        SlotSecret::KeyFile(_) => SlotKind::KeyFile,
+        SlotSecret::Recovery(_) => SlotKind::Recovery,
     }
 }
 
@@ -363,10 +363,10 @@ fn check_slot(slot: &SlotJson) -> Result<(), FormatError> {
 }
 
 /// The key-encryption key. Argon2's memory is freed before this returns.
-fn derive_kek(kdf: &Kdf, secret: Secret<'_>) -> Result<Zeroizing<[u8; 32]>, FormatError> {
+fn derive_kek(kdf: &Kdf, secret: SlotSecret<'_>) -> Result<Zeroizing<[u8; 32]>, FormatError> {
     let mut key = Zeroizing::new([0; 32]);
     match (kdf, secret) {
-        (Kdf::Argon2id { m_kib, t, p, salt }, Secret::Password(password)) => {
+        (Kdf::Argon2id { m_kib, t, p, salt }, SlotSecret::Password(password)) => {
             let (m_kib, t, p) = (*m_kib, *t, *p);
             let cost = PasswordCost { m_kib, t, p };
             cost.check()?;
@@ -384,7 +384,7 @@ fn derive_kek(kdf: &Kdf, secret: Secret<'_>) -> Result<Zeroizing<[u8; 32]>, Form
                 },
             })?;
         }
-        (Kdf::Blake3 { salt }, Secret::KeyFile(bytes)) => {
+        (Kdf::Blake3 { salt }, SlotSecret::KeyFile(bytes)) => {
             if !is_key_file_length(bytes) {
                 return Err(FormatError::Unfit {
                     what: "key file",
@@ -396,7 +396,7 @@ fn derive_kek(kdf: &Kdf, secret: Secret<'_>) -> Result<Zeroizing<[u8; 32]>, Form
             }
             *key = derive_salted(&salt.0, bytes);
         }
-        (Kdf::Blake3 { salt }, Secret::Recovery(recovery)) => {
+        (Kdf::Blake3 { salt }, SlotSecret::Recovery(recovery)) => {
             *key = derive_salted(&salt.0, recovery.bytes());
         }
         _ => return Err(FormatError::WrongKey),

@@ -40,7 +40,7 @@ pub use error::{Fault, FormatError};
 pub use gear::{Cutter, GearTable};
 pub use id::{ChunkId, ObjectId, RepositoryId};
 pub use index::{ChunkPlace, Index, IndexEntry, IndexPack, PackNumber, encode_index};
-pub use key_slot::{KeySlot, NewSlot, PasswordCost, Secret, SlotKind};
+pub use key_slot::{KeySlot, PasswordCost, SlotKind, SlotParameters, SlotSecret};
 pub use keys::{Keys, RootKey};
 pub use pack::{FinishedPack, KeyOfEnds, PackEntry, PackFooter, PackHeader, PackLayout, Payload};
 pub use pieces::{Piece, PieceList, PieceListBuilder, PieceRoot, PieceStep, PieceWalk};

@@ -2,8 +2,8 @@
 //! repositories can no longer be read or deduplicated against: the code is wrong, never the vector.
 
 use bale_format::{
-    ChunkKind, ChunkSizes, Codec, Config, Cutter, Keys, NewSlot, ObjectType, PackEntry,
-    PasswordCost, RecoveryKey, RepositoryId, RootKey, Secret,
+    ChunkKind, ChunkSizes, Codec, Config, Cutter, Keys, ObjectType, PackEntry, PasswordCost,
+    RecoveryKey, RepositoryId, RootKey, SlotParameters, SlotSecret,
 };
 
 const SALT: [u8; 32] = [0x5a; 32];
@@ -106,8 +106,8 @@ fn password_slot_is_what_it_always_was() {
     let slot = bale_format::KeySlot::create(
         &RootKey::from_bytes(root_bytes()),
         repository(),
-        Secret::Password(b"correct horse"),
-        &NewSlot {
+        SlotSecret::Password(b"correct horse"),
+        &SlotParameters {
             label: "golden",
             created: 1,
             salt: SALT,

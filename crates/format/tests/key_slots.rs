@@ -1,8 +1,8 @@
 //! Key slots open with their own secret only, and a hostile slot costs nothing.
 
 use bale_format::{
-    Fault, FormatError, KeySlot, Keys, NewSlot, PasswordCost, RecoveryKey, RepositoryId, RootKey,
-    Secret, SlotKind,
+    Fault, FormatError, KeySlot, Keys, PasswordCost, RecoveryKey, RepositoryId, RootKey, SlotKind,
+    SlotParameters, SlotSecret,
 };
 
 const REPOSITORY: RepositoryId = RepositoryId([2; 16]);
@@ -16,8 +16,8 @@ fn root() -> RootKey {
     RootKey::from_bytes([1; 32])
 }
 
-fn create(secret: Secret<'_>) -> KeySlot {
-    let new = NewSlot {
+fn create(secret: SlotSecret<'_>) -> KeySlot {
+    let new = SlotParameters {
         label: "mine",
         created: 5,
         salt: [3; 32],
@@ -40,14 +40,14 @@ fn each_secret_opens_its_slot_and_no_other() {
     let other_recovery = RecoveryKey::from_bytes([8; 32]);
     let file = [9; 32];
     let secrets = [
-        Secret::Password(b"password"),
-        Secret::KeyFile(&file),
-        Secret::Recovery(&recovery),
+        SlotSecret::Password(b"password"),
+        SlotSecret::KeyFile(&file),
+        SlotSecret::Recovery(&recovery),
     ];
     let strangers = [
-        Secret::Password(b"Password"),
-        Secret::KeyFile(&[7; 32]),
-        Secret::Recovery(&other_recovery),
+        SlotSecret::Password(b"Password"),
+        SlotSecret::KeyFile(&[7; 32]),
+        SlotSecret::Recovery(&other_recovery),
     ];
     let kinds = [SlotKind::Password, SlotKind::KeyFile, SlotKind::Recovery];
     for (position, secret) in secrets.into_iter().enumerate() {
@@ -68,15 +68,15 @@ fn each_secret_opens_its_slot_and_no_other() {
 
 #[test]
 fn a_slot_moved_to_another_repository_does_not_open() {
-    let slot = create(Secret::Password(b"password"));
-    let opened = slot.open(RepositoryId([3; 16]), Secret::Password(b"password"));
+    let slot = create(SlotSecret::Password(b"password"));
+    let opened = slot.open(RepositoryId([3; 16]), SlotSecret::Password(b"password"));
     assert!(matches!(opened, Err(FormatError::Damaged { .. })));
 }
 
 #[test]
 fn every_changed_letter_of_a_slot_is_refused_or_harmless() {
     let secret = [4; 40];
-    let json = create(Secret::KeyFile(&secret)).encode();
+    let json = create(SlotSecret::KeyFile(&secret)).encode();
     for at in 0..json.len() {
         assert!(KeySlot::decode(&json[..at]).is_err() || at + 1 >= json.len());
         let mut changed = json.clone();
@@ -84,7 +84,7 @@ fn every_changed_letter_of_a_slot_is_refused_or_harmless() {
         let Ok(slot) = KeySlot::decode(&changed) else {
             continue;
         };
-        if let Ok(opened) = slot.open(REPOSITORY, Secret::KeyFile(&secret)) {
+        if let Ok(opened) = slot.open(REPOSITORY, SlotSecret::KeyFile(&secret)) {
             assert!(same_root(&opened), "byte {at}");
         }
     }
@@ -92,7 +92,7 @@ fn every_changed_letter_of_a_slot_is_refused_or_harmless() {
 
 #[test]
 fn greedy_key_derivations_are_refused_before_they_run() {
-    let json = String::from_utf8(create(Secret::Password(b"password")).encode()).unwrap();
+    let json = String::from_utf8(create(SlotSecret::Password(b"password")).encode()).unwrap();
     for (m_kib, t, p) in [
         (2_097_153_u64, 1_u64, 1_u64),
         (64, 17, 1),
@@ -116,7 +116,7 @@ fn greedy_key_derivations_are_refused_before_they_run() {
             "{m_kib} {t} {p}"
         );
     }
-    let new = NewSlot {
+    let new = SlotParameters {
         label: "",
         created: 0,
         salt: [0; 32],
@@ -126,12 +126,12 @@ fn greedy_key_derivations_are_refused_before_they_run() {
             p: 1,
         },
     };
-    assert!(KeySlot::create(&root(), REPOSITORY, Secret::Password(b"x"), &new).is_err());
+    assert!(KeySlot::create(&root(), REPOSITORY, SlotSecret::Password(b"x"), &new).is_err());
 }
 
 #[test]
 fn wrong_salts_and_lengths_are_refused() {
-    let json = String::from_utf8(create(Secret::KeyFile(&[4; 32])).encode()).unwrap();
+    let json = String::from_utf8(create(SlotSecret::KeyFile(&[4; 32])).encode()).unwrap();
     let salt = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=";
     assert!(json.contains(salt));
     assert!(KeySlot::decode(json.replace(salt, "AwMDAw==").as_bytes()).is_err());
@@ -140,7 +140,7 @@ fn wrong_salts_and_lengths_are_refused() {
     for length in [31, 4097] {
         let opened = KeySlot::decode(json.as_bytes())
             .unwrap()
-            .open(REPOSITORY, Secret::KeyFile(&vec![4; length]));
+            .open(REPOSITORY, SlotSecret::KeyFile(&vec![4; length]));
         assert!(matches!(opened, Err(FormatError::WrongKey)));
     }
 }
@@ -148,7 +148,7 @@ fn wrong_salts_and_lengths_are_refused() {
 #[test]
 fn a_recovery_key_is_read_however_it_is_typed() {
     let key = RecoveryKey::from_bytes(*blake3::hash(b"paper").as_bytes());
-    let slot = create(Secret::Recovery(&key));
+    let slot = create(SlotSecret::Recovery(&key));
     let text = key.to_text();
     assert_eq!(text.len(), 56 + 7);
     let typed = [
@@ -159,7 +159,7 @@ fn a_recovery_key_is_read_however_it_is_typed() {
     ];
     for typed in typed {
         let key = RecoveryKey::from_text(&typed).unwrap();
-        assert!(slot.open(REPOSITORY, Secret::Recovery(&key)).is_ok());
+        assert!(slot.open(REPOSITORY, SlotSecret::Recovery(&key)).is_ok());
     }
 }
 

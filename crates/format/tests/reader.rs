@@ -5,9 +5,9 @@ use bale_format::snapshot::{Counts, PathText, Totals};
 use bale_format::xattrs::encode_xattrs;
 use bale_format::{
     ChunkId, ChunkKind, Compressor, Config, Content, Entry, EntryFlags, IndexEntry, IndexPack, Key,
-    KeySlot, Keys, Kind, Layer, NewSlot, ObjectId, ObjectType, PackLayout, PasswordCost, Payload,
-    Piece, PieceListBuilder, RecoveryKey, RepositoryId, RootKey, Secret, SegmentBuilder,
-    SegmentRef, Snapshot, Time, Xattr, XattrsColumn, encode_index,
+    KeySlot, Keys, Kind, Layer, ObjectId, ObjectType, PackLayout, PasswordCost, Payload, Piece,
+    PieceListBuilder, RecoveryKey, RepositoryId, RootKey, SegmentBuilder, SegmentRef,
+    SlotParameters, SlotSecret, Snapshot, Time, Xattr, XattrsColumn, encode_index,
 };
 use bytes::Bytes;
 use std::fs;
@@ -159,14 +159,14 @@ fn write_keys(root: &Path) {
         p: 2,
     };
     for (number, secret) in [
-        Secret::Password(b"secret words"),
-        Secret::KeyFile(&[5; 64]),
-        Secret::Recovery(&recovery),
+        SlotSecret::Password(b"secret words"),
+        SlotSecret::KeyFile(&[5; 64]),
+        SlotSecret::Recovery(&recovery),
     ]
     .into_iter()
     .enumerate()
     {
-        let new = NewSlot {
+        let new = SlotParameters {
             label: "",
             created: 0,
             salt: [number as u8; 32],

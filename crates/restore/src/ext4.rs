@@ -28,10 +28,10 @@ mod write;
 pub use image::ImageFile;
 pub use target::{ImageTarget, TargetError, Unfinished};
 
-use super::Plan as Planned;
 use crate::ScratchSpace;
 use crate::progress::PhaseProgress;
 use crate::scratch::SortedPairs;
+use crate::totals::PlanTotals;
 use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, RestoreReport};
 use bale_fsimage::mkext4::{Ext4Options, Plan, STREAM_BUFFER_BYTES, WriterMemory};
 use bale_pipeline::amount;
@@ -196,7 +196,7 @@ fn note_size(report: &Ext4Report, monitor: &dyn Monitor) {
 }
 
 /// What a dry run says that a restore would write.
-fn would_restore(plan: &Planned) -> RestoreReport {
+fn would_restore(plan: &PlanTotals) -> RestoreReport {
     RestoreReport {
         files_written: plan.files,
         directories: plan.directories,

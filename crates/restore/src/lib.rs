@@ -20,13 +20,13 @@ mod row;
 mod scratch;
 mod seams;
 pub mod select;
+mod totals;
 pub mod xattrs;
 
 pub use guard::{DeviceAndInode, Protected};
 pub use kernel::{memory_bytes, restore, verify};
 pub use losses::{LOSS_PATHS_LISTED_MAX, Loss, LossKind};
 pub use options::{Overwrite, RestoreOptions};
-pub use plan::Plan;
 use plan::{GROUP_KEY_BYTES, group_key};
 pub use report::{RestoreError, RestoreReport};
 pub use reported::ReportedProblems;

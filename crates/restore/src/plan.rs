@@ -14,6 +14,7 @@ use crate::names::{check_name, check_path, is_part_name};
 use crate::progress::report_problem;
 use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use crate::select::{Above, above, chosen};
+use crate::totals::PlanTotals;
 use crate::{CatalogSource, ChunkSource, ChunkTrouble, RestoreError, RestoreOptions, pieces, row};
 use bale_format::entry::{is_below, join};
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
@@ -29,42 +30,9 @@ const STOP_EVERY_ROWS: u64 = 65_536;
 /// Unreadable stretches of one catalog after which reading ends.
 const CATALOG_TROUBLES_MAX: u64 = 100_000;
 
-/// What a restore will write at most.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// Regular files, each inode once.
-    pub files: u64,
-    pub directories: u64,
-    /// Symbolic links, devices, pipes.
-    pub others: u64,
-    /// Further names of inodes.
-    pub links: u64,
-    /// Content bytes, holes not counted.
-    pub bytes: u64,
-}
-
-impl Plan {
-    /// Entries of all kinds.
-    pub fn entries(&self) -> u64 {
-        self.files + self.directories + self.others + self.links
-    }
-
-    /// Inodes that will be made.
-    pub fn inodes(&self) -> u64 {
-        self.files + self.directories + self.others
-    }
-
-    /// At least this is taken from the device: content, and a block for each directory. The last
-    /// block of a file may be shared or inlined by a clever file system, so it is counted as it is.
-    pub fn bytes_on_device(&self, block_bytes: u64) -> u64 {
-        self.bytes
-            .saturating_add(self.directories.saturating_mul(block_bytes))
-    }
-}
-
 /// The plan and its rows.
 pub struct Planned {
-    pub plan: Plan,
+    pub plan: PlanTotals,
     /// What was cut off the snapshot's paths.
     pub strip: Bytes,
     /// By path of the directory: the ones above come first.
@@ -119,7 +87,7 @@ pub fn plan(
         options,
         monitor,
         strip,
-        plan: Plan::default(),
+        plan: PlanTotals::default(),
         problems: 0,
         has_damage: false,
         losses: Losses::default(),
@@ -156,7 +124,7 @@ struct Planner<'a> {
     options: &'a RestoreOptions<'a>,
     monitor: &'a dyn Monitor,
     strip: Bytes,
-    plan: Plan,
+    plan: PlanTotals,
     problems: u64,
     has_damage: bool,
     losses: Losses,

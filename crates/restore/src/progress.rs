@@ -2,7 +2,7 @@
 //!
 //! Everything else goes to the monitor as it is.
 
-use crate::Plan;
+use crate::totals::PlanTotals;
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ impl<'m> PhaseProgress<'m> {
     }
 
     /// The plan is made; nothing has been written yet.
-    pub fn planned(&self, plan: &Plan) {
+    pub fn planned(&self, plan: &PlanTotals) {
         self.entries_total.store(plan.entries(), Ordering::Relaxed);
         self.bytes_total.store(plan.bytes, Ordering::Relaxed);
         self.add(0, 0);

@@ -7,9 +7,9 @@ use bale_format::snapshot::{Counts, Filesystem, PathText, Totals};
 use bale_format::xattrs::encode_xattrs;
 use bale_format::{
     ChunkId, ChunkKind, Compressor, Condemned, Config, DamagedPacks, Entry, FinishedPack,
-    IndexEntry, IndexPack, Key, KeySlot, Keys, Kind, Layer, NewSlot, ObjectId, PackLayout,
-    PasswordCost, Payload, Piece, PieceListBuilder, RecoveryKey, RepositoryId, RootKey, Secret,
-    SegmentBuilder, SegmentRef, Snapshot, Time, Xattr, encode_index,
+    IndexEntry, IndexPack, Key, KeySlot, Keys, Kind, Layer, ObjectId, PackLayout, PasswordCost,
+    Payload, Piece, PieceListBuilder, RecoveryKey, RepositoryId, RootKey, SegmentBuilder,
+    SegmentRef, SlotParameters, SlotSecret, Snapshot, Time, Xattr, encode_index,
 };
 use std::path::Path;
 
@@ -76,7 +76,7 @@ fn write_packs(seeds: &Path, keys: &Keys) {
 fn write_keys(seeds: &Path, keys: &Keys) {
     let config = Config::new(REPOSITORY, 1_700_000_000);
     write(seeds, "config", &config.encode(keys).unwrap());
-    let new = NewSlot {
+    let new = SlotParameters {
         label: "seed",
         created: 1,
         salt: SALT,
@@ -86,7 +86,7 @@ fn write_keys(seeds: &Path, keys: &Keys) {
             p: 1,
         },
     };
-    let slot = KeySlot::create(&root(), REPOSITORY, Secret::Password(b"secret"), &new).unwrap();
+    let slot = KeySlot::create(&root(), REPOSITORY, SlotSecret::Password(b"secret"), &new).unwrap();
     write(seeds, "key_slot", &slot.encode());
     let key = RecoveryKey::from_bytes([9; 32]);
     write(seeds, "recovery_key", key.to_text().as_bytes());

@@ -57,12 +57,12 @@ pub struct Forget {
     pub dry_run: bool,
     /// Options of prune.
     #[command(flatten)]
-    pub prune_options: PruneOptions,
+    pub prune_options: PruneChoices,
 }
 
 /// How to prune.
 #[derive(Clone, Debug, Args)]
-pub struct PruneOptions {
+pub struct PruneChoices {
     /// Delete only packs that were condemned at least this long ago (0: at once; only when no
     /// backup runs)
     #[arg(long, value_name = "DURATION", default_value = "24h")]
@@ -77,7 +77,7 @@ pub struct PruneOptions {
 pub struct Prune {
     /// Options of prune.
     #[command(flatten)]
-    pub options: PruneOptions,
+    pub options: PruneChoices,
     /// Tell what would be done; change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,

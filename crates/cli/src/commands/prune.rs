@@ -1,6 +1,6 @@
 //! `bale prune`
 
-use crate::args::{Global, Prune, PruneOptions};
+use crate::args::{Global, Prune, PruneChoices};
 use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::progress::Console;
@@ -29,7 +29,7 @@ pub fn run(global: &Global, options: &Prune) -> Result<i32> {
 }
 
 /// Reads the options: before anything is done.
-pub fn parsed(options: &PruneOptions) -> Result<engine::PruneOptions> {
+pub fn parsed(options: &PruneChoices) -> Result<engine::PruneOptions> {
     if options.repack_below > 100 {
         return Err(Usage("--repack-below is a percentage: 0 to 100".to_owned()).into());
     }

@@ -7,7 +7,7 @@ use super::{Environment, Repository, draw, make_private_dir};
 use crate::error::{Error, Result};
 use crate::store::{Area, ObjectName, Store};
 use bale_format::config::{Access, Config};
-use bale_format::key_slot::{Secret as SlotSecret, SlotKind};
+use bale_format::key_slot::{SlotKind, SlotSecret};
 use bale_format::keys::{Keys, RootKey};
 use bale_format::recovery::RecoveryKey;
 use bale_format::{ObjectId, RepositoryId};

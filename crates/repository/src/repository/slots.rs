@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::store::{Area, ObjectName, Store};
 use bale_format::config::Access;
 use bale_format::error::FormatError;
-use bale_format::key_slot::{KeySlot, PasswordCost, SlotKind};
+use bale_format::key_slot::{KeySlot, PasswordCost, SlotKind, SlotParameters};
 use bale_format::keys::RootKey;
 use bale_format::recovery::RecoveryKey;
 use bale_format::{ObjectId, RepositoryId};
@@ -133,7 +133,7 @@ impl Repository {
 
     /// Makes a slot, and opens it as it is read back.
     pub(super) fn add_slot(&self, root: &RootKey, new: &NewSlot) -> Result<ObjectId> {
-        let slot = bale_format::key_slot::NewSlot {
+        let slot = SlotParameters {
             label: &new.label,
             created: created(&self.environment),
             salt: self.salt()?,

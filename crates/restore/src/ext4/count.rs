@@ -8,14 +8,14 @@ use super::prefetch::PrefetchPlanner;
 use super::rows::{self, WantedRows};
 use super::work::{TroubleReports, Work};
 use crate::RestoreError;
-use crate::plan::Plan;
 use crate::scratch::SortedPairs;
+use crate::totals::PlanTotals;
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_fsimage::mkext4::{FileData, NewEntry, NoData, Totals, TotalsCounter};
 
 pub struct Counted {
     /// For people and the progress.
-    pub plan: Plan,
+    pub plan: PlanTotals,
     /// For the plan of the file system.
     pub totals: Totals,
     /// For the readings that follow.
@@ -36,7 +36,7 @@ pub fn count(
         totals: TotalsCounter::new(&work.ext4),
         inodes: TotalsCounter::new(&work.ext4),
         xattrs: XattrSets::new(TroubleReports::Quiet),
-        plan: Plan::default(),
+        plan: PlanTotals::default(),
     };
     let mut links = LinkSorter::new(work);
     let mut prefetched = PrefetchPlanner::new(work);
@@ -71,7 +71,7 @@ struct Counter<'a> {
     /// Linked inodes, without names.
     inodes: TotalsCounter,
     xattrs: XattrSets,
-    plan: Plan,
+    plan: PlanTotals,
 }
 
 impl Counter<'_> {

@@ -5,7 +5,7 @@ use crate::kernel::directories;
 use crate::kernel::metadata::{self, TargetInode, is_missing};
 use crate::kernel::queue::work;
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{EntryOutcome, Failure, FetchedChunk, RestoreRun, Worker};
+use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, RestoreRun, Worker};
 use crate::kernel::write_content::{ContentTask, each_row, each_task};
 use crate::kernel::write_large::{self, Purpose};
 use crate::kernel::{hard_links, make};
@@ -42,7 +42,7 @@ fn compare_directories(worker: &mut Worker, rows: Vec<Vec<u8>>) {
         let directory = match worker.directories.open(&path) {
             Ok(directory) => directory,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(missing(worker, entry)),
-            Err(error) => return Err(Failure::os("open")(error)),
+            Err(error) => return Err(EntryFailure::os("open")(error)),
         };
         worker
             .run
@@ -81,14 +81,14 @@ pub fn open_file(
     worker: &mut Worker,
     directory: &TargetDirectory,
     entry: &Entry,
-) -> Result<Option<OwnedFd>, Failure> {
+) -> Result<Option<OwnedFd>, EntryFailure> {
     let fd = match worker
         .directories
         .open_child(directory, &entry.name, OFlags::RDONLY)
     {
         Ok(fd) => fd,
         Err(error) => {
-            let failure = Failure::os("open")(error);
+            let failure = EntryFailure::os("open")(error);
             if is_missing(&failure) {
                 let _told = missing(worker, entry);
                 return Ok(None);
@@ -96,7 +96,7 @@ pub fn open_file(
             return Err(failure);
         }
     };
-    let stat = rustix::fs::fstat(&fd).map_err(Failure::os("stat"))?;
+    let stat = rustix::fs::fstat(&fd).map_err(EntryFailure::os("stat"))?;
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !regular || stat.st_size as u64 != entry.size {
         let text = match regular {
@@ -115,7 +115,7 @@ fn compare_file(
     worker: &mut Worker,
     entry: &Entry,
     slot: &FetchedChunk,
-) -> Result<EntryOutcome, Failure> {
+) -> Result<EntryOutcome, EntryFailure> {
     let directory = match worker.directory_to_read(entry)? {
         Some(directory) => directory,
         None => return Ok(missing(worker, entry)),
@@ -136,7 +136,7 @@ fn compare_file(
     }
 }
 
-fn compare_special(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, Failure> {
+fn compare_special(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, EntryFailure> {
     if entry.kind != Kind::Symlink && !worker.run.options.specials {
         return Ok(EntryOutcome::Skipped);
     }
@@ -144,13 +144,13 @@ fn compare_special(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, F
         Some(directory) => directory,
         None => return Ok(missing(worker, entry)),
     };
-    let Some(stat) = stat_child(&directory, &entry.name).map_err(Failure::os("stat"))? else {
+    let Some(stat) = stat_child(&directory, &entry.name).map_err(EntryFailure::os("stat"))? else {
         return Ok(missing(worker, entry));
     };
     let place = worker
         .directories
         .open_child(&directory, &entry.name, OFlags::PATH)
-        .map_err(Failure::os("open"))?;
+        .map_err(EntryFailure::os("open"))?;
     if !hard_links::is_entry(&place, &stat, entry) {
         worker
             .run
@@ -168,8 +168,8 @@ pub fn metadata_of(
     worker: &mut Worker,
     fd: &OwnedFd,
     entry: &Entry,
-) -> Result<EntryOutcome, Failure> {
-    let stat = rustix::fs::fstat(fd).map_err(Failure::os("stat"))?;
+) -> Result<EntryOutcome, EntryFailure> {
+    let stat = rustix::fs::fstat(fd).map_err(EntryFailure::os("stat"))?;
     differences(worker, TargetInode::Open(fd.as_fd()), entry, &stat)
 }
 
@@ -178,7 +178,7 @@ fn differences(
     inode: TargetInode,
     entry: &Entry,
     stat: &rustix::fs::Stat,
-) -> Result<EntryOutcome, Failure> {
+) -> Result<EntryOutcome, EntryFailure> {
     let words = metadata::compare(worker, inode, entry, stat)?;
     if words.is_empty() {
         return Ok(EntryOutcome::Kept);
@@ -188,7 +188,7 @@ fn differences(
 }
 
 /// Are these the bytes at `offset`?
-pub fn same_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+pub fn same_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), EntryFailure> {
     let mut buffer = vec![0; WINDOW_BYTES.min(bytes.len())];
     let mut done = 0;
     while done < bytes.len() {
@@ -197,10 +197,10 @@ pub fn same_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
         let len = match rustix::io::pread(fd, &mut window[..], at) {
             Ok(len) => len,
             Err(Errno::INTR) => continue,
-            Err(error) => return Err(Failure::os("read")(error)),
+            Err(error) => return Err(EntryFailure::os("read")(error)),
         };
         if len == 0 || window[..len] != bytes[done..done + len] {
-            return Err(Failure::text(
+            return Err(EntryFailure::text(
                 "verify",
                 format!("content differs after byte {at}"),
             ));

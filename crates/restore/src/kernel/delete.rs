@@ -10,7 +10,7 @@ mod tree;
 pub use tree::clear_directory;
 
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{Failure, RestoreRun, Worker};
+use crate::kernel::worker::{EntryFailure, RestoreRun, Worker};
 use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::select::{above, chosen};
 use crate::{CatalogSource, RestoreError};
@@ -156,13 +156,13 @@ struct DeletePass<'r> {
 
 /// Why deleting ends.
 enum DeleteStop {
-    Directory(Failure),
+    Directory(EntryFailure),
     /// For all: what is not known to be absent must stay.
     All(String),
 }
 
-impl From<Failure> for DeleteStop {
-    fn from(failure: Failure) -> DeleteStop {
+impl From<EntryFailure> for DeleteStop {
+    fn from(failure: EntryFailure) -> DeleteStop {
         DeleteStop::Directory(failure)
     }
 }
@@ -185,7 +185,7 @@ impl DeletePass<'_> {
             Ok(directory) => directory,
             // Of a dry run: not made yet.
             Err(Errno::NOENT) => return Ok(()),
-            Err(error) => return Err(Failure::os("open")(error).into()),
+            Err(error) => return Err(EntryFailure::os("open")(error).into()),
         };
         if self.is_spared(&path, &directory)? {
             return Ok(());
@@ -207,7 +207,8 @@ impl DeletePass<'_> {
         let above = above(run.options.select, &in_snapshot);
         for pair in names.into_iter().flatten() {
             let (name, _) = pair.map_err(|error| DeleteStop::All(error.to_string()))?;
-            let Some(stat) = stat_child(&directory, &name).map_err(Failure::os("stat"))? else {
+            let Some(stat) = stat_child(&directory, &name).map_err(EntryFailure::os("stat"))?
+            else {
                 continue;
             };
             let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -229,7 +230,11 @@ impl DeletePass<'_> {
 
     /// Is this directory, or one above it, on another mount than the target, in use, a repository,
     /// or marked? Those above come first, and what is below them next.
-    fn is_spared(&mut self, path: &[u8], directory: &TargetDirectory) -> Result<bool, Failure> {
+    fn is_spared(
+        &mut self,
+        path: &[u8],
+        directory: &TargetDirectory,
+    ) -> Result<bool, EntryFailure> {
         if let Some(spared) = &self.spared
             && is_below(path, spared)
         {
@@ -237,10 +242,10 @@ impl DeletePass<'_> {
         }
         self.spared = None;
         let run = self.worker.run;
-        let stat = rustix::fs::fstat(&directory.fd).map_err(Failure::os("stat"))?;
+        let stat = rustix::fs::fstat(&directory.fd).map_err(EntryFailure::os("stat"))?;
         if run.options.guard.is_in_use(&stat) {
             tree::note_in_use(run, path);
-        } else if mount_of(directory.fd.as_fd()).map_err(Failure::os("stat"))? != self.mount {
+        } else if mount_of(directory.fd.as_fd()).map_err(EntryFailure::os("stat"))? != self.mount {
             run.problem(path, "delete", tree::OTHER_MOUNT);
         } else if run.options.guard.is_repository(directory.fd.as_fd(), b".") {
             tree::note_repository(run, path);
@@ -262,9 +267,9 @@ impl DeletePass<'_> {
 fn list(directory: &TargetDirectory, scratch: &ScratchSpace) -> Result<SortedPairs, DeleteStop> {
     let text = |error: std::io::Error| DeleteStop::All(error.to_string());
     let mut sorter = scratch.sorter(SORTER_BYTES);
-    let entries = rustix::fs::Dir::read_from(&directory.fd).map_err(Failure::os("list"))?;
+    let entries = rustix::fs::Dir::read_from(&directory.fd).map_err(EntryFailure::os("list"))?;
     for entry in entries {
-        let entry = entry.map_err(Failure::os("list"))?;
+        let entry = entry.map_err(EntryFailure::os("list"))?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
             sorter.push(name, &[]).map_err(text)?;

@@ -4,7 +4,7 @@ use crate::kernel::delete::ListedDirectory;
 use crate::kernel::metadata;
 use crate::kernel::queue::work;
 use crate::kernel::target::{MODE_UNFINISHED, stat_child};
-use crate::kernel::worker::{Failure, RestoreRun, Worker};
+use crate::kernel::worker::{EntryFailure, RestoreRun, Worker};
 use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::{Overwrite, RestoreError, row};
 use bale_format::entry::join;
@@ -137,8 +137,8 @@ fn finish_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
         let directory = worker
             .directories
             .open(&path)
-            .map_err(Failure::os("open"))?;
-        let stat = rustix::fs::fstat(&directory.fd).map_err(Failure::os("stat"))?;
+            .map_err(EntryFailure::os("open"))?;
+        let stat = rustix::fs::fstat(&directory.fd).map_err(EntryFailure::os("stat"))?;
         let fd = directory.fd.as_fd();
         if !directory.readable {
             return metadata::adjust(worker, metadata::TargetInode::PathOnly(fd), entry, &stat);
@@ -151,7 +151,7 @@ fn finish_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
 fn each<'r>(
     worker: &mut Worker<'r>,
     rows: Vec<Vec<u8>>,
-    act: impl Fn(&mut Worker<'r>, &Entry) -> Result<(), Failure>,
+    act: impl Fn(&mut Worker<'r>, &Entry) -> Result<(), EntryFailure>,
 ) {
     let entries = rows.len() as u64;
     for row in rows {
@@ -182,7 +182,7 @@ impl WasThere {
     }
 }
 
-fn make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, Failure> {
+fn make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, EntryFailure> {
     let run = worker.run;
     if entry.name.is_empty() {
         return Ok(WasThere::of(run.target.is_made));
@@ -195,9 +195,9 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, Failure> {
         match rustix::fs::mkdirat(&parent.fd, &entry.name[..], MODE_UNFINISHED) {
             Ok(()) => return Ok(WasThere::New),
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(Failure::os("make the directory")(error)),
+            Err(error) => return Err(EntryFailure::os("make the directory")(error)),
         }
-        let Some(stat) = stat_child(&parent, &entry.name).map_err(Failure::os("stat"))? else {
+        let Some(stat) = stat_child(&parent, &entry.name).map_err(EntryFailure::os("stat"))? else {
             continue;
         };
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -207,7 +207,7 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, Failure> {
             return Ok(WasThere::Found);
         }
         if run.options.overwrite == Overwrite::Never {
-            return Err(Failure::text(
+            return Err(EntryFailure::text(
                 "make the directory",
                 "something else is there",
             ));
@@ -216,10 +216,10 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, Failure> {
         match rustix::fs::unlinkat(&parent.fd, &entry.name[..], AtFlags::empty()) {
             Ok(()) => report_replaced(run, entry, &stat),
             Err(Errno::NOENT | Errno::ISDIR) => {}
-            Err(error) => return Err(Failure::os("replace by a directory")(error)),
+            Err(error) => return Err(EntryFailure::os("replace by a directory")(error)),
         }
     }
-    Err(Failure::text(
+    Err(EntryFailure::text(
         "make the directory",
         "something else appears there again and again",
     ))
@@ -243,7 +243,7 @@ fn report_replaced(run: &RestoreRun, entry: &Entry, stat: &rustix::fs::Stat) {
 
 /// A directory whose owner may not write in it, as after an earlier restore, gets its mode back at
 /// the end.
-fn make_usable(worker: &mut Worker, entry: &Entry, mode: u32) -> Result<(), Failure> {
+fn make_usable(worker: &mut Worker, entry: &Entry, mode: u32) -> Result<(), EntryFailure> {
     if mode & 0o700 == 0o700 {
         return Ok(());
     }
@@ -251,7 +251,7 @@ fn make_usable(worker: &mut Worker, entry: &Entry, mode: u32) -> Result<(), Fail
     let directory = worker
         .directories
         .open(&path)
-        .map_err(Failure::os("open"))?;
+        .map_err(EntryFailure::os("open"))?;
     let magic = format!("/proc/self/fd/{}", directory.fd.as_raw_fd());
     let usable = Mode::from_raw_mode(mode & 0o7777 | 0o700);
     // Not the owner: then what is in it decides.
@@ -260,9 +260,9 @@ fn make_usable(worker: &mut Worker, entry: &Entry, mode: u32) -> Result<(), Fail
     Ok(())
 }
 
-fn dry_make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, Failure> {
+fn dry_make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, EntryFailure> {
     let stat = match worker.directories.open(&entry.parent) {
-        Ok(parent) => stat_child(&parent, &entry.name).map_err(Failure::os("stat"))?,
+        Ok(parent) => stat_child(&parent, &entry.name).map_err(EntryFailure::os("stat"))?,
         Err(_) => None,
     };
     let act = match &stat {

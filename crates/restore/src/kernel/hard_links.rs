@@ -8,7 +8,7 @@
 use crate::kernel::make::{self, publish, remove_quietly};
 use crate::kernel::queue::work;
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{EntryOutcome, Failure, FetchedChunk, RestoreRun, Worker};
+use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{metadata, specials, write_large};
 use crate::scratch::{Pair, SortedPairs};
 use crate::{Overwrite, RestoreError, names, row};
@@ -139,13 +139,13 @@ fn link_all(worker: &mut Worker, group: LinkGroup) {
 }
 
 /// Opens the name that was restored, if it is what its row says.
-fn source(worker: &mut Worker, first: &Entry) -> Result<Option<LinkSource>, Failure> {
+fn source(worker: &mut Worker, first: &Entry) -> Result<Option<LinkSource>, EntryFailure> {
     let directory = worker.directory(first)?;
     let place = worker
         .directories
         .open_child(&directory, &first.name, OFlags::PATH)
-        .map_err(Failure::os("open"))?;
-    let stat = rustix::fs::fstat(&place).map_err(Failure::os("stat"))?;
+        .map_err(EntryFailure::os("open"))?;
+    let stat = rustix::fs::fstat(&place).map_err(EntryFailure::os("stat"))?;
     Ok(is_entry(&place, &stat, first).then_some(LinkSource { place, stat }))
 }
 
@@ -169,7 +169,7 @@ fn link(
     worker: &mut Worker,
     source: Option<&LinkSource>,
     entry: &Entry,
-) -> Result<Option<EntryOutcome>, Failure> {
+) -> Result<Option<EntryOutcome>, EntryFailure> {
     let directory = worker.directory(entry)?;
     let Some(source) = source else {
         return Ok(None);
@@ -178,7 +178,7 @@ fn link(
         Ok(()) => Ok(Some(EntryOutcome::Linked)),
         Err(Errno::EXIST) => link_over(worker, source, &directory, entry),
         Err(Errno::MLINK | Errno::PERM | Errno::NOTSUP | Errno::XDEV) => Ok(None),
-        Err(error) => Err(Failure::os("link")(error)),
+        Err(error) => Err(EntryFailure::os("link")(error)),
     }
 }
 
@@ -187,8 +187,8 @@ fn link_over(
     source: &LinkSource,
     directory: &TargetDirectory,
     entry: &Entry,
-) -> Result<Option<EntryOutcome>, Failure> {
-    let stat = stat_child(directory, &entry.name).map_err(Failure::os("stat"))?;
+) -> Result<Option<EntryOutcome>, EntryFailure> {
+    let stat = stat_child(directory, &entry.name).map_err(EntryFailure::os("stat"))?;
     if let Some(stat) = &stat {
         if (stat.st_dev, stat.st_ino) == (source.stat.st_dev, source.stat.st_ino) {
             return Ok(Some(EntryOutcome::Kept));
@@ -198,7 +198,7 @@ fn link_over(
         }
         worker.run.check_not_in_use(stat)?;
         if entry.flags.has(EntryFlags::INCOMPLETE) {
-            return Err(Failure::text("replace", make::UNREAD_STAYS));
+            return Err(EntryFailure::text("replace", make::UNREAD_STAYS));
         }
     }
     let part = names::part_name(&entry.name);
@@ -206,7 +206,7 @@ fn link_over(
     match link_from(worker, source, directory, &part) {
         Ok(()) => {}
         Err(Errno::MLINK | Errno::PERM | Errno::NOTSUP | Errno::XDEV) => return Ok(None),
-        Err(error) => return Err(Failure::os("link")(error)),
+        Err(error) => return Err(EntryFailure::os("link")(error)),
     }
     let standing = make::TargetState {
         act: Act::Replace,
@@ -236,7 +236,7 @@ fn link_from(
 }
 
 /// A name that cannot be a link becomes a file of its own.
-fn make_again(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, Failure> {
+fn make_again(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, EntryFailure> {
     match (entry.kind, &entry.content) {
         (Kind::File, Content::Pieces { .. }) if entry.size > 0 => {
             write_large::restore_alone(worker, entry)
@@ -246,7 +246,7 @@ fn make_again(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, Failur
     }
 }
 
-fn seal(worker: &mut Worker, first: &Entry) -> Result<(), Failure> {
+fn seal(worker: &mut Worker, first: &Entry) -> Result<(), EntryFailure> {
     if first.kind != Kind::File {
         return Ok(());
     }
@@ -254,11 +254,11 @@ fn seal(worker: &mut Worker, first: &Entry) -> Result<(), Failure> {
     let fd = worker
         .directories
         .open_child(&directory, &first.name, OFlags::RDONLY)
-        .map_err(Failure::os("open"))?;
-    let stat = rustix::fs::fstat(&fd).map_err(Failure::os("stat"))?;
+        .map_err(EntryFailure::os("open"))?;
+    let stat = rustix::fs::fstat(&fd).map_err(EntryFailure::os("stat"))?;
     match is_entry(&fd, &stat, first) {
         true => metadata::seal(worker, fd.as_fd(), first),
-        false => Err(Failure::text(
+        false => Err(EntryFailure::text(
             "restore",
             "somebody else changed it meanwhile",
         )),
@@ -275,7 +275,7 @@ pub fn compare_group(worker: &mut Worker, group: LinkGroup) {
     let source = source(worker, &first).ok().flatten();
     crate::kernel::write_content::each_row(worker, group.others, |worker, entry| {
         let directory = worker.directory(entry)?;
-        let stat = stat_child(&directory, &entry.name).map_err(Failure::os("stat"))?;
+        let stat = stat_child(&directory, &entry.name).map_err(EntryFailure::os("stat"))?;
         let same = match (&source, stat) {
             (Some(source), Some(stat)) => {
                 (stat.st_dev, stat.st_ino) == (source.stat.st_dev, source.stat.st_ino)

@@ -5,7 +5,7 @@
 //! new file is made beside it and renamed over it.
 
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{EntryOutcome, Failure, FetchedChunk, Worker};
+use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, Worker};
 use crate::kernel::{delete, metadata, salvage};
 use crate::{Overwrite, names, pieces};
 use bale_format::{Content, Entry, EntryFlags, Kind};
@@ -30,8 +30,8 @@ pub fn standing(
     worker: &Worker,
     directory: &TargetDirectory,
     entry: &Entry,
-) -> Result<TargetState, Failure> {
-    let stat = stat_child(directory, &entry.name).map_err(Failure::os("stat"))?;
+) -> Result<TargetState, EntryFailure> {
+    let stat = stat_child(directory, &entry.name).map_err(EntryFailure::os("stat"))?;
     let act = match &stat {
         None => Act::Create,
         Some(_) if worker.run.options.overwrite == Overwrite::Never => Act::Skip,
@@ -52,7 +52,7 @@ fn equal(
     directory: &TargetDirectory,
     entry: &Entry,
     stat: &Stat,
-) -> Result<bool, Failure> {
+) -> Result<bool, EntryFailure> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::from_raw_mode(entry.kind.mode_bits()) {
         return Ok(false);
     }
@@ -68,7 +68,7 @@ fn equal(
         }
         Kind::Symlink => {
             let target = rustix::fs::readlinkat(&directory.fd, &entry.name[..], Vec::new())
-                .map_err(Failure::os("read the link"))?;
+                .map_err(EntryFailure::os("read the link"))?;
             target.as_bytes() == &entry.target[..]
         }
         Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == device(entry),
@@ -87,7 +87,7 @@ pub fn file(
     worker: &mut Worker,
     entry: &Entry,
     slot: &FetchedChunk,
-) -> Result<EntryOutcome, Failure> {
+) -> Result<EntryOutcome, EntryFailure> {
     let directory = worker.directory(entry)?;
     let mut standing = TargetState {
         act: Act::Create,
@@ -104,7 +104,7 @@ pub fn file(
         match create(&directory, &entry.name) {
             Ok(fd) => return fill(worker, &directory, &entry.name, fd, entry, &bytes),
             Err(Errno::EXIST) => standing = self::standing(worker, &directory, entry)?,
-            Err(error) => return Err(Failure::os("create")(error)),
+            Err(error) => return Err(EntryFailure::os("create")(error)),
         }
         if let Some(done) = make_without_content(worker, &directory, entry, &standing)? {
             return Ok(done);
@@ -134,7 +134,7 @@ fn written(entry: &Entry) -> EntryOutcome {
 }
 
 /// Tells what a restore would do with an entry.
-pub fn would(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, Failure> {
+pub fn would(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, EntryFailure> {
     let act = match worker.directory_to_read(entry)? {
         Some(directory) => would_at(worker, &directory, entry)?,
         None => Act::Create,
@@ -162,7 +162,7 @@ fn would_at(
     worker: &mut Worker,
     directory: &TargetDirectory,
     entry: &Entry,
-) -> Result<Act, Failure> {
+) -> Result<Act, EntryFailure> {
     let standing = standing(worker, directory, entry)?;
     let is_full = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     if worker.run.options.delete && standing.stat.as_ref().is_some_and(is_full) {
@@ -177,7 +177,7 @@ pub fn make_without_content(
     directory: &TargetDirectory,
     entry: &Entry,
     standing: &TargetState,
-) -> Result<Option<EntryOutcome>, Failure> {
+) -> Result<Option<EntryOutcome>, EntryFailure> {
     match standing.act {
         Act::Skip => Ok(Some(EntryOutcome::Skipped)),
         Act::Keep => {
@@ -189,7 +189,11 @@ pub fn make_without_content(
 }
 
 /// Looks after the metadata of an inode that stays.
-fn keep(worker: &mut Worker, directory: &TargetDirectory, entry: &Entry) -> Result<(), Failure> {
+fn keep(
+    worker: &mut Worker,
+    directory: &TargetDirectory,
+    entry: &Entry,
+) -> Result<(), EntryFailure> {
     let regular = entry.kind == Kind::File;
     let opened = match regular {
         true => worker
@@ -204,7 +208,7 @@ fn keep(worker: &mut Worker, directory: &TargetDirectory, entry: &Entry) -> Resu
             let place = worker
                 .directories
                 .open_child(directory, &entry.name, OFlags::PATH);
-            let place = place.map_err(Failure::os("open"))?;
+            let place = place.map_err(EntryFailure::os("open"))?;
             let stat = checked_stat(&place, entry)?;
             return metadata::adjust(
                 worker,
@@ -213,7 +217,7 @@ fn keep(worker: &mut Worker, directory: &TargetDirectory, entry: &Entry) -> Resu
                 &stat,
             );
         }
-        Err(error) => return Err(Failure::os("open")(error)),
+        Err(error) => return Err(EntryFailure::os("open")(error)),
     };
     let stat = checked_stat(&fd, entry)?;
     metadata::adjust(
@@ -227,12 +231,12 @@ fn keep(worker: &mut Worker, directory: &TargetDirectory, entry: &Entry) -> Resu
 
 /// Of an inode about to be changed: still of the kind that was decided on, and not somebody else's
 /// with another name.
-pub fn checked_stat(fd: &OwnedFd, entry: &Entry) -> Result<Stat, Failure> {
-    let stat = rustix::fs::fstat(fd).map_err(Failure::os("stat"))?;
+pub fn checked_stat(fd: &OwnedFd, entry: &Entry) -> Result<Stat, EntryFailure> {
+    let stat = rustix::fs::fstat(fd).map_err(EntryFailure::os("stat"))?;
     let kind = FileType::from_raw_mode(entry.kind.mode_bits());
     let foreign = stat.st_nlink > 1 && (entry.nlink == 1 || metadata::differs(entry, &stat));
     if FileType::from_raw_mode(stat.st_mode) != kind || foreign {
-        return Err(Failure::text(
+        return Err(EntryFailure::text(
             "restore",
             "somebody else changed it meanwhile",
         ));
@@ -241,9 +245,13 @@ pub fn checked_stat(fd: &OwnedFd, entry: &Entry) -> Result<Stat, Failure> {
 }
 
 /// The file's bytes in its chunk; a row that points outside is damaged.
-pub fn bytes_of(worker: &Worker, entry: &Entry, slot: &FetchedChunk) -> Result<Bytes, Failure> {
+pub fn bytes_of(
+    worker: &Worker,
+    entry: &Entry,
+    slot: &FetchedChunk,
+) -> Result<Bytes, EntryFailure> {
     if entry.flags.has(EntryFlags::UNREADABLE) {
-        return Err(Failure::text(
+        return Err(EntryFailure::text(
             "restore",
             "its content could not be read by the backup",
         ));
@@ -252,7 +260,7 @@ pub fn bytes_of(worker: &Worker, entry: &Entry, slot: &FetchedChunk) -> Result<B
         return Ok(Bytes::new());
     }
     let Content::Bundled { chunk, offset } = &entry.content else {
-        return Err(Failure::text("restore", "damaged row: no content"));
+        return Err(EntryFailure::text("restore", "damaged row: no content"));
     };
     let chunk = slot.get(chunk, worker.run.chunks)?;
     let from = *offset as usize;
@@ -262,7 +270,7 @@ pub fn bytes_of(worker: &Worker, entry: &Entry, slot: &FetchedChunk) -> Result<B
         .filter(|to| *to <= chunk.len());
     match to {
         Some(to) => Ok(chunk.slice(from..to)),
-        None => Err(Failure::text(
+        None => Err(EntryFailure::text(
             "restore",
             "damaged row: it points outside its chunk",
         )),
@@ -279,19 +287,19 @@ pub fn create(directory: &TargetDirectory, name: &[u8]) -> Result<OwnedFd, Errno
 pub fn create_part(
     directory: &TargetDirectory,
     name: &[u8],
-) -> Result<(Vec<u8>, OwnedFd), Failure> {
+) -> Result<(Vec<u8>, OwnedFd), EntryFailure> {
     let part = names::part_name(name);
     let fd = match create(directory, &part) {
         Err(Errno::EXIST) => {
             rustix::fs::unlinkat(&directory.fd, &part, AtFlags::empty())
-                .map_err(Failure::os("remove the temporary file of"))?;
+                .map_err(EntryFailure::os("remove the temporary file of"))?;
             create(directory, &part)
         }
         other => other,
     };
     Ok((
         part,
-        fd.map_err(Failure::os("create a temporary file for"))?,
+        fd.map_err(EntryFailure::os("create a temporary file for"))?,
     ))
 }
 
@@ -307,7 +315,7 @@ fn fill(
     fd: OwnedFd,
     entry: &Entry,
     bytes: &[u8],
-) -> Result<EntryOutcome, Failure> {
+) -> Result<EntryOutcome, EntryFailure> {
     fill_unsealed(worker, directory, fd.as_fd(), entry, bytes)
         .inspect_err(|_| remove_quietly(directory, name))?;
     seal(worker, fd.as_fd(), entry)?;
@@ -320,14 +328,14 @@ fn fill_unsealed(
     fd: std::os::fd::BorrowedFd,
     entry: &Entry,
     bytes: &[u8],
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let mut rest = bytes;
     while !rest.is_empty() {
         match rustix::io::write(fd, rest) {
-            Ok(0) => return Err(Failure::text("write", "nothing was taken")),
+            Ok(0) => return Err(EntryFailure::text("write", "nothing was taken")),
             Ok(len) => rest = &rest[len..],
             Err(Errno::INTR) => {}
-            Err(error) => return Err(Failure::os("write")(error)),
+            Err(error) => return Err(EntryFailure::os("write")(error)),
         }
     }
     metadata::finish_file(worker, directory, fd, entry)
@@ -338,7 +346,7 @@ pub fn seal(
     worker: &mut Worker,
     fd: std::os::fd::BorrowedFd,
     entry: &Entry,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     match entry.is_hard_link() {
         true => Ok(()),
         false => metadata::seal(worker, fd, entry),
@@ -352,12 +360,12 @@ pub fn publish(
     part: &[u8],
     entry: &Entry,
     standing: &TargetState,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     if let Some(stat) = &standing.stat
         && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
     {
         delete::clear_directory(worker, directory, entry)?;
     }
     rustix::fs::renameat(&directory.fd, part, &directory.fd, &entry.name[..])
-        .map_err(Failure::os("rename into place"))
+        .map_err(EntryFailure::os("rename into place"))
 }

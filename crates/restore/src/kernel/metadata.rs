@@ -5,7 +5,7 @@
 //! is a loss, counted by kind; set-user-id is never given to an owner it was not meant for.
 
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{Cause, Failure, Worker};
+use crate::kernel::worker::{Cause, EntryFailure, Worker};
 use crate::losses::LossKind;
 use bale_format::{Entry, Kind, Xattr};
 use rustix::fs::{
@@ -139,12 +139,12 @@ pub fn finish_file(
     directory: &TargetDirectory,
     fd: BorrowedFd,
     entry: &Entry,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let inode = TargetInode::Open(fd);
     let given = match directory.gives_owner.get() {
         Some(given) => *given,
         None => {
-            let stat = rustix::fs::fstat(fd).map_err(Failure::os("stat"))?;
+            let stat = rustix::fs::fstat(fd).map_err(EntryFailure::os("stat"))?;
             *directory
                 .gives_owner
                 .get_or_init(|| (stat.st_uid, stat.st_gid))
@@ -155,19 +155,25 @@ pub fn finish_file(
     if directory.gives_acl || !entry.xattrs.is_empty() {
         if !worker.run.target.privileged {
             // A user may not set attributes of a file that he may not write.
-            inode.chmod(0o600).map_err(Failure::os("set the mode of"))?;
+            inode
+                .chmod(0o600)
+                .map_err(EntryFailure::os("set the mode of"))?;
         }
         capability = set_xattrs(worker, inode, entry)?;
         if directory.gives_acl && !has(worker, entry, ACL_ACCESS)? {
             match inode.remove_xattr(ACL_ACCESS) {
                 Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
-                Err(error) => return Err(Failure::os("remove the access control list of")(error)),
+                Err(error) => {
+                    return Err(EntryFailure::os("remove the access control list of")(error));
+                }
             }
         }
     }
     let mode = mode_for(worker, entry, owned);
     if mode != 0 || capability.is_some() || !entry.xattrs.is_empty() || directory.gives_acl {
-        inode.chmod(mode).map_err(Failure::os("set the mode of"))?;
+        inode
+            .chmod(mode)
+            .map_err(EntryFailure::os("set the mode of"))?;
     }
     if let Some(capability) = capability {
         set_one(worker, inode, entry, &capability)?;
@@ -176,13 +182,13 @@ pub fn finish_file(
 }
 
 /// Sets the mtime. The kernel quietly moves one that its file system cannot hold.
-fn set_mtime(worker: &Worker, inode: TargetInode, entry: &Entry) -> Result<(), Failure> {
+fn set_mtime(worker: &Worker, inode: TargetInode, entry: &Entry) -> Result<(), EntryFailure> {
     inode
         .set_mtime(entry)
-        .map_err(Failure::os("set the times of"))?;
+        .map_err(EntryFailure::os("set the times of"))?;
     if is_unusual(entry) {
         let (TargetInode::Open(fd) | TargetInode::PathOnly(fd)) = inode;
-        let stat = rustix::fs::fstat(fd).map_err(Failure::os("stat"))?;
+        let stat = rustix::fs::fstat(fd).map_err(EntryFailure::os("stat"))?;
         if mtime_of(&stat) != (entry.mtime.seconds, entry.mtime.nanos) {
             worker.lose(LossKind::Time, entry, "this file system cannot hold it");
         }
@@ -222,7 +228,7 @@ pub fn adjust(
     inode: TargetInode,
     entry: &Entry,
     stat: &Stat,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let owned = give(worker, inode, entry, (stat.st_uid, stat.st_gid))?;
     let chowned = (stat.st_uid, stat.st_gid) != (entry.uid, entry.gid);
     let capability = match entry.kind {
@@ -239,7 +245,9 @@ pub fn adjust(
     let mode = mode_for(worker, entry, owned);
     let changed = chowned || stat.st_mode & 0o7777 != mode || !entry.xattrs.is_empty();
     if entry.kind != Kind::Symlink && changed {
-        inode.chmod(mode).map_err(Failure::os("set the mode of"))?;
+        inode
+            .chmod(mode)
+            .map_err(EntryFailure::os("set the mode of"))?;
     }
     if let Some(capability) = capability {
         set_one(worker, inode, entry, &capability)?;
@@ -272,7 +280,7 @@ pub fn differs(entry: &Entry, stat: &Stat) -> bool {
 
 /// Inode flags and project id, where they are asked for: after the last change of the inode and of
 /// its names.
-pub fn seal(worker: &mut Worker, fd: BorrowedFd, entry: &Entry) -> Result<(), Failure> {
+pub fn seal(worker: &mut Worker, fd: BorrowedFd, entry: &Entry) -> Result<(), EntryFailure> {
     if !worker.run.options.inode_flags {
         return Ok(());
     }
@@ -288,7 +296,7 @@ pub fn seal(worker: &mut Worker, fd: BorrowedFd, entry: &Entry) -> Result<(), Fa
             Err(error) if lost(error) => {
                 worker.lose(LossKind::InodeFlags, entry, "project id refused")
             }
-            Err(error) => return Err(Failure::os("set the project of")(error)),
+            Err(error) => return Err(EntryFailure::os("set the project of")(error)),
         }
     }
     let had = match rustix::fs::ioctl_getflags(fd) {
@@ -299,7 +307,7 @@ pub fn seal(worker: &mut Worker, fd: BorrowedFd, entry: &Entry) -> Result<(), Fa
             }
             return Ok(());
         }
-        Err(error) => return Err(Failure::os("read the inode flags of")(error)),
+        Err(error) => return Err(EntryFailure::os("read the inode flags of")(error)),
     };
     let kept = IFlags::from_bits_retain(INODE_FLAGS_KEPT);
     let wanted = (had - kept) | IFlags::from_bits_retain(entry.inode_flags & INODE_FLAGS_KEPT);
@@ -312,7 +320,7 @@ pub fn seal(worker: &mut Worker, fd: BorrowedFd, entry: &Entry) -> Result<(), Fa
             worker.lose(LossKind::InodeFlags, entry, "refused");
             Ok(())
         }
-        Err(error) => Err(Failure::os("set the inode flags of")(error)),
+        Err(error) => Err(EntryFailure::os("set the inode flags of")(error)),
     }
 }
 
@@ -325,7 +333,7 @@ fn give(
     inode: TargetInode,
     entry: &Entry,
     given: (u32, u32),
-) -> Result<Owned, Failure> {
+) -> Result<Owned, EntryFailure> {
     let all = Owned {
         user: true,
         group: true,
@@ -336,7 +344,7 @@ fn give(
     match inode.chown(Some(entry.uid), Some(entry.gid)) {
         Ok(()) => return Ok(all),
         Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => {}
-        Err(error) => return Err(Failure::os("give the owner to")(error)),
+        Err(error) => return Err(EntryFailure::os("give the owner to")(error)),
     }
     let group = given.1 == entry.gid || inode.chown(None, Some(entry.gid)).is_ok();
     let user = given.0 == entry.uid;
@@ -366,7 +374,7 @@ fn mode_for(worker: &Worker, entry: &Entry, owned: Owned) -> u32 {
     mode
 }
 
-fn has(worker: &mut Worker, entry: &Entry, name: &[u8]) -> Result<bool, Failure> {
+fn has(worker: &mut Worker, entry: &Entry, name: &[u8]) -> Result<bool, EntryFailure> {
     Ok(worker
         .xattrs_of(entry)?
         .iter()
@@ -378,7 +386,7 @@ fn set_xattrs(
     worker: &mut Worker,
     inode: TargetInode,
     entry: &Entry,
-) -> Result<Option<Xattr>, Failure> {
+) -> Result<Option<Xattr>, EntryFailure> {
     if entry.xattrs.is_empty() {
         return Ok(None);
     }
@@ -399,7 +407,7 @@ fn set_one(
     inode: TargetInode,
     entry: &Entry,
     xattr: &Xattr,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let error = match inode.set_xattr(xattr) {
         Ok(()) => return Ok(()),
         Err(error) => error,
@@ -431,10 +439,10 @@ fn remove_foreign_xattrs(
     worker: &mut Worker,
     inode: TargetInode,
     entry: &Entry,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let names = inode
         .xattr_names()
-        .map_err(Failure::os("list the attributes of"))?;
+        .map_err(EntryFailure::os("list the attributes of"))?;
     for name in names {
         let label = name.starts_with(b"security.") && name != CAPABILITY;
         if label || has(worker, entry, &name)? {
@@ -442,7 +450,7 @@ fn remove_foreign_xattrs(
         }
         match inode.remove_xattr(&name) {
             Ok(()) | Err(Errno::NODATA | Errno::PERM | Errno::NOTSUP | Errno::ACCESS) => {}
-            Err(error) => return Err(Failure::os("remove an attribute of")(error)),
+            Err(error) => return Err(EntryFailure::os("remove an attribute of")(error)),
         }
     }
     Ok(())
@@ -454,7 +462,7 @@ pub fn compare(
     inode: TargetInode,
     entry: &Entry,
     stat: &Stat,
-) -> Result<String, Failure> {
+) -> Result<String, EntryFailure> {
     let mut words = Vec::new();
     let mode = stat.st_mode & 0o7777;
     if entry.kind != Kind::Symlink && mode != entry.mode & 0o7777 {
@@ -478,7 +486,7 @@ pub fn compare(
     }
     for name in inode
         .xattr_names()
-        .map_err(Failure::os("list the attributes of"))?
+        .map_err(EntryFailure::os("list the attributes of"))?
     {
         let label = name.starts_with(b"security.") && name != CAPABILITY;
         if !label && !set.iter().any(|xattr| xattr.name == name) {
@@ -489,7 +497,7 @@ pub fn compare(
 }
 
 /// Does this failure say that something is not there?
-pub fn is_missing(failure: &Failure) -> bool {
+pub fn is_missing(failure: &EntryFailure) -> bool {
     matches!(
         failure.cause,
         Cause::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)

@@ -4,7 +4,7 @@
 
 use crate::kernel::make;
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{Failure, RestoreRun};
+use crate::kernel::worker::{EntryFailure, RestoreRun};
 use crate::names::NAME_BYTES_MAX;
 use bale_format::Entry;
 use bale_pipeline::amount;
@@ -57,7 +57,7 @@ pub fn keep_beside(
     part: &[u8],
     entry: &Entry,
     missing: u64,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let gaps = missing_of(entry, missing);
     let text = match place(directory, part, entry)? {
         Some(name) => {
@@ -91,7 +91,7 @@ fn place(
     directory: &TargetDirectory,
     part: &[u8],
     entry: &Entry,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> Result<Option<Vec<u8>>, EntryFailure> {
     if is_same(directory, part, &entry.name) {
         make::remove_quietly(directory, part);
         return Ok(None);
@@ -105,10 +105,10 @@ fn place(
                 return Ok(Some(name));
             }
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(Failure::os("keep what could be had of")(error)),
+            Err(error) => return Err(EntryFailure::os("keep what could be had of")(error)),
         }
     }
-    Err(Failure::text(
+    Err(EntryFailure::text(
         "keep what could be had of",
         "there are a hundred salvages of it already",
     ))

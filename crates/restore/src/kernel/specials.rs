@@ -8,7 +8,7 @@ use crate::kernel::make::{
 };
 use crate::kernel::metadata::{self, TargetInode};
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{EntryOutcome, Failure, Worker};
+use crate::kernel::worker::{EntryFailure, EntryOutcome, Worker};
 use crate::losses::LossKind;
 use crate::names;
 use bale_format::{Entry, Kind};
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 
 /// Makes one.
-pub fn make(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, Failure> {
+pub fn make(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, EntryFailure> {
     match entry.kind {
         Kind::Symlink => {}
         _ if !worker.run.options.specials => {
@@ -41,7 +41,7 @@ pub fn make(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, Failure>
         Ok(()) => {}
         Err(Errno::EXIST) if standing.act != Act::Create => {
             remove_quietly(&directory, name);
-            create(&directory, name, entry).map_err(Failure::os("create"))?;
+            create(&directory, name, entry).map_err(EntryFailure::os("create"))?;
         }
         // The program that listens makes its socket anew anyway, so a file system that takes none
         // loses nothing.
@@ -53,7 +53,7 @@ pub fn make(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, Failure>
             worker.lose(LossKind::Special, entry, "only root makes device nodes");
             return Ok(EntryOutcome::Skipped);
         }
-        Err(error) => return Err(Failure::os("create")(error)),
+        Err(error) => return Err(EntryFailure::os("create")(error)),
     }
     finish(worker, &directory, name, entry).inspect_err(|_| remove_quietly(&directory, name))?;
     if standing.act != Act::Create {
@@ -90,17 +90,20 @@ fn finish(
     directory: &TargetDirectory,
     name: &[u8],
     entry: &Entry,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let place = worker
         .directories
         .open_child(directory, name, OFlags::PATH)
-        .map_err(Failure::os("open"))?;
+        .map_err(EntryFailure::os("open"))?;
     let stat = checked_new(&place, entry)?;
     metadata::adjust(worker, TargetInode::PathOnly(place.as_fd()), entry, &stat)
 }
 
 /// The inode just made has one name and is what was made: nobody put another in its place.
-fn checked_new(place: &std::os::fd::OwnedFd, entry: &Entry) -> Result<rustix::fs::Stat, Failure> {
+fn checked_new(
+    place: &std::os::fd::OwnedFd,
+    entry: &Entry,
+) -> Result<rustix::fs::Stat, EntryFailure> {
     let one_name = Entry {
         nlink: 1,
         ..entry.clone()
@@ -114,7 +117,7 @@ fn checked_new(place: &std::os::fd::OwnedFd, entry: &Entry) -> Result<rustix::fs
     };
     match same {
         true => Ok(stat),
-        false => Err(Failure::text(
+        false => Err(EntryFailure::text(
             "restore",
             "somebody else changed it meanwhile",
         )),

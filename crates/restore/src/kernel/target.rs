@@ -5,7 +5,7 @@
 //! the target, old, restored or put there while we work, ends in an error and never outside.
 
 use crate::names::check_path;
-use crate::plan::Plan;
+use crate::totals::PlanTotals;
 use crate::{RestoreError, RestoreOptions};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
@@ -75,7 +75,11 @@ impl Target {
 
     /// Refuses a plan that cannot fit. A target that holds files may hold part of the plan already,
     /// so only what could never fit is refused there.
-    pub fn check_space(&self, plan: &Plan, options: &RestoreOptions) -> Result<(), RestoreError> {
+    pub fn check_space(
+        &self,
+        plan: &PlanTotals,
+        options: &RestoreOptions,
+    ) -> Result<(), RestoreError> {
         let Some(root) = &self.root else {
             return Ok(());
         };

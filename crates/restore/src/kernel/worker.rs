@@ -32,7 +32,7 @@ const TALLY_ENTRIES_MAX: u64 = 256;
 
 /// Why one entry failed.
 #[derive(Debug)]
-pub struct Failure {
+pub struct EntryFailure {
     pub action: &'static str,
     pub cause: Cause,
 }
@@ -47,24 +47,24 @@ pub enum Cause {
     Damage(String),
 }
 
-impl Failure {
-    pub fn os(action: &'static str) -> impl Fn(Errno) -> Failure {
-        move |error| Failure {
+impl EntryFailure {
+    pub fn os(action: &'static str) -> impl Fn(Errno) -> EntryFailure {
+        move |error| EntryFailure {
             action,
             cause: Cause::Os(error),
         }
     }
 
-    pub fn text(action: &'static str, text: impl Into<String>) -> Failure {
-        Failure {
+    pub fn text(action: &'static str, text: impl Into<String>) -> EntryFailure {
+        EntryFailure {
             action,
             cause: Cause::Text(text.into()),
         }
     }
 
     /// Something of the repository cannot be read.
-    pub fn damage(text: impl Into<String>) -> Failure {
-        Failure {
+    pub fn damage(text: impl Into<String>) -> EntryFailure {
+        EntryFailure {
             action: "read",
             cause: Cause::Damage(text.into()),
         }
@@ -233,9 +233,9 @@ impl<'a> RestoreRun<'a> {
     }
 
     /// What stands at a name must not be replaced if this command lives on it.
-    pub fn check_not_in_use(&self, stat: &rustix::fs::Stat) -> Result<(), Failure> {
+    pub fn check_not_in_use(&self, stat: &rustix::fs::Stat) -> Result<(), EntryFailure> {
         match self.options.guard.is_in_use(stat) {
-            true => Err(Failure::text(
+            true => Err(EntryFailure::text(
                 "replace",
                 "it is the repository, cache or key in use, and stays",
             )),
@@ -244,8 +244,8 @@ impl<'a> RestoreRun<'a> {
     }
 
     /// A failure is a problem of its entry, or, where the next entry would fail alike, the end.
-    pub fn failed(&self, path: &[u8], failure: Failure) {
-        let Failure { action, cause } = failure;
+    pub fn failed(&self, path: &[u8], failure: EntryFailure) {
+        let EntryFailure { action, cause } = failure;
         match cause {
             Cause::Os(error) if ends_all(error) => {
                 self.end(self.target.trouble_at(action, path, error.into()));
@@ -325,7 +325,7 @@ pub struct FetchedChunk {
 }
 
 impl FetchedChunk {
-    pub fn get(&self, id: &ChunkId, chunks: &dyn ChunkSource) -> Result<Bytes, Failure> {
+    pub fn get(&self, id: &ChunkId, chunks: &dyn ChunkSource) -> Result<Bytes, EntryFailure> {
         let read = || {
             chunks
                 .read(id, ChunkKind::Data)
@@ -338,7 +338,7 @@ impl FetchedChunk {
             // Two chunks at one place: an index lies, the chunk itself cannot.
             read()
         };
-        bytes.map_err(Failure::damage)
+        bytes.map_err(EntryFailure::damage)
     }
 }
 
@@ -361,35 +361,35 @@ impl<'r> Worker<'r> {
     }
 
     /// The directory of an entry. One that the catalog forgot is made.
-    pub fn directory(&mut self, entry: &Entry) -> Result<Arc<TargetDirectory>, Failure> {
+    pub fn directory(&mut self, entry: &Entry) -> Result<Arc<TargetDirectory>, EntryFailure> {
         let directory = match self.run.read_only {
             true => self.directories.open(&entry.parent),
             false => self.directories.open_or_make(&entry.parent),
         };
-        directory.map_err(Failure::os("open the directory of"))
+        directory.map_err(EntryFailure::os("open the directory of"))
     }
 
     /// The same, but one that is not there, or no directory, is no failure.
     pub fn directory_to_read(
         &mut self,
         entry: &Entry,
-    ) -> Result<Option<Arc<TargetDirectory>>, Failure> {
+    ) -> Result<Option<Arc<TargetDirectory>>, EntryFailure> {
         match self.directories.open(&entry.parent) {
             Ok(directory) => Ok(Some(directory)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(error) => Err(Failure::os("open the directory of")(error)),
+            Err(error) => Err(EntryFailure::os("open the directory of")(error)),
         }
     }
 
     /// The extended attributes of an entry. The last set is kept: neighbours often have the same.
-    pub fn xattrs_of(&mut self, entry: &Entry) -> Result<Arc<Vec<Xattr>>, Failure> {
+    pub fn xattrs_of(&mut self, entry: &Entry) -> Result<Arc<Vec<Xattr>>, EntryFailure> {
         if let Some((column, set)) = &self.xattrs
             && *column == entry.xattrs
         {
             return Ok(set.clone());
         }
         let set = xattrs::of_column(&entry.xattrs, self.run.chunks)
-            .map_err(|text| Failure::text("read extended attributes of", text))?;
+            .map_err(|text| EntryFailure::text("read extended attributes of", text))?;
         let set = Arc::new(set);
         self.xattrs = Some((entry.xattrs.clone(), set.clone()));
         Ok(set)
@@ -400,7 +400,7 @@ impl<'r> Worker<'r> {
     }
 
     /// Counts what became of an entry; `report` makes it known.
-    pub fn done(&mut self, entry: &Entry, result: Result<EntryOutcome, Failure>) {
+    pub fn done(&mut self, entry: &Entry, result: Result<EntryOutcome, EntryFailure>) {
         let tally = &mut self.tally;
         let counters = &self.run.counters;
         tally.entries += 1;

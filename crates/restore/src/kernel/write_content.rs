@@ -4,7 +4,7 @@
 //! share the chunk where a chunk has very many; large files are handed to `large`.
 
 use crate::kernel::queue::{Feeder, work};
-use crate::kernel::worker::{EntryOutcome, Failure, FetchedChunk, RestoreRun, Worker};
+use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{make, specials, write_large};
 use crate::plan::{CHUNK_KEY_BYTES, ContentPhase, LATE};
 use crate::scratch::{ScratchSpace, SortedPairs};
@@ -96,7 +96,7 @@ fn report<'r>(worker: &mut Worker<'r>, task: ContentTask) {
 pub fn each_row<'r>(
     worker: &mut Worker<'r>,
     rows: Vec<Vec<u8>>,
-    mut act: impl FnMut(&mut Worker<'r>, &bale_format::Entry) -> Result<EntryOutcome, Failure>,
+    mut act: impl FnMut(&mut Worker<'r>, &bale_format::Entry) -> Result<EntryOutcome, EntryFailure>,
 ) {
     for row in rows {
         if worker.run.ended.load(std::sync::atomic::Ordering::Relaxed) {

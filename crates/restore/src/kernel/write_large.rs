@@ -12,7 +12,7 @@ pub use alone::restore_alone;
 use crate::kernel::piece_rows::{GroupPieces, PieceRow, PlaceBytes};
 use crate::kernel::queue::Feeder;
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{Cause, EntryOutcome, Failure, FetchedChunk, RestoreRun, Worker};
+use crate::kernel::worker::{Cause, EntryFailure, EntryOutcome, FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{compare, make, metadata, salvage};
 use crate::scratch::ScratchSpace;
 use crate::{RestoreError, pieces, row};
@@ -176,7 +176,7 @@ impl<'r> Gatherer<'r> {
         self.flush(feeder, task).map(|_| ())
     }
 
-    fn open(&mut self, entry: &Entry) -> Result<OpenedFile, Failure> {
+    fn open(&mut self, entry: &Entry) -> Result<OpenedFile, EntryFailure> {
         let directory = self.worker.directory(entry)?;
         let (part, fd, standing) = match self.purpose {
             Purpose::Write => {
@@ -222,7 +222,7 @@ impl<'r> Gatherer<'r> {
         let bale_format::Content::Pieces { list } = file.entry.content else {
             run.failed(
                 &file.entry.path(),
-                Failure::text("restore", "damaged row: no piece list"),
+                EntryFailure::text("restore", "damaged row: no piece list"),
             );
             return Ok(());
         };
@@ -359,11 +359,11 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
     for (file, offset, length) in task.writes {
         let result = match &bytes {
             _ if file.abandoned.load(Ordering::Relaxed) => Ok(()),
-            Err(text) => Err(Failure::damage(format!(
+            Err(text) => Err(EntryFailure::damage(format!(
                 "bytes {offset} to {}: {text}",
                 offset + length
             ))),
-            Ok(bytes) if bytes.len() as u64 != length => Err(Failure::damage(format!(
+            Ok(bytes) if bytes.len() as u64 != length => Err(EntryFailure::damage(format!(
                 "damaged piece list: chunk at {offset} has another length"
             ))),
             Ok(bytes) => match task.purpose {
@@ -386,17 +386,17 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
     }
 }
 
-fn write_at(fd: &OwnedFd, mut offset: u64, bytes: &Bytes) -> Result<(), Failure> {
+fn write_at(fd: &OwnedFd, mut offset: u64, bytes: &Bytes) -> Result<(), EntryFailure> {
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         match rustix::io::pwrite(fd, rest, offset) {
-            Ok(0) => return Err(Failure::text("write", "nothing was taken")),
+            Ok(0) => return Err(EntryFailure::text("write", "nothing was taken")),
             Ok(len) => {
                 rest = &rest[len..];
                 offset += len as u64;
             }
             Err(Errno::INTR) => {}
-            Err(error) => return Err(Failure::os("write")(error)),
+            Err(error) => return Err(EntryFailure::os("write")(error)),
         }
     }
     Ok(())
@@ -440,13 +440,13 @@ fn piece_done(worker: &mut Worker, purpose: Purpose, file: &RestoredLargeFile) {
 /// Length, metadata, name. A file with bytes missing takes the place of nothing; where nothing
 /// stands it gets its name as well, for the sake of the others, but, if it was damaged since, not
 /// its mtime: the next restore takes it for changed.
-fn finish(worker: &mut Worker, file: &RestoredLargeFile) -> Result<EntryOutcome, Failure> {
+fn finish(worker: &mut Worker, file: &RestoredLargeFile) -> Result<EntryOutcome, EntryFailure> {
     let (directory, entry) = (&file.directory, &file.entry);
-    rustix::fs::ftruncate(&file.fd, entry.size).map_err(Failure::os("set the length of"))?;
+    rustix::fs::ftruncate(&file.fd, entry.size).map_err(EntryFailure::os("set the length of"))?;
     metadata::finish_file(worker, directory, file.fd.as_fd(), entry)?;
     let failed = file.failed.load(Ordering::Relaxed);
     if failed {
-        metadata::touch(file.fd.as_fd()).map_err(Failure::os("set the times of"))?;
+        metadata::touch(file.fd.as_fd()).map_err(EntryFailure::os("set the times of"))?;
     }
     // An odd time does not tell the damaged first name of several from a whole one.
     let is_odd = failed && entry.is_hard_link() && metadata::is_unusual(entry);
@@ -470,7 +470,10 @@ fn finish(worker: &mut Worker, file: &RestoredLargeFile) -> Result<EntryOutcome,
     })
 }
 
-fn finish_compare(worker: &mut Worker, file: &RestoredLargeFile) -> Result<EntryOutcome, Failure> {
+fn finish_compare(
+    worker: &mut Worker,
+    file: &RestoredLargeFile,
+) -> Result<EntryOutcome, EntryFailure> {
     if file.failed.load(Ordering::Relaxed) {
         worker
             .run

@@ -8,7 +8,7 @@
 
 use super::{Children, DeleteStop, SORTER_BYTES};
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::Failure;
+use crate::kernel::worker::EntryFailure;
 use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use rustix::io::Errno;
 
@@ -72,7 +72,7 @@ fn are_some_found(
             Ok(found) => found.is_some(),
             // No name of this file system.
             Err(Errno::INVAL | Errno::NAMETOOLONG | Errno::ILSEQ) => false,
-            Err(error) => return Err(Failure::os("stat")(error).into()),
+            Err(error) => return Err(EntryFailure::os("stat")(error).into()),
         };
     }
     Ok(is_found)

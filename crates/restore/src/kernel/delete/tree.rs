@@ -4,7 +4,7 @@
 
 use crate::guard::{Protected, Stays};
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{Failure, RestoreRun, Worker};
+use crate::kernel::worker::{EntryFailure, RestoreRun, Worker};
 use bale_format::Entry;
 use bale_format::entry::join;
 use bale_pipeline::monitor::Act;
@@ -88,7 +88,7 @@ pub fn clear_directory(
     worker: &mut Worker,
     directory: &TargetDirectory,
     entry: &Entry,
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let run = worker.run;
     let path = entry.path();
     if !run.options.dry_run {
@@ -99,13 +99,13 @@ pub fn clear_directory(
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-            Err(error) => return Err(Failure::os("remove the directory")(error)),
+            Err(error) => return Err(EntryFailure::os("remove the directory")(error)),
         }
     }
     let knows = run.options.guard.knows_children(&join(&run.strip, &path));
     if !run.options.delete || !knows {
         let text = "a directory that is not empty is there; only --delete removes it";
-        return Err(Failure::text("replace", text));
+        return Err(EntryFailure::text("replace", text));
     }
     if run
         .options
@@ -113,25 +113,28 @@ pub fn clear_directory(
         .is_repository(directory.fd.as_fd(), &entry.name)
     {
         note_repository(run, &path);
-        return Err(Failure::text("replace", "a repository of Bale is there"));
+        return Err(EntryFailure::text(
+            "replace",
+            "a repository of Bale is there",
+        ));
     }
     let in_snapshot = join(&run.strip, &path);
     let guard = &run.options.guard;
     if guard.is_marked_now(directory.fd.as_fd(), &entry.name, &in_snapshot) {
         note_marked(run, &path);
-        return Err(Failure::text(
+        return Err(EntryFailure::text(
             "replace",
             "a directory is there that is marked to be left out of backups",
         ));
     }
     let root = worker.directories.open(&Bytes::new());
-    let root = root.map_err(Failure::os("open the target"))?;
-    let mount = mount_of(root.fd.as_fd()).map_err(Failure::os("stat"))?;
+    let root = root.map_err(EntryFailure::os("open the target"))?;
+    let mount = mount_of(root.fd.as_fd()).map_err(EntryFailure::os("stat"))?;
     match (Sweep { worker, mount }).tree(Bytes::from(path))? {
         true => Ok(()),
         false => {
             let text = "a directory is there that holds what --delete leaves";
-            Err(Failure::text("replace", text))
+            Err(EntryFailure::text("replace", text))
         }
     }
 }
@@ -144,7 +147,7 @@ pub fn sweep(
     directory: &TargetDirectory,
     name: &[u8],
     path: &[u8],
-) -> Result<(), Failure> {
+) -> Result<(), EntryFailure> {
     let mut sweep = Sweep { worker, mount };
     if sweep.take(directory, name, path)? == Taken::Directory {
         sweep.tree(Bytes::copy_from_slice(path))?;
@@ -178,7 +181,7 @@ struct Sweep<'w, 'r> {
 
 impl Sweep<'_, '_> {
     /// Removes a directory; `false`: something in it stays, and so does it.
-    fn tree(&mut self, path: Bytes) -> Result<bool, Failure> {
+    fn tree(&mut self, path: Bytes) -> Result<bool, EntryFailure> {
         let mut levels = vec![self.enter(path)?];
         let mut is_gone = true;
         while let Some(level) = levels.last_mut() {
@@ -202,23 +205,24 @@ impl Sweep<'_, '_> {
     }
 
     /// Removes everything in a directory but directories, which are listed.
-    fn enter(&mut self, path: Bytes) -> Result<DeleteLevel, Failure> {
+    fn enter(&mut self, path: Bytes) -> Result<DeleteLevel, EntryFailure> {
         let run = self.worker.run;
         let opened = self.worker.directories.open(&path);
-        let directory = opened.map_err(Failure::os("open"))?;
+        let directory = opened.map_err(EntryFailure::os("open"))?;
         let mut level = DeleteLevel {
             path,
             inner: Vec::new(),
             stays: false,
         };
-        if mount_of(directory.fd.as_fd()).map_err(Failure::os("stat"))? != self.mount {
+        if mount_of(directory.fd.as_fd()).map_err(EntryFailure::os("stat"))? != self.mount {
             run.problem(&level.path, "delete", OTHER_MOUNT);
             level.stays = true;
             return Ok(level);
         }
-        let entries = rustix::fs::Dir::read_from(&directory.fd).map_err(Failure::os("list"))?;
+        let entries =
+            rustix::fs::Dir::read_from(&directory.fd).map_err(EntryFailure::os("list"))?;
         for entry in entries {
-            let entry = entry.map_err(Failure::os("list"))?;
+            let entry = entry.map_err(EntryFailure::os("list"))?;
             let name = entry.file_name().to_bytes();
             if name == b"." || name == b".." {
                 continue;
@@ -243,9 +247,9 @@ impl Sweep<'_, '_> {
         directory: &TargetDirectory,
         name: &[u8],
         path: &[u8],
-    ) -> Result<Taken, Failure> {
+    ) -> Result<Taken, EntryFailure> {
         let run = self.worker.run;
-        let Some(stat) = stat_child(directory, name).map_err(Failure::os("stat"))? else {
+        let Some(stat) = stat_child(directory, name).map_err(EntryFailure::os("stat"))? else {
             return Ok(Taken::Gone);
         };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -258,7 +262,7 @@ impl Sweep<'_, '_> {
         if !run.options.dry_run {
             match rustix::fs::unlinkat(&directory.fd, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(Failure::os("delete")(error)),
+                Err(error) => return Err(EntryFailure::os("delete")(error)),
             }
         }
         count(run, path);
@@ -288,16 +292,16 @@ impl Sweep<'_, '_> {
         }
     }
 
-    fn remove_directory(&mut self, path: &Bytes) -> Result<(), Failure> {
+    fn remove_directory(&mut self, path: &Bytes) -> Result<(), EntryFailure> {
         let run = self.worker.run;
         if !run.options.dry_run {
             self.worker.directories.forget(path);
             let key = bale_format::Key::of_path(path);
             let opened = self.worker.directories.open(&key.parent);
-            let parent = opened.map_err(Failure::os("open"))?;
+            let parent = opened.map_err(EntryFailure::os("open"))?;
             match rustix::fs::unlinkat(&parent.fd, &key.name[..], AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(Failure::os("remove the directory")(error)),
+                Err(error) => return Err(EntryFailure::os("remove the directory")(error)),
             }
         }
         count(run, path);

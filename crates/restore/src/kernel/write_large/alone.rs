@@ -2,28 +2,28 @@
 
 use super::write_at;
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{EntryOutcome, Failure, FetchedChunk, Worker};
+use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, Worker};
 use crate::kernel::{make, metadata};
 use crate::pieces;
 use bale_format::{ChunkId, Entry, Piece};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// One file, piece by piece, outside any group: a name that could not be linked.
-pub fn restore_alone(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, Failure> {
+pub fn restore_alone(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, EntryFailure> {
     let directory = worker.directory(entry)?;
     let standing = make::standing(worker, &directory, entry)?;
     if let Some(done) = make::make_without_content(worker, &directory, entry, &standing)? {
         return Ok(done);
     }
     let bale_format::Content::Pieces { list } = entry.content else {
-        return Err(Failure::text("restore", "damaged row: no piece list"));
+        return Err(EntryFailure::text("restore", "damaged row: no piece list"));
     };
     let (part, fd) = make::create_part(&directory, &entry.name)?;
     let stands = standing.stat.is_some();
     let done = fill_alone(worker, &directory, &fd, entry, &list)
         .and_then(|(bytes, is_whole)| match is_whole || !stands {
             true => Ok((bytes, is_whole)),
-            false => Err(Failure::text("replace", make::UNREAD_STAYS)),
+            false => Err(EntryFailure::text("replace", make::UNREAD_STAYS)),
         })
         .and_then(|(bytes, is_whole)| {
             make::publish(worker, &directory, &part, entry, &standing)?;
@@ -47,7 +47,7 @@ fn fill_alone(
     fd: &OwnedFd,
     entry: &Entry,
     list: &ChunkId,
-) -> Result<(u64, bool), Failure> {
+) -> Result<(u64, bool), EntryFailure> {
     let mut bytes_written = 0;
     let mut is_whole = true;
     let mut failure = None;
@@ -63,7 +63,7 @@ fn fill_alone(
         };
         let bytes = FetchedChunk::default().get(&id, chunks).and_then(|bytes| {
             if bytes.len() as u64 != length {
-                return Err(Failure::damage("damaged piece list: wrong length"));
+                return Err(EntryFailure::damage("damaged piece list: wrong length"));
             }
             write_at(fd, offset, &bytes)
         });
@@ -76,8 +76,8 @@ fn fill_alone(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    walked.map_err(|text| Failure::text("restore", text))?;
-    rustix::fs::ftruncate(fd, entry.size).map_err(Failure::os("set the length of"))?;
+    walked.map_err(|text| EntryFailure::text("restore", text))?;
+    rustix::fs::ftruncate(fd, entry.size).map_err(EntryFailure::os("set the length of"))?;
     metadata::finish_file(worker, directory, fd.as_fd(), entry)?;
     Ok((bytes_written, is_whole))
 }
