@@ -150,7 +150,7 @@ pub const fn memory_bytes(memory: &MemoryPlan) -> usize {
     const ITEMS: usize = chunks_ahead::BATCHES_AHEAD_MAX * chunks_ahead::BATCH_ITEMS_MAX;
     // Sorted, they are in one of two buffers, or merged by less.
     const SORTED: usize = 3 * linked_rows::SORTER_BYTES / 16 * 7;
-    memory.share(chunks_ahead::AHEAD_BYTES_MAX)
+    memory.share(work::AHEAD_BYTES_MAX)
         + memory.share(2 * ITEMS * size_of::<chunks_ahead::ImageItem>() + ITEMS * NAME_BYTES_MEAN)
         + memory.share(SORTED)
         + linked_rows::INODES_IN_MEMORY_MAX * size_of::<u32>()

@@ -10,7 +10,7 @@
 //! repository, the cache and the keys in use, wherever they are, known by device and inode, and
 //! what a restore before kept of damaged files.
 
-use crate::kernel::salvage;
+use crate::names;
 use bale_format::entry::is_below;
 use bale_pipeline::filter::RepositoryMarks;
 use bale_pipeline::filter::{Filter, Mark};
@@ -131,7 +131,7 @@ impl Protected {
         if self.sources.iter().any(|source| is_below(source, path)) {
             return Some(Stays::Source);
         }
-        if kind == FileType::RegularFile && salvage::is_name_of_one(name) {
+        if kind == FileType::RegularFile && names::is_salvage_name(name) {
             return Some(Stays::Salvage);
         }
         let left_out = match kind {

@@ -27,7 +27,6 @@ pub use guard::{DeviceAndInode, Protected};
 pub use kernel::{memory_bytes, restore, verify};
 pub use losses::{LOSS_PATHS_LISTED_MAX, Loss, LossKind};
 pub use options::{Overwrite, RestoreOptions};
-use plan::{GROUP_KEY_BYTES, group_key};
 pub use report::{RestoreError, RestoreReport};
 pub use reported::ReportedProblems;
 pub use row::{decode as decode_row, encode as encode_row};

@@ -4,6 +4,7 @@
 //! A million files that a user cannot give back to root are one fact, not a million problems.
 
 use bale_format::{Entry, EntryFlags, Kind};
+use bale_pipeline::amount;
 use std::sync::Mutex;
 
 /// What was lost.
@@ -102,6 +103,23 @@ pub fn missing_content(entry: &Entry) -> Option<&'static str> {
     }
     let incomplete = entry.kind == Kind::File && flags.has(EntryFlags::INCOMPLETE);
     incomplete.then_some("part of its content could not be read by the backup")
+}
+
+/// How much of a file is missing, in words.
+pub(crate) fn missing_of(entry: &Entry, missing: u64) -> String {
+    match missing {
+        0 => "part of it is missing".to_owned(),
+        missing => format!(
+            "part of it is missing, {} of {} {}",
+            amount::count(missing),
+            amount::counted(entry.size, "byte"),
+            if missing == 1 {
+                "is a zero"
+            } else {
+                "are zeros"
+            },
+        ),
+    }
 }
 
 /// All losses of one kind.

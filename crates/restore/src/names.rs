@@ -1,7 +1,7 @@
 //! Names from a catalog are foreign words until they have passed here.
 //!
 //! The decoder refuses bad names too; a restore runs as root in somebody's directory and does not
-//! take its word for it.
+//! take its word for it. The names that a restore gives of its own are here, too.
 
 /// Linux' `NAME_MAX`.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
@@ -75,6 +75,38 @@ pub(crate) fn is_part_name(name: &[u8]) -> bool {
         && name.ends_with(PART_SUFFIX)
 }
 
+/// Added to the name of a file of which a part could be had.
+const SALVAGE_SUFFIX: &str = ".bale-salvaged";
+
+/// Names that are tried for a salvage.
+pub(crate) const SALVAGE_NAMES_MAX: u32 = 100;
+
+/// The salvage's name: the first one, and then numbered ones.
+pub(crate) fn salvage_name(name: &[u8], number: u32) -> Vec<u8> {
+    let suffix = match number {
+        1 => SALVAGE_SUFFIX.to_owned(),
+        number => format!("{SALVAGE_SUFFIX}.{number}"),
+    };
+    let kept = name.len().min(NAME_BYTES_MAX - suffix.len());
+    [&name[..kept], suffix.as_bytes()].concat()
+}
+
+/// Does a name look like one that a restore gave to a salvage?
+pub(crate) fn is_salvage_name(name: &[u8]) -> bool {
+    let suffix = SALVAGE_SUFFIX.as_bytes();
+    let is_digit_or_dot = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let end = name.iter().rposition(|byte| !is_digit_or_dot(byte));
+    let end = end.map_or(0, |last| last + 1);
+    let number = std::str::from_utf8(&name[end..]).unwrap_or_default();
+    let is_numbered = || {
+        let number = number
+            .strip_prefix('.')
+            .and_then(|number| number.parse().ok());
+        number.is_some_and(|number: u32| (2..=SALVAGE_NAMES_MAX).contains(&number))
+    };
+    name[..end].ends_with(suffix) && (number.is_empty() || is_numbered())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +143,27 @@ mod tests {
         assert!(is_part_name(&part_name(b"x")));
         assert_ne!(part_name(b"x"), part_name(b"y"));
         assert!(!is_part_name(b"x"));
+    }
+
+    #[test]
+    fn names_of_salvages_are_names() {
+        assert_eq!(salvage_name(b"a", 1), b"a.bale-salvaged");
+        assert_eq!(salvage_name(b"a", 2), b"a.bale-salvaged.2");
+        for number in [1, SALVAGE_NAMES_MAX] {
+            let name = salvage_name(&[b'x'; 255], number);
+            assert_eq!(name.len(), NAME_BYTES_MAX);
+            assert!(is_salvage_name(&name));
+        }
+        for other in [
+            "",
+            "a",
+            ".2",
+            "a.2",
+            "bale-salvaged",
+            "a.bale-salvaged.x",
+            "a.bale-salvaged.1",
+        ] {
+            assert!(!is_salvage_name(other.as_bytes()), "{other}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::progress::report_problem;
 use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use crate::select::{Above, above, chosen};
 use crate::totals::PlanTotals;
-use crate::{CatalogSource, ChunkSource, ChunkTrouble, RestoreError, RestoreOptions, pieces, row};
+use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, pieces, row};
 use bale_format::entry::{is_below, join};
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
 use bale_pipeline::monitor::Monitor;
@@ -357,9 +357,4 @@ impl Planner<'_> {
             complete,
         })
     }
-}
-
-/// Trouble as text for a problem.
-pub fn text_of(trouble: &ChunkTrouble) -> String {
-    bale_pipeline::error::with_causes(&**trouble)
 }

@@ -1,7 +1,8 @@
 //! What a restore did, and why it ended.
 
+use crate::Loss;
+use crate::ext4::TargetError;
 use crate::seams::ChunkTrouble;
-use crate::{Loss, ext4};
 use bale_pipeline::amount;
 use std::io;
 use std::path::PathBuf;
@@ -94,7 +95,7 @@ pub enum RestoreError {
     Image(#[source] bale_fsimage::mkext4::MkError),
     /// An image cannot be written to this place.
     #[error(transparent)]
-    ImageTarget(ext4::TargetError),
+    ImageTarget(TargetError),
     /// Nothing was written.
     #[error(
         "the image needs {}, and {} are free (--force starts all the same)",

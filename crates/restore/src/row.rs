@@ -114,6 +114,16 @@ fn take_content(row: &mut Bytes) -> Option<Content> {
     }
 }
 
+/// The bytes of a file in a chunk.
+pub(crate) fn bundled(chunk: &Bytes, offset: u32, size: u64) -> Result<&[u8], String> {
+    let from = offset as usize;
+    let to = usize::try_from(size)
+        .ok()
+        .and_then(|size| from.checked_add(size));
+    to.and_then(|to| chunk.get(from..to))
+        .ok_or_else(|| "damaged row: it points outside its chunk".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,11 @@ use bytes::Bytes;
 /// Why a chunk cannot be had; a problem of the files that need it.
 pub type ChunkTrouble = Box<dyn std::error::Error + Send + Sync>;
 
+/// Trouble as text for a problem.
+pub(crate) fn text_of(trouble: &ChunkTrouble) -> String {
+    bale_pipeline::error::with_causes(&**trouble)
+}
+
 /// Where content comes from; used by many threads at once.
 pub trait ChunkSource: Sync {
     /// Where the index says that it is; `None` if no index knows it. Rows are worked on in the

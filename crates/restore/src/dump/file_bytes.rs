@@ -3,8 +3,8 @@
 use super::DumpError;
 use crate::ChunkSource;
 use crate::losses::{self, Losses};
-use crate::pieces;
 use crate::progress::{PhaseProgress, report_problem};
+use crate::{pieces, row};
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Piece};
 use bale_pipeline::monitor::{Monitor, Phase};
 use bytes::Bytes;
@@ -86,14 +86,7 @@ impl<'a> Contents<'a> {
     /// The bytes of a file inside a chunk, all of them or the reason why not.
     pub fn bundled(&mut self, chunk: &ChunkId, offset: u32, size: u64) -> Result<Bytes, String> {
         let bytes = self.chunk(chunk)?;
-        let from = offset as usize;
-        let to = usize::try_from(size)
-            .ok()
-            .and_then(|size| from.checked_add(size));
-        match to.filter(|to| *to <= bytes.len()) {
-            Some(to) => Ok(bytes.slice(from..to)),
-            None => Err("damaged row: it points outside its chunk".to_owned()),
-        }
+        Ok(bytes.slice_ref(row::bundled(&bytes, offset, size)?))
     }
 
     /// Are these more bytes than a dump writes of one file? Then that is a problem, and none are to

@@ -7,6 +7,7 @@ use super::file_bytes::Contents;
 use super::tar::{self, BLOCK_BYTES, Member, RECORD_BYTES};
 use super::{CatalogSource, DumpError, ScratchSpace};
 use crate::names::{check_name, check_path};
+use crate::plan::{GROUP_KEY_BYTES, group_key};
 use crate::scratch::{PairSorter, SortedPairs};
 use crate::{CatalogRows, xattrs};
 use bale_format::entry::is_below;
@@ -94,7 +95,7 @@ fn sort(
                 .push(&path, &buffer)
                 .map_err(DumpError::Scratch)?;
         } else if entry.is_hard_link() {
-            let mut group = crate::group_key(&entry);
+            let mut group = group_key(&entry);
             group.extend_from_slice(&key(&entry.parent, &entry.name));
             groups
                 .push(&group, &entry.path())
@@ -112,7 +113,7 @@ fn link_targets(groups: PairSorter, mut links: PairSorter) -> Result<SortedPairs
     let mut first: Option<(Vec<u8>, Vec<u8>)> = None;
     for pair in groups.finish().map_err(DumpError::Scratch)? {
         let (mut group, path) = pair.map_err(DumpError::Scratch)?;
-        let place = group.split_off(crate::GROUP_KEY_BYTES.min(group.len()));
+        let place = group.split_off(GROUP_KEY_BYTES.min(group.len()));
         match &first {
             Some((of, target)) if *of == group => {
                 links.push(&place, target).map_err(DumpError::Scratch)?;

@@ -9,9 +9,9 @@
 use super::linked_rows::{LinkedRow, Links};
 use super::prefetch::PrefetchedFiles;
 use super::rows::WantedRows;
-use super::work::Work;
+use super::work::{AHEAD_BYTES_MAX, Work};
 use crate::pieces::PieceReader;
-use crate::plan::text_of;
+use crate::seams::text_of;
 use crate::{ChunkSource, RestoreError};
 use bale_format::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
 use bale_format::{ChunkId, ChunkKind, Content, Entry, Kind, Piece};
@@ -20,8 +20,6 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-/// Chunks on their way or kept.
-pub const AHEAD_BYTES_MAX: usize = 76 << 20;
 /// A chunk counts as this much at least: their number is bounded too.
 const CHUNK_BYTES_LEAST: u64 = 256 << 10;
 /// What a chunk of one small file that was set apart takes beside its bytes.

@@ -4,8 +4,9 @@
 //! inodes by inode and then, numbered, back by position; the second reading walks along.
 
 use super::work::Work;
+use crate::plan::{GROUP_KEY_BYTES, group_key};
 use crate::scratch::{PairSorter, SortedPairs};
-use crate::{GROUP_KEY_BYTES, RestoreError, group_key, row};
+use crate::{RestoreError, row};
 use bale_format::Entry;
 use bale_fsimage::mkext4::{LINKS_MAX, Scratch, ScratchMaker};
 use bytes::Bytes;

@@ -7,7 +7,6 @@ use crate::pieces::PieceReader;
 use crate::{ChunkSource, RestoreError};
 use bale_format::{ChunkId, Entry, EntryFlags, Piece};
 use bale_fsimage::mkext4::FileData;
-use bytes::Bytes;
 use std::io;
 use std::ops::Range;
 
@@ -226,14 +225,4 @@ fn copy(piece: &PieceItem, start: u64, part: &mut [u8]) {
     } else {
         part.fill(0);
     }
-}
-
-/// The bytes of a file in a chunk.
-pub fn bundled(chunk: &Bytes, offset: u32, size: u64) -> Result<&[u8], String> {
-    let from = offset as usize;
-    let to = usize::try_from(size)
-        .ok()
-        .and_then(|size| from.checked_add(size));
-    to.and_then(|to| chunk.get(from..to))
-        .ok_or_else(|| "damaged row: it points outside its chunk".to_owned())
 }

@@ -10,12 +10,11 @@
 //! This only saves time. Without the scratch space, or beyond its bound, chunks are fetched where
 //! they are needed.
 
-use super::chunks_ahead::AHEAD_BYTES_MAX;
 use super::linked_rows::differs;
-use super::piece_data::bundled;
-use super::work::Work;
-use crate::plan::text_of;
+use super::work::{AHEAD_BYTES_MAX, Work};
+use crate::row::bundled;
 use crate::scratch::{PairSorter, SortedPairs};
+use crate::seams::text_of;
 use crate::{ChunkSource, RestoreError};
 use bale_format::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
 use bale_format::scratch::ScratchKey;

@@ -3,9 +3,10 @@
 use super::chunks_ahead::{ImageRow, Items, RowBytes};
 use super::entries::{XattrSets, timestamp};
 use super::linked_rows::InodeTable;
-use super::piece_data::{PieceData, bundled};
+use super::piece_data::PieceData;
 use super::walk::{ImageWalk, WalkedName};
 use super::work::{TroubleReports, Work};
+use crate::row::bundled;
 use crate::{RestoreError, RestoreReport};
 use bale_format::entry::join;
 use bale_format::{ChunkId, Entry, Kind, Time};

@@ -7,6 +7,9 @@ use bale_fsimage::mkext4::Ext4Options;
 use bale_pipeline::monitor::Monitor;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// Chunks on their way or kept, for the reading that fetches them ahead.
+pub const AHEAD_BYTES_MAX: usize = 76 << 20;
+
 /// Seams, options and counters of one operation.
 pub struct Work<'a> {
     pub catalog: &'a dyn CatalogSource,

@@ -3,9 +3,10 @@
 use super::chunks_ahead::{ImageRow, Items, RowBytes};
 use super::entries::{XattrSets, report_times, with_new_entry};
 use super::linked_rows::InodeTable;
-use super::piece_data::{Got, PieceData, bundled};
+use super::piece_data::{Got, PieceData};
 use super::work::{TroubleReports, Work};
-use crate::kernel::salvage::missing_of;
+use crate::losses::missing_of;
+use crate::row::bundled;
 use crate::{RestoreError, RestoreReport};
 use bale_format::{Entry, EntryFlags, Kind};
 use bale_fsimage::mkext4::{BlockSink, Ext4Builder, Ext4Summary, FileData, MkError, NoData, Plan};

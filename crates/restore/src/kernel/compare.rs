@@ -2,10 +2,12 @@
 
 use crate::RestoreError;
 use crate::kernel::directories;
-use crate::kernel::metadata::{self, TargetInode, is_missing};
+use crate::kernel::metadata::TargetInode;
+use crate::kernel::outcome::{EntryFailure, EntryOutcome};
 use crate::kernel::queue::work;
-use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, RestoreRun, Worker};
+use crate::kernel::read_back::{differences, metadata_of, missing, open_file, same_at};
+use crate::kernel::target::stat_child;
+use crate::kernel::worker::{FetchedChunk, RestoreRun, Worker};
 use crate::kernel::write_content::{ContentTask, each_row, each_task};
 use crate::kernel::write_large::{self, Purpose};
 use crate::kernel::{hard_links, make};
@@ -13,13 +15,10 @@ use crate::plan::Planned;
 use crate::scratch::ScratchSpace;
 use bale_format::{Content, Entry, Kind};
 use bytes::Bytes;
-use rustix::fs::{Advice, FileType, OFlags, SeekFrom};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-
-/// Bytes compared at a time.
-const WINDOW_BYTES: usize = 256 << 10;
 
 /// Compares everything in the plan with the target.
 pub fn compare(
@@ -66,49 +65,6 @@ fn apply<'r>(worker: &mut Worker<'r>, task: ContentTask) {
         }
         ContentTask::Piece(task) => write_large::write_piece(worker, task),
     }
-}
-
-fn missing(worker: &Worker, entry: &Entry) -> EntryOutcome {
-    worker
-        .run
-        .problem(&entry.path(), "verify", "it is not there");
-    EntryOutcome::Different
-}
-
-/// Opens a regular file of the right length for comparing; `None` if there is none, which has been
-/// told.
-pub fn open_file(
-    worker: &mut Worker,
-    directory: &TargetDirectory,
-    entry: &Entry,
-) -> Result<Option<OwnedFd>, EntryFailure> {
-    let fd = match worker
-        .directories
-        .open_child(directory, &entry.name, OFlags::RDONLY)
-    {
-        Ok(fd) => fd,
-        Err(error) => {
-            let failure = EntryFailure::os("open")(error);
-            if is_missing(&failure) {
-                let _told = missing(worker, entry);
-                return Ok(None);
-            }
-            return Err(failure);
-        }
-    };
-    let stat = rustix::fs::fstat(&fd).map_err(EntryFailure::os("stat"))?;
-    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !regular || stat.st_size as u64 != entry.size {
-        let text = match regular {
-            true => format!("{} bytes, should be {}", stat.st_size, entry.size),
-            false => "it is not a regular file".to_owned(),
-        };
-        worker.run.problem(&entry.path(), "verify", &text);
-        return Ok(None);
-    }
-    // What the page cache holds is what was written, not what the device kept.
-    let _advice_only = rustix::fs::fadvise(&fd, 0, None, Advice::DontNeed);
-    Ok(Some(fd))
 }
 
 fn compare_file(
@@ -161,75 +117,4 @@ fn compare_special(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, E
         EntryOutcome::Different => Ok(EntryOutcome::Different),
         _ => Ok(EntryOutcome::Made),
     }
-}
-
-/// Compares metadata and tells what differs.
-pub fn metadata_of(
-    worker: &mut Worker,
-    fd: &OwnedFd,
-    entry: &Entry,
-) -> Result<EntryOutcome, EntryFailure> {
-    let stat = rustix::fs::fstat(fd).map_err(EntryFailure::os("stat"))?;
-    differences(worker, TargetInode::Open(fd.as_fd()), entry, &stat)
-}
-
-fn differences(
-    worker: &mut Worker,
-    inode: TargetInode,
-    entry: &Entry,
-    stat: &rustix::fs::Stat,
-) -> Result<EntryOutcome, EntryFailure> {
-    let words = metadata::compare(worker, inode, entry, stat)?;
-    if words.is_empty() {
-        return Ok(EntryOutcome::Kept);
-    }
-    worker.run.problem(&entry.path(), "verify", &words);
-    Ok(EntryOutcome::Different)
-}
-
-/// Are these the bytes at `offset`?
-pub fn same_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), EntryFailure> {
-    let mut buffer = vec![0; WINDOW_BYTES.min(bytes.len())];
-    let mut done = 0;
-    while done < bytes.len() {
-        let window = &mut buffer[..WINDOW_BYTES.min(bytes.len() - done)];
-        let at = offset + done as u64;
-        let len = match rustix::io::pread(fd, &mut window[..], at) {
-            Ok(len) => len,
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(EntryFailure::os("read")(error)),
-        };
-        if len == 0 || window[..len] != bytes[done..done + len] {
-            return Err(EntryFailure::text(
-                "verify",
-                format!("content differs after byte {at}"),
-            ));
-        }
-        done += len;
-    }
-    Ok(())
-}
-
-/// Does this stretch read as zeros? Holes are skipped.
-pub fn is_zero(fd: &OwnedFd, offset: u64, length: u64) -> bool {
-    let end = offset + length;
-    let mut at = offset;
-    let mut buffer = vec![0; WINDOW_BYTES];
-    while at < end {
-        match rustix::fs::seek(fd, SeekFrom::Data(at)) {
-            Ok(data) if data >= end => return true,
-            Ok(data) => at = data,
-            Err(Errno::NXIO) => return true,
-            Err(_) => {}
-        }
-        let window = WINDOW_BYTES.min(usize::try_from(end - at).unwrap_or(WINDOW_BYTES));
-        match rustix::io::pread(fd, &mut buffer[..window], at) {
-            Ok(0) => return true,
-            Ok(len) if buffer[..len].iter().any(|byte| *byte != 0) => return false,
-            Ok(len) => at += len as u64,
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
-    true
 }

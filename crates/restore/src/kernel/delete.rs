@@ -4,23 +4,24 @@
 //! snapshot knows what was there: what may never have been backed up stays, and so does what this
 //! command lives on (`guard`).
 
+mod children;
 mod foreign_names;
 mod tree;
 
 pub use tree::clear_directory;
 
+use crate::kernel::outcome::EntryFailure;
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{EntryFailure, RestoreRun, Worker};
+use crate::kernel::worker::{RestoreRun, Worker};
 use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::select::{above, chosen};
 use crate::{CatalogSource, RestoreError};
-use bale_format::Entry;
-use bale_format::entry::{compare_parents, is_below, join};
+use bale_format::entry::{is_below, join};
 use bytes::Bytes;
-use foreign_names::{Unknown, foreign_names};
+use children::{Children, DeleteStop};
+use foreign_names::{Unknown, foreign_names, list};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use std::cmp::Ordering;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,9 +30,6 @@ use tree::{Mount, mount_of, sweep};
 /// Why the place of a mount stays as it is.
 const NOT_MOUNTED: &str = "nothing in it is deleted: another file system was mounted there when it \
     was backed up, so that what lies below the mount was not";
-
-/// Memory of the sorter of one directory's listing.
-const SORTER_BYTES: usize = 8 << 20;
 
 /// Why what the snapshot does not have stays, all of it.
 pub fn hindrance(run: &RestoreRun, is_complete: bool) -> Option<String> {
@@ -89,11 +87,7 @@ pub fn delete(
     let mut pass = DeletePass {
         worker,
         scratch,
-        rows: Children {
-            rows,
-            next: None,
-            below: below.clone(),
-        },
+        rows: Children::new(rows, below.clone()),
         mount,
         above: Vec::new(),
         spared: None,
@@ -152,19 +146,6 @@ struct DeletePass<'r> {
     above: Vec<(Vec<u8>, u32)>,
     /// A directory in which, and below which, nothing is deleted.
     spared: Option<Vec<u8>>,
-}
-
-/// Why deleting ends.
-enum DeleteStop {
-    Directory(EntryFailure),
-    /// For all: what is not known to be absent must stay.
-    All(String),
-}
-
-impl From<EntryFailure> for DeleteStop {
-    fn from(failure: EntryFailure) -> DeleteStop {
-        DeleteStop::Directory(failure)
-    }
 }
 
 impl DeletePass<'_> {
@@ -260,85 +241,5 @@ impl DeletePass<'_> {
         }
         self.spared = Some(path.to_vec());
         Ok(true)
-    }
-}
-
-/// Names in a directory, sorted as a catalog sorts them.
-fn list(directory: &TargetDirectory, scratch: &ScratchSpace) -> Result<SortedPairs, DeleteStop> {
-    let text = |error: std::io::Error| DeleteStop::All(error.to_string());
-    let mut sorter = scratch.sorter(SORTER_BYTES);
-    let entries = rustix::fs::Dir::read_from(&directory.fd).map_err(EntryFailure::os("list"))?;
-    for entry in entries {
-        let entry = entry.map_err(EntryFailure::os("list"))?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." {
-            sorter.push(name, &[]).map_err(text)?;
-        }
-    }
-    sorter.finish().map_err(text)
-}
-
-/// The catalog's rows, asked directory by directory in their own order.
-struct Children<'c> {
-    rows: crate::CatalogRows<'c>,
-    next: Option<Entry>,
-    below: Bytes,
-}
-
-impl Children<'_> {
-    /// Goes to the rows of this directory.
-    fn enter(&mut self, path: &[u8]) -> Result<(), String> {
-        self.skip(|parent, _| compare_parents(parent, path) == Ordering::Less)
-    }
-
-    /// Is there a row of this name? Names must be asked in order.
-    fn has(&mut self, path: &[u8], name: &[u8]) -> Result<bool, String> {
-        self.skip(|parent, row| parent == path && row.name[..] < *name)?;
-        let below = &self.below;
-        Ok(self
-            .next
-            .as_ref()
-            .is_some_and(|row| relative(below, &row.parent) == Some(path) && row.name == name))
-    }
-
-    /// Takes the next row of this directory, if it is before `name`; before `None` are all.
-    fn take_before(&mut self, path: &[u8], name: Option<&[u8]>) -> Result<Option<Bytes>, String> {
-        self.skip(|_, _| false)?;
-        let below = &self.below;
-        let is_before = |row: &mut Entry| {
-            relative(below, &row.parent) == Some(path)
-                && name.is_none_or(|name| row.name[..] < *name)
-        };
-        Ok(self.next.take_if(is_before).map(|row| row.name))
-    }
-
-    fn skip(&mut self, unwanted: impl Fn(&[u8], &Entry) -> bool) -> Result<(), String> {
-        loop {
-            if let Some(row) = &self.next {
-                match relative(&self.below, &row.parent) {
-                    Some(parent) if !row.name.is_empty() && !unwanted(parent, row) => return Ok(()),
-                    _ => {}
-                }
-            }
-            self.next = match self.rows.next() {
-                None => None,
-                Some(Ok(row)) => Some(row),
-                Some(Err(trouble)) => return Err(trouble.to_string()),
-            };
-            if self.next.is_none() {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// A parent as seen from the target; `None` if it is not below `below`.
-fn relative<'p>(below: &[u8], parent: &'p [u8]) -> Option<&'p [u8]> {
-    if !bale_format::entry::is_below(parent, below) {
-        return None;
-    }
-    match below.len() {
-        0 => Some(parent),
-        len => Some(&parent[(len + 1).min(parent.len())..]),
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::kernel::delete::ListedDirectory;
 use crate::kernel::metadata;
+use crate::kernel::outcome::EntryFailure;
 use crate::kernel::queue::work;
 use crate::kernel::target::{MODE_UNFINISHED, stat_child};
-use crate::kernel::worker::{EntryFailure, RestoreRun, Worker};
+use crate::kernel::worker::{RestoreRun, Worker};
 use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::{Overwrite, RestoreError, row};
 use bale_format::entry::join;

@@ -5,10 +5,11 @@
 //! its inode has no room for more names, the next name gets the content again and is the first from
 //! then on.
 
-use crate::kernel::make::{self, publish, remove_quietly};
+use crate::kernel::make::{self, publish};
+use crate::kernel::outcome::{EntryFailure, EntryOutcome};
 use crate::kernel::queue::work;
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, RestoreRun, Worker};
+use crate::kernel::worker::{FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{metadata, specials, write_large};
 use crate::scratch::{Pair, SortedPairs};
 use crate::{Overwrite, RestoreError, names, row};
@@ -202,7 +203,7 @@ fn link_over(
         }
     }
     let part = names::part_name(&entry.name);
-    remove_quietly(directory, &part);
+    directory.remove_quietly(&part);
     match link_from(worker, source, directory, &part) {
         Ok(()) => {}
         Err(Errno::MLINK | Errno::PERM | Errno::NOTSUP | Errno::XDEV) => return Ok(None),
@@ -213,7 +214,7 @@ fn link_over(
         stat,
     };
     publish(worker, directory, &part, entry, &standing)
-        .inspect_err(|_| remove_quietly(directory, &part))?;
+        .inspect_err(|_| directory.remove_quietly(&part))?;
     Ok(Some(EntryOutcome::Linked))
 }
 

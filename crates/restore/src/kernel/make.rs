@@ -4,10 +4,11 @@
 //! where they differ from what the creation gave. Where something stands at the name already, the
 //! new file is made beside it and renamed over it.
 
+use crate::kernel::outcome::{EntryFailure, EntryOutcome};
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, Worker};
+use crate::kernel::worker::{FetchedChunk, Worker};
 use crate::kernel::{delete, metadata, salvage};
-use crate::{Overwrite, names, pieces};
+use crate::{Overwrite, names, pieces, row};
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_pipeline::monitor::Act;
 use bytes::Bytes;
@@ -114,12 +115,12 @@ pub fn file(
     if entry.flags.has(EntryFlags::INCOMPLETE) && standing.stat.is_some() {
         fill_unsealed(worker, &directory, fd.as_fd(), entry, &bytes)
             .and_then(|()| salvage::keep_beside(worker.run, &directory, &part, entry, 0))
-            .inspect_err(|_| remove_quietly(&directory, &part))?;
+            .inspect_err(|_| directory.remove_quietly(&part))?;
         return Ok(EntryOutcome::Salvaged);
     }
     let done = fill_unsealed(worker, &directory, fd.as_fd(), entry, &bytes)
         .and_then(|()| publish(worker, &directory, &part, entry, &standing))
-        .inspect_err(|_| remove_quietly(&directory, &part));
+        .inspect_err(|_| directory.remove_quietly(&part));
     done?;
     seal(worker, fd.as_fd(), entry)?;
     Ok(written(entry))
@@ -263,17 +264,9 @@ pub fn bytes_of(
         return Err(EntryFailure::text("restore", "damaged row: no content"));
     };
     let chunk = slot.get(chunk, worker.run.chunks)?;
-    let from = *offset as usize;
-    let to = usize::try_from(entry.size)
-        .ok()
-        .and_then(|size| from.checked_add(size))
-        .filter(|to| *to <= chunk.len());
-    match to {
-        Some(to) => Ok(chunk.slice(from..to)),
-        None => Err(EntryFailure::text(
-            "restore",
-            "damaged row: it points outside its chunk",
-        )),
+    match row::bundled(&chunk, *offset, entry.size) {
+        Ok(bytes) => Ok(chunk.slice_ref(bytes)),
+        Err(text) => Err(EntryFailure::text("restore", text)),
     }
 }
 
@@ -304,10 +297,6 @@ pub fn create_part(
 }
 
 /// Best effort, after a failure that is reported.
-pub fn remove_quietly(directory: &TargetDirectory, name: &[u8]) {
-    let _gone_or_not = rustix::fs::unlinkat(&directory.fd, name, AtFlags::empty());
-}
-
 fn fill(
     worker: &mut Worker,
     directory: &TargetDirectory,
@@ -317,7 +306,7 @@ fn fill(
     bytes: &[u8],
 ) -> Result<EntryOutcome, EntryFailure> {
     fill_unsealed(worker, directory, fd.as_fd(), entry, bytes)
-        .inspect_err(|_| remove_quietly(directory, name))?;
+        .inspect_err(|_| directory.remove_quietly(name))?;
     seal(worker, fd.as_fd(), entry)?;
     Ok(written(entry))
 }

@@ -4,8 +4,9 @@
 //! Everything goes through a descriptor of the very inode. What the user or the file system refuses
 //! is a loss, counted by kind; set-user-id is never given to an owner it was not meant for.
 
+use crate::kernel::outcome::EntryFailure;
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{Cause, EntryFailure, Worker};
+use crate::kernel::worker::Worker;
 use crate::losses::LossKind;
 use bale_format::{Entry, Kind, Xattr};
 use rustix::fs::{
@@ -494,12 +495,4 @@ pub fn compare(
         }
     }
     Ok(words.join(", "))
-}
-
-/// Does this failure say that something is not there?
-pub fn is_missing(failure: &EntryFailure) -> bool {
-    matches!(
-        failure.cause,
-        Cause::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
-    )
 }

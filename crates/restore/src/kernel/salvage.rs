@@ -2,51 +2,19 @@
 //! be whole, and the salvage gets a name of its own beside it. No salvage takes the place of
 //! anything.
 
-use crate::kernel::make;
+use crate::kernel::outcome::EntryFailure;
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{EntryFailure, RestoreRun};
-use crate::names::NAME_BYTES_MAX;
+use crate::kernel::worker::RestoreRun;
+use crate::losses::missing_of;
+use crate::names::{SALVAGE_NAMES_MAX, salvage_name};
 use bale_format::Entry;
-use bale_pipeline::amount;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 
-/// Added to the name of a file.
-const SUFFIX: &str = ".bale-salvaged";
-
-/// Names that are tried.
-const NAMES_MAX: u32 = 100;
-
 /// Bytes compared at a time.
 const WINDOW_BYTES: usize = 256 << 10;
-
-/// The salvage's name: the first one, and then numbered ones.
-fn name_of(name: &[u8], number: u32) -> Vec<u8> {
-    let suffix = match number {
-        1 => SUFFIX.to_owned(),
-        number => format!("{SUFFIX}.{number}"),
-    };
-    let kept = name.len().min(NAME_BYTES_MAX - suffix.len());
-    [&name[..kept], suffix.as_bytes()].concat()
-}
-
-/// Does a name look like one that a restore gave to a salvage?
-pub fn is_name_of_one(name: &[u8]) -> bool {
-    let suffix = SUFFIX.as_bytes();
-    let is_digit_or_dot = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-    let end = name.iter().rposition(|byte| !is_digit_or_dot(byte));
-    let end = end.map_or(0, |last| last + 1);
-    let number = std::str::from_utf8(&name[end..]).unwrap_or_default();
-    let is_numbered = || {
-        let number = number
-            .strip_prefix('.')
-            .and_then(|number| number.parse().ok());
-        number.is_some_and(|number: u32| (2..=NAMES_MAX).contains(&number))
-    };
-    name[..end].ends_with(suffix) && (number.is_empty() || is_numbered())
-}
 
 /// Gives what was written as `part` a name beside the entry's, and tells both. What is there
 /// already, at the entry's name or from a restore before, is not kept twice. `missing`: bytes for
@@ -70,38 +38,21 @@ pub fn keep_beside(
     Ok(())
 }
 
-/// How much of a file is missing, in words.
-pub fn missing_of(entry: &Entry, missing: u64) -> String {
-    match missing {
-        0 => "part of it is missing".to_owned(),
-        missing => format!(
-            "part of it is missing, {} of {} {}",
-            amount::count(missing),
-            amount::counted(entry.size, "byte"),
-            if missing == 1 {
-                "is a zero"
-            } else {
-                "are zeros"
-            },
-        ),
-    }
-}
-
 fn place(
     directory: &TargetDirectory,
     part: &[u8],
     entry: &Entry,
 ) -> Result<Option<Vec<u8>>, EntryFailure> {
     if is_same(directory, part, &entry.name) {
-        make::remove_quietly(directory, part);
+        directory.remove_quietly(part);
         return Ok(None);
     }
-    for number in 1..=NAMES_MAX {
-        let name = name_of(&entry.name, number);
+    for number in 1..=SALVAGE_NAMES_MAX {
+        let name = salvage_name(&entry.name, number);
         match rename_to_new(directory, part, &name) {
             Ok(()) => return Ok(Some(name)),
             Err(Errno::EXIST) if is_same(directory, part, &name) => {
-                make::remove_quietly(directory, part);
+                directory.remove_quietly(part);
                 return Ok(Some(name));
             }
             Err(Errno::EXIST) => {}
@@ -149,33 +100,6 @@ fn is_same(directory: &TargetDirectory, one: &[u8], other: &[u8]) -> bool {
         }
         if other.read_exact(&mut right[..read]).is_err() || left[..read] != right[..read] {
             return false;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_salvages_are_names() {
-        assert_eq!(name_of(b"a", 1), b"a.bale-salvaged");
-        assert_eq!(name_of(b"a", 2), b"a.bale-salvaged.2");
-        for number in [1, NAMES_MAX] {
-            let name = name_of(&[b'x'; 255], number);
-            assert_eq!(name.len(), NAME_BYTES_MAX);
-            assert!(is_name_of_one(&name));
-        }
-        for other in [
-            "",
-            "a",
-            ".2",
-            "a.2",
-            "bale-salvaged",
-            "a.bale-salvaged.x",
-            "a.bale-salvaged.1",
-        ] {
-            assert!(!is_name_of_one(other.as_bytes()), "{other}");
         }
     }
 }

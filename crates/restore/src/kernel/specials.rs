@@ -3,12 +3,11 @@
 //! They cannot be opened, so the new inode is held as a place (`O_PATH`) and checked before its
 //! owner is changed.
 
-use crate::kernel::make::{
-    checked_stat, device, make_without_content, publish, remove_quietly, standing,
-};
+use crate::kernel::make::{checked_stat, device, make_without_content, publish, standing};
 use crate::kernel::metadata::{self, TargetInode};
+use crate::kernel::outcome::{EntryFailure, EntryOutcome};
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{EntryFailure, EntryOutcome, Worker};
+use crate::kernel::worker::Worker;
 use crate::losses::LossKind;
 use crate::names;
 use bale_format::{Entry, Kind};
@@ -40,7 +39,7 @@ pub fn make(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, EntryFai
     match create(&directory, name, entry) {
         Ok(()) => {}
         Err(Errno::EXIST) if standing.act != Act::Create => {
-            remove_quietly(&directory, name);
+            directory.remove_quietly(name);
             create(&directory, name, entry).map_err(EntryFailure::os("create"))?;
         }
         // The program that listens makes its socket anew anyway, so a file system that takes none
@@ -55,10 +54,10 @@ pub fn make(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome, EntryFai
         }
         Err(error) => return Err(EntryFailure::os("create")(error)),
     }
-    finish(worker, &directory, name, entry).inspect_err(|_| remove_quietly(&directory, name))?;
+    finish(worker, &directory, name, entry).inspect_err(|_| directory.remove_quietly(name))?;
     if standing.act != Act::Create {
         publish(worker, &directory, &part, entry, &standing)
-            .inspect_err(|_| remove_quietly(&directory, name))?;
+            .inspect_err(|_| directory.remove_quietly(name))?;
     }
     Ok(EntryOutcome::Made)
 }

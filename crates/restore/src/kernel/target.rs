@@ -247,6 +247,13 @@ pub struct TargetDirectory {
     pub gives_owner: OnceLock<(u32, u32)>,
 }
 
+impl TargetDirectory {
+    /// Removes a temporary file of ours, if it is there.
+    pub fn remove_quietly(&self, name: &[u8]) {
+        let _gone_or_not = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
+    }
+}
+
 /// Directories one thread has open, by path.
 pub struct Directories<'t> {
     target: &'t Target,

@@ -1,9 +1,11 @@
 //! One run of a restore, and what each of its threads holds.
 
+use crate::kernel::outcome::{Cause, EntryFailure, EntryOutcome};
 use crate::kernel::target::{Directories, Target, TargetDirectory};
 use crate::losses::{LossKind, Losses};
-use crate::plan::{Planned, text_of};
+use crate::plan::Planned;
 use crate::progress::{PhaseProgress, report_problem};
+use crate::seams::text_of;
 use crate::xattrs;
 use crate::{ChunkSource, RestoreError, RestoreOptions, RestoreReport};
 use bale_format::{ChunkId, ChunkKind, Entry, Xattr};
@@ -29,62 +31,6 @@ const LARGE_OPEN_MAX: usize = 64;
 
 /// Entries counted before they are told.
 const TALLY_ENTRIES_MAX: u64 = 256;
-
-/// Why one entry failed.
-#[derive(Debug)]
-pub struct EntryFailure {
-    pub action: &'static str,
-    pub cause: Cause,
-}
-
-#[derive(Debug)]
-pub enum Cause {
-    /// The kernel's.
-    Os(Errno),
-    /// Ours.
-    Text(String),
-    /// The repository's: it cannot be read.
-    Damage(String),
-}
-
-impl EntryFailure {
-    pub fn os(action: &'static str) -> impl Fn(Errno) -> EntryFailure {
-        move |error| EntryFailure {
-            action,
-            cause: Cause::Os(error),
-        }
-    }
-
-    pub fn text(action: &'static str, text: impl Into<String>) -> EntryFailure {
-        EntryFailure {
-            action,
-            cause: Cause::Text(text.into()),
-        }
-    }
-
-    /// Something of the repository cannot be read.
-    pub fn damage(text: impl Into<String>) -> EntryFailure {
-        EntryFailure {
-            action: "read",
-            cause: Cause::Damage(text.into()),
-        }
-    }
-}
-
-/// What became of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryOutcome {
-    Written(u64),
-    /// Written so many bytes of it; zeros stand for the others.
-    Incomplete(u64),
-    Made,
-    Kept,
-    Skipped,
-    Linked,
-    Different,
-    /// Beside what stands at its name.
-    Salvaged,
-}
 
 /// Counts of one thread since it last added them to the run's: threads that count each file
 /// together slow each other down.

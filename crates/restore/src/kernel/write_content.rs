@@ -3,8 +3,9 @@
 //! The sorted plan comes in the order of chunks. Files of one chunk are one task, or several that
 //! share the chunk where a chunk has very many; large files are handed to `large`.
 
+use crate::kernel::outcome::{EntryFailure, EntryOutcome};
 use crate::kernel::queue::{Feeder, work};
-use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, RestoreRun, Worker};
+use crate::kernel::worker::{FetchedChunk, RestoreRun, Worker};
 use crate::kernel::{make, specials, write_large};
 use crate::plan::{CHUNK_KEY_BYTES, ContentPhase, LATE};
 use crate::scratch::{ScratchSpace, SortedPairs};

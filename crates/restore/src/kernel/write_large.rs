@@ -9,11 +9,13 @@ mod alone;
 
 pub use alone::restore_alone;
 
+use crate::kernel::outcome::{Cause, EntryFailure, EntryOutcome};
 use crate::kernel::piece_rows::{GroupPieces, PieceRow, PlaceBytes};
 use crate::kernel::queue::Feeder;
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{Cause, EntryFailure, EntryOutcome, FetchedChunk, RestoreRun, Worker};
-use crate::kernel::{compare, make, metadata, salvage};
+use crate::kernel::worker::{FetchedChunk, RestoreRun, Worker};
+use crate::kernel::{make, metadata, read_back, salvage};
+use crate::losses::missing_of;
 use crate::scratch::ScratchSpace;
 use crate::{RestoreError, pieces, row};
 use bale_format::{ChunkId, Entry, Piece};
@@ -101,7 +103,7 @@ pub struct RestoredLargeFile {
 impl Drop for RestoredLargeFile {
     fn drop(&mut self) {
         if !self.published.load(Ordering::Relaxed) && !self.part.is_empty() {
-            make::remove_quietly(&self.directory, &self.part);
+            self.directory.remove_quietly(&self.part);
         }
     }
 }
@@ -190,7 +192,7 @@ impl<'r> Gatherer<'r> {
                 (part, fd, standing)
             }
             Purpose::Compare => {
-                let Some(fd) = compare::open_file(&mut self.worker, &directory, entry)? else {
+                let Some(fd) = read_back::open_file(&mut self.worker, &directory, entry)? else {
                     return Ok(OpenedFile::Finished(EntryOutcome::Different));
                 };
                 let standing = make::TargetState {
@@ -276,7 +278,7 @@ impl<'r> Gatherer<'r> {
             );
             run.problem(&file.entry.path(), "restore", &text);
         }
-        if self.purpose == Purpose::Compare && !compare::is_zero(&file.fd, offset, length) {
+        if self.purpose == Purpose::Compare && !read_back::is_zero(&file.fd, offset, length) {
             file.failed.store(true, Ordering::Relaxed);
             run.problem(
                 &file.entry.path(),
@@ -368,7 +370,7 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
             ))),
             Ok(bytes) => match task.purpose {
                 Purpose::Write => write_at(&file.fd, offset, bytes),
-                Purpose::Compare => compare::same_at(&file.fd, offset, bytes),
+                Purpose::Compare => read_back::same_at(&file.fd, offset, bytes),
             },
         };
         match result {
@@ -461,7 +463,7 @@ fn finish(worker: &mut Worker, file: &RestoredLargeFile) -> Result<EntryOutcome,
     file.published.store(true, Ordering::Relaxed);
     make::seal(worker, file.fd.as_fd(), entry)?;
     if failed {
-        let text = salvage::missing_of(entry, file.missing.load(Ordering::Relaxed));
+        let text = missing_of(entry, file.missing.load(Ordering::Relaxed));
         worker.run.problem(&entry.path(), "restore", &text);
     }
     Ok(match is_part {
@@ -481,6 +483,6 @@ fn finish_compare(
             .differences
             .fetch_add(1, Ordering::Relaxed);
     }
-    compare::metadata_of(worker, &file.fd, &file.entry)?;
+    read_back::metadata_of(worker, &file.fd, &file.entry)?;
     Ok(EntryOutcome::Written(0))
 }

@@ -6,11 +6,14 @@
 //! just restored. Such a directory is known by a row of the snapshot that is not listed, and yet
 //! found by its name.
 
-use super::{Children, DeleteStop, SORTER_BYTES};
+use super::children::{Children, DeleteStop};
+use crate::kernel::outcome::EntryFailure;
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::EntryFailure;
 use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use rustix::io::Errno;
+
+/// Memory of the sorter of one directory's listing.
+const SORTER_BYTES: usize = 8 << 20;
 
 /// Why nothing goes from such a directory.
 pub const CHANGES_NAMES: &str = "nothing in it is deleted: it lists names of the snapshot in \
@@ -23,6 +26,24 @@ pub struct Unknown {
     pub names: Option<SortedPairs>,
     /// Is a name of the snapshot found, and not listed?
     pub changes_names: bool,
+}
+
+/// Names in a directory, sorted as a catalog sorts them.
+pub fn list(
+    directory: &TargetDirectory,
+    scratch: &ScratchSpace,
+) -> Result<SortedPairs, DeleteStop> {
+    let text = |error: std::io::Error| DeleteStop::All(error.to_string());
+    let mut sorter = scratch.sorter(SORTER_BYTES);
+    let entries = rustix::fs::Dir::read_from(&directory.fd).map_err(EntryFailure::os("list"))?;
+    for entry in entries {
+        let entry = entry.map_err(EntryFailure::os("list"))?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            sorter.push(name, &[]).map_err(text)?;
+        }
+    }
+    sorter.finish().map_err(text)
 }
 
 /// Compares what a directory lists (sorted) with the rows of the snapshot, which were entered
@@ -101,11 +122,7 @@ mod tests {
             let name = Bytes::copy_from_slice(name.as_bytes());
             Ok(Entry::new(Bytes::from_static(b"d"), name, Kind::File))
         };
-        let mut rows = Children {
-            rows: Box::new(snapshot.iter().map(row)),
-            next: None,
-            below: Bytes::new(),
-        };
+        let mut rows = Children::new(Box::new(snapshot.iter().map(row)), Bytes::new());
         rows.enter(b"d").unwrap();
         let pairs = listed
             .iter()

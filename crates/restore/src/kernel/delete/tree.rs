@@ -3,8 +3,9 @@
 //! Depth costs a path, not a descriptor. A dry run goes the same way and only counts.
 
 use crate::guard::{Protected, Stays};
+use crate::kernel::outcome::EntryFailure;
 use crate::kernel::target::{TargetDirectory, stat_child};
-use crate::kernel::worker::{EntryFailure, RestoreRun, Worker};
+use crate::kernel::worker::{RestoreRun, Worker};
 use bale_format::Entry;
 use bale_format::entry::join;
 use bale_pipeline::monitor::Act;

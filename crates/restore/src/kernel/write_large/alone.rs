@@ -1,8 +1,9 @@
 //! One large file by itself, piece by piece.
 
 use super::write_at;
+use crate::kernel::outcome::{EntryFailure, EntryOutcome};
 use crate::kernel::target::TargetDirectory;
-use crate::kernel::worker::{EntryFailure, EntryOutcome, FetchedChunk, Worker};
+use crate::kernel::worker::{FetchedChunk, Worker};
 use crate::kernel::{make, metadata};
 use crate::pieces;
 use bale_format::{ChunkId, Entry, Piece};
@@ -29,7 +30,7 @@ pub fn restore_alone(worker: &mut Worker, entry: &Entry) -> Result<EntryOutcome,
             make::publish(worker, &directory, &part, entry, &standing)?;
             Ok(done_of(bytes, is_whole))
         })
-        .inspect_err(|_| make::remove_quietly(&directory, &part))?;
+        .inspect_err(|_| directory.remove_quietly(&part))?;
     make::seal(worker, fd.as_fd(), entry)?;
     Ok(done)
 }
