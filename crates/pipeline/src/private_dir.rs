@@ -108,9 +108,16 @@ fn refuse(dir: &Path, why: Option<String>) -> Result<()> {
 /// Opens a file that is no link. What is no regular file is `InvalidInput`, and never waited for: a
 /// FIFO has no end.
 pub fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(NO_FOLLOW | NO_WAIT);
-    let file = file.open(path)?;
+    open_as(path, OpenOptions::new().read(true))
+}
+
+/// The same, to write a part of it again. What is torn by a crash is for whoever reads it to find.
+pub fn open_to_change(path: &Path) -> io::Result<File> {
+    open_as(path, OpenOptions::new().read(true).write(true))
+}
+
+fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.custom_flags(NO_FOLLOW | NO_WAIT).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(
@@ -261,6 +268,7 @@ mod tests {
         std::fs::write(&victim, b"somebody's").unwrap();
         symlink(&victim, &link).unwrap();
         assert!(open(&link).is_err() && create_new(&link).is_err());
+        assert!(open_to_change(&link).is_err());
         assert!(read(&link, 100).is_err());
         replace(&link, b"ours").unwrap();
         assert_eq!(std::fs::read(&victim).unwrap(), b"somebody's");

@@ -2,15 +2,14 @@
 //! inode. Equal tables mean that nothing changed; an equal inode digest means that the parent's row
 //! may be reused.
 //!
-//! Kept in the cache as sixteen bytes that only the holder of the repository's key can make: a
-//! keyed hash of the snapshot, of how was asked, and of the digest of all inodes. Losing it costs
-//! time. It is kept only of a scan that leaves no doubt: all read, nothing changed meanwhile,
-//! nothing as young as the barrier.
+//! One file for each host and list of sources ([`DigestFile`]), nine bytes or a little more for
+//! each inode, sealed with what only the holder of the repository's key has: for one snapshot, one
+//! host and these sources. Losing it costs time.
 //!
-//! What they said of each inode is in a file of its own, nine bytes or a little more for each,
-//! named by random bytes; a second one of 32 bytes says for which snapshot it was made, sealed in
-//! the same way. Rows are kept by it only if they are settled as those of any backup, so it may be
-//! kept of a file system in use: without the inodes that changed meanwhile.
+//! The digest of the tables is of how the scan was asked for, too. It is stored only of a scan that
+//! leaves no doubt: all read, nothing changed meanwhile, nothing as young as the barrier. Rows are
+//! reused by the digests of inodes only if they are reusable as those of any backup, so these may
+//! be stored of a file system in use: without the inodes that changed meanwhile.
 
 use super::parent::Parent;
 use super::run::{BackupRun, Outcome};
@@ -18,21 +17,16 @@ use super::tally::Tally;
 use bale_format::{ObjectId, Time};
 use bale_pipeline::private_dir;
 use bale_repository::error::{Error, Result};
-use bale_source::scan::inode::{
-    DIGEST_FILE_NAME_BYTES, Digests, ParentDigests, Sealer, TablesState,
-};
+use bale_repository::repository::Repository;
+use bale_source::scan::inode::{AllInodesDigest, DigestFile, Digests, Sealer, TablesState};
 use bale_source::scan::{OpenParentDigests, ScanOptions, TablesUnchanged};
-use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Longest file of a seal, with what it seals.
-const SEAL_BYTES_MAX: u64 = 1 << 10;
-
-/// Cache files of one host and list of sources.
+/// The digests of one host and list of sources.
 pub(super) struct DigestCache {
-    run: Arc<bale_repository::repository::Repository>,
-    path: PathBuf,
-    /// Filter and scope of the scan; digests hold only for the same.
+    repository: Arc<Repository>,
+    file: DigestFile,
+    /// Filter and scope of the scan; the digest of the tables holds only for the same.
     scan_options: Vec<u8>,
 }
 
@@ -59,40 +53,40 @@ impl DigestCache {
         scan_options.extend_from_slice(&scan.left_out.fingerprint());
         // An earlier version did not name what it left out for its size.
         scan_options.push(u8::from(scan.filter.limits_size()));
+        let name = run.name_in_cache();
+        let directory = repository.cache_dir()?.join("inodes");
+        let path = directory.join(&name).with_extension("inodes");
+        let file = DigestFile::new(path, sealer(&repository, name));
         Ok(DigestCache {
-            path: repository
-                .cache_dir()?
-                .join("inodes")
-                .join(run.name_in_cache()),
-            run: repository,
+            repository,
+            file,
             scan_options,
         })
     }
 
     /// Keys the digests of inodes, so that nobody can make an inode that looks like what it was.
     pub(super) fn inode_key(&self) -> [u8; 16] {
-        self.run.keys().content_hash(b"key of digests of inodes")
+        let keys = self.repository.keys();
+        keys.content_hash(b"key of digests of inodes")
     }
 
     /// Says whether inode tables are as they were for the parent; `None` if that would prove
     /// nothing.
     pub(super) fn recall(&self, parent: &Parent) -> Option<TablesUnchanged> {
         let id = parent.id.filter(|_| parent.is_reusable_whole())?;
-        let remembered = private_dir::read(&self.path, SEAL_BYTES_MAX).ok()?;
-        let (repository, scan_options) = (self.run.clone(), self.scan_options.clone());
+        let stored = self.file.all_inodes(&id)?;
+        let scan_options = self.scan_options.clone();
         Some(Arc::new(move |state: &TablesState| {
-            state.is_complete && remembered == seal(&repository, &scan_options, &id, state)
+            state.is_complete && stored == digest_of_all(&scan_options, state)
         }))
     }
 
     /// Opens what was said of each inode for the parent; `None` if that would prove nothing.
     pub(super) fn recall_inodes(&self, parent: &Parent) -> Option<OpenParentDigests> {
         let id = parent.id.filter(|_| parent.is_reusable_whole())?;
-        let name = self.inodes_of(&id)?;
-        let (path, sealer) = (self.inodes_path(), self.sealer());
-        Some(Arc::new(move || {
-            ParentDigests::open(&path, &name, sealer.clone()).ok()
-        }))
+        let file = self.file.clone();
+        let _is_there = file.open(&id)?;
+        Some(Arc::new(move || file.open(&id)))
     }
 
     /// For the next backup. Caches only save time: failing to write one is a note, the snapshot is
@@ -104,134 +98,91 @@ impl DigestCache {
         outcome: &Outcome,
         tally: &Tally<'_>,
     ) {
-        let note_unless_remembered = |remembered: Result<()>| {
-            if let Err(error) = remembered {
-                tally.note(&format!(
-                    "the next backup will take longer than it could: {error}"
-                ));
-            }
+        let Some(id) = outcome.id else {
+            return;
         };
-        match digests {
-            NewDigests::None => {}
+        let certain = |state: &TablesState| is_certain(outcome, state);
+        let all = |state: TablesState| digest_of_all(&self.scan_options, &state);
+        let remembered = match digests {
+            NewDigests::None => Ok(()),
             NewDigests::OfParent(state) => {
-                note_unless_remembered(self.remember_state(outcome, &state));
-                note_unless_remembered(self.pass_inodes_on(parent, outcome));
+                let all = Some(state).filter(certain).map(all);
+                self.pass_on(parent, &id, all)
             }
             NewDigests::Read {
                 state,
                 digests,
                 outdated,
             } => {
-                if let Some(state) = state {
-                    note_unless_remembered(self.remember_state(outcome, &state));
-                }
-                if let Some(outdated) = outdated {
-                    note_unless_remembered(self.remember_inodes(outcome, &digests, &outdated));
-                }
+                let all = state.filter(certain).map(all);
+                self.write(&id, all, &digests, outdated.as_deref())
             }
+        };
+        if let Err(error) = remembered {
+            tally.note(&format!(
+                "the next backup will take longer than it could: {error}"
+            ));
         }
     }
 
-    /// Remembers what the tables said for this snapshot, if nothing is left to doubt.
-    fn remember_state(&self, outcome: &Outcome, state: &TablesState) -> Result<()> {
-        let Some(id) = outcome.id else {
+    /// What holds for the parent holds for this snapshot, too: nothing was changed.
+    fn pass_on(&self, parent: &Parent, id: &ObjectId, all: Option<AllInodesDigest>) -> Result<()> {
+        let Some(parent) = parent.id else {
             return Ok(());
         };
-        let is_not_racy =
-            |barrier: Option<Time>| barrier.is_some_and(|barrier| state.not_racy_from <= barrier);
-        let snapshot = &outcome.snapshot;
-        let mut barriers = snapshot
-            .filesystems
-            .iter()
-            .map(|filesystem| filesystem.barrier);
-        let is_certain =
-            state.is_complete && snapshot.counts.problems == 0 && barriers.all(is_not_racy);
-        if !is_certain {
-            return Ok(());
-        }
-        Ok(private_dir::keep(
-            &self.path,
-            &seal(&self.run, &self.scan_options, &id, state),
-        )?)
+        // If another backup has replaced it meanwhile, it is that one's.
+        let passed = self.file.pass_on(&parent, id, all);
+        passed.map_err(Error::local("write", self.file.path()))?;
+        Ok(())
     }
 
-    /// Keeps what was said of each inode, but for those (sorted) that changed meanwhile or were
-    /// told by the kernel.
-    fn remember_inodes(&self, outcome: &Outcome, digests: &Digests, others: &[u64]) -> Result<()> {
-        let Some(id) = outcome.id else {
+    /// Stores what was said of each inode, but for those that are `outdated`.
+    fn write(
+        &self,
+        id: &ObjectId,
+        all: Option<AllInodesDigest>,
+        digests: &Digests,
+        outdated: Option<&[u64]>,
+    ) -> Result<()> {
+        if all.is_none() && outdated.is_none() {
             return Ok(());
-        };
-        let path = self.inodes_path();
-        let error = |source| Error::local("write", &path)(source);
+        }
+        let path = self.file.path();
         if let Some(directory) = path.parent() {
             private_dir::make(directory)?;
         }
-        let name = bale_pipeline::random::draw(&bale_pipeline::random::OsRandom).map_err(error)?;
-        let new = private_dir::name_beside(&path).map_err(error)?;
-        let remembered = digests
-            .keep(others, &new, &name, &self.sealer())
-            .and_then(|()| std::fs::rename(&new, &path));
-        if remembered.is_err() {
-            // Whatever is the matter, there may be little room.
-            let _ = std::fs::remove_file(&new);
-        }
-        remembered.map_err(error)?;
-        self.link_inodes(&id, &name)
-    }
-
-    /// What is kept for the parent is right for this snapshot, too: nothing was changed.
-    fn pass_inodes_on(&self, parent: &Parent, outcome: &Outcome) -> Result<()> {
-        let known = parent.id.and_then(|id| self.inodes_of(&id));
-        match (known, outcome.id) {
-            (Some(name), Some(id)) => self.link_inodes(&id, &name),
-            _ => Ok(()),
-        }
-    }
-
-    fn inodes_path(&self) -> PathBuf {
-        self.path.with_extension("inodes")
-    }
-
-    fn link_path(&self) -> PathBuf {
-        self.path.with_extension("snapshot")
-    }
-
-    fn sealer(&self) -> Sealer {
-        let repository = self.run.clone();
-        Arc::new(move |bytes| repository.cache_seal(bytes))
-    }
-
-    /// Name of the file that was made for a snapshot.
-    fn inodes_of(&self, id: &ObjectId) -> Option<[u8; DIGEST_FILE_NAME_BYTES]> {
-        let remembered = private_dir::read(&self.link_path(), SEAL_BYTES_MAX).ok()?;
-        let (name, seal) = remembered.split_first_chunk()?;
-        (seal == self.seal_link(id, name)).then_some(*name)
-    }
-
-    fn link_inodes(&self, id: &ObjectId, name: &[u8; DIGEST_FILE_NAME_BYTES]) -> Result<()> {
-        let mut link = name.to_vec();
-        link.extend_from_slice(&self.seal_link(id, name));
-        Ok(private_dir::keep(&self.link_path(), &link)?)
-    }
-
-    fn seal_link(&self, id: &ObjectId, name: &[u8; DIGEST_FILE_NAME_BYTES]) -> [u8; 16] {
-        let mut text = b"inodes of snapshot".to_vec();
-        text.extend_from_slice(&id.0);
-        text.extend_from_slice(name);
-        self.run.cache_seal(&text)
+        let (digests, without) = (outdated.map(|_| digests), outdated.unwrap_or_default());
+        let written = self.file.write(id, all, digests, without);
+        written.map_err(Error::local("write", path))
     }
 }
 
-fn seal(
-    repository: &bale_repository::repository::Repository,
-    scan_options: &[u8],
-    id: &ObjectId,
-    state: &TablesState,
-) -> Vec<u8> {
-    let mut text = b"inode tables, 2, of snapshot".to_vec();
-    text.extend_from_slice(&id.0);
-    text.extend_from_slice(&(scan_options.len() as u64).to_le_bytes());
-    text.extend_from_slice(scan_options);
-    text.extend_from_slice(&state.digest);
-    repository.cache_seal(&text).to_vec()
+/// Seals for one host and list of sources.
+fn sealer(repository: &Arc<Repository>, name: String) -> Sealer {
+    let repository = repository.clone();
+    Arc::new(move |bytes| {
+        let parts = [&b"digests of inodes "[..], name.as_bytes(), bytes];
+        repository.cache_seal(&parts.concat())
+    })
+}
+
+/// Is nothing left to doubt?
+fn is_certain(outcome: &Outcome, state: &TablesState) -> bool {
+    let is_not_racy =
+        |barrier: Option<Time>| barrier.is_some_and(|barrier| state.not_racy_from <= barrier);
+    let snapshot = &outcome.snapshot;
+    let mut barriers = snapshot
+        .filesystems
+        .iter()
+        .map(|filesystem| filesystem.barrier);
+    state.is_complete && snapshot.counts.problems == 0 && barriers.all(is_not_racy)
+}
+
+/// Of the tables, and of how the scan was asked for.
+fn digest_of_all(scan_options: &[u8], state: &TablesState) -> AllInodesDigest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(scan_options.len() as u64).to_le_bytes());
+    hasher.update(scan_options);
+    hasher.update(&state.digest);
+    *hasher.finalize().as_bytes()
 }

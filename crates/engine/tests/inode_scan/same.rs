@@ -6,21 +6,21 @@ use super::changes::gather;
 use super::image::{Image as Ext4Image, can_run};
 use super::snapshots::{Pair, settle};
 use super::xfs_image;
-use bale_format::Entry;
+use bale_format::{Entry, ObjectId};
 use bale_pipeline::filter::{Filter, Mark};
 use bale_source::scan::inode::{
-    EmitOptions, Gathered, IMAGE_DEVICE, ImageScanner, MountContext, ParentDigests,
+    DigestFile, EmitOptions, Gathered, IMAGE_DEVICE, ImageScanner, MountContext, ParentDigests,
 };
 use bale_source::scan::{ScanItem, Sources};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const FILES: u64 = 1200;
 const DIRECTORIES: [&str; 4] = ["one", "two", "quiet", "deep/er"];
-const NAME: [u8; 16] = [3; 16];
+const SNAPSHOT: ObjectId = ObjectId([3; 32]);
 
 fn populate(root: &Path) {
     for directory in DIRECTORIES {
@@ -86,14 +86,31 @@ impl Case<'_> {
         self.assert_same(&pair, "changed");
         (self.mounted)(&mut |root| fs::write(root.join("another"), b"another").unwrap());
         self.assert_same(&pair, "a file is new");
-        for (round, damage) in [damage_first_block, cut_short, remove]
-            .into_iter()
-            .enumerate()
+        for (round, damage) in [
+            damage_first_block,
+            damage_head,
+            tear_head,
+            cut_short,
+            make_old,
+            empty,
+            remove,
+        ]
+        .into_iter()
+        .enumerate()
         {
             damage(&pair.cache());
             let new = format!("after damage {round}");
             (self.mounted)(&mut |root| fs::write(root.join(&new), b"new").unwrap());
             self.assert_same(&pair, &new);
+        }
+        let mut other = Pair::new();
+        other.force = false;
+        self.assert_same(&other, "another repository");
+        let foreign = fs::read(only_file(&other.cache())).unwrap();
+        damage(&pair.cache(), |bytes| bytes.clone_from(&foreign));
+        for name in ["with another's", "with another's before"] {
+            (self.mounted)(&mut |root| fs::write(root.join(name), b"new").unwrap());
+            self.assert_same(&pair, name);
         }
         pair.filter.marks = vec![Mark::cachedir()];
         for name in ["with marks", "with marks again"] {
@@ -108,37 +125,54 @@ impl Case<'_> {
     }
 }
 
-/// What is kept of inodes.
-fn kept(cache: &Path, extension: &str) -> Vec<std::path::PathBuf> {
-    let found = fs::read_dir(cache)
-        .unwrap()
-        .map(|file| file.unwrap().path());
-    let found: Vec<_> = found
-        .filter(|path| path.extension().is_some_and(|end| end == extension))
-        .collect();
-    assert!(!found.is_empty(), "nothing is kept");
-    found
+/// Does something to the bytes of the digest cache.
+fn damage(cache: &Path, work: impl Fn(&mut Vec<u8>)) {
+    let path = only_file(cache);
+    let mut bytes = fs::read(&path).unwrap();
+    assert!(bytes.len() > 9 * FILES as usize, "nothing is stored");
+    work(&mut bytes);
+    fs::write(path, bytes).unwrap();
 }
 
+fn only_file(cache: &Path) -> PathBuf {
+    let mut files = fs::read_dir(cache).unwrap();
+    let path = files.next().expect("something is stored").unwrap().path();
+    assert!(files.next().is_none(), "one file");
+    path
+}
+
+/// Bytes before the first block.
+const HEAD_BYTES: usize = 104;
+
 fn damage_first_block(cache: &Path) {
-    for path in kept(cache, "inodes") {
-        let mut bytes = fs::read(&path).unwrap();
-        bytes[100] ^= 1;
-        fs::write(path, bytes).unwrap();
-    }
+    damage(cache, |bytes| bytes[HEAD_BYTES + 100] ^= 1);
+}
+
+/// Another snapshot's, as it looks.
+fn damage_head(cache: &Path) {
+    damage(cache, |bytes| bytes[30] ^= 1);
+}
+
+/// Half of it was never written.
+fn tear_head(cache: &Path) {
+    damage(cache, |bytes| bytes[HEAD_BYTES / 2..HEAD_BYTES].fill(0));
 }
 
 fn cut_short(cache: &Path) {
-    for path in kept(cache, "inodes") {
-        let bytes = fs::read(&path).unwrap();
-        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
-    }
+    damage(cache, |bytes| bytes.truncate(bytes.len() / 2));
+}
+
+/// As the version before began.
+fn make_old(cache: &Path) {
+    damage(cache, |bytes| bytes[7] = b'2');
+}
+
+fn empty(cache: &Path) {
+    damage(cache, Vec::clear);
 }
 
 fn remove(cache: &Path) {
-    for path in kept(cache, "snapshot") {
-        fs::remove_file(path).unwrap();
-    }
+    fs::remove_dir_all(cache).unwrap();
 }
 
 #[test]
@@ -234,11 +268,10 @@ fn what_was_known_comes_with_its_name_and_what_changed_with_everything() {
     let dir = tempfile::tempdir().unwrap();
     let keep = |without: &[u64]| {
         let kept = tempfile::TempDir::new_in(&dir).unwrap().keep().join("kept");
-        before
-            .digests()
-            .keep(without, &kept, &NAME, &sealer)
-            .unwrap();
-        ParentDigests::open(&kept, &NAME, sealer.clone()).unwrap()
+        let file = DigestFile::new(kept, sealer.clone());
+        let digests = Some(&**before.digests());
+        file.write(&SNAPSHOT, None, digests, without).unwrap();
+        file.open(&SNAPSHOT).unwrap()
     };
     let names = DIRECTORIES.len() as u64 * (FILES + 2) + 1;
     let (_, all, same) = scan(&image.path, Some(keep(&[])));

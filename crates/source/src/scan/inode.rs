@@ -27,7 +27,7 @@ mod second_look;
 mod tables;
 mod tree;
 
-pub use digest_file::{NAME_BYTES as DIGEST_FILE_NAME_BYTES, ParentDigests, Sealer};
+pub use digest_file::{AllInodesDigest, DigestFile, ParentDigests, Sealer};
 pub use digests::{DigestKey, Digests};
 pub use emit::{
     EmitOptions, IMAGE_DEVICE, ImageScanner, MountContext, UnchangedChildren, planned_reads,

@@ -1,30 +1,195 @@
-//! The digest file of the cache: one digest per inode, from one backup to the next. An inode with
-//! an equal digest need not be decoded.
+//! The file of the digest cache: the digest of all inodes and one of each, from one backup to the
+//! next. Equal digests of all mean that nothing was changed; an inode with an equal digest need not
+//! be decoded.
 //!
-//! A file in the cache, whose loss costs time. `BALEINO2`, sixteen random bytes that name the file,
-//! and blocks: length (4), seal (16), records. A record is the distance to the number before (1 to
-//! 10 bytes, seven bits each, low ones first) and the digest (8). The seal is a keyed hash of name,
-//! number of the block and records; what follows a block without a valid one counts as not there,
-//! and so does what is missing at the end. An inode without a digest is taken for a changed one.
+//! A file in the cache, whose loss costs time:
+//!
+//! ```text
+//! head    "BALEINO3" | name 16 | snapshot 32 | all inodes 32 | seal 16
+//! block   length 4 | seal 16 | records
+//! record  distance to the number before, 1 to 10 bytes | digest 8
+//! ```
+//!
+//! The name is random. The head says for which snapshot the file holds, and is written again in its
+//! place where the next snapshot changed nothing. The digest of all is zeros where it would prove
+//! nothing. Of a distance each byte has seven bits, the low ones first. A seal is a keyed hash of
+//! the caller: that of the head of what stands before it, that of a block of the file's name, the
+//! number of the block and its records.
+//!
+//! Nothing is believed of a file whose head has no valid seal, or is another snapshot's; nothing of
+//! a block without one, nor of what follows it. An inode without a digest is taken for a changed
+//! one.
 
 use super::digests::{Digest, DigestReader, Digests};
+use bale_format::ObjectId;
 use bale_pipeline::private_dir;
+use bale_pipeline::random::{OsRandom, draw};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"BALEINO2";
-/// Names a file.
-pub const NAME_BYTES: usize = 16;
+const MAGIC: &[u8; 8] = b"BALEINO3";
+const NAME_BYTES: usize = 16;
+const SNAPSHOT_BYTES: usize = 32;
+const ALL_BYTES: usize = 32;
 const SEAL_BYTES: usize = 16;
-/// Hashes a block with a key of the caller.
+/// Sealed bytes of the head.
+const HEAD_SEALED_BYTES: usize = MAGIC.len() + NAME_BYTES + SNAPSHOT_BYTES + ALL_BYTES;
+const HEAD_BYTES: usize = HEAD_SEALED_BYTES + SEAL_BYTES;
+/// Hashes a head or a block with a key of the caller.
 pub type Sealer = Arc<dyn Fn(&[u8]) -> [u8; SEAL_BYTES] + Send + Sync>;
+/// Of all inodes, and of what else must be equal if nothing was changed.
+pub type AllInodesDigest = [u8; ALL_BYTES];
 /// Records of a block, in bytes; one more may follow.
 const BLOCK_BYTES: usize = 256 << 10;
 const RECORD_BYTES_MAX: usize = 18;
 
-/// A file of the last backup, as far as it is sealed with the right key.
+/// Where the digests of one host and list of sources are, and who seals them.
+#[derive(Clone)]
+pub struct DigestFile {
+    path: PathBuf,
+    sealer: Sealer,
+}
+
+struct Head {
+    name: [u8; NAME_BYTES],
+    snapshot: ObjectId,
+    all: Option<AllInodesDigest>,
+}
+
+impl DigestFile {
+    /// The file need not be there.
+    pub fn new(path: PathBuf, sealer: Sealer) -> DigestFile {
+        DigestFile { path, sealer }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The digest of all inodes as of a snapshot, if there is one.
+    pub fn all_inodes(&self, snapshot: &ObjectId) -> Option<AllInodesDigest> {
+        let mut file = private_dir::open(&self.path).ok()?;
+        self.read_head(&mut file, snapshot)?.all
+    }
+
+    /// The digests of inodes as of a snapshot.
+    pub fn open(&self, snapshot: &ObjectId) -> Option<ParentDigests> {
+        let mut file = private_dir::open(&self.path).ok()?;
+        let head = self.read_head(&mut file, snapshot)?;
+        Some(ParentDigests {
+            file,
+            name: head.name,
+            sealer: self.sealer.clone(),
+            block: Vec::new(),
+            at: 0,
+            blocks: 0,
+            last: 0,
+            here: None,
+            ended: false,
+        })
+    }
+
+    /// Writes what the tables said for a snapshot, without the inodes of `without`, which are
+    /// sorted. The old file or the new one is there afterwards.
+    pub fn write(
+        &self,
+        snapshot: &ObjectId,
+        all: Option<AllInodesDigest>,
+        digests: Option<&Digests>,
+        without: &[u64],
+    ) -> io::Result<()> {
+        let head = Head {
+            name: draw(&OsRandom)?,
+            snapshot: *snapshot,
+            all,
+        };
+        let new = private_dir::name_beside(&self.path)?;
+        let written = self
+            .write_new(&new, &head, digests, without)
+            .and_then(|()| std::fs::rename(&new, &self.path));
+        if written.is_err() {
+            // Whatever is the matter, there may be little room.
+            let _ = std::fs::remove_file(&new);
+        }
+        written
+    }
+
+    /// What holds for one snapshot holds for the next, too: nothing was changed. Torn, the head has
+    /// no valid seal. False: the file is not that of `from`.
+    pub fn pass_on(
+        &self,
+        from: &ObjectId,
+        to: &ObjectId,
+        all: Option<AllInodesDigest>,
+    ) -> io::Result<bool> {
+        let Ok(mut file) = private_dir::open_to_change(&self.path) else {
+            return Ok(false);
+        };
+        let Some(head) = self.read_head(&mut file, from) else {
+            return Ok(false);
+        };
+        let head = Head {
+            snapshot: *to,
+            all,
+            ..head
+        };
+        file.write_all_at(&head.encode(&self.sealer), 0)?;
+        Ok(true)
+    }
+
+    fn read_head(&self, file: &mut File, snapshot: &ObjectId) -> Option<Head> {
+        let mut bytes = [0; HEAD_BYTES];
+        file.read_exact(&mut bytes).ok()?;
+        Head::decode(&bytes, &self.sealer).filter(|head| head.snapshot == *snapshot)
+    }
+
+    fn write_new(
+        &self,
+        path: &Path,
+        head: &Head,
+        digests: Option<&Digests>,
+        without: &[u64],
+    ) -> io::Result<()> {
+        let mut file = BufWriter::new(private_dir::create_new(path)?);
+        file.write_all(&head.encode(&self.sealer))?;
+        if let Some(digests) = digests {
+            write_blocks(&mut file, digests, without, &head.name, &self.sealer)?;
+        }
+        file.flush()
+    }
+}
+
+impl Head {
+    fn encode(&self, sealer: &Sealer) -> Vec<u8> {
+        let all = self.all.unwrap_or([0; ALL_BYTES]);
+        let mut bytes = [MAGIC, &self.name[..], &self.snapshot.0, &all].concat();
+        bytes.extend_from_slice(&sealer(&bytes));
+        bytes
+    }
+
+    /// `None`: it is not sealed with this key.
+    fn decode(bytes: &[u8; HEAD_BYTES], sealer: &Sealer) -> Option<Head> {
+        let (sealed, seal) = bytes.split_last_chunk::<SEAL_BYTES>()?;
+        let fields = sealed.strip_prefix(MAGIC)?;
+        if sealer(sealed) != *seal {
+            return None;
+        }
+        let (name, fields) = fields.split_first_chunk()?;
+        let (snapshot, all) = fields.split_first_chunk()?;
+        let all: AllInodesDigest = all.try_into().ok()?;
+        Some(Head {
+            name: *name,
+            snapshot: ObjectId(*snapshot),
+            all: (all != [0; ALL_BYTES]).then_some(all),
+        })
+    }
+}
+
+/// Digests of the last backup, as far as they are sealed with the right key.
 pub struct ParentDigests {
     file: File,
     name: [u8; NAME_BYTES],
@@ -39,27 +204,6 @@ pub struct ParentDigests {
 }
 
 impl ParentDigests {
-    /// Opens a file that [`write`] made. Its name must be the one that is expected.
-    pub fn open(path: &Path, name: &[u8; NAME_BYTES], sealer: Sealer) -> io::Result<ParentDigests> {
-        let mut file = private_dir::open(path)?;
-        let mut head = [0; MAGIC.len() + NAME_BYTES];
-        file.read_exact(&mut head)?;
-        if head[..MAGIC.len()] != *MAGIC || head[MAGIC.len()..] != *name {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok(ParentDigests {
-            file,
-            name: *name,
-            sealer,
-            block: Vec::new(),
-            at: 0,
-            blocks: 0,
-            last: 0,
-            here: None,
-            ended: false,
-        })
-    }
-
     /// Appends the digests of inodes from `first` on and before `end`, but no more than
     /// `digests_max`. Ranges ascend.
     pub(super) fn take(
@@ -128,17 +272,13 @@ impl ParentDigests {
     }
 }
 
-/// Writes what the tables said, without the inodes of `without`, which are sorted.
-pub(super) fn write(
+fn write_blocks(
+    file: &mut impl Write,
     digests: &Digests,
     without: &[u64],
-    path: &Path,
     name: &[u8; NAME_BYTES],
     sealer: &Sealer,
 ) -> io::Result<()> {
-    let mut file = BufWriter::new(private_dir::create_new(path)?);
-    file.write_all(MAGIC)?;
-    file.write_all(name)?;
     let mut reader: DigestReader<'_> = digests.read();
     let (mut block, mut blocks, mut last) = (Vec::new(), 0, 0);
     let mut without = without.iter().copied().peekable();
@@ -152,7 +292,7 @@ pub(super) fn write(
             blocks += 1;
         }
         let Some(Digest { number, digest }) = here else {
-            return file.flush();
+            return Ok(());
         };
         reader.advance();
         while without.next_if(|other| *other < number).is_some() {}
@@ -177,7 +317,7 @@ fn seal_of(
     block: u64,
     records: &[u8],
 ) -> [u8; SEAL_BYTES] {
-    let mut sealed = b"digests of inodes".to_vec();
+    let mut sealed = b"block of digests".to_vec();
     sealed.extend_from_slice(name);
     sealed.extend_from_slice(&block.to_le_bytes());
     sealed.extend_from_slice(records);
@@ -191,7 +331,9 @@ mod tests {
     use crate::image::PieceDigest;
     use bale_format::Time;
 
-    const NAME: [u8; NAME_BYTES] = [7; NAME_BYTES];
+    const SNAPSHOT: ObjectId = ObjectId([7; 32]);
+    const NEXT: ObjectId = ObjectId([8; 32]);
+    const ALL: Option<AllInodesDigest> = Some([9; 32]);
 
     fn sealer(key: u8) -> Sealer {
         Arc::new(move |bytes| {
@@ -211,7 +353,7 @@ mod tests {
         numbers.map(digest).collect()
     }
 
-    fn written(without: &[u64]) -> (tempfile::TempDir, std::path::PathBuf) {
+    fn written(without: &[u64]) -> (tempfile::TempDir, DigestFile) {
         let directory = tempfile::tempdir().unwrap();
         let mut writer = DigestsWriter::create(directory.path()).unwrap();
         for piece in digests().chunks(1000) {
@@ -224,30 +366,32 @@ mod tests {
                 records,
             );
         }
-        let path = directory.path().join("kept");
-        write(&writer.finish().unwrap(), without, &path, &NAME, &sealer(1)).unwrap();
-        (directory, path)
+        let file = DigestFile::new(directory.path().join("kept"), sealer(1));
+        let digests = writer.finish().unwrap();
+        file.write(&SNAPSHOT, ALL, Some(&digests), without).unwrap();
+        (directory, file)
     }
 
-    fn all(path: &Path, key: u8) -> Vec<Digest> {
-        let mut known = ParentDigests::open(path, &NAME, sealer(key)).unwrap();
+    fn each(file: &DigestFile, snapshot: &ObjectId) -> Option<Vec<Digest>> {
         let mut found = Vec::new();
-        known.take(0, None, usize::MAX, &mut found);
-        found
+        file.open(snapshot)?.take(0, None, usize::MAX, &mut found);
+        Some(found)
     }
 
     #[test]
     fn digests_come_back_but_for_those_that_are_to_be_forgotten() {
-        let (_directory, path) = written(&[0, 1, 2, 9, u64::MAX]);
+        let (directory, file) = written(&[0, 1, 2, 9, u64::MAX]);
         let mut expected = digests();
         expected.retain(|digest| ![0, 9].contains(&digest.number));
-        assert_eq!(all(&path, 1), expected);
+        assert_eq!(each(&file, &SNAPSHOT), Some(expected));
+        assert_eq!(file.all_inodes(&SNAPSHOT), ALL);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn ranges_get_what_is_in_them_and_no_more_than_they_ask_for() {
-        let (_directory, path) = written(&[]);
-        let mut known = ParentDigests::open(&path, &NAME, sealer(1)).unwrap();
+        let (_directory, file) = written(&[]);
+        let mut known = file.open(&SNAPSHOT).unwrap();
         let numbers = |known: &mut ParentDigests, first, end, max| {
             let mut found = Vec::new();
             known.take(first, Some(end), max, &mut found);
@@ -260,25 +404,77 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_another_snapshot_or_key_is_refused() {
+        let (_directory, file) = written(&[]);
+        let other = DigestFile::new(file.path.clone(), sealer(2));
+        for (file, snapshot) in [(&file, &NEXT), (&other, &SNAPSHOT)] {
+            assert_eq!(file.all_inodes(snapshot), None);
+            assert_eq!(each(file, snapshot), None);
+            assert!(!file.pass_on(snapshot, &NEXT, ALL).unwrap());
+        }
+        assert_eq!(each(&file, &SNAPSHOT), Some(digests()));
+        // Blocks of one file behind the head of another.
+        let (_directory, second) = written(&[3]);
+        let mut bytes = std::fs::read(&second.path).unwrap();
+        let whole = std::fs::read(&file.path).unwrap();
+        bytes.truncate(HEAD_BYTES);
+        bytes.extend_from_slice(&whole[HEAD_BYTES..]);
+        std::fs::write(&second.path, bytes).unwrap();
+        assert_eq!(each(&second, &SNAPSHOT), Some(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_passed_on_holds_for_the_next_snapshot_alone() {
+        let (_directory, file) = written(&[]);
+        for (all, expected) in [(None, None), (ALL, ALL)] {
+            assert!(file.pass_on(&SNAPSHOT, &NEXT, all).unwrap());
+            assert_eq!(each(&file, &SNAPSHOT), None);
+            assert_eq!(each(&file, &NEXT), Some(digests()));
+            assert_eq!(file.all_inodes(&NEXT), expected);
+            assert!(file.pass_on(&NEXT, &SNAPSHOT, all).unwrap());
+        }
+        std::fs::remove_file(&file.path).unwrap();
+        assert!(!file.pass_on(&SNAPSHOT, &NEXT, ALL).unwrap());
+    }
+
+    /// A crash while it was written again leaves the beginning of one and the end of the other.
+    #[test]
+    fn a_head_that_was_half_written_is_refused() {
+        let (_directory, file) = written(&[]);
+        let before = std::fs::read(&file.path).unwrap();
+        assert!(file.pass_on(&SNAPSHOT, &NEXT, Some([1; 32])).unwrap());
+        let after = std::fs::read(&file.path).unwrap();
+        assert_eq!(before[HEAD_BYTES..], after[HEAD_BYTES..]);
+        // Where the two heads begin to differ, and where they end.
+        for at in MAGIC.len() + NAME_BYTES + 1..HEAD_BYTES {
+            let torn = [&after[..at], &before[at..HEAD_BYTES]].concat();
+            std::fs::write(&file.path, torn).unwrap();
+            for snapshot in [&SNAPSHOT, &NEXT] {
+                assert_eq!(file.all_inodes(snapshot), None, "{at}");
+                assert!(file.open(snapshot).is_none(), "{at}");
+            }
+        }
+    }
+
+    #[test]
     fn nothing_is_believed_behind_what_was_touched() {
-        let (_directory, path) = written(&[]);
-        let whole = std::fs::read(&path).unwrap();
+        let (_directory, file) = written(&[]);
+        let whole = std::fs::read(&file.path).unwrap();
         assert!(whole.len() > 3 * BLOCK_BYTES);
-        assert!(all(&path, 2).is_empty(), "another key");
-        for at in (0..whole.len()).step_by(whole.len() / 97) {
+        let in_head = (0..HEAD_BYTES).step_by(7);
+        for at in in_head.chain((HEAD_BYTES..whole.len()).step_by(whole.len() / 97)) {
             let mut touched = whole.clone();
             touched[at] ^= 1;
-            std::fs::write(&path, &touched).unwrap();
-            if ParentDigests::open(&path, &NAME, sealer(1)).is_err() {
-                assert!(at < MAGIC.len() + NAME_BYTES);
-                continue;
+            let cut = whole[..at].to_vec();
+            for bytes in [touched, cut] {
+                std::fs::write(&file.path, &bytes).unwrap();
+                let found = each(&file, &SNAPSHOT);
+                assert_eq!(found.is_some(), at >= HEAD_BYTES, "{at}");
+                assert_eq!(file.all_inodes(&SNAPSHOT).is_some(), at >= HEAD_BYTES);
+                let found = found.unwrap_or_default();
+                assert_eq!(found, digests()[..found.len()]);
+                assert!(found.len() <= at / 9);
             }
-            let found = all(&path, 1);
-            assert_eq!(found, digests()[..found.len()]);
-            assert!(found.len() <= at / 9);
-            std::fs::write(&path, &whole[..at]).unwrap();
-            let found = all(&path, 1);
-            assert_eq!(found, digests()[..found.len()]);
         }
     }
 }

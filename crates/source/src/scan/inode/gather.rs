@@ -2,7 +2,7 @@
 //! there is.
 
 use super::digest_file::ParentDigests;
-use super::digests::{DigestKey, Digests};
+use super::digests::{DigestKey, Digests, key_of_filesystem};
 use super::directory_blocks::read_names;
 use super::directory_lister::NamesLister;
 use super::join::join;
@@ -158,11 +158,12 @@ impl Gathered {
         progress: &mut dyn FnMut(u64, u64) -> bool,
         tables_unchanged: Option<&dyn Fn(&TablesState) -> bool>,
     ) -> io::Result<Gather> {
+        let key = key_of_filesystem(key, &image.uuid());
         let mut faults = Faults::default();
         let mut parent_digests = parent_digests;
         let mut read = || {
             let known = parent_digests.take();
-            read_tables(&image, key, known, spill, &mut faults, progress)
+            read_tables(&image, &key, known, spill, &mut faults, progress)
         };
         let (listing, tables) = match image.bulkstat() {
             Some(bulkstat) if tables_unchanged.is_none() => {
@@ -189,7 +190,7 @@ impl Gathered {
             image,
             tree: joined.tree,
             digests: Arc::new(tables.digests),
-            key: *key,
+            key,
             faults,
             totals: joined.totals,
             state,
