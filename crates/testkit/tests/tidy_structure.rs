@@ -1,0 +1,144 @@
+//! The structure that a machine can check: arrows between crates, circles between files, and that a
+//! word names one type.
+
+#[path = "tidy/modules.rs"]
+mod modules;
+#[path = "tidy/sources.rs"]
+mod sources;
+
+use modules::Modules;
+use sources::{must_be_empty, repository, sources};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which of our crates a crate may use, its tests aside: the drawing in docs/ARCHITECTURE.md.
+const ARROWS: [(&str, &[&str]); 12] = [
+    ("format", &[]),
+    ("sys", &[]),
+    ("fsimage", &[]),
+    ("pipeline", &["format", "sys"]),
+    ("repository", &["format", "sys", "pipeline"]),
+    ("source", &["format", "sys", "fsimage", "pipeline"]),
+    ("restore", &["format", "sys", "fsimage", "pipeline"]),
+    (
+        "engine",
+        &[
+            "format",
+            "sys",
+            "fsimage",
+            "pipeline",
+            "repository",
+            "source",
+            "restore",
+        ],
+    ),
+    ("tune", &["fsimage"]),
+    ("compare", &["fsimage", "tune"]),
+    (
+        "cli",
+        &[
+            "format",
+            "sys",
+            "fsimage",
+            "pipeline",
+            "repository",
+            "source",
+            "restore",
+            "engine",
+            "tune",
+        ],
+    ),
+    (
+        "testkit",
+        &[
+            "format",
+            "sys",
+            "pipeline",
+            "repository",
+            "source",
+            "restore",
+            "engine",
+        ],
+    ),
+];
+
+#[test]
+fn no_crate_uses_another_against_the_drawing() {
+    let mut findings = Vec::new();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(repository().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
+        let section = text.split("[dependencies]").nth(1).unwrap_or_default();
+        let section = section.split("\n[").next().unwrap_or_default();
+        let Some((_, may)) = ARROWS.iter().find(|(crate_, _)| *crate_ == name) else {
+            findings.push(format!("{name}: not in the drawing"));
+            continue;
+        };
+        for line in section.lines() {
+            if let Some(rest) = line.strip_prefix("bale-") {
+                seen += 1;
+                let used = rest.split(['.', ' ']).next().unwrap_or_default();
+                if !may.contains(&used) {
+                    findings.push(format!("{name} uses {used}"));
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "tidy sees only {seen} arrows");
+    must_be_empty(
+        &findings,
+        "turn the arrow round, or draw it in docs/ARCHITECTURE.md:",
+    );
+}
+
+/// Files that may be in a circle: of each crate, the words that they share.
+const CIRCLE_FILES_MAX: usize = 3;
+const CIRCLES: [(&str, &[&str], &str); 1] = [("format", &["limits"], "it relates all bounds")];
+
+#[test]
+fn files_stand_in_no_circles() {
+    let sources = sources();
+    let mut findings = Vec::new();
+    let mut arrows = 0;
+    for (name, _) in ARROWS {
+        let modules = Modules::of(name, &sources);
+        arrows += modules.arrows.values().map(BTreeSet::len).sum::<usize>();
+        for circle in modules.circles(CIRCLE_FILES_MAX) {
+            let files: Vec<_> = circle.iter().map(|path| path.join("/")).collect();
+            findings.push(format!("{name}: {}", files.join(" ")));
+        }
+    }
+    assert!(arrows > 500, "tidy sees only {arrows} arrows");
+    must_be_empty(
+        &findings,
+        "let what they share lie in a file below them all, or name the circle here:",
+    );
+}
+
+/// Types of ext4 and XFS that are the same thing of either, in a module of its name.
+const OF_EITHER: [&str; 2] = ["DirBlock", "Superblock"];
+
+#[test]
+fn a_word_names_one_type() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in sources() {
+        for line in &source.lines {
+            let code = line.trim_start();
+            let kinds = ["pub struct ", "pub enum ", "pub trait ", "pub union "];
+            let Some(rest) = kinds.iter().find_map(|kind| code.strip_prefix(kind)) else {
+                continue;
+            };
+            let end = rest.find(|letter: char| !letter.is_alphanumeric());
+            let name = rest[..end.unwrap_or(rest.len())].to_owned();
+            places.entry(name).or_default().push(source.name.clone());
+        }
+    }
+    assert!(places.len() > 400, "tidy sees only {} types", places.len());
+    let findings: Vec<_> = places
+        .iter()
+        .filter(|(name, files)| files.len() > 1 && !OF_EITHER.contains(&name.as_str()))
+        .map(|(name, files)| format!("{name}: {}", files.join(", ")))
+        .collect();
+    must_be_empty(&findings, "call each by what only it is:");
+}
