@@ -23,6 +23,8 @@ mod place;
 mod progress;
 mod secrets;
 mod sizes;
+mod temporary_cache;
+mod times;
 mod variables;
 
 use bale_sys::memory::LargeInHugePages;
@@ -53,6 +55,6 @@ fn run(cli: args::Cli) -> i32 {
         Ok(code) => exit::with_what_is_missing(code),
         Err(error) => output::failure(&error, json),
     };
-    place::end();
+    temporary_cache::remove();
     code
 }

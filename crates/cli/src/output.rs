@@ -64,7 +64,7 @@ fn stopped(error: &std::io::Error) {
     let was_closed = IS_CLOSED.swap(true, Ordering::Relaxed);
     if error.kind() == std::io::ErrorKind::BrokenPipe {
         if is_listing {
-            crate::place::end();
+            crate::temporary_cache::remove();
             std::process::exit(crate::exit::READER_GONE);
         }
         return;
@@ -74,7 +74,7 @@ fn stopped(error: &std::io::Error) {
         report!("bale: write to standard output: {error}");
     }
     if is_listing {
-        crate::place::end();
+        crate::temporary_cache::remove();
         std::process::exit(crate::exit::FAILED);
     }
 }

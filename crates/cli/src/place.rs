@@ -8,7 +8,7 @@ mod key_file;
 mod memory;
 mod named;
 
-pub use cache::{end, require_named as require_named_cache, writable_cache_dir};
+pub use cache::{require_named as require_named_cache, writable_cache_dir};
 pub use existing::{is_made, require_room};
 pub use key_file::{resolved, write_beside as write_key_file};
 pub use memory::plan as memory_plan;

@@ -138,3 +138,16 @@ impl Error {
         }
     }
 }
+
+/// What is wrong with an object, and which it is.
+pub(crate) fn object_error(
+    object: impl Into<String>,
+) -> impl FnOnce(bale_format::error::FormatError) -> Error {
+    let object = object.into();
+    move |source| Error::Object { object, source }
+}
+
+/// Is the object not there?
+pub fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.source.kind() == std::io::ErrorKind::NotFound)
+}

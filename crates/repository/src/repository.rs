@@ -18,7 +18,7 @@ mod slots;
 pub use config::{CONFIG_BYTES_MAX, fault_text};
 pub use config::{ConfigFault, ConfigTrouble};
 pub use marks::{DamageMark, DamageMarks};
-pub use objects::{CondemnedList, Readable, is_missing};
+pub use objects::{CondemnedList, Readable};
 pub use objects::{condemned_advice, is_damage};
 pub use opening::{Made, NewSlot, Secret};
 pub use sealed_file::SealedFile;

@@ -7,5 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod image;
+mod problem;
 pub mod read;
 pub mod scan;

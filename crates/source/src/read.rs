@@ -27,11 +27,16 @@ pub use first_names::{FIRST_NAMES_BYTES_MAX, FirstNames};
 pub use large::{FinishedFile, LargeFile, LargeReader, ReadPiece};
 pub use small::{ReadBefore, SmallFile, SmallReader, SmallState, read_small};
 
-use crate::scan::{ScanProblem, UNSEEN_WRITE_SECONDS_MAX, set_stat};
+use crate::problem::ScanProblem;
+use crate::scan::set_stat;
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::io;
 use std::os::fd::BorrowedFd;
+
+/// Longest write that neither a ctime, a lock nor a lease reveals. Chosen, not proven
+/// (decisions/0007).
+pub const UNSEEN_WRITE_SECONDS_MAX: i64 = 60;
 
 /// Files up to this size are read as a whole (docs/FORMAT.md, section 7: bundled).
 pub const SMALL_BYTES_MAX: u64 = 512 << 10;

@@ -19,6 +19,7 @@ mod filesystems;
 pub mod freeze;
 mod grafts;
 pub mod handle;
+mod identity;
 mod image_source;
 mod image_stamp;
 pub mod inode;
@@ -43,10 +44,13 @@ mod walk;
 mod window;
 mod worth;
 
+pub use crate::problem::ScanProblem;
+pub use crate::read::UNSEEN_WRITE_SECONDS_MAX;
 pub use choose::choose;
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub use complete::{FLAGS_STORED, encode_xattrs};
-pub use directory::{Directory, DirectoryFd, Identity};
+pub use directory::{Directory, DirectoryFd};
+pub use identity::Identity;
 pub use image_source::IN_USE_RACY_SECONDS;
 pub use image_stamp::ImageStamp;
 pub use left_out::LeftOut;
@@ -68,7 +72,6 @@ use bale_pipeline::filter::Filter;
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::spill::Spill;
 use inode::UnchangedChildren;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -243,16 +246,6 @@ impl EntryPlaces {
     }
 }
 
-/// Something that belongs to one path and could not be done.
-#[derive(Debug)]
-pub struct ScanProblem {
-    /// Path without leading slash.
-    pub path: Vec<u8>,
-    /// `list`, `stat`, `read` ...
-    pub action: &'static str,
-    pub error: io::Error,
-}
-
 /// Something that belongs to one path and is no loss.
 #[derive(Debug)]
 pub struct Note {
@@ -304,10 +297,6 @@ pub fn barrier_before_snapshots(
     };
     Time { seconds, ..now }
 }
-
-/// Longest write that neither a ctime, a lock nor a lease reveals. Chosen, not proven
-/// (decisions/0007).
-pub const UNSEEN_WRITE_SECONDS_MAX: i64 = 60;
 
 /// Longest tick of a kernel.
 const TICK_NANOS_MAX: i128 = 10_000_000;

@@ -92,9 +92,14 @@ fn no_crate_uses_another_against_the_drawing() {
     );
 }
 
-/// Files that may be in a circle: of each crate, the words that they share.
+/// Files that may be in a circle.
 const CIRCLE_FILES_MAX: usize = 3;
-const CIRCLES: [(&str, &[&str], &str); 1] = [("format", &["limits"], "it relates all bounds")];
+/// Files whose own arrows do not count, and why.
+const OVERSEERS: [(&str, &str, &str); 1] = [(
+    "format",
+    "limits",
+    "it proves how the bounds of all others relate",
+)];
 
 #[test]
 fn files_stand_in_no_circles() {
@@ -102,7 +107,16 @@ fn files_stand_in_no_circles() {
     let mut findings = Vec::new();
     let mut arrows = 0;
     for (name, _) in ARROWS {
-        let modules = Modules::of(name, &sources);
+        let mut modules = Modules::of(name, &sources);
+        for (_, file, _) in OVERSEERS.iter().filter(|(of, ..)| *of == name) {
+            let seen = modules
+                .arrows
+                .insert(vec![(*file).to_owned()], BTreeSet::new());
+            assert!(
+                seen.is_some_and(|arrows| !arrows.is_empty()),
+                "{file} sees nothing"
+            );
+        }
         arrows += modules.arrows.values().map(BTreeSet::len).sum::<usize>();
         for circle in modules.circles(CIRCLE_FILES_MAX) {
             let files: Vec<_> = circle.iter().map(|path| path.join("/")).collect();

@@ -68,7 +68,7 @@ fn side(chosen: &select::SelectedSnapshots) -> String {
     format!(
         "snapshot {} of {}, {} {}",
         id.short(),
-        listing::local_time(snapshot.time),
+        crate::times::local_time(snapshot.time),
         output::escape(snapshot.host.as_bytes()),
         paths.join(" ")
     )

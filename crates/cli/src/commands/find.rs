@@ -102,7 +102,7 @@ fn print_heading((id, snapshot): &Named) {
     output::line(&format!(
         "snapshot {}  {}",
         id.short(),
-        listing::local_time(snapshot.time)
+        crate::times::local_time(snapshot.time)
     ));
 }
 

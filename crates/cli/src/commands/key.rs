@@ -81,7 +81,7 @@ fn list(global: &Global, repository: &Repository) -> Result<()> {
     for slot in repository.list_keys()? {
         let created = slot
             .created
-            .map(|seconds| super::listing::time_text((seconds, 0).into()));
+            .map(|seconds| crate::times::time_text((seconds, 0).into()));
         let (state, message) = match &slot.state {
             SlotState::Sound => ("sound", None),
             SlotState::Damaged(text) => ("damaged", Some(text)),

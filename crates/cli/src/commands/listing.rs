@@ -2,12 +2,11 @@
 
 use super::select::SelectedSnapshots;
 use crate::output;
+use crate::times::{local_time, time_text};
 use anyhow::Result;
-use bale_format::{Content, Entry, EntryFlags, Kind, Time};
+use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::Error;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 /// The entry at the path that was asked for, or the error that there is none.
@@ -74,25 +73,6 @@ pub fn object(entry: &Entry) -> Value {
 /// With a leading slash.
 pub fn absolute(entry: &Entry) -> Vec<u8> {
     [b"/".as_slice(), &entry.path()].concat()
-}
-
-/// For people: local time, to the second.
-pub fn local_time(time: Time) -> String {
-    match Timestamp::new(time.seconds, 0) {
-        Ok(timestamp) => timestamp
-            .to_zoned(TimeZone::system())
-            .strftime("%Y-%m-%d %H:%M:%S")
-            .to_string(),
-        Err(_) => time_text(time),
-    }
-}
-
-/// RFC 3339 in UTC; seconds alone where no calendar reaches.
-pub fn time_text(time: Time) -> String {
-    match Timestamp::new(time.seconds, time.nanos as i32) {
-        Ok(timestamp) => timestamp.to_string(),
-        Err(_) => format!("@{}.{:09}", time.seconds, time.nanos),
-    }
 }
 
 /// `file`, `dir`, `symlink` ...

@@ -129,7 +129,7 @@ fn still_condemned(
         sizes::bytes(lens.iter().sum()),
         sizes::one_or_more(lens.len() as u64, "is", "are"),
         sizes::one_or_more(lens.len() as u64, "goes", "go"),
-        super::listing::local_time(after),
+        crate::times::local_time(after),
     )))
 }
 

@@ -1,7 +1,7 @@
 //! What `latest` turned out to be, where somebody may have thought of another: of another host, or
 //! of a part of the path.
 
-use super::{host, listing};
+use super::host;
 use crate::args::Select;
 use crate::output;
 use crate::sizes;
@@ -29,7 +29,7 @@ pub fn text(text: &str, (id, snapshot): &Named, own: &str) -> String {
         "{text} is snapshot {} of {}, {}, and this machine is {}",
         id.short(),
         output::escape(snapshot.host.as_bytes()),
-        listing::local_time(snapshot.time),
+        crate::times::local_time(snapshot.time),
         output::escape(own.as_bytes()),
     )
 }
@@ -45,7 +45,7 @@ pub fn of_part(text: &str, path: &[u8], found: &FoundSnapshot) -> Option<String>
             "{text}:{path_text} is snapshot {} of {}, the newest of all of it: {} of a part only, \
              such as {} of {}",
             id.short(),
-            listing::local_time(snapshot.time),
+            crate::times::local_time(snapshot.time),
             sizes::either(
                 found.newer_parts.len() as u64,
                 "newer snapshot is",

@@ -1,9 +1,9 @@
 //! `bale snapshots`
 
-use super::listing::local_time;
 use super::{select, unmatched};
 use crate::args::{Global, Pick, Select, Snapshots};
 use crate::exit::{self, Usage};
+use crate::times::local_time;
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::forget::{self, GroupBy, Policy};
@@ -218,8 +218,8 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         .collect();
     json!({
         "type": "snapshot", "id": id.to_string(), "short_id": id.short(),
-        "time": super::listing::time_text(snapshot.time),
-        "finished": super::listing::time_text(snapshot.finished), "host": snapshot.host,
+        "time": crate::times::time_text(snapshot.time),
+        "finished": crate::times::time_text(snapshot.finished), "host": snapshot.host,
         "user": snapshot.user,
         "program": snapshot.program, "tags": snapshot.tags, "paths": paths, "paths_b64": paths_b64,
         "source_filesystems": snapshot.source_filesystems,

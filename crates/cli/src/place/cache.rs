@@ -5,30 +5,24 @@ use super::named::user_dir;
 use crate::args::Global;
 use crate::exit::Usage;
 use crate::output;
+use crate::temporary_cache;
 use crate::variables;
 use anyhow::Result;
 use bale_repository::error::Error;
 use bale_repository::repository::{Repository, try_cache_dir};
 use std::io::ErrorKind::{QuotaExceeded, StorageFull};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Of root without a home directory: a unit of the system.
 const OF_ROOT: &str = "/var/cache/bale";
-
-/// Stands in for a cache as long as this process runs.
-static TEMPORARY: OnceLock<PathBuf> = OnceLock::new();
-
-/// Is there a reason that was told already?
-static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// The directory: named, else of the user, else of root, else one of this process alone.
 pub fn cache_dir(global: &Global) -> Result<PathBuf> {
     if let Some(dir) = named_cache_dir(global)? {
         return Ok(dir);
     }
-    if let Some(dir) = TEMPORARY.get() {
+    if let Some(dir) = temporary_cache::DIR.get() {
         return Ok(dir.clone());
     }
     if let Some(dir) = user_dir("XDG_CACHE_HOME", ".cache") {
@@ -116,7 +110,7 @@ pub fn writable_cache_dir(global: &Global) -> Result<PathBuf> {
 
 /// Once: what is the matter, and what it costs.
 fn report_refused(global: &Global, refused: Error, costs: &str) {
-    if IS_REPORTED.swap(true, Ordering::Relaxed) {
+    if temporary_cache::IS_REPORTED.swap(true, Ordering::Relaxed) {
         return;
     }
     let text = format!(
@@ -129,23 +123,9 @@ fn report_refused(global: &Global, refused: Error, costs: &str) {
     report!("bale: {text}");
 }
 
-/// Removes what stood in for a cache, and says that it did.
-pub fn end() {
-    let Some(dir) = TEMPORARY.get().filter(|dir| dir.exists()) else {
-        return;
-    };
-    let text = "there is no home directory, so this ran with a cache that is gone now: --cache-dir \
-        names one that stays";
-    match std::fs::remove_dir_all(dir) {
-        Ok(()) if IS_REPORTED.load(Ordering::Relaxed) => {}
-        Ok(()) => report!("bale: {text}"),
-        Err(error) => report!("bale: remove {}: {error}", dir.display()),
-    }
-}
-
 /// Its name cannot be guessed: nobody makes it before us. Made when something is put into it.
 fn temporary() -> Result<PathBuf> {
-    if let Some(dir) = TEMPORARY.get() {
+    if let Some(dir) = temporary_cache::DIR.get() {
         return Ok(dir.clone());
     }
     let dir = std::env::temp_dir().join(format!("bale-cache-{}", super::unguessable()?));
@@ -157,7 +137,7 @@ fn temporary() -> Result<PathBuf> {
         )
         .into());
     }
-    Ok(TEMPORARY.get_or_init(|| dir).clone())
+    Ok(temporary_cache::DIR.get_or_init(|| dir).clone())
 }
 
 /// A temporary cache that works, if there is any place for one.
@@ -169,9 +149,9 @@ fn stand_in() -> Option<PathBuf> {
         .filter(|place| place.is_dir() && place.is_absolute())
         .map(|place| place.join(&name));
     let works = |dir: &PathBuf| try_cache_dir(dir).is_ok();
-    let dir = match TEMPORARY.get() {
+    let dir = match temporary_cache::DIR.get() {
         Some(dir) => works(dir).then(|| dir.clone())?,
         None => dirs.find(works)?,
     };
-    Some(TEMPORARY.get_or_init(|| dir).clone())
+    Some(temporary_cache::DIR.get_or_init(|| dir).clone())
 }

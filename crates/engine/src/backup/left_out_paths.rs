@@ -1,7 +1,6 @@
 //! Paths that the record of a snapshot names as left out, for there is no row that says so, and no
 //! pattern. The same whatever order they were met in: of more than fit, the first by name stay.
 
-use super::tally::absolute;
 use bale_format::Snapshot;
 use bale_format::snapshot::{PathText, WITHHELD_LISTED_MAX};
 use std::collections::BTreeSet;
@@ -37,6 +36,11 @@ impl Withheld {
         let paths = self.paths.iter().cloned().map(PathText);
         (paths.collect(), self.has_more)
     }
+}
+
+/// With a leading slash.
+pub(super) fn absolute(path: &[u8]) -> Vec<u8> {
+    [b"/".as_slice(), path].concat()
 }
 
 #[cfg(test)]

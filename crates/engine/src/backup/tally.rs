@@ -1,6 +1,7 @@
 //! What is counted during a backup, and what the monitor is told of it. Shared by all stages.
 
 use super::left_out_paths::Withheld;
+use super::left_out_paths::absolute;
 use super::parent::Parent;
 use super::recount::Class;
 use super::rule::TROUBLE_FLAGS;
@@ -400,11 +401,6 @@ fn absolute_path(entry: &Entry) -> Vec<u8> {
         path.push(b'/');
     }
     path
-}
-
-/// With a leading slash.
-pub(super) fn absolute(path: &[u8]) -> Vec<u8> {
-    [b"/".as_slice(), path].concat()
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use crate::repair::nothing_opens;
 use bale_format::sealed::ObjectType;
 use bale_format::{Access, ObjectId};
 use bale_pipeline::amount::counted;
+use bale_repository::error::is_missing;
 use bale_repository::error::{Error, Result};
-use bale_repository::repository::{Repository, is_damage, is_missing};
+use bale_repository::repository::{Repository, is_damage};
 use bale_repository::store::{Area, ObjectName};
 
 /// Areas of objects that can be removed by id.

@@ -146,7 +146,7 @@ fn rewrite_index(repository: &Repository, packs: &HashSet<ObjectId>) -> Result<(
             }
             let object = match repository.read_index_object(&info.name) {
                 Ok(object) => object,
-                Err(error) if bale_repository::repository::is_missing(&error) => continue,
+                Err(error) if bale_repository::error::is_missing(&error) => continue,
                 Err(error) => return Err(error),
             };
             if object.packs().any(|pack| packs.contains(&pack.id)) {

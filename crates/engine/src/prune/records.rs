@@ -2,8 +2,9 @@
 //! is an error.
 
 use bale_format::ObjectId;
+use bale_repository::error::is_missing;
 use bale_repository::error::{Error, Result};
-use bale_repository::repository::{Named, Repository, is_missing};
+use bale_repository::repository::{Named, Repository};
 use bale_repository::store::{Area, ObjectName};
 use std::collections::BTreeSet;
 

@@ -6,8 +6,9 @@ use super::vanished::is_gone;
 use bale_format::UnverifiedConfig;
 use bale_format::error::FormatError;
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
+use bale_repository::error::is_missing;
 use bale_repository::error::{Error, Result};
-use bale_repository::repository::{CONFIG_BYTES_MAX, fault_text, is_missing};
+use bale_repository::repository::{CONFIG_BYTES_MAX, fault_text};
 use bale_repository::store::{Area, ObjectInfo, ObjectName, Store};
 
 /// Bytes read at a time.

@@ -1,9 +1,8 @@
 //! The index of a repository, and reading chunks through it.
 
 use super::Repository;
-use super::opening::object_error;
 use crate::catalog::{BoxError, SegmentSource};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, object_error};
 use crate::index::ChunkIndex;
 use crate::limits::CHUNK_CACHE_BYTES;
 use crate::pack::Published;
@@ -103,7 +102,7 @@ impl Repository {
                 }
                 match self.read_index_object(&info.name) {
                     Ok(object) => add_all(&mut index, &object),
-                    Err(error) if super::objects::is_missing(&error) => {
+                    Err(error) if crate::error::is_missing(&error) => {
                         is_one_gone = true;
                         continue;
                     }
@@ -243,7 +242,7 @@ impl Repository {
             match self.read_place(index, kind, &place) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {
-                    is_gone |= super::objects::is_missing(&error);
+                    is_gone |= crate::error::is_missing(&error);
                     trouble.get_or_insert(error);
                 }
             }

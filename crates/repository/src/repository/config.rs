@@ -6,10 +6,9 @@
 //! refused. Nothing here writes but `rewrite_config`, and that only what was read and found sound a
 //! moment before.
 
-use super::opening::object_error;
 use super::slots::find_slot;
 use super::{Repository, Secret};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, object_error};
 use crate::store::{ObjectName, Store, StoreError};
 use bale_format::ObjectId;
 use bale_format::config::{Config, UnverifiedConfig, is_authentic};

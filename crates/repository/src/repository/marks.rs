@@ -5,9 +5,8 @@
 //! them last. A mark that is wrong, old or another's costs space and nothing else. One that cannot
 //! be read is told apart from none: whoever relies on packs must then look.
 
-use super::opening::object_error;
-use super::{Repository, is_missing};
-use crate::error::{Error, Result};
+use super::Repository;
+use crate::error::{Error, Result, is_missing, object_error};
 use crate::store::{Area, ObjectName};
 use bale_format::sealed::ObjectType;
 use bale_format::{Access, DamagedPacks, ObjectId};

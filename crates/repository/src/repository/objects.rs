@@ -1,8 +1,7 @@
 //! Sealed objects of a repository: snapshots, runs, condemned lists, index objects.
 
-use super::opening::object_error;
 use super::{Named, Repository};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_missing, object_error};
 use crate::snapshots::remembered;
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::Condemned;
@@ -315,9 +314,4 @@ pub fn is_damage(error: &Error) -> bool {
         }
         _ => false,
     }
-}
-
-/// Is the object not there?
-pub fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if error.source.kind() == std::io::ErrorKind::NotFound)
 }

@@ -4,7 +4,7 @@ use super::buffers::SpareBuffers;
 use super::config::{CONFIG_BYTES_MAX, unlock};
 use super::pack_keys::PackKeys;
 use super::{Environment, Repository, draw, make_private_dir};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, object_error};
 use crate::store::{Area, ObjectName, Store};
 use bale_format::config::{Access, Config};
 use bale_format::key_slot::{SlotKind, SlotSecret};
@@ -184,13 +184,6 @@ impl Repository {
 
 pub(super) fn created(environment: &Environment) -> i64 {
     environment.clock.time().seconds
-}
-
-pub(super) fn object_error(
-    object: impl Into<String>,
-) -> impl FnOnce(bale_format::error::FormatError) -> Error {
-    let object = object.into();
-    move |source| Error::Object { object, source }
 }
 
 impl Repository {

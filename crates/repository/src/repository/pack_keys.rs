@@ -5,8 +5,7 @@
 //! for `check`.
 
 use super::Repository;
-use super::opening::object_error;
-use crate::error::Result;
+use crate::error::{Result, object_error};
 use crate::store::{self, ObjectName, StoreError};
 use bale_format::ObjectId;
 use bale_format::error::{Fault, FormatError};

@@ -5,9 +5,9 @@
 //! removed, and it is still tried, behind the sound ones: nobody is shut out over a letter of a
 //! label.
 
-use super::opening::{created, object_error};
-use super::{NewSlot, Repository, Secret, draw, is_missing};
-use crate::error::{Error, Result};
+use super::opening::created;
+use super::{NewSlot, Repository, Secret, draw};
+use crate::error::{Error, Result, is_missing, object_error};
 use crate::store::{Area, ObjectName, Store};
 use bale_format::config::Access;
 use bale_format::error::FormatError;

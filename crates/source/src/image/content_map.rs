@@ -1,7 +1,8 @@
 //! Where a file's content lies on the device, and how an entry is filled from an inode.
 
 use super::{EXTENTS_HELD_MAX, Image, ImageInode, unpack_inode};
-use crate::scan::{Directory, FLAGS_STORED, ScanProblem, encode_xattrs};
+use crate::problem::ScanProblem;
+use crate::scan::{Directory, FLAGS_STORED, encode_xattrs};
 use bale_format::entry::{Entry, EntryFlags, Kind, Time};
 use bale_fsimage::{Inode, Layout, MappedExtent, Timestamp};
 use bytes::Bytes;

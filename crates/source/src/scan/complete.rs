@@ -1,8 +1,9 @@
 //! What an entry is beyond its `stat`: target, extended attributes, inode flags, project,
 //! generation.
 
-use super::ScanProblem;
-use super::directory::{Directory, identity_of};
+use super::directory::Directory;
+use super::identity::identity_of;
+use crate::problem::ScanProblem;
 use bale_format::Xattr;
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use bale_sys::inode::{self, flag};

@@ -6,8 +6,8 @@
 //! Nothing writes to the device, so there is no second look, and the kernel knows nothing of it
 //! that could be asked.
 
-use super::directory::identity_of;
 use super::filesystems::{describe, uuid_text};
+use super::identity::identity_of;
 use super::image_stamp::ImageStamp;
 use super::inode::{EmitOptions, Gather, MountContext};
 use super::live::MountOf;

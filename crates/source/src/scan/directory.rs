@@ -7,6 +7,7 @@
 
 use super::grafts::Grafts;
 use super::handle::FileHandles;
+use super::identity::{Handle, Identity, identity_of};
 use bale_format::entry::{Entry, Kind};
 use bale_sys::handle::FileHandle;
 use bale_sys::open::{open_beneath, open_for_reading};
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -23,48 +24,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Bytes of path passed to the kernel at once; its limit is 4096.
 const STEP_BYTES_MAX: usize = 3500;
-
-/// What makes an inode itself while it exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Identity {
-    /// `st_dev`: major << 32 | minor.
-    pub device: u64,
-    /// `st_ino`.
-    pub inode: u64,
-}
-
-/// What a file system calls a directory, whatever its name is: type of the handle (4), and its
-/// bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Handle(pub(super) Box<[u8]>);
-
-/// Longer ones are of file systems that do without.
-const HANDLE_BYTES_MAX: usize = 64;
-
-impl Handle {
-    /// Of a name; `None`: this file system gives none.
-    pub(super) fn of(directory: BorrowedFd<'_>, name: &CStr) -> Option<Handle> {
-        let (handle, _) = FileHandle::of(directory, name).ok()?;
-        Handle::of_handle(&handle)
-    }
-
-    /// The same, kept in few bytes.
-    pub(super) fn of_handle(handle: &FileHandle) -> Option<Handle> {
-        let bytes = handle.bytes();
-        let all = || [&handle.kind().to_ne_bytes()[..], bytes].concat();
-        (bytes.len() <= HANDLE_BYTES_MAX).then(|| Handle(all().into_boxed_slice()))
-    }
-
-    /// As it was kept; `None`: there was none.
-    pub(super) fn of_bytes(bytes: &[u8]) -> Option<Handle> {
-        (!bytes.is_empty()).then(|| Handle(bytes.into()))
-    }
-
-    fn to_file_handle(&self) -> Option<FileHandle> {
-        let (kind, bytes) = self.0.split_first_chunk::<4>()?;
-        FileHandle::new(i32::from_ne_bytes(*kind), bytes)
-    }
-}
 
 /// A directory found by the walk.
 pub struct Directory {
@@ -292,13 +251,6 @@ impl Directory {
 /// The error for a directory or file that another one took the place of.
 pub fn replaced() -> io::Error {
     io::Error::other("replaced by something else while it was scanned")
-}
-
-pub fn identity_of(stat: &rustix::fs::Statx) -> Identity {
-    Identity {
-        device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
-        inode: stat.stx_ino,
-    }
 }
 
 fn is_removed(handle: &FileHandle, mount: BorrowedFd<'_>, inode: u64) -> Option<bool> {

@@ -167,7 +167,7 @@ pub(super) fn describe(
 fn device_of(fd: BorrowedFd<'_>) -> Option<u64> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
     let stat = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::INO).ok()?;
-    Some(super::directory::identity_of(&stat).device)
+    Some(super::identity::identity_of(&stat).device)
 }
 
 /// What the file system says of itself, else what udev says of its device, else the id that

@@ -3,7 +3,7 @@
 //! The walk goes down from `/` as ever. Where it enters a source that is read from a snapshot, it
 //! opens the snapshot's directory instead; names, paths and filters are those of the source.
 
-use super::directory::{Identity, identity_of};
+use super::identity::{Identity, identity_of};
 use super::sources::Sources;
 use super::statx::stat_at;
 use rustix::fs::{CWD, Mode, OFlags};

@@ -5,7 +5,7 @@
 //! belongs to one life of an inode number: who opens gets the file that was meant, or hears that it
 //! is gone.
 
-use super::directory::Handle;
+use super::identity::Handle;
 use super::list::each_entry;
 use super::live::LiveKind;
 use bale_format::entry::Entry;

@@ -19,6 +19,7 @@ mod digests;
 mod directory_blocks;
 mod directory_lister;
 mod emit;
+mod faults;
 mod gather;
 mod inode_file;
 mod join;

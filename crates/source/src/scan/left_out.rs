@@ -6,7 +6,7 @@
 //! What is left out is named, and the row of a directory says that its content is not here. A
 //! source that was named is never left out.
 
-use super::directory::Identity;
+use super::identity::Identity;
 use bale_pipeline::filter::RepositoryMarks;
 use rustix::fs::Statx;
 use std::os::fd::BorrowedFd;

@@ -1,7 +1,7 @@
 //! Listing one directory.
 
 use super::directory::DirectoryFd;
-use super::names::{Names, NamesSorter, SortedNames};
+use super::names::{NAME_BYTES_MAX, Names, NamesSorter, SortedNames};
 use super::{BATCH_ENTRIES_MAX, GETDENTS_BYTES, LIST_NAMES_BYTES_MAX};
 use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom};
 use rustix::io::Errno;
@@ -10,9 +10,6 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
-
-/// Longest name (docs/FORMAT.md, `name`).
-pub(super) const NAME_BYTES_MAX: usize = 255;
 
 /// What a listing gave.
 pub(super) struct Listed {

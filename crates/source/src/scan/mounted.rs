@@ -13,10 +13,10 @@
 //! file by file. What is known to be there is as right as with a freeze, and what is in it as right
 //! as by walking (docs/decisions/0016, 0017).
 
-use super::directory::identity_of;
 use super::filesystems::describe;
 use super::freeze::{Barrier, BarrierKind, FreezeLimits, Freezer};
 use super::handle::{FileHandles, Handles};
+use super::identity::identity_of;
 use super::inode::{EmitOptions, Gather, Gathered, ImageScanner, InodeTotals, MountContext};
 use super::live::{ClockSteps, LiveKind, LiveTarget};
 use super::started::{

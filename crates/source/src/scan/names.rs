@@ -1,10 +1,12 @@
 //! The names of a directory, sorted; in memory, or, of a large directory, on disk.
 
 use super::SORT_BYTES_MAX;
-use super::list::NAME_BYTES_MAX;
 use bale_pipeline::spill::{Sorted, Sorter};
 use std::io;
 use std::path::Path;
+
+/// Longest name (docs/FORMAT.md, `name`).
+pub(super) const NAME_BYTES_MAX: usize = 255;
 
 /// Inode (8), and whether it may lead to a directory (1).
 const VALUE_BYTES: usize = 9;

@@ -5,7 +5,8 @@
 //! common to all lists they wait in a file.
 
 use super::PENDING_BYTES_MAX;
-use super::directory::{Handle, Identity};
+use super::identity::Stay;
+use super::identity::{Handle, Identity};
 use super::sources::SourceNode;
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::spill::unnamed_file;
@@ -32,13 +33,6 @@ pub(super) struct Subdirectory {
     /// To tell later whether it is gone.
     pub(super) handle: Option<Handle>,
     pub(super) reach: ChildrenReach,
-}
-
-/// The file system that is not left: what is on this device, or on this mount, is on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stay {
-    pub(super) device: u64,
-    pub(super) mount: u64,
 }
 
 /// Which children of a directory count.

@@ -6,8 +6,8 @@
 //! every start has none that lasts: it is known by its kind and by what was mounted, so that the
 //! empty directory in its place, while it is not mounted, is not taken for it.
 
-use super::directory::identity_of;
 use super::filesystems::{name_of_mount, uuid_of_device, uuid_text};
+use super::identity::identity_of;
 use super::{ScanMode, Sources};
 use bale_format::snapshot::SOURCE_IS_IMAGE;
 use bale_sys::inode::filesystem_uuid;

@@ -1,11 +1,13 @@
 //! From names to entries: one `statx` for each, in inode order, then back in the order of names.
 
-use super::directory::{Directory, DirectoryFd, Handle, identity_of};
+use super::directory::{Directory, DirectoryFd};
 use super::filesystems::{Filesystems, is_volatile};
 use super::grafts::Graft;
+use super::identity::Stay;
+use super::identity::{Handle, identity_of};
 use super::left_out::LeftOut;
 use super::names::Names;
-use super::pending::{ChildrenReach, Stay, Subdirectory};
+use super::pending::{ChildrenReach, Subdirectory};
 use super::sources::SourceNode;
 use super::statx::{entry_of, mount_of, stat_at, stay_of};
 use super::vanished::{LastKnown, Lost};

@@ -1,7 +1,7 @@
 //! What `statx` reports, as the walk requests it and as a row has it.
 
-use super::directory::identity_of;
-use super::pending::Stay;
+use super::identity::Stay;
+use super::identity::identity_of;
 use bale_format::entry::{Entry, Kind, Time};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};

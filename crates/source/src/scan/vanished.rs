@@ -10,7 +10,8 @@
 //! it is at its end, or when there are many. Who reads files asks one by one ([`ListedAgain`]).
 
 use super::directory::Directory;
-use super::list::{NAME_BYTES_MAX, each_entry};
+use super::list::each_entry;
+use super::names::NAME_BYTES_MAX;
 use super::{BATCH_ENTRIES_MAX, Note, NoteKind, ScanItem, ScanProblem};
 use crate::image::EntryPlace;
 use bale_format::entry::{Entry, EntryFlags, Key, join};

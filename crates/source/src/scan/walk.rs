@@ -1,8 +1,9 @@
 //! Running the walk: workers fill the window, the stream is taken from its front.
 
-use super::directory::{Directory, DirectoryFd, FdCache, identity_of};
+use super::directory::{Directory, DirectoryFd, FdCache};
 use super::filesystems::Filesystems;
 use super::grafts::Grafts;
+use super::identity::identity_of;
 use super::list::{ListedNames, list};
 use super::names::Names;
 use super::pending::{ChildrenReach, Overflow};

@@ -1,8 +1,8 @@
 //! A small file as it was read.
 
 use crate::image::ImageInode;
+use crate::problem::ScanProblem;
 use crate::read::device;
-use crate::scan::ScanProblem;
 use bale_format::entry::Entry;
 use bytes::Bytes;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 
 use super::GAP_BYTES_MAX;
 use super::directory_lister::NamesLister;
-use super::gather::Faults;
+use super::faults::Faults;
 use crate::image::{Image, NAMES_PIECE_BYTES, NamesPiece, Span, decode_piece};
 use bale_pipeline::ordered::in_order;
 use bale_pipeline::spill::{Sorted, Sorter};

@@ -8,7 +8,7 @@
 //! was looked up a moment ago. That order needs no tables: they can be read meanwhile.
 
 use super::directory_blocks::{add, push_names};
-use super::gather::Faults;
+use super::faults::Faults;
 use super::{
     INODE_SCAN_BYTES_MAX, PIECES_BYTES, SORT_NAMES_BYTES, SORT_PLACES_BYTES, STRETCHES_BYTES,
 };

@@ -5,6 +5,7 @@ use super::digest_file::ParentDigests;
 use super::digests::{DigestKey, Digests, key_of_filesystem};
 use super::directory_blocks::read_names;
 use super::directory_lister::NamesLister;
+use super::faults::Faults;
 use super::join::join;
 use super::tables::read_tables;
 use super::tree::Tree;
@@ -12,7 +13,6 @@ use crate::image::Image;
 use bale_format::entry::Time;
 use bale_format::snapshot::Totals;
 use bale_pipeline::spill::Spill;
-use std::collections::HashMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -76,17 +76,6 @@ pub struct InodeTotals {
     pub nameless: u64,
 }
 
-/// What could not be read, by inode number, as far as it is remembered.
-#[derive(Clone, Default)]
-pub(super) struct Faults {
-    pub(super) inodes: HashMap<u64, String>,
-    pub(super) directories: HashMap<u64, String>,
-    /// Faults of no inode that is known: lost groups, lost names.
-    pub(super) general: Vec<String>,
-    /// Further ones.
-    pub(super) others: u64,
-}
-
 impl InodeTotals {
     pub fn inodes(&self) -> u64 {
         self.files + self.directories + self.symlinks + self.others
@@ -99,48 +88,6 @@ impl InodeTotals {
             dirs: self.directories,
             bytes: self.bytes_named,
             ..Totals::default()
-        }
-    }
-}
-
-impl Faults {
-    pub(super) fn inode(&mut self, number: u64, why: String) {
-        Self::add(&mut self.inodes, &mut self.others, number, why);
-    }
-
-    pub(super) fn directory(&mut self, number: u64, why: String) {
-        Self::add(&mut self.directories, &mut self.others, number, why);
-    }
-
-    pub(super) fn general(&mut self, why: String) {
-        if self.general.len() < super::DAMAGED_MAX {
-            self.general.push(why);
-        } else {
-            self.others += 1;
-        }
-    }
-
-    pub(super) fn add_all(&mut self, others: Faults) {
-        for (number, why) in others.inodes {
-            self.inode(number, why);
-        }
-        for (number, why) in others.directories {
-            self.directory(number, why);
-        }
-        others.general.into_iter().for_each(|why| self.general(why));
-        self.others += others.others;
-    }
-
-    fn is_empty(&self) -> bool {
-        let maps = [&self.inodes, &self.directories];
-        maps.iter().all(|map| map.is_empty()) && self.general.is_empty() && self.others == 0
-    }
-
-    fn add(map: &mut HashMap<u64, String>, others: &mut u64, number: u64, why: String) {
-        if map.len() < super::DAMAGED_MAX {
-            map.entry(number).or_insert(why);
-        } else {
-            *others += 1;
         }
     }
 }

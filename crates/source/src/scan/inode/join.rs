@@ -3,7 +3,8 @@
 //! The numbers must agree: a name without an inode, a directory with two names, an inode with fewer
 //! names than links are problems that no checksum tells.
 
-use super::gather::{Faults, InodeTotals};
+use super::faults::Faults;
+use super::gather::InodeTotals;
 use super::inode_file::{InodeFile, StoredInode};
 use super::tree::{Marks, Tree, TreeWriter};
 use crate::image::{Image, OpenedAs};

@@ -4,7 +4,7 @@
 use super::append::Appender;
 use super::digest_file::ParentDigests;
 use super::digests::{Digest, DigestKey, Digests, DigestsWriter, digest_of};
-use super::gather::Faults;
+use super::faults::Faults;
 use super::inode_file::{self, InodeFile};
 use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
 use crate::image::{

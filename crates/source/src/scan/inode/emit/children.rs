@@ -3,7 +3,8 @@
 use super::make::Maker;
 use super::order::{ListedChildren, Order, RestOfChildren};
 use crate::image::{ImageInode, OpenedAs};
-use crate::scan::directory::{Directory, Handle, Identity};
+use crate::scan::directory::Directory;
+use crate::scan::identity::{Handle, Identity};
 use crate::scan::inode::tree::{Child, ChildHere, Marks, Position};
 use crate::scan::pending::{ChildrenReach, Subdirectory};
 use crate::scan::sources::SourceNode;

@@ -4,7 +4,8 @@
 use super::order::{ListedChildren, Order, OrderItem, RestOfChildren};
 use super::{IMAGE_DEVICE, amend};
 use crate::image::{EntryPlace, ImageInode, OpenedAs, set_stat};
-use crate::scan::directory::{Directory, Identity};
+use crate::scan::directory::Directory;
+use crate::scan::identity::Identity;
 use crate::scan::inode::tree::Child;
 use crate::scan::list::{ListedNames, list};
 use crate::scan::names::Names;

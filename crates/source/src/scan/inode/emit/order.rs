@@ -3,10 +3,12 @@
 use super::make::{Maker, UNCHANGED_PER_ENTRY};
 use super::{EmitOptions, MountContext, amend};
 use crate::image::{EntryPlace, Image, OpenedAs};
-use crate::scan::directory::{Directory, FdCache, Identity, identity_of};
+use crate::scan::directory::{Directory, FdCache};
 use crate::scan::filesystems::Filesystems;
 use crate::scan::grafts::Grafts;
-use crate::scan::inode::gather::{Faults, Gathered};
+use crate::scan::identity::{Identity, identity_of};
+use crate::scan::inode::faults::Faults;
+use crate::scan::inode::gather::Gathered;
 use crate::scan::inode::tree::{ChildHere, Marks, Position, Tree};
 use crate::scan::names::{Names, SortedNames};
 use crate::scan::pending::{ChildrenReach, Overflow, Pending};
