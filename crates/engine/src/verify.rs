@@ -15,7 +15,7 @@ mod scrub;
 mod structure;
 mod vanished;
 
-pub use damage::{Damage, LostPath};
+pub use damage::{CheckFinding, LostPath};
 pub use data::Subset;
 pub(crate) use data::trouble_with;
 pub use packs::{Marked, mark, marked_and_gone};
@@ -61,7 +61,7 @@ pub struct CheckReport {
     /// Every pack was read.
     pub read_all: bool,
     /// Damaged or missing objects and chunks.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<CheckFinding>,
     /// Paths that cannot be restored whole; at most [`LOST_PATHS_LISTED_MAX`] are listed, all are
     /// counted.
     pub lost: Vec<LostPath>,

@@ -41,12 +41,12 @@ use std::sync::Arc;
 pub use directory::{DirBlock, DirContext, DirProblem, DirentRef};
 pub use error::{Damage, Ext4Error, JournalDamage, Structure};
 pub use features::Features;
-pub use groups::{GroupProblem, ItableRange, Totals};
+pub use groups::{GroupProblem, GroupTotals, ItableRange};
 pub use inodes::{InodeResult, RawInode};
 pub use mapping::{Mapping, MappingVisitor};
 pub use overlay::Replayed;
 pub use superblock::{DataMode, Superblock};
-pub use xattr::Xattr;
+pub use xattr::InodeXattr;
 
 use crate::{ByteSource, Inode, MappedExtent};
 use groups::GroupTable;
@@ -89,7 +89,7 @@ impl Ext4 {
     }
 
     /// Sums over the group descriptors: exact totals before the first inode is read.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> GroupTotals {
         self.groups.totals
     }
 

@@ -74,7 +74,7 @@ mod totals;
 mod xattr;
 
 pub use builder::{Ext4Builder, Ext4Summary};
-pub use entry::{Content, NAME_BYTES_MAX, NewEntry, Xattr};
+pub use entry::{NAME_BYTES_MAX, NewEntry, NewKind, NewXattr};
 pub use error::{EntryError, MkError};
 pub use inode::TIME_SECONDS;
 pub use options::{
@@ -85,4 +85,4 @@ pub use plan::Plan;
 pub use refusal::{LINKS_MAX, check};
 pub use sink::{BlockSink, FileData, NoData, Scratch, ScratchMaker};
 pub use stream::STREAM_BUFFER_BYTES;
-pub use totals::{Totals, TotalsCounter};
+pub use totals::{TotalsCounter, TreeTotals};

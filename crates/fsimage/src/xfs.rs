@@ -41,7 +41,7 @@ mod symlink;
 pub use dir::DirName;
 pub use dirblocks::{DevicePiece, DirBlock, DirBlocks};
 pub use error::{Result, XfsError};
-pub use extents::Extents;
+pub use extents::ForkExtents;
 pub use inobt::{AgInodes, CHUNK_INODES, InodeChunk, InodeChunks};
 pub use inode::{DiskInode, ForkKind};
 pub use log::LogState;
@@ -202,8 +202,8 @@ impl Xfs {
         source: &'a dyn ByteSource,
         inode: &DiskInode<'a>,
         fork: ForkKind,
-    ) -> Result<Extents<'a>> {
-        Extents::new(self, source, inode, fork)
+    ) -> Result<ForkExtents<'a>> {
+        ForkExtents::new(self, source, inode, fork)
     }
 
     /// Where a directory's blocks with names lie; none if the directory is inline. Reads only where

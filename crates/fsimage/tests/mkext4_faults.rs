@@ -255,7 +255,7 @@ fn refused_entries_leave_the_others_complete() {
     let image = dir.path().join("image");
     let plan = Plan::new(
         options.clone(),
-        Totals {
+        TreeTotals {
             deferred_inodes: 5,
             streamed_inodes: 50,
             data_blocks: 50,
@@ -305,7 +305,7 @@ fn refused_entries_leave_the_others_complete() {
             let orphan = NewEntry {
                 parent,
                 name: b"y",
-                content: Content::Fifo,
+                content: NewKind::Fifo,
                 ..*entry
             };
             let pushed = builder.push(&orphan, &mut NoData);
@@ -328,7 +328,7 @@ fn refused_entries_leave_the_others_complete() {
 }
 
 /// Names alone that are too much for a block.
-const fn long_names() -> [Xattr<'static>; 16] {
+const fn long_names() -> [NewXattr<'static>; 16] {
     static NAMES: [[u8; 260]; 16] = {
         let mut names = [[b'x'; 260]; 16];
         let mut position = 0;
@@ -343,7 +343,7 @@ const fn long_names() -> [Xattr<'static>; 16] {
         }
         names
     };
-    let mut xattrs = [Xattr {
+    let mut xattrs = [NewXattr {
         name: b"",
         value: b"",
     }; 16];
@@ -358,10 +358,10 @@ const fn long_names() -> [Xattr<'static>; 16] {
 /// Variants of a good entry that must be refused after it.
 fn wrong_entries<'a>(good: &NewEntry<'a>) -> Vec<(NewEntry<'a>, EntryError)> {
     static LONG: [u8; 5000] = [b'x'; 5000];
-    static XATTRS: [Xattr<'static>; 16] = long_names();
+    static XATTRS: [NewXattr<'static>; 16] = long_names();
     let later = NewEntry {
         name: b"y",
-        content: Content::Fifo,
+        content: NewKind::Fifo,
         ..*good
     };
     vec![
@@ -411,14 +411,14 @@ fn wrong_entries<'a>(good: &NewEntry<'a>) -> Vec<(NewEntry<'a>, EntryError)> {
         ),
         (
             NewEntry {
-                content: Content::Symlink { target: b"" },
+                content: NewKind::Symlink { target: b"" },
                 ..later
             },
             EntryError::SymlinkTarget,
         ),
         (
             NewEntry {
-                content: Content::Symlink {
+                content: NewKind::Symlink {
                     target: &LONG[..1024],
                 },
                 ..later
@@ -427,7 +427,7 @@ fn wrong_entries<'a>(good: &NewEntry<'a>) -> Vec<(NewEntry<'a>, EntryError)> {
         ),
         (
             NewEntry {
-                content: Content::CharDevice {
+                content: NewKind::CharDevice {
                     major: 4096,
                     minor: 0,
                 },
@@ -440,7 +440,7 @@ fn wrong_entries<'a>(good: &NewEntry<'a>) -> Vec<(NewEntry<'a>, EntryError)> {
         ),
         (
             NewEntry {
-                content: Content::Regular {
+                content: NewKind::Regular {
                     size_bytes: 1 << 43,
                 },
                 ..later
@@ -471,7 +471,7 @@ fn wrong_entries<'a>(good: &NewEntry<'a>) -> Vec<(NewEntry<'a>, EntryError)> {
         ),
         (
             NewEntry {
-                content: Content::Directory,
+                content: NewKind::Directory,
                 more_links: true,
                 ..later
             },
@@ -488,7 +488,7 @@ fn more_than_was_planned_is_refused_before_anything_is_overwritten() {
     };
     let tree = small_tree();
     let counted = totals(&options, &tree);
-    let fewer = Totals {
+    let fewer = TreeTotals {
         deferred_inodes: counted.deferred_inodes - 1,
         ..counted
     };

@@ -106,9 +106,9 @@ fn files_stand_in_no_circles() {
     let sources = sources();
     let mut findings = Vec::new();
     let mut arrows = 0;
-    for (name, _) in ARROWS {
+    for (name, _) in ARROWS.iter() {
         let mut modules = Modules::of(name, &sources);
-        for (_, file, _) in OVERSEERS.iter().filter(|(of, ..)| *of == name) {
+        for (_, file, _) in OVERSEERS.iter().filter(|(of, ..)| of == name) {
             let seen = modules
                 .arrows
                 .insert(vec![(*file).to_owned()], BTreeSet::new());

@@ -6,7 +6,7 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::verify::{self, CheckReport, Damage, LostPath, Marked, Subset};
+use bale_engine::verify::{self, CheckFinding, CheckReport, LostPath, Marked, Subset};
 use bale_repository::repository::Repository;
 use serde_json::json;
 
@@ -79,7 +79,7 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
     })
 }
 
-fn print_damage(global: &Global, damage: &[Damage]) {
+fn print_damage(global: &Global, damage: &[CheckFinding]) {
     for damage in damage {
         if global.json {
             output::object(&json!({"type": "damage", "what": damage.what, "message": damage.text}));
@@ -217,7 +217,7 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
 /// What leads to a check that finds no damage, in this order; each only where it may help.
 fn steps(report: &CheckReport, is_marked: bool) -> Vec<String> {
     let mut steps = Vec::new();
-    let removable = |damage: &&Damage| {
+    let removable = |damage: &&CheckFinding| {
         let areas = ["snapshots/", "runs/", "condemned/", "damaged/"];
         areas.iter().any(|area| damage.what.starts_with(area))
     };

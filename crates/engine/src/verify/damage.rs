@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 
 /// One damaged or missing thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
+pub struct CheckFinding {
     /// Object or chunk.
     pub what: String,
     /// What is wrong with it.
@@ -53,7 +53,7 @@ impl Findings {
     pub(super) fn damage(&mut self, what: impl Into<String>, text: impl Into<String>) {
         let (what, text) = (what.into(), text.into());
         let text = without_name(&what, &text).to_owned();
-        self.report.damage.push(Damage { what, text });
+        self.report.damage.push(CheckFinding { what, text });
     }
 
     pub(super) fn bad_chunk(&mut self, id: ChunkId, text: impl Into<String>) {

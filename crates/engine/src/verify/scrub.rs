@@ -1,7 +1,7 @@
 //! Comparing every object with its name, and `config` with its copy: finds every flipped bit, and
 //! needs no key.
 
-use super::damage::Damage;
+use super::damage::CheckFinding;
 use super::vanished::is_gone;
 use bale_format::UnverifiedConfig;
 use bale_format::error::FormatError;
@@ -22,7 +22,7 @@ pub struct ScrubReport {
     /// Bytes read.
     pub bytes: u64,
     /// Objects that are not what their name says, or cannot be read.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<CheckFinding>,
 }
 
 /// Reads every object whose name is a hash and compares, and the two that have the same bytes.
@@ -71,7 +71,7 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
     report.objects += 1;
     match text {
         None => report.bytes += info.len,
-        Some(text) => report.damage.push(Damage {
+        Some(text) => report.damage.push(CheckFinding {
             what: info.name.to_string(),
             text,
         }),
@@ -98,7 +98,7 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) {
                 fault
             }
         };
-        report.damage.extend(fault.map(|fault| Damage {
+        report.damage.extend(fault.map(|fault| CheckFinding {
             what: name.to_string(),
             text: format!("{fault} (bale repair config writes it again from the other)"),
         }));
@@ -108,7 +108,7 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) {
     {
         let text = "has other bytes than config: one of them is damaged, and who has a key can \
             tell which (bale check)";
-        report.damage.push(Damage {
+        report.damage.push(CheckFinding {
             what: ObjectName::config_copy().to_string(),
             text: text.to_owned(),
         });

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bale_format::Key;
 use bale_fsimage::Timestamp;
 use bale_fsimage::mkext4::{
-    Content, Ext4Builder, Ext4Options, FileData, Journal, NewEntry, NoData, Plan, TotalsCounter,
-    Xattr,
+    Ext4Builder, Ext4Options, FileData, Journal, NewEntry, NewKind, NewXattr, NoData, Plan,
+    TotalsCounter,
 };
 
 use super::source::bytes_of;
@@ -75,10 +75,10 @@ fn each(tree: &Tree, paths: &[&PathBytes], root: &Path, act: Each<'_>) {
         let first = *first_in_order.entry(&node.first_name).or_insert(*path);
         let key = Key::of_path(path);
         let ctime = ctime(root, path);
-        let xattrs: Vec<Xattr> = node
+        let xattrs: Vec<NewXattr> = node
             .xattrs
             .iter()
-            .map(|(name, value)| Xattr { name, value })
+            .map(|(name, value)| NewXattr { name, value })
             .collect();
         let names = tree
             .0
@@ -112,14 +112,14 @@ fn each(tree: &Tree, paths: &[&PathBytes], root: &Path, act: Each<'_>) {
     }
 }
 
-fn content(node: &Node) -> Content<'_> {
+fn content(node: &Node) -> NewKind<'_> {
     match node.kind() {
-        0o040000 => Content::Directory,
-        0o120000 => Content::Symlink {
+        0o040000 => NewKind::Directory,
+        0o120000 => NewKind::Symlink {
             target: &node.content,
         },
-        0o010000 => Content::Fifo,
-        _ => Content::Regular {
+        0o010000 => NewKind::Fifo,
+        _ => NewKind::Regular {
             size_bytes: node.content.len() as u64,
         },
     }

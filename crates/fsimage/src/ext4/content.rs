@@ -12,12 +12,12 @@ use super::features::INCOMPAT_EA_INODE;
 use super::inodes::{FLAG_EA_INODE, RawInode};
 use super::limits::*;
 use super::mapping::Mapping;
-use super::xattr::{self, Entry, Value, Xattr};
+use super::xattr::{self, Entry, InodeXattr, Value};
 use crate::{FileKind, Layout, MappedExtent};
 
 impl Ext4 {
     /// All extended attributes as the kernel would list them, sorted by name.
-    pub fn xattrs(&self, raw: &RawInode<'_>) -> Result<Vec<Xattr>, Ext4Error> {
+    pub fn xattrs(&self, raw: &RawInode<'_>) -> Result<Vec<InodeXattr>, Ext4Error> {
         let mut xattrs = self.xattrs_in_inode(raw)?;
         if let Some(block) = self.xattr_block(raw) {
             let bytes = self.read_xattr_block(raw, block)?;
@@ -28,7 +28,7 @@ impl Ext4 {
     }
 
     /// Only the attributes that need no further block.
-    pub fn xattrs_in_inode(&self, raw: &RawInode<'_>) -> Result<Vec<Xattr>, Ext4Error> {
+    pub fn xattrs_in_inode(&self, raw: &RawInode<'_>) -> Result<Vec<InodeXattr>, Ext4Error> {
         let mut entries = Vec::new();
         xattr::in_inode(raw, &mut |entry| entries.push(entry))
             .map_err(Ext4Error::inode(raw.number()))?;
@@ -48,7 +48,7 @@ impl Ext4 {
         raw: &RawInode<'_>,
         block: u64,
         bytes: &[u8],
-    ) -> Result<Vec<Xattr>, Ext4Error> {
+    ) -> Result<Vec<InodeXattr>, Ext4Error> {
         let mut entries = Vec::new();
         xattr::in_block(&self.superblock, block, bytes, &mut |entry| {
             entries.push(entry)
@@ -67,7 +67,11 @@ impl Ext4 {
         Ok(bytes)
     }
 
-    fn resolve(&self, raw: &RawInode<'_>, entries: &[Entry<'_>]) -> Result<Vec<Xattr>, Ext4Error> {
+    fn resolve(
+        &self,
+        raw: &RawInode<'_>,
+        entries: &[Entry<'_>],
+    ) -> Result<Vec<InodeXattr>, Ext4Error> {
         let mut xattrs = Vec::with_capacity(entries.len());
         let mut total_bytes = 0;
         for entry in entries {
@@ -84,7 +88,7 @@ impl Ext4 {
             }
             let value =
                 xattr::kernel_value(entry.index, value).map_err(Ext4Error::inode(raw.number()))?;
-            xattrs.push(Xattr { name, value });
+            xattrs.push(InodeXattr { name, value });
         }
         Ok(xattrs)
     }

@@ -58,7 +58,7 @@ pub struct GroupProblem {
 
 /// Sums over all group descriptors: current even while the file system is mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct GroupTotals {
     /// Inodes in use, the reserved ones included.
     pub inodes_used: u64,
     pub directories: u64,
@@ -70,7 +70,7 @@ pub struct Totals {
 
 pub(super) struct GroupTable {
     groups: Vec<Group>,
-    pub(super) totals: Totals,
+    pub(super) totals: GroupTotals,
     pub(super) problems: Vec<GroupProblem>,
 }
 
@@ -166,7 +166,7 @@ impl GroupTable {
     pub(super) fn read(source: &dyn ByteSource, sb: &Superblock) -> Result<GroupTable, Ext4Error> {
         let mut table = GroupTable {
             groups: Vec::new(),
-            totals: Totals::default(),
+            totals: GroupTotals::default(),
             problems: Vec::new(),
         };
         let per_block = sb.block_bytes / sb.desc_bytes;

@@ -15,7 +15,7 @@ use super::superblock::Superblock;
 
 /// One extended attribute as the kernel would return it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Xattr {
+pub struct InodeXattr {
     /// Full name, such as `user.comment` or `system.posix_acl_access`.
     pub name: Vec<u8>,
     pub value: Vec<u8>,

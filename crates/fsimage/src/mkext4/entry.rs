@@ -15,7 +15,7 @@ pub struct NewEntry<'a> {
     /// first if at all.
     pub name: &'a [u8],
     /// Kind, and what only that kind has.
-    pub content: Content<'a>,
+    pub content: NewKind<'a>,
     /// Lower twelve bits of `st_mode`.
     pub permissions: u32,
     /// Owner.
@@ -36,14 +36,14 @@ pub struct NewEntry<'a> {
     /// Generation of the inode.
     pub generation: u32,
     /// Extended attributes with full names; ACLs in the form that `getxattr` gives.
-    pub xattrs: &'a [Xattr<'a>],
+    pub xattrs: &'a [NewXattr<'a>],
     /// Later names of the same inode will come through `push_link`. Never for directories.
     pub more_links: bool,
 }
 
 /// Kind of an entry, with what only that kind has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content<'a> {
+pub enum NewKind<'a> {
     Directory,
     /// Regular file of this size; the bytes come through `FileData`.
     Regular {
@@ -69,24 +69,24 @@ pub enum Content<'a> {
     Socket,
 }
 
-impl Content<'_> {
+impl NewKind<'_> {
     /// The kind alone.
     pub fn kind(&self) -> FileKind {
         match self {
-            Content::Directory => FileKind::Directory,
-            Content::Regular { .. } => FileKind::Regular,
-            Content::Symlink { .. } => FileKind::Symlink,
-            Content::BlockDevice { .. } => FileKind::BlockDevice,
-            Content::CharDevice { .. } => FileKind::CharDevice,
-            Content::Fifo => FileKind::Fifo,
-            Content::Socket => FileKind::Socket,
+            NewKind::Directory => FileKind::Directory,
+            NewKind::Regular { .. } => FileKind::Regular,
+            NewKind::Symlink { .. } => FileKind::Symlink,
+            NewKind::BlockDevice { .. } => FileKind::BlockDevice,
+            NewKind::CharDevice { .. } => FileKind::CharDevice,
+            NewKind::Fifo => FileKind::Fifo,
+            NewKind::Socket => FileKind::Socket,
         }
     }
 }
 
 /// One extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Xattr<'a> {
+pub struct NewXattr<'a> {
     /// Full name, such as `user.origin`.
     pub name: &'a [u8],
     pub value: &'a [u8],

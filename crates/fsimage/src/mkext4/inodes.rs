@@ -1,7 +1,7 @@
 //! Inodes with what belongs to them: content, attributes, and their place in a table.
 
 use super::builder::Ext4Builder;
-use super::entry::{Content, NewEntry, mode_of_kind};
+use super::entry::{NewEntry, NewKind, mode_of_kind};
 use super::error::{MkError, Result, path_text};
 use super::inode::{self, DataRanges, FLAG_EXTENTS, InodeFields, Mapping, SHORT_SYMLINK_BYTES_MAX};
 use super::sink::{BlockSink, FileData};
@@ -25,8 +25,8 @@ impl<S: BlockSink> Ext4Builder<S> {
         let mut mapping = self.put_content(entry, data, seed)?;
         mapping.blocks += xattrs.blocks() + xattrs.large_blocks(self.options.block_size);
         let has_extents = match entry.content {
-            Content::Directory | Content::Regular { .. } => true,
-            Content::Symlink { target } => target.len() > SHORT_SYMLINK_BYTES_MAX,
+            NewKind::Directory | NewKind::Regular { .. } => true,
+            NewKind::Symlink { target } => target.len() > SHORT_SYMLINK_BYTES_MAX,
             _ => false,
         };
         let has_project = self.options.inode_size as usize > inode::BASE_INODE_BYTES;
@@ -125,8 +125,8 @@ impl<S: BlockSink> Ext4Builder<S> {
         seed: u32,
     ) -> Result<Mapping> {
         match entry.content {
-            Content::Regular { size_bytes } => self.put_file(entry, size_bytes, data, seed),
-            Content::Symlink { target } if target.len() > SHORT_SYMLINK_BYTES_MAX => {
+            NewKind::Regular { size_bytes } => self.put_file(entry, size_bytes, data, seed),
+            NewKind::Symlink { target } if target.len() > SHORT_SYMLINK_BYTES_MAX => {
                 let mut block = target.to_vec();
                 block.resize(self.options.block_size as usize, 0);
                 self.tree.clear();
@@ -140,19 +140,19 @@ impl<S: BlockSink> Ext4Builder<S> {
                     block_map,
                 })
             }
-            Content::Symlink { target } => {
+            NewKind::Symlink { target } => {
                 let mut mapping = Mapping::none();
                 mapping.size_bytes = target.len() as u64;
                 mapping.block_map[..target.len()].copy_from_slice(target);
                 Ok(mapping)
             }
-            Content::BlockDevice { major, minor } | Content::CharDevice { major, minor } => {
+            NewKind::BlockDevice { major, minor } | NewKind::CharDevice { major, minor } => {
                 Ok(Mapping {
                     block_map: inode::device_map(major, minor),
                     ..Mapping::none()
                 })
             }
-            Content::Directory | Content::Fifo | Content::Socket => Ok(Mapping::none()),
+            NewKind::Directory | NewKind::Fifo | NewKind::Socket => Ok(Mapping::none()),
         }
     }
 
@@ -206,7 +206,7 @@ impl<S: BlockSink> Ext4Builder<S> {
 
     /// A directory that no entry described yet.
     pub(super) fn put_own_directory(&mut self, number: u32, permissions: u32) -> Result<()> {
-        let entry = own_entry(Content::Directory, permissions, self.options.created);
+        let entry = own_entry(NewKind::Directory, permissions, self.options.created);
         self.put_inode(
             number,
             &entry,
@@ -234,7 +234,7 @@ impl<S: BlockSink> Ext4Builder<S> {
             block_map,
         };
         let entry = own_entry(
-            Content::Regular { size_bytes: 0 },
+            NewKind::Regular { size_bytes: 0 },
             0o600,
             self.options.created,
         );
@@ -253,7 +253,7 @@ impl<S: BlockSink> Ext4Builder<S> {
     }
 }
 
-fn own_entry(content: Content<'static>, permissions: u32, created: Timestamp) -> NewEntry<'static> {
+fn own_entry(content: NewKind<'static>, permissions: u32, created: Timestamp) -> NewEntry<'static> {
     NewEntry {
         parent: b"",
         name: b"",

@@ -6,7 +6,7 @@ use super::extents;
 use super::geometry::Geometry;
 use super::inode::FIRST_FREE_INODE;
 use super::options::Ext4Options;
-use super::totals::Totals;
+use super::totals::TreeTotals;
 
 /// Spare inodes where nobody chose their number: one for sixteen used, and these.
 const SPARE_INODES: u64 = 64;
@@ -22,7 +22,7 @@ const META_BLOCKS_EXTRA: u64 = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub(super) options: Ext4Options,
-    pub(super) totals: Totals,
+    pub(super) totals: TreeTotals,
     pub(super) geometry: Geometry,
     pub(super) journal_blocks: u32,
     pub(super) meta_zone_blocks: u64,
@@ -32,7 +32,7 @@ pub struct Plan {
 
 impl Plan {
     /// Plans a file system for a tree of `totals`.
-    pub fn new(options: Ext4Options, totals: Totals) -> Result<Plan> {
+    pub fn new(options: Ext4Options, totals: TreeTotals) -> Result<Plan> {
         options.check()?;
         let inodes_per_block = u64::from(options.block_size / options.inode_size);
         let stream_start =
@@ -262,8 +262,8 @@ fn check_groups(options: &Ext4Options, groups: u64) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn totals(inodes: u64, data_blocks: u64) -> Totals {
-        Totals {
+    fn totals(inodes: u64, data_blocks: u64) -> TreeTotals {
+        TreeTotals {
             streamed_inodes: inodes,
             deferred_inodes: 10,
             data_blocks,

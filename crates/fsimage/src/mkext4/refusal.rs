@@ -1,6 +1,6 @@
 //! What is refused of an entry, and why.
 
-use super::entry::{Content, NAME_BYTES_MAX, NewEntry};
+use super::entry::{NAME_BYTES_MAX, NewEntry, NewKind};
 use super::error::{EntryError, MkError};
 use super::extents::FILE_BLOCKS_MAX;
 use super::options::Ext4Options;
@@ -37,22 +37,22 @@ pub(super) fn check_entry(
         check_name(entry.name)?;
     }
     match entry.content {
-        Content::Directory if entry.more_links => return Err(EntryError::DirectoryLink),
-        Content::Regular { size_bytes } if size_bytes.div_ceil(block_bytes) > FILE_BLOCKS_MAX => {
+        NewKind::Directory if entry.more_links => return Err(EntryError::DirectoryLink),
+        NewKind::Regular { size_bytes } if size_bytes.div_ceil(block_bytes) > FILE_BLOCKS_MAX => {
             return Err(EntryError::FileTooLarge {
                 size_bytes,
                 max_bytes: FILE_BLOCKS_MAX * block_bytes,
             });
         }
-        Content::Symlink { target } if target.is_empty() || target.contains(&0) => {
+        NewKind::Symlink { target } if target.is_empty() || target.contains(&0) => {
             return Err(EntryError::SymlinkTarget);
         }
-        Content::Symlink { target } if target.len() >= block_size as usize => {
+        NewKind::Symlink { target } if target.len() >= block_size as usize => {
             return Err(EntryError::SymlinkTooLong {
                 len_bytes: target.len(),
             });
         }
-        Content::BlockDevice { major, minor } | Content::CharDevice { major, minor }
+        NewKind::BlockDevice { major, minor } | NewKind::CharDevice { major, minor }
             if major >= 1 << 12 || minor >= 1 << 20 =>
         {
             return Err(EntryError::Device { major, minor });

@@ -7,7 +7,7 @@
 use std::ops::AddAssign;
 
 use super::directory;
-use super::entry::{Content, NewEntry};
+use super::entry::{NewEntry, NewKind};
 use super::extents;
 use super::inode::{DataRanges, SHORT_SYMLINK_BYTES_MAX};
 use super::options::Ext4Options;
@@ -18,7 +18,7 @@ use super::xattr;
 ///
 /// Parts of a tree can be counted apart and added, as long as no directory's run is split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct TreeTotals {
     /// Inodes that are final when they are pushed: all but directories and linked files.
     pub streamed_inodes: u64,
     /// Directories, and inodes with `more_links`.
@@ -31,8 +31,8 @@ pub struct Totals {
     pub names: u64,
 }
 
-impl AddAssign for Totals {
-    fn add_assign(&mut self, other: Totals) {
+impl AddAssign for TreeTotals {
+    fn add_assign(&mut self, other: TreeTotals) {
         self.streamed_inodes += other.streamed_inodes;
         self.deferred_inodes += other.deferred_inodes;
         self.data_blocks += other.data_blocks;
@@ -45,7 +45,7 @@ impl AddAssign for Totals {
 pub struct TotalsCounter {
     block_size: u32,
     inode_size: u32,
-    totals: Totals,
+    totals: TreeTotals,
     run: Vec<u8>,
     run_dirent_bytes: u64,
     run_dirent_bytes_longest: u64,
@@ -57,7 +57,7 @@ impl TotalsCounter {
         TotalsCounter {
             block_size: options.block_size,
             inode_size: options.inode_size,
-            totals: Totals::default(),
+            totals: TreeTotals::default(),
             run: Vec::new(),
             run_dirent_bytes: 0,
             run_dirent_bytes_longest: 0,
@@ -78,9 +78,9 @@ impl TotalsCounter {
     pub fn add_inode(&mut self, entry: &NewEntry<'_>, data: &mut dyn FileData) {
         self.meta_for_xattrs(entry);
         match entry.content {
-            Content::Directory => self.totals.meta_blocks_max += 1,
-            Content::Regular { size_bytes } => self.add_data(size_bytes, data),
-            Content::Symlink { target } if target.len() > SHORT_SYMLINK_BYTES_MAX => {
+            NewKind::Directory => self.totals.meta_blocks_max += 1,
+            NewKind::Regular { size_bytes } => self.add_data(size_bytes, data),
+            NewKind::Symlink { target } if target.len() > SHORT_SYMLINK_BYTES_MAX => {
                 self.totals.meta_blocks_max += 1
             }
             _ => {}
@@ -88,7 +88,7 @@ impl TotalsCounter {
         if entry.name.is_empty() {
             return; // The root is always there.
         }
-        if entry.more_links || entry.content == Content::Directory {
+        if entry.more_links || entry.content == NewKind::Directory {
             self.totals.deferred_inodes += 1;
         } else {
             self.totals.streamed_inodes += 1;
@@ -101,7 +101,7 @@ impl TotalsCounter {
     }
 
     /// What was counted.
-    pub fn finish(mut self) -> Totals {
+    pub fn finish(mut self) -> TreeTotals {
         self.close_run();
         self.totals
     }

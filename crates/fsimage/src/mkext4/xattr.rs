@@ -2,7 +2,7 @@
 //! too small the largest values each in an inode of its own (`ea_inode`).
 
 use super::checksum::crc32c;
-use super::entry::Xattr;
+use super::entry::NewXattr;
 use super::error::EntryError;
 use super::field::{get_u32, put_u16, put_u32};
 use super::inode::{BASE_INODE_BYTES, EXTRA_BYTES};
@@ -105,7 +105,7 @@ impl Attribute<'_> {
 
 /// Distributes attributes over inode, block and inodes of their own.
 pub(super) fn encode(
-    xattrs: &[Xattr<'_>],
+    xattrs: &[NewXattr<'_>],
     (inode_size, block_size): (u32, u32),
     file_system_seed: u32,
 ) -> Result<EncodedXattrs, EntryError> {
@@ -305,7 +305,7 @@ fn entry_hash(suffix: &[u8], padded_value: &[u8]) -> u32 {
     })
 }
 
-fn attribute<'a>(xattr: &Xattr<'a>) -> Result<Attribute<'a>, EntryError> {
+fn attribute<'a>(xattr: &NewXattr<'a>) -> Result<Attribute<'a>, EntryError> {
     const PREFIXES: [(&[u8], u8); 4] = [
         (b"user.", 1),
         (b"trusted.", 4),
@@ -369,8 +369,8 @@ fn disk_acl(value: &[u8]) -> Result<Vec<u8>, EntryError> {
 mod tests {
     use super::*;
 
-    fn xattr<'a>(name: &'a [u8], value: &'a [u8]) -> Xattr<'a> {
-        Xattr { name, value }
+    fn xattr<'a>(name: &'a [u8], value: &'a [u8]) -> NewXattr<'a> {
+        NewXattr { name, value }
     }
 
     #[test]
@@ -408,7 +408,7 @@ mod tests {
         let names: Vec<Vec<u8>> = (0..100)
             .map(|name| format!("user.{name:0200}").into_bytes())
             .collect();
-        let many: Vec<Xattr<'_>> = names.iter().map(|name| xattr(name, b"")).collect();
+        let many: Vec<NewXattr<'_>> = names.iter().map(|name| xattr(name, b"")).collect();
         assert!(matches!(
             encode(&many, (256, 4096), 1),
             Err(EntryError::XattrSpace { .. })

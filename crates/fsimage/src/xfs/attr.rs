@@ -10,7 +10,7 @@ use super::acl;
 use super::attr_block::{self, AttrBlock, Namespace, RawAttr, RawValue};
 use super::bytes::{SEAL_ATTR_VALUE, be32, read_into};
 use super::error::{Result, XfsError};
-use super::extents::Extents;
+use super::extents::ForkExtents;
 use super::inode::{DiskInode, ForkFormat, ForkKind};
 use crate::{ByteSource, MappedExtent};
 
@@ -101,7 +101,7 @@ impl<'a> Fork<'a> {
             return Err(XfsError::unsupported("attribute fork in very many pieces"));
         }
         let extents: Vec<MappedExtent> =
-            Extents::new(xfs, source, inode, ForkKind::Attributes)?.collect::<Result<_>>()?;
+            ForkExtents::new(xfs, source, inode, ForkKind::Attributes)?.collect::<Result<_>>()?;
         let bytes: u64 = extents.iter().map(|extent| extent.len).sum();
         let blocks_left =
             (bytes / u64::from(xfs.superblock().block_bytes)).min(xfs.superblock().blocks);

@@ -3,7 +3,7 @@
 
 use super::Xfs;
 use super::error::{Result, XfsError};
-use super::extents::Extents;
+use super::extents::ForkExtents;
 use super::inode::{DiskInode, ForkKind};
 use crate::{ByteSource, MappedExtent};
 
@@ -40,7 +40,7 @@ impl DirBlock {
 /// The blocks of one directory in order of name offset, from [`Xfs::dir_blocks`]. Ends after the
 /// first error.
 pub struct DirBlocks<'a> {
-    extents: Extents<'a>,
+    extents: ForkExtents<'a>,
     directory: u64,
     inode_offset: u64,
     size: u64,
@@ -59,7 +59,7 @@ impl<'a> DirBlocks<'a> {
         inode: &DiskInode<'a>,
     ) -> Result<DirBlocks<'a>> {
         Ok(DirBlocks {
-            extents: Extents::new(xfs, source, inode, ForkKind::Data)?,
+            extents: ForkExtents::new(xfs, source, inode, ForkKind::Data)?,
             directory: inode.number,
             inode_offset: inode.device_offset,
             size: inode.size,

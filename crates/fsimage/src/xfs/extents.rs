@@ -15,7 +15,7 @@ const FILE_END_MAX: u64 = 1 << 63;
 /// error.
 ///
 /// Extents may reach past the end of the file (preallocation): the caller cuts at the size.
-pub struct Extents<'a> {
+pub struct ForkExtents<'a> {
     xfs: &'a Xfs,
     source: &'a dyn ByteSource,
     inode_offset: u64,
@@ -32,13 +32,13 @@ enum Records<'a> {
     Tree(Box<BtreeWalk>),
 }
 
-impl<'a> Extents<'a> {
+impl<'a> ForkExtents<'a> {
     pub(super) fn new(
         xfs: &'a Xfs,
         source: &'a dyn ByteSource,
         inode: &DiskInode<'a>,
         kind: ForkKind,
-    ) -> Result<Extents<'a>> {
+    ) -> Result<ForkExtents<'a>> {
         if kind == ForkKind::Data && inode.is_realtime() {
             return Err(XfsError::unsupported("content on the realtime device"));
         }
@@ -55,7 +55,7 @@ impl<'a> Extents<'a> {
                 inode.blocks.min(xfs.superblock().blocks),
             )?)),
         };
-        Ok(Extents {
+        Ok(ForkExtents {
             xfs,
             source,
             inode_offset: inode.device_offset,
@@ -116,7 +116,7 @@ impl<'a> Extents<'a> {
     }
 }
 
-impl Iterator for Extents<'_> {
+impl Iterator for ForkExtents<'_> {
     type Item = Result<MappedExtent>;
 
     fn next(&mut self) -> Option<Result<MappedExtent>> {
@@ -163,7 +163,7 @@ mod tests {
     fn an_empty_extent_at_the_start_is_damage() {
         let xfs = super::super::fuzz::example(false);
         let device = Vec::new();
-        let mut extents = Extents {
+        let mut extents = ForkExtents {
             xfs: &xfs,
             source: &device,
             inode_offset: 0,

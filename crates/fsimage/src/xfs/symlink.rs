@@ -3,7 +3,7 @@
 use super::Xfs;
 use super::bytes::{SEAL_SYMLINK, be32, read_into};
 use super::error::{Result, XfsError};
-use super::extents::Extents;
+use super::extents::ForkExtents;
 use super::inode::{DiskInode, ForkKind};
 use crate::{ByteSource, FileKind};
 
@@ -56,7 +56,7 @@ fn read_remote(
     let size = inode.size as usize;
     let mut bytes_left = size.div_ceil(block_bytes - header_bytes) * block_bytes;
     let mut buffer = Vec::new();
-    for extent in Extents::new(xfs, source, inode, ForkKind::Data)? {
+    for extent in ForkExtents::new(xfs, source, inode, ForkKind::Data)? {
         let extent = extent?;
         let damaged = |fault| XfsError::damaged(STRUCTURE, extent.device_offset, fault);
         let len = usize::try_from(extent.len)

@@ -192,23 +192,23 @@ pub fn for_each_entry(
     for (key, node) in &tree.0 {
         let parent = key.0.join(&b'/');
         let path = path_of(key);
-        let xattrs: Vec<Xattr<'_>> = node
+        let xattrs: Vec<NewXattr<'_>> = node
             .xattrs
             .iter()
-            .map(|(name, value)| Xattr { name, value })
+            .map(|(name, value)| NewXattr { name, value })
             .collect();
         let (content, pieces, first) = match &node.kind {
-            Kind::Directory => (Content::Directory, &[][..], None),
+            Kind::Directory => (NewKind::Directory, &[][..], None),
             Kind::Regular(size_bytes, pieces) => (
-                Content::Regular {
+                NewKind::Regular {
                     size_bytes: *size_bytes,
                 },
                 &pieces[..],
                 None,
             ),
-            Kind::Symlink(target) => (Content::Symlink { target }, &[][..], None),
+            Kind::Symlink(target) => (NewKind::Symlink { target }, &[][..], None),
             Kind::BlockDevice(major, minor) => (
-                Content::BlockDevice {
+                NewKind::BlockDevice {
                     major: *major,
                     minor: *minor,
                 },
@@ -216,16 +216,16 @@ pub fn for_each_entry(
                 None,
             ),
             Kind::CharDevice(major, minor) => (
-                Content::CharDevice {
+                NewKind::CharDevice {
                     major: *major,
                     minor: *minor,
                 },
                 &[][..],
                 None,
             ),
-            Kind::Fifo => (Content::Fifo, &[][..], None),
-            Kind::Socket => (Content::Socket, &[][..], None),
-            Kind::Link(first) => (Content::Fifo, &[][..], Some(first.as_slice())),
+            Kind::Fifo => (NewKind::Fifo, &[][..], None),
+            Kind::Socket => (NewKind::Socket, &[][..], None),
+            Kind::Link(first) => (NewKind::Fifo, &[][..], Some(first.as_slice())),
         };
         let entry = NewEntry {
             parent: &parent,
@@ -251,7 +251,7 @@ pub fn for_each_entry(
     }
 }
 
-pub fn totals(options: &Ext4Options, tree: &Tree) -> Totals {
+pub fn totals(options: &Ext4Options, tree: &Tree) -> TreeTotals {
     let mut counter = TotalsCounter::new(options);
     for_each_entry(tree, |_, first, entry, data| match first {
         Some(_) => counter.add_link(entry.parent, entry.name),

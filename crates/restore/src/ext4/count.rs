@@ -11,13 +11,13 @@ use crate::RestoreError;
 use crate::scratch::SortedPairs;
 use crate::totals::PlanTotals;
 use bale_format::{Content, Entry, EntryFlags, Kind};
-use bale_fsimage::mkext4::{FileData, NewEntry, NoData, Totals, TotalsCounter};
+use bale_fsimage::mkext4::{FileData, NewEntry, NoData, TotalsCounter, TreeTotals};
 
 pub struct Counted {
     /// For people and the progress.
     pub plan: PlanTotals,
     /// For the plan of the file system.
-    pub totals: Totals,
+    pub totals: TreeTotals,
     /// For the readings that follow.
     pub links: Vec<Links>,
     /// Contents that the reading that follows should not fetch where they come.

@@ -5,7 +5,7 @@ use crate::losses::LossKind;
 use crate::xattrs;
 use bale_format::{Entry, Kind, Time, Xattr};
 use bale_fsimage::Timestamp;
-use bale_fsimage::mkext4::{self, Content, EntryError, NewEntry, TIME_SECONDS};
+use bale_fsimage::mkext4::{self, EntryError, NewEntry, NewKind, TIME_SECONDS};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -118,9 +118,9 @@ pub fn with_new_entry<T>(
     work: &Work,
     each: impl FnOnce(&NewEntry<'_>) -> T,
 ) -> T {
-    let borrowed: Vec<mkext4::Xattr<'_>> = xattrs
+    let borrowed: Vec<mkext4::NewXattr<'_>> = xattrs
         .iter()
-        .map(|xattr| mkext4::Xattr {
+        .map(|xattr| mkext4::NewXattr {
             name: &xattr.name,
             value: &xattr.value,
         })
@@ -149,20 +149,20 @@ pub fn with_new_entry<T>(
     })
 }
 
-fn content_of(entry: &Entry) -> Content<'_> {
+fn content_of(entry: &Entry) -> NewKind<'_> {
     let (major, minor) = ((entry.rdev >> 32) as u32, entry.rdev as u32);
     match entry.kind {
-        Kind::File => Content::Regular {
+        Kind::File => NewKind::Regular {
             size_bytes: entry.size,
         },
-        Kind::Directory => Content::Directory,
-        Kind::Symlink => Content::Symlink {
+        Kind::Directory => NewKind::Directory,
+        Kind::Symlink => NewKind::Symlink {
             target: &entry.target,
         },
-        Kind::BlockDevice => Content::BlockDevice { major, minor },
-        Kind::CharDevice => Content::CharDevice { major, minor },
-        Kind::Fifo => Content::Fifo,
-        Kind::Socket => Content::Socket,
+        Kind::BlockDevice => NewKind::BlockDevice { major, minor },
+        Kind::CharDevice => NewKind::CharDevice { major, minor },
+        Kind::Fifo => NewKind::Fifo,
+        Kind::Socket => NewKind::Socket,
     }
 }
 

@@ -1,12 +1,15 @@
 //! Large files: read front to back in blocks, a few in flight, past the page cache where the file
 //! is not in it already.
 
+mod cut;
 mod open;
 
 use super::blocks::{FileBlock, Pool, ReadResult, Request};
 use super::ranges::next_data;
-use super::{BLOCK_BYTES, BLOCKS_AHEAD_MAX, LARGE_THREADS_MAX};
-use super::{is_unchanged, may_have_holes, problem, stat_of};
+use super::{
+    BLOCK_BYTES, BLOCKS_AHEAD_MAX, LARGE_THREADS_MAX, is_unchanged, may_have_holes, problem,
+    stat_of,
+};
 use crate::image::{EntryPlace, Extents, ImageInode, Span};
 use crate::problem::ScanProblem;
 use crate::scan::{Directory, complete_opened};
@@ -470,32 +473,6 @@ impl LargeFile {
             self.entry.flags.set(EntryFlags::INCOMPLETE);
             self.problems
                 .push(problem(&self.entry, "read", errno.into()));
-        }
-    }
-
-    /// Cuts what could not be read out of a block.
-    fn cut_block(&mut self, block: FileBlock, range: Range<usize>, bad: &[Range<usize>]) {
-        if bad.is_empty() {
-            self.cut.push_back(ReadPiece::Data(block.narrowed(range)));
-            return;
-        }
-        let mut at = range.start;
-        for hole in bad {
-            let (start, end) = (hole.start.max(at), hole.end.min(range.end));
-            if start >= end {
-                continue;
-            }
-            self.cut_data(&block, at..start);
-            self.cut.push_back(ReadPiece::Bad((end - start) as u64));
-            at = end;
-        }
-        self.cut_data(&block, at..range.end);
-    }
-
-    fn cut_data(&mut self, block: &FileBlock, range: Range<usize>) {
-        if !range.is_empty() {
-            let copy = self.pool.copy_of(&block[range]);
-            self.cut.push_back(ReadPiece::Data(copy));
         }
     }
 }

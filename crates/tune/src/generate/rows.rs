@@ -1,6 +1,6 @@
 //! Directories with everything that is in them, made by workers and handed on in catalog order.
 
-use bale_fsimage::mkext4::{Content, NewEntry, NoData, TotalsCounter, Xattr};
+use bale_fsimage::mkext4::{NewEntry, NewKind, NewXattr, NoData, TotalsCounter};
 
 use super::content::Pool;
 use super::error::Result;
@@ -110,7 +110,7 @@ pub(super) fn directory_entry<'a>(
     name: &'a [u8],
     attributes: &Attributes,
 ) -> NewEntry<'a> {
-    entry(parent, name, Content::Directory, attributes)
+    entry(parent, name, NewKind::Directory, attributes)
 }
 
 /// A file as the ext4 writer wants it, for as long as `each` runs.
@@ -122,19 +122,19 @@ pub(super) fn with_file_entry<T>(
     each: impl FnOnce(&NewEntry<'_>) -> T,
 ) -> T {
     let content = match &shape.kind {
-        Kind::Regular { size_bytes, .. } => Content::Regular {
+        Kind::Regular { size_bytes, .. } => NewKind::Regular {
             size_bytes: *size_bytes,
         },
-        Kind::Symlink { target } => Content::Symlink { target },
+        Kind::Symlink { target } => NewKind::Symlink { target },
     };
     let mut entry = entry(parent, name, content, &shape.attributes);
-    if matches!(content, Content::Symlink { .. }) {
+    if matches!(content, NewKind::Symlink { .. }) {
         entry.permissions = 0o777;
     }
     entry.more_links = more_links;
     match &shape.xattr {
         Some(value) => each(&NewEntry {
-            xattrs: &[Xattr {
+            xattrs: &[NewXattr {
                 name: XATTR_NAME,
                 value,
             }],
@@ -147,7 +147,7 @@ pub(super) fn with_file_entry<T>(
 fn entry<'a>(
     parent: &'a [u8],
     name: &'a [u8],
-    content: Content<'a>,
+    content: NewKind<'a>,
     attributes: &Attributes,
 ) -> NewEntry<'a> {
     NewEntry {

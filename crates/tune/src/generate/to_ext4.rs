@@ -1,8 +1,8 @@
 //! A tree straight into an ext4 file system: no directory is ever opened.
 
 use bale_fsimage::mkext4::{
-    BlockSink, Ext4Builder, Ext4Options, Ext4Summary, NoData, Plan, ScratchMaker, Totals,
-    TotalsCounter,
+    BlockSink, Ext4Builder, Ext4Options, Ext4Summary, NoData, Plan, ScratchMaker, TotalsCounter,
+    TreeTotals,
 };
 
 use super::content::Pool;
@@ -20,7 +20,7 @@ use super::workers::threads_for;
 /// Counts the tree and plans a file system for it.
 pub(super) fn plan(options: &GenerateOptions, pool: &Pool, ext4: &Ext4Options) -> Result<Plan> {
     let shape = Shape::new(options);
-    let mut totals = Totals::default();
+    let mut totals = TreeTotals::default();
     let count = |directories: &mut dyn Iterator<Item = FilledDirectory>| {
         let mut counter = TotalsCounter::new(ext4);
         directories.for_each(|directory| directory.count(options, &mut counter, pool));
