@@ -11,22 +11,27 @@ mod device;
 mod ext4;
 mod packed;
 mod pieces;
+mod volume;
 mod xfs;
 mod xfs_bulkstat;
 
 pub use content_map::{ContentMap, EntryPlace, Extents};
 pub use content_map::{set_stat, time_of};
-pub use device::{Device, Span};
+pub(crate) use device::Device;
+pub use device::Span;
 pub use packed::{pack_inode, unpack_inode};
 pub use pieces::{PieceDigest, TablePiece};
+pub use volume::InodeLog;
+pub(crate) use volume::{
+    DirectoryNames, FoundInode, InodeContent, InodeTables, TableSink, VolumeFacts,
+};
 pub use xfs_bulkstat::XfsBulkstat;
 
-use bale_fsimage::xfs::LogPlace;
-use bale_fsimage::{FileKind, Inode, MappedExtent, Timestamp};
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use volume::Volume;
 
 /// Inode tables are read in pieces of at most this size.
 pub(crate) const TABLE_PIECE_BYTES: usize = 1 << 20;
@@ -73,118 +78,10 @@ pub(crate) struct NamesPiece {
     context: [u8; 8],
 }
 
-/// Facts about an inode found with its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FoundInode {
-    /// Inode number.
-    pub number: u64,
-    /// Number of names that it should have.
-    pub nlink: u32,
-    pub kind: FileKind,
-    /// Size in bytes.
-    pub size: u64,
-    /// Anybody can set an mtime.
-    pub ctime: Timestamp,
-}
-
-impl FoundInode {
-    /// `None`: of a type that nobody knows.
-    fn new(inode: &Inode) -> Option<FoundInode> {
-        Some(FoundInode {
-            number: inode.number,
-            nlink: inode.nlink,
-            kind: FileKind::from_mode(inode.mode)?,
-            size: inode.size,
-            ctime: inode.ctime,
-        })
-    }
-}
-
-/// Receives what an inode table holds.
-pub(crate) trait TableSink {
-    /// An inode in use.
-    fn inode(&mut self, inode: FoundInode, raw: &[u8]);
-    /// Where names of a directory lie.
-    fn names(&mut self, piece: NamesPiece);
-    /// A name of a directory that lies in its inode.
-    fn name(&mut self, directory: u64, name: &[u8], inode: u64);
-    /// An inode that cannot be believed.
-    fn damaged(&mut self, number: u64, why: String);
-    /// A directory of which names are missing.
-    fn incomplete(&mut self, directory: u64, why: String);
-}
-
-/// Extended attributes.
-type NamesAndValues = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// What a file system's reader does for the scan.
-trait Volume: Send + Sync {
-    /// Some if inodes are listed through XFS_IOC_BULKSTAT, not read from the device. Names must
-    /// then be listed through the kernel, and content read through it.
-    fn bulkstat(&self) -> Option<&XfsBulkstat> {
-        None
-    }
-    fn kind(&self) -> &'static str;
-    fn uuid(&self) -> [u8; 16];
-    fn root(&self) -> u64;
-    /// Bytes that an inode number takes in a sort key.
-    fn number_bytes(&self) -> usize;
-    /// Inodes in use, as the file system counts them.
-    fn inodes_expected(&self) -> u64;
-    /// Pieces of inode tables in the order of inode numbers; an error stands for inodes that cannot
-    /// be found.
-    fn tables(&self) -> Box<dyn Iterator<Item = Result<TablePiece, String>> + Send + '_>;
-    fn parse_table(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink);
-    /// A moment from which on its log can tell which inodes are changed.
-    fn log_place(&self) -> Option<LogPlace> {
-        None
-    }
-    /// Inodes that the log tells of since then, sorted; `None` if that cannot be told.
-    fn inodes_logged_since(&self, _: LogPlace) -> Option<Vec<u64>> {
-        None
-    }
-    /// `bytes` are those of all spans. An error for each part whose names are missing.
-    fn parse_names(
-        &self,
-        piece: &NamesPiece,
-        bytes: &[u8],
-        name: &mut dyn FnMut(&[u8], u64),
-    ) -> Vec<String>;
-    /// Of bytes that were found sound: those of a table, or of `read_inode`.
-    fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String>;
-    fn read_inode(&self, number: u64) -> Result<Vec<u8>, String>;
-    /// 512-byte units taken, as `st_blocks` tells.
-    fn sectors(&self, number: u64, raw: &[u8]) -> u64;
-    /// Must metadata be read to find the content?
-    fn mapping_has_nodes(&self, number: u64, raw: &[u8]) -> bool;
-    /// Extents from a file offset on, in file order, until `extent` says stop.
-    fn extents(
-        &self,
-        number: u64,
-        raw: &[u8],
-        extent: &mut dyn FnMut(MappedExtent) -> bool,
-    ) -> Result<(), String>;
-    fn target(&self, number: u64, raw: &[u8]) -> Result<Vec<u8>, String>;
-    /// Names and values, sorted by name.
-    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String>;
-    /// Zeroes what reading a file changes in its inode.
-    fn forget_atime(&self, raw: &mut [u8]);
-    /// Content must be read from the view that a replayed journal gives, not from the device.
-    fn is_replayed(&self) -> bool;
-    /// No kernel ever wrote to it: its times are what a tool made them.
-    fn was_never_mounted(&self) -> bool {
-        false
-    }
-    /// It was neither unmounted nor frozen: times may be there whose bytes are not.
-    fn was_in_use(&self) -> bool {
-        self.is_replayed()
-    }
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()>;
-}
-
 /// An opened file system.
 pub struct Image {
     volume: Box<dyn Volume>,
+    facts: VolumeFacts,
     device: Arc<Device>,
     state: OpenedAs,
     direct: bool,
@@ -200,12 +97,7 @@ impl Image {
     pub fn open(path: &Path, state: OpenedAs) -> Result<Image, ImageError> {
         let device = Arc::new(Device::open(path, state)?);
         let volume = open_volume(&device, state)?;
-        Ok(Image {
-            volume,
-            device,
-            state,
-            direct: true,
-        })
+        Ok(Image::new(volume, device, state))
     }
 
     /// A mounted XFS read through bulkstat; `directory` is any directory of it.
@@ -217,122 +109,54 @@ impl Image {
         let volume = XfsBulkstat::new(directory, uuid).map_err(|error| {
             ImageError::Refused(format!("the kernel does not list its inodes: {error}"))
         })?;
-        Ok(Image {
-            volume: Box::new(volume),
-            device: Arc::new(Device::open(path, OpenedAs::Mounted)?),
-            state: OpenedAs::Mounted,
+        let device = Arc::new(Device::open(path, OpenedAs::Mounted)?);
+        Ok(Image::new(Box::new(volume), device, OpenedAs::Mounted))
+    }
+
+    fn new(volume: Box<dyn Volume>, device: Arc<Device>, state: OpenedAs) -> Image {
+        Image {
+            facts: volume.facts(),
+            volume,
+            device,
+            state,
             direct: true,
-        })
+        }
     }
 
-    /// Is it the kernel that tells? Then names must be listed, and content cannot be read from
-    /// here.
-    pub fn bulkstat(&self) -> Option<&XfsBulkstat> {
-        self.volume.bulkstat()
+    pub(crate) fn facts(&self) -> &VolumeFacts {
+        &self.facts
     }
 
-    /// `ext4`, `xfs` ...
-    pub fn kind(&self) -> &'static str {
-        self.volume.kind()
+    /// To find all inodes.
+    pub(crate) fn tables(&self) -> &dyn InodeTables {
+        &*self.volume
     }
 
-    /// The file system's UUID.
-    pub fn uuid(&self) -> [u8; 16] {
-        self.volume.uuid()
+    /// To find their names.
+    pub(crate) fn names(&self) -> &dyn DirectoryNames {
+        &*self.volume
     }
 
-    /// Inode number of the root directory.
-    pub fn root(&self) -> u64 {
-        self.volume.root()
+    /// To look closer at one inode. Where its content lies, [`Image::extents`] says in the way that
+    /// reading through the kernel does.
+    pub(crate) fn content(&self) -> &dyn InodeContent {
+        &*self.volume
     }
 
-    /// Bytes that an inode number takes in a sort key.
-    pub fn number_bytes(&self) -> usize {
-        self.volume.number_bytes()
+    /// To find what was changed, where a log says so.
+    pub fn log(&self) -> Option<&dyn InodeLog> {
+        self.volume.log()
     }
 
-    /// Inodes in use, as the file system counts them, a few internal ones included.
-    pub(crate) fn inodes_expected(&self) -> u64 {
-        self.volume.inodes_expected()
-    }
-
-    /// Where its bytes come from.
-    pub fn device(&self) -> &Arc<Device> {
-        &self.device
+    /// The device, for those who read content past the page cache on their own. `None` where that
+    /// is not what a replayed journal gives.
+    pub(crate) fn direct_for_content(&self) -> Option<&Arc<OwnedFd>> {
+        let direct = self.device.direct();
+        direct.filter(|_| !self.facts.is_replayed)
     }
 
     pub fn state(&self) -> OpenedAs {
         self.state
-    }
-
-    /// Pieces of the inode tables in the order of inode numbers.
-    pub fn tables(&self) -> impl Iterator<Item = Result<TablePiece, String>> + Send + '_ {
-        self.volume.tables()
-    }
-
-    /// A moment from which on the log can tell which inodes are changed. `None`: it cannot.
-    pub fn log_place(&self) -> Option<LogPlace> {
-        self.volume.log_place()
-    }
-
-    /// Inodes that the log tells of since then, sorted: behind a freeze, no other one was changed.
-    /// `None` if that cannot be told.
-    pub fn inodes_logged_since(&self, place: LogPlace) -> Option<Vec<u64>> {
-        self.volume.inodes_logged_since(place)
-    }
-
-    /// Takes a piece of an inode table apart.
-    pub(crate) fn parse_table(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
-        self.volume.parse_table(piece, bytes, sink);
-    }
-
-    /// Decodes a piece of a directory; reports what is missing.
-    pub(crate) fn parse_names(
-        &self,
-        piece: &NamesPiece,
-        bytes: &[u8],
-        name: &mut dyn FnMut(&[u8], u64),
-    ) -> Vec<String> {
-        self.volume.parse_names(piece, bytes, name)
-    }
-
-    /// Decodes an inode whose bytes were found sound when they were read.
-    pub fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
-        self.volume.inode(number, raw)
-    }
-
-    /// Reads one inode again.
-    pub fn read_inode(&self, number: u64) -> std::io::Result<Vec<u8>> {
-        self.volume
-            .read_inode(number)
-            .map_err(std::io::Error::other)
-    }
-
-    /// Must metadata be read to find a file's content?
-    pub fn mapping_has_nodes(&self, number: u64, raw: &[u8]) -> bool {
-        self.volume.mapping_has_nodes(number, raw)
-    }
-
-    /// Zeroes what reading a file changes in its inode.
-    pub(crate) fn forget_atime(&self, raw: &mut [u8]) {
-        self.volume.forget_atime(raw);
-    }
-
-    /// Did no kernel ever write to it? Then its times are what a tool made them: who builds an
-    /// image anew may give other bytes the same times, numbers and UUID on purpose.
-    pub(crate) fn was_never_mounted(&self) -> bool {
-        self.volume.was_never_mounted()
-    }
-
-    /// Was it neither unmounted nor frozen when it was left or copied? Then bytes may be missing
-    /// whose times are there.
-    pub(crate) fn was_in_use(&self) -> bool {
-        self.volume.was_in_use()
-    }
-
-    /// Must content be read through the replayed journal?
-    pub(crate) fn is_replayed(&self) -> bool {
-        self.volume.is_replayed()
     }
 
     /// Reads a piece of the inode tables.
@@ -341,21 +165,22 @@ impl Image {
         piece: &TablePiece,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
     ) -> std::io::Result<std::ops::Range<usize>> {
-        match self.bulkstat() {
+        match self.names().bulkstat() {
             Some(bulkstat) => bulkstat.read_table(piece, buffer).map(|len| 0..len),
             None => self.read_metadata(piece.span, buffer),
         }
     }
 
-    /// Reads metadata: past the page cache where nothing writes, through it on a mounted ext4,
-    /// whose page cache is the truth.
+    /// Reads metadata: past the page cache where nothing writes, through it where that is the truth
+    /// (a mounted ext4).
     pub(crate) fn read_metadata(
         &self,
         span: Span,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
     ) -> std::io::Result<std::ops::Range<usize>> {
-        let through_cache = self.state == OpenedAs::Mounted && self.kind() == "ext4";
-        match self.is_replayed() || through_cache {
+        let facts = &self.facts;
+        let through_cache = self.state == OpenedAs::Mounted && facts.has_metadata_in_page_cache;
+        match facts.is_replayed || through_cache {
             true => self.read_view(span, buffer),
             false => self.device.read_direct(span, buffer),
         }
@@ -367,7 +192,7 @@ impl Image {
         span: Span,
         buffer: &mut bale_sys::buffer::AlignedBuffer,
     ) -> std::io::Result<std::ops::Range<usize>> {
-        match (self.is_replayed(), self.direct) {
+        match (self.facts.is_replayed, self.direct) {
             (true, _) => self.read_view(span, buffer),
             (false, true) => self.device.read_direct(span, buffer),
             (false, false) => self.device.read_buffered(span, buffer),

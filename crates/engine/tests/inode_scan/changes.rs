@@ -137,13 +137,14 @@ fn a_second_look_at_a_frozen_xfs_reads_what_its_log_names_and_finds_the_same() {
         mounted.unmount();
         settle(&image.path());
         let before = gather(&image.path(), None);
-        let place = before.image().log_place().expect("a log that is at rest");
+        let log = before.image().log().expect("XFS has one");
+        let place = log.place().expect("a log that is at rest");
         let mounted = image.mount();
         let expected = change(&mounted.path());
         let quiet = mounted.path().join("quiet/1500");
         let quiet = std::fs::metadata(quiet).unwrap().ino();
         mounted.barrier();
-        let logged = before.image().inodes_logged_since(place);
+        let logged = log.inodes_since(place);
         let logged = logged.unwrap_or_else(|| panic!("{mkfs}: the log does not say"));
         mounted.unmount();
         settle(&image.path());

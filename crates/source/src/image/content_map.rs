@@ -98,7 +98,7 @@ impl ImageInode {
     /// Where the content lies, from a file offset on.
     pub fn content(&self, from: u64) -> io::Result<ContentMap> {
         self.with_raw(|image, raw| {
-            let inode = image.inode(self.number, raw)?;
+            let inode = image.content().decode(self.number, raw)?;
             match inode.layout {
                 Layout::Kernel(why) => Err(format!("only the kernel can read it: {why}")),
                 Layout::Inline(bytes) => Ok(ContentMap::Inline(bytes)),
@@ -116,12 +116,12 @@ impl ImageInode {
             error,
         };
         let found = self.with_raw(|image, raw| {
-            let inode = image.inode(self.number, raw)?;
+            let inode = image.content().decode(self.number, raw)?;
             let target = match entry.kind {
-                Kind::Symlink => image.volume.target(self.number, raw),
+                Kind::Symlink => image.content().target(self.number, raw),
                 _ => Ok(Vec::new()),
             };
-            Ok((inode, target, image.volume.xattrs(self.number, raw)))
+            Ok((inode, target, image.content().xattrs(self.number, raw)))
         });
         let (inode, target, xattrs) = match found {
             Ok(found) => found,
@@ -164,14 +164,15 @@ impl ImageInode {
 impl Image {
     /// Extents of the file whose inode this is, from a file offset on.
     pub fn extents(&self, inode: &Inode, raw: &[u8], from: u64) -> Result<Extents, String> {
-        let sectors = self.volume.sectors(inode.number, raw);
+        let content = self.content();
+        let sectors = content.sectors(inode.number, raw);
         let mut found = Extents {
             written: Vec::new(),
             sparse: sectors.saturating_mul(512) < inode.size,
             known_until: u64::MAX,
         };
         let mut seen: u64 = 0;
-        self.volume.extents(inode.number, raw, &mut |extent| {
+        content.extents(inode.number, raw, &mut |extent| {
             let end = extent.file_offset.saturating_add(extent.len);
             if extent.unwritten || end <= from {
                 return true;

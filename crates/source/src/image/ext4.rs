@@ -1,10 +1,10 @@
 //! ext4, ext3 and ext2 for the inode scan.
 
-use super::{
-    Device, FoundInode, NAMES_PIECE_BYTES, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES,
-    TablePiece, TableSink,
+use super::volume::{
+    DirectoryNames, FoundInode, InodeContent, InodeTables, NamesAndValues, TableSink, Volume,
+    VolumeFacts,
 };
-use super::{NamesAndValues, Volume};
+use super::{Device, NAMES_PIECE_BYTES, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece};
 use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};
 use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
 use std::ops::ControlFlow;
@@ -85,27 +85,32 @@ impl Ext4Volume {
 }
 
 impl Volume for Ext4Volume {
-    fn kind(&self) -> &'static str {
-        "ext4"
+    fn facts(&self) -> VolumeFacts {
+        let superblock = self.fs.superblock();
+        VolumeFacts {
+            kind: "ext4",
+            uuid: superblock.uuid,
+            root: ROOT_INODE_NUMBER,
+            number_bytes: 4,
+            has_metadata_in_page_cache: true,
+            is_replayed: self.replayed,
+            was_never_mounted: superblock.mount_time == 0,
+            // Without a journal it says so itself.
+            was_in_use: self.replayed || superblock.state & CLEANLY_UNMOUNTED == 0,
+        }
     }
 
-    fn uuid(&self) -> [u8; 16] {
-        self.fs.superblock().uuid
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        self.fs.source().read_exact_at(offset, bytes)
     }
+}
 
-    fn root(&self) -> u64 {
-        ROOT_INODE_NUMBER
-    }
-
-    fn number_bytes(&self) -> usize {
-        4
-    }
-
+impl InodeTables for Ext4Volume {
     fn inodes_expected(&self) -> u64 {
         self.fs.totals().inodes_used
     }
 
-    fn tables(&self) -> Box<dyn Iterator<Item = Result<TablePiece, String>> + Send + '_> {
+    fn pieces(&self) -> Box<dyn Iterator<Item = Result<TablePiece, String>> + Send + '_> {
         let lost = self.fs.group_problems().iter().map(|problem| {
             Err(format!(
                 "{} inodes from number {} on: {}",
@@ -127,7 +132,7 @@ impl Volume for Ext4Volume {
         })))
     }
 
-    fn parse_table(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
+    fn parse(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
         self.fs
             .parse_inodes(piece.first_inode, bytes, &mut |result| match result {
                 InodeResult::Used(inode, raw) => {
@@ -145,7 +150,17 @@ impl Volume for Ext4Volume {
             });
     }
 
-    fn parse_names(
+    fn forget_atime(&self, raw: &mut [u8]) {
+        for range in TOUCHED_BY_READING {
+            if let Some(bytes) = raw.get_mut(range) {
+                bytes.fill(0);
+            }
+        }
+    }
+}
+
+impl DirectoryNames for Ext4Volume {
+    fn parse(
         &self,
         piece: &NamesPiece,
         bytes: &[u8],
@@ -167,14 +182,9 @@ impl Volume for Ext4Volume {
         }
         problems
     }
+}
 
-    fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
-        let raw = Self::raw(number, raw)?;
-        self.fs
-            .decode_kept(&raw)
-            .map_err(|error| bale_pipeline::error::with_causes(&error))
-    }
-
+impl InodeContent for Ext4Volume {
     fn read_inode(&self, number: u64) -> Result<Vec<u8>, String> {
         let read = self.fs.read_inode_bytes(number);
         let bytes = read.map_err(|error| bale_pipeline::error::with_causes(&error))?;
@@ -182,6 +192,13 @@ impl Volume for Ext4Volume {
         checked
             .map_err(|error| bale_pipeline::error::with_causes(&error))
             .map(|_| bytes)
+    }
+
+    fn decode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
+        let raw = Self::raw(number, raw)?;
+        self.fs
+            .decode_kept(&raw)
+            .map_err(|error| bale_pipeline::error::with_causes(&error))
     }
 
     fn sectors(&self, number: u64, raw: &[u8]) -> u64 {
@@ -220,30 +237,5 @@ impl Volume for Ext4Volume {
             .xattrs(&raw)
             .map_err(|error| bale_pipeline::error::with_causes(&error))?;
         Ok(found.into_iter().map(|one| (one.name, one.value)).collect())
-    }
-
-    fn forget_atime(&self, raw: &mut [u8]) {
-        for range in TOUCHED_BY_READING {
-            if let Some(bytes) = raw.get_mut(range) {
-                bytes.fill(0);
-            }
-        }
-    }
-
-    fn is_replayed(&self) -> bool {
-        self.replayed
-    }
-
-    fn was_never_mounted(&self) -> bool {
-        self.fs.superblock().mount_time == 0
-    }
-
-    /// Without a journal it says so itself.
-    fn was_in_use(&self) -> bool {
-        self.replayed || self.fs.superblock().state & CLEANLY_UNMOUNTED == 0
-    }
-
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
-        self.fs.source().read_exact_at(offset, bytes)
     }
 }

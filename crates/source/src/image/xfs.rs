@@ -1,10 +1,11 @@
 //! XFS for the inode scan.
 
 use super::device::DirectMetadata;
-use super::{
-    Device, FoundInode, NamesAndValues, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece,
-    TableSink, Volume,
+use super::volume::{
+    DirectoryNames, FoundInode, InodeContent, InodeLog, InodeTables, NamesAndValues, TableSink,
+    Volume, VolumeFacts,
 };
+use super::{Device, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece};
 use bale_fsimage::xfs::{
     DevicePiece, DirBlock, ForkKind, InodeChunk, LogPlace, LogState, Xfs, XfsError,
 };
@@ -179,28 +180,36 @@ fn dir_block(piece: &NamesPiece) -> Option<DirBlock> {
 }
 
 impl Volume for XfsVolume {
-    fn kind(&self) -> &'static str {
-        "xfs"
+    fn facts(&self) -> VolumeFacts {
+        let superblock = self.xfs.superblock();
+        VolumeFacts {
+            kind: "xfs",
+            uuid: superblock.uuid,
+            root: superblock.root_inode,
+            number_bytes: 8,
+            has_metadata_in_page_cache: false,
+            is_replayed: false,
+            was_never_mounted: false,
+            was_in_use: false,
+        }
     }
 
-    fn uuid(&self) -> [u8; 16] {
-        self.xfs.superblock().uuid
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        self.source.read_exact_at(offset, bytes)
     }
 
-    fn root(&self) -> u64 {
-        self.xfs.superblock().root_inode
+    fn log(&self) -> Option<&dyn InodeLog> {
+        Some(self)
     }
+}
 
-    fn number_bytes(&self) -> usize {
-        8
-    }
-
+impl InodeTables for XfsVolume {
     fn inodes_expected(&self) -> u64 {
         let totals = self.xfs.inode_totals(self.source.as_ref());
         totals.map_or(0, |(count, free)| count.saturating_sub(free))
     }
 
-    fn tables(&self) -> Box<dyn Iterator<Item = Result<TablePiece, String>> + Send + '_> {
+    fn pieces(&self) -> Box<dyn Iterator<Item = Result<TablePiece, String>> + Send + '_> {
         // One allocation group after the other: the list of all chunks would grow with the number
         // of files.
         let groups = 0..self.xfs.superblock().ag_count;
@@ -215,7 +224,7 @@ impl Volume for XfsVolume {
         }))
     }
 
-    fn parse_table(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
+    fn parse(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
         let inode_bytes = self.xfs.superblock().inode_bytes;
         for chunk in &piece.chunks {
             let Some((offset, len)) = chunk.device_range(inode_bytes) else {
@@ -250,17 +259,29 @@ impl Volume for XfsVolume {
         }
     }
 
-    fn log_place(&self) -> Option<LogPlace> {
+    fn forget_atime(&self, raw: &mut [u8]) {
+        for range in IGNORED {
+            if let Some(bytes) = raw.get_mut(range) {
+                bytes.fill(0);
+            }
+        }
+    }
+}
+
+impl InodeLog for XfsVolume {
+    fn place(&self) -> Option<LogPlace> {
         let place = self.xfs.newest_log_record(self.source.as_ref());
         place.ok().flatten()
     }
 
-    fn inodes_logged_since(&self, place: LogPlace) -> Option<Vec<u64>> {
+    fn inodes_since(&self, place: LogPlace) -> Option<Vec<u64>> {
         let logged = self.xfs.inodes_logged_since(self.source.as_ref(), place);
         logged.ok().flatten()
     }
+}
 
-    fn parse_names(
+impl DirectoryNames for XfsVolume {
+    fn parse(
         &self,
         piece: &NamesPiece,
         bytes: &[u8],
@@ -278,19 +299,9 @@ impl Volume for XfsVolume {
             .into_iter()
             .collect()
     }
+}
 
-    fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
-        let inode = self
-            .xfs
-            .parse_kept(number, raw)
-            .map_err(|error| bale_pipeline::error::with_causes(&error))?;
-        let mut plain = inode.to_inode();
-        if inode.is_realtime() {
-            plain.layout = Layout::Kernel("on the realtime device");
-        }
-        Ok(plain)
-    }
-
+impl InodeContent for XfsVolume {
     fn read_inode(&self, number: u64) -> Result<Vec<u8>, String> {
         let superblock = self.xfs.superblock();
         let offset = superblock.inode_offset(number);
@@ -301,6 +312,18 @@ impl Volume for XfsVolume {
         let checked = self.xfs.parse_inode(number, &raw);
         checked.map_err(|error| bale_pipeline::error::with_causes(&error))?;
         Ok(raw)
+    }
+
+    fn decode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
+        let inode = self
+            .xfs
+            .parse_kept(number, raw)
+            .map_err(|error| bale_pipeline::error::with_causes(&error))?;
+        let mut plain = inode.to_inode();
+        if inode.is_realtime() {
+            plain.layout = Layout::Kernel("on the realtime device");
+        }
+        Ok(plain)
     }
 
     fn sectors(&self, number: u64, raw: &[u8]) -> u64 {
@@ -361,21 +384,5 @@ impl Volume for XfsVolume {
         read.map_err(words)?;
         found.sort_unstable();
         Ok(found)
-    }
-
-    fn forget_atime(&self, raw: &mut [u8]) {
-        for range in IGNORED {
-            if let Some(bytes) = raw.get_mut(range) {
-                bytes.fill(0);
-            }
-        }
-    }
-
-    fn is_replayed(&self) -> bool {
-        false
-    }
-
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
-        self.source.read_exact_at(offset, bytes)
     }
 }

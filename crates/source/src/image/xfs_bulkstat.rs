@@ -6,9 +6,11 @@
 //! device left out. Names are listed and content is read by inode and generation
 //! ([`crate::scan::handle`]).
 
-use super::{
-    FoundInode, NamesAndValues, NamesPiece, Span, TABLE_PIECE_BYTES, TablePiece, TableSink, Volume,
+use super::volume::{
+    DirectoryNames, FoundInode, InodeContent, InodeTables, NamesAndValues, TableSink, Volume,
+    VolumeFacts,
 };
+use super::{NamesPiece, Span, TABLE_PIECE_BYTES, TablePiece};
 use crate::scan::handle::Handles;
 use crate::scan::live::LiveKind;
 use bale_fsimage::xfs::InodeChunk;
@@ -296,32 +298,31 @@ impl Iterator for TablePieces<'_> {
 }
 
 impl Volume for XfsBulkstat {
-    fn bulkstat(&self) -> Option<&XfsBulkstat> {
-        Some(self)
+    fn facts(&self) -> VolumeFacts {
+        VolumeFacts {
+            kind: "xfs",
+            uuid: self.uuid,
+            root: self.root.inode,
+            number_bytes: 8,
+            has_metadata_in_page_cache: false,
+            is_replayed: false,
+            was_never_mounted: false,
+            was_in_use: false,
+        }
     }
 
-    fn kind(&self) -> &'static str {
-        "xfs"
+    fn read(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+        Err(io::Error::other(BY_KERNEL))
     }
+}
 
-    fn uuid(&self) -> [u8; 16] {
-        self.uuid
-    }
-
-    fn root(&self) -> u64 {
-        self.root.inode
-    }
-
-    fn number_bytes(&self) -> usize {
-        8
-    }
-
+impl InodeTables for XfsBulkstat {
     fn inodes_expected(&self) -> u64 {
         let stat = rustix::fs::fstatvfs(&self.directory);
         stat.map_or(0, |stat| stat.f_files.saturating_sub(stat.f_ffree))
     }
 
-    fn tables(&self) -> Box<dyn Iterator<Item = Result<TablePiece, String>> + Send + '_> {
+    fn pieces(&self) -> Box<dyn Iterator<Item = Result<TablePiece, String>> + Send + '_> {
         Box::new(TablePieces {
             directory: self.directory.as_fd(),
             numbers: InodeNumbers::default(),
@@ -330,7 +331,7 @@ impl Volume for XfsBulkstat {
         })
     }
 
-    fn parse_table(&self, _: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
+    fn parse(&self, _: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink) {
         for raw in bytes.chunks_exact(RECORD_BYTES) {
             let inode = inode_of(raw).expect("exact chunks");
             let number = inode.number;
@@ -352,15 +353,21 @@ impl Volume for XfsBulkstat {
         }
     }
 
-    fn parse_names(&self, _: &NamesPiece, _: &[u8], _: &mut dyn FnMut(&[u8], u64)) -> Vec<String> {
+    /// It is not in the records.
+    fn forget_atime(&self, _: &mut [u8]) {}
+}
+
+impl DirectoryNames for XfsBulkstat {
+    fn parse(&self, _: &NamesPiece, _: &[u8], _: &mut dyn FnMut(&[u8], u64)) -> Vec<String> {
         vec![BY_KERNEL.to_owned()]
     }
 
-    fn inode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
-        let inode = inode_of(raw).filter(|inode| inode.number == number);
-        inode.ok_or_else(|| "a temporary file is damaged".to_owned())
+    fn bulkstat(&self) -> Option<&XfsBulkstat> {
+        Some(self)
     }
+}
 
+impl InodeContent for XfsBulkstat {
     fn read_inode(&self, number: u64) -> Result<Vec<u8>, String> {
         let mut stat = BulkStat::new(None, 1);
         stat.seek(number);
@@ -369,6 +376,11 @@ impl Volume for XfsBulkstat {
         let inode = bulkstat.filter(|inode| inode.inode == number);
         let inode = inode.ok_or_else(|| format!("there is no inode {number}"))?;
         Ok(record_of(&inode).to_vec())
+    }
+
+    fn decode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
+        let inode = inode_of(raw).filter(|inode| inode.number == number);
+        inode.ok_or_else(|| "a temporary file is damaged".to_owned())
     }
 
     fn sectors(&self, _: u64, _: &[u8]) -> u64 {
@@ -394,17 +406,6 @@ impl Volume for XfsBulkstat {
 
     fn xattrs(&self, _: u64, _: &[u8]) -> Result<NamesAndValues, String> {
         Err(BY_KERNEL.to_owned())
-    }
-
-    /// It is not in the records.
-    fn forget_atime(&self, _: &mut [u8]) {}
-
-    fn is_replayed(&self) -> bool {
-        false
-    }
-
-    fn read(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
-        Err(io::Error::other(BY_KERNEL))
     }
 }
 

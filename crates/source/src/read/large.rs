@@ -168,8 +168,7 @@ impl LargeReader {
     fn open_on_device(&self, inode: &ImageInode, entry: &mut Entry) -> io::Result<LargeFile> {
         let incomplete = EntryPlace::Image(inode.clone()).complete(entry).err();
         let extents = inode.extents_of_large(0)?;
-        let image = &inode.image;
-        let direct = image.device().direct().filter(|_| !image.is_replayed());
+        let direct = inode.image.direct_for_content();
         Ok(LargeFile {
             direct: true,
             sparse: extents.sparse,

@@ -56,7 +56,7 @@ impl Original {
     /// A device with another file system is a mistake of who named it.
     fn open(&self, device: &Path) -> std::result::Result<Image, String> {
         let image = Image::open(device, OpenedAs::Still).map_err(|error| error.to_string())?;
-        let (told, expected) = (uuid_text(&image.uuid()), &self.filesystem.uuid);
+        let (told, expected) = (uuid_text(&image.facts().uuid), &self.filesystem.uuid);
         // A kernel may know none.
         match told == *expected || expected.is_empty() || expected.starts_with("fsid-") {
             true => Ok(image),
@@ -107,7 +107,7 @@ pub(super) fn begin(
     monitor.note(&format!(
         "inode scan of the snapshot of {} ({} with {} inodes, read from {} in {:.1} s)",
         mount.point.display(),
-        image.kind(),
+        image.facts().kind,
         totals.inodes(),
         device.display(),
         began.elapsed().as_secs_f64()

@@ -66,7 +66,7 @@ pub(super) fn begin(
     monitor.note(&format!(
         "inode scan of {}: {} with {} inodes, read from the device in {:.1} s",
         path.display(),
-        image.kind(),
+        image.facts().kind,
         totals.inodes(),
         began.elapsed().as_secs_f64()
     ));
@@ -96,9 +96,9 @@ pub(super) fn begin(
 }
 
 fn filesystem(image: &Image, mount: &Path, state: TablesState, opened: Time) -> Filesystem {
-    let barrier = if image.was_never_mounted() {
+    let barrier = if image.facts().was_never_mounted {
         None
-    } else if image.was_in_use() {
+    } else if image.facts().was_in_use {
         // Its newest change tells when it was left, unless that is still to come.
         let left = Time {
             seconds: state
@@ -112,8 +112,8 @@ fn filesystem(image: &Image, mount: &Path, state: TablesState, opened: Time) -> 
         Some(opened)
     };
     Filesystem {
-        uuid: super::filesystems::uuid_text(&image.uuid()),
-        kind: image.kind().to_owned(),
+        uuid: super::filesystems::uuid_text(&image.facts().uuid),
+        kind: image.facts().kind.to_owned(),
         mount: PathText(mount.as_os_str().as_bytes().to_vec()),
         scanner: "image".to_owned(),
         barrier,

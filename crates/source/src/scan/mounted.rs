@@ -183,7 +183,7 @@ fn log_place(target: &LiveTarget) -> Option<LogPlace> {
     match target.kind {
         LiveKind::Xfs => {
             let image = Image::open(target.device_path(), OpenedAs::Mounted).ok()?;
-            image.log_place()
+            image.log()?.place()
         }
         LiveKind::Ext4 => None,
     }
@@ -290,9 +290,9 @@ fn note_inodes(
     monitor.note(&format!(
         "inode scan of {} ({} with {} inodes, {} in {:.1} s{})",
         target.mount_point.display(),
-        image.kind(),
+        image.facts().kind,
         totals.inodes(),
-        match image.bulkstat() {
+        match image.names().bulkstat() {
             Some(_) => "listed by the kernel",
             None => "read from its device",
         },
@@ -320,7 +320,7 @@ fn open_image(target: &LiveTarget, unfrozen: bool) -> Result<Image> {
         Image::open(path, OpenedAs::Mounted)
     };
     let image = image.map_err(|error| Failure::Other(error.to_string()))?;
-    match image.uuid() == target.uuid {
+    match image.facts().uuid == target.uuid {
         true => Ok(image),
         false => Err(Failure::Other(
             "its device holds another file system".to_owned(),
@@ -401,7 +401,7 @@ impl MountedScan {
         let logged = self
             .fixed
             .log
-            .and_then(|log| image.inodes_logged_since(log));
+            .and_then(|place| image.log()?.inodes_since(place));
         let changed = self
             .gathered
             .changed_inodes(self.fixed.t0, logged.as_deref(), CHANGED_MAX);

@@ -31,7 +31,7 @@ pub(super) fn digest_of(
 ) -> u64 {
     scratch.clear();
     scratch.extend_from_slice(raw);
-    image.forget_atime(scratch);
+    image.tables().forget_atime(scratch);
     // All inodes of a file system are of one length, and end in zeros.
     scratch.truncate(used_bytes(scratch));
     sip_hash_2_4(key, [&number.to_le_bytes(), scratch])

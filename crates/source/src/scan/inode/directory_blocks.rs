@@ -32,7 +32,7 @@ fn push_name(
     name: &[u8],
     inode: u64,
 ) -> io::Result<()> {
-    let at = 8 - image.number_bytes();
+    let at = 8 - image.facts().number_bytes;
     let mut value = [0; 8 + NAME_BYTES_MAX];
     value[..8].copy_from_slice(&directory.to_le_bytes());
     let name_at = value.get_mut(8..8 + name.len());
@@ -147,7 +147,7 @@ pub(super) fn read_names(
     places: Sorter,
     faults: &mut Faults,
 ) -> io::Result<Sorted> {
-    if let Some(bulkstat) = image.bulkstat() {
+    if let Some(bulkstat) = image.names().bulkstat() {
         return NamesLister::new(image, bulkstat, names)?.finish(places, faults);
     }
     let groups = NeighbourGroups {
@@ -210,7 +210,7 @@ fn read_group(image: &Image, group: &BlockGroup, buffer: &mut AlignedBuffer) -> 
 /// Adds the names if nothing is wrong; tells what is.
 fn parse(image: &Image, piece: &NamesPiece, bytes: &[u8], parsed: &mut ParsedNames) -> Vec<String> {
     let before = parsed.names.len();
-    let problems = image.parse_names(piece, bytes, &mut |name, inode| {
+    let problems = image.names().parse(piece, bytes, &mut |name, inode| {
         add(&mut parsed.names, piece.directory, inode, name);
     });
     if !problems.is_empty() {
@@ -246,9 +246,11 @@ fn read_alone(
     }
     // Names of the good blocks count all the same.
     if let Ok(range) = image.read_metadata(piece.spans[0], buffer) {
-        image.parse_names(piece, &buffer[range], &mut |name, inode| {
-            add(&mut parsed.names, piece.directory, inode, name);
-        });
+        image
+            .names()
+            .parse(piece, &buffer[range], &mut |name, inode| {
+                add(&mut parsed.names, piece.directory, inode, name);
+            });
     }
     let incomplete = why.into_iter().map(|why| (piece.directory, why));
     parsed.incomplete.extend(incomplete);

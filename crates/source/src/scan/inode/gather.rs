@@ -105,14 +105,14 @@ impl Gathered {
         progress: &mut dyn FnMut(u64, u64) -> bool,
         tables_unchanged: Option<&dyn Fn(&TablesState) -> bool>,
     ) -> io::Result<Gather> {
-        let key = key_of_filesystem(key, &image.uuid());
+        let key = key_of_filesystem(key, &image.facts().uuid);
         let mut faults = Faults::default();
         let mut parent_digests = parent_digests;
         let mut read = || {
             let known = parent_digests.take();
             read_tables(&image, &key, known, spill, &mut faults, progress)
         };
-        let (listing, tables) = match image.bulkstat() {
+        let (listing, tables) = match image.names().bulkstat() {
             Some(bulkstat) if tables_unchanged.is_none() => {
                 let (listing, tables) =
                     NamesLister::while_reading(&image, bulkstat, spill, &mut read)?;
@@ -164,7 +164,7 @@ impl Gathered {
     /// Does a path without leading slash lead to something? Links are not followed.
     pub fn has_path(&self, path: &Path) -> io::Result<bool> {
         let mut tree = self.tree.again();
-        let mut at = self.image.root();
+        let mut at = self.image.facts().root;
         for name in path {
             match tree.child(at, name.as_bytes())? {
                 Some(child) => at = child.inode,

@@ -63,7 +63,7 @@ pub(super) fn join(
     };
     let mut names = Names { sorted: names };
     names.advance()?;
-    let mut children = TreeWriter::new(spill, image.number_bytes());
+    let mut children = TreeWriter::new(spill, image.facts().number_bytes);
     let mut reader = inodes.read()?;
     while let Some((inode, packed)) = reader.here() {
         without_inode(&mut names, &mut children, Some(inode.number))?;
@@ -83,7 +83,7 @@ pub(super) fn join(
         }) = names.here()
             && number == inode.number
         {
-            let is_again = is_directory && (names_count > 0 || inode.number == image.root());
+            let is_again = is_directory && (names_count > 0 || inode.number == image.facts().root);
             let marks = match (is_directory, is_again) {
                 (false, _) if inode.is_unchanged => Marks(Marks::UNCHANGED),
                 (false, _) => Marks(linked),
@@ -131,7 +131,7 @@ fn count(
     totals: &mut InodeTotals,
     faults: &mut Faults,
 ) {
-    let is_root = inode.number == image.root();
+    let is_root = inode.number == image.facts().root;
     if names_count == 0 && !is_root {
         totals.nameless += 1;
         if image.state() == OpenedAs::Still {

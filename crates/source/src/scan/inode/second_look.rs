@@ -84,7 +84,7 @@ pub(super) fn changed_inodes(
 ) -> io::Result<Option<Vec<u64>>> {
     let mut comparison = Comparison {
         reader: before.read(),
-        wants_new: image.bulkstat().is_some(),
+        wants_new: image.names().bulkstat().is_some(),
         changed: Vec::new(),
     };
     let look = Look {
@@ -95,7 +95,7 @@ pub(super) fn changed_inodes(
         logged,
     };
     let compared = in_order(
-        image.tables(),
+        image.tables().pieces(),
         buffer,
         |buffer, piece| look.again(piece, buffer),
         |again| -> io::Result<()> {

@@ -175,7 +175,7 @@ pub(super) fn read_piece(
                     known,
                     parsed: &mut parsed,
                 };
-                image.parse_table(&piece, bytes, &mut parsing);
+                image.tables().parse(&piece, bytes, &mut parsing);
             }
             Err(error) => {
                 parsed.general = Some(format!(
@@ -275,13 +275,13 @@ pub(super) fn read_tables(
     let mut digests = DigestsWriter::create(spill.directory)?;
     let mut names = Sorter::new(spill.directory, spill.memory.inode_share(SORT_NAMES_BYTES));
     let mut places = Sorter::new(spill.directory, spill.memory.inode_share(SORT_PLACES_BYTES));
-    let (mut done, expected) = (0, image.inodes_expected());
+    let (mut done, expected) = (0, image.tables().inodes_expected());
     let mut digest = blake3::Hasher::new();
-    digest.update(&image.uuid());
+    digest.update(&image.facts().uuid);
     let mut not_racy_from = Time::default();
     let read = in_order(
         WithParentDigests {
-            pieces: image.tables().peekable(),
+            pieces: image.tables().pieces().peekable(),
             known,
         },
         buffer,
@@ -290,7 +290,10 @@ pub(super) fn read_tables(
             read_piece(image, key, piece, &known, buffer, spare)
         },
         |mut parsed| -> io::Result<()> {
-            if let Some(why) = parsed.general.take_if(|_| image.bulkstat().is_some()) {
+            if let Some(why) = parsed
+                .general
+                .take_if(|_| image.names().bulkstat().is_some())
+            {
                 // What the kernel does not tell cannot be missed by a checksum.
                 return Err(io::Error::other(why));
             }

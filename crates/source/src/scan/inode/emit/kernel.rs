@@ -104,7 +104,7 @@ impl Order {
         let (parent, name) = (entries[at].parent.clone(), entries[at].name.clone());
         let number = match stands_for_mounted {
             true => entries[at].inode,
-            false => self.image.root(),
+            false => self.image.facts().root,
         };
         let (entry, inode) = match self.directory_entry(number, parent, name) {
             Ok(found) => found,
@@ -148,8 +148,9 @@ impl Order {
         parent: Bytes,
         name: Bytes,
     ) -> io::Result<(Entry, ImageInode)> {
-        let raw = self.image.read_inode(number)?;
-        let inode = self.image.inode(number, &raw).map_err(io::Error::other)?;
+        let content = self.image.content();
+        let raw = content.read_inode(number).map_err(io::Error::other)?;
+        let inode = content.decode(number, &raw).map_err(io::Error::other)?;
         let mut entry = Entry::new(parent, name, Kind::Directory);
         set_stat(&mut entry, &inode);
         entry.filesystem = self.own;

@@ -196,8 +196,7 @@ impl Maker {
         if !child.marks.has(Marks::UNCHANGED) || !child.packed.is_empty() {
             return Ok(());
         }
-        let raw = self.image.read_inode(child.inode);
-        let raw = raw.map_err(|error| error.to_string())?;
+        let raw = self.image.content().read_inode(child.inode)?;
         let mut packed = Vec::new();
         pack_inode(&raw, &mut packed);
         child.packed = Bytes::from(packed);
@@ -212,7 +211,7 @@ impl Maker {
 
     pub(super) fn unpacked(&mut self, number: u64, packed: &[u8]) -> Result<Inode, String> {
         match unpack_inode(packed, &mut self.raw) {
-            Some(raw) => self.image.inode(number, raw),
+            Some(raw) => self.image.content().decode(number, raw),
             None => Err("a temporary file is damaged".to_owned()),
         }
     }
@@ -268,10 +267,11 @@ impl Maker {
     fn is_read_through_kernel(&self, kind: Kind, inode: &Inode) -> bool {
         let is_early = |stamp, barrier| time_of(stamp).is_stamped_before(barrier);
         let is_late = |barrier| !is_early(inode.ctime, barrier) || !is_early(inode.mtime, barrier);
+        let content = self.image.content();
         self.image.state() == OpenedAs::Mounted
             && (self.barrier.is_none_or(is_late)
                 || matches!(inode.layout, Layout::Kernel(_))
-                || kind == Kind::File && self.image.mapping_has_nodes(inode.number, &self.raw))
+                || kind == Kind::File && content.mapping_has_nodes(inode.number, &self.raw))
     }
 
     /// Of the inode that was unpacked last, if its content is to be read from there.
