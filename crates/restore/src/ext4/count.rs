@@ -5,13 +5,19 @@ use super::entries::{XattrSets, with_new_entry};
 use super::linked_rows::{LinkSorter, Links};
 use super::piece_data::SparseData;
 use super::prefetch::PrefetchPlanner;
-use super::rows::{self, WantedRows};
+use super::rows::WantedRows;
 use super::work::{TroubleReports, Work};
 use crate::RestoreError;
 use crate::scratch::SortedPairs;
 use crate::totals::PlanTotals;
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_fsimage::mkext4::{FileData, NewEntry, NoData, TotalsCounter, TreeTotals};
+use bale_pipeline::ahead;
+
+/// Rows handed over at a time.
+const BATCH_ROWS_MAX: usize = 512;
+/// Batches that wait: at 400 bytes a row with its name, 1 MiB.
+const BATCHES_AHEAD_MAX: usize = 4;
 
 pub struct Counted {
     /// For people and the progress.
@@ -41,8 +47,12 @@ pub fn count(
     let mut links = LinkSorter::new(work);
     let mut prefetched = PrefetchPlanner::new(work);
     let mut position = 0;
-    let rows = || WantedRows::new(work, reading, above);
-    rows::for_each(rows, |entry| {
+    // Whoever counts them takes as long as the catalog does to read.
+    let rows = || {
+        let mut rows = WantedRows::new(work, reading, above)?;
+        Ok(std::iter::from_fn(move || rows.next_row().transpose()))
+    };
+    ahead::for_each(rows, BATCH_ROWS_MAX, BATCHES_AHEAD_MAX, |entry: Entry| {
         if entry.is_hard_link() {
             counter.totals.add_link(&entry.parent, &entry.name);
             links.push(position, &entry)?;

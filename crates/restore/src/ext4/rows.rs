@@ -4,10 +4,6 @@
 //! The catalog is read several times, and every reading gives the same rows: those that can be no
 //! row of an image end here.
 
-mod ahead;
-
-pub use ahead::for_each;
-
 use super::work::{TroubleReports, Work};
 use crate::losses;
 use crate::names::{check_name, check_path};
