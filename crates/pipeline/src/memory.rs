@@ -11,7 +11,7 @@ pub const MEMORY_BYTES_MIN: usize = 128 << 20;
 /// Ceiling for everything but a backup by inodes, on a machine of two processors.
 pub const MEMORY_BYTES_USUAL: usize = 256 << 20;
 /// Ceiling for a backup by inodes, on the same.
-pub(crate) const INODE_MEMORY_BYTES_USUAL: usize = 320 << 20;
+pub const INODE_MEMORY_BYTES_USUAL: usize = 320 << 20;
 /// What one more thread takes that encodes, reads or writes chunks.
 pub const WORKER_BYTES: usize = 40 << 20;
 /// Threads that encode within the usual ceiling.

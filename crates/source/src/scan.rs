@@ -100,16 +100,15 @@ pub const DIRECTORY_FDS_MAX: usize = 256;
 const WORKER_ENTRIES_BYTES: usize =
     BATCH_ENTRIES_MAX * (size_of::<Entry>() + size_of::<rustix::fs::Statx>());
 
-/// Memory of a scan, all together.
-pub const SCAN_BYTES_MAX: usize = 52 << 20;
-const _: () = assert!(
-    WINDOW_BYTES_MAX
+/// Memory of a scan that walks, all together.
+pub const fn walk_bytes(memory: &MemoryPlan) -> usize {
+    memory.share(WINDOW_BYTES_MAX)
         + vanished::UNFOUND_BYTES
-        + 2 * SORT_BYTES_MAX
-        + PENDING_BYTES_MAX
-        + SCAN_THREADS_MAX * (GETDENTS_BYTES + LIST_NAMES_BYTES_MAX / 2 + WORKER_ENTRIES_BYTES)
-        <= SCAN_BYTES_MAX
-);
+        + 2 * memory.share(SORT_BYTES_MAX)
+        + memory.share(PENDING_BYTES_MAX)
+        + memory.share(SCAN_THREADS_MAX)
+            * (GETDENTS_BYTES + LIST_NAMES_BYTES_MAX / 2 + WORKER_ENTRIES_BYTES)
+}
 
 /// What to leave out, and how to go about it.
 #[derive(Clone)]

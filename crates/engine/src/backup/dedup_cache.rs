@@ -8,15 +8,14 @@
 mod on_disk;
 
 use bale_format::{ChunkId, Content};
+use bale_pipeline::memory::MemoryPlan;
 use on_disk::OlderContents;
 use std::path::PathBuf;
 
-/// Contents in memory: 32 bytes each, 4 MiB.
+/// Contents in memory with the usual ceiling: 32 bytes each, 4 MiB.
 const RECENT_SLOTS: usize = 1 << 17;
 /// Slots that a key may stand in.
 const WAYS: usize = 4;
-/// New contents in memory that make a batch for the files.
-const BATCH_CONTENTS: usize = RECENT_SLOTS / 2;
 /// New contents that found no slot before the batch was full.
 const DISPLACED_MAX: usize = 1024;
 /// Bits that tell whether a content may be among these.
@@ -102,6 +101,7 @@ impl ChunkNumbers {
 /// Small files by content hash and size.
 pub struct ContentTable {
     sets: Vec<ContentSet>,
+    memory: MemoryPlan,
     turn: usize,
     /// Contents in memory that are not in the files.
     new: usize,
@@ -161,9 +161,10 @@ enum SetEntry {
 
 impl ContentTable {
     /// An empty table; `directory` is for the files.
-    pub fn new(directory: Option<PathBuf>) -> ContentTable {
+    pub fn new(directory: Option<PathBuf>, memory: &MemoryPlan) -> ContentTable {
         ContentTable {
-            sets: vec![ContentSet::default(); RECENT_SLOTS / WAYS],
+            sets: vec![ContentSet::default(); memory.share(RECENT_SLOTS) / WAYS],
+            memory: *memory,
             turn: 0,
             new: 0,
             displaced: Vec::new(),
@@ -227,7 +228,8 @@ impl ContentTable {
             self.displaced_filter[word] |= bit;
             self.displaced.push(before.stored);
         }
-        if self.new >= BATCH_CONTENTS || self.displaced.len() >= DISPLACED_MAX {
+        let half_full = self.sets.len() * WAYS / 2;
+        if self.new >= half_full || self.displaced.len() >= DISPLACED_MAX {
             self.put_away();
         }
     }
@@ -266,7 +268,7 @@ impl ContentTable {
             return;
         }
         if let OverflowFile::Unused(directory) = &self.older {
-            self.older = OverflowFile::Files(Box::new(OlderContents::new(directory)));
+            self.older = OverflowFile::Files(Box::new(OlderContents::new(directory, &self.memory)));
         }
         if let OverflowFile::Files(older) = &mut self.older
             && older.take(batch).is_err()
@@ -318,7 +320,7 @@ mod tests {
     #[test]
     fn contents_far_beyond_memory_are_all_stored_once() {
         let directory = tempfile::tempdir().unwrap();
-        let mut table = ContentTable::new(Some(directory.path().to_owned()));
+        let mut table = ContentTable::new(Some(directory.path().to_owned()), &MemoryPlan::USUAL);
         for number in 0..MANY {
             assert!(!knows(&mut table, number), "{number} before it came");
             remember(&mut table, number);
@@ -334,7 +336,7 @@ mod tests {
     #[test]
     fn without_files_what_came_last_is_known_and_nothing_is_wrong() {
         for directory in [None, Some(PathBuf::from("/no such directory"))] {
-            let mut table = ContentTable::new(directory);
+            let mut table = ContentTable::new(directory, &MemoryPlan::USUAL);
             let many = 4 * RECENT_SLOTS as u32;
             (0..many).for_each(|number| remember(&mut table, number));
             let known = (0..many).filter(|number| knows(&mut table, *number));
@@ -351,7 +353,7 @@ mod tests {
     #[test]
     fn contents_of_one_set_displace_each_other_and_are_known_still() {
         let directory = tempfile::tempdir().unwrap();
-        let mut table = ContentTable::new(Some(directory.path().to_owned()));
+        let mut table = ContentTable::new(Some(directory.path().to_owned()), &MemoryPlan::USUAL);
         let content = |number: u32| {
             let mut hash = [7; 16];
             hash[12..].copy_from_slice(&number.to_le_bytes());

@@ -93,7 +93,10 @@ impl<'a> RowWriter<'a> {
             catalog,
             bundles: Bundles::new(),
             chunks: ChunkNumbers::default(),
-            contents: ContentTable::new(store.repository().spill_dir().ok()),
+            contents: ContentTable::new(
+                store.repository().spill_dir().ok(),
+                &store.repository().memory(),
+            ),
             links: LinkTable::new(store.repository().spill_dir().ok()),
             waiting: VecDeque::new(),
             last_key: None,

@@ -3,12 +3,12 @@
 use super::directory::DirectoryFd;
 use super::names::{NAME_BYTES_MAX, Names, NamesSorter, SortedNames};
 use super::{BATCH_ENTRIES_MAX, GETDENTS_BYTES, LIST_NAMES_BYTES_MAX};
+use bale_pipeline::spill::Spill;
 use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom};
 use rustix::io::Errno;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::Mutex;
 
 /// What a listing gave.
@@ -53,7 +53,7 @@ pub(super) fn each_entry(
 
 /// Lists all names. `large` is held while a directory is listed whose names do not fit a worker's
 /// share of memory.
-pub(super) fn list(fd: &DirectoryFd, spill: &Path, large: &Mutex<()>) -> Listed {
+pub(super) fn list(fd: &DirectoryFd, spill: Spill<'_>, large: &Mutex<()>) -> Listed {
     let mut names = Names::default();
     let mut error = None;
     if !fd.listable() {

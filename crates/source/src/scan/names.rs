@@ -1,9 +1,8 @@
 //! The names of a directory, sorted; in memory, or, of a large directory, on disk.
 
 use super::SORT_BYTES_MAX;
-use bale_pipeline::spill::{Sorted, Sorter};
+use bale_pipeline::spill::{Sorted, Sorter, Spill};
 use std::io;
-use std::path::Path;
 
 /// Longest name (docs/FORMAT.md, `name`).
 pub(super) const NAME_BYTES_MAX: usize = 255;
@@ -105,9 +104,9 @@ impl SortedNames {
 pub(super) struct NamesSorter(Sorter);
 
 impl NamesSorter {
-    /// Spills into files without a name in `directory`.
-    pub(super) fn new(directory: &Path) -> NamesSorter {
-        NamesSorter(Sorter::new(directory, SORT_BYTES_MAX))
+    pub(super) fn new(spill: Spill<'_>) -> NamesSorter {
+        let bytes = spill.memory.share(SORT_BYTES_MAX);
+        NamesSorter(Sorter::new(spill.directory, bytes))
     }
 
     /// Takes names; `names` is empty afterwards, and takes no memory.
@@ -155,6 +154,15 @@ fn push_sorted(name: &[u8], value: &[u8], into: &mut Names) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bale_pipeline::memory::MemoryPlan;
+    use std::path::Path;
+
+    fn spill() -> Spill<'static> {
+        Spill {
+            directory: Path::new("/tmp"),
+            memory: MemoryPlan::default(),
+        }
+    }
 
     fn name(number: u64) -> String {
         format!("{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -162,7 +170,7 @@ mod tests {
 
     #[test]
     fn names_of_many_runs_come_back_sorted_and_complete() {
-        let mut sorter = NamesSorter::new(Path::new("/tmp"));
+        let mut sorter = NamesSorter::new(spill());
         let mut names = Names::default();
         let mut model = Vec::new();
         for number in 0..200_000u64 {
@@ -186,7 +194,7 @@ mod tests {
 
     #[test]
     fn longest_names_cross_the_ends_of_buffers() {
-        let mut sorter = NamesSorter::new(Path::new("/tmp"));
+        let mut sorter = NamesSorter::new(spill());
         let long = |number: u64| format!("{number:0255}");
         for number in (0..20_000).rev() {
             let name = long(number);

@@ -18,6 +18,7 @@ use bale_format::entry::{Entry, EntryFlags, Key, Time};
 use bale_pipeline::filter::Filter;
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::on_panic::OnPanic;
+use bale_pipeline::spill::Spill;
 use bytes::Bytes;
 use rustix::fs::CWD;
 use std::cell::Cell;
@@ -48,6 +49,7 @@ struct WalkShared {
     front: Condvar,
     rules: Rules,
     spill: PathBuf,
+    memory: MemoryPlan,
     large: Mutex<()>,
     unfound: Mutex<Unfound>,
 }
@@ -115,6 +117,7 @@ impl Scanner {
             front: Condvar::new(),
             rules,
             spill: options.spill_directory,
+            memory: options.memory,
             large: Mutex::new(()),
             unfound: Mutex::default(),
         });
@@ -321,6 +324,13 @@ impl WalkShared {
         full.map_or_else(Vec::new, |mut full| full.look_again())
     }
 
+    fn spill(&self) -> Spill<'_> {
+        Spill {
+            directory: &self.spill,
+            memory: self.memory,
+        }
+    }
+
     fn list(&self, visit: WalkVisit) -> TaskResult {
         let path = Bytes::from(visit.directory.path());
         let fd = match visit.directory.open() {
@@ -331,7 +341,7 @@ impl WalkShared {
             ChildrenReach::Only(node) => names_of_node(node),
             ChildrenReach::Marks => names_of_marks(&self.rules.filter),
             ChildrenReach::All(_) | ChildrenReach::AllAnd(..) => {
-                let listed = list(&fd, &self.spill, &self.large);
+                let listed = list(&fd, self.spill(), &self.large);
                 let mut items = Vec::new();
                 if let Some(error) = listed.error {
                     items = unreadable(&path, "list", error);

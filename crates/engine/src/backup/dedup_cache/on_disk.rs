@@ -8,14 +8,15 @@
 //! 256 contents.
 
 use super::StoredContent;
+use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::spill::{self, LookupRuns};
 use std::path::Path;
 
-/// Contents remembered at most, 512 MiB of disk and as much again while runs are merged. Beyond,
-/// content is compared with these and with what came last.
-const CONTENTS_MAX: u64 = 16 << 20;
-/// Bits of the filter: 8 MiB.
-const FILTER_BITS: u64 = 1 << 26;
+/// Contents remembered at most with the usual ceiling of memory, 512 MiB of disk and as much again
+/// while runs are merged. Beyond, content is compared with these and with what came last.
+const CONTENTS_MAX: usize = 16 << 20;
+/// Bytes of the filter with the usual ceiling.
+const FILTER_BYTES: usize = 8 << 20;
 /// What a content is found by: hash and size.
 const KEY_BYTES: usize = 20;
 /// Where it is: chunk, offset, and a check of all.
@@ -25,16 +26,18 @@ const VALUE_BYTES: usize = 12;
 pub(super) struct OlderContents {
     filter: Vec<u64>,
     runs: LookupRuns<KEY_BYTES, VALUE_BYTES>,
-    contents: u64,
+    contents: usize,
+    contents_max: usize,
 }
 
 impl OlderContents {
     /// None yet; files will be made in `directory`.
-    pub(super) fn new(directory: &Path) -> OlderContents {
+    pub(super) fn new(directory: &Path, memory: &MemoryPlan) -> OlderContents {
         OlderContents {
-            filter: vec![0; (FILTER_BITS / 64) as usize],
+            filter: vec![0; memory.share(FILTER_BYTES) / size_of::<u64>()],
             runs: LookupRuns::new(directory),
             contents: 0,
+            contents_max: memory.share(CONTENTS_MAX),
         }
     }
 
@@ -49,34 +52,35 @@ impl OlderContents {
     }
 
     fn may_have(&self, hash: &[u8; 16]) -> bool {
-        filter_bits(hash)
+        self.filter_bits(hash)
             .iter()
             .all(|bit| self.filter[(bit / 64) as usize] >> (bit % 64) & 1 == 1)
     }
 
+    fn filter_bits(&self, hash: &[u8; 16]) -> [u64; 2] {
+        let number = u64::from_le_bytes(hash[8..].try_into().expect("8 of 16 bytes"));
+        let bits = self.filter.len() as u64 * 64;
+        [(number & u64::from(u32::MAX)) % bits, (number >> 32) % bits]
+    }
+
     fn expect(&mut self, hash: &[u8; 16]) {
-        for bit in filter_bits(hash) {
+        for bit in self.filter_bits(hash) {
             self.filter[(bit / 64) as usize] |= 1 << (bit % 64);
         }
     }
 
     /// Is there no room for more?
     pub(super) fn is_full(&self) -> bool {
-        self.contents >= CONTENTS_MAX
+        self.contents >= self.contents_max
     }
 
     /// Takes a batch. After an error, all is forgotten.
     pub(super) fn take(&mut self, mut batch: Vec<StoredContent>) -> spill::Result<()> {
         batch.sort_unstable_by_key(|stored| (u128::from_be_bytes(stored.hash), stored.size));
         batch.iter().for_each(|stored| self.expect(&stored.hash));
-        self.contents += batch.len() as u64;
+        self.contents += batch.len();
         self.runs.push(batch.iter().map(encode))
     }
-}
-
-fn filter_bits(hash: &[u8; 16]) -> [u64; 2] {
-    let number = u64::from_le_bytes(hash[8..].try_into().expect("8 of 16 bytes"));
-    [number & (FILTER_BITS - 1), number >> 32 & (FILTER_BITS - 1)]
 }
 
 /// Ascends as hash and size do.

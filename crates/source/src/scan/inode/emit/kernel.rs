@@ -13,12 +13,20 @@ use crate::scan::pending::{ChildrenReach, Subdirectory};
 use crate::scan::stat::{Part, names_of_marks, names_of_node};
 use crate::scan::{EntryPlaces, ScanItem};
 use bale_format::entry::{Entry, EntryFlags, Kind};
+use bale_pipeline::spill::Spill;
 use bytes::Bytes;
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
 impl Order {
+    fn spill(&self) -> Spill<'_> {
+        Spill {
+            directory: &self.spill,
+            memory: self.memory,
+        }
+    }
+
     pub(super) fn kernel_listing(
         &mut self,
         directory: &Arc<Directory>,
@@ -30,7 +38,7 @@ impl Order {
             ChildrenReach::Only(node) => RestOfChildren::Few(Some(names_of_node(node))),
             ChildrenReach::Marks => RestOfChildren::Few(Some(names_of_marks(&self.rules.filter))),
             ChildrenReach::All(_) | ChildrenReach::AllAnd(..) => {
-                let listed = list(&fd, &self.spill, &self.large);
+                let listed = list(&fd, self.spill(), &self.large);
                 if let Some(error) = listed.error {
                     self.unreadable(path, "list", error);
                 }

@@ -20,6 +20,7 @@ use crate::scan::{
     BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, EntryPlaces, ScanItem, ScanProblem,
 };
 use bale_format::entry::{Entry, EntryFlags};
+use bale_pipeline::memory::MemoryPlan;
 use bytes::Bytes;
 use rustix::fs::CWD;
 use std::collections::VecDeque;
@@ -37,6 +38,7 @@ pub(super) struct Order {
     pub(super) rules: Rules,
     pub(super) overflow: Overflow,
     pub(super) spill: PathBuf,
+    pub(super) memory: MemoryPlan,
     pub(super) large: Mutex<()>,
     pub(super) levels: Vec<EmitLevel>,
     pub(super) ready: VecDeque<OrderItem>,
@@ -219,6 +221,7 @@ impl Order {
             rules,
             overflow: Overflow::new(&emit_options.spill_directory, emit_options.memory),
             spill: emit_options.spill_directory.clone(),
+            memory: emit_options.memory,
             large: Mutex::new(()),
             levels: Vec::new(),
             ready: VecDeque::new(),
