@@ -15,6 +15,8 @@ mod half_changed;
 mod hooks;
 #[path = "live/incomplete.rs"]
 mod incomplete;
+#[path = "live/linked.rs"]
+mod linked;
 #[path = "live/loads.rs"]
 mod loads;
 #[path = "live/mounts.rs"]

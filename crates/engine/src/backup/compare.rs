@@ -93,7 +93,7 @@ pub(super) struct Comparer<'a> {
     /// Bytes in use of the chunk that kept rows pointed at last: neighbouring rows mostly share
     /// one.
     unchanged: (ChunkId, u64),
-    /// Of files that are read.
+    /// Of files that are read, or reused.
     first_names: FirstNames,
     listed_again: ListedAgain,
 }
@@ -193,7 +193,7 @@ impl<'a> Comparer<'a> {
             if let Some(old) = old {
                 let view = old.view();
                 if self.is_unchanged(&entry, old, &view) {
-                    self.reuse(&view);
+                    self.reuse(old, &view, items)?;
                     continue;
                 }
             }
@@ -204,7 +204,8 @@ impl<'a> Comparer<'a> {
 
     /// Children whose inode digest is that of the parent: the parent's row is reused if it has this
     /// path and inode number and is reusable. Otherwise the inode is read alone, as after the
-    /// rename of a directory.
+    /// rename of a directory. Each row is looked at here, so names of one inode agree as they do
+    /// where entries are compared, whichever of them is reused by digest.
     fn compare_unchanged(
         &mut self,
         unchanged: &UnchangedChildren,
@@ -219,7 +220,7 @@ impl<'a> Comparer<'a> {
                 let is_it = (view.inode, view.filesystem) == (inode, filesystem)
                     && view.kind != Kind::Directory;
                 if is_it && self.is_reusable(old, &view) {
-                    self.reuse(&view);
+                    self.reuse(old, &view, items)?;
                     continue;
                 }
             }
@@ -314,8 +315,12 @@ impl<'a> Comparer<'a> {
         }
     }
 
-    fn reuse(&mut self, row: &RowView) {
-        self.tally.unchanged(row);
+    fn reuse(
+        &mut self,
+        old: ParentRow,
+        row: &RowView,
+        items: &mut ItemSender,
+    ) -> std::result::Result<(), Stop> {
         if let Content::Bundled { chunk, .. } = row.content {
             if self.unchanged.0 != chunk {
                 self.add_unchanged();
@@ -323,6 +328,14 @@ impl<'a> Comparer<'a> {
             }
             self.unchanged.1 += row.size;
         }
+        let is_hard_link = row.is_hard_link();
+        if !is_hard_link || matches!(row.content, Content::None) {
+            self.tally.unchanged(row.kind, row.size, is_hard_link);
+            return Ok(());
+        }
+        // Its other names are further ones: they need not be read.
+        self.first_names.is_first(row.filesystem, row.inode);
+        Ok(items.send(PackingItem::Reused(Box::new(old.entry())))?)
     }
 
     /// Adds what was kept of one chunk to the others.

@@ -21,6 +21,9 @@ const DISPLACED_MAX: usize = 1024;
 /// Bits that tell whether a content may be among these.
 const DISPLACED_BITS: usize = 1 << 14;
 
+/// Known chunks that are found again by their ids: 64 KiB.
+const KNOWN_SLOTS: usize = 1 << 14;
+
 /// Number of a chunk in `ChunkNumbers`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkNumber(u32);
@@ -56,6 +59,9 @@ pub enum ContentRef {
 #[derive(Default)]
 pub struct ChunkNumbers {
     ids: Vec<Option<ChunkId>>,
+    /// Numbers of chunks that were known, by the first bytes of their ids: rows may come from many
+    /// chunks in turn. What a slot says counts if the number has that id.
+    known: Vec<u32>,
 }
 
 impl ChunkNumbers {
@@ -70,13 +76,32 @@ impl ChunkNumbers {
         self.ids[number.0 as usize] = Some(id);
     }
 
-    /// A number for a known chunk; the one used last is found again.
+    /// A number for a known chunk; one that was used of late is found again.
     pub fn known(&mut self, id: ChunkId) -> ChunkNumber {
-        match self.ids.last() {
-            Some(Some(last)) if *last == id => {}
-            _ => self.ids.push(Some(id)),
+        self.known.resize(KNOWN_SLOTS, 0);
+        let slot = u16::from_le_bytes([id.0[0], id.0[1]]) as usize % KNOWN_SLOTS;
+        let number = ChunkNumber(self.known[slot]);
+        if self.id(number) == Some(id) {
+            return number;
         }
-        ChunkNumber(u32::try_from(self.ids.len() - 1).expect("2^32 chunks exceed any store"))
+        let number = self.open();
+        self.close(number, id);
+        self.known[slot] = number.0;
+        number
+    }
+
+    /// Where stored content is; `None` if there is none.
+    pub fn known_content(&mut self, content: Content) -> Option<ContentRef> {
+        Some(match content {
+            Content::None => return None,
+            Content::Bundled { chunk, offset } => ContentRef::Bundled {
+                chunk: self.known(chunk),
+                offset,
+            },
+            Content::Pieces { list } => ContentRef::Pieces {
+                chunk: self.known(list),
+            },
+        })
     }
 
     /// The id, once it is known.

@@ -1,16 +1,21 @@
-//! Inodes with several names: what was read under one name is there for the others, so that each is
-//! read once.
+//! Inodes with several names: what was read or reused under one name is there for the others, so
+//! that each is read once, and all names have one content.
+//!
+//! The latter is more than a saving: two readers may see other holes in the same bytes (an inode
+//! scan and a walk; a walk after what is allocated and unwritten was cached), and names whose
+//! content hashes differ are restored as two files.
 //!
 //! The names of one inode may lie a whole tree apart, and a link farm has tens of millions of
 //! inodes. What was read is a record in a log, and each inode has the number of its record; of both
 //! the parts used last are in memory, and the rest in files without names, 68 bytes for each inode.
-//! Memory is the same however many there are. All of it is a saving and never the truth: what
-//! cannot be written, or does not read back as it was written, is read from the source again.
+//! Memory is the same however many there are. No byte depends on it: what cannot be written, or
+//! does not read back as it was written, is read from the source again.
 
 mod log;
 mod pages;
 
 use super::dedup_cache::ContentRef;
+use bale_format::EntryFlags;
 use log::Log;
 use pages::Pages;
 use std::fs::File;
@@ -29,11 +34,23 @@ pub(super) struct LinkKey {
     pub(super) size: u64,
 }
 
+/// What all names of an inode share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LinkedContent {
+    pub(super) content_ref: ContentRef,
+    pub(super) content_hash: [u8; 16],
+    /// Those of `SHARED_FLAGS`.
+    pub(super) flags: EntryFlags,
+}
+
+/// Flags that go with the content to every name: a racy name is read again by the next backup, and
+/// so must be the others.
+pub(super) const SHARED_FLAGS: u32 = EntryFlags::SPARSE.0 | EntryFlags::RACY.0;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
     key: LinkKey,
-    content_ref: ContentRef,
-    content_hash: [u8; 16],
+    content: LinkedContent,
 }
 
 /// Content of inodes with several names.
@@ -51,25 +68,15 @@ impl LinkTable {
         }
     }
 
-    /// Content and hash of an inode that was read under another name.
-    pub(super) fn find(&mut self, key: &LinkKey) -> Option<(ContentRef, [u8; 16])> {
+    /// Content of an inode that was read or reused under another name.
+    pub(super) fn find(&mut self, key: &LinkKey) -> Option<LinkedContent> {
         let number = self.pages.get(key.filesystem, key.inode);
-        let link = self.log.get(number, key)?;
-        Some((link.content_ref, link.content_hash))
+        Some(self.log.get(number, key)?.content)
     }
 
-    /// Remembers what was read.
-    pub(super) fn remember(
-        &mut self,
-        key: LinkKey,
-        content_ref: ContentRef,
-        content_hash: [u8; 16],
-    ) {
-        let link = Link {
-            key,
-            content_ref,
-            content_hash,
-        };
+    /// Remembers what was read or reused.
+    pub(super) fn remember(&mut self, key: LinkKey, content: LinkedContent) {
+        let link = Link { key, content };
         if let Some(number) = self.log.add(&link) {
             self.pages.set(key.filesystem, key.inode, number);
         }
@@ -135,7 +142,7 @@ mod tests {
         }
     }
 
-    fn what(inode: u64) -> (ContentRef, [u8; 16]) {
+    fn what(inode: u64) -> LinkedContent {
         let chunk = ChunkNumber::from_number(inode as u32 / 100);
         let content_ref = match inode % 2 {
             0 => ContentRef::Pieces { chunk },
@@ -144,7 +151,11 @@ mod tests {
                 offset: inode as u32 % 7_000,
             },
         };
-        (content_ref, [inode as u8; 16])
+        LinkedContent {
+            content_ref,
+            content_hash: [inode as u8; 16],
+            flags: EntryFlags(SHARED_FLAGS * (inode % 3 / 2) as u32),
+        }
     }
 
     #[test]
@@ -152,9 +163,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut table = LinkTable::new(Some(directory.path().to_owned()));
         for inode in 0..LINKS {
-            let (content_ref, hash) = what(inode);
             assert_eq!(table.find(&key(inode)), None);
-            table.remember(key(inode), content_ref, hash);
+            table.remember(key(inode), what(inode));
         }
         for inode in 0..LINKS {
             assert_eq!(table.find(&key(inode)), Some(what(inode)));
@@ -172,8 +182,7 @@ mod tests {
     fn without_a_file_old_links_are_forgotten_and_none_is_wrong() {
         let mut table = LinkTable::new(None);
         for inode in 0..LINKS {
-            let (content_ref, hash) = what(inode);
-            table.remember(key(inode), content_ref, hash);
+            table.remember(key(inode), what(inode));
         }
         let found = (0..LINKS).filter(|inode| {
             let found = table.find(&key(*inode));

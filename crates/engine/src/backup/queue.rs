@@ -37,6 +37,8 @@ pub(super) enum PackingItem {
         entry: Box<Entry>,
         old: Option<Box<Entry>>,
     },
+    /// A row of the parent that stays, of a file with several names: the others have its content.
+    Reused(Box<Entry>),
     /// In the parent, and not here any more.
     Gone(Box<Entry>),
 }
@@ -76,7 +78,7 @@ impl ItemSender {
             PackingItem::Large { entry, .. }
             | PackingItem::Linked { entry, .. }
             | PackingItem::Row { entry, .. } => entry.xattrs.len(),
-            PackingItem::Small { .. } | PackingItem::Gone(..) => 0,
+            PackingItem::Small { .. } | PackingItem::Reused(..) | PackingItem::Gone(..) => 0,
         } as u64;
         self.batch.push(item);
         if self.batch.len() >= ITEMS_BATCH_MAX || self.bytes >= ITEMS_BATCH_BYTES_MAX {

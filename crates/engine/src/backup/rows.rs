@@ -8,7 +8,7 @@ use super::bundle::Bundles;
 use super::cut_large::LargeStore;
 use super::dedup;
 use super::dedup_cache::{ChunkNumbers, ContentRef, ContentTable};
-use super::linked_inodes::{LinkKey, LinkTable};
+use super::linked_inodes::{LinkKey, LinkTable, LinkedContent, SHARED_FLAGS};
 use super::queue::ItemQueue;
 use super::queue::PackingItem;
 use super::recount::{Class, Recount};
@@ -28,8 +28,8 @@ use bale_source::scan::ListedAgain;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Flags of a row whose content may not be what the file holds.
-const TROUBLED: u32 = EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0 | EntryFlags::RACY.0;
+/// Flags of a row whose content is not what the file holds: no other name has it.
+const NOT_SHARED: u32 = EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0;
 
 /// Stores catalog segments as chunks.
 pub(super) struct StoredSegments(pub(super) Arc<ChunkWriter>);
@@ -157,6 +157,7 @@ impl<'a> RowWriter<'a> {
 
     fn take(&mut self, item: PackingItem) -> Result<()> {
         match item {
+            PackingItem::Reused(old) => self.take_reused(old)?,
             PackingItem::Gone(old) => self.waiting.push_back(PendingRow::Gone(old)),
             PackingItem::Row { entry, old } => self.wait(entry, None, old)?,
             PackingItem::Small { place, old } => {
@@ -170,7 +171,49 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
-    /// A further name of an inode takes over what was read for an earlier one.
+    /// A row of the parent that stays. It stands for its inode, so further names have its content.
+    ///
+    /// If an earlier name has another content hash, this one takes that content: the earlier row
+    /// is on its way, and what was read for it is stored. Both hold the same bytes, since inode,
+    /// ctime and size are the same and the reused row is not racy; they differ in their holes.
+    /// Where the content is racy, so is this name from now on: the next backup reads all of them.
+    fn take_reused(&mut self, old: Box<Entry>) -> Result<()> {
+        let key = link_key(&old);
+        match self.links.find(&key) {
+            Some(content) if Some(content.content_hash) != old.content_hash => {
+                let mut entry = old.clone();
+                entry.flags.0 &= !EntryFlags::SPARSE.0;
+                take_over(&mut entry, &content);
+                return self.wait(entry, Some(content.content_ref), Some(old));
+            }
+            Some(_) => {}
+            None => {
+                if let Some(content_ref) = self.chunks.known_content(old.content) {
+                    self.remember_linked(&old, content_ref);
+                }
+            }
+        }
+        let is_hard_link = old.is_hard_link();
+        self.tally.unchanged(old.kind, old.size, is_hard_link);
+        Ok(())
+    }
+
+    /// For other names of the same inode.
+    fn remember_linked(&mut self, entry: &Entry, content_ref: ContentRef) {
+        // Another name must not have the content without the doubt about it.
+        if entry.flags.0 & NOT_SHARED == 0
+            && let Some(content_hash) = entry.content_hash
+        {
+            let content = LinkedContent {
+                content_ref,
+                content_hash,
+                flags: EntryFlags(entry.flags.0 & SHARED_FLAGS),
+            };
+            self.links.remember(link_key(entry), content);
+        }
+    }
+
+    /// A further name of an inode takes over what was read or reused for an earlier one.
     fn take_linked(
         &mut self,
         place: &EntryPlace,
@@ -178,11 +221,11 @@ impl<'a> RowWriter<'a> {
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         let key = link_key(&entry);
-        if let Some((content_ref, hash)) = self.links.find(&key)
+        if let Some(content) = self.links.find(&key)
             && place.complete(&mut entry).is_ok()
         {
-            entry.content_hash = Some(hash);
-            return self.wait(entry, Some(content_ref), old);
+            take_over(&mut entry, &content);
+            return self.wait(entry, Some(content.content_ref), old);
         }
         if entry.size > SMALL_BYTES_MAX {
             return self.take_large(place, *entry, old);
@@ -303,12 +346,8 @@ impl<'a> RowWriter<'a> {
             self.tally
                 .report_reading_problem(&path, "read", text, entry.flags);
         }
-        // Another name must not have the content without the doubt about it.
-        if entry.is_hard_link()
-            && entry.flags.0 & TROUBLED == 0
-            && let Some(hash) = entry.content_hash
-        {
-            self.links.remember(link_key(&entry), content_ref, hash);
+        if entry.is_hard_link() {
+            self.remember_linked(&entry, content_ref);
         }
         self.wait(entry, Some(content_ref), old)
     }
@@ -423,6 +462,12 @@ fn is_reported(kind: Kind, class: Class) -> bool {
         Class::Changed => kind != Kind::Directory,
         Class::Unmodified => false,
     }
+}
+
+/// What another name of the inode has.
+fn take_over(entry: &mut Entry, content: &LinkedContent) {
+    entry.content_hash = Some(content.content_hash);
+    entry.flags.set(content.flags);
 }
 
 fn link_key(entry: &Entry) -> LinkKey {

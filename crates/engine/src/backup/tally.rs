@@ -10,7 +10,7 @@ use crate::limits::PROGRESS_EVERY;
 use bale_format::snapshot::{
     Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
 };
-use bale_format::{Entry, EntryFlags, Kind, RowView};
+use bale_format::{Entry, EntryFlags, Kind};
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_source::scan::{self, NoteKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -127,12 +127,12 @@ impl<'a> Tally<'a> {
     }
 
     /// A row of the new snapshot that is as in the parent.
-    pub(super) fn unchanged(&self, row: &RowView) {
+    pub(super) fn unchanged(&self, kind: Kind, size: u64, is_hard_link: bool) {
         // The first pass has counted what it is.
-        if row.kind == Kind::File && !self.is_second.load(Ordering::Relaxed) {
+        if kind == Kind::File && !self.is_second.load(Ordering::Relaxed) {
             self.files_unmodified.fetch_add(1, Ordering::Relaxed);
         }
-        self.count(row.kind, row.size, row.is_hard_link());
+        self.count(kind, size, is_hard_link);
     }
 
     /// A row of the new snapshot that is not in the parent or was looked at again.

@@ -4,8 +4,9 @@
 //! Further names mostly come in the order of the first ones, so a block that was read for one is
 //! there for the next.
 
-use super::{Link, LinkKey, Spill};
+use super::{Link, LinkKey, LinkedContent, SHARED_FLAGS, Spill};
 use crate::backup::dedup_cache::{ChunkNumber, ContentRef};
+use bale_format::EntryFlags;
 
 /// A link in the file.
 const RECORD_BYTES: usize = 64;
@@ -20,6 +21,10 @@ const _: () = assert!(
 );
 /// Blocks that were read and are kept: 1 MiB. A block has one place there.
 const BLOCKS_KEPT: usize = 64;
+
+/// Flags stand in the record above the tag.
+const FLAGS_SHIFT: u32 = 8;
+const _: () = assert!(SHARED_FLAGS << FLAGS_SHIFT >> FLAGS_SHIFT == SHARED_FLAGS);
 
 /// All links of a run.
 pub(super) struct Log {
@@ -92,11 +97,12 @@ impl Log {
     }
 }
 
-/// Tag (1: bundled, 2: pieces), file system, inode, ctime, chunk, size, offset, content hash, and
-/// four bytes of a hash of all this: a disk that returns something else must not give a file
-/// another's content.
+/// Tag (1: bundled, 2: pieces) and flags, file system, inode, ctime, chunk, size, offset, content
+/// hash, and four bytes of a hash of all this: a disk that returns something else must not give a
+/// file another's content.
 fn encode(link: &Link) -> [u8; RECORD_BYTES] {
-    let (tag, chunk, offset) = match link.content_ref {
+    let content = &link.content;
+    let (tag, chunk, offset) = match content.content_ref {
         ContentRef::Bundled { chunk, offset } => (1_u32, chunk, offset),
         ContentRef::Pieces { chunk } => (2, chunk, 0),
     };
@@ -107,7 +113,7 @@ fn encode(link: &Link) -> [u8; RECORD_BYTES] {
         record[at..at + bytes.len()].copy_from_slice(bytes);
         at += bytes.len();
     };
-    put(&tag.to_le_bytes());
+    put(&(tag | content.flags.0 << FLAGS_SHIFT).to_le_bytes());
     put(&key.filesystem.to_le_bytes());
     put(&key.inode.to_le_bytes());
     put(&key.ctime.0.to_le_bytes());
@@ -115,7 +121,7 @@ fn encode(link: &Link) -> [u8; RECORD_BYTES] {
     put(&chunk.number().to_le_bytes());
     put(&key.size.to_le_bytes());
     put(&offset.to_le_bytes());
-    put(&link.content_hash);
+    put(&content.content_hash);
     let check = check_of(&record);
     record[RECORD_BYTES - 4..].copy_from_slice(&check);
     record
@@ -126,7 +132,7 @@ fn decode(record: &[u8; RECORD_BYTES], key: &LinkKey) -> Option<Link> {
     let number = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"));
     let long = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
     let chunk = ChunkNumber::from_number(number(28));
-    let content_ref = match number(0) {
+    let content_ref = match number(0) & ((1 << FLAGS_SHIFT) - 1) {
         1 => ContentRef::Bundled {
             chunk,
             offset: number(40),
@@ -145,8 +151,11 @@ fn decode(record: &[u8; RECORD_BYTES], key: &LinkKey) -> Option<Link> {
     }
     Some(Link {
         key: found,
-        content_ref,
-        content_hash: record[44..60].try_into().expect("16 bytes"),
+        content: LinkedContent {
+            content_ref,
+            content_hash: record[44..60].try_into().expect("16 bytes"),
+            flags: EntryFlags(number(0) >> FLAGS_SHIFT),
+        },
     })
 }
 
@@ -170,8 +179,11 @@ mod tests {
         let chunk = ChunkNumber::from_number(9);
         let link = Link {
             key,
-            content_ref: ContentRef::Bundled { chunk, offset: 5 },
-            content_hash: [4; 16],
+            content: LinkedContent {
+                content_ref: ContentRef::Bundled { chunk, offset: 5 },
+                content_hash: [4; 16],
+                flags: EntryFlags(SHARED_FLAGS),
+            },
         };
         let record = encode(&link);
         assert_eq!(decode(&record, &key), Some(link));

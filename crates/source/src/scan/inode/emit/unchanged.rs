@@ -1,5 +1,7 @@
 //! Children whose inode digest is that of the parent snapshot: only name and inode number are
-//! carried. Whoever lacks a reusable row for one reads the inode from the device.
+//! carried. Whoever lacks a reusable row for one reads the inode from the device, unless another
+//! name of it was read or reused: rows are looked at child by child, so all names of an inode come
+//! by.
 //!
 //! That look comes long after the inodes were gathered. Of a mounted file system its inode may
 //! belong to another file by then, or to none: what is not as old as the barrier is asked of the
