@@ -10,7 +10,7 @@ use bale_testkit::Scene;
 use bale_testkit::scene::STEP;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Of 12,000 inodes. More subdirectories than are listed of one level, in directories of several
@@ -101,6 +101,60 @@ fn a_directory_that_promises_a_third_of_its_file_system_is_read_by_inodes_at_onc
             let (walked, _) = backup("another", ScanMode::Walk);
             assert!(!walked.is_empty());
             assert_eq!(rows, walked, "{kind}, {path}");
+        }
+    }
+}
+
+/// A directory mounted on another one, until it is dropped.
+struct Bind(PathBuf);
+
+impl Bind {
+    fn new(from: &Path, onto: &Path) -> Bind {
+        let words = ["--bind", from.to_str().unwrap(), onto.to_str().unwrap()];
+        run("mount", &words);
+        Bind(onto.to_owned())
+    }
+}
+
+impl Drop for Bind {
+    fn drop(&mut self) {
+        run("umount", &[self.0.to_str().unwrap()]);
+    }
+}
+
+/// The device says nothing of what is mounted on the way to a source, nor that it was not mounted
+/// when the parent was made.
+#[test]
+fn a_source_behind_a_bind_mount_of_its_own_file_system_is_what_is_mounted_there() {
+    if !can_mount() {
+        return;
+    }
+    for kind in FILESYSTEMS {
+        let mounted = mounted(kind);
+        let scratch = mounted.beside("");
+        let (from, onto) = (mounted.path().join("most"), mounted.path().join("other"));
+        for part in ["", "forty"] {
+            let source = match part {
+                "" => onto.clone(),
+                part => onto.join(part),
+            };
+            let scene = Scene::new();
+            let backup = |host, mode| first_backup(&scene, host, &source, mode, &scratch);
+            let before = source.exists().then(|| backup("one", ScanMode::Inode).0);
+            let _bind = Bind::new(&from, &onto);
+            let (walked, _) = backup("another", ScanMode::Walk);
+            assert_ne!(before.as_ref(), Some(&walked), "{kind}, {part}");
+            for (host, mode) in [
+                ("one", ScanMode::Inode),
+                ("two", ScanMode::Inode),
+                ("three", ScanMode::Auto),
+                ("three", ScanMode::Inode),
+            ] {
+                let (rows, notes) = backup(host, mode);
+                assert_eq!(rows.len(), walked.len(), "{kind}, {part}, {host}: {notes}");
+                assert_eq!(rows, walked, "{kind}, {part}, {host}");
+                assert!(notes.contains("inode scan of"), "{kind}, {part}: {notes}");
+            }
         }
     }
 }

@@ -49,8 +49,13 @@ pub(super) fn check_parent(parent: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// May a row have this target of a symbolic link?
+pub fn may_be_target(target: &[u8]) -> bool {
+    target.len() <= TARGET_BYTES_MAX && !target.contains(&0)
+}
+
 pub(super) fn check_strings(target: &[u8], xattrs: &[u8]) -> Result<(), &'static str> {
-    if target.len() > TARGET_BYTES_MAX || target.contains(&0) {
+    if !may_be_target(target) {
         return Err("target of a symlink");
     }
     check_xattrs(xattrs)

@@ -4,6 +4,7 @@ use super::{EXTENTS_HELD_MAX, Image, ImageInode, unpack_inode};
 use crate::problem::ScanProblem;
 use crate::scan::{Directory, FLAGS_STORED, encode_xattrs};
 use bale_format::entry::{Entry, EntryFlags, Kind, Time};
+use bale_format::segment::may_be_target;
 use bale_fsimage::{Inode, Layout, MappedExtent, Timestamp};
 use bytes::Bytes;
 use std::io;
@@ -137,6 +138,12 @@ impl ImageInode {
         entry.project = inode.project;
         entry.inode_flags = inode.flags & FLAGS_STORED;
         match target {
+            // Another inode's bytes, perhaps, while the file system is mounted; a catalog takes none.
+            Ok(target) if !may_be_target(&target) => {
+                entry.flags.set(EntryFlags::UNREADABLE);
+                let why = "it holds a zero byte, or is longer than a path may be";
+                return Err(problem(entry, "read the target of", io::Error::other(why)));
+            }
             Ok(target) if entry.kind == Kind::Symlink => {
                 entry.size = target.len() as u64;
                 entry.target = Bytes::from(target);

@@ -46,6 +46,8 @@ pub struct LiveTarget {
     /// The directory's path from the root of the file system, without leading slash; empty: the
     /// root.
     pub path_inside: PathBuf,
+    /// The same of the further sources.
+    pub others_inside: Vec<PathBuf>,
     /// Where the file system, or a part of it, is mounted.
     pub mount_point: PathBuf,
     /// Its UUID, as its superblock says; the kernel agrees.
@@ -59,6 +61,17 @@ pub struct LiveTarget {
 }
 
 impl LiveTarget {
+    /// Where all sources are in the file system, in one: another mount may show another directory
+    /// at the path of a source, and nothing on the device says so.
+    pub fn places_inside(&self) -> PathBuf {
+        let mut places = self.path_inside.clone().into_os_string();
+        for other in &self.others_inside {
+            places.push("\0");
+            places.push(other);
+        }
+        PathBuf::from(places)
+    }
+
     /// The device, to be opened while this exists.
     pub fn device_path(&self) -> &Path {
         self.node.path()
@@ -107,6 +120,7 @@ pub fn live_target(path: &Path, scratch: &Path) -> Result<LiveTarget, NotPossibl
         inode: place.inode,
         device: mount.device,
         path_inside,
+        others_inside: Vec::new(),
         mount_point: PathBuf::from(std::ffi::OsString::from_vec(mount.point.clone())),
         uuid,
         read_only: mount.has_super_option("ro"),

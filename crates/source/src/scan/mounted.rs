@@ -217,8 +217,8 @@ pub(super) fn begin(
         parent_digests: options.parent_digests.filter(|_| !fixed.unfrozen),
         ..options
     };
-    let (device, inside) = (target.device_path(), &target.path_inside);
-    let gathered = match gather(&image, device, inside, &options, monitor)? {
+    let (device, inside) = (target.device_path(), target.places_inside());
+    let gathered = match gather(&image, device, &inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
         Gather::Unchanged(state) => {
             let tables = UnchangedTables {
@@ -427,11 +427,13 @@ pub(super) fn target(
     let find = |path| {
         super::live::live_target(path, &options.spill_directory).map_err(|why| why.to_string())
     };
-    let first = find(path)?;
+    let mut first = find(path)?;
     for other in others {
-        if find(other)?.device != first.device {
+        let other = find(other)?;
+        if other.device != first.device {
             return Err("the sources are on several file systems".to_owned());
         }
+        first.others_inside.push(other.path_inside);
     }
     for path in sources.paths() {
         let below = find(path)?.mounts_below;

@@ -93,7 +93,7 @@ impl InodeTotals {
 }
 
 impl Gathered {
-    /// Reads inode tables and directories, for a tree that begins at `inside` of the file system.
+    /// Reads inode tables and directories; `inside` says where the sources are in the file system.
     /// Temporary files go to `spill`; `progress` is told inodes done and expected; where
     /// `tables_unchanged` may say that enough is known, it is asked before names are read.
     pub fn gather(

@@ -309,7 +309,9 @@ impl Order {
         });
     }
 
-    /// From the device where the directory is on it and stood still; from the kernel otherwise.
+    /// From the device where the directory is on it and stood still; from the kernel otherwise, and
+    /// wherever only the way to a source leads: another directory, even of the same file system,
+    /// may be mounted on it, of which the device says nothing.
     fn listing(
         &mut self,
         directory: &Arc<Directory>,
@@ -317,7 +319,9 @@ impl Order {
         reach: &ChildrenReach,
     ) -> io::Result<RestOfChildren> {
         let Identity { device, inode } = directory.identity();
-        if device == self.context.device && !self.has_changed(inode) {
+        let is_above_sources =
+            matches!(reach, ChildrenReach::Only(_)) && self.image.state() == OpenedAs::Mounted;
+        if device == self.context.device && !is_above_sources && !self.has_changed(inode) {
             if let Some(why) = self.faults.directories.remove(&inode) {
                 if self.image.state() == OpenedAs::Mounted {
                     return self.kernel_listing(directory, path, reach);
