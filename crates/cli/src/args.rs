@@ -61,7 +61,7 @@ bale backup --snapshot-command /usr/local/lib/bale/snapshot-lvm /srv\n  \
 bale backup --tag weekly --host web1 --skip-if-unchanged /etc\n  bale backup --dry-run --json /srv"
     )]
     Backup(Box<Backup>),
-    /// Tell what a backup would see
+    /// Print what a backup would see
     #[command(after_help = "Examples:\n  bale scan /home\n  \
             bale scan --scan inode disk.img --densest 20 --json\n  \
 bale scan /srv --list --format '%s %p' | sort -n | tail\n\n\
@@ -90,7 +90,7 @@ system, %% percent; \\\\n, \\\\t, \\\\0, \\\\\\\\")]
     /// Count what the repository and its snapshots hold
     #[command(after_help = "Examples:\n  bale stats\n  bale stats latest --json")]
     Stats(Stats),
-    /// Bring files back
+    /// Restore files and directories
     #[command(after_help = "Examples:\n  bale restore latest --target /mnt/new\n  \
             bale restore latest:/home/me/mail --target /tmp/mail\n  \
 bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run\n  \
@@ -112,7 +112,7 @@ the speed of the disk")]
             bale forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n  \
             bale forget 3fa9c1d2 --prune")]
     Forget(Box<Forget>),
-    /// Give back the space of what no snapshot uses
+    /// Free the space of data that no snapshot uses
     #[command(after_help = "Examples:\n  bale prune --dry-run\n  bale prune --grace 2h")]
     Prune(Prune),
     /// Manage keys and passwords
@@ -121,7 +121,7 @@ the speed of the disk")]
     /// Work with catalogs
     #[command(subcommand)]
     Catalog(Catalog),
-    /// Put right what can be put right by adding
+    /// Repair what can be repaired without deleting
     #[command(subcommand)]
     Repair(Repair),
     /// Make trees of very many files to test with, in a directory or as an ext4 image
@@ -241,14 +241,14 @@ pub enum Repair {
     /// List packs that no index names, from their trailers
     #[command(after_help = "Example:\n  bale repair index --dry-run")]
     Index {
-        /// Tell what would be done; write nothing
+        /// Print what would be done; write nothing
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
     /// Write again the one of config and config.copy that is damaged or missing, from the other
     #[command(after_help = "Examples:\n  bale repair config --dry-run\n  bale repair config")]
     Config {
-        /// Tell what would be done; write nothing
+        /// Print what would be done; write nothing
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
@@ -261,7 +261,7 @@ pub enum Repair {
         /// Packs, by the beginnings of their ids [default: those that a check marked, and those of
         /// a wrong length]
         ids: Vec<String>,
-        /// Tell what would be done; write nothing
+        /// Print what would be done; write nothing
         #[arg(short = 'n', long)]
         dry_run: bool,
     },

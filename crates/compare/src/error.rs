@@ -29,7 +29,7 @@ pub enum CompareError {
         message: String,
     },
     /// Another comparison works in the same directory.
-    #[error("another comparison is at work in {0}")]
+    #[error("another comparison is running in {0}")]
     Busy(PathBuf),
     /// The work directory was not made by a comparison, and would be deleted.
     #[error(

@@ -39,7 +39,7 @@ impl Lineup {
                     peers += usize::from(counts);
                     if counts && peers > options.peers_max {
                         let why = format!(
-                            "installed, but at most {} peers were asked for",
+                            "installed, but at most {} peers were requested",
                             options.peers_max
                         );
                         lineup.absent.push(Absent {

@@ -78,7 +78,7 @@ pub fn refuse_while_unreadable(
         Some((name, error)) => {
             let id = name.id().map(|id| id.short()).unwrap_or_default();
             Err(Error::Other(format!(
-                "{error}: what it uses is not known, and bale forget {id} removes it"
+                "{error}: the data that it uses is unknown; bale forget {id} removes it"
             )))
         }
     }

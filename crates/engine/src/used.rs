@@ -47,7 +47,9 @@ impl UsedChunks {
     ) -> Result<UsedChunks> {
         let mut used = UsedChunks::none(index);
         if let Err(error) = repository.cache_dir() {
-            monitor.note(&format!("every catalog is read, without a cache: {error}"));
+            monitor.note(&format!(
+                "reading every catalog, as the cache cannot be used: {error}"
+            ));
         }
         let mut remembered = Remembered::load(repository);
         used.add_all(repository, records, Some(&mut remembered), monitor)?;
@@ -212,7 +214,7 @@ fn unknown_use(id: &ObjectId, error: Error) -> Error {
     match error {
         Error::Interrupted => error,
         error => Error::Other(format!(
-            "nothing is given up while it is not known what snapshot {id} uses: {error}. {}",
+            "nothing is deleted, as the data that snapshot {id} uses is unknown: {error}. {}",
             what_to_do(&error, id)
         )),
     }

@@ -105,7 +105,8 @@ pub fn check(
         if !is_trouble || !before.has_one_gone(repository)? {
             return found;
         }
-        monitor.note("something was pruned or forgotten meanwhile: looking again");
+        monitor
+            .note("the repository was pruned or lost snapshots during the check: checking again");
     }
     look(repository, subset, &mut read, monitor)
 }

@@ -182,9 +182,16 @@ fn where_both_are_bad_the_error_says_what_is_wrong_with_each() {
         (
             &foreign,
             &flipped,
-            ["no key slot opens under the id", "seal broken"],
+            [
+                "no key slot opens under the id",
+                "authentication tag does not match",
+            ],
         ),
-        (&flipped, b"{}\nx\n", ["seal broken", "json"]),
+        (
+            &flipped,
+            b"{}\nx\n",
+            ["authentication tag does not match", "json"],
+        ),
         (
             &foreign,
             &foreign,

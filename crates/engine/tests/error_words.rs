@@ -66,7 +66,7 @@ fn errors() -> Vec<Box<dyn std::error::Error + Send + Sync>> {
 fn every_reason_is_said_and_said_once() {
     for error in errors() {
         let text = with_causes(&*error);
-        let reasons = ["no room on device", "seal broken"];
+        let reasons = ["no room on device", "authentication tag does not match"];
         let said = reasons.map(|reason| text.matches(reason).count());
         assert_eq!(said.iter().sum::<usize>(), 1, "{text}");
     }
@@ -76,6 +76,6 @@ fn every_reason_is_said_and_said_once() {
 fn a_name_is_not_said_twice() {
     let text = object().to_string();
     let rest = without_name("snapshots/1234", &text);
-    assert_eq!(rest, "object is damaged: seal broken");
+    assert_eq!(rest, "object is damaged: authentication tag does not match");
     assert_eq!(without_name("snapshots/12", &text), text);
 }

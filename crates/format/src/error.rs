@@ -115,7 +115,7 @@ impl fmt::Display for Fault {
             Fault::Length { expected, found } => write!(f, "{found} bytes instead of {expected}"),
             Fault::Value { field, found } => write!(f, "{field} is {found}"),
             Fault::Magic => f.write_str("wrong magic"),
-            Fault::Seal => f.write_str("seal broken"),
+            Fault::Seal => f.write_str("authentication tag does not match"),
             Fault::Id { expected, found } => {
                 write!(f, "id {} instead of {}", hex(found), hex(expected))
             }

@@ -99,7 +99,7 @@ pub enum CatalogError {
     #[error("store a segment of the catalog")]
     Store(#[source] BoxError),
     /// The writer failed before and does nothing more.
-    #[error("the catalog's writer has failed before")]
+    #[error("the catalog's writer failed earlier")]
     Poisoned,
 }
 

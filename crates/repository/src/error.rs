@@ -52,7 +52,9 @@ pub enum Error {
     #[error("{0} already holds a repository")]
     RepositoryExists(String),
     /// No key slot opens with this secret.
-    #[error("wrong password or key: no key slot of the repository opens with it")]
+    #[error(
+        "wrong password or no key found: no key slot of the repository opens with the one given"
+    )]
     WrongKey,
     /// No key slot is there at all.
     #[error(
@@ -69,13 +71,23 @@ pub enum Error {
     KeysDamaged(String),
     /// No index names this chunk in a pack that is there.
     #[error(
-        "chunk {0} is in no pack that the index names (bale check tells which files need it; bale \
-         repair index lists packs that no index names)"
+        "chunk {0} is in no pack that the index names (bale check lists the files that need it; \
+         bale repair index lists packs that no index names)"
     )]
     MissingChunk(ChunkId),
     /// No snapshot answers to this text.
     #[error("no snapshot matches {0:?} (bale snapshots lists them)")]
     NoSnapshot(String),
+    /// `latest~N` counts back further than there are snapshots.
+    #[error(
+        "no {text}: {count} {} of the source of the latest (bale snapshots lists them)",
+        if *count == 1 { "snapshot is" } else { "snapshots are" }
+    )]
+    TooFewSnapshots {
+        text: String,
+        /// Snapshots that `text` can count.
+        count: usize,
+    },
     /// More than one does.
     #[error("{0:?} is the beginning of more than one snapshot id")]
     AmbiguousSnapshot(String),

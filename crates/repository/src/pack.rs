@@ -223,7 +223,7 @@ impl ChunkWriter {
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
                 self.shared.fail(Error::Other(
-                    "storing chunks: an encoding thread ended by a defect".to_owned(),
+                    "storing chunks: an encoding thread panicked, by a defect of Bale".to_owned(),
                 ));
             }
         }

@@ -268,9 +268,16 @@ pub fn find_holding<'a>(
             source.as_ref().is_some_and(|source| source.may_be(&key))
         };
         let found = in_order.iter().filter(is_of_source).nth(back);
+        let too_few = || match in_order.iter().filter(is_of_source).count() {
+            0 => Error::NoSnapshot(text.to_owned()),
+            count => Error::TooFewSnapshots {
+                text: text.to_owned(),
+                count,
+            },
+        };
         let is_part = |(_, other): &&&Named| holds(other, path) == Holds::Part;
         return Ok(FoundSnapshot {
-            named: found.ok_or_else(|| Error::NoSnapshot(text.to_owned()))?,
+            named: found.ok_or_else(too_few)?,
             newer_parts: newer.iter().filter(is_part).copied().collect(),
         });
     }

@@ -98,7 +98,7 @@ pub enum RestoreError {
     ImageTarget(TargetError),
     /// Nothing was written.
     #[error(
-        "the image needs {}, and {} are free (--force starts all the same)",
+        "the image needs {}, and {} are free (--force starts anyway)",
         amount::bytes(*bytes_needed), amount::bytes(*bytes_free)
     )]
     NoRoom {
@@ -111,7 +111,7 @@ pub enum RestoreError {
     #[error("read the file system")]
     ImageRead(#[source] bale_fsimage::ext4::Ext4Error),
     /// The monitor asked for it.
-    #[error("stopped; the same command continues")]
+    #[error("interrupted: run the same command again to continue")]
     Stopped,
     /// The path is not in the snapshot.
     #[error("no such path in the snapshot")]

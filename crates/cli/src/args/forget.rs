@@ -52,7 +52,7 @@ pub struct Forget {
     /// Prune afterwards
     #[arg(long)]
     pub prune: bool,
-    /// Tell what would be done; remove nothing
+    /// Print what would be done; remove nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
     /// Options of prune.
@@ -78,7 +78,7 @@ pub struct Prune {
     /// Options of prune.
     #[command(flatten)]
     pub options: PruneChoices,
-    /// Tell what would be done; change nothing
+    /// Print what would be done; change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 }

@@ -39,11 +39,11 @@ pub struct Global {
     /// Print only errors and problems
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Tell more: of a backup what is new (+), changed (M) and gone (-), of a restore what becomes
+    /// Print more: of a backup what is new (+), changed (M) and gone (-), of a restore what becomes
     /// of every path
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Never draw progress, also on a terminal [env: BALE_NO_PROGRESS]
+    /// Never show progress, also on a terminal [env: BALE_NO_PROGRESS]
     #[arg(long, global = true)]
     pub no_progress: bool,
 }

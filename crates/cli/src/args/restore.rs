@@ -57,7 +57,7 @@ pub struct Restore {
     /// Restore immutable, append-only and other inode flags
     #[arg(long)]
     pub inode_flags: bool,
-    /// Tell what would be done; write nothing
+    /// Print what would be done; write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
     /// Read back everything that was written and compare

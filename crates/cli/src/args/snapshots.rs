@@ -86,7 +86,7 @@ pub struct Find {
     /// Only in this snapshot [default: all]
     #[arg(short, long, value_name = "SNAP")]
     pub snapshot: Vec<String>,
-    /// Without regard to case
+    /// Ignore case
     #[arg(short, long)]
     pub iname: bool,
     /// Only this path and what is below it, as `bale ls` prints it
@@ -110,7 +110,7 @@ pub struct Diff {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
-    /// Also tell where only metadata changed
+    /// Also list paths where only metadata changed
     #[arg(long)]
     pub metadata: bool,
 }

@@ -51,7 +51,7 @@ pub struct Look {
     /// walked)
     #[arg(long, value_enum, default_value_t = Scan::Auto)]
     pub scan: Scan,
-    /// Never freeze a file system: of ext4 the device then tells only what there is, of XFS the
+    /// Never freeze a file system: of ext4 the device then only lists what there is, of XFS the
     /// kernel does, and content is read through the kernel
     #[arg(long)]
     pub no_freeze: bool,
@@ -100,7 +100,7 @@ pub struct Backup {
     /// shows its recovery key [env: BALE_INIT]
     #[arg(long, conflicts_with = "dry_run")]
     pub init: bool,
-    /// Tell what would be done; store nothing
+    /// Print what would be done; store nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 }

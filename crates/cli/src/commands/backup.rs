@@ -68,7 +68,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     }
     console.finish();
     if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
-        report!("what was finished is kept: the same command goes on from there");
+        report!("what was finished is stored: run the same command again to continue");
     }
     let outcome = outcome?;
     let problems = outcome.snapshot.counts.problems;
@@ -222,7 +222,8 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
     }
     if problems > 0 {
         report!(
-            "{}, named above and kept in the snapshot: what is concerned is missing or not certain",
+            "{}, listed above and recorded in the snapshot: data there may be missing or \
+             inconsistent",
             sizes::counted(problems, "problem")
         );
     }

@@ -120,7 +120,7 @@ pub(super) fn print_lost(global: &Global, listed: &[LostPath], count: u64) {
 
 fn print_summary(report: &CheckReport) {
     report!(
-        "looked at {}, {}, {}, {}",
+        "checked {}, {}, {}, {}",
         sizes::counted(report.snapshots, "snapshot"),
         sizes::counted(report.segments, "catalog segment"),
         sizes::counted(report.packs, "pack"),
@@ -233,7 +233,7 @@ fn steps(report: &CheckReport, is_marked: bool) -> Vec<String> {
     }
     if report.chunks_in_danger > 0 && is_marked {
         steps.push(match report.lost_count {
-            0 => "No path is lost: `bale repair packs` saves what stands in damaged packs only."
+            0 => "No path is lost: `bale repair packs` saves what only damaged packs hold."
                 .to_owned(),
             _ => "Damaged packs are marked: `bale repair packs` saves what can be read of them."
                 .to_owned(),

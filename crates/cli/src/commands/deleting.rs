@@ -59,7 +59,7 @@ pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
         |home: PathBuf| home != Path::new("/") && home.ancestors().any(&is_it);
     let what = match () {
         () if is_it(Path::new("/")) => "is the whole system",
-        () if homes.any(&mut is_home_or_above) => "is somebody's home directory, or holds one",
+        () if homes.any(&mut is_home_or_above) => "is a home directory, or contains one",
         () => return Ok(()),
     };
     let place = output::path(target);

@@ -115,14 +115,14 @@ fn escaped(letter: Option<u8>) -> Result<u8, Usage> {
         Some(b'\\') => b'\\',
         Some(other) => {
             let other = char::from(other);
-            return Err(Usage(format!("\\{other} is not known in a format")));
+            return Err(Usage(format!("unknown escape \\{other} in the format")));
         }
         None => return Err(Usage("a format ends with a lone \\".to_owned())),
     })
 }
 
 fn directive(rest: &mut impl Iterator<Item = u8>) -> Result<Part, Usage> {
-    let unknown = |text: String| Usage(format!("%{text} is not known in a format"));
+    let unknown = |text: String| Usage(format!("unknown directive %{text} in the format"));
     Ok(match rest.next() {
         Some(b'%') => Part::Text(b"%".to_vec()),
         Some(b'p') => Part::Path,

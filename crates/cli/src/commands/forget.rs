@@ -91,7 +91,8 @@ fn by_id(
                     if !options.dry_run {
                         remembered::forgotten(repository, id);
                     }
-                    let text = "not in the repository any more: it is not missed from now on";
+                    let text =
+                        "not in the repository any more: it is no longer reported as missing";
                     say(global, "gone  ", &id.short(), text);
                     continue;
                 }

@@ -29,7 +29,9 @@ pub fn run(global: &Global, command: &KeyCommand) -> Result<i32> {
             let old = repository.slot();
             said(global, "removed", repository.remove_key(&old.to_string())?);
             if !global.quiet && !global.json {
-                report!("The root key is the same: who knew it can still read this repository.");
+                report!(
+                    "The root key is unchanged: whoever had it can still read this repository."
+                );
             }
         }
     }

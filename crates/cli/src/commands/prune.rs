@@ -71,7 +71,7 @@ pub fn prune(
         }));
     } else if !global.quiet {
         let now = format!(
-            "gave back {} ({})",
+            "freed {} ({})",
             sizes::bytes(pruned.bytes_deleted),
             sizes::counted(pruned.packs_deleted, "pack")
         );
@@ -92,11 +92,14 @@ pub fn prune(
 fn report_problems(pruned: &Pruned) {
     let left = pruned.problems - pruned.packs_gone;
     if left > 0 {
-        report!("{} left alone, named above", sizes::counted(left, "pack"));
+        report!(
+            "{} left in place, listed above",
+            sizes::counted(left, "pack")
+        );
     }
     if pruned.packs_gone > 0 {
         report!(
-            "{} in use, and gone: `bale check` says what is lost",
+            "{} in use but missing: `bale check` lists what is lost",
             sizes::counted(pruned.packs_gone, "pack")
         );
     }

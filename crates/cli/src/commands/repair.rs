@@ -31,7 +31,7 @@ fn config(global: &Global, dry_run: bool) -> Result<i32> {
         }));
     } else if !global.quiet {
         match trouble {
-            None => report!("config and config.copy are sound, and the same: nothing to do"),
+            None => report!("config and config.copy are intact and identical: nothing to do"),
             Some(trouble) => report!(
                 "{} {} from {}, which the key proves: {}",
                 if dry_run { "would write" } else { "wrote" },

@@ -249,7 +249,7 @@ fn summary(
         "{word} {}, {}, {}, {}, {} in {}",
         sizes::counted(report.files_written, "file"),
         sizes::either(report.directories, "directory", "directories"),
-        sizes::counted(report.links, "link"),
+        sizes::counted(report.links, "hard link"),
         sizes::counted(report.others, "other"),
         sizes::bytes(report.bytes),
         sizes::duration(seconds),
@@ -257,7 +257,7 @@ fn summary(
     let kept = report.kept + report.skipped;
     if kept + report.directories_kept > 0 {
         report!(
-            "there already: {}, {}",
+            "unchanged: {}, {}",
             sizes::either(kept, "entry", "entries"),
             sizes::either(report.directories_kept, "directory", "directories")
         );
@@ -347,7 +347,7 @@ fn print_in_part(report: &RestoreReport) {
         kinds.push(format!("{} salvaged", sizes::count(report.salvaged)));
     }
     report!(
-        "in part only: {} ({}): in {} zeros stand for {}",
+        "not complete: {} ({}): in {} zeros replace {}",
         sizes::counted(files, "file"),
         kinds.join(", "),
         sizes::one_or_more(files, "it", "them"),

@@ -278,7 +278,7 @@ impl Listed {
 fn report_unfinished((id, run): &Named) {
     if run.partial {
         report!(
-            "bale: {} is an unfinished run: what the backup had not come to is not in it",
+            "bale: {} is an unfinished run: it lacks what the backup had not reached",
             id.short()
         );
     }

@@ -67,7 +67,10 @@ fn print(global: &Global, id: &str, totals: &Totals) {
         output::line(&format!("files        {}", sizes::count(totals.files)));
         output::line(&format!("directories  {}", sizes::count(totals.dirs)));
         output::line(&format!("others       {}", sizes::count(totals.others)));
-        output::line(&format!("hard links   {}", sizes::count(totals.hard_links)));
+        output::line(&format!(
+            "hard-linked  {} (entries whose inode has more than one name)",
+            sizes::count(totals.hard_links)
+        ));
         output::line(&format!(
             "bytes        {} ({})",
             sizes::count(totals.bytes),

@@ -102,7 +102,7 @@ pub fn writable_cache_dir(global: &Global) -> Result<PathBuf> {
             let Some(dir) = stand_in else {
                 return Err(refused.into());
             };
-            report_refused(global, refused, "what it sorts is there meanwhile");
+            report_refused(global, refused, "its files for sorting are written there");
             Ok(dir)
         }
     }
@@ -114,7 +114,7 @@ fn report_refused(global: &Global, refused: Error, costs: &str) {
         return;
     }
     let text = format!(
-        "warning: {}. This goes on with a temporary cache: {costs}",
+        "warning: {}. Continuing with a temporary cache: {costs}",
         output::chain(&refused.into())
     );
     if global.json {

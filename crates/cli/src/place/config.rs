@@ -45,7 +45,7 @@ pub fn add_missing_config_copy(global: &Global, repository: &Repository, purpose
             let name = ObjectName::config_copy();
             note(
                 global,
-                &format!("{name} is not as it should be, and is not written: {error}"),
+                &format!("{name} is damaged and cannot be rewritten: {error}"),
             );
         }
     }

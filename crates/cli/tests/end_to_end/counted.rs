@@ -46,7 +46,7 @@ fn what_is_missing_of_a_damaged_file_is_said_once_and_counted_apart() {
         bench.sh("rm -rf target image");
         let ran = bench.run(&[&words[..], &["--verify"]].concat());
         assert!(
-            ran.err.contains("in part only: 1 file (1 incomplete)"),
+            ran.err.contains("not complete: 1 file (1 incomplete)"),
             "{ran}"
         );
         assert!(!ran.err.contains("same command"), "{ran}");
@@ -147,11 +147,12 @@ fn directories_that_were_there_are_counted_apart() {
     let words = ["restore", &bench.address(""), "--target", "target"];
     let ran = bench.ok(&words);
     assert!(
-        ran.err.contains("restored 0 files, 0 directories, 0 links"),
+        ran.err
+            .contains("restored 0 files, 0 directories, 0 hard links"),
         "{ran}"
     );
     assert!(
-        ran.err.contains("there already: 1 entry, 4 directories"),
+        ran.err.contains("unchanged: 1 entry, 4 directories"),
         "{ran}"
     );
 }
@@ -171,7 +172,7 @@ fn a_link_in_the_place_of_a_directory_is_replaced_named_and_never_followed() {
         "target",
         "--json",
     ];
-    for (more, says) in [(&["-n"][..], "stands there"), (&[], "stood there")] {
+    for (more, says) in [(&["-n"][..], "would be replaced"), (&[], "was replaced")] {
         let ran = bench.ok(&[&words[..], more].concat());
         let notes = ran.of_type("note");
         let note = notes[0]["message"].as_str().unwrap();

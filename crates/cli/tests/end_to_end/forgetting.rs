@@ -190,7 +190,7 @@ fn a_forget_with_prune_tells_of_both_and_of_what_comes_back_later() {
         "find {packs} -type f -exec touch -d '3 days ago' {{}} +"
     ));
     let ran = bench.ok(&["prune"]);
-    let text = "gave back 0 B (0 packs); ";
+    let text = "freed 0 B (0 packs); ";
     assert!(ran.err.contains(text), "{ran}");
     assert!(ran.err.contains("MiB, "), "{ran}");
     assert!(ran.err.contains(" with a prune after 20"), "{ran}");

@@ -203,7 +203,7 @@ fn what_no_source_has_any_more_is_let_go_of_as_the_check_says() {
         &pruned,
         "`bale repair packs` saves what opens of it, and `bale check` then says what is lost",
     );
-    says(&pruned, "1 pack left alone, named above");
+    says(&pruned, "1 pack left in place, listed above");
     let repaired = bench.run(&["repair", "packs"]);
     assert_eq!(repaired.code, 4, "{repaired}");
     says(

@@ -18,7 +18,7 @@ fn every_way_in_which_a_snapshot_command_fails_is_told_as_it_was() {
         // It ends when nobody reads on, not when the wait is over.
         (
             "exec yes",
-            &["says too much", "SIGPIPE", "may still be there"],
+            &["prints too much", "SIGPIPE", "may still be there"],
         ),
         (
             "echo ready; cat",

@@ -401,7 +401,7 @@ fn an_interrupted_first_backup_is_listed_and_the_next_one_completes() {
             break;
         }
     }
-    assert!(!listed.is_empty(), "what was finished is kept");
+    assert!(!listed.is_empty(), "what was finished is stored");
     listed.sort_by_key(|run| run["files"].as_u64());
     listed.reverse();
     assert_eq!(listed[0]["partial"], true);

@@ -73,7 +73,7 @@ fn a_reason_is_told_once() {
         &["check", "--read-data"],
     ] {
         let ran = bench.run(words);
-        says_nothing_twice(&ran, &["seal broken", "is damaged"]);
+        says_nothing_twice(&ran, &["authentication tag does not match", "is damaged"]);
     }
 }
 

@@ -87,7 +87,7 @@ fn of_source<'a>(snapshots: &'a [Named], draft: &Snapshot, note: &dyn Fn(&str)) 
         && let Some((id, snapshot)) = others.last()
     {
         note(&format!(
-            "the source is on another file system than in snapshot {} of {}: compared with nothing",
+            "the source is on another file system than in snapshot {} of {}: reading every file",
             id.short(),
             text_of(snapshot.time)
         ));

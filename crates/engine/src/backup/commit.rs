@@ -134,7 +134,9 @@ fn counted(run: &BackupRun, store: &ChunkWriter, tally: &Tally<'_>) -> Snapshot 
 fn note_unless_seen(tally: &Tally<'_>, run: &BackupRun, id: ObjectId, parent: &Parent) {
     let remembered = index_seen::remember(run, MadeFor::Snapshot(id), &parent.index_objects);
     if let Err(error) = remembered {
-        tally.note(&format!("the next backup will look everything up: {error}"));
+        tally.note(&format!(
+            "the next backup will be slower, without its list of known chunks: {error}"
+        ));
     }
 }
 

@@ -119,9 +119,7 @@ impl DigestCache {
             }
         };
         if let Err(error) = remembered {
-            tally.note(&format!(
-                "the next backup will take longer than it could: {error}"
-            ));
+            tally.note(&format!("the next backup will be slower: {error}"));
         }
     }
 

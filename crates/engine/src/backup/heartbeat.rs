@@ -47,9 +47,9 @@ impl Heartbeat {
             }
         };
         let thread = std::thread::Builder::new().name("sign-of-life".to_owned());
-        let thread = thread.spawn(beat).map_err(|error| {
-            Error::Other(format!("start a thread that shows a sign of life: {error}"))
-        })?;
+        let thread = thread
+            .spawn(beat)
+            .map_err(|error| Error::Other(format!("start the heartbeat thread: {error}")))?;
         Ok(Heartbeat {
             stop: Some(stop),
             thread: Some(thread),

@@ -88,9 +88,9 @@ impl<'a> Pass<'a> {
                 Some(checkpoints) => checkpoints.when_due(rows),
             });
             reader.stop();
-            let compared = comparing
-                .join()
-                .map_err(|_| Error::Other("comparing ended by a defect".to_owned()));
+            let compared = comparing.join().map_err(|_| {
+                Error::Other("the comparing thread panicked, by a defect of Bale".to_owned())
+            });
             (compared.and_then(|compared| compared), written)
         });
         let interrupted = matches!(written, Err(Error::Interrupted))

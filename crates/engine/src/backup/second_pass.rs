@@ -68,7 +68,7 @@ pub(super) fn look_again(
             (items, Some(changed))
         }
         SecondLook::Unsure { items, why } => {
-            tally.note(&format!("everything is read again, walking: {why}"));
+            tally.note(&format!("everything is read again, by walking: {why}"));
             (items, None)
         }
     };

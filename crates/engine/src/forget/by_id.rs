@@ -36,7 +36,7 @@ impl FoundObject {
     /// What its removal costs, for people.
     pub fn cost(&self) -> &'static str {
         match (self.name.area, &self.damage) {
-            (Area::Snapshots, None) => "asked for by id",
+            (Area::Snapshots, None) => "requested by id",
             (Area::Snapshots, Some(_)) => {
                 "a snapshot that cannot be read: the next prune gives up what only it used"
             }

@@ -140,7 +140,7 @@ fn name_damaged(
     for pack in packs.iter().filter(|pack| pack.fate == PackFate::Damaged) {
         let named = pack.number.map_or(0, |n| standing.index.pack(n).len);
         let why = match named == pack.len {
-            true => "known to be damaged, and in use".to_owned(),
+            true => "marked as damaged, and in use".to_owned(),
             false => format!("in use, and of {} bytes instead of {named}", pack.len),
         };
         left.name(monitor, pack.id, &why);

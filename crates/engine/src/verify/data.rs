@@ -11,7 +11,7 @@ use bale_repository::repository::Repository;
 use bale_repository::store::{ObjectInfo, ObjectName};
 use std::collections::{BTreeMap, HashSet};
 
-const OTHER_BYTES: &str = "its bytes are not those it was stored with";
+const OTHER_BYTES: &str = "its content does not match its hash";
 
 /// Which packs are read.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -63,7 +63,7 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
     };
     let text = match hash_object(store, info) {
         Ok(hash) if hash == id.0 => None,
-        Ok(_) => Some("its bytes are not those it was stored with".to_owned()),
+        Ok(_) => Some("its content does not match its hash".to_owned()),
         // Pruned or forgotten since it was listed.
         Err(error) if is_missing(&error) && is_gone(store, &info.name)? => return Ok(()),
         Err(error) => Some(error.to_string()),

@@ -64,7 +64,7 @@ pub enum MkError {
     #[error("scratch file for {0}")]
     Scratch(&'static str, #[source] io::Error),
     /// An earlier error ended this writer.
-    #[error("the file system was given up after an earlier error")]
+    #[error("writing the file system stopped after an earlier error")]
     Poisoned,
 }
 

@@ -287,7 +287,7 @@ impl Drop for EndOfJob<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.fail(Error::Other(
-                "storing chunks: an encoding thread ended by a defect".to_owned(),
+                "storing chunks: an encoding thread panicked, by a defect of Bale".to_owned(),
             ));
         }
         self.0.job_ends();

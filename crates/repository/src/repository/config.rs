@@ -135,7 +135,7 @@ impl Repository {
         match self.judge_configs()?.trouble {
             None => Ok(()),
             Some(trouble) => Err(Error::Other(format!(
-                "{name} was written again, and is not sound: {}",
+                "{name} was rewritten, and is still not valid: {}",
                 trouble.fault.text()
             ))),
         }

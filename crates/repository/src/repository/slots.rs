@@ -217,7 +217,7 @@ impl Repository {
             self.store.put(&name, &bytes)?;
         }
         Err(Error::Other(format!(
-            "{name} stays: {} was removed by somebody else meanwhile",
+            "{name} stays: {} was removed by another process meanwhile",
             ObjectName::key(stays)
         )))
     }
@@ -272,7 +272,7 @@ fn read_slot(store: &dyn Store, id: ObjectId) -> Option<ReadSlot> {
     let (slot, state) = match KeySlot::decode(&bytes) {
         decoded if *blake3::hash(&bytes).as_bytes() != id.0 => (
             decoded.ok(),
-            SlotState::Damaged("its bytes are not those it was stored with".to_owned()),
+            SlotState::Damaged("its content does not match its hash".to_owned()),
         ),
         Ok(slot) => (Some(slot), SlotState::Sound),
         Err(error @ (FormatError::Newer { .. } | FormatError::UnknownFeature { .. })) => {

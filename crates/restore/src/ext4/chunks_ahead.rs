@@ -88,7 +88,7 @@ impl AwaitedChunk {
 
     fn fetch(&self, chunks: &dyn ChunkSource) {
         let read = match self.budget.is_closed() {
-            true => Err("nobody needs it any more".to_owned()),
+            true => Err("it is no longer needed".to_owned()),
             false => chunks
                 .read(&self.id, ChunkKind::Data)
                 .map_err(|trouble| text_of(&trouble)),
@@ -126,7 +126,7 @@ impl Budget {
         fits
     }
 
-    /// `false`: nobody needs it any more.
+    /// `false`: it is no longer needed.
     fn take(&self, weight: u64) -> bool {
         let mut state = self.state.lock().expect("no holder of this lock panics");
         while state.0 < weight && !state.1 {

@@ -224,7 +224,7 @@ impl<'a> WantedRows<'a> {
             return;
         }
         let relative = if !is_below(path, &self.strip) {
-            self.problem(path, "restore", "refused: outside the path asked for");
+            self.problem(path, "restore", "refused: outside the requested path");
             None
         } else if let Err(bad) = check_path(path) {
             let text = format!("refused with all below it: {bad}");

@@ -89,7 +89,9 @@ impl ImageTarget {
             return Err(target.refused(user));
         }
         if meta.len() > 0 && !force {
-            return Err(target.refused("exists and is not empty (--force: it is lost)".to_owned()));
+            return Err(
+                target.refused("exists and is not empty (--force overwrites it)".to_owned())
+            );
         }
         Ok(target)
     }
@@ -105,7 +107,7 @@ impl ImageTarget {
         let len = file.seek(SeekFrom::End(0)).map_err(self.io("measure"))?;
         let found = signature::find(&file, len).map_err(self.io("read"))?;
         if let Some(found) = found.filter(|_| !self.force) {
-            return Err(self.refused(format!("holds {found} (--force: it is lost)")));
+            return Err(self.refused(format!("holds {found} (--force overwrites it)")));
         }
         Ok(ImageTarget {
             device_bytes: Some(len),

@@ -236,8 +236,8 @@ fn report_replaced(run: &RestoreRun, entry: &Entry, stat: &rustix::fs::Stat) {
         _ => "something else",
     };
     let text = match run.options.dry_run {
-        false => format!("{was} stood there: the snapshot's directory took its place"),
-        true => format!("{was} stands there: the snapshot's directory would take its place"),
+        false => format!("{was} was replaced by the snapshot's directory"),
+        true => format!("{was} would be replaced by the snapshot's directory"),
     };
     run.note(&entry.path(), &text);
 }

@@ -261,7 +261,7 @@ fn seal(worker: &mut Worker, first: &Entry) -> Result<(), EntryFailure> {
         true => metadata::seal(worker, fd.as_fd(), first),
         false => Err(EntryFailure::text(
             "restore",
-            "somebody else changed it meanwhile",
+            "another process changed it during the restore",
         )),
     }
 }

@@ -239,7 +239,7 @@ pub fn checked_stat(fd: &OwnedFd, entry: &Entry) -> Result<Stat, EntryFailure> {
     if FileType::from_raw_mode(stat.st_mode) != kind || foreign {
         return Err(EntryFailure::text(
             "restore",
-            "somebody else changed it meanwhile",
+            "another process changed it during the restore",
         ));
     }
     Ok(stat)

@@ -30,9 +30,11 @@ pub fn keep_beside(
     let text = match place(directory, part, entry)? {
         Some(name) => {
             let name = String::from_utf8_lossy(&name).into_owned();
-            format!("{gaps}: what stood there stays, and what could be had is beside it as {name}")
+            format!(
+                "{gaps}: the existing file is unchanged, what could be read is beside it as {name}"
+            )
         }
-        None => format!("{gaps}: what stood there stays, and is all that could be had"),
+        None => format!("{gaps}: the existing file is unchanged, as nothing more could be read"),
     };
     run.problem(&entry.path(), "replace", &text);
     Ok(())

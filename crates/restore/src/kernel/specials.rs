@@ -118,7 +118,7 @@ fn checked_new(
         true => Ok(stat),
         false => Err(EntryFailure::text(
             "restore",
-            "somebody else changed it meanwhile",
+            "another process changed it during the restore",
         )),
     }
 }

@@ -87,7 +87,7 @@ impl Target {
             return Ok(());
         }
         let stat = rustix::fs::fstatvfs(root)
-            .map_err(|error| self.trouble("ask for free space of", error.into()))?;
+            .map_err(|error| self.trouble("read the free space of", error.into()))?;
         let block_bytes = stat.f_frsize.max(1);
         let (blocks, inodes) = match (self.fresh, self.privileged) {
             (true, true) => (stat.f_bfree, stat.f_ffree),

@@ -18,7 +18,7 @@ impl Planner<'_> {
         self.parent_bad = false;
         self.above_pushed = false;
         let relative = if !is_below(parent, &self.strip) {
-            self.problem(parent, "restore", "refused: outside the path asked for");
+            self.problem(parent, "restore", "refused: outside the requested path");
             self.parent_bad = true;
             Bytes::new()
         } else if let Err(bad) = check_path(parent) {

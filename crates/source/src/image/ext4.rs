@@ -137,7 +137,7 @@ impl InodeTables for Ext4Volume {
             .parse_inodes(piece.first_inode, bytes, &mut |result| match result {
                 InodeResult::Used(inode, raw) => {
                     let Some(found) = FoundInode::new(&inode) else {
-                        return sink.damaged(inode.number, "a type that nobody knows".to_owned());
+                        return sink.damaged(inode.number, "unknown file type".to_owned());
                     };
                     sink.inode(found, raw.bytes());
                     if found.kind == FileKind::Directory {

@@ -86,7 +86,7 @@ pub(crate) struct FoundInode {
 }
 
 impl FoundInode {
-    /// `None`: of a type that nobody knows.
+    /// `None`: of an unknown file type.
     pub(super) fn new(inode: &Inode) -> Option<FoundInode> {
         Some(FoundInode {
             number: inode.number,

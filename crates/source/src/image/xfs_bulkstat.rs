@@ -132,7 +132,7 @@ struct Records<'a> {
 impl Records<'_> {
     fn push(&mut self, inode: &BulkInode) -> io::Result<()> {
         if inode.inode < self.next {
-            return Err(io::Error::other("inodes are told of in no order"));
+            return Err(io::Error::other("the kernel lists inodes out of order"));
         }
         if inode.inode >= self.end {
             self.next = self.end;
@@ -245,7 +245,7 @@ impl TablePieces<'_> {
                 Err(error) => {
                     self.is_at_end = true;
                     return Err(format!(
-                        "the kernel does not tell all inode numbers: {error}"
+                        "the kernel does not list all inode numbers: {error}"
                     ));
                 }
             };
@@ -336,7 +336,7 @@ impl InodeTables for XfsBulkstat {
             let inode = inode_of(raw).expect("exact chunks");
             let number = inode.number;
             let Some(found) = FoundInode::new(&inode) else {
-                let why = "the kernel does not tell what it is".to_owned();
+                let why = "the kernel reports an unknown file type".to_owned();
                 sink.incomplete(number, why.clone());
                 sink.damaged(number, why);
                 continue;

@@ -395,7 +395,7 @@ impl MountedScan {
             write_back(&self.target)?;
         }
         if self.clock.seen() {
-            return Err("the clock was set meanwhile".to_owned());
+            return Err("the clock was changed during the scan".to_owned());
         }
         let image = self.gathered.image();
         let logged = self
@@ -407,7 +407,9 @@ impl MountedScan {
             .changed_inodes(self.fixed.t0, logged.as_deref(), CHANGED_MAX);
         match changed {
             Ok(Some(changed)) => Ok(changed),
-            Ok(None) => Err(format!("more than {CHANGED_MAX} inodes changed meanwhile")),
+            Ok(None) => Err(format!(
+                "more than {CHANGED_MAX} inodes changed during the scan"
+            )),
             Err(error) => Err(error.to_string()),
         }
     }

@@ -354,7 +354,7 @@ impl Holding {
         while !text.ends_with(b"\nready\n") && text != b"ready\n" {
             if text.len() >= ANSWER_BYTES_MAX {
                 return Err(NoAnswer::OfNoUse(
-                    "says too much, and no `ready`".to_owned(),
+                    "prints too much without a `ready`".to_owned(),
                 ));
             }
             let left = wait_max.saturating_sub(started.elapsed());

@@ -171,7 +171,7 @@ impl Part<'_> {
 
     fn add(&self, name: Bytes, c_name: &CStr, stat: &Statx, result: &mut Statted) {
         let Some(mut entry) = entry_of(self.path.clone(), name, stat) else {
-            let error = io::Error::other("a type of file that nobody knows");
+            let error = io::Error::other("unknown file type");
             return self.missed(c_name.to_bytes(), error, LastKnown::NoDirectory, result);
         };
         let mount = mount_of(stat);

@@ -52,7 +52,7 @@ fn judge(
         0 => {
             let enough = inodes.div_ceil(PROMISE_WORTH_IT);
             let promised = promised_names(paths, filter, enough).map_err(|error| {
-                format!("it cannot be told how many inodes are asked for: {error} ({by_inode})")
+                format!("cannot determine how many inodes the sources have: {error} ({by_inode})")
             })?;
             (promised, promised >= enough)
         }
@@ -61,7 +61,7 @@ fn judge(
     match worth_it {
         true => Ok(()),
         false => Err(format!(
-            "only about {about} of {inodes} inodes are asked for ({by_inode})"
+            "only about {about} of {inodes} inodes belong to the sources ({by_inode})"
         )),
     }
 }

@@ -175,7 +175,7 @@ fn missing(area: Area, place: &str) -> io::Error {
         Area::Index => {
             "If it is lost, make an empty one (mkdir), and bale repair index lists the packs again"
         }
-        Area::Keys => "Without a key in it nobody can read the repository",
+        Area::Keys => "Without a key in it the repository cannot be read",
         // An empty one in its place would be believed: the next prunes would remove everything.
         _ => {
             "Make an empty one (mkdir) only if nothing was ever in it: whatever is not in it \

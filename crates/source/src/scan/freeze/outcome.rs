@@ -39,7 +39,7 @@ pub enum BarrierError {
     #[error("start the freezer: {0}")]
     Start(#[source] io::Error),
     /// Somebody else holds the file system frozen.
-    #[error("the file system is held frozen by somebody else (a snapshot tool?)")]
+    #[error("another program holds the file system frozen (a snapshot tool?)")]
     Busy,
     /// This file system cannot be frozen.
     #[error("this kind of file system cannot be frozen")]
@@ -51,7 +51,7 @@ pub enum BarrierError {
     #[error("the freeze was ended too early (by a time-out or another tool)")]
     Lost,
     /// A process is gone; the file system is not frozen.
-    #[error("the freezer is gone")]
+    #[error("the freezer process has exited")]
     Gone,
     /// The freezer was stopped from outside.
     #[error(

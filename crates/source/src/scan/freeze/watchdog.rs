@@ -32,7 +32,7 @@ enum State {
     Frozen,
 }
 
-/// Watches until the freezer is gone.
+/// Watches until the freezer process has exited.
 pub(super) fn run(
     role: &Message,
     mount: OwnedFd,

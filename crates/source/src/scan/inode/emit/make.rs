@@ -219,7 +219,7 @@ impl Maker {
     /// Its number of file system is not set.
     pub(super) fn entry_of(path: &Bytes, name: Bytes, inode: &Inode) -> Result<Entry, String> {
         let Some(kind) = Kind::from_mode(inode.mode) else {
-            return Err("a type of file that nobody knows".to_owned());
+            return Err("unknown file type".to_owned());
         };
         let mut entry = Entry::new(path.clone(), name, kind);
         set_stat(&mut entry, inode);

@@ -105,7 +105,7 @@ impl UnchangedChildren {
             stat => stat?,
         };
         let entry = entry_of(self.path.clone(), Bytes::copy_from_slice(name), &stat);
-        let entry = entry.ok_or_else(|| io::Error::other("a type of file that nobody knows"))?;
+        let entry = entry.ok_or_else(|| io::Error::other("unknown file type"))?;
         let place = EntryPlace::Directory(self.directory.clone());
         Ok((entry.kind != Kind::Directory).then_some((entry, place)))
     }
