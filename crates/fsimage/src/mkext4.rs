@@ -31,7 +31,7 @@
 //! # let time = bale_fsimage::Timestamp::default();
 //! let content = b"hello".as_slice();
 //! let entry = NewEntry {
-//!     parent: b"", name: b"greeting", content: Content::Regular { size_bytes: 5 },
+//!     parent: b"", name: b"greeting", content: NewKind::Regular { size_bytes: 5 },
 //!     permissions: 0o644, uid: 0, gid: 0, atime: time, mtime: time, ctime: time, crtime: None,
 //!     flags: 0, project: 0, generation: 0, xattrs: &[], more_links: false,
 //! };
