@@ -138,7 +138,7 @@ impl ImageInode {
         entry.project = inode.project;
         entry.inode_flags = inode.flags & FLAGS_STORED;
         match target {
-            // Another inode's bytes, perhaps, while the file system is mounted; a catalog takes none.
+            // While the file system is mounted perhaps another inode's bytes. No row takes it.
             Ok(target) if !may_be_target(&target) => {
                 entry.flags.set(EntryFlags::UNREADABLE);
                 let why = "it holds a zero byte, or is longer than a path may be";

@@ -24,7 +24,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Kinds of file systems that are read from a device.
@@ -74,23 +74,32 @@ pub(super) fn check(source: &Path, device: &Path) -> std::result::Result<(), Str
     original.open(device).map(drop)
 }
 
-/// Where on the way to a source, from the first directory of its file system on, another mount
-/// begins: by its name nothing behind it is found in the file system.
-fn mount_within(source: &Path, device: u64) -> io::Result<Option<PathBuf>> {
+/// By name nothing is found in the file system behind a mount that begins on the way to the source,
+/// from the first directory of its file system on.
+fn check_way(source: &Path, device: u64) -> std::result::Result<(), String> {
     let mut first = None;
     let mut ancestors: Vec<_> = source.ancestors().collect();
     ancestors.reverse();
     for path in ancestors {
-        let path_text = CString::new(path.as_os_str().as_bytes())?;
-        let stat = stat_at(CWD, &path_text)?;
+        let stat = CString::new(path.as_os_str().as_bytes())
+            .map_err(io::Error::from)
+            .and_then(|name| Ok(stat_at(CWD, &name)?))
+            .map_err(|error| format!("look at {}: {error}", path.display()))?;
         let mount = mount_of(&stat);
         match first {
             None if identity_of(&stat).device == device => first = Some(mount),
-            Some(first) if first != mount => return Ok(Some(path.to_path_buf())),
+            Some(first) if first != mount => {
+                return Err(format!(
+                    "the way to {} leads through {}, where a directory of the same file system is \
+                     mounted: back it up by its path in that file system",
+                    source.display(),
+                    path.display()
+                ));
+            }
             _ => {}
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// Begins to scan `device` for the one source.
@@ -108,17 +117,7 @@ pub(super) fn begin(
     let refused = |why| Failure::Other(format!("read the snapshot in {}: {why}", device.display()));
     let image = Arc::new(original.open(device).map_err(refused)?);
     let mount = MountOf::directory(source).map_err(Failure::local("look at", source))?;
-    if let Some(other) = mount_within(source, original.device)
-        .map_err(Failure::local("look at the way to", source))?
-    {
-        let why = format!(
-            "the way to {} leads through {}, where a directory of the same file system is mounted: \
-             back it up by its path in that file system",
-            source.display(),
-            other.display()
-        );
-        return Err(refused(why));
-    }
+    check_way(source, original.device).map_err(refused)?;
     let gathered = match gather(&image, device, &mount.path_inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
         Gather::Unchanged(state) => {
