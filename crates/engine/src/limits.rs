@@ -58,7 +58,8 @@ use bale_source::read::{ARRANGED_BYTES_MAX, SMALL_WINDOW_BYTES_MAX, device_bytes
 use bale_source::scan;
 use bale_source::scan::inode::{EMIT_BYTES_MAX, INODE_SCAN_BYTES_MAX};
 
-/// The program, stacks, and what small blocks take beside their bytes (measured 15 MiB).
+/// The program, stacks, and what small blocks take beside their bytes (measured 15 MiB). With less
+/// than the usual ceiling those from 256 KiB on take nothing beside them (`bale_sys::memory`).
 const PROGRAM_BYTES: usize = 20 << 20;
 /// A chunk, as it is sealed.
 const CHUNK_BYTES: usize = record_bytes(BUNDLE_BYTES_MAX);

@@ -4,6 +4,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::param::page_size;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A huge page of the common processors. Where they are larger, or refused, blocks have pages of
 /// the usual size.
@@ -17,16 +18,68 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// a part is used would take a third more memory.
 pub struct LargeInHugePages<A>(pub A);
 
+/// Blocks from here to [`HUGE_PAGE_BYTES`] are middle ones: most chunks of large files.
+const MIDDLE_BYTES_MIN: usize = 256 << 10;
+
+/// Where middle blocks come from: fixed at the first of them at the latest, so that each goes back
+/// to where it came from.
+struct MiddleBlocks(AtomicU8);
+
+static MIDDLE_BLOCKS: MiddleBlocks = MiddleBlocks(AtomicU8::new(MiddleBlocks::OPEN));
+
+impl MiddleBlocks {
+    const OPEN: u8 = 0;
+    const BEHIND: u8 = 1;
+    const MAPPED: u8 = 2;
+
+    /// What they come from now and ever.
+    fn settle(&self, on: u8) -> u8 {
+        let order = Ordering::Relaxed;
+        match self.0.load(order) {
+            Self::OPEN => match self.0.compare_exchange(Self::OPEN, on, order, order) {
+                Ok(_) => on,
+                Err(settled) => settled,
+            },
+            settled => settled,
+        }
+    }
+}
+
+/// Has middle blocks come from the system too, each by itself, in pages of the usual size. The
+/// allocator behind keeps freed ones of each size for each thread, and what another thread freed:
+/// up to 80 MiB more than is in use where chunks go from thread to thread. It takes time to fault
+/// their pages in anew, so this is for those who have little memory. Does nothing once there was
+/// such a block.
+pub fn return_middle_blocks_at_once() {
+    MIDDLE_BLOCKS.settle(MiddleBlocks::MAPPED);
+}
+
 /// Bytes that a block has from the system, in whole pages; `None`: it comes from the allocator
 /// behind.
 fn mapped_bytes(layout: Layout) -> Option<usize> {
-    let is_large = layout.size() >= HUGE_PAGE_BYTES && layout.align() <= HUGE_PAGE_BYTES;
+    let comes_from_system = match layout.size() {
+        ..MIDDLE_BYTES_MIN => false,
+        MIDDLE_BYTES_MIN..HUGE_PAGE_BYTES => {
+            MIDDLE_BLOCKS.settle(MiddleBlocks::BEHIND) == MiddleBlocks::MAPPED
+        }
+        _ => true,
+    };
+    let is_large = comes_from_system && layout.align() <= page_size_of(layout.size());
     let bytes = layout.size().checked_next_multiple_of(page_size());
     bytes.filter(|bytes| is_large && *bytes < isize::MAX as usize - HUGE_PAGE_BYTES)
 }
 
-/// Pages of zeros, at a multiple of [`HUGE_PAGE_BYTES`]; null if the system has none. What does not
-/// fill a huge page at the end has pages of the usual size, so that no more is taken than is used.
+/// What a mapped block is a multiple of.
+fn page_size_of(bytes: usize) -> usize {
+    match bytes < HUGE_PAGE_BYTES {
+        true => page_size(),
+        false => HUGE_PAGE_BYTES,
+    }
+}
+
+/// Pages of zeros, at a multiple of what [`page_size_of`] says; null if the system has none. What
+/// does not fill a huge page at the end has pages of the usual size, so that no more is taken than
+/// is used.
 fn map(bytes: usize) -> *mut u8 {
     // SAFETY: new pages, which nobody knows of; those that are given back are of these, and have
     // not been used.
@@ -34,6 +87,9 @@ fn map(bytes: usize) -> *mut u8 {
         let Some(exact) = map_anywhere(bytes) else {
             return null_mut();
         };
+        if bytes < HUGE_PAGE_BYTES {
+            return exact;
+        }
         let block = match exact.addr().is_multiple_of(HUGE_PAGE_BYTES) {
             true => exact,
             false => {
@@ -195,6 +251,16 @@ mod tests {
         let far = Layout::from_size_align(more, 2 * HUGE_PAGE_BYTES).unwrap();
         assert_eq!(mapped_bytes(far), None, "the system does not promise it");
         assert_eq!(bytes(isize::MAX as usize - 7), None, "refused behind");
+    }
+
+    #[test]
+    fn where_middle_blocks_come_from_is_settled_once() {
+        let blocks = MiddleBlocks(AtomicU8::new(MiddleBlocks::OPEN));
+        assert_eq!(blocks.settle(MiddleBlocks::MAPPED), MiddleBlocks::MAPPED);
+        assert_eq!(blocks.settle(MiddleBlocks::BEHIND), MiddleBlocks::MAPPED);
+        let blocks = MiddleBlocks(AtomicU8::new(MiddleBlocks::OPEN));
+        assert_eq!(blocks.settle(MiddleBlocks::BEHIND), MiddleBlocks::BEHIND);
+        assert_eq!(blocks.settle(MiddleBlocks::MAPPED), MiddleBlocks::BEHIND);
     }
 
     #[test]
