@@ -430,22 +430,21 @@ pub(super) fn target(
         super::live::live_target(path, &options.spill_directory).map_err(|why| why.to_string())
     };
     let mut first = find(path)?;
+    let mut below = first.mounts_below.first().cloned();
     for other in others {
         let other = find(other)?;
         if other.device != first.device {
             return Err("the sources are on several file systems".to_owned());
         }
         first.others_inside.push(other.path_inside);
+        below = below.or(other.mounts_below.into_iter().next());
     }
-    for path in sources.paths() {
-        let below = find(path)?.mounts_below;
-        if let Some(below) = below.first() {
-            return Err(format!(
-                "something is mounted below it ({}): a file system of its own, or another \
-                 directory of this one",
-                below.display()
-            ));
-        }
+    match below {
+        None => Ok(first),
+        Some(below) => Err(format!(
+            "something is mounted below it ({}): a file system of its own, or another directory of \
+             this one",
+            below.display()
+        )),
     }
-    Ok(first)
 }

@@ -4,6 +4,7 @@
 //! to a source is not counted. Memory: the densest directories are a heap of as many as are asked
 //! for, hard links are sorted on disk.
 
+use super::image_stamp::without_slash;
 use super::{
     Batch, EntryPlaces, LookAgain, NoteKind, ScanItem, ScanItems, ScanOptions, ScanProblem,
     Sources, choose,
@@ -17,7 +18,6 @@ use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -137,7 +137,7 @@ pub fn report(
         sources: sources
             .paths()
             .iter()
-            .map(|path| path_bytes(path))
+            .map(|path| without_slash(path))
             .collect(),
         report: ScanReport::default(),
         filesystems: Vec::new(),
@@ -365,11 +365,6 @@ impl Densest {
             .map(|Reverse((children, _, path))| Dense { path, children })
             .collect()
     }
-}
-
-fn path_bytes(path: &Path) -> Vec<u8> {
-    let bytes = path.as_os_str().as_bytes();
-    bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec()
 }
 
 #[cfg(test)]
