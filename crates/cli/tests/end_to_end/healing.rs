@@ -81,7 +81,7 @@ fn after_a_check_has_marked_it_damage_is_healed_by_the_next_backup_and_checks_ar
     if healed.code == 4 {
         says(
             &bench.run(&["check"]),
-            "No path is lost: `bale repair packs` saves what stands in damaged packs only",
+            "No path is lost: `bale repair packs` saves what only damaged packs hold",
         );
     }
     bench.ok(&["repair", "packs"]);
