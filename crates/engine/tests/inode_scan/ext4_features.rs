@@ -70,3 +70,39 @@ image_and_mount_agree! {
 fn ext4_as_many_hard_links_as_possible() {
     image_and_mount_agree("ext4_as_many_hard_links_as_possible", "-t ext4", FULL);
 }
+
+/// A walk finds a hole in a file, and an inode scan only zeros, or the other way round: the one
+/// stores it in pieces and the other in the bundle of its neighbours, whose chunk is another then.
+/// All of them are equal byte by byte, in this snapshot and in those that go on from it.
+#[test]
+fn a_file_that_only_one_of_both_bundles_takes_its_neighbours_along() {
+    let test = "a_file_that_only_one_of_both_bundles_takes_its_neighbours_along";
+    if !can_run(test, &["mke2fs", "mount", "umount"]) {
+        return;
+    }
+    let image = Image::make(32, "-t ext4");
+    let mount = || image.mount("noatime");
+    let mut pair = Pair::new();
+    let assert_same = |pair: &Pair, which: &str| {
+        settle(&image.path);
+        pair.assert_same(|pair| pair.walk(&mount().path), &image.path, which);
+    };
+    {
+        let mounted = mount();
+        let unwritten = std::fs::File::create(mounted.path.join("b")).unwrap();
+        let keep = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&unwritten, keep, 0, 100 << 10).unwrap();
+        unwritten.set_len(300_000).unwrap();
+        for name in ["a", "c"] {
+            std::fs::write(mounted.path.join(name), format!("neighbour {name}")).unwrap();
+        }
+    }
+    assert_same(&pair, "all is new");
+    pair.force = false;
+    std::fs::write(mount().path.join("d"), "a later one").unwrap();
+    assert_same(&pair, "the neighbours are reused");
+    std::fs::remove_file(mount().path.join("b")).unwrap();
+    assert_same(&pair, "it is gone, and its neighbours are not");
+    pair.force = true;
+    assert_same(&pair, "all is read again");
+}
