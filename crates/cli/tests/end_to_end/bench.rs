@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// What the directories of one test are called, and the way to start `bale` in it.
 pub struct Bench {
@@ -94,6 +95,15 @@ impl Bench {
         self.home.join(".local/share/bale/repository")
     }
 
+    fn has_packs(&self) -> bool {
+        let has_entry = |directory: PathBuf| {
+            std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
+        };
+        let directories = std::fs::read_dir(self.repository().join("packs"));
+        let mut directories = directories.into_iter().flatten().flatten();
+        directories.any(|directory| has_entry(directory.path()))
+    }
+
     pub fn sh(&self, script: &str) {
         let ran = self.prepared(Command::new("bash"));
         let mut command = ran;
@@ -114,6 +124,40 @@ impl Bench {
             "findmnt -rno TARGET | grep -F \"$place/\" | sort -r | xargs -r -d \"\\n\" umount -l";
         self.sh(&format!("place=$PWD; trap '{unmount}' EXIT\n{script}"));
     }
+}
+
+/// Backups that end before their interrupt comes are made again, so often.
+const TRIES_MAX: u32 = 10;
+
+/// A first backup of what `fill` makes of the source, interrupted in order once it has stored
+/// something; and the record that it left. There must be so much to store that a backup lasts
+/// longer than a look at the repository.
+pub fn interrupted_backup(fill: impl Fn(&Bench)) -> (Bench, Value) {
+    for _ in 0..TRIES_MAX {
+        let bench = Bench::new();
+        fill(&bench);
+        bench.ok(&["init"]);
+        let mut command = bench.command();
+        let command = command.args(["backup", "source", "--json"]);
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        while !bench.has_packs() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        bench.sh(&format!("kill -INT {} || true", child.id()));
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        if ran.code == 0 {
+            continue;
+        }
+        assert_eq!(ran.code, 130, "{ran}");
+        let mut listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
+        assert_eq!(listed.len(), 1, "what was finished is stored: {listed:?}");
+        let record = listed.remove(0);
+        assert_eq!(record["partial"], true);
+        assert!(record["files"].as_u64() > Some(0), "{record}");
+        return (bench, record);
+    }
+    panic!("every backup was over before it could be interrupted");
 }
 
 pub fn binary() -> &'static Path {

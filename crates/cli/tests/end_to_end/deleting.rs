@@ -1,6 +1,6 @@
 //! `restore --delete`: nothing goes that was never backed up.
 
-use crate::bench::{Bench, have, is_root, skipped};
+use crate::bench::{Bench, have, interrupted_backup, is_root, skipped};
 
 fn is_there(bench: &Bench, name: &str) -> bool {
     bench.path(name).symlink_metadata().is_ok()
@@ -296,38 +296,12 @@ fn areas_of_the_repository_and_homes_are_known_wherever_they_are_mounted() {
 
 #[test]
 fn an_unfinished_run_deletes_nothing() {
-    let bench = Bench::new();
-    bench.sh(
-        "cd source; for d in $(seq 40); do mkdir d$d; for f in 1 2 3 4; do head -c 1500000 \
-        /dev/urandom > d$d/$f; done; done",
-    );
-    let mut child = bench
-        .command()
-        .args(["backup", "source", "-q"])
-        .spawn()
-        .unwrap();
-    let has_stored = || {
-        let packs = std::fs::read_dir(bench.repository().join("packs"));
-        let mut directories = packs.into_iter().flatten().flatten();
-        directories.any(|directory| {
-            let packs = std::fs::read_dir(directory.path());
-            packs.is_ok_and(|mut packs| packs.next().is_some())
-        })
-    };
-    while !has_stored() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    // Interrupted in order, it leaves a record of what it has finished.
-    bench.sh(&format!("kill -INT {} || true", child.id()));
-    child.wait().unwrap();
-    let listed = bench.ok(&["snapshots", "--json"]);
-    let unfinished = listed
-        .of_type("snapshot")
-        .into_iter()
-        .find(|one| one["partial"] == true);
-    let Some(unfinished) = unfinished else {
-        return skipped("the backup was too quick to be interrupted");
-    };
+    let (bench, unfinished) = interrupted_backup(|bench| {
+        bench.sh(
+            "cd source; for d in $(seq 40); do mkdir d$d; for f in 1 2 3 4; do head -c 1500000 \
+            /dev/urandom > d$d/$f; done; done",
+        );
+    });
     let address = bench.address_in(unfinished["id"].as_str().unwrap(), "");
     let ran = bench.run(&["restore", &address, "--target", "source", "--delete"]);
     assert_eq!(ran.code, 1, "{ran}");

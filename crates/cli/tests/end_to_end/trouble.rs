@@ -1,6 +1,6 @@
 //! Damage, unreadable files, interruption, a full disk, few means, many at once.
 
-use crate::bench::{Bench, Ran, binary, have, is_root, skipped};
+use crate::bench::{Bench, Ran, binary, have, interrupted_backup, is_root, skipped};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -377,35 +377,13 @@ fn without_a_place_for_a_cache_every_command_says_so_and_works() {
 
 #[test]
 fn an_interrupted_first_backup_is_listed_and_the_next_one_completes() {
-    let bench = Bench::new();
-    bench.sh(
-        "cd source; for d in $(seq 60); do mkdir d$d; for f in $(seq 100); do echo $d $f > \
-        d$d/$f; done; head -c 4000000 /dev/urandom > d$d/big; done",
-    );
-    bench.ok(&["init"]);
-    let mut listed = Vec::new();
-    for wait_ms in [100, 150, 200, 250] {
-        let mut command = bench.command();
-        let child = command
-            .args(["backup", "source", "--json"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_millis(wait_ms));
-        bench.sh(&format!("kill -INT {}", child.id()));
-        let ran = Ran::from(child.wait_with_output().unwrap());
-        assert_eq!(ran.code, 130, "after {wait_ms} ms: {ran}");
-        listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
-        if listed.iter().any(|run| run["files"].as_u64() > Some(0)) {
-            break;
-        }
-    }
-    assert!(!listed.is_empty(), "what was finished is stored");
-    listed.sort_by_key(|run| run["files"].as_u64());
-    listed.reverse();
-    assert_eq!(listed[0]["partial"], true);
-    let id = listed[0]["id"].as_str().unwrap();
+    let (bench, record) = interrupted_backup(|bench| {
+        bench.sh(
+            "cd source; for d in $(seq 60); do mkdir d$d; for f in $(seq 100); do echo $d $f > \
+            d$d/$f; done; head -c 4000000 /dev/urandom > d$d/big; done",
+        );
+    });
+    let id = record["id"].as_str().unwrap();
     for words in [&["restore", id, "--target", "partial"][..], &["dump", id]] {
         let ran = bench.run(words);
         assert_eq!(ran.code, 3, "it is not all: {ran}");
