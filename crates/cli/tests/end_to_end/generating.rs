@@ -191,7 +191,7 @@ fn nothing_is_attached(bench: &Bench) {
         format!("{}{mounts}", String::from_utf8_lossy(&loops)).contains(&place)
     };
     // The kernel lets go of a loop device a moment after its last user did.
-    for _ in 0..100 {
+    for _ in 0..1_200 {
         if !used() {
             return;
         }
