@@ -352,12 +352,12 @@ fn retries_of_a_file_that_is_always_written_come_to_an_end() {
     };
     while_disturbed(rewrite, || {
         let reader = LargeReader::start();
-        let mut changed = 0;
-        for _ in 0..10 {
+        // The writer may have to wait for its turn.
+        let is_changed = (0..10_000).any(|_| {
             let (bytes, _, finished) = read_all(open(&reader, &path));
             assert_eq!(bytes.len(), 3 * BLOCK_BYTES);
-            changed += u32::from(finished.changed);
-        }
-        assert!(changed > 0);
+            finished.changed
+        });
+        assert!(is_changed);
     });
 }
