@@ -202,6 +202,23 @@ impl Drop for Mounted {
     }
 }
 
+/// A directory mounted on another one, until it is dropped.
+pub struct Bind(PathBuf);
+
+impl Bind {
+    pub fn new(from: &Path, onto: &Path) -> Bind {
+        let words = ["--bind", from.to_str().unwrap(), onto.to_str().unwrap()];
+        run("mount", &words);
+        Bind(onto.to_owned())
+    }
+}
+
+impl Drop for Bind {
+    fn drop(&mut self) {
+        run("umount", &[self.0.to_str().unwrap()]);
+    }
+}
+
 /// This program, as a freezer.
 pub fn freezer_command(fault: &str) -> FreezerCommand {
     FreezerCommand {

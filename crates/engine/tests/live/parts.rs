@@ -10,7 +10,7 @@ use bale_testkit::Scene;
 use bale_testkit::scene::STEP;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Of 12,000 inodes. More subdirectories than are listed of one level, in directories of several
@@ -102,23 +102,6 @@ fn a_directory_that_promises_a_third_of_its_file_system_is_read_by_inodes_at_onc
             assert!(!walked.is_empty());
             assert_eq!(rows, walked, "{kind}, {path}");
         }
-    }
-}
-
-/// A directory mounted on another one, until it is dropped.
-struct Bind(PathBuf);
-
-impl Bind {
-    fn new(from: &Path, onto: &Path) -> Bind {
-        let words = ["--bind", from.to_str().unwrap(), onto.to_str().unwrap()];
-        run("mount", &words);
-        Bind(onto.to_owned())
-    }
-}
-
-impl Drop for Bind {
-    fn drop(&mut self) {
-        run("umount", &[self.0.to_str().unwrap()]);
     }
 }
 

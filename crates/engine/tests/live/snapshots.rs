@@ -461,6 +461,50 @@ fn the_snapshot_is_released_when_the_backup_fails_or_is_interrupted() {
     assert!(!other.exists());
 }
 
+/// The device knows nothing of what is mounted on the way to the source: it has the directory that
+/// is covered there.
+#[test]
+fn a_device_is_refused_for_a_source_behind_a_bind_mount_of_its_own_file_system() {
+    if !has_loops() {
+        return;
+    }
+    for (kind, settle) in [("ext4", JOURNALED), ("xfs", FROZEN)] {
+        let bench = bench_with_a_tree(kind);
+        let (tree, cover) = (
+            bench.mounted.path().join("tree"),
+            bench.mounted.path().join("cover"),
+        );
+        std::fs::create_dir_all(cover.join("a")).unwrap();
+        std::fs::write(cover.join("a/covered"), b"nobody sees it").unwrap();
+        let _bind = Bind::new(&tree, &cover);
+        let source = cover.join("a");
+        let command = copying(&bench.mounted, settle);
+        let (mut sources, _) = Sources::resolve(&[&source]).unwrap();
+        let mode = ScanMode::Inode;
+        let taken = take_all(&command, &mut sources, mode, "test", &mut |_| ()).unwrap();
+        let scan = ScanOptions {
+            mode,
+            spill_directory: bench.mounted.beside(""),
+            ..ScanOptions::default()
+        };
+        let repository = bench.scene.repository();
+        let (options, monitor) = (BackupOptions::default(), Recorder::default());
+        let why = backup(&repository, &sources, scan, &options, &monitor).unwrap_err();
+        let expected = format!(
+            "the way to {} leads through {}, where a directory of the same file system is mounted",
+            source.display(),
+            cover.display()
+        );
+        assert!(why.to_string().contains(&expected), "{kind}: {why}");
+        assert!(repository.snapshots().unwrap().is_empty(), "{kind}");
+        drop(taken);
+        assert!(
+            !bench.mounted.beside("copy").exists(),
+            "{kind}: not released"
+        );
+    }
+}
+
 #[test]
 fn a_btrfs_snapshot_is_backed_up_under_the_paths_of_its_source() {
     if !can_run(&["mkfs.btrfs", "btrfs", "mount"]) {
