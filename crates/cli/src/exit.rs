@@ -24,7 +24,7 @@ pub const READER_GONE: i32 = 141;
 
 static IS_INCOMPLETE: AtomicBool = AtomicBool::new(false);
 
-/// What was printed or done leaves out something that cannot be read, and that was told: turns
+/// What was printed or done leaves out something that cannot be read, and was reported: turns
 /// [`COMPLETE`] into [`INCOMPLETE`].
 pub fn something_is_missing() {
     IS_INCOMPLETE.store(true, Ordering::Relaxed);

@@ -96,7 +96,7 @@ pub fn object(value: &Value) {
     line(&value.to_string());
 }
 
-/// Tells about the error that ends the command; returns the exit code.
+/// Reports the error that ends the command; returns the exit code.
 pub fn failure(error: &anyhow::Error, json: bool) -> i32 {
     let code = crate::exit::code_of(error);
     let text = escape(chain(error).as_bytes());
@@ -132,7 +132,7 @@ pub fn chain(error: &anyhow::Error) -> String {
     bale_pipeline::error::with_causes(error.as_ref())
 }
 
-/// Tells about trouble with one entry.
+/// Reports trouble with one entry.
 pub fn problem(problem: &Problem, json: bool) {
     let text = without_name(&String::from_utf8_lossy(&problem.path), &problem.text);
     if json {
@@ -147,7 +147,7 @@ pub fn problem(problem: &Problem, json: bool) {
     }
 }
 
-/// Tells how many more there are than were listed, if any.
+/// Prints how many more there are than were listed, if any.
 pub fn and_more(listed: usize, all: u64, print: impl FnOnce(&str)) {
     let more = all.saturating_sub(listed as u64);
     if more > 0 {

@@ -29,9 +29,9 @@ pub enum Error {
     NoRepository(String),
     /// Neither `config` nor its copy can be used.
     #[error(
-        "neither config nor config.copy of {place} can be used: config: {config}; config.copy: \
-         {copy}. Bring one of them back from a copy of the repository: they have the same bytes, \
-         and nobody changes them"
+        "cannot open the repository at {place}: neither config nor config.copy can be used: \
+         config: {config}; config.copy: {copy}. Restore either of them from a copy of the \
+         repository: they hold the same bytes, which never change"
     )]
     ConfigsDamaged {
         /// Of the store.
@@ -41,7 +41,7 @@ pub enum Error {
         /// What is wrong with its copy.
         copy: String,
     },
-    /// Both are sound, and not the same.
+    /// Both are intact, and they differ.
     #[error(
         "config and config.copy of {0} differ, and both were written with a key of this \
          repository: no program of this version does that, and one of them may ask for a later \
@@ -62,11 +62,12 @@ pub enum Error {
          one. Bring the files of keys/ back from a copy of the repository"
     )]
     NoKeys(String),
-    /// No key slot opens with this secret, and some cannot be what they were.
+    /// No key slot opens with this secret, which may be right all the same: some are damaged.
     #[error(
-        "no key slot of the repository opens with this password or key, but it may be right, for \
-         these are damaged: {0} (another key, or the recovery key, may open it; then `bale key \
-         add` and `bale key remove` mend this)"
+        "wrong password or no key found, or its key slot is damaged: no key slot of the \
+         repository opens with the one given, and these are damaged: {0}. Try another password or \
+         key, or the recovery key; with the repository open, add this one again (bale key add) \
+         and remove the damaged slot (bale key remove)"
     )]
     KeysDamaged(String),
     /// No index names this chunk in a pack that is there.

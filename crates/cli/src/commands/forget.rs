@@ -76,7 +76,7 @@ fn by_id(
     repository: &Arc<Repository>,
 ) -> Result<Vec<FoundObject>> {
     let mut removed: Vec<FoundObject> = Vec::new();
-    // Read once: what is the matter with a snapshot is told as it is read.
+    // Read once: what is wrong with a snapshot is reported as it is read.
     let by_order = |text: &String| text.starts_with("latest");
     let listed = match options.ids.iter().any(by_order) {
         true => Some(select::Listed::of(repository)?),

@@ -147,7 +147,7 @@ fn write_image(
     })
 }
 
-/// Tells what will come, and refuses what cannot end well: the usual options make a tree of
+/// Prints what will come, and refuses what cannot end well: the usual options make a tree of
 /// terabytes.
 fn announce(
     console: &Console,

@@ -362,7 +362,7 @@ fn advice(options: &Restore, report: &RestoreReport) -> Vec<&'static str> {
     if report.has_damage {
         words.push(
             "What cannot be read of the repository stays so if this is tried again: `bale \
-            check --read-data` tells what is damaged, and what may help.",
+            check --read-data` lists what is damaged, and says what may help.",
         );
     }
     if options.to_ext4.is_some() {

@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Bytes of the list between two writes.
 const LIST_BUFFER_BYTES: usize = 256 << 10;
 
-/// Tells what a backup would see; exit 3 if something could not be read.
+/// Lists what a backup would see; exit 3 if something could not be read.
 pub fn run(global: &Global, options: &ScanPaths) -> Result<i32> {
     let filter = look::filter(&options.look)?;
     let listing = Listing::new(global, options)?;
@@ -133,7 +133,7 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// The entry with what takes another look; `None`: it was told why not.
+/// The entry with what takes another look; `None`: why not was reported.
 fn completed(seen: &ReportedEntry<'_>, console: &Console, problems: &mut u64) -> Option<Entry> {
     match seen.completed() {
         Ok(entry) => Some(entry),

@@ -98,7 +98,7 @@ pub struct Listed {
     pub damaged: Vec<String>,
     /// Those that this machine saw and that are gone.
     missed: Vec<Missed>,
-    /// Of the future is told once, however many are looked for.
+    /// Snapshots with a date in the future are reported once, however many are looked for.
     is_future_reported: Cell<bool>,
     /// Each note once, too.
     noted: RefCell<BTreeSet<String>>,
@@ -106,13 +106,13 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Reads them all; what cannot be read is told on stderr.
+    /// Reads them all; what cannot be read is reported on stderr.
     pub fn of(repository: &Repository) -> Result<Listed> {
         let missed = RefCell::new(Vec::new());
         let report = |text: &str| report!("bale: {}", output::escape(text.as_bytes()));
-        let (mut readable, damaged) = remembered::list(repository, &|told| {
-            report(&told.text);
-            missed.borrow_mut().push(told);
+        let (mut readable, damaged) = remembered::list(repository, &|snapshot| {
+            report(&snapshot.text);
+            missed.borrow_mut().push(snapshot);
         })?;
         let (runs, damaged_runs) = repository.runs_readable()?;
         let (running, runs): (Vec<_>, Vec<_>) =
@@ -167,7 +167,7 @@ impl Listed {
         self.find_holding(&address, pick, false)
     }
 
-    /// The same for a path in it. It is told if not all of the path is there, or more of it than in
+    /// The same for a path in it. Reports if not all of the path is there, or more of it than in
     /// newer ones.
     pub fn find_holding(&self, address: &Address, pick: &Pick, json: bool) -> Result<Named> {
         let (text, path) = (&address.snapshot[..], &address.path[..]);

@@ -8,7 +8,7 @@ use bale_format::Snapshot;
 use bale_repository::repository::Named;
 use std::collections::BTreeSet;
 
-/// So many names are told.
+/// Names that are listed at most.
 const NAMES_MAX: usize = 10;
 
 /// Says that none of these snapshots passes, if that is so; nothing of a repository without
