@@ -26,6 +26,7 @@ mod heartbeat;
 mod index_seen;
 mod left_out_paths;
 mod linked_inodes;
+mod live_statted;
 mod parent;
 mod pass;
 mod queue;
