@@ -31,6 +31,7 @@ mod parent;
 mod pass;
 mod queue;
 mod recount;
+mod refused_rows;
 mod rows;
 mod rule;
 mod run;

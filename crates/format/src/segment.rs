@@ -7,7 +7,7 @@
 
 mod build;
 mod check;
-pub use check::may_be_target;
+pub use check::{check_fields, check_path, may_be_target};
 mod columns;
 mod encode;
 mod file;

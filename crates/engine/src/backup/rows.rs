@@ -12,6 +12,7 @@ use super::linked_inodes::{LinkKey, LinkTable, LinkedContent, SHARED_FLAGS};
 use super::queue::ItemQueue;
 use super::queue::PackingItem;
 use super::recount::{Class, Recount};
+use super::refused_rows;
 use super::tally::Tally;
 use crate::limits::ROWS_WAITING_MAX;
 use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
@@ -432,6 +433,9 @@ impl<'a> RowWriter<'a> {
     }
 
     fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
+        let Some(entry) = refused_rows::storable(entry, self.last_key.as_ref(), self.tally) else {
+            return Ok(());
+        };
         let is_same = old.is_some_and(|old| *old == entry);
         match &mut self.recount {
             Some(recount) => recount.count(old, Some(&entry), self.tally)?,

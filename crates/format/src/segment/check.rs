@@ -106,6 +106,21 @@ pub(super) fn check_entry(step: ParentStep, entry: &Entry) -> Result<(), &'stati
         ParentStep::Other { is_after: true } => check_parent(&entry.parent)?,
         _ => return Err("it is not after the one before"),
     }
+    check_fields(entry)
+}
+
+/// Checks that a segment may have a row of this path. `accepted`: a parent that was checked before,
+/// as that of most rows is.
+pub fn check_path(entry: &Entry, accepted: Option<&[u8]>) -> Result<(), &'static str> {
+    check_name(&entry.parent, &entry.name)?;
+    match accepted == Some(&entry.parent[..]) {
+        true => Ok(()),
+        false => check_parent(&entry.parent),
+    }
+}
+
+/// Checks everything of an entry but its path.
+pub fn check_fields(entry: &Entry) -> Result<(), &'static str> {
     if entry.mode > MODE_MAX as u32 {
         return Err("mode has more than twelve bits");
     }
