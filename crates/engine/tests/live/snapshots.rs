@@ -202,7 +202,7 @@ else
     mkdir -p mounted-copy
     nouuid=; test "$BALE_FILESYSTEM" != xfs || nouuid=,nouuid
     mount -o loop$nouuid copy mounted-copy
-    printf 'directory %s\nready\n' "$PWD/mounted-copy${{BALE_SOURCE#"$BALE_MOUNT_POINT"}}"
+    printf 'directory %s\nready\n' "$PWD/mounted-copy/$BALE_PATH_IN_FILESYSTEM"
 fi
 cat >/dev/null
 "#,
@@ -223,6 +223,24 @@ fn told(bench: &Bench, source: &Path, outcome: &Outcome) -> Vec<String> {
     let below = &source.as_os_str().as_bytes()[1..];
     let rows = catalog.subtree(below).unwrap().map(|row| row.unwrap());
     rows.map(|row| format!("{row:?}")).collect()
+}
+
+/// Path, inode and hash of each row below a source.
+fn inodes_and_hashes(
+    bench: &Bench,
+    source: &Path,
+    outcome: &Outcome,
+) -> Vec<(Vec<u8>, u64, Option<[u8; 16]>)> {
+    let repository = bench.scene.repository();
+    let layers = outcome.snapshot.layers.clone();
+    let catalog = CatalogReader::open(repository.segment_source(), layers).unwrap();
+    let below = &source.as_os_str().as_bytes()[1..];
+    let rows = catalog.subtree(below).unwrap().map(|row| row.unwrap());
+    rows.map(|row| {
+        let path = [&row.parent[..], &row.name].join(&b'/');
+        (path, row.inode, row.content_hash)
+    })
+    .collect()
 }
 
 fn bench_with_a_tree(kind: &'static str) -> Bench {
@@ -461,6 +479,43 @@ fn the_snapshot_is_released_when_the_backup_fails_or_is_interrupted() {
     assert!(!other.exists());
 }
 
+/// A path below the mount point is another directory in the snapshot where a directory is bound to
+/// that mount point.
+#[test]
+fn behind_a_bind_mount_the_directory_of_the_snapshot_is_the_bound_one_or_refused() {
+    if !has_loops() {
+        return;
+    }
+    let bench = bench_with_a_tree("ext4");
+    let cover = bench.mounted.beside("cover");
+    std::fs::create_dir_all(&cover).unwrap();
+    std::fs::create_dir_all(bench.mounted.path().join("a")).unwrap();
+    std::fs::write(bench.mounted.path().join("a/other"), b"not the source's").unwrap();
+    let _bind = Bind::new(&bench.mounted.path().join("tree"), &cover);
+    let source = cover.join("a");
+    let (walked, _) = bench.backup_of(&source, ScanMode::Walk, None, || ());
+    let of_walk = inodes_and_hashes(&bench, &source, &walked);
+    let command = copying(&bench.mounted, JOURNALED);
+    let (outcome, _) = bench.backup_of(&source, ScanMode::Walk, Some(&command), || ());
+    assert!(of_walk.len() > 300);
+    assert!(inodes_and_hashes(&bench, &source, &outcome) == of_walk);
+
+    let mut naive = command.clone();
+    for argument in &mut naive.arguments {
+        let text = argument.to_str().unwrap();
+        let text = text.replace(
+            "/$BALE_PATH_IN_FILESYSTEM",
+            "${BALE_SOURCE#$BALE_MOUNT_POINT}",
+        );
+        *argument = text.into();
+    }
+    let (mut sources, _) = Sources::resolve(&[&source]).unwrap();
+    let taken = take_all(&naive, &mut sources, ScanMode::Walk, "test", &mut |_| ());
+    let why = taken.unwrap_err().to_string();
+    assert!(why.contains("another directory"), "{why}");
+    assert!(!bench.mounted.beside("copy").exists(), "not released");
+}
+
 /// The device knows nothing of what is mounted on the way to the source: it has the directory that
 /// is covered there.
 #[test]
@@ -631,6 +686,7 @@ fn the_lvm_script_snapshots_mounts_unmounts_and_removes() {
         let wanted = SnapshotRequest {
             source: "/home/me".into(),
             mount_point: "/home".into(),
+            path_in_filesystem: "me".into(),
             device: "/dev/mapper/vg-home".into(),
             filesystem: "xfs".to_owned(),
             name: "test".to_owned(),

@@ -44,6 +44,9 @@ pub struct SnapshotRequest {
     pub source: PathBuf,
     /// `BALE_MOUNT_POINT`: where its file system is mounted.
     pub mount_point: PathBuf,
+    /// `BALE_PATH_IN_FILESYSTEM`: the source from the root of its file system, without a slash
+    /// before it; empty: the root. With a bind mount this is not what follows the mount point.
+    pub path_in_filesystem: PathBuf,
     /// `BALE_DEVICE`: what is mounted there.
     pub device: PathBuf,
     /// `BALE_FILESYSTEM`: `ext4`, `btrfs` ...
@@ -119,6 +122,7 @@ impl SnapshotCommand {
             .args(&self.arguments)
             .env("BALE_SOURCE", &wanted.source)
             .env("BALE_MOUNT_POINT", &wanted.mount_point)
+            .env("BALE_PATH_IN_FILESYSTEM", &wanted.path_in_filesystem)
             .env("BALE_DEVICE", &wanted.device)
             .env("BALE_FILESYSTEM", &wanted.filesystem)
             .env("BALE_SNAPSHOT_NAME", &wanted.name)
@@ -192,6 +196,7 @@ pub fn take_all(
             device_wanted: is_alone && wants_device(mode, &source, &mount),
             source: source.clone(),
             mount_point: mount.point,
+            path_in_filesystem: mount.path_inside,
             device: mount.source,
             filesystem: mount.kind,
             name: format!("{name}-{number}"),

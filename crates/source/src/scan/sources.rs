@@ -88,6 +88,7 @@ impl Sources {
                 return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
             }
         }
+        require_same_inode(source, &place)?;
         self.read_at.push((source.to_path_buf(), place));
         Ok(())
     }
@@ -137,6 +138,28 @@ impl Sources {
         }
         Arc::make_mut(node).is_source = true;
         self.paths.push(path);
+    }
+}
+
+/// Inodes keep their numbers in a snapshot: with another number, on another device with the same
+/// kind of file system, it is another directory, as where what is bound to the source's mount point
+/// was forgotten. A copy on the same device has numbers of its own.
+fn require_same_inode(source: &Path, place: &Path) -> io::Result<()> {
+    let (of_source, of_place) = (rustix::fs::stat(source)?, rustix::fs::stat(place)?);
+    let kind_of = |path: &Path| rustix::fs::statfs(path).map(|of| of.f_type);
+    let is_another = of_source.st_dev != of_place.st_dev
+        && of_source.st_ino != of_place.st_ino
+        && kind_of(source)? == kind_of(place)?;
+    match is_another {
+        false => Ok(()),
+        true => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "that is inode {} of its file system, and the source is inode {}: another \
+                 directory (the source's path in its file system is in BALE_PATH_IN_FILESYSTEM)",
+                of_place.st_ino, of_source.st_ino
+            ),
+        )),
     }
 }
 
