@@ -56,12 +56,18 @@ pub fn return_middle_blocks_at_once() {
 
 /// Bytes that a block has from the system, in whole pages; `None`: it comes from the allocator
 /// behind.
+#[inline]
 fn mapped_bytes(layout: Layout) -> Option<usize> {
+    // Asked for every block, and nearly all are small.
+    match layout.size() {
+        ..MIDDLE_BYTES_MIN => None,
+        _ => mapped_bytes_of_large(layout),
+    }
+}
+
+fn mapped_bytes_of_large(layout: Layout) -> Option<usize> {
     let comes_from_system = match layout.size() {
-        ..MIDDLE_BYTES_MIN => false,
-        MIDDLE_BYTES_MIN..HUGE_PAGE_BYTES => {
-            MIDDLE_BLOCKS.settle(MiddleBlocks::BEHIND) == MiddleBlocks::MAPPED
-        }
+        ..HUGE_PAGE_BYTES => MIDDLE_BLOCKS.settle(MiddleBlocks::BEHIND) == MiddleBlocks::MAPPED,
         _ => true,
     };
     let is_large = comes_from_system && layout.align() <= page_size_of(layout.size());

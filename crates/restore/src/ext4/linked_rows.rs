@@ -7,13 +7,20 @@ use super::work::Work;
 use crate::plan::{GROUP_KEY_BYTES, group_key};
 use crate::scratch::{PairSorter, SortedPairs};
 use crate::{RestoreError, row};
-use bale_format::Entry;
+use bale_format::{Entry, EntryFlags, Kind};
 use bale_fsimage::mkext4::{LINKS_MAX, Scratch, ScratchMaker};
+use bale_pipeline::ahead;
 use bytes::Bytes;
+use std::hash::{DefaultHasher, Hasher};
 use std::io;
 
 /// Memory of each sorter.
 pub const SORTER_BYTES: usize = 8 << 20;
+
+/// Pairs handed over at a time.
+const BATCH_PAIRS_MAX: usize = 512;
+/// Batches that wait: at 150 bytes a pair, half a mebibyte.
+const BATCHES_AHEAD_MAX: usize = 4;
 
 /// Linked inodes whose numbers are kept in memory, 4 MiB; those of more are in a file.
 pub const INODES_IN_MEMORY_MAX: usize = 1 << 20;
@@ -39,13 +46,7 @@ impl LinkSorter {
         self.buffer.clear();
         self.buffer
             .extend_from_slice(&check_of(entry).to_le_bytes());
-        // The path is known by the position.
-        let nameless = Entry {
-            parent: Bytes::new(),
-            name: Bytes::new(),
-            ..entry.clone()
-        };
-        row::encode(&nameless, &mut self.buffer);
+        encode_inode(entry, &mut self.buffer);
         self.groups
             .push(&key, &self.buffer)
             .map_err(RestoreError::Scratch)
@@ -63,25 +64,36 @@ impl LinkSorter {
             .map(|_| work.scratch.sorter(SORTER_BYTES))
             .collect();
         let (mut group, mut number, mut names) = (Vec::new(), 0u64, 0);
-        for pair in self.groups.finish().map_err(RestoreError::Scratch)? {
-            let (mut key, value) = pair.map_err(RestoreError::Scratch)?;
-            let position = key.split_off(GROUP_KEY_BYTES.min(key.len()));
-            let (check, row) = value.split_at_checked(8).ok_or_else(damaged)?;
-            names += 1;
-            // A file system with more names of one inode than ext4 allows gets a second inode.
-            if number == 0 || key != group || names > LINKS_MAX {
-                (group, number, names) = (key, number + 1, 1);
-                first(&row::decode(row.to_vec()).map_err(RestoreError::Scratch)?);
-            }
-            let mut value = number.to_le_bytes().to_vec();
-            value.push(u8::from(names == 1));
-            value.extend_from_slice(check);
-            for sorter in &mut sorters {
-                sorter
-                    .push(&position, &value)
-                    .map_err(RestoreError::Scratch)?;
-            }
-        }
+        // Merging takes as long as sorting again.
+        let pairs = || {
+            let pairs = self.groups.finish().map_err(RestoreError::Scratch)?;
+            Ok(pairs.map(|pair| pair.map_err(RestoreError::Scratch)))
+        };
+        ahead::for_each(
+            pairs,
+            BATCH_PAIRS_MAX,
+            BATCHES_AHEAD_MAX,
+            |(mut key, value)| {
+                let position = key.split_off(GROUP_KEY_BYTES.min(key.len()));
+                let (check, inode) = value.split_at_checked(8).ok_or_else(damaged)?;
+                names += 1;
+                // A file system with more names of one inode than ext4 allows gets a second inode.
+                if number == 0 || key != group || names > LINKS_MAX {
+                    (group, number, names) = (key, number + 1, 1);
+                    first(&decode_inode(inode)?);
+                }
+                let mut value = [0; 17];
+                value[..8].copy_from_slice(&number.to_le_bytes());
+                value[8] = u8::from(names == 1);
+                value[9..].copy_from_slice(check);
+                for sorter in &mut sorters {
+                    sorter
+                        .push(&position, &value)
+                        .map_err(RestoreError::Scratch)?;
+                }
+                Ok(())
+            },
+        )?;
         let sorted = sorters.into_iter().map(|sorter| {
             let sorted = sorter.finish().map_err(RestoreError::Scratch)?;
             Ok(Links { sorted, next: None })
@@ -131,6 +143,33 @@ fn decode(key: &[u8], value: &[u8]) -> Option<(u64, LinkedRow)> {
     Some((u64::from_be_bytes(key.try_into().ok()?), name))
 }
 
+/// What counting asks of an inode, whose path is known by the position. Nearly all are regular
+/// files without attributes or holes: of those it is the size.
+fn encode_inode(entry: &Entry, out: &mut Vec<u8>) {
+    let is_plain =
+        entry.kind == Kind::File && entry.xattrs.is_empty() && !entry.flags.has(EntryFlags::SPARSE);
+    if is_plain {
+        return out.extend_from_slice(&entry.size.to_le_bytes());
+    }
+    let nameless = Entry {
+        parent: Bytes::new(),
+        name: Bytes::new(),
+        ..entry.clone()
+    };
+    row::encode(&nameless, out);
+}
+
+fn decode_inode(bytes: &[u8]) -> Result<Entry, RestoreError> {
+    match bytes.try_into() {
+        Ok(size) => Ok(Entry {
+            size: u64::from_le_bytes(size),
+            nlink: 2,
+            ..Entry::new(Bytes::new(), Bytes::new(), Kind::File)
+        }),
+        Err(_) => row::decode(bytes.to_vec()).map_err(RestoreError::Scratch),
+    }
+}
+
 fn damaged() -> RestoreError {
     RestoreError::Scratch(io::Error::new(
         io::ErrorKind::InvalidData,
@@ -143,12 +182,13 @@ pub fn differs() -> RestoreError {
     RestoreError::Catalog("it reads differently the second time".into())
 }
 
+/// Tells paths apart within this process.
 fn check_of(entry: &Entry) -> u64 {
-    let mut hash = blake3::Hasher::new();
-    hash.update(&entry.parent).update(b"/").update(&entry.name);
-    let mut check = [0; 8];
-    hash.finalize_xof().fill(&mut check);
-    u64::from_le_bytes(check)
+    let mut hash = DefaultHasher::new();
+    hash.write(&entry.parent);
+    hash.write(b"/");
+    hash.write(&entry.name);
+    hash.finish()
 }
 
 /// Inode numbers of linked inodes: 4 bytes each, beyond a bound in a file.
