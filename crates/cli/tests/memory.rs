@@ -180,6 +180,28 @@ impl Peaks {
             ("a prune", self.prune),
         ]
     }
+
+    fn assert_below_what_is_proven(&self, plan: &MemoryPlan) {
+        let to_ext4 = limits::restore_to_ext4_bytes(plan);
+        let proven = [
+            ("a backup that walks", self.walk, limits::walk_bytes(plan)),
+            ("a backup by inodes", self.inode, limits::inode_bytes(plan)),
+            ("a restore", self.restore, limits::restore_bytes(plan)),
+            ("a restore to ext4", self.to_ext4, to_ext4),
+        ];
+        for (what, peak, proven) in proven {
+            assert!(
+                peak <= proven as u64,
+                "{what} took {} MiB, and {} were proven",
+                peak >> 20,
+                proven >> 20
+            );
+        }
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn peak_of(mut child: Child) -> (ExitStatus, u64) {
@@ -203,9 +225,11 @@ fn a_ceiling_of_memory_is_kept_by_every_way_of_working() {
     for (text, mebibytes) in [("128MiB", 128), ("256MiB", 256), ("1GiB", 1024)] {
         let peaks = place.peaks(Some(text));
         println!("{text}: {peaks:?}");
+        let plan = MemoryPlan::new(mebibytes << 20, processors()).unwrap();
+        peaks.assert_below_what_is_proven(&plan);
         for (what, peak) in peaks.all() {
             assert!(
-                peak <= mebibytes << 20,
+                peak <= (mebibytes << 20) as u64,
                 "{what} with --memory {text} took {} MiB",
                 peak >> 20
             );
@@ -244,34 +268,12 @@ fn a_restore_of_large_files_of_many_pieces_keeps_a_small_ceiling() {
 
 #[test]
 fn what_is_measured_is_below_what_is_proven() {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let plan = MemoryPlan::of_machine(processors);
+    let plan = MemoryPlan::of_machine(processors());
     let peaks = Place::new().peaks(None);
     println!("{peaks:?}");
     let more = plan.bytes() - MemoryPlan::USUAL.bytes();
     assert!(peaks.walk <= MIXED_BYTES_MAX + more as u64, "{peaks:?}");
-    let proven = [
-        ("a backup that walks", peaks.walk, limits::walk_bytes(&plan)),
-        (
-            "a backup by inodes",
-            peaks.inode,
-            limits::inode_bytes(&plan),
-        ),
-        ("a restore", peaks.restore, limits::restore_bytes(&plan)),
-        (
-            "a restore to ext4",
-            peaks.to_ext4,
-            limits::restore_to_ext4_bytes(&plan),
-        ),
-    ];
-    for (what, peak, proven) in proven {
-        assert!(
-            peak <= proven as u64,
-            "{what} took {} MiB, and {} were proven",
-            peak >> 20,
-            proven >> 20
-        );
-    }
+    peaks.assert_below_what_is_proven(&plan);
 }
 
 #[test]
@@ -288,5 +290,16 @@ fn too_little_memory_is_refused_in_a_sentence() {
     assert!(text.contains("--memory 100M: Bale needs 128"), "{text}");
     let text = refused(place.command().env("BALE_MEMORY", "1K"));
     assert!(text.contains("BALE_MEMORY 1K"), "{text}");
-    refused(place.command().args(["--memory", "much"]));
+    let text = refused(place.command().args(["--memory", "much"]));
+    assert!(text.contains("--memory: \"much\" is not a size"), "{text}");
+    let text = refused(place.command().env("BALE_MEMORY", "abc"));
+    assert!(
+        text.contains("BALE_MEMORY: \"abc\" is not a size"),
+        "{text}"
+    );
+    // Where both are given, the option is what is wrong.
+    let mut both = place.command();
+    both.env("BALE_MEMORY", "1G").args(["--memory", "much"]);
+    let text = refused(&mut both);
+    assert!(!text.contains("BALE_MEMORY"), "{text}");
 }

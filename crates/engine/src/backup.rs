@@ -190,6 +190,7 @@ fn store_inodes(
 ) -> Result<(StoredPass, NewDigests)> {
     let pass = Pass {
         records_live_stats: !pass.store.is_dry_run(),
+        is_by_inodes: true,
         ..pass
     };
     // With nothing to compare with, everything will be read.

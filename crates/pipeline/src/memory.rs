@@ -84,25 +84,38 @@ impl MemoryPlan {
     /// The part that takes so many bytes with the usual ceiling: that with more, too, and a quarter
     /// of it with the least.
     pub const fn share(&self, usual_bytes: usize) -> usize {
-        scaled(usual_bytes, self.bytes, MEMORY_BYTES_USUAL)
+        self.share_from(usual_bytes / 4, usual_bytes)
     }
 
     /// The same of a backup by inodes.
     pub const fn inode_share(&self, usual_bytes: usize) -> usize {
-        scaled(usual_bytes, self.inode_bytes, INODE_MEMORY_BYTES_USUAL)
+        self.inode_share_from(usual_bytes / 4, usual_bytes)
+    }
+
+    /// The part that is `usual` with the usual ceiling, and with the least not a quarter of it but
+    /// `least`.
+    pub const fn share_from(&self, least: usize, usual: usize) -> usize {
+        between(least, usual, self.bytes, MEMORY_BYTES_USUAL)
+    }
+
+    /// The same of a backup by inodes.
+    pub const fn inode_share_from(&self, least: usize, usual: usize) -> usize {
+        // What further threads take is not there for the rest.
+        let bytes = self.inode_bytes - (self.workers - 1) * WORKER_BYTES;
+        let usual_bytes = INODE_MEMORY_BYTES_USUAL - (WORKERS_USUAL - 1) * WORKER_BYTES;
+        between(least, usual, bytes, usual_bytes)
     }
 }
 
-/// A quarter with the least memory, all of it with the usual, in between in proportion.
-const fn scaled(usual: usize, bytes: usize, usual_bytes: usize) -> usize {
+/// In proportion to what there is above the least memory.
+const fn between(least: usize, usual: usize, bytes: usize, usual_bytes: usize) -> usize {
     if bytes >= usual_bytes {
         return usual;
     }
-    let (span, above) = (usual_bytes - MEMORY_BYTES_MIN, bytes - MEMORY_BYTES_MIN);
-    // In kibibytes, so that nothing overflows where a word has 32 bits.
-    usual / 4
-        + usual / 4 / (span >> 10) * 3 * (above >> 10)
-        + usual / 4 % (span >> 10) * 3 * (above >> 10) / (span >> 10)
+    let span = (usual_bytes - MEMORY_BYTES_MIN) as u64;
+    let above = (bytes - MEMORY_BYTES_MIN) as u64;
+    // The span has 28 bits.
+    least + ((usual - least) as u64 * above / span) as usize
 }
 
 const fn clamp(number: usize, least: usize, most: usize) -> usize {
@@ -125,11 +138,22 @@ mod tests {
         assert_eq!(least.share(32 << 20), 8 << 20);
         assert_eq!(least.inode_share(88 << 20), 22 << 20);
         assert_eq!(least.workers(), 1);
+        assert_eq!(least.inode_share_from(1, 8), 1);
+        assert_eq!((least.share_from(2, 4), least.share(4)), (2, 1));
         let middle = MemoryPlan::new(192 << 20, 64).unwrap();
         assert_eq!(middle.share(32 << 20), 20 << 20);
         let usual = MemoryPlan::new(MEMORY_BYTES_USUAL, 64).unwrap();
         assert_eq!((usual.share(12_345), usual.workers()), (12_345, 2));
         assert!(usual.inode_share(1 << 20) < 1 << 20);
+        assert_eq!(
+            (usual.share_from(2, 4), usual.inode_share_from(1, 4)),
+            (4, 2)
+        );
+        let one_worker = MemoryPlan::new(MEMORY_BYTES_USUAL - 1, 64).unwrap();
+        assert_eq!(
+            (one_worker.workers(), one_worker.inode_share_from(1, 4)),
+            (1, 3)
+        );
         let much = MemoryPlan::new(1 << 30, 64).unwrap();
         assert_eq!(
             (much.share(32 << 20), much.workers()),

@@ -15,12 +15,23 @@ pub fn in_order<J: Send, R: Send, S, E>(
     jobs: impl Iterator<Item = J>,
     state: impl Fn() -> S + Sync,
     work: impl Fn(&mut S, J) -> R + Sync,
+    take: impl FnMut(R) -> Result<(), E>,
+) -> Result<(), E> {
+    in_order_by(THREADS_MAX, jobs, state, work, take)
+}
+
+/// The same by so many threads: each has a state that takes memory.
+pub fn in_order_by<J: Send, R: Send, S, E>(
+    threads: usize,
+    jobs: impl Iterator<Item = J>,
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, J) -> R + Sync,
     mut take: impl FnMut(R) -> Result<(), E>,
 ) -> Result<(), E> {
     std::thread::scope(|scope| {
         let (job_sender, job_queue) = bounded::<(u64, J)>(PIECES_AHEAD_MAX);
         let (result_sender, results) = unbounded::<Option<(u64, R)>>();
-        for _ in 0..THREADS_MAX {
+        for _ in 0..threads {
             let (queue, sender) = (job_queue.clone(), result_sender.clone());
             let (state, work) = (&state, &work);
             scope.spawn(move || {

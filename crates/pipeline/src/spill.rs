@@ -42,6 +42,16 @@ const HALVED_RECORDS_MIN: usize = 64 << 10;
 /// Key and value of one record together.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
+/// What a sorter takes at most that is given so much: its buffers, those of merging, and what goes
+/// to a file.
+pub const fn sorter_bytes(memory_bytes: usize) -> usize {
+    let buffers = match memory_bytes {
+        ..MEMORY_BYTES_MIN => MEMORY_BYTES_MIN,
+        _ => memory_bytes,
+    };
+    buffers + 2 * run::WRITE_BUFFER_BYTES
+}
+
 /// Where temporary files go, and the plan that says what is held in memory before.
 #[derive(Clone, Copy, Debug)]
 pub struct Spill<'a> {

@@ -20,16 +20,17 @@ mod ranges;
 mod slabs;
 mod small;
 
-pub use arranged::{ARRANGED_BYTES_MAX, Arranged, GroupHasher, PlannedRead};
+pub use arranged::{Arranged, GroupHasher, PlannedRead, arranged_bytes, bucket_bytes};
 pub use blocks::FileBlock;
 pub use device::read_first_bytes;
-pub use first_names::{FIRST_NAMES_BYTES_MAX, FirstNames};
+pub use first_names::{FirstNames, first_names_bytes};
 pub use large::{FinishedFile, LargeFile, LargeReader, ReadPiece};
 pub use small::{ReadBefore, SmallFile, SmallReader, SmallState, read_small};
 
 use crate::problem::ScanProblem;
 use crate::scan::set_stat;
 use bale_format::entry::{Entry, EntryFlags, Kind};
+use bale_pipeline::memory::MemoryPlan;
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -48,12 +49,12 @@ pub(crate) const SMALL_WINDOW_FILES_MAX: usize = 8192;
 pub const SMALL_THREADS_MAX: usize = 16;
 /// One read of a large file.
 pub const BLOCK_BYTES: usize = 1 << 20;
-/// Reads of one large file in flight.
-pub(crate) const BLOCKS_AHEAD_MAX: usize = 4;
+/// Reads of one large file in flight, and buffers kept for the next ones.
+pub const BLOCKS_AHEAD_MAX: usize = 4;
+/// Fewer, and nothing is read while a block is taken.
+pub const BLOCKS_AHEAD_MIN: usize = 2;
 /// Threads that read large files.
 pub(crate) const LARGE_THREADS_MAX: usize = 4;
-/// Buffers kept for the next read.
-pub(crate) const BLOCKS_SPARE_MAX: usize = 4;
 /// Further attempts at a file that changed while it was read.
 pub const READ_RETRIES_MAX: u32 = 2;
 /// A single write is expected to take no longer than this.
@@ -76,18 +77,22 @@ const LOCAL: [u32; 8] = [
 /// Step in which the surroundings of an unreadable place are read.
 pub(crate) const SALVAGE_BYTES: usize = 4096;
 
-/// Memory of a large file that is open.
-pub(crate) const LARGE_BYTES_MAX: usize = (BLOCKS_AHEAD_MAX + 1 + BLOCKS_SPARE_MAX) * BLOCK_BYTES;
+/// Memory of reading small files with a window of so many bytes.
+pub const fn small_bytes(window_bytes: usize) -> usize {
+    window_bytes + 2 * slabs::slab_bytes(window_bytes as u64)
+}
 
-/// Memory of reading small files with a window of so many bytes, and one large file.
-pub const fn read_bytes(window_bytes: usize) -> usize {
-    window_bytes + 2 * slabs::slab_bytes(window_bytes as u64) + LARGE_BYTES_MAX
+/// Memory of a large file that is open: blocks in flight, the one that was taken, and its parts if
+/// it had to be cut. Buffers that are kept were among them.
+pub const fn large_bytes(blocks_ahead: usize) -> usize {
+    (blocks_ahead + 2) * BLOCK_BYTES
 }
 
 /// Memory of reading small files from a device that are not arranged, beside their window: what
-/// each thread reads into.
-pub const fn device_bytes(threads: usize) -> usize {
-    threads * 2 * device::GROUP_BUFFER_BYTES
+/// each thread reads a group into, and what of a file is elsewhere.
+pub const fn device_bytes(memory: &MemoryPlan, threads: usize) -> usize {
+    let group = device::group_buffer_bytes(device::group_bytes(memory));
+    threads * (group + device::REST_BUFFER_BYTES)
 }
 
 /// `stat` of an open file.

@@ -54,7 +54,7 @@ pub use identity::Identity;
 pub use image_source::IN_USE_RACY_SECONDS;
 pub use image_stamp::ImageStamp;
 pub use left_out::LeftOut;
-pub use mounted::{CHANGED_MAX, MountedScan, Protocol, SecondLook};
+pub use mounted::{MountedScan, Protocol, SecondLook, changed_bytes};
 pub use secret_variables::{SECRET_VARIABLES, withhold_secrets};
 pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};

@@ -16,7 +16,8 @@ pub fn plan(global: &Global) -> Result<MemoryPlan, Usage> {
             None => return Ok(MemoryPlan::of_machine(processors)),
         },
     };
-    let bytes = sizes::parse_bytes(&text)?;
+    let wrong = |Usage(why)| Usage(format!("{by}: {why}"));
+    let bytes = sizes::parse_bytes(&text).map_err(wrong)?;
     // More than there are addresses is as much as there are.
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     if bytes < MEMORY_BYTES_USUAL {

@@ -38,7 +38,7 @@ impl StoredPass {
     /// so names of one inode agree as they did.
     pub(super) fn nothing_but(parent: &Parent, repository: &Repository) -> Result<StoredPass> {
         Ok(StoredPass {
-            scanned: Scanned::new(repository.spill_dir()?),
+            scanned: Scanned::new(repository.spill_dir()?, &repository.memory()),
             layers: parent.catalog.layers().to_vec(),
             changes: 0,
         })

@@ -16,6 +16,7 @@ use bale_format::snapshot::Filesystem;
 use bale_format::{
     ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind, RowView, XattrsColumn,
 };
+use bale_pipeline::memory::MemoryPlan;
 use bale_repository::catalog::{KeyRange, ParentCursor, ParentRow};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
@@ -38,11 +39,11 @@ pub(super) struct Scanned {
 
 impl Scanned {
     /// Nothing yet; `directory` is for what does not fit in memory.
-    pub(super) fn new(directory: PathBuf) -> Scanned {
+    pub(super) fn new(directory: PathBuf, memory: &MemoryPlan) -> Scanned {
         Scanned {
             amendments: Amendments::new(directory),
             live: HashMap::new(),
-            live_statted: LiveStatted::default(),
+            live_statted: LiveStatted::within(memory),
         }
     }
 }
@@ -74,17 +75,18 @@ impl<'a> Comparer<'a> {
         tally: &'a Tally<'a>,
     ) -> Result<Comparer<'a>> {
         let directory = store.repository().spill_dir()?;
+        let memory = store.repository().memory();
         Ok(Comparer {
             parent,
             store,
             reader,
             tally,
             filesystems: Vec::new(),
-            scanned: Scanned::new(directory),
+            scanned: Scanned::new(directory, &memory),
             records_live_stats: false,
             last_chunk: None,
             unchanged: Default::default(),
-            first_names: FirstNames::default(),
+            first_names: FirstNames::within(&memory),
             listed_again: ListedAgain::default(),
         })
     }

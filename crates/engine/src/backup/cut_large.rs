@@ -9,7 +9,7 @@ use bale_format::{ChunkId, ChunkKind, ChunkSizes, Entry, EntryFlags};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
-use bale_source::read::{LargeReader, READ_RETRIES_MAX, ReadPiece as Read};
+use bale_source::read::{BLOCKS_AHEAD_MAX, LargeReader, READ_RETRIES_MAX, ReadPiece as Read};
 use std::ops::Range;
 
 /// Files over this size are not read a second time because they changed: the next backup will.
@@ -27,6 +27,8 @@ pub(super) struct LargeStore<'a> {
     tally: &'a Tally<'a>,
     /// Started with the first large file.
     reader: Option<LargeReader>,
+    /// Reads in flight.
+    blocks_ahead: usize,
 }
 
 impl<'a> LargeStore<'a> {
@@ -35,6 +37,14 @@ impl<'a> LargeStore<'a> {
             store,
             tally,
             reader: None,
+            blocks_ahead: BLOCKS_AHEAD_MAX,
+        }
+    }
+
+    pub(super) fn reading_ahead(self, blocks_ahead: usize) -> LargeStore<'a> {
+        LargeStore {
+            blocks_ahead,
+            ..self
         }
     }
 
@@ -44,7 +54,8 @@ impl<'a> LargeStore<'a> {
         place: &EntryPlace,
         entry: Entry,
     ) -> Result<Option<StoredFile>> {
-        let reader = self.reader.get_or_insert_with(LargeReader::start);
+        let start = || LargeReader::within(self.blocks_ahead);
+        let reader = self.reader.get_or_insert_with(start);
         let mut attempt = 0;
         loop {
             let mut file = match reader.open(place, entry.clone()) {

@@ -16,6 +16,7 @@ mod pages;
 
 use super::dedup_cache::ContentRef;
 use bale_format::EntryFlags;
+use bale_pipeline::memory::MemoryPlan;
 use log::Log;
 use pages::Pages;
 use std::fs::File;
@@ -61,10 +62,10 @@ pub(super) struct LinkTable {
 
 impl LinkTable {
     /// An empty table; `directory` is for the files.
-    pub(super) fn new(directory: Option<PathBuf>) -> LinkTable {
+    pub(super) fn new(directory: Option<PathBuf>, memory: &MemoryPlan) -> LinkTable {
         LinkTable {
-            pages: Pages::new(Spill::in_directory(directory.clone())),
-            log: Log::new(Spill::in_directory(directory)),
+            pages: Pages::new(Spill::in_directory(directory.clone()), memory),
+            log: Log::new(Spill::in_directory(directory), memory),
         }
     }
 
@@ -129,6 +130,7 @@ impl Spill {
 mod tests {
     use super::*;
     use crate::backup::dedup_cache::ChunkNumber;
+    use bale_pipeline::memory::MEMORY_BYTES_MIN;
 
     /// Three times what is in memory.
     const LINKS: u64 = 200_000;
@@ -160,8 +162,15 @@ mod tests {
 
     #[test]
     fn far_more_links_than_fit_in_memory_are_all_remembered() {
+        all_are_remembered(&MemoryPlan::USUAL);
+        all_are_remembered(&MemoryPlan::new(MEMORY_BYTES_MIN, 1).unwrap());
+        // No part of it is a round number.
+        all_are_remembered(&MemoryPlan::new((201 << 20) + 12_345, 1).unwrap());
+    }
+
+    fn all_are_remembered(memory: &MemoryPlan) {
         let directory = tempfile::tempdir().unwrap();
-        let mut table = LinkTable::new(Some(directory.path().to_owned()));
+        let mut table = LinkTable::new(Some(directory.path().to_owned()), memory);
         for inode in 0..LINKS {
             assert_eq!(table.find(&key(inode)), None);
             table.remember(key(inode), what(inode));
@@ -180,7 +189,7 @@ mod tests {
 
     #[test]
     fn without_a_file_old_links_are_forgotten_and_none_is_wrong() {
-        let mut table = LinkTable::new(None);
+        let mut table = LinkTable::new(None, &MemoryPlan::USUAL);
         for inode in 0..LINKS {
             table.remember(key(inode), what(inode));
         }

@@ -1,18 +1,28 @@
 //! Inodes whose metadata came from a live stat during an inode scan: the digest cache must not
 //! vouch for them.
 
-use crate::limits::LIVE_STATTED_MAX;
+use crate::limits::live_statted_max;
+use bale_pipeline::memory::MemoryPlan;
 
 /// Inodes whose metadata came from a live stat; their row may be newer than their digest.
 #[derive(Default)]
 pub(super) struct LiveStatted {
     inodes: Vec<u64>,
+    inodes_max: usize,
     too_many: bool,
 }
 
 impl LiveStatted {
+    /// None yet, and room for as many as the plan allows.
+    pub(super) fn within(memory: &MemoryPlan) -> LiveStatted {
+        LiveStatted {
+            inodes_max: live_statted_max(memory),
+            ..LiveStatted::default()
+        }
+    }
+
     pub(super) fn add(&mut self, inode: u64) {
-        if self.inodes.len() >= LIVE_STATTED_MAX {
+        if self.inodes.len() >= self.inodes_max {
             self.too_many = true;
             self.inodes = Vec::new();
         }
@@ -40,7 +50,7 @@ mod tests {
     use super::*;
 
     fn live_statted(inodes: impl IntoIterator<Item = u64>) -> LiveStatted {
-        let mut live_statted = LiveStatted::default();
+        let mut live_statted = LiveStatted::within(&MemoryPlan::USUAL);
         inodes.into_iter().for_each(|inode| live_statted.add(inode));
         live_statted
     }
@@ -50,10 +60,10 @@ mod tests {
         let mut few = live_statted([5, 3]);
         few.add_all(live_statted([9, 3]));
         assert_eq!(few.and(&[1, 5]), Some(vec![1, 3, 5, 9]));
-        let max = LIVE_STATTED_MAX as u64;
+        let max = live_statted_max(&MemoryPlan::USUAL) as u64;
         assert_eq!(
             live_statted(0..max).and(&[]).map(|all| all.len()),
-            Some(LIVE_STATTED_MAX)
+            Some(max as usize)
         );
         assert_eq!(live_statted(0..max + 9).and(&[]), None);
         let mut halves = live_statted(0..max);

@@ -8,14 +8,12 @@ use super::queue::ItemSender;
 use super::rows::{RowWriter, StoredRows, StoredSegments};
 use super::run::{BackupOptions, BackupRun};
 use super::tally::Tally;
-use crate::limits;
+use crate::limits::{self, ReadLimits};
 use bale_repository::catalog::{CatalogReader, CatalogWriter};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_repository::repository::Repository;
-use bale_source::read::{
-    Arranged, GroupHasher, SMALL_THREADS_MAX, SMALL_WINDOW_BYTES_MAX, SmallReader,
-};
+use bale_source::read::{Arranged, GroupHasher, SmallReader};
 use bale_source::scan::{ImageStamp, ScanItems};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +26,8 @@ pub(super) struct Pass<'a> {
     pub(super) tally: &'a Tally<'a>,
     /// Inodes that are stat'ed live are recorded: their digests are of another moment.
     pub(super) records_live_stats: bool,
+    /// The scan is one by inodes, or takes the place of one.
+    pub(super) is_by_inodes: bool,
     /// Notices when what is read is written to.
     pub(super) guard: Option<&'a ImageStamp>,
     /// Of a second pass: the catalog that is compared with, as the first one had it.
@@ -51,6 +51,7 @@ impl<'a> Pass<'a> {
             store,
             tally,
             records_live_stats: false,
+            is_by_inodes: false,
             guard: None,
             original: None,
             checkpoint_every: (!options.dry_run).then_some(options.checkpoint_every),
@@ -68,14 +69,20 @@ impl<'a> Pass<'a> {
         } = self;
         let repository = &run.repository;
         let memory = repository.memory();
-        let reader = small_reader(repository, arranged);
-        let (sender, queue) = ItemSender::pair(memory.share(limits::ITEMS_BYTES_MAX));
+        let reading = match (&arranged, self.is_by_inodes) {
+            (Some(_), _) => ReadLimits::beside_arranged(&memory),
+            (None, true) => ReadLimits::of_inodes(&memory),
+            (None, false) => ReadLimits::of_walk(&memory),
+        };
+        let reader = small_reader(repository, &reading, arranged);
+        let (sender, queue) = ItemSender::pair(limits::item_batches(&memory));
         let comparer = Comparer::new(parent, store, &reader, tally)?
             .recording_live_stats(self.records_live_stats);
         let segments = StoredSegments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
-        let mut rows =
-            RowWriter::new(store, catalog, &reader, tally, run.sources()).recounting(self.original);
+        let mut rows = RowWriter::new(store, catalog, &reader, tally, run.sources())
+            .reading_ahead(reading.blocks_ahead)
+            .recounting(self.original);
         let every = self.checkpoint_every;
         let mut checkpoints = every.map(|every| {
             Checkpoints::new(run, store, tally, self.guard, &parent.index_objects, every)
@@ -114,23 +121,17 @@ impl<'a> Pass<'a> {
 }
 
 /// The reader of small files; what is read arranged is hashed in groups.
-fn small_reader(repository: &Arc<Repository>, arranged: Option<Arranged>) -> SmallReader {
+fn small_reader(
+    repository: &Arc<Repository>,
+    reading: &ReadLimits,
+    arranged: Option<Arranged>,
+) -> SmallReader {
     let keys = repository.clone();
     let hasher: GroupHasher = Arc::new(move |contents, hashes| {
         bale_sys::lanes::keyed_hashes(keys.keys().content_key(), contents, hashes);
     });
     let arranged = arranged.map(|arranged| arranged.hashing(hasher));
     let memory = repository.memory();
-    // With what is read arranged, few files are asked for one by one.
-    let (threads, window) = match arranged.is_some() {
-        true => (
-            memory.inode_share(limits::THREADS_BESIDE_ARRANGED),
-            memory.inode_share(limits::WINDOW_BESIDE_ARRANGED_BYTES),
-        ),
-        false => (
-            memory.share(SMALL_THREADS_MAX),
-            memory.share(SMALL_WINDOW_BYTES_MAX as usize),
-        ),
-    };
-    SmallReader::within(threads, window).with_arranged(arranged)
+    SmallReader::within(&memory, reading.small_threads, reading.window_bytes)
+        .with_arranged(arranged)
 }

@@ -1,7 +1,7 @@
 //! From the comparing to the packing thread: items in batches, so that a million of them do not
 //! wake a thread each.
 
-use crate::limits::{ITEMS_BATCH_BYTES_MAX, ITEMS_BATCH_MAX, ITEMS_QUEUED_MAX};
+use crate::limits::{ITEMS_BATCH_BYTES_MAX, ITEMS_BATCH_MAX};
 use bale_format::Entry;
 use bale_source::image::EntryPlace;
 use bale_source::read::SmallFile;
@@ -58,10 +58,9 @@ pub(super) struct ItemSender {
 pub(super) struct Gone;
 
 impl ItemSender {
-    /// Both ends; what was read already takes so many bytes on its way.
-    pub(super) fn pair(bytes_max: usize) -> (ItemSender, ItemQueue) {
-        let batches = (bytes_max as u64 / ITEMS_BATCH_BYTES_MAX) as usize;
-        let (sender, queue) = bounded(batches.clamp(1, ITEMS_QUEUED_MAX / ITEMS_BATCH_MAX));
+    /// Both ends; so many batches are on their way.
+    pub(super) fn pair(batches: usize) -> (ItemSender, ItemQueue) {
+        let (sender, queue) = bounded(batches);
         let sender = ItemSender {
             sender,
             batch: Vec::new(),
@@ -81,7 +80,7 @@ impl ItemSender {
             PackingItem::Small { .. } | PackingItem::Reused(..) | PackingItem::Gone(..) => 0,
         } as u64;
         self.batch.push(item);
-        if self.batch.len() >= ITEMS_BATCH_MAX || self.bytes >= ITEMS_BATCH_BYTES_MAX {
+        if self.batch.len() >= ITEMS_BATCH_MAX || self.bytes >= ITEMS_BATCH_BYTES_MAX as u64 {
             return self.flush();
         }
         Ok(())

@@ -98,7 +98,7 @@ mod tests {
         let (reader, recorder) = (SmallReader::start(Some(0)), Recorder::default());
         let tally = Tally::new(&recorder, &Parent::none(), Totals::default());
         let mut rows = RowWriter::new(&store, catalog, &reader, &tally, Vec::new());
-        let (mut sender, queue) = ItemSender::pair(1 << 20);
+        let (mut sender, queue) = ItemSender::pair(2);
         for entry in entries {
             let (entry, old) = (Box::new(entry), None);
             assert!(sender.send(PackingItem::Row { entry, old }).is_ok());

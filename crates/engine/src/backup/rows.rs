@@ -98,13 +98,24 @@ impl<'a> RowWriter<'a> {
                 store.repository().spill_dir().ok(),
                 &store.repository().memory(),
             ),
-            links: LinkTable::new(store.repository().spill_dir().ok()),
+            links: LinkTable::new(
+                store.repository().spill_dir().ok(),
+                &store.repository().memory(),
+            ),
             waiting: VecDeque::new(),
             last_key: None,
             sources,
             changes: 0,
             listed_again: ListedAgain::default(),
             recount: None,
+        }
+    }
+
+    /// The same with so many reads of a large file in flight.
+    pub(super) fn reading_ahead(self, blocks: usize) -> RowWriter<'a> {
+        RowWriter {
+            large: self.large.reading_ahead(blocks),
+            ..self
         }
     }
 

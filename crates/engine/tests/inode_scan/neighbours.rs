@@ -2,9 +2,10 @@
 
 use super::image::{Image, can_run};
 use bale_format::entry::{Entry, Kind};
+use bale_pipeline::memory::{MEMORY_BYTES_MIN, MemoryPlan};
 use bale_pipeline::monitor::Recorder;
 use bale_source::image::EntryPlace;
-use bale_source::read::{SmallReader, SmallState};
+use bale_source::read::{SMALL_WINDOW_BYTES_MAX, SmallReader, SmallState};
 use bale_source::scan::{ScanItem, ScanMode, ScanOptions, Sources, choose};
 
 const FILES: usize = 3000;
@@ -51,8 +52,14 @@ fn files_that_wait_for_neighbours_come_in_order_though_no_more_are_asked_for() {
     }
     let files = files(&image);
     assert_eq!(files.len(), FILES);
-    for threads in [0, 1, 16] {
-        let reader = SmallReader::start(Some(threads));
+    let least = MemoryPlan::new(MEMORY_BYTES_MIN, 1).unwrap();
+    let window_bytes = SMALL_WINDOW_BYTES_MAX as usize;
+    for reader in [
+        SmallReader::start(Some(0)),
+        SmallReader::start(Some(1)),
+        SmallReader::start(Some(16)),
+        SmallReader::within(&least, 16, window_bytes),
+    ] {
         let take = |asked: &[(Entry, EntryPlace)]| {
             for (entry, _) in asked {
                 let file = reader.pop().unwrap();

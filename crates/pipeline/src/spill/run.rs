@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const WRITE_BUFFER_BYTES: usize = 256 << 10;
+pub(super) const WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// A block is no longer, unless a record is. Whoever looks for a record reads half of one block on
 /// the average.
 pub const BLOCK_BYTES: usize = 16 << 10;

@@ -15,18 +15,18 @@
 
 mod reading;
 mod scratch;
+mod sizes;
 
-use super::FIRST_NAMES_BYTES_MAX;
+pub use sizes::{arranged_bytes, bucket_bytes};
+
 use crate::image::{Image, Span};
 use bale_pipeline::memory::MemoryPlan;
-use bale_pipeline::ordered::THREADS_MAX;
 use bale_pipeline::spill::{Sorter, Spill, unnamed_file};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded};
-use reading::{READ_BUFFER_BYTES, Reading, STRETCHES_MAX, Stretches};
-use scratch::{
-    ALONE_BYTES_MAX, ArrangedScratch, BUCKETS_LOADED_MAX, Buffers, Loader, loaded_bytes,
-};
+use reading::{Reading, Stretches};
+use scratch::{ArrangedScratch, Buffers, Loader};
+use sizes::WindowSizes;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -34,32 +34,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Bytes of files in one bucket.
-pub const BUCKET_BYTES: u64 = 8 << 20;
-/// Buckets of one window.
-pub const BUCKETS_MAX: usize = 512;
-/// Bytes of a bucket that wait in memory to be written together.
-pub const BLOCK_BYTES: usize = 64 << 10;
-/// Memory for sorting places on the device.
-pub const SORT_BYTES: usize = 16 << 20;
 /// Files of a window that could not be read at once, before the window is given up.
 const MISSING_MAX: usize = 64 << 10;
 /// Hash of a file's content, in front of it.
 const HASH_BYTES: usize = 16;
-
-/// Memory of arranging: the sort, blocks being filled, stretches, groups being read, buckets being
-/// put in order or in use, and which names of files are the first ones.
-pub const ARRANGED_BYTES_MAX: usize = 112 << 20;
-const _: () = assert!(
-    (BUCKETS_MAX + THREADS_MAX) * BLOCK_BYTES
-        + 2 * STRETCHES_MAX as usize
-        + SORT_BYTES
-        + THREADS_MAX * READ_BUFFER_BYTES
-        + THREADS_MAX * ALONE_BYTES_MAX
-        + BUCKETS_LOADED_MAX * loaded_bytes(BUCKET_BYTES)
-        + FIRST_NAMES_BYTES_MAX
-        <= ARRANGED_BYTES_MAX
-);
 
 /// A file that the stream will need.
 #[derive(Clone, Copy, Debug)]
@@ -222,14 +200,13 @@ impl ArrangedWindow {
         spill: Spill<'_>,
         hasher: Option<&GroupHasher>,
     ) -> io::Result<Option<ArrangedWindow>> {
-        let memory = spill.memory;
-        let buckets_max = memory.inode_share(BUCKETS_MAX) as u64;
-        let bucket_bytes = memory.inode_share(BUCKET_BYTES as usize) as u64;
+        let sizes = WindowSizes::of(&spill.memory);
+        let bucket_bytes = sizes.bucket_bytes;
         let mut list = BufWriter::new(unnamed_file(spill.directory)?);
-        let mut places = Sorter::new(spill.directory, memory.inode_share(SORT_BYTES));
-        let mut stretches = Stretches::new(bucket_bytes);
+        let mut places = Sorter::new(spill.directory, sizes.sort_bytes);
+        let mut stretches = Stretches::new(&sizes);
         let mut end = 0;
-        while end < (buckets_max - 1) * bucket_bytes
+        while end < (sizes.buckets_max as u64 - 1) * bucket_bytes
             && let Some(file) = wanted.next()
         {
             list.write_all(&file.inode.to_le_bytes())?;
@@ -261,11 +238,8 @@ impl ArrangedWindow {
             buffers: Arc::default(),
             threads: Vec::new(),
         };
-        let scratch = Arc::new(ArrangedScratch::create(
-            spill.directory,
-            buckets,
-            bucket_bytes,
-        )?);
+        let scratch = ArrangedScratch::create(spill.directory, buckets, sizes)?;
+        let scratch = Arc::new(scratch);
         let (reading, shared) = (window.reading.clone(), scratch.clone());
         let (image, hasher) = (image.clone(), hasher.cloned());
         window.start(move || reading.read_all(&image, places, hasher.as_ref(), &shared))?;

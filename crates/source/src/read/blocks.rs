@@ -1,7 +1,7 @@
 //! Blocks of large files: buffers that are used again, and threads that fill them.
 
+use super::BLOCK_BYTES;
 use super::ranges::{Filled, read_range};
-use super::{BLOCK_BYTES, BLOCKS_SPARE_MAX};
 use bale_sys::buffer::AlignedBuffer;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ impl Drop for FileBlock {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             let mut state = self.pool.lock();
-            if state.spare.len() < BLOCKS_SPARE_MAX {
+            if buffer.len() == BLOCK_BYTES && state.spare.len() < self.pool.blocks_ahead {
                 state.spare.push(buffer);
             }
         }
@@ -102,8 +102,9 @@ impl ReadResult {
 }
 
 /// Queue of reads and spare buffers.
-#[derive(Default)]
 pub(super) struct Pool {
+    /// Reads in flight, and buffers kept for the next ones.
+    blocks_ahead: usize,
     state: Mutex<PoolState>,
     work: Condvar,
 }
@@ -117,6 +118,18 @@ struct PoolState {
 }
 
 impl Pool {
+    pub(super) fn new(blocks_ahead: usize) -> Pool {
+        Pool {
+            blocks_ahead,
+            state: Mutex::default(),
+            work: Condvar::new(),
+        }
+    }
+
+    pub(super) fn blocks_ahead(&self) -> usize {
+        self.blocks_ahead
+    }
+
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,9 +148,9 @@ impl Pool {
         self.work.notify_all();
     }
 
-    /// A block with these bytes: of one that had to be cut.
+    /// A block with these bytes: of one that had to be cut, perhaps into many.
     pub(super) fn copy_of(self: &Arc<Pool>, bytes: &[u8]) -> FileBlock {
-        let mut buffer = self.buffer();
+        let mut buffer = AlignedBuffer::new(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);
         FileBlock {
             buffer: Some(buffer),

@@ -2,21 +2,33 @@
 //! are in.
 
 use super::small::{SmallFile, SmallState};
-use super::{SALVAGE_BYTES, problem};
+use super::{SALVAGE_BYTES, SMALL_BYTES_MAX, problem};
 use crate::image::{ContentMap, Extents, ImageInode, Span};
 use bale_format::entry::{Entry, EntryFlags};
 use bale_fsimage::MappedExtent;
+use bale_pipeline::memory::MemoryPlan;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::ops::Range;
 
-/// One read of many small files.
-pub(super) const GROUP_BYTES_MAX: u64 = 1 << 20;
+/// One read of many small files, with the usual ceiling of memory.
+const GROUP_BYTES_MAX: usize = 1 << 20;
 /// Gap between two files that is read rather than skipped.
 pub(super) const GROUP_GAP_BYTES_MAX: u64 = 64 << 10;
+
+/// One read of many small files; with the least memory what one of them may have.
+pub(super) const fn group_bytes(memory: &MemoryPlan) -> usize {
+    memory.inode_share_from(SMALL_BYTES_MAX as usize, GROUP_BYTES_MAX)
+}
+
+/// Room for what is read of one small file.
+pub(super) const REST_BUFFER_BYTES: usize = group_buffer_bytes(SMALL_BYTES_MAX as usize);
+
 /// Room for a group with what alignment adds.
-pub(super) const GROUP_BUFFER_BYTES: usize = GROUP_BYTES_MAX as usize + 2 * ALIGNMENT;
+pub(super) const fn group_buffer_bytes(group_bytes: usize) -> usize {
+    group_bytes + 2 * ALIGNMENT
+}
 
 /// A small file that is to be read from its device.
 pub(super) struct DeviceJob {
@@ -114,14 +126,14 @@ pub(super) fn read_alone(inode: &ImageInode, entry: Entry) -> SmallFile {
             // As large as it must be: fresh memory costs more than reading a small file does.
             let aligned = |extent| span_of(extent).aligned_len();
             let len = job.extents.written.iter().map(aligned).max();
-            let len = len.unwrap_or(0).min(GROUP_BUFFER_BYTES);
+            let len = len.unwrap_or(0).min(group_buffer_bytes(GROUP_BYTES_MAX));
             read_job(*job, None, &mut AlignedBuffer::new(len))
         }
     }
 }
 
-/// Reads files that lie near each other, in the order of their first extents. Calls `done` for
-/// each.
+/// Reads files that lie near each other, in the order of their first extents, into a buffer with
+/// room for a group. Calls `done` for each; `rest` has room for a file.
 pub(super) fn read_group(
     jobs: Vec<DeviceJob>,
     buffer: &mut AlignedBuffer,
@@ -131,7 +143,7 @@ pub(super) fn read_group(
     let start = jobs.first().map_or(0, |job| job.span().offset);
     let end = jobs.iter().map(|job| job.span().end()).max().unwrap_or(0);
     let read = match jobs.first() {
-        Some(first) if end - start <= GROUP_BYTES_MAX => {
+        Some(first) if end - start <= (buffer.len() - 2 * ALIGNMENT) as u64 => {
             let len = (end - start) as u32;
             first
                 .inode
@@ -265,7 +277,7 @@ pub fn read_first_bytes(inode: &ImageInode, len: usize) -> io::Result<Vec<u8>> {
         ContentMap::Inline(bytes) => bytes,
         ContentMap::Extents(extents) => {
             let mut bytes = vec![0; len];
-            let mut buffer = AlignedBuffer::new(GROUP_BUFFER_BYTES);
+            let mut buffer = AlignedBuffer::new(group_buffer_bytes(GROUP_BYTES_MAX));
             for extent in &extents.written {
                 let Some(at) = usize::try_from(extent.file_offset)
                     .ok()
@@ -273,9 +285,7 @@ pub fn read_first_bytes(inode: &ImageInode, len: usize) -> io::Result<Vec<u8>> {
                 else {
                     break;
                 };
-                let wanted = (extent.len as usize)
-                    .min(len - at)
-                    .min(GROUP_BYTES_MAX as usize);
+                let wanted = (extent.len as usize).min(len - at).min(GROUP_BYTES_MAX);
                 let room = &mut bytes[at..at + wanted];
                 if let Some(error) =
                     read_extent(inode, extent.device_offset, room, &mut buffer, &mut |_| {})

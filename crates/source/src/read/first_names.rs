@@ -4,35 +4,60 @@
 //! together, in blocks at least. What has no room any more is no first name, and is read when a
 //! further name asks for it.
 
+use bale_pipeline::memory::MemoryPlan;
 use std::collections::HashMap;
 
 /// Inode numbers of one page.
 const PAGE_INODES: u64 = 256;
-/// Pages at most: inodes of an ext4 file system that is full of them, 58 million. Seven eighths of
-/// a power of two, which is as full as a table of pages becomes.
-const PAGES_MAX: usize = 7 << 15;
+/// Slots of the table of pages with the usual ceiling of memory, of which seven eighths become
+/// full: inodes of an ext4 file system that is full of them, 58 million.
+const SLOTS_MAX: usize = 1 << 18;
 /// An entry of the table of pages, with its control byte.
-const SLOT_BYTES: usize = size_of::<((u32, u64), u32)>() + 1;
-/// Memory of one set, if there are that many: the pages, the table, and the one before it while it
-/// grows.
-pub const FIRST_NAMES_BYTES_MAX: usize = 20 << 20;
-const _: () = assert!(
-    PAGES_MAX * size_of::<Page>() + PAGES_MAX / 7 * 8 * SLOT_BYTES * 3 / 2 <= FIRST_NAMES_BYTES_MAX
-);
+const SLOT_BYTES: usize = size_of::<(PageKey, u32)>() + 1;
 
 type Page = [u64; PAGE_INODES as usize / 64];
 
+/// File system, and inode number by pages; in words of 32 bits, so that nothing of a slot is lost.
+type PageKey = [u32; 3];
+
+/// As a table has: a power of two.
+const fn slots_max(memory: &MemoryPlan) -> usize {
+    1 << memory.inode_share(SLOTS_MAX).ilog2()
+}
+
+/// As many as a table holds before it grows.
+const fn pages_max(memory: &MemoryPlan) -> usize {
+    slots_max(memory) / 8 * 7
+}
+
+/// Memory of one set, if there are as many as it holds: room for pages, which doubles too, and the
+/// table. While one of them is copied to become twice as large, the other is not: half of it and
+/// the whole are no more than both are in the end.
+pub const fn first_names_bytes(memory: &MemoryPlan) -> usize {
+    slots_max(memory) * (size_of::<Page>() + SLOT_BYTES)
+}
+
 /// Inodes with several names of which one was met.
-#[derive(Default)]
 pub struct FirstNames {
-    /// File system and inode number, by pages.
-    places: HashMap<(u32, u64), u32>,
+    /// Where the page is.
+    places: HashMap<PageKey, u32>,
     pages: Vec<Page>,
+    pages_max: usize,
     /// The page looked at last: neighbours mostly have neighbouring numbers.
-    last: Option<((u32, u64), u32)>,
+    last: Option<(PageKey, u32)>,
 }
 
 impl FirstNames {
+    /// None met; of all sets of one plan the same have room.
+    pub fn within(memory: &MemoryPlan) -> FirstNames {
+        FirstNames {
+            places: HashMap::new(),
+            pages: Vec::new(),
+            pages_max: pages_max(memory),
+            last: None,
+        }
+    }
+
     /// Was a name of this inode met?
     pub fn has(&mut self, filesystem: u32, inode: u64) -> bool {
         let page = self.page(filesystem, inode);
@@ -43,7 +68,7 @@ impl FirstNames {
     pub fn is_first(&mut self, filesystem: u32, inode: u64) -> bool {
         let page = match self.page(filesystem, inode) {
             Some(page) => page,
-            None if self.pages.len() >= PAGES_MAX => return false,
+            None if self.pages.len() >= self.pages_max => return false,
             None => {
                 let number = self.pages.len();
                 let key = key(filesystem, inode);
@@ -72,8 +97,9 @@ impl FirstNames {
     }
 }
 
-fn key(filesystem: u32, inode: u64) -> (u32, u64) {
-    (filesystem, inode / PAGE_INODES)
+fn key(filesystem: u32, inode: u64) -> PageKey {
+    let page = inode / PAGE_INODES;
+    [filesystem, (page >> 32) as u32, page as u32]
 }
 
 fn word(inode: u64) -> usize {
@@ -87,10 +113,11 @@ fn bit(inode: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bale_pipeline::memory::MEMORY_BYTES_MIN;
 
     #[test]
     fn a_name_is_first_once_for_each_inode_of_each_file_system() {
-        let mut names = FirstNames::default();
+        let mut names = FirstNames::within(&MemoryPlan::USUAL);
         let inodes = [0, 1, 63, 64, PAGE_INODES, 1 << 40, u64::MAX];
         for filesystem in [0, 7] {
             for inode in inodes {
@@ -106,13 +133,33 @@ mod tests {
 
     #[test]
     fn without_room_no_further_inode_has_a_first_name() {
-        let mut names = FirstNames::default();
-        for page in 0..PAGES_MAX as u64 {
-            assert!(names.is_first(0, page * PAGE_INODES));
+        for (memory, pages_max) in [(MemoryPlan::USUAL, 7 << 15), (least(), 7 << 13)] {
+            let mut names = FirstNames::within(&memory);
+            for page in 0..pages_max {
+                assert!(names.is_first(0, page * PAGE_INODES));
+            }
+            let beyond = pages_max * PAGE_INODES;
+            assert!(!names.is_first(0, beyond) && !names.has(0, beyond));
+            assert!(names.is_first(0, beyond - 1), "its page is there");
+            assert!(!names.is_first(0, beyond - 1));
         }
-        let beyond = PAGES_MAX as u64 * PAGE_INODES;
-        assert!(!names.is_first(0, beyond) && !names.has(0, beyond));
-        assert!(names.is_first(0, beyond - 1), "its page is there");
-        assert!(!names.is_first(0, beyond - 1));
+    }
+
+    #[test]
+    fn a_full_set_takes_no_more_than_is_counted() {
+        for memory in [MemoryPlan::USUAL, least()] {
+            let mut names = FirstNames::within(&memory);
+            for page in 0..pages_max(&memory) as u64 {
+                names.is_first(0, page * PAGE_INODES);
+            }
+            // A table tells of seven of eight slots.
+            let slots = names.places.capacity() / 7 * 8;
+            let pages = names.pages.capacity() * size_of::<Page>();
+            assert!(pages + slots * SLOT_BYTES <= first_names_bytes(&memory));
+        }
+    }
+
+    fn least() -> MemoryPlan {
+        MemoryPlan::new(MEMORY_BYTES_MIN, 2).unwrap()
     }
 }

@@ -7,8 +7,8 @@ mod open;
 use super::blocks::{FileBlock, Pool, ReadResult, Request};
 use super::ranges::next_data;
 use super::{
-    BLOCK_BYTES, BLOCKS_AHEAD_MAX, LARGE_THREADS_MAX, is_unchanged, may_have_holes, problem,
-    stat_of,
+    BLOCK_BYTES, BLOCKS_AHEAD_MAX, BLOCKS_AHEAD_MIN, LARGE_THREADS_MAX, is_unchanged,
+    may_have_holes, problem, stat_of,
 };
 use crate::image::{EntryPlace, Extents, ImageInode, Span};
 use crate::problem::ScanProblem;
@@ -116,9 +116,15 @@ impl Default for LargeReader {
 impl LargeReader {
     /// Starts the threads.
     pub fn start() -> LargeReader {
-        let pool = Arc::new(Pool::default());
+        LargeReader::within(BLOCKS_AHEAD_MAX)
+    }
+
+    /// The same with so many reads in flight.
+    pub fn within(blocks_ahead: usize) -> LargeReader {
+        let blocks_ahead = blocks_ahead.clamp(BLOCKS_AHEAD_MIN, BLOCKS_AHEAD_MAX);
+        let pool = Arc::new(Pool::new(blocks_ahead));
         let mut threads = Vec::new();
-        for _ in 0..LARGE_THREADS_MAX {
+        for _ in 0..blocks_ahead.min(LARGE_THREADS_MAX) {
             let worker = pool.clone();
             let builder = std::thread::Builder::new()
                 .name("read-large".to_string())
@@ -251,6 +257,8 @@ impl LargeFile {
 
     /// Looks whether the file stood still. To be called after the last piece.
     pub fn finish(mut self) -> FinishedFile {
+        // Of one that became shorter: buffers of two files are not in use at a time.
+        self.await_ahead();
         let stat = self.file.as_ref().map(|file| stat_of(file.as_fd()));
         let still = match stat {
             // On a device, the barrier at the end tells.
@@ -276,7 +284,7 @@ impl LargeFile {
 
     /// Keeps enough reads in flight.
     fn request_ahead(&mut self) {
-        while self.ahead.len() < BLOCKS_AHEAD_MAX && self.requested_until < self.size {
+        while self.ahead.len() < self.pool.blocks_ahead() && self.requested_until < self.size {
             if self.requested_until >= self.data_end {
                 let data = self.next_range();
                 if data.start > self.requested_until && self.sparse {
@@ -447,11 +455,7 @@ impl LargeFile {
 
     /// A file system that took the flag and then refuses direct reads.
     fn read_again_buffered(&mut self, from: u64) {
-        for ahead in self.ahead.drain(..) {
-            if let Ahead::Block { slot, .. } = ahead {
-                let _ = self.pool.take(&slot);
-            }
-        }
+        self.await_ahead();
         self.direct = false;
         let Some(file) = &self.file else {
             return;
@@ -465,6 +469,15 @@ impl LargeFile {
         }
         self.requested_until = from;
         self.data_end = from;
+    }
+
+    /// What is read ahead is of no use any more.
+    fn await_ahead(&mut self) {
+        for ahead in self.ahead.drain(..) {
+            if let Ahead::Block { slot, .. } = ahead {
+                let _ = self.pool.take(&slot);
+            }
+        }
     }
 
     fn note_bad(&mut self, errno: Errno) {

@@ -6,12 +6,15 @@ mod group;
 
 use super::SMALL_THREADS_MAX;
 use super::arranged::Arranged;
-use super::device::{self, DeviceJob, GROUP_BUFFER_BYTES, PreparedFile};
+use super::device::{
+    self, DeviceJob, PreparedFile, REST_BUFFER_BYTES, group_buffer_bytes, group_bytes,
+};
 use super::slabs::{Slabs, cost_of};
 use super::{SMALL_WINDOW_BYTES_MAX, SMALL_WINDOW_FILES_MAX};
 use crate::image::EntryPlace;
 use crate::scan::Directory;
 use bale_format::entry::Entry;
+use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::on_panic::OnPanic;
 use bale_sys::buffer::AlignedBuffer;
 use bytes::BytesMut;
@@ -64,6 +67,8 @@ struct ReaderState {
 
 struct Shared {
     group_files_max: usize,
+    /// Of neighbours on a device.
+    group_bytes: usize,
     /// No thread was refused a ring to read through.
     rings: AtomicBool,
     state: Mutex<ReaderState>,
@@ -83,13 +88,25 @@ pub struct SmallReader {
 impl SmallReader {
     /// Starts the threads; `threads` is for tests.
     pub fn start(threads: Option<usize>) -> SmallReader {
+        let threads = threads.unwrap_or_else(threads_of_this_process);
+        SmallReader::with(&MemoryPlan::USUAL, threads, SMALL_WINDOW_BYTES_MAX)
+    }
+
+    /// Starts so many threads at most; so many bytes of files are asked for and not yet handed out.
+    pub fn within(memory: &MemoryPlan, threads_max: usize, window_bytes: usize) -> SmallReader {
+        let threads = threads_max.min(threads_of_this_process());
+        SmallReader::with(memory, threads, window_bytes as u64)
+    }
+
+    fn with(memory: &MemoryPlan, count: usize, window_bytes: u64) -> SmallReader {
         let files = files_of_this_process();
-        let count = threads.unwrap_or_else(threads_of_this_process);
         let shared = Arc::new(Shared {
             group_files_max: (files / 8 / count.max(1)).clamp(1, GROUP_FILES_MAX),
+            group_bytes: group_bytes(memory),
             rings: AtomicBool::new(true),
             state: Mutex::new(ReaderState {
-                bytes_max: SMALL_WINDOW_BYTES_MAX,
+                bytes_max: window_bytes,
+                slabs: Slabs::of_window(window_bytes),
                 ..ReaderState::default()
             }),
             work: Condvar::new(),
@@ -113,17 +130,6 @@ impl SmallReader {
             arranged: Mutex::new(None),
             threads: started,
         }
-    }
-
-    /// Starts so many threads at most; so many bytes of files are asked for and not yet handed out,
-    /// instead of [`SMALL_WINDOW_BYTES_MAX`].
-    pub fn within(threads_max: usize, window_bytes: usize) -> SmallReader {
-        let reader = SmallReader::start(Some(threads_max.min(threads_of_this_process())));
-        let mut state = reader.shared.lock();
-        state.bytes_max = window_bytes as u64;
-        state.slabs = Slabs::of_window(window_bytes as u64);
-        drop(state);
-        reader
     }
 
     /// The same, for many files on a device that will be asked for.
@@ -264,7 +270,7 @@ impl SmallReader {
             if self.threads.is_empty() {
                 state.front_stalls = true;
                 let group = state.take_group(self.shared.group_files_max);
-                let on_device = state.take_device_group();
+                let on_device = state.take_device_group(self.shared.group_bytes);
                 if !group.is_empty() || !on_device.is_empty() {
                     drop(state);
                     self.shared.read_group(group, &mut GroupReader::default());
@@ -350,11 +356,11 @@ impl ReaderState {
     }
 
     /// Files near each other; where memory is short, the first file alone.
-    fn take_device_group(&mut self) -> Vec<DeviceJob> {
+    fn take_device_group(&mut self, group_bytes: usize) -> Vec<DeviceJob> {
         match (self.device_group_is_due(), self.is_short()) {
             (false, _) => Vec::new(),
             (true, true) => Vec::from_iter(self.on_device.take(self.first)),
-            (true, false) => self.on_device.take_group(),
+            (true, false) => self.on_device.take_group(group_bytes),
         }
     }
 }
@@ -383,7 +389,7 @@ impl Shared {
         let (mut buffers, mut reader) = (DeviceBuffers::default(), GroupReader::default());
         let mut state = self.lock();
         while !state.stopped {
-            let on_device = state.take_device_group();
+            let on_device = state.take_device_group(self.group_bytes);
             if !on_device.is_empty() {
                 if state.idle > 0 && state.device_group_is_due() {
                     self.work.notify_one();
@@ -413,9 +419,12 @@ impl Shared {
         if group.is_empty() {
             return;
         }
-        let new = || AlignedBuffer::new(GROUP_BUFFER_BYTES);
-        let buffer = buffers.group.get_or_insert_with(new);
-        let rest = buffers.rest.get_or_insert_with(new);
+        let group_bytes = group_buffer_bytes(self.group_bytes);
+        let buffer = buffers
+            .group
+            .get_or_insert_with(|| AlignedBuffer::new(group_bytes));
+        let rest = || AlignedBuffer::new(REST_BUFFER_BYTES);
+        let rest = buffers.rest.get_or_insert_with(rest);
         let mut files = Vec::with_capacity(group.len());
         device::read_group(group, buffer, rest, |place, file| files.push((place, file)));
         let mut state = self.lock();

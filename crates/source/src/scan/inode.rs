@@ -36,6 +36,12 @@ pub use emit::{
 
 pub use gather::{Gather, Gathered, InodeTotals, TablesState};
 
+use crate::image::TABLE_PIECE_BYTES;
+use bale_fsimage::xfs::LOG_BYTES_MAX;
+use bale_pipeline::memory::MemoryPlan;
+use bale_pipeline::ordered::PIECES_AHEAD_MAX;
+use bale_pipeline::spill::{BLOCK_BYTES, sorter_bytes};
+
 /// Memory for sorting names by inode.
 pub(crate) const SORT_NAMES_BYTES: usize = 48 << 20;
 /// Memory for sorting children, with their inodes, by directory.
@@ -51,29 +57,36 @@ pub(crate) const TREE_RUNS_MAX: usize = 16;
 /// Blocks of the sorted children kept in memory.
 pub(crate) const TREE_BLOCKS_CACHED: usize = 128;
 
-/// Memory of a scan. Names are sorted while pieces are read; while children are sorted, names that
-/// fit in memory (in one of the two buffers of their sort) or the buffers of their merge are there,
-/// too.
-pub const INODE_SCAN_BYTES_MAX: usize = 128 << 20;
-use bale_pipeline::ordered::PIECES_AHEAD_MAX;
-const PIECES_BYTES: usize = PIECES_AHEAD_MAX
-    * (2 * crate::image::TABLE_PIECE_BYTES + tables::PARENT_DIGESTS_PER_PIECE_BYTES);
+const PIECES_BYTES: usize =
+    PIECES_AHEAD_MAX * (2 * TABLE_PIECE_BYTES + tables::PARENT_DIGESTS_PER_PIECE_BYTES);
 /// Of the inode file, and of digests.
-const STRETCHES_BYTES: usize =
-    append::STRETCHES_AHEAD_MAX * (crate::image::TABLE_PIECE_BYTES + DIGESTS_BYTES);
+const STRETCHES_BYTES: usize = append::STRETCHES_AHEAD_MAX * (TABLE_PIECE_BYTES + DIGESTS_BYTES);
 /// Sixteen bytes for each inode of a piece, which has 128 or more.
-const DIGESTS_BYTES: usize = crate::image::TABLE_PIECE_BYTES / 8;
-/// Of readers of the tree: of the scanner, and of the one that plans what is read.
-const TREE_BYTES: usize = 2
-    * ((TREE_BLOCKS_CACHED + TREE_RUNS_MAX) * bale_pipeline::spill::BLOCK_BYTES
-        + linked::LINKED_BYTES);
-/// Memory of what hands out the rows of a scan: readers of the tree, and batches on their way.
-pub const EMIT_BYTES_MAX: usize = 9 << 20;
-const _: () = assert!(TREE_BYTES + (2 << 20) <= EMIT_BYTES_MAX);
-/// The second look: pieces, and the log with a copy for reading directly and one of its records.
-const _: () = assert!(PIECES_BYTES + 3 * bale_fsimage::xfs::LOG_BYTES_MAX <= INODE_SCAN_BYTES_MAX);
-const _: () = assert!(
-    SORT_NAMES_BYTES + SORT_PLACES_BYTES + PIECES_BYTES + STRETCHES_BYTES <= INODE_SCAN_BYTES_MAX
-);
-const _: () =
-    assert!(SORT_NAMES_BYTES / 2 + SORT_CHILDREN_BYTES + STRETCHES_BYTES <= INODE_SCAN_BYTES_MAX);
+const DIGESTS_BYTES: usize = TABLE_PIECE_BYTES / 8;
+/// Rows on their way.
+const BATCHES_BYTES: usize = 2 << 20;
+
+/// Memory of the first half of a scan. Names are sorted while pieces are read, or directories
+/// listed; while children are sorted, names that fit in memory (in one of the two buffers of their
+/// sort) or the buffers of their merge are there, too.
+pub const fn gather_bytes(memory: &MemoryPlan) -> usize {
+    let names = sorter_bytes(memory.inode_share(SORT_NAMES_BYTES));
+    let places = sorter_bytes(memory.inode_share(SORT_PLACES_BYTES));
+    let children = sorter_bytes(memory.inode_share(SORT_CHILDREN_BYTES));
+    let read = names + places + PIECES_BYTES + STRETCHES_BYTES + directory_lister::LISTER_BYTES;
+    let join = names / 2 + children + STRETCHES_BYTES;
+    if read > join { read } else { join }
+}
+
+/// Memory of what hands out the rows of a scan: readers of the tree, of the scanner and of the one
+/// that plans what is read, and batches on their way.
+pub const fn emit_bytes(memory: &MemoryPlan) -> usize {
+    let blocks = memory.inode_share(TREE_BLOCKS_CACHED) + TREE_RUNS_MAX;
+    2 * (blocks * BLOCK_BYTES + linked::linked_bytes(memory)) + BATCHES_BYTES
+}
+
+/// Memory of the second look: pieces, the log with a copy for reading directly and one of its
+/// records, and the inodes that changed, copied while they become more.
+pub const fn second_look_bytes(memory: &MemoryPlan) -> usize {
+    PIECES_BYTES + 3 * LOG_BYTES_MAX + 2 * super::changed_bytes(memory)
+}

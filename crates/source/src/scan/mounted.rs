@@ -29,13 +29,23 @@ use bale_format::entry::Time;
 use bale_format::snapshot::Filesystem;
 use bale_fsimage::xfs::LogPlace;
 use bale_pipeline::error::{Failure, Result};
+use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::Monitor;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Inodes that changed during a scan and are remembered one by one: 8 bytes each. Of more,
-/// everything is walked.
-pub const CHANGED_MAX: usize = 2 << 20;
+/// Inodes that changed during a scan and are remembered one by one, with the usual ceiling of
+/// memory. Of more, everything is walked.
+const CHANGED_MAX: usize = 2 << 20;
+
+const fn changed_max(memory: &MemoryPlan) -> usize {
+    memory.inode_share(CHANGED_MAX)
+}
+
+/// Memory for them.
+pub const fn changed_bytes(memory: &MemoryPlan) -> usize {
+    changed_max(memory) * size_of::<u64>()
+}
 
 /// What tests leave out, to see that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -402,13 +412,14 @@ impl MountedScan {
             .fixed
             .log
             .and_then(|place| image.log()?.inodes_since(place));
+        let changed_max = changed_max(&self.emit_options.memory);
         let changed = self
             .gathered
-            .changed_inodes(self.fixed.t0, logged.as_deref(), CHANGED_MAX);
+            .changed_inodes(self.fixed.t0, logged.as_deref(), changed_max);
         match changed {
             Ok(Some(changed)) => Ok(changed),
             Ok(None) => Err(format!(
-                "more than {CHANGED_MAX} inodes changed during the scan"
+                "more than {changed_max} inodes changed during the scan"
             )),
             Err(error) => Err(error.to_string()),
         }

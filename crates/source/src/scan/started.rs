@@ -151,10 +151,11 @@ impl Emitter<'_> {
 
     /// Goes through the same stream on its own, to know what will be read.
     pub(super) fn arranged(&self) -> Result<Arranged> {
-        let ahead = Box::new(planned_reads(self.start()?));
+        let memory = self.options.memory;
+        let ahead = Box::new(planned_reads(self.start()?, &memory));
         let image = self.gathered.image().clone();
         let arranged = Arranged::new(image, ahead, &self.options.spill_directory);
-        Ok(arranged.within(self.options.memory))
+        Ok(arranged.within(memory))
     }
 
     fn start(&self) -> Result<ImageScanner> {

@@ -7,20 +7,23 @@
 use super::{Link, LinkKey, LinkedContent, SHARED_FLAGS, Spill};
 use crate::backup::dedup_cache::{ChunkNumber, ContentRef};
 use bale_format::EntryFlags;
+use bale_pipeline::memory::MemoryPlan;
 
 /// A link in the file.
 const RECORD_BYTES: usize = 64;
-/// Links that are in memory at the end: 4 MiB.
-const RECENT_LINKS: u32 = 1 << 16;
+/// Links that are in memory at the end: 4 MiB with the usual ceiling of memory.
+const RECENT_LINKS: usize = 1 << 16;
 /// Links that are written, and read again, together.
 const BLOCK_LINKS: u32 = 1 << 8;
 const BLOCK_BYTES: usize = BLOCK_LINKS as usize * RECORD_BYTES;
-const _: () = assert!(
-    (RECENT_LINKS / 2).is_multiple_of(BLOCK_LINKS),
-    "what is written is whole blocks"
-);
-/// Blocks that were read and are kept: 1 MiB. A block has one place there.
+/// Blocks that were read and are kept: 1 MiB with the usual ceiling. A block has one place there.
 const BLOCKS_KEPT: usize = 64;
+
+/// Half of them are written, which is whole blocks.
+const fn recent_links(memory: &MemoryPlan) -> usize {
+    let pair = 2 * BLOCK_LINKS as usize;
+    memory.share(RECENT_LINKS) / pair * pair
+}
 
 /// Flags stand in the record above the tag.
 const FLAGS_SHIFT: u32 = 8;
@@ -30,6 +33,7 @@ const _: () = assert!(SHARED_FLAGS << FLAGS_SHIFT >> FLAGS_SHIFT == SHARED_FLAGS
 pub(super) struct Log {
     /// Those since the last multiple of a block that had to be written.
     recent: Vec<u8>,
+    recent_max: usize,
     /// Links before these: in the file.
     written: u32,
     kept: Vec<Option<(u32, Box<[u8]>)>>,
@@ -37,11 +41,12 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn new(spill: Spill) -> Log {
+    pub(super) fn new(spill: Spill, memory: &MemoryPlan) -> Log {
         Log {
             recent: Vec::new(),
+            recent_max: recent_links(memory) * RECORD_BYTES,
             written: 0,
-            kept: (0..BLOCKS_KEPT).map(|_| None).collect(),
+            kept: (0..memory.share(BLOCKS_KEPT)).map(|_| None).collect(),
             spill,
         }
     }
@@ -50,7 +55,7 @@ impl Log {
     pub(super) fn add(&mut self, link: &Link) -> Option<u32> {
         let count = self.written + (self.recent.len() / RECORD_BYTES) as u32;
         let number = count.checked_add(1)?;
-        if self.recent.len() >= RECENT_LINKS as usize * RECORD_BYTES {
+        if self.recent.len() >= self.recent_max {
             self.write_older_half();
         }
         self.recent.extend_from_slice(&encode(link));
@@ -80,7 +85,8 @@ impl Log {
 
     /// A block that was written.
     fn block(&mut self, number: u32) -> &[u8] {
-        let place = &mut self.kept[number as usize % BLOCKS_KEPT];
+        let at = number as usize % self.kept.len();
+        let place = &mut self.kept[at];
         let block = match place.take() {
             Some((kept, block)) if kept == number => block,
             before => {

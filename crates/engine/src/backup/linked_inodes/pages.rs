@@ -6,10 +6,11 @@
 //! has taken the place of is not found.
 
 use super::Spill;
+use bale_pipeline::memory::MemoryPlan;
 
 const PAGE_NUMBERS: usize = 1 << 10;
 const PAGE_BYTES: usize = 4 * PAGE_NUMBERS;
-/// Pages in memory: 4 MiB. A page has one place there.
+/// Pages in memory: 4 MiB with the usual ceiling. A page has one place there.
 const PAGES_KEPT: usize = 1 << 10;
 /// Inodes of one file system that have a place of their own.
 const DIRECT_INODES: u64 = 1 << 34;
@@ -34,9 +35,9 @@ struct Kept {
 }
 
 impl Pages {
-    pub(super) fn new(spill: Spill) -> Pages {
+    pub(super) fn new(spill: Spill, memory: &MemoryPlan) -> Pages {
         Pages {
-            kept: (0..PAGES_KEPT).map(|_| None).collect(),
+            kept: (0..memory.share(PAGES_KEPT)).map(|_| None).collect(),
             spill,
         }
     }
@@ -59,7 +60,8 @@ impl Pages {
     /// The page of an inode, in memory; another one may have to make room.
     fn page(&mut self, filesystem: u32, inode: u64) -> &mut Kept {
         let number = page_of(filesystem, inode);
-        let place = &mut self.kept[slot_of(number)];
+        let at = slot_of(number, self.kept.len());
+        let place = &mut self.kept[at];
         let before = match place.take() {
             Some(kept) if kept.number == number => return place.insert(kept),
             before => before,
@@ -88,9 +90,9 @@ fn place_in_page(inode: u64) -> usize {
 }
 
 /// Where in memory a page has its place: pages of several file systems side by side.
-fn slot_of(page: u64) -> usize {
+fn slot_of(page: u64, slots: usize) -> usize {
     let filesystem = page / DIRECT_PAGES;
-    (page + filesystem * (PAGES_KEPT as u64 / 3)) as usize % PAGES_KEPT
+    (page + filesystem * (slots as u64 / 3)) as usize % slots
 }
 
 fn page_of(filesystem: u32, inode: u64) -> u64 {
@@ -113,7 +115,8 @@ mod tests {
     #[test]
     fn numbers_come_back_from_pages_that_had_to_make_room() {
         let directory = tempfile::tempdir().unwrap();
-        let mut pages = Pages::new(Spill::in_directory(Some(directory.path().to_owned())));
+        let spill = Spill::in_directory(Some(directory.path().to_owned()));
+        let mut pages = Pages::new(spill, &MemoryPlan::USUAL);
         // Three pages for each place in memory, of two file systems.
         let inodes =
             || (0..3 * PAGES_KEPT as u64).map(|page| page * PAGE_NUMBERS as u64 + page % 1000);

@@ -2,13 +2,13 @@
 //! order of the device.
 
 use super::scratch::{ArrangedScratch, Filler, lock};
-use super::{BUCKETS_MAX, GroupHasher, MISSING_MAX};
+use super::sizes::WindowSizes;
+use super::{GroupHasher, MISSING_MAX};
 use crate::image::{Image, Span};
-use crate::read::device::{GROUP_BUFFER_BYTES, GROUP_BYTES_MAX, GROUP_GAP_BYTES_MAX};
-use bale_pipeline::ordered::in_order;
+use crate::read::device::GROUP_GAP_BYTES_MAX;
+use bale_pipeline::ordered::in_order_by;
 use bale_pipeline::spill::Sorted;
 use bale_sys::buffer::AlignedBuffer;
-use bale_sys::memory::HUGE_PAGE_BYTES;
 use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
@@ -17,43 +17,48 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Stretches of the device are this long: shorter ones would have a device with arms move too
 /// often, longer ones hold much that is needed late.
 const STRETCH_BYTES: u64 = 4 << 20;
-/// Stretches told apart, at 2 bytes: 16 TiB. What is behind them is one more.
-pub(super) const STRETCHES_MAX: u64 = 4 << 20;
+/// Of a device that is used here and there, stretches of which nothing is needed take no memory, so
+/// many together.
+const STRETCHES_TOGETHER: usize = 64 << 10;
 /// With more buckets than this that have all their files and wait to be asked for, there is one
 /// read at a time: several would take the device from whoever writes what was read.
 const BUCKETS_AHEAD: usize = 4;
-/// What a group is read into: one huge page is held for the device at once, four-kilobyte pages one
-/// by one.
-pub(super) const READ_BUFFER_BYTES: usize = HUGE_PAGE_BYTES;
-const _: () = assert!(GROUP_BUFFER_BYTES <= READ_BUFFER_BYTES);
 /// No bucket needs it.
 const NOBODY: u16 = u16::MAX;
-const _: () = assert!(BUCKETS_MAX < NOBODY as usize);
 
 /// Bucket that needs a stretch first, and offset on the device.
 const KEY_BYTES: usize = 10;
 
 /// Which bucket needs a stretch first.
 pub(super) struct Stretches {
-    first_buckets: Vec<u16>,
+    /// In parts, so that nothing is copied to become longer.
+    first_buckets: Vec<Vec<u16>>,
+    stretches_max: usize,
     bucket_bytes: u64,
 }
 
 impl Stretches {
-    pub(super) fn new(bucket_bytes: u64) -> Stretches {
+    pub(super) fn new(sizes: &WindowSizes) -> Stretches {
         Stretches {
             first_buckets: Vec::new(),
-            bucket_bytes,
+            stretches_max: sizes.stretches_max,
+            bucket_bytes: sizes.bucket_bytes,
         }
     }
 
     /// What is sorted of a file whose bytes go to `at` of the window; places ascend.
     pub(super) fn record(&mut self, span: Span, at: u64) -> ([u8; KEY_BYTES], [u8; 12]) {
-        let stretch = (span.offset / STRETCH_BYTES).min(STRETCHES_MAX) as usize;
-        if self.first_buckets.len() <= stretch {
-            self.first_buckets.resize(stretch + 1, NOBODY);
+        let last = self.stretches_max as u64 - 1;
+        let stretch = (span.offset / STRETCH_BYTES).min(last) as usize;
+        let (part, place) = (stretch / STRETCHES_TOGETHER, stretch % STRETCHES_TOGETHER);
+        if self.first_buckets.len() <= part {
+            self.first_buckets.resize(part + 1, Vec::new());
         }
-        let first = &mut self.first_buckets[stretch];
+        let part = &mut self.first_buckets[part];
+        if part.is_empty() {
+            *part = vec![NOBODY; STRETCHES_TOGETHER];
+        }
+        let first = &mut part[place];
         *first = (*first).min((at / self.bucket_bytes) as u16);
         let mut key = [0; KEY_BYTES];
         key[..2].copy_from_slice(&first.to_be_bytes());
@@ -76,6 +81,7 @@ struct PlacedFile {
 /// Puts neighbours together.
 struct NeighbourGroups {
     places: Sorted,
+    group_bytes: u64,
     waiting: Option<PlacedFile>,
     failed: bool,
 }
@@ -113,7 +119,7 @@ impl Iterator for NeighbourGroups {
         while let Some(next) = self.next_placed() {
             let near = start..=end + GROUP_GAP_BYTES_MAX;
             if !near.contains(&next.span.offset)
-                || next.span.end().max(end) - start > GROUP_BYTES_MAX
+                || next.span.end().max(end) - start > self.group_bytes
             {
                 self.waiting = Some(next);
                 break;
@@ -158,14 +164,18 @@ impl Reading {
     ) {
         // Also when a thread panics: nobody waits for ever.
         let _ends = End(self);
+        let sizes = scratch.sizes();
         let mut groups = NeighbourGroups {
             places,
+            group_bytes: sizes.group_bytes as u64,
             waiting: None,
             failed: false,
         };
-        let read = in_order(
+        let buffer = || AlignedBuffer::new(sizes.read_buffer_bytes());
+        let read = in_order_by(
+            sizes.threads,
             &mut groups,
-            || (AlignedBuffer::new(READ_BUFFER_BYTES), scratch.filler()),
+            || (buffer(), scratch.filler()),
             |(buffer, filler), group| {
                 let read = |span, buffer: &mut AlignedBuffer| {
                     let _turn = self.turn();
@@ -293,7 +303,9 @@ fn read_group(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::arranged::BUCKET_BYTES;
+
+    const SIZES: WindowSizes = WindowSizes::USUAL;
+    const BUCKET_BYTES: u64 = SIZES.bucket_bytes;
 
     fn span(offset: u64) -> Span {
         Span { offset, len: 100 }
@@ -301,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_stretch_comes_with_the_first_bucket_that_needs_it() {
-        let mut stretches = Stretches::new(BUCKET_BYTES);
+        let mut stretches = Stretches::new(&SIZES);
         let mut keys: Vec<[u8; KEY_BYTES]> = Vec::new();
         // The first bucket needs the third stretch, the second bucket the first stretch and once
         // more the third.

@@ -6,10 +6,10 @@
 //! pages of the page cache cost more than copying does. Keeping full blocks in memory instead
 //! gained nothing, not with room for all of them.
 
-use super::{BLOCK_BYTES, HASH_BYTES};
+use super::HASH_BYTES;
+use super::sizes::WindowSizes;
 use crate::read::SMALL_BYTES_MAX;
 use bale_format::scratch::{SCRATCH_EXTRA_BYTES, ScratchKey};
-use bale_pipeline::ordered::THREADS_MAX;
 use bale_pipeline::spill::unnamed_file;
 use bale_sys::buffer::AlignedBuffer;
 use bytes::Bytes;
@@ -22,9 +22,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Place in the bucket, length.
 const HEAD_BYTES: usize = 8;
-/// Room for a block in a file: whole pages.
-const SLOT_BYTES: usize = BLOCK_BYTES + 4096;
-const _: () = assert!(BLOCK_BYTES + SCRATCH_EXTRA_BYTES <= SLOT_BYTES);
+/// A room for blocks in a file is whole pages.
+const PAGE_BYTES: usize = 4096;
 /// A file that is a block by itself.
 pub(super) const ALONE_BYTES_MAX: usize =
     HEAD_BYTES + HASH_BYTES + SMALL_BYTES_MAX as usize + SCRATCH_EXTRA_BYTES;
@@ -35,7 +34,7 @@ pub(super) struct ArrangedScratch {
     /// Fillers so far.
     fillers: AtomicUsize,
     buckets: Vec<Mutex<FillingBucket>>,
-    bucket_bytes: u64,
+    sizes: WindowSizes,
 }
 
 /// An unnamed file.
@@ -46,8 +45,9 @@ struct ScratchPart {
 }
 
 /// Where the next block goes, and under which number.
-#[derive(Default)]
 struct FreeBlocks {
+    /// Room for a block.
+    slot_bytes: usize,
     /// Slots that are free again.
     free: Vec<u64>,
     end: u64,
@@ -65,12 +65,15 @@ struct FillingBucket {
 
 /// A block in a file.
 struct WrittenBlock {
-    part: usize,
     offset: u64,
     number: u64,
+    part: u32,
     /// Sealed.
     len: u32,
 }
+
+/// What is remembered of it.
+pub(super) const WRITTEN_BLOCK_BYTES: usize = size_of::<WrittenBlock>();
 
 /// What one thread fills buckets with.
 pub(super) struct Filler<'a> {
@@ -87,22 +90,26 @@ impl ArrangedScratch {
     pub(super) fn create(
         spill: &Path,
         buckets: usize,
-        bucket_bytes: u64,
+        sizes: WindowSizes,
     ) -> io::Result<ArrangedScratch> {
         let part = |_| {
             let random = bale_pipeline::random::draw(&bale_pipeline::random::OsRandom)?;
             Ok(ScratchPart {
                 file: unnamed_file(spill)?,
                 key: ScratchKey::new(&random),
-                places: Mutex::default(),
+                places: Mutex::new(FreeBlocks::of(sizes.block_bytes)),
             })
         };
         Ok(ArrangedScratch {
-            parts: (0..THREADS_MAX).map(part).collect::<io::Result<_>>()?,
+            parts: (0..sizes.threads).map(part).collect::<io::Result<_>>()?,
             fillers: AtomicUsize::new(0),
             buckets: (0..buckets).map(|_| Mutex::default()).collect(),
-            bucket_bytes,
+            sizes,
         })
+    }
+
+    pub(super) fn sizes(&self) -> &WindowSizes {
+        &self.sizes
     }
 
     pub(super) fn filler(&self) -> Filler<'_> {
@@ -124,24 +131,34 @@ impl ArrangedScratch {
         file.write_all_at(block, offset)?;
         block.clear();
         Ok(WrittenBlock {
-            part,
             offset,
             number,
+            part: part as u32,
             len: len as u32,
         })
     }
 }
 
 impl FreeBlocks {
+    fn of(block_bytes: usize) -> FreeBlocks {
+        let slot_bytes = (block_bytes + SCRATCH_EXTRA_BYTES).next_multiple_of(PAGE_BYTES);
+        FreeBlocks {
+            slot_bytes,
+            free: Vec::new(),
+            end: 0,
+            number: 0,
+        }
+    }
+
     fn take(&mut self, len: usize) -> (u64, u64) {
         self.number += 1;
-        if len <= SLOT_BYTES
+        if len <= self.slot_bytes
             && let Some(offset) = self.free.pop()
         {
             return (offset, self.number);
         }
         let offset = self.end;
-        self.end += len.next_multiple_of(SLOT_BYTES) as u64;
+        self.end += len.next_multiple_of(self.slot_bytes) as u64;
         (offset, self.number)
     }
 
@@ -159,7 +176,11 @@ impl Filler<'_> {
         hash: &[u8; HASH_BYTES],
         content: &[u8],
     ) -> io::Result<()> {
-        let bucket_bytes = self.scratch.bucket_bytes;
+        let WindowSizes {
+            bucket_bytes,
+            block_bytes,
+            ..
+        } = self.scratch.sizes;
         let place = (at % bucket_bytes) as u32;
         let len = HASH_BYTES + content.len();
         let parts = [
@@ -169,7 +190,7 @@ impl Filler<'_> {
             content,
         ];
         let shared = &self.scratch.buckets[(at / bucket_bytes) as usize];
-        if HEAD_BYTES + len > BLOCK_BYTES {
+        if HEAD_BYTES + len > block_bytes {
             self.alone.reserve_exact(ALONE_BYTES_MAX);
             parts
                 .iter()
@@ -181,13 +202,13 @@ impl Filler<'_> {
             return Ok(());
         }
         let mut bucket = lock(shared);
-        let is_full = bucket.block.len() + HEAD_BYTES + len > BLOCK_BYTES;
+        let is_full = bucket.block.len() + HEAD_BYTES + len > block_bytes;
         if is_full {
             std::mem::swap(&mut bucket.block, &mut self.spare);
         }
         let block = &mut bucket.block;
         if block.capacity() == 0 {
-            block.reserve_exact(BLOCK_BYTES + SCRATCH_EXTRA_BYTES);
+            block.reserve_exact(block_bytes + SCRATCH_EXTRA_BYTES);
         }
         parts.iter().for_each(|part| block.extend_from_slice(part));
         bucket.bytes = bucket.bytes.max(place as usize + len);
@@ -204,10 +225,6 @@ impl Filler<'_> {
 /// Buckets in memory: one being put in order, and those of which files are in use. What waits to be
 /// packed is of two at most, or whoever waits for a bucket would wait for himself.
 pub(super) const BUCKETS_LOADED_MAX: usize = 3;
-/// A bucket that is full, and its last file.
-pub(super) const fn loaded_bytes(bucket_bytes: u64) -> usize {
-    (bucket_bytes + SMALL_BYTES_MAX) as usize + HASH_BYTES
-}
 
 /// Buffers of buckets: a few, which are used again.
 #[derive(Default)]
@@ -275,12 +292,12 @@ impl Loader {
     pub(super) fn load(&mut self, scratch: &ArrangedScratch, number: usize) -> io::Result<Bytes> {
         let bucket = std::mem::take(&mut *lock(&scratch.buckets[number]));
         let mut arranged = Loaded {
-            buffer: Some(self.buffers.take(loaded_bytes(scratch.bucket_bytes))?),
+            buffer: Some(self.buffers.take(scratch.sizes.loaded_bytes())?),
             len: bucket.bytes,
             buffers: self.buffers.clone(),
         };
         for written in bucket.written {
-            let ScratchPart { file, key, places } = &scratch.parts[written.part];
+            let ScratchPart { file, key, places } = &scratch.parts[written.part as usize];
             self.block.resize(written.len as usize, 0);
             file.read_exact_at(&mut self.block, written.offset)?;
             lock(places).give_back(written.offset);
@@ -345,17 +362,35 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::arranged::BUCKET_BYTES;
+    use bale_pipeline::memory::{MEMORY_BYTES_MIN, MemoryPlan};
+
+    const SIZES: WindowSizes = WindowSizes::USUAL;
+    const BLOCK_BYTES: usize = SIZES.block_bytes;
 
     #[test]
     fn files_come_back_in_order_whoever_filled_the_bucket() {
+        files_come_back(SIZES, 3000);
+    }
+
+    #[test]
+    fn files_come_back_in_order_also_with_little_memory() {
+        // The least, and one of which no part is a round number.
+        for bytes in [MEMORY_BYTES_MIN, (201 << 20) + 12_345] {
+            let sizes = WindowSizes::of(&MemoryPlan::new(bytes, 1).unwrap());
+            files_come_back(sizes, 3000);
+            files_come_back(sizes, sizes.block_bytes + 1);
+            files_come_back(sizes, SMALL_BYTES_MAX as usize);
+        }
+    }
+
+    fn files_come_back(sizes: WindowSizes, file_bytes: usize) {
         const BUCKETS: usize = 3;
-        const FILE_BYTES: usize = 3000;
+        let bucket_bytes = sizes.bucket_bytes;
         let spill = tempfile::tempdir().unwrap();
-        let scratch = ArrangedScratch::create(spill.path(), BUCKETS, BUCKET_BYTES).unwrap();
-        let files = BUCKETS * BUCKET_BYTES as usize / (HASH_BYTES + FILE_BYTES);
-        let at = |file: usize| (file * (HASH_BYTES + FILE_BYTES)) as u64;
-        let content = |file: usize| vec![file as u8; FILE_BYTES];
+        let scratch = ArrangedScratch::create(spill.path(), BUCKETS, sizes).unwrap();
+        let files = BUCKETS * bucket_bytes as usize / (HASH_BYTES + file_bytes);
+        let at = |file: usize| (file * (HASH_BYTES + file_bytes)) as u64;
+        let content = |file: usize| vec![file as u8; file_bytes];
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let mut filler = scratch.filler();
@@ -372,11 +407,12 @@ mod tests {
         let mut file = 0;
         for number in 0..BUCKETS {
             let bucket = loader.load(&scratch, number).unwrap();
-            while file < files && at(file) / BUCKET_BYTES == number as u64 {
-                let place = (at(file) % BUCKET_BYTES) as usize;
+            assert!(bucket.len() <= sizes.loaded_bytes());
+            while file < files && at(file) / bucket_bytes == number as u64 {
+                let place = (at(file) % bucket_bytes) as usize;
                 let (hash, bytes) = bucket[place..].split_first_chunk().unwrap();
                 assert_eq!(*hash, [file as u8; HASH_BYTES]);
-                assert_eq!(bytes[..FILE_BYTES], content(file));
+                assert_eq!(bytes[..file_bytes], content(file));
                 file += 1;
             }
         }
@@ -386,7 +422,7 @@ mod tests {
     #[test]
     fn what_waits_of_large_files_is_no_more_than_of_small_ones() {
         let spill = tempfile::tempdir().unwrap();
-        let scratch = ArrangedScratch::create(spill.path(), 1, BUCKET_BYTES).unwrap();
+        let scratch = ArrangedScratch::create(spill.path(), 1, SIZES).unwrap();
         let mut filler = scratch.filler();
         let sizes = [70 << 10, SMALL_BYTES_MAX as usize, 1000, 60 << 10, 8000];
         let mut at = 0;
@@ -422,13 +458,14 @@ mod tests {
 
     #[test]
     fn room_is_used_again_under_new_numbers() {
-        let mut places = FreeBlocks::default();
-        let all: Vec<(u64, u64)> = (0..3).map(|_| places.take(SLOT_BYTES - 1)).collect();
-        assert_eq!(places.end, 3 * SLOT_BYTES as u64);
+        let mut places = FreeBlocks::of(BLOCK_BYTES);
+        let slot_bytes = places.slot_bytes;
+        let all: Vec<(u64, u64)> = (0..3).map(|_| places.take(slot_bytes - 1)).collect();
+        assert_eq!(places.end, 3 * slot_bytes as u64);
         places.give_back(all[1].0);
-        let (long, _) = places.take(2 * SLOT_BYTES);
-        assert_eq!(long, 3 * SLOT_BYTES as u64, "a long block fits no slot");
-        let (again, number) = places.take(SLOT_BYTES);
+        let (long, _) = places.take(2 * slot_bytes);
+        assert_eq!(long, 3 * slot_bytes as u64, "a long block fits no slot");
+        let (again, number) = places.take(slot_bytes);
         assert_eq!(again, all[1].0);
         assert!(all.iter().all(|(_, used)| *used != number));
     }
@@ -436,7 +473,7 @@ mod tests {
     #[test]
     fn a_block_of_another_file_does_not_open() {
         let spill = tempfile::tempdir().unwrap();
-        let scratch = ArrangedScratch::create(spill.path(), 1, BUCKET_BYTES).unwrap();
+        let scratch = ArrangedScratch::create(spill.path(), 1, SIZES).unwrap();
         let mut filler = scratch.filler();
         for at in 0..2 * BLOCK_BYTES as u64 / 1016 {
             filler.add(at * 1016, &[1; HASH_BYTES], &[2; 1000]).unwrap();

@@ -1,7 +1,7 @@
 //! Small files of a device that wait to be read: in groups of neighbours, in the order of the
 //! device, like a lift.
 
-use super::super::device::{DeviceJob, GROUP_BYTES_MAX, GROUP_GAP_BYTES_MAX};
+use super::super::device::{DeviceJob, GROUP_GAP_BYTES_MAX};
 use std::collections::BTreeMap;
 
 /// Groups that are read at a time.
@@ -51,8 +51,9 @@ impl DeviceQueue {
         Some(job)
     }
 
-    /// Takes files near each other, from where the last group ended upwards; there must be some.
-    pub(super) fn take_group(&mut self) -> Vec<DeviceJob> {
+    /// Takes files near each other, that span so much, from where the last group ended upwards;
+    /// there must be some.
+    pub(super) fn take_group(&mut self, group_bytes: usize) -> Vec<DeviceJob> {
         let mut group: Vec<DeviceJob> = Vec::new();
         let (mut start, mut end) = (0, 0);
         loop {
@@ -69,7 +70,8 @@ impl DeviceQueue {
                 (start, end) = (span.offset, span.offset);
             }
             let far = span.offset > end + GROUP_GAP_BYTES_MAX;
-            if !group.is_empty() && (far || span.end().max(end) - start > GROUP_BYTES_MAX) {
+            let is_long = span.end().max(end) - start > group_bytes as u64;
+            if !group.is_empty() && (far || is_long) {
                 break;
             }
             end = end.max(span.end());

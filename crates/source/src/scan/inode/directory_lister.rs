@@ -7,11 +7,9 @@
 //! yet, the kernel looks through its parent for the name, which it needs not do for one whose name
 //! was looked up a moment ago. That order needs no tables: they can be read meanwhile.
 
+use super::SORT_NAMES_BYTES;
 use super::directory_blocks::{add, push_names};
 use super::faults::Faults;
-use super::{
-    INODE_SCAN_BYTES_MAX, PIECES_BYTES, SORT_NAMES_BYTES, SORT_PLACES_BYTES, STRETCHES_BYTES,
-};
 use crate::image::{Image, XfsBulkstat, decode_piece};
 use crate::scan::handle::{DIRECTORY, Handles, Name, list};
 use crate::scan::{GETDENTS_BYTES, SCAN_THREADS_MAX};
@@ -40,17 +38,11 @@ const CHILDREN_AT_ONCE: usize = 256;
 /// Both tables may be copied while they grow.
 const SEEN_BYTES: usize = (2 << 20) * (size_of::<u64>() + 1) / 2 * 3;
 const WAITING_BYTES: usize = WAITING_MAX * size_of::<DirectoryToList>() / 2 * 3;
-const _: () = assert!(
-    SORT_NAMES_BYTES
-        + SORT_PLACES_BYTES
-        + SEEN_BYTES
-        + WAITING_BYTES
-        + PIECES_BYTES
-        + STRETCHES_BYTES
-        + (STRETCHES_AHEAD_MAX + SCAN_THREADS_MAX) * STRETCH_BYTES
-        + SCAN_THREADS_MAX * GETDENTS_BYTES
-        <= INODE_SCAN_BYTES_MAX
-);
+/// Memory of listing, beside the sort of names.
+pub(super) const LISTER_BYTES: usize = SEEN_BYTES
+    + WAITING_BYTES
+    + (STRETCHES_AHEAD_MAX + SCAN_THREADS_MAX) * STRETCH_BYTES
+    + SCAN_THREADS_MAX * GETDENTS_BYTES;
 
 /// A directory to be listed.
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@
 //! neighbouring inodes, so the part of the file that was read for one has the others, too.
 
 use super::inode_file::{InodeFile, split_first};
+use bale_pipeline::memory::MemoryPlan;
 use std::io;
 use std::sync::Arc;
 
@@ -12,13 +13,15 @@ use std::sync::Arc;
 const PART_BYTES: u64 = 8 << 10;
 /// What is read behind a part, so that an inode that begins in it mostly ends there.
 const BEHIND_BYTES: u64 = 512;
-/// Parts that are kept. Each has one place.
+/// Parts that are kept with the usual ceiling of memory. Each has one place.
 const PARTS_KEPT: usize = 128;
 /// An inode is no longer, packed.
 const INODE_BYTES_MAX: usize = 128 << 10;
 
 /// Memory of one reader.
-pub(super) const LINKED_BYTES: usize = PARTS_KEPT * (PART_BYTES + BEHIND_BYTES) as usize;
+pub(super) const fn linked_bytes(memory: &MemoryPlan) -> usize {
+    memory.inode_share(PARTS_KEPT) * (PART_BYTES + BEHIND_BYTES) as usize
+}
 
 /// Reads packed inodes by their place in the file.
 pub(super) struct LinkedInodes {
@@ -33,23 +36,27 @@ struct Part {
 }
 
 impl LinkedInodes {
-    pub(super) fn new(file: Arc<InodeFile>) -> LinkedInodes {
+    pub(super) fn new(file: Arc<InodeFile>, memory: &MemoryPlan) -> LinkedInodes {
         LinkedInodes {
             file,
-            parts: vec![Part::default(); PARTS_KEPT],
+            parts: vec![Part::default(); memory.inode_share(PARTS_KEPT)],
         }
     }
 
     /// The same file, for another reader.
     pub(super) fn again(&self) -> LinkedInodes {
-        LinkedInodes::new(self.file.clone())
+        LinkedInodes {
+            file: self.file.clone(),
+            parts: vec![Part::default(); self.parts.len()],
+        }
     }
 
     /// Puts the packed inode of this number, whose record is at `place`, into `out`.
     pub(super) fn read(&mut self, inode: u64, place: u64, out: &mut Vec<u8>) -> io::Result<()> {
         out.clear();
         let number = place / PART_BYTES;
-        let part = &mut self.parts[number as usize % PARTS_KEPT];
+        let at = number as usize % self.parts.len();
+        let part = &mut self.parts[at];
         if part.number != number || part.bytes.is_empty() {
             part.bytes.clear();
             let len = PART_BYTES + BEHIND_BYTES;
@@ -121,7 +128,7 @@ mod tests {
     fn inodes_come_back_from_their_places_in_any_order() {
         const INODES: u64 = 20_000;
         let (file, places) = file(INODES);
-        let mut linked = LinkedInodes::new(file);
+        let mut linked = LinkedInodes::new(file, &MemoryPlan::USUAL);
         let (mut packed, mut unpacked) = (Vec::new(), Vec::new());
         for step in [1, 7919] {
             for n in 0..INODES {
@@ -137,7 +144,7 @@ mod tests {
     #[test]
     fn what_is_not_the_inode_asked_for_is_an_error() {
         let (file, places) = file(9);
-        let mut linked = LinkedInodes::new(file);
+        let mut linked = LinkedInodes::new(file, &MemoryPlan::USUAL);
         let mut packed = Vec::new();
         assert!(linked.read(2, places[0], &mut packed).is_err());
         assert!(linked.read(1, places[0] + 1, &mut packed).is_err());

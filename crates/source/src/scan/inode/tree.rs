@@ -10,6 +10,7 @@
 use super::inode_file::InodeFile;
 use super::linked::LinkedInodes;
 use super::{SORT_CHILDREN_BYTES, TREE_BLOCKS_CACHED, TREE_RUNS_MAX};
+use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::spill::{Block, Runs, RunsSorter, Spill};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -76,6 +77,7 @@ pub(super) struct TreeWriter {
     sorter: RunsSorter,
     /// Bytes of an inode number.
     number_bytes: usize,
+    memory: MemoryPlan,
 }
 
 impl TreeWriter {
@@ -87,6 +89,7 @@ impl TreeWriter {
                 spill.memory.inode_share(SORT_CHILDREN_BYTES),
             ),
             number_bytes,
+            memory: spill.memory,
         }
     }
 
@@ -111,7 +114,8 @@ impl TreeWriter {
             runs: Arc::new(runs.map_err(io::Error::other)?),
             number_bytes: self.number_bytes,
             cached: VecDeque::new(),
-            linked: LinkedInodes::new(inodes),
+            cached_max: self.memory.inode_share(TREE_BLOCKS_CACHED),
+            linked: LinkedInodes::new(inodes, &self.memory),
         })
     }
 }
@@ -121,6 +125,7 @@ pub(super) struct Tree {
     runs: Arc<Runs>,
     number_bytes: usize,
     cached: VecDeque<CachedBlock>,
+    cached_max: usize,
     linked: LinkedInodes,
 }
 
@@ -161,6 +166,7 @@ impl Tree {
             runs: self.runs.clone(),
             number_bytes: self.number_bytes,
             cached: VecDeque::new(),
+            cached_max: self.cached_max,
             linked: self.linked.again(),
         }
     }
@@ -315,7 +321,7 @@ impl Tree {
             return Ok(cached);
         }
         let bytes = self.runs.read(number.run, number.block)?;
-        if self.cached.len() >= TREE_BLOCKS_CACHED {
+        if self.cached.len() >= self.cached_max {
             self.cached.pop_front();
         }
         self.cached.push_back(CachedBlock {
@@ -334,7 +340,6 @@ fn damaged() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bale_pipeline::memory::MemoryPlan;
 
     fn writer(number_bytes: usize) -> TreeWriter {
         let spill = Spill {

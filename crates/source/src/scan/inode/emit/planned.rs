@@ -11,13 +11,17 @@ use crate::read::{FirstNames, PlannedRead, SMALL_BYTES_MAX};
 use crate::scan::{Batch, ScanItem};
 use bale_format::Kind;
 use bale_format::entry::Entry;
+use bale_pipeline::memory::MemoryPlan;
 
 /// Those with one extent, which are almost all. The others are read one by one.
-pub fn planned_reads(scanner: ImageScanner) -> impl Iterator<Item = PlannedRead> + Send {
+pub fn planned_reads(
+    scanner: ImageScanner,
+    memory: &MemoryPlan,
+) -> impl Iterator<Item = PlannedRead> + Send + use<> {
     let (ordered, maker) = scanner.into_parts();
     let mut plan = Plan {
         maker,
-        first_names: FirstNames::default(),
+        first_names: FirstNames::within(memory),
     };
     ordered.flat_map(move |item| plan.of_item(item))
 }
