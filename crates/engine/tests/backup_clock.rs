@@ -9,7 +9,7 @@ use bale_format::{ObjectId, Snapshot};
 use bale_pipeline::clock::Clock;
 use bale_pipeline::monitor::Recorder;
 use bale_repository::repository::Repository;
-use bale_repository::snapshots::{SnapshotFilter, SourceKey, find, newest_first, source_keys};
+use bale_repository::snapshots::{SnapshotFilter, SourceKey, find, newest_first};
 use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::Scene;
 
@@ -159,35 +159,6 @@ fn another_file_system_at_the_same_place_is_another_source() {
         ..first.snapshot.clone()
     };
     let write = |snapshot: &Snapshot| bench.repository.write_snapshot(snapshot).unwrap();
-    let keys = |uuids: &[&str]| {
-        let named = uuids.iter().map(|uuid| match *uuid {
-            "" => (
-                ObjectId([0; 32]),
-                Snapshot {
-                    source_filesystems: vec![],
-                    ..first.snapshot.clone()
-                },
-            ),
-            uuid => (ObjectId([0; 32]), elsewhere(uuid)),
-        });
-        let named: Vec<_> = named.collect();
-        source_keys(&named)
-            .into_iter()
-            .map(|key| key.filesystems.concat())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(
-        keys(&["a", "", "b"]),
-        ["a", "", "b"],
-        "whose it is, is not known"
-    );
-    assert_eq!(keys(&["a", "", "a"]), ["a", "a", "a"]);
-    let network = "nfs4:server:/export";
-    assert_eq!(
-        keys(&[network, "", network]),
-        [network, "", network],
-        "what is not mounted, and on a disk without a UUID"
-    );
     let (one, other) = (elsewhere("a"), elsewhere("b"));
     assert!(!SourceKey::of(&one).may_be(&SourceKey::of(&other)));
     // One that does not know its file systems may be of this one; others are not, however new.

@@ -12,7 +12,6 @@ use bale_format::entry::is_below;
 use bale_format::snapshot::SOURCE_IS_IMAGE;
 use bale_format::{Snapshot, Time};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Clocks of machines that share a repository may differ by so many seconds.
 pub const CLOCK_SKEW_SECONDS_MAX: i64 = 15 * 60;
@@ -127,7 +126,8 @@ pub struct SourceKey {
     pub host: String,
     /// Sources, sorted.
     pub paths: Vec<Vec<u8>>,
-    /// `Snapshot::source_filesystems`; empty: unknown.
+    /// `Snapshot::source_filesystems`; empty: unknown, and for that not taken for a known one by
+    /// what deletes: it may be the directory that another file system was not mounted on.
     pub filesystems: Vec<String>,
 }
 
@@ -155,43 +155,6 @@ impl SourceKey {
     fn is_image(&self) -> bool {
         self.filesystems.iter().any(|name| name == SOURCE_IS_IMAGE)
     }
-}
-
-/// The key of each snapshot, in the same order: equal keys are states of one source. A snapshot
-/// that does not know its file systems belongs to those that do, if these agree and are on devices:
-/// one that is known by its mount is never unknown while it is mounted, so what is in its place is
-/// another.
-pub fn source_keys(snapshots: &[Named]) -> Vec<SourceKey> {
-    let mut keys: Vec<_> = snapshots
-        .iter()
-        .map(|(_, snapshot)| SourceKey::of(snapshot))
-        .collect();
-    let at_place = |key: &SourceKey| SourceKey {
-        filesystems: Vec::new(),
-        ..key.clone()
-    };
-    let mut known: BTreeMap<SourceKey, BTreeSet<Vec<String>>> = BTreeMap::new();
-    for key in keys
-        .iter()
-        .filter(|key| !key.filesystems.is_empty() && !key.is_image())
-    {
-        let filesystems = known.entry(at_place(key)).or_default();
-        filesystems.insert(key.filesystems.clone());
-    }
-    for key in keys.iter_mut().filter(|key| key.filesystems.is_empty()) {
-        let known = known.get(key).filter(|known| known.len() == 1);
-        let known = known.and_then(|known| known.first());
-        if let Some(known) = known.filter(|known| known.iter().all(|name| is_of_device(name))) {
-            key.filesystems = known.clone();
-        }
-    }
-    keys
-}
-
-/// Is a file system known by its UUID, and not by what was mounted?
-fn is_of_device(name: &str) -> bool {
-    name.bytes()
-        .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// Does this text name a snapshot by its place in the order of times, so that one that cannot be

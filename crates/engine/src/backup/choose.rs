@@ -83,6 +83,19 @@ fn of_source<'a>(snapshots: &'a [Named], draft: &Snapshot, note: &dyn Fn(&str)) 
         .iter()
         .filter(is_at_place)
         .partition(|(_, snapshot)| key.may_be(&SourceKey::of(snapshot)));
+    let newest = ours.iter().max_by_key(|(_, snapshot)| snapshot.time);
+    if let Some((id, snapshot)) = newest
+        && key.filesystems.is_empty()
+        && !snapshot.source_filesystems.is_empty()
+    {
+        note(&format!(
+            "nothing says which file system the source is on, and in snapshot {} of {} it was on \
+             {}: is it mounted?",
+            id.short(),
+            text_of(snapshot.time),
+            snapshot.source_filesystems.join(", ")
+        ));
+    }
     if ours.is_empty()
         && let Some((id, snapshot)) = others.last()
     {
