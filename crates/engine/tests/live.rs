@@ -13,6 +13,8 @@ mod freezer_faults;
 mod half_changed;
 #[path = "live/hooks.rs"]
 mod hooks;
+#[path = "live/image_mounted.rs"]
+mod image_mounted;
 #[path = "live/incomplete.rs"]
 mod incomplete;
 #[path = "live/linked.rs"]

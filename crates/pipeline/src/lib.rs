@@ -19,3 +19,4 @@ pub mod ordered;
 pub mod private_dir;
 pub mod random;
 pub mod spill;
+pub mod users;

@@ -19,7 +19,6 @@ mod prefetch;
 mod rows;
 mod signature;
 mod target;
-mod users;
 mod verify;
 mod walk;
 mod work;

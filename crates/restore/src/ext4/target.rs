@@ -10,8 +10,8 @@
 
 use super::image::ImageFile;
 use super::signature;
-use super::users::{is_for_devices, user_of_device, user_of_file};
 use bale_fsimage::mkext4::Ext4Options;
+use bale_pipeline::users::{is_for_devices, user_of_device, user_of_file};
 use bale_sys::open::open_exclusively;
 use rustix::fs::Dev;
 use std::fs::{File, OpenOptions};

@@ -14,8 +14,9 @@ use bale_format::entry::Time;
 use bale_format::snapshot::{Filesystem, PathText};
 use bale_pipeline::error::{Failure, Result};
 use bale_pipeline::monitor::Monitor;
+use bale_pipeline::users::{mount_of_device, writer_of_file};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -42,6 +43,7 @@ pub(super) fn begin(
     monitor: &dyn Monitor,
 ) -> Result<StartedScan> {
     let began = Instant::now();
+    refuse_mounted(path)?;
     let barrier = barrier_now();
     let stamp = ImageStamp::of(path).map_err(Failure::local("look at", path))?;
     let image = Image::open(path, OpenedAs::Still).map_err(|error| {
@@ -93,6 +95,29 @@ pub(super) fn begin(
         state: gathered.state(),
         look_again: LookAgain::Image(stamp),
     })))
+}
+
+/// What is mounted changes, and the kernel keeps what is new from the image for a while.
+fn refuse_mounted(path: &Path) -> Result<()> {
+    let meta = std::fs::metadata(path).map_err(Failure::local("look at", path))?;
+    let (what, place) = match meta.file_type().is_block_device() {
+        true => match mount_of_device(meta.rdev()) {
+            Some(place) => (path.display().to_string(), place),
+            None => return Ok(()),
+        },
+        false => match writer_of_file(&meta) {
+            Some((device, place)) => {
+                let text = format!("{} is behind {}, which", path.display(), device.display());
+                (text, place)
+            }
+            None => return Ok(()),
+        },
+    };
+    let place = place.display();
+    Err(Failure::Other(format!(
+        "{what} is mounted at {place}: what it holds changes, and is written to it later. Back up \
+         {place} instead, or unmount it first"
+    )))
 }
 
 fn filesystem(image: &Image, mount: &Path, state: TablesState, opened: Time) -> Filesystem {

@@ -1,5 +1,5 @@
-//! Who uses a file or a device that is to become an image. Names are nothing: a file has many, by
-//! hard links, bind mounts and other roots, so devices and inodes are compared.
+//! Who uses a file or a device that is an image, or is to become one. Names are nothing: a file has
+//! many, by hard links, bind mounts and other roots, so devices and inodes are compared.
 
 use bale_sys::users::{Backing, backing_of_loop, is_locked};
 use rustix::fs::{Dev, major, minor};
@@ -59,22 +59,60 @@ pub fn user_of_file(path: &Path, meta: &Metadata) -> Option<String> {
             return Some(format!("is behind {}", name.display()));
         }
     }
-    // Where the devices themselves cannot be asked: as the kernel names what is behind them.
-    let attached = std::fs::read_dir("/sys/block")
-        .into_iter()
-        .flatten()
-        .flatten();
-    for device in attached {
-        let behind = std::fs::read(device.path().join("loop/backing_file")).unwrap_or_default();
-        let behind = behind.strip_suffix(b"\n").unwrap_or(&behind);
-        if !behind.is_empty() && is_this(&path_of(behind)) {
-            return Some(format!("is behind /dev/{}", device.file_name().display()));
-        }
+    if let Some(name) = attached_by_name(meta).first() {
+        return Some(format!("is behind {}", name.display()));
     }
     let file = std::fs::File::open(path).ok()?;
     // File systems without locks have nobody who locks.
     let locked = is_locked(file.as_fd()).unwrap_or(false);
     locked.then(|| "is locked by another program, as a virtual machine locks its disks".to_owned())
+}
+
+/// Where this device is mounted.
+pub fn mount_of_device(device: Dev) -> Option<PathBuf> {
+    let number = format!("{}:{}", major(device), minor(device));
+    let mut mounts = mounts().into_iter();
+    let mount = mounts.find(|mount| mount.number == number.as_bytes())?;
+    Some(mount.place)
+}
+
+/// A loop device over this file whose file system is mounted for writing, and where: what is read
+/// from the file is older than what is seen there.
+pub fn writer_of_file(meta: &Metadata) -> Option<(PathBuf, PathBuf)> {
+    let mounts = mounts();
+    let over_it = |over: &Backing| (over.device, over.inode) == (meta.dev(), meta.ino());
+    let of_kernel = attached_by_name(meta).into_iter();
+    let loops = loops().into_iter().filter(|(_, over)| over_it(over));
+    for name in loops.map(|(name, _)| name).chain(of_kernel) {
+        let Ok(device) = std::fs::metadata(&name).map(|of| of.rdev()) else {
+            continue;
+        };
+        let number = format!("{}:{}", major(device), minor(device));
+        let written = (mounts.iter()).find(|of| of.is_writable && of.number == number.as_bytes());
+        if let Some(mount) = written {
+            return Some((name, mount.place.clone()));
+        }
+    }
+    None
+}
+
+/// Loop devices over this file, where the devices themselves cannot be asked: as the kernel names
+/// what is behind them.
+fn attached_by_name(meta: &Metadata) -> Vec<PathBuf> {
+    let is_this = |path: &Path| {
+        std::fs::metadata(path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (meta.dev(), meta.ino()))
+    };
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten();
+    let over_it = |device: &std::fs::DirEntry| {
+        let behind = std::fs::read(device.path().join("loop/backing_file")).unwrap_or_default();
+        let behind = behind.strip_suffix(b"\n").unwrap_or(&behind);
+        !behind.is_empty() && is_this(&path_of(behind))
+    };
+    let devices = devices.flatten().filter(over_it);
+    devices
+        .map(|device| Path::new("/dev").join(device.file_name()))
+        .collect()
 }
 
 /// Does this directory hold device nodes, so that a file in it is a misspelt device? `/dev`, and
@@ -120,6 +158,8 @@ struct MountEntry {
     place: PathBuf,
     kind: Vec<u8>,
     source: PathBuf,
+    /// The file system, through whichever of its mounts.
+    is_writable: bool,
 }
 
 fn mounts() -> Vec<MountEntry> {
@@ -135,6 +175,10 @@ fn mounts() -> Vec<MountEntry> {
             place,
             kind: fields.next()?.to_vec(),
             source: path_of(fields.next()?),
+            is_writable: fields
+                .next()?
+                .split(|byte| *byte == b',')
+                .any(|each| each == b"rw"),
         })
     };
     table
