@@ -426,3 +426,17 @@ fn a_target_in_a_repository_is_refused() {
     bench.ok(&["restore", &address, "--target", "around/other", "--force"]);
     assert!(bench.path("around/other/file").exists());
 }
+
+#[test]
+fn a_dry_run_of_deleting_goes_on_where_a_directory_would_replace_something_else() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p source/d/e source/l; echo x > source/d/e/f; echo x > source/l/f");
+    bench.backup();
+    bench.sh("mkdir -p out/elsewhere; echo file > out/d; ln -s elsewhere out/l");
+    let words = [&bench.address(""), "--target", "out", "--delete"];
+    let dry = bench.ok(&[&["restore", "-n"], &words[..]].concat());
+    assert!(!dry.text().contains("Not a directory"), "{dry}");
+    bench.sh("[ -f out/d ]; [ -L out/l ]; [ -d out/elsewhere ]");
+    bench.ok(&[&["restore"], &words[..]].concat());
+    bench.sh("[ -f out/d/e/f ]; [ -f out/l/f ]; [ ! -L out/l ]; [ ! -e out/elsewhere ]");
+}

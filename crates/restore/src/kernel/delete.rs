@@ -15,7 +15,7 @@ use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::{RestoreRun, Worker};
 use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::select::{above, chosen};
-use crate::{CatalogSource, RestoreError};
+use crate::{CatalogSource, Overwrite, RestoreError};
 use bale_format::entry::{is_below, join};
 use bytes::Bytes;
 use children::{Children, DeleteStop};
@@ -166,6 +166,8 @@ impl DeletePass<'_> {
             Ok(directory) => directory,
             // Of a dry run: not made yet.
             Err(Errno::NOENT) => return Ok(()),
+            // Of a dry run: something else is there, or above, which the directory would replace.
+            Err(Errno::NOTDIR | Errno::LOOP) if self.would_be_replaced() => return Ok(()),
             Err(error) => return Err(EntryFailure::os("open")(error).into()),
         };
         if self.is_spared(&path, &directory)? {
@@ -207,6 +209,11 @@ impl DeletePass<'_> {
             }
         }
         Ok(())
+    }
+
+    fn would_be_replaced(&self) -> bool {
+        let options = self.worker.run.options;
+        options.dry_run && options.overwrite != Overwrite::Never
     }
 
     /// Is this directory, or one above it, on another mount than the target, in use, a repository,
