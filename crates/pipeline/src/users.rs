@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Who uses this device, as text that follows its path. The kernel refuses to open exclusively what
@@ -76,24 +76,41 @@ pub fn mount_of_device(device: Dev) -> Option<PathBuf> {
     Some(mount.place)
 }
 
-/// A loop device over this file whose file system is mounted for writing, and where: what is read
-/// from the file is older than what is seen there.
-pub fn writer_of_file(meta: &Metadata) -> Option<(PathBuf, PathBuf)> {
+/// A device over this file or device, over the same as it, or below it, whose file system is
+/// mounted for writing, and where: what is read here is older than what is seen there.
+pub fn writer_of_image(meta: &Metadata) -> Option<(PathBuf, PathBuf)> {
     let mounts = mounts();
-    let over_it = |over: &Backing| (over.device, over.inode) == (meta.dev(), meta.ino());
-    let of_kernel = attached_by_name(meta).into_iter();
-    let loops = loops().into_iter().filter(|(_, over)| over_it(over));
-    for name in loops.map(|(name, _)| name).chain(of_kernel) {
-        let Ok(device) = std::fs::metadata(&name).map(|of| of.rdev()) else {
-            continue;
-        };
-        let number = format!("{}:{}", major(device), minor(device));
-        let written = (mounts.iter()).find(|of| of.is_writable && of.number == number.as_bytes());
-        if let Some(mount) = written {
-            return Some((name, mount.place.clone()));
+    let written_at = |number: &str| {
+        let mut mounts = mounts.iter();
+        let mount = mounts.find(|of| of.is_writable && of.number == number.as_bytes())?;
+        Some(mount.place.clone())
+    };
+    let text_of = |device: Dev| format!("{}:{}", major(device), minor(device));
+    let is_device = meta.file_type().is_block_device();
+    let number_of = |name: &Path| std::fs::metadata(name).map(|of| of.rdev()).ok();
+    let loops = loops();
+    let own = loops
+        .iter()
+        .find(|(name, _)| is_device && number_of(name) == Some(meta.rdev()));
+    let own = own.map(|(_, over)| over);
+    let over_it = |over: &Backing| match is_device {
+        true => over.device_number == meta.rdev() || own == Some(over),
+        false => (over.device, over.inode) == (meta.dev(), meta.ino()),
+    };
+    let over_it = loops.iter().filter(|(_, over)| over_it(over));
+    let over_it = over_it
+        .map(|(name, _)| name.clone())
+        .chain(attached_by_name(meta));
+    for name in over_it {
+        let place = number_of(&name).and_then(|device| written_at(&text_of(device)));
+        if let Some(place) = place {
+            return Some((name, place));
         }
     }
-    None
+    let below = own.filter(|own| own.device_number != 0)?;
+    let number = text_of(below.device_number);
+    let place = written_at(&number)?;
+    Some((Path::new("/dev/block").join(number), place))
 }
 
 /// Loop devices over this file, where the devices themselves cannot be asked: as the kernel names

@@ -14,7 +14,7 @@ use bale_format::entry::Time;
 use bale_format::snapshot::{Filesystem, PathText};
 use bale_pipeline::error::{Failure, Result};
 use bale_pipeline::monitor::Monitor;
-use bale_pipeline::users::{mount_of_device, writer_of_file};
+use bale_pipeline::users::{mount_of_device, writer_of_image};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -100,18 +100,21 @@ pub(super) fn begin(
 /// What is mounted changes, and the kernel keeps what is new from the image for a while.
 fn refuse_mounted(path: &Path) -> Result<()> {
     let meta = std::fs::metadata(path).map_err(Failure::local("look at", path))?;
-    let (what, place) = match meta.file_type().is_block_device() {
-        true => match mount_of_device(meta.rdev()) {
-            Some(place) => (path.display().to_string(), place),
-            None => return Ok(()),
-        },
-        false => match writer_of_file(&meta) {
-            Some((device, place)) => {
-                let text = format!("{} is behind {}, which", path.display(), device.display());
-                (text, place)
-            }
-            None => return Ok(()),
-        },
+    let own = match meta.file_type().is_block_device() {
+        true => mount_of_device(meta.rdev()),
+        false => None,
+    };
+    let (what, place) = match (own, writer_of_image(&meta)) {
+        (Some(place), _) => (path.display().to_string(), place),
+        (None, Some((device, place))) => {
+            let text = format!(
+                "{} is what {} shows, which",
+                path.display(),
+                device.display()
+            );
+            (text, place)
+        }
+        (None, None) => return Ok(()),
     };
     let place = place.display();
     Err(Failure::Other(format!(
