@@ -3,9 +3,11 @@
 //! decorators over `Store`. Nothing else in the workspace knows a network.
 
 mod location;
+pub mod rest;
 mod retry;
 mod whole;
 
 pub use location::{Location, LocationError, Scheme};
+pub use rest::{RestLogin, RestOptions, RestStore, RestUrl, RestUrlError};
 pub use retry::{RealWaiting, Retried, RetryRules, Waiting};
 pub use whole::WholeWriter;
