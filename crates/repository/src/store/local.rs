@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,6 +74,22 @@ impl LocalStore {
     /// Opens a repository directory and removes what dead processes left in `tmp/`.
     pub fn open_to_write(path: &Path, clock: &dyn Clock) -> Result<Self> {
         let store = Self::open(path)?;
+        store.sweep(clock.now())?;
+        Ok(store)
+    }
+
+    /// `create` in a directory that is open already, without following a symbolic link in it:
+    /// for servers. `path` is for messages.
+    pub fn create_within(root: OwnedFd, path: &Path) -> Result<Self> {
+        let disk = Arc::new(OsDisk::within(root, path));
+        let store = Self::create_on(disk, Arc::new(OsRandom))?;
+        store.core.write_tag()?;
+        Ok(store)
+    }
+
+    /// `open_to_write`, likewise.
+    pub fn open_within(root: OwnedFd, path: &Path, clock: &dyn Clock) -> Result<Self> {
+        let store = Self::open_on(Arc::new(OsDisk::within(root, path)), Arc::new(OsRandom));
         store.sweep(clock.now())?;
         Ok(store)
     }
