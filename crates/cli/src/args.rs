@@ -6,6 +6,7 @@ mod forget;
 mod generate;
 mod global;
 mod restore;
+mod serve;
 mod snapshots;
 mod sources;
 
@@ -14,6 +15,7 @@ pub use generate::Generate;
 pub use global::Global;
 use global::NoRepository;
 pub use restore::Restore;
+pub use serve::Serve;
 pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
 pub use sources::{Backup, Look, Scan, ScanPaths};
 
@@ -124,6 +126,14 @@ the speed of the disk")]
     /// Repair what can be repaired without deleting
     #[command(subcommand)]
     Repair(Repair),
+    /// Serve a directory of repositories to other machines over HTTP
+    #[command(after_help = "Examples:\n  bale serve --no-auth /srv/backups\n  \
+bale serve --hash-password web1 >> /etc/bale/users\n  \
+bale serve --listen 0.0.0.0:8000 --password-file /etc/bale/users --private --append-only \
+--tls-cert /etc/bale/cert.pem --tls-key /etc/bale/key.pem --max-size 10T /srv/backups\n\n\
+Clients name a repository there as rest:https://USER:PASSWORD@HOST:8000/NAME/, with --private as \
+.../USER/ or .../USER/NAME/. Counters for Prometheus are at /metrics.")]
+    Serve(Box<Serve>),
     /// Make trees of very many files to test with, in a directory or as an ext4 image
     #[command(
         name = "gen",

@@ -22,6 +22,7 @@ mod repair;
 mod restore;
 mod scan;
 mod select;
+mod serve;
 mod snapshot_owner;
 mod snapshots;
 mod stats;
@@ -60,6 +61,7 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Key(command) => key::run(global, &command),
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
+        Command::Serve(options) => serve::run(global, &options),
         Command::Generate(options) => generate::run(global, &options),
         Command::Completions(options) => {
             let mut script = Vec::new();
@@ -111,6 +113,7 @@ fn only_prints(command: &Command) -> bool {
         | Command::Key(_)
         | Command::Catalog(_)
         | Command::Repair(_)
+        | Command::Serve(_)
         | Command::Generate(_)
         | Command::Man(_) => false,
     }

@@ -11,7 +11,7 @@ use sources::{must_be_empty, repository, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which of our crates a crate may use, its tests aside: the drawing in docs/ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("format", &[]),
     ("sys", &[]),
     ("fsimage", &[]),
@@ -32,6 +32,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
         ],
     ),
     ("remote", &["format", "repository"]),
+    ("serve", &["format", "pipeline", "repository"]),
     ("tune", &["fsimage"]),
     ("compare", &["fsimage", "tune"]),
     (
@@ -45,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "source",
             "restore",
             "engine",
+            "serve",
             "tune",
         ],
     ),

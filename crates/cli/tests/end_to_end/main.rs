@@ -26,6 +26,7 @@ mod readers;
 mod restoring;
 mod secrets;
 mod selecting;
+mod serving;
 mod snapshot_words;
 mod source;
 mod tree;
