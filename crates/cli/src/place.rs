@@ -7,24 +7,27 @@ mod existing;
 mod key_file;
 mod memory;
 mod named;
+mod store;
 
 pub use cache::{require_named as require_named_cache, writable_cache_dir};
-pub use existing::{is_made, require_room};
+pub use existing::is_made;
 pub use key_file::{resolved, write_beside as write_key_file};
 pub use memory::plan as memory_plan;
 pub use named::named;
+pub use store::Room;
 
 use crate::args::Global;
 use crate::{output, secrets};
 use anyhow::{Context, Result};
 use bale_pipeline::clock::SystemClock;
 use bale_pipeline::random::OsRandom;
+use bale_remote::Location;
 use bale_repository::error::Error;
 use bale_repository::repository::{Environment, NewSlot, Repository, Secret, opens_with_key_file};
-use bale_repository::store::{Area, LocalStore};
+use bale_repository::store::{Area, LocalStore, Store};
 use bale_restore::ScratchSpace;
-use existing::{Meant, holds_data, no_repository, require_config};
-use named::{Own, has_only_key, own};
+use existing::{Meant, holds_data_at, no_repository};
+use named::{Own, has_only_key, named_directory, own};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,18 +62,18 @@ impl Use {
 
 /// Opens the repository and hands out the secret that opened it.
 pub fn open_with_secret(global: &Global, purpose: Use) -> Result<(Arc<Repository>, Secret)> {
-    let Some(path) = named(global)? else {
+    let Some(location) = named(global)? else {
         return open_own(global, &own()?, purpose);
     };
-    require_config(&path, Meant::Named)?;
+    let store = store::of_existing(&location, Meant::Named, purpose)?;
     let secret = secrets::given_or_prompted(global)?;
-    Ok((open_at(global, &path, &secret, purpose)?, secret))
+    Ok((open_in(global, store, &secret, purpose)?, secret))
 }
 
 fn open_own(global: &Global, own: &Own, purpose: Use) -> Result<(Arc<Repository>, Secret)> {
-    require_config(&own.repository, Meant::Own)?;
+    let store = store::of_existing(&own.location(), Meant::Own, purpose)?;
     let (secret, is_given) = own_secret(global, own)?;
-    let opened = open_at(global, &own.repository, &secret, purpose);
+    let opened = open_in(global, store, &secret, purpose);
     let opened = match is_given && own.key_file.exists() {
         false => opened,
         true => opened.with_context(|| {
@@ -106,7 +109,7 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
                 return Err(no_repository_of_key(&own));
             }
             if !is_asked_for && !is_seen {
-                return Err(no_repository(&own.repository, Meant::OwnUnseen));
+                return Err(no_repository(&own.location(), false, Meant::OwnUnseen));
             }
             match make_own(global, &own) {
                 // Another first backup was quicker.
@@ -118,14 +121,15 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
     open_for(global, Use::Write)
 }
 
-fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Result<Arc<Repository>> {
+fn open_in(
+    global: &Global,
+    store: Arc<dyn Store>,
+    secret: &Secret,
+    purpose: Use,
+) -> Result<Arc<Repository>> {
     require_named_cache(global)?;
-    let store = match purpose {
-        Use::Read | Use::Configs => LocalStore::open(path)?,
-        Use::Write => LocalStore::open_to_write(path, &SystemClock)?,
-    };
     let memory = memory::plan(global)?;
-    let mut repository = Repository::open(Arc::new(store), secret, environment(global)?)?;
+    let mut repository = Repository::open(store, secret, environment(global)?)?;
     repository.set_memory(memory);
     config::add_missing_config_copy(global, &repository, purpose);
     cache::use_what_works(global, &mut repository)?;
@@ -133,13 +137,17 @@ fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Resul
 }
 
 /// Makes a repository with a secret and a recovery key, and prints the recovery key, once.
-pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Repository>> {
+pub fn make(
+    global: &Global,
+    location: &Location,
+    store: Arc<dyn Store>,
+    slots: Vec<NewSlot>,
+) -> Result<Arc<Repository>> {
     require_named_cache(global)?;
     let memory = memory::plan(global)?;
-    let store = LocalStore::create(path)?;
-    let mut made = Repository::init(Arc::new(store), slots, environment(global)?)?;
+    let mut made = Repository::init(store, slots, environment(global)?)?;
     made.repository.set_memory(memory);
-    let place = output::path(path);
+    let place = output::escape(location.to_string().as_bytes());
     if global.json {
         output::object(&serde_json::json!({
             "type": "initialized", "repository": made.repository.id().to_string(), "path": place,
@@ -164,26 +172,19 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
 }
 
 /// The store alone: for what needs no key.
-pub fn open_store(global: &Global) -> Result<LocalStore> {
-    let path = match named(global)? {
-        Some(path) => {
-            require_config(&path, Meant::Named)?;
-            path
-        }
-        None => {
-            let path = own()?.repository;
-            require_config(&path, Meant::Own)?;
-            path
-        }
-    };
-    Ok(LocalStore::open(&path)?)
+pub fn open_store(global: &Global) -> Result<Arc<dyn Store>> {
+    match named(global)? {
+        Some(location) => store::of_existing(&location, Meant::Named, Use::Read),
+        None => store::of_existing(&own()?.location(), Meant::Own, Use::Read),
+    }
 }
 
-/// The directory of the repository that the options name, or of the user's own.
-pub fn directory(global: &Global) -> Result<PathBuf> {
+/// The directory of the repository that the options name, or of the user's own; none if it is not
+/// on this machine.
+pub fn directory(global: &Global) -> Result<Option<PathBuf>> {
     Ok(match named(global)? {
-        Some(path) => path,
-        None => own()?.repository,
+        Some(location) => location.into_directory(),
+        None => Some(own()?.repository),
     })
 }
 
@@ -191,7 +192,7 @@ pub fn directory(global: &Global) -> Result<PathBuf> {
 /// exist is named too.
 pub fn in_use(global: &Global) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    paths.extend(named(global).ok().flatten());
+    paths.extend(named_directory(global));
     paths.extend(secrets::files(global));
     paths.extend(cache::cache_dir(global).ok());
     if let Ok(own) = own() {
@@ -204,7 +205,7 @@ pub fn in_use(global: &Global) -> Vec<PathBuf> {
 
 /// Directories with objects of the repository that is named, and of the user's own.
 pub fn repositories(global: &Global) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = named(global).ok().flatten().into_iter().collect();
+    let mut paths: Vec<PathBuf> = named_directory(global).into_iter().collect();
     paths.extend(own().ok().map(|own| own.repository));
     let parts: Vec<PathBuf> = paths.iter().flat_map(|path| parts_of(path)).collect();
     paths.extend(parts);
@@ -217,7 +218,7 @@ pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
     let mut paths = secrets::files(global);
     paths.extend(cache::cache_dir(global).ok());
     match named(global)? {
-        Some(path) => paths.push(path),
+        Some(location) => paths.extend(location.into_directory()),
         None => {
             let own = own()?;
             paths.extend([own.repository, own.key_file]);
@@ -291,8 +292,8 @@ fn report_lost_key(own: &Own) {
 /// With the secret that is given, which will open it the next time, or else with a key file of its
 /// own.
 fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
-    if holds_data(&own.repository) && !own.is_made() {
-        return Err(no_repository(&own.repository, Meant::Own));
+    if holds_data_at(&own.repository) && !own.is_made() {
+        return Err(no_repository(&own.location(), true, Meant::Own));
     }
     require_named_cache(global)?;
     let given = secrets::given(global)?;
@@ -311,7 +312,8 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
             }
         }
     };
-    let repository = make(global, &own.repository, vec![slot])?;
+    let store = Arc::new(LocalStore::create(&own.repository)?);
+    let repository = make(global, &own.location(), store, vec![slot])?;
     if !global.json {
         let key = match is_given {
             true => "It opens with the password or key that was given.".to_owned(),

@@ -3,11 +3,13 @@
 //! decorators over `Store`. Nothing else in the workspace knows a network.
 
 mod location;
+mod open;
 pub mod rest;
 mod retry;
 mod whole;
 
 pub use location::{Location, LocationError, Scheme};
+pub use open::{OpenError, RemoteOptions, create, open};
 pub use rest::{RestLogin, RestOptions, RestStore, RestUrl, RestUrlError};
 pub use retry::{RealWaiting, Retried, RetryRules, Waiting};
 pub use whole::WholeWriter;

@@ -3,7 +3,8 @@
 //! Names are those of restic's users. A name with a scheme that nobody knows is refused with the
 //! list of known ones and is never a directory: whoever writes `s3:bucket/x` believes that his
 //! backups leave the machine. A directory whose name looks like that is written `./s3:x` or
-//! `local:s3:x`.
+//! `local:s3:x`. Neither `Display` nor `Debug` nor an error shows what stands before the last `@` of
+//! a name with a scheme: a password may be in it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,20 +17,17 @@ const LOCATION_BYTES_MAX: usize = 8 << 10;
 /// A way to reach a store that is no directory of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// `sftp:USER@HOST:PATH` or `sftp://USER@HOST:PORT/PATH`.
-    Sftp,
     /// `rest:http(s)://HOST:PORT/PATH`.
     Rest,
 }
 
 impl Scheme {
     /// Every scheme that can be used.
-    pub const ALL: [Scheme; 2] = [Scheme::Sftp, Scheme::Rest];
+    pub const ALL: [Scheme; 1] = [Scheme::Rest];
 
     /// The text before the colon.
     pub fn text(self) -> &'static str {
         match self {
-            Scheme::Sftp => "sftp",
             Scheme::Rest => "rest",
         }
     }
@@ -37,14 +35,13 @@ impl Scheme {
     /// How a location with it is written.
     pub fn example(self) -> &'static str {
         match self {
-            Scheme::Sftp => "sftp:USER@HOST:/PATH",
             Scheme::Rest => "rest:https://HOST:PORT/NAME",
         }
     }
 }
 
 /// Where a repository is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Location {
     /// A directory of this machine.
     Directory(PathBuf),
@@ -89,11 +86,13 @@ impl Location {
             return Ok(Location::Directory(PathBuf::from(text)));
         };
         let rest = &bytes[scheme.len() + 1..];
-        let shown = || text.to_string_lossy().into_owned();
+        let shown = || without_login(&text.to_string_lossy());
         if scheme == "local" {
             return match rest.is_empty() {
                 true => Err(LocationError::Empty(shown(), "local:PATH")),
-                false => Ok(Location::Directory(Path::new(OsStr::from_bytes(rest)).into())),
+                false => Ok(Location::Directory(
+                    Path::new(OsStr::from_bytes(rest)).into(),
+                )),
             };
         }
         let known = Scheme::ALL.into_iter().find(|known| known.text() == scheme);
@@ -110,14 +109,50 @@ impl Location {
             false => Ok(Location::Remote(known, rest.to_owned())),
         }
     }
+
+    /// The directory, if it is one.
+    pub fn into_directory(self) -> Option<PathBuf> {
+        match self {
+            Location::Directory(path) => Some(path),
+            Location::Remote(..) => None,
+        }
+    }
+}
+
+impl From<PathBuf> for Location {
+    fn from(path: PathBuf) -> Self {
+        Location::Directory(path)
+    }
 }
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Location::Directory(path) => write!(f, "{}", path.display()),
-            Location::Remote(scheme, rest) => write!(f, "{}:{rest}", scheme.text()),
+            Location::Remote(scheme, rest) => {
+                f.write_str(&without_login(&format!("{}:{rest}", scheme.text())))
+            }
         }
+    }
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Location({:?})", self.to_string())
+    }
+}
+
+/// What may be a user and a password becomes `***`: all between the scheme and the last `@`, since
+/// passwords hold any letters.
+fn without_login(text: &str) -> String {
+    let begin = match (text.find("://"), text.find(':')) {
+        (Some(slashes), _) => slashes + "://".len(),
+        (None, Some(colon)) => colon + 1,
+        (None, None) => return text.to_owned(),
+    };
+    match text[begin..].rfind('@') {
+        Some(end) => format!("{}***{}", &text[..begin], &text[begin + end..]),
+        None => text.to_owned(),
     }
 }
 
@@ -148,12 +183,16 @@ mod tests {
             "file:///srv",
             "swift:container:/x",
             "S3:bucket/x",
+            "sftp:user@host:/x",
             "ключ:x",
         ] {
             let error = parse(unknown).expect_err(unknown);
             let text = error.to_string();
-            assert!(matches!(error, LocationError::UnknownScheme { .. }), "{unknown}");
-            for known in ["local:", "sftp:", "rest:"] {
+            assert!(
+                matches!(error, LocationError::UnknownScheme { .. }),
+                "{unknown}"
+            );
+            for known in ["local:", "rest:"] {
                 assert!(text.contains(known), "{known} in {text}");
             }
         }
@@ -162,26 +201,57 @@ mod tests {
     #[test]
     fn directories_are_what_no_scheme_begins() {
         for local in ["/srv/a:b", "./s3:x", "x:y", "repo", "/", ":x", "a b:c"] {
-            assert_eq!(parse(local), Ok(Location::Directory(local.into())), "{local}");
+            assert_eq!(
+                parse(local),
+                Ok(Location::Directory(local.into())),
+                "{local}"
+            );
         }
         assert_eq!(parse("local:s3:x"), Ok(Location::Directory("s3:x".into())));
         let bytes = OsStr::from_bytes(b"/srv/\xff");
-        assert_eq!(Location::parse(bytes), Ok(Location::Directory(bytes.into())));
+        assert_eq!(
+            Location::parse(bytes),
+            Ok(Location::Directory(bytes.into()))
+        );
     }
 
     #[test]
     fn a_remote_place_is_its_scheme_and_the_rest() {
-        let place = "u@h:/srv/x".to_owned();
-        assert_eq!(parse("sftp:u@h:/srv/x"), Ok(Location::Remote(Scheme::Sftp, place)));
         let text = "rest:https://h:8000/x";
+        let place = "https://h:8000/x".to_owned();
+        assert_eq!(parse(text), Ok(Location::Remote(Scheme::Rest, place)));
         assert_eq!(parse(text).unwrap().to_string(), text);
     }
 
     #[test]
+    fn no_password_is_shown() {
+        let location = parse("rest:https://me:s3cr3t@h:8000/x").unwrap();
+        assert_eq!(location.to_string(), "rest:https://***@h:8000/x");
+        for text in [
+            "rest:https://me:s3cr3t@h/x",
+            "rest:http://me:s3cr3t/@:@h/x",
+            "rest:me:s3cr3t@h/x",
+            "rest:https://me:s3cr3t@h/x\n",
+            "https://me:s3cr3t@h/x",
+            "me:s3cr3t@h:/x",
+            "s3:https://me:s3cr3t@h/x",
+        ] {
+            let shown = match parse(text) {
+                Ok(location) => format!("{location} {location:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!shown.contains("3cr3t"), "{shown}");
+        }
+    }
+
+    #[test]
     fn what_names_no_server_is_refused() {
-        assert!(matches!(parse("sftp:"), Err(LocationError::Empty(..))));
+        assert!(matches!(parse("rest:"), Err(LocationError::Empty(..))));
         assert!(matches!(parse("local:"), Err(LocationError::Empty(..))));
-        assert!(matches!(parse("rest:http://h/\n"), Err(LocationError::NoText(_))));
+        assert!(matches!(
+            parse("rest:http://h/\n"),
+            Err(LocationError::NoText(_))
+        ));
         let no_text = Location::parse(OsStr::from_bytes(b"rest:\xff"));
         assert!(matches!(no_text, Err(LocationError::NoText(_))));
         let long = "x".repeat(LOCATION_BYTES_MAX + 1);

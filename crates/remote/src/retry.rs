@@ -43,7 +43,9 @@ impl RetryRules {
     /// Pause after so many tries: it doubles, and between half of it and all is drawn by `lot`
     /// (0 to `u64::MAX`), so that clients who failed together do not come back together.
     fn pause(&self, tries: u32, lot: u64) -> Duration {
-        let doubled = 1u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX);
+        let doubled = 1u32
+            .checked_shl(tries.saturating_sub(1))
+            .unwrap_or(u32::MAX);
         let whole = self.first.saturating_mul(doubled).min(self.longest);
         let part = lot as f64 / u64::MAX as f64;
         whole / 2 + (whole / 2).mul_f64(part)
@@ -253,7 +255,10 @@ impl Waiting for RealWaiting {
     /// are to differ, nobody needs to be surprised.
     fn lot(&self) -> u64 {
         let nanos = self.start.elapsed().as_nanos() as u64;
-        let drawn = self.drawn.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed) ^ nanos;
+        let drawn = self
+            .drawn
+            .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+            ^ nanos;
         let mixed = (drawn ^ (drawn >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
@@ -455,7 +460,11 @@ mod tests {
             case.memory.put(&name(), b"x").expect("put");
             let mut found = 0;
             let listed = case.store.list(Area::Index, &mut |_| found += 1);
-            assert_eq!(listed.is_err(), told_first == 1, "made again only if nothing was told");
+            assert_eq!(
+                listed.is_err(),
+                told_first == 1,
+                "made again only if nothing was told"
+            );
             assert_eq!(found, 1);
         }
     }

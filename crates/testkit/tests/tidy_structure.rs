@@ -43,6 +43,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "fsimage",
             "pipeline",
             "repository",
+            "remote",
             "source",
             "restore",
             "engine",

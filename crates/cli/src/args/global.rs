@@ -1,6 +1,7 @@
 //! Options of every command, and their absence where they would mean nothing.
 
 use clap::{Args, ValueHint};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Options of every command. Those that a variable of the environment stands for are looked up
@@ -9,9 +10,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Repository directory [env: BALE_REPOSITORY] [default: one in the user's data directory]
-    #[arg(short, long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
-    pub repo: Option<PathBuf>,
+    /// Repository: a directory, or rest:https://USER:PASSWORD@HOST:PORT/NAME on a server [env:
+    /// BALE_REPOSITORY] [default: one in the user's data directory]
+    #[arg(short, long, global = true, value_hint = ValueHint::DirPath, value_name = "REPOSITORY")]
+    pub repo: Option<OsString>,
     /// Read the password from the first line of this file [env: BALE_PASSWORD_FILE, or the password
     /// in BALE_PASSWORD]
     #[arg(short = 'p', long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]

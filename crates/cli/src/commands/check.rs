@@ -54,7 +54,7 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
 
 fn scrub(global: &Global, console: &Console) -> Result<i32> {
     let store = place::open_store(global)?;
-    let report = verify::scrub(&store, console)?;
+    let report = verify::scrub(&*store, console)?;
     console.finish();
     print_damage(global, &report.damage);
     if global.json {

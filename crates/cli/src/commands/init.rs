@@ -12,7 +12,7 @@ const NO_SECRET: &str = "no password or key for the new repository, and no termi
 
 /// Makes a repository; without `--repo`, the user's own.
 pub fn run(global: &Global, options: &Init) -> Result<i32> {
-    let Some(path) = place::named(global)? else {
+    let Some(location) = place::named(global)? else {
         if options.new_key_file.is_some() {
             return Err(Usage(
                 "--new-key-file needs --repo: your own repository makes its key itself".to_owned(),
@@ -22,12 +22,13 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
         place::make_own_explicitly(global)?;
         return Ok(exit::COMPLETE);
     };
-    place::require_room(&path, options.force)?;
+    let room = place::Room::find(&location, options.force)?;
     // Before a key is written that opens nothing.
     place::require_named_cache(global)?;
     let mut slots = Vec::new();
     if let Some(file) = &options.new_key_file {
-        let secret = Secret::key_file(place::write_key_file(file, &path)?);
+        let directory = location.clone().into_directory();
+        let secret = Secret::key_file(place::write_key_file(file, directory.as_deref())?);
         slots.push(NewSlot {
             secret,
             label: file.display().to_string(),
@@ -47,6 +48,6 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
         }
         None => {}
     }
-    place::make(global, &path, slots)?;
+    place::make(global, &location, room.store()?, slots)?;
     Ok(exit::COMPLETE)
 }

@@ -63,7 +63,7 @@ fn add(
     let new = match &options.new_key_file {
         Some(file) => {
             let repository = place::directory(global)?;
-            Secret::key_file(place::write_key_file(file, &repository)?)
+            Secret::key_file(place::write_key_file(file, repository.as_deref())?)
         }
         None => {
             let file = options.new_password_file.as_deref();

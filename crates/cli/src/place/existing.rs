@@ -4,6 +4,7 @@ use super::resolved;
 use crate::output;
 use anyhow::{Context, Result};
 use bale_pipeline::filter::TAG_NAME;
+use bale_remote::Location;
 use bale_repository::error::Error;
 use bale_repository::store::{Area, LocalStore, Store};
 use std::io::ErrorKind;
@@ -26,8 +27,12 @@ pub fn require_room(path: &Path, forced: bool) -> Result<()> {
         return Err(Error::RepositoryExists(path.display().to_string()).into());
     }
     refuse_inside(path)?;
-    if holds_data(path) {
-        return Err(no_repository(path, Meant::Named));
+    if holds_data_at(path) {
+        return Err(no_repository(
+            &path.to_path_buf().into(),
+            true,
+            Meant::Named,
+        ));
     }
     let entries = match std::fs::read_dir(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -65,7 +70,8 @@ pub fn require_config(path: &Path, meant: Meant) -> Result<()> {
             }
         }
     }
-    Err(no_repository(path, meant))
+    let holds_data = holds_data_at(path);
+    Err(no_repository(&path.to_path_buf().into(), holds_data, meant))
 }
 
 /// Is there a `config` or a copy of it, whatever is in it?
@@ -92,15 +98,15 @@ fn refuse_inside(path: &Path) -> Result<()> {
 }
 
 /// What was looked for, where, and what to do.
-pub fn no_repository(path: &Path, meant: Meant) -> anyhow::Error {
-    let error = Error::NoRepository(path.display().to_string());
+pub fn no_repository(location: &Location, holds_data: bool, meant: Meant) -> anyhow::Error {
+    let error = Error::NoRepository(location.to_string());
     let what_to_do = match meant {
-        _ if holds_data(path) => {
+        _ if holds_data => {
             "its packs are there: bring one of the two back from a copy of the repository (they \
              have the same bytes), and make no new repository there"
                 .to_owned()
         }
-        Meant::Named => format!("bale init -r {} makes one", path.display()),
+        Meant::Named => format!("bale init -r {location} makes one"),
         Meant::Own => {
             "no other was named with --repo or BALE_REPOSITORY; bale init makes one of your own"
                 .to_owned()
@@ -115,21 +121,31 @@ pub fn no_repository(path: &Path, meant: Meant) -> anyhow::Error {
     anyhow::Error::new(error).context(text)
 }
 
-/// Are there packs or snapshots, whatever else is missing?
-pub fn holds_data(path: &Path) -> bool {
+/// Are there packs or snapshots in this directory, whatever else is missing?
+pub fn holds_data_at(path: &Path) -> bool {
     let Ok(store) = LocalStore::open(path) else {
         return false;
     };
-    let mut is_there = false;
-    let areas = [Area::Packs, Area::Snapshots];
     let is_missing = |area: &Area| {
         let stat = path.join(area.text()).symlink_metadata();
         stat.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     };
-    for area in areas.into_iter().filter(|area| !is_missing(area)) {
-        let listed = store.list(area, &mut |_| is_there = true);
-        // What cannot be listed is not empty.
-        is_there |= listed.is_err();
-    }
-    is_there
+    let areas = DATA.into_iter().filter(|area| !is_missing(area));
+    areas.into_iter().any(|area| holds(&store, area))
+}
+
+/// The same of any store.
+pub fn holds_data(store: &dyn Store) -> bool {
+    DATA.into_iter().any(|area| holds(store, area))
+}
+
+/// Without these there is nothing to lose.
+const DATA: [Area; 2] = [Area::Packs, Area::Snapshots];
+
+fn holds(store: &dyn Store, area: Area) -> bool {
+    let mut is_there = false;
+    let listed = store.list(area, &mut |_| is_there = true);
+    // What cannot be listed is not empty; servers say of an area without a directory that it is not
+    // there.
+    is_there || listed.is_err_and(|error| error.kind() != ErrorKind::NotFound)
 }

@@ -115,6 +115,10 @@ fn a_remote_store_is_refused_and_no_directory_made() {
     ] {
         let ran = bench.run(&[words, &["-p", "pw", "-r", "s3:bucket/x"]].concat());
         assert_eq!(ran.code, 2, "{words:?}: {ran}");
+        assert!(
+            ran.err.contains("none of local:, rest:"),
+            "{words:?}: {ran}"
+        );
         let mut command = bench.command();
         command
             .args(words)

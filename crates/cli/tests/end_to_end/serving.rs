@@ -1,6 +1,6 @@
 //! `bale serve` as whoever runs it meets it: what it refuses to be, and how it begins and ends.
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Ran};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -81,6 +81,77 @@ fn a_printed_line_lets_its_user_in_and_nobody_else() {
         let refused = get(&address, "/metrics", login);
         assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
     }
+    end(server);
+}
+
+/// The store is reached over HTTP by every command that a repository's life has.
+#[test]
+fn a_repository_on_a_server_lives_as_one_in_a_directory() {
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    std::fs::create_dir(bench.path("served")).unwrap();
+    let served = bench.path("served").display().to_string();
+    let (server, address) = start(&bench, &["--no-auth", &served]);
+    let repository = format!("rest:http://{address}/name");
+    let run = |words: &[&str]| bench.run(&[words, &["-p", "pw", "-r", &repository]].concat());
+    let ok = |words: &[&str]| {
+        let ran = run(words);
+        assert_eq!(ran.code, 0, "{words:?}: {ran}");
+        ran
+    };
+
+    let absent = run(&["snapshots"]);
+    assert_eq!(absent.code, 10, "{absent}");
+    let makes_one = format!("bale init -r {repository} makes one");
+    assert!(absent.err.contains(&makes_one), "{absent}");
+
+    ok(&["init"]);
+    assert!(run(&["init"]).err.contains("already"));
+    bench.write("source/one", "1".repeat(100_000));
+    bench.write("source/deep/two", "2");
+    ok(&["backup", "source"]);
+    bench.write("source/deep/three", "3".repeat(70_000));
+    let second = ok(&["backup", "source", "--json"]).summary();
+    assert_eq!(second["files_new"], 1, "{second}");
+    ok(&["check", "--read-data"]);
+    ok(&["restore", &bench.address(""), "--target", "back"]);
+    bench.sh("diff -r source back");
+    ok(&["forget", "--keep-last", "1", "--prune"]);
+    ok(&["check", "--read-data"]);
+    // What the server holds is a repository in a directory.
+    bench.ok(&["check", "--read-data", "-p", "pw", "-r", "served/name"]);
+    end(server);
+}
+
+/// A refusal stays: nothing is asked again, and no password is shown.
+#[test]
+fn a_wrong_password_of_a_server_is_said_at_once() {
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    std::fs::create_dir(bench.path("served")).unwrap();
+    let served = bench.path("served").display().to_string();
+    let mut hashing = bench.command();
+    hashing.args(["serve", "--hash-password", "me"]);
+    hashing.stdin(std::fs::File::open(bench.write("server-pw", "s3cr3t\n")).unwrap());
+    let line = hashing.output().unwrap().stdout;
+    let users = bench.write("users", line).display().to_string();
+    let (server, address) = start(&bench, &["--password-file", &users, &served]);
+    let init = |login: &str| -> Ran {
+        let repository = format!("rest:http://{login}@{address}/name");
+        bench.run(&["init", "-p", "pw", "-r", &repository])
+    };
+    let refused = init("me:wr0ng");
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(
+        refused.err.contains("no such user with this password"),
+        "{refused}"
+    );
+    assert!(!refused.err.contains("trying again"), "{refused}");
+    assert!(!refused.err.contains("wr0ng"), "{refused}");
+    assert!(!bench.path("served/name").exists());
+    let made = init("me:s3cr3t");
+    assert_eq!(made.code, 0, "{made}");
+    assert!(!format!("{made}").contains("s3cr3t"), "{made}");
     end(server);
 }
 
