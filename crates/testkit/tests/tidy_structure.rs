@@ -11,7 +11,7 @@ use sources::{must_be_empty, repository, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which of our crates a crate may use, its tests aside: the drawing in docs/ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("format", &[]),
     ("sys", &[]),
     ("fsimage", &[]),
@@ -31,6 +31,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "restore",
         ],
     ),
+    ("remote", &["format", "repository"]),
     ("tune", &["fsimage"]),
     ("compare", &["fsimage", "tune"]),
     (
