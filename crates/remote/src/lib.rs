@@ -3,7 +3,9 @@
 //! decorators over `Store`. Nothing else in the workspace knows a network.
 
 mod location;
+mod retry;
 mod whole;
 
 pub use location::{Location, LocationError, Scheme};
+pub use retry::{RealWaiting, Retried, RetryRules, Waiting};
 pub use whole::WholeWriter;
