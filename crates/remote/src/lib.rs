@@ -4,6 +4,7 @@
 
 mod location;
 mod retry;
+pub mod sftp;
 mod whole;
 
 pub use location::{Location, LocationError, Scheme};

@@ -61,7 +61,7 @@ impl StoreError {
 }
 
 /// `UnexpectedEof` in words: `len` bytes from `offset` were to be read of an object of `there`.
-pub(crate) fn ends_early(offset: u64, len: usize, there: u64) -> io::Error {
+pub fn ends_early(offset: u64, len: usize, there: u64) -> io::Error {
     let text = format!("it has {there} bytes, and {len} from byte {offset} were to be read");
     io::Error::new(io::ErrorKind::UnexpectedEof, text)
 }

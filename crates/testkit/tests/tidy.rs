@@ -13,7 +13,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
 /// Modules that start threads; everything else is handed what it needs.
-const THREADS: [&str; 22] = [
+const THREADS: [&str; 24] = [
     "cli/src/",
     "pipeline/src/ahead.rs",
     "engine/src/backup/heartbeat.rs",
@@ -36,6 +36,9 @@ const THREADS: [&str; 22] = [
     "repository/src/store/conformance.rs",
     // Writers of which everybody else is to be unaware.
     "testkit/src/live_tree.rs",
+    // What a server says is read while others wait for answers.
+    "remote/src/sftp/connection.rs",
+    "remote/src/sftp/process.rs",
     "tune/src/generate/image.rs",
     "tune/src/generate/workers.rs",
 ];

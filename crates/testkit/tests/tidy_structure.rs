@@ -31,7 +31,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "restore",
         ],
     ),
-    ("remote", &["format", "repository"]),
+    ("remote", &["format", "pipeline", "repository"]),
     ("tune", &["fsimage"]),
     ("compare", &["fsimage", "tune"]),
     (
