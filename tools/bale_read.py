@@ -32,7 +32,12 @@ CHUNK_MAX = 16777216
 OBJECT_MAX = 268435456
 RECORD_MAX = 17301504
 OBJECT_FILE_MAX = 276824064
+STRETCH_MAX = 17179869184
+TABLE_MAX = 3211264
 KINDS = {"data": 1, "segment": 2, "pieces": 3, "xattrs": 4}
+FEATURES = {"stretches"}
+HEX8 = re.compile(r"^[0-9a-f]{8}$")
+HEX32 = re.compile(r"^[0-9a-f]{32}$")
 HEX64 = re.compile(r"^[0-9a-f]{64}$")
 CACHE_BYTES_MAX = 64 << 20
 
@@ -146,6 +151,8 @@ def open_slot(slot, secrets, repository):
 
 
 Place = namedtuple("Place", "pack offset sealed plain slot kind codec")
+# Where a pack is: an object, and the part of it that is the pack.
+PackFile = namedtuple("PackFile", "path start length")
 
 
 class Repository:
@@ -159,6 +166,7 @@ class Repository:
         self.id_keys = {number: derive(f"bale 1 chunk id {name}", root) for name, number in KINDS.items()}
         self.content_key = derive("bale 1 content hash", root)
         self.places = {}
+        self.in_stretches = {}
         self.seals = {}
         self.cache = OrderedDict()
         self.cache_bytes = 0
@@ -196,8 +204,9 @@ class Repository:
         require(len(self.id) == 16, "repository id")
         root = self.find_root(secrets)
         require(keyed(derive("bale 1 config", root), line).hex() == mac, "second line")
-        if config.get("features_read"):
-            raise SystemExit(f"bale_read: newer: features {config['features_read']}")
+        self.features = set(config.get("features_read", []))
+        if self.features - FEATURES:
+            raise SystemExit(f"bale_read: newer: features {sorted(self.features - FEATURES)}")
         return root
 
     def read_config(self, name):
@@ -218,9 +227,9 @@ class Repository:
                 return root
         raise Damaged("wrong key, or its slot is damaged")
 
-    def names(self, directory):
+    def names(self, directory, pattern=HEX64):
         path = os.path.join(self.path, directory)
-        return sorted(n for n in os.listdir(path) if HEX64.match(n)) if os.path.isdir(path) else []
+        return sorted(n for n in os.listdir(path) if pattern.match(n)) if os.path.isdir(path) else []
 
     # Section 4: sealed objects
 
@@ -228,6 +237,9 @@ class Repository:
         what = f"{directory}/{name}"
         content = read(os.path.join(self.path, directory, name), OBJECT_FILE_MAX)
         require(blake3(content).hexdigest() == name, f"{what}: name is not the hash of its bytes")
+        return self.open_sealed(content, object_type, what)
+
+    def open_sealed(self, content, object_type, what):
         require(len(content) >= 64 and content[:8] == b"BALEOBJ1", f"{what}: wrong magic")
         version, found_type, zero = struct.unpack_from("<HB5s", content, 8)
         if version > 1:
@@ -268,22 +280,83 @@ class Repository:
                     place = Place(ids[pack], *fields)
                     self.places.setdefault(plain[at : at + 32], []).append(place)
 
+    # Section 11: stretches
+
+    def load_stretches(self):
+        """Where packs in stretches are: by the records, and by the tables of those that have none."""
+        if "stretches" not in self.features:
+            return
+        recorded = set()
+        for name, plain in self.open_objects("stretched", 7):
+            try:
+                require(len(plain) >= 64, f"stretched/{name}: too short")
+                run, number, zero, length = struct.unpack_from("<16sIIQ", plain)
+                require(zero == 0 and 4112 <= length <= STRETCH_MAX, f"stretched/{name}: header")
+                stretch = f"{run.hex()}/{number:08x}"
+                self.take_table(stretch, plain[64:], length - 4112, f"stretched/{name}")
+                recorded.add(stretch)
+            except Damaged as error:
+                self.report(error)
+        for run in self.names("stretches", HEX32):
+            for number in self.names(os.path.join("stretches", run), HEX8):
+                if f"{run}/{number}" not in recorded:
+                    try:
+                        self.read_table(f"{run}/{number}")
+                    except (Damaged, OSError) as error:
+                        self.report(error)
+
+    def read_table(self, stretch):
+        what = f"stretches/{stretch}"
+        with open(os.path.join(self.path, "stretches", stretch), "rb") as file:
+            length = file.seek(0, os.SEEK_END)
+            require(4112 <= length <= STRETCH_MAX, f"{what}: length")
+            file.seek(length - 16)
+            start, magic = struct.unpack("<Q8s", file.read(16))
+            right = magic == b"BALESTRE" and length - 16 - TABLE_MAX <= start <= length - 4112
+            require(right, f"{what}: end")
+            file.seek(start)
+            sealed = file.read(length - 16 - start)
+        self.take_table(stretch, self.open_sealed(sealed, 6, what), start, what)
+
+    def take_table(self, stretch, plain, end_max, what):
+        require(len(plain) >= 8, f"{what}: table: too short")
+        packs, zero = struct.unpack_from("<II", plain)
+        good = packs <= 65536 and zero == 0 and len(plain) == 8 + 48 * packs
+        require(good, f"{what}: table: counts")
+        found, end = {}, 0
+        for pack, offset, length in struct.iter_unpack("<32sQQ", plain[8:]):
+            require(end <= offset and length > 0, f"{what}: table: order")
+            end = offset + length
+            found[pack.hex()] = PackFile(os.path.join("stretches", stretch), offset, length)
+        require(end <= end_max and len(found) == packs, f"{what}: table: packs")
+        for pack, file in found.items():
+            self.in_stretches.setdefault(pack, []).append(file)
+
+    def pack_files(self, pack):
+        """Every place where a pack may be."""
+        alone = PackFile(os.path.join("packs", pack[:2], pack), 0, None)
+        return [*self.in_stretches.get(pack, []), alone]
+
     def chunk(self, kind, chunk_id):
         """The bytes of a chunk from any good copy."""
         number = KINDS[kind]
         if chunk_id in self.cache:
             self.cache.move_to_end(chunk_id)
             return self.cache[chunk_id]
-        problem = Damaged(f"chunk {chunk_id.hex()}: in no index")
-        for place in self.places.get(chunk_id, []):
+        problem, found = Damaged(f"chunk {chunk_id.hex()}: in no index"), False
+        copies = [(place, file) for place in self.places.get(chunk_id, []) for file in self.pack_files(place.pack)]
+        for place, file in copies:
             try:
-                plain = self.read_record(place)
+                plain = self.read_record(place, file)
                 good = place.kind == number and keyed(self.id_keys[number], plain) == chunk_id
                 require(good, f"chunk {chunk_id.hex()}: wrong id in pack {place.pack}")
                 self.remember(chunk_id, plain)
                 return plain
+            except FileNotFoundError as error:
+                # One that is read and damaged says more.
+                problem = problem if found else Damaged(str(error))
             except (Damaged, OSError) as error:
-                problem = Damaged(str(error))
+                problem, found = Damaged(str(error)), True
         raise problem
 
     def remember(self, chunk_id, plain):
@@ -292,16 +365,18 @@ class Repository:
         while self.cache_bytes > CACHE_BYTES_MAX:
             self.cache_bytes -= len(self.cache.popitem(last=False)[1])
 
-    def read_record(self, place):
+    def read_record(self, place, pack_file):
         what = f"pack {place.pack} at {place.offset}"
         require(1 <= place.plain <= CHUNK_MAX and 48 + place.sealed <= RECORD_MAX, f"{what}: lengths")
-        with open(os.path.join(self.path, "packs", place.pack[:2], place.pack), "rb") as file:
-            if place.pack not in self.seals:
-                self.seals[place.pack] = self.find_seal(file, place.pack)
-            file.seek(place.offset)
+        with open(os.path.join(self.path, pack_file.path), "rb") as file:
+            end = file.seek(0, os.SEEK_END) if pack_file.length is None else pack_file.start + pack_file.length
+            if pack_file not in self.seals:
+                self.seals[pack_file] = self.find_seal(file, place.pack, pack_file.start, end)
+            file.seek(pack_file.start + place.offset)
             record = file.read(48 + place.sealed)
-        require(len(record) == 48 + place.sealed, f"{what}: ends too early")
-        keys = self.seals[place.pack]
+        inside = pack_file.start + place.offset + len(record) <= end
+        require(inside and len(record) == 48 + place.sealed, f"{what}: ends too early")
+        keys = self.seals[pack_file]
         nonce, head = record[:12], record[:48]
         opened = open_aead(keys[:32], nonce, head[12:], b"bale record head" + self.id, what)
         sealed, payload, plain, slot, kind, codec, zero = struct.unpack("<IIIIBBH", opened)
@@ -311,12 +386,14 @@ class Repository:
         body = open_aead(keys[32:], nonce, record[48:], b"bale pack record" + self.id + head, what)
         return decompress(codec, unpad(body, payload, what), plain, what)
 
-    def find_seal(self, file, pack):
+    def find_seal(self, file, pack, start, end):
         """Head key and body key, by the copy of the pack's head with which a seal opens."""
+        require(end - start >= 192, f"pack {pack}: too short")
+        file.seek(start)
         front = file.read(96)
-        require(file.seek(0, os.SEEK_END) >= 192, f"pack {pack}: too short")
-        file.seek(-96, os.SEEK_END)
+        file.seek(end - 96)
         footer = file.read(96)
+        require(len(front) == len(footer) == 96, f"pack {pack}: ends too early")
         copies = front[:48], footer[48:]
         sound = [head for head in copies if head[:8] == b"BALEPACK" and not any(head[10:16])]
         versions = [struct.unpack_from("<H", head, 8)[0] for head in sound]
@@ -561,6 +638,7 @@ def main():
             list_snapshots(repository)
             return 3 if repository.damage else 0
         snapshot = find_snapshot(repository, arguments.snapshot)
+        repository.load_stretches()
         repository.load_index()
         run = Restore(repository, arguments.target)
         run.run(repository.catalog(snapshot))

@@ -1,19 +1,29 @@
 //! The words of the command line. Nothing here opens anything: words become options, `commands`
 //! turns them into one engine call.
 
+mod cold;
+mod copy;
 mod ext4;
 mod forget;
 mod generate;
 mod global;
+mod mirror;
+mod remote;
 mod restore;
+mod serve;
 mod snapshots;
 mod sources;
 
+pub use cold::ColdReads;
+pub use copy::{Copy, FromRepository};
 pub use forget::{Forget, Prune, PruneChoices};
 pub use generate::Generate;
 pub use global::Global;
 use global::NoRepository;
+pub use mirror::Mirror;
+pub use remote::Whose;
 pub use restore::Restore;
+pub use serve::Serve;
 pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
 pub use sources::{Backup, Look, Scan, ScanPaths};
 
@@ -29,9 +39,10 @@ use std::path::PathBuf;
     about,
     max_term_width = 100,
     after_help = "Exit codes: 0 complete, 1 failed (find: nothing matches), 2 usage, 3 committed \
-        but something could not be read or changed while read, 4 check found damage, repair a \
-        loss, or gen --verify-manifest a difference, 10 no repository, 11 locked, 12 wrong key, \
-        130 interrupted, 141 the reader of the output was gone.\n\n\
+        but something could not be read or changed while read (backup: also if the repository \
+        cannot be reached any more; nothing is committed, and the next run goes on), 4 check found \
+        damage, repair a loss, or gen --verify-manifest a difference, 10 no repository, 11 locked, \
+        12 wrong key, 130 interrupted, 141 the reader of the output was gone.\n\n\
 Examples:\n  bale backup /home\n  bale restore latest:/home/me/mail --target /tmp/mail\n  \
 bale forget --keep-daily 7 --keep-weekly 5 --prune"
 )]
@@ -49,7 +60,9 @@ pub struct Cli {
 pub enum Command {
     /// Make a repository
     #[command(after_help = "Examples:\n  bale init -r /srv/backup\n  \
-            BALE_PASSWORD_FILE=/etc/bale/password bale init -r /srv/backup")]
+            BALE_PASSWORD_FILE=/etc/bale/password bale init -r /srv/backup\n  \
+            bale init -r /srv/hot --cold /hpss/backup --segments\n  \
+bale init --print-policy put-only -r s3:https://s3.eu-central-1.amazonaws.com/bucket/web1")]
     Init(Init),
     /// Back up files and directories
     #[command(
@@ -58,6 +71,7 @@ find /data -newer stamp -print0 | bale backup --files-from0 -\n  \
 bale backup --files-from /etc/bale/paths --exclude-file /etc/bale/excludes\n  \
 bale backup -x / --exclude-larger-than 2G --exclude-if-present .nobackup\n  \
 bale backup --snapshot-command /usr/local/lib/bale/snapshot-lvm /srv\n  \
+bale backup --retain 30 /srv   # to S3: nobody deletes it for thirty days\n  \
 bale backup --tag weekly --host web1 --skip-if-unchanged /etc\n  bale backup --dry-run --json /srv"
     )]
     Backup(Box<Backup>),
@@ -94,6 +108,7 @@ system, %% percent; \\\\n, \\\\t, \\\\0, \\\\\\\\")]
     #[command(after_help = "Examples:\n  bale restore latest --target /mnt/new\n  \
             bale restore latest:/home/me/mail --target /tmp/mail\n  \
 bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run\n  \
+bale restore latest:/home/me -t /tmp/r --warm-up=3   # from Glacier, for three days\n  \
 bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready file system, at \
 the speed of the disk")]
     Restore(Box<Restore>),
@@ -112,6 +127,23 @@ the speed of the disk")]
             bale forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n  \
             bale forget 3fa9c1d2 --prune")]
     Forget(Box<Forget>),
+    /// Copy snapshots from another repository, which has other keys
+    #[command(
+        after_help = "Examples:\n  bale copy --from-repo /srv/backup -r /mnt/far/backup\n  \
+            bale copy --from-repo /srv/backup --from-password-file old -r /mnt/new --host web1 \
+latest\n  \
+bale copy --from-repo /srv/backup -r /mnt/new --dry-run\n\n\
+What the target has is not sent again: a copy that was stopped goes on, and one that runs every \
+day sends what is new."
+    )]
+    Copy(Box<Copy>),
+    /// Keep all objects of the repository, as they are, in a second place
+    #[command(after_help = "Examples:\n  bale mirror --to /mnt/disk/backup\n  \
+            bale mirror -r /srv/backup --to rest:https://far.example.org:8000/site/ --delete\n  \
+bale mirror --to /mnt/disk/backup --verify --dry-run\n\n\
+The mirror opens with the same passwords and keys, and is read as any repository. A copy (bale \
+copy) has keys of its own.")]
+    Mirror(Mirror),
     /// Free the space of data that no snapshot uses
     #[command(after_help = "Examples:\n  bale prune --dry-run\n  bale prune --grace 2h")]
     Prune(Prune),
@@ -124,6 +156,14 @@ the speed of the disk")]
     /// Repair what can be repaired without deleting
     #[command(subcommand)]
     Repair(Repair),
+    /// Serve a directory of repositories to other machines over HTTP
+    #[command(after_help = "Examples:\n  bale serve --no-auth /srv/backups\n  \
+bale serve --hash-password web1 >> /etc/bale/users\n  \
+bale serve --listen 0.0.0.0:8000 --password-file /etc/bale/users --private --append-only \
+--tls-cert /etc/bale/cert.pem --tls-key /etc/bale/key.pem --max-size 10T /srv/backups\n\n\
+Clients name a repository there as rest:https://USER:PASSWORD@HOST:8000/NAME/, with --private as \
+.../USER/ or .../USER/NAME/. Counters for Prometheus are at /metrics.")]
+    Serve(Box<Serve>),
     /// Make trees of very many files to test with, in a directory or as an ext4 image
     #[command(
         name = "gen",
@@ -151,6 +191,19 @@ pub struct Init {
     /// Make it in a directory that holds other things, too
     #[arg(long)]
     pub force: bool,
+    /// Keep data in few large objects, each written in one stream, of about this size: for tape
+    /// and HPSS, in a directory or over sftp:, ftp:, ftps: [without a size: 10 GB]
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "")]
+    pub segments: Option<String>,
+    /// Make nothing: print the policy of the bucket (S3) by which a client only adds, and cannot
+    /// replace or delete
+    #[arg(
+        long,
+        value_name = "POLICY",
+        value_parser = ["put-only"],
+        conflicts_with_all = ["new_key_file", "force"],
+    )]
+    pub print_policy: Option<String>,
 }
 
 /// `check`
@@ -248,6 +301,13 @@ pub enum Repair {
     /// Write again the one of config and config.copy that is damaged or missing, from the other
     #[command(after_help = "Examples:\n  bale repair config --dry-run\n  bale repair config")]
     Config {
+        /// Print what would be done; write nothing
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+    },
+    /// Make a hot store again from the cold one, which has everything
+    #[command(after_help = "Example:\n  bale repair hot -r /srv/hot --cold sftp:tape:/backup")]
+    Hot {
         /// Print what would be done; write nothing
         #[arg(short = 'n', long)]
         dry_run: bool,

@@ -3,6 +3,8 @@
 mod backup;
 mod catalog;
 mod check;
+mod cold;
+mod copy;
 mod deleting;
 mod diff;
 mod dump;
@@ -17,11 +19,15 @@ mod left_out;
 mod listing;
 mod look;
 mod ls;
+mod mirror;
+mod policy;
 mod prune;
 mod repair;
 mod restore;
+mod retain;
 mod scan;
 mod select;
+mod serve;
 mod snapshot_owner;
 mod snapshots;
 mod stats;
@@ -55,11 +61,14 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Restore(options) => restore::run(global, &options),
         Command::Dump(options) => dump::run(global, &options),
         Command::Check(options) => check::run(global, &options),
+        Command::Copy(options) => copy::run(global, &options),
+        Command::Mirror(options) => mirror::run(global, &options),
         Command::Forget(options) => forget::run(global, &options),
         Command::Prune(options) => prune::run(global, &options),
         Command::Key(command) => key::run(global, &command),
         Command::Catalog(command) => catalog::run(global, &command),
         Command::Repair(command) => repair::run(global, &command),
+        Command::Serve(options) => serve::run(global, &options),
         Command::Generate(options) => generate::run(global, &options),
         Command::Completions(options) => {
             let mut script = Vec::new();
@@ -106,11 +115,14 @@ fn only_prints(command: &Command) -> bool {
         | Command::Backup(_)
         | Command::Restore(_)
         | Command::Check(_)
+        | Command::Copy(_)
+        | Command::Mirror(_)
         | Command::Forget(_)
         | Command::Prune(_)
         | Command::Key(_)
         | Command::Catalog(_)
         | Command::Repair(_)
+        | Command::Serve(_)
         | Command::Generate(_)
         | Command::Man(_) => false,
     }

@@ -11,6 +11,8 @@ pub const FAILED: i32 = 1;
 pub const USAGE: i32 = 2;
 /// Committed, but something could not be read or changed while it was read.
 pub const INCOMPLETE: i32 = 3;
+/// Nothing is committed, but what was stored is kept, and the next run goes on from there.
+pub const UNFINISHED: i32 = 3;
 /// Check found damage.
 pub const DAMAGE: i32 = 4;
 pub const NO_REPOSITORY: i32 = 10;
@@ -43,10 +45,21 @@ pub fn with_what_is_missing(code: i32) -> i32 {
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// The way to the store failed: ends with [`UNFINISHED`].
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the repository cannot be reached, and what was stored is kept: the same command goes on from \
+     here"
+)]
+pub struct GoesOn;
+
 /// Code for an error that ended a command.
 pub fn code_of(error: &anyhow::Error) -> i32 {
     if error.downcast_ref::<Usage>().is_some() {
         return USAGE;
+    }
+    if error.downcast_ref::<GoesOn>().is_some() {
+        return UNFINISHED;
     }
     match error
         .chain()

@@ -51,10 +51,14 @@ fn main() {
 fn run(cli: args::Cli) -> i32 {
     interrupt::listen();
     let json = cli.global.json;
+    let is_talking = !json && !cli.global.quiet;
     let code = match commands::run(cli) {
         Ok(code) => exit::with_what_is_missing(code),
         Err(error) => output::failure(&error, json),
     };
+    if is_talking {
+        output::report_repeated();
+    }
     temporary_cache::remove();
     code
 }

@@ -9,12 +9,14 @@ use bale_pipeline::monitor::Problem;
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Is what is printed all that the command is for?
 static IS_LISTING: AtomicBool = AtomicBool::new(false);
 /// Nothing is printed any more: the reader is gone, or it cannot be written.
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+/// Requests to a server that failed for a reason that passes, and were made again.
+static REPEATED: AtomicU64 = AtomicU64::new(0);
 /// Something could not be written, and not because the reader was gone.
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
@@ -91,9 +93,37 @@ pub fn end(code: i32) -> i32 {
     }
 }
 
-/// Prints one JSON object as a line of data.
+/// Prints one JSON object as a line of data. The one that ends a command says how often requests
+/// were made again, if any was.
 pub fn object(value: &Value) {
-    line(&value.to_string());
+    let repeated = REPEATED.load(Ordering::Relaxed);
+    let is_last = ["summary", "error"]
+        .iter()
+        .any(|kind| value["type"] == *kind);
+    match repeated > 0 && is_last {
+        true => {
+            let mut value = value.clone();
+            value["requests_repeated"] = repeated.into();
+            line(&value.to_string());
+        }
+        false => line(&value.to_string()),
+    }
+}
+
+/// A request to a server is made again.
+pub fn count_repeated() {
+    REPEATED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// For people, behind the last words of a command.
+pub fn report_repeated() {
+    match REPEATED.load(Ordering::Relaxed) {
+        0 => {}
+        repeated => report!(
+            "bale: {} of requests to a server that failed for a reason that passes",
+            crate::sizes::either(repeated, "repetition", "repetitions")
+        ),
+    }
 }
 
 /// Reports the error that ends the command; returns the exit code.

@@ -2,36 +2,48 @@
 //! backup needs it.
 
 mod cache;
+mod cold;
 mod config;
 mod existing;
+mod from;
 mod key_file;
 mod memory;
 mod named;
+mod remote;
+mod store;
 
 pub use cache::{require_named as require_named_cache, writable_cache_dir};
-pub use existing::{is_made, require_room};
+pub use cold::{cold_location, find_cold_room, hot_to_be_made, new_store, open_cold};
+pub use existing::{OtherThings, is_made};
+pub use from::{mirror_store, open_from};
 pub use key_file::{resolved, write_beside as write_key_file};
 pub use memory::plan as memory_plan;
 pub use named::named;
+pub use store::Room;
 
 use crate::args::Global;
 use crate::{output, secrets};
 use anyhow::{Context, Result};
 use bale_pipeline::clock::SystemClock;
 use bale_pipeline::random::OsRandom;
+use bale_remote::Location;
 use bale_repository::error::Error;
-use bale_repository::repository::{Environment, NewSlot, Repository, Secret, opens_with_key_file};
-use bale_repository::store::{Area, LocalStore};
+use bale_repository::repository::{
+    Environment, FirstLooks, FoundRepository, InitOptions, NewSlot, Repository, Secret,
+    opens_with_key_file,
+};
+use bale_repository::store::{Area, LocalStore, Store};
 use bale_restore::ScratchSpace;
-use existing::{Meant, holds_data, no_repository, require_config};
-use named::{Own, has_only_key, own};
+use existing::{Meant, holds_data_at, no_repository};
+use named::{Own, has_only_key, named_directory, own};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens the repository that the options name, or the user's own, and changes nothing.
+/// Opens the repository that the options name, or the user's own, to look at snapshots and what is
+/// in them, and changes nothing.
 pub fn open(global: &Global) -> Result<Arc<Repository>> {
-    open_for(global, Use::Read)
+    open_for(global, Use::Browse)
 }
 
 /// The same for a purpose: before writing, what dead processes left half written is removed.
@@ -42,8 +54,14 @@ pub fn open_for(global: &Global, purpose: Use) -> Result<Arc<Repository>> {
 /// What a repository is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// Nothing in it changes.
+    /// Nothing in it changes; the store itself is read.
     Read,
+    /// Snapshots are listed.
+    List,
+    /// Snapshots are listed, and what is in them is read: what is cached may be used.
+    Browse,
+    /// A snapshot is made, and what is cached may be used.
+    BackUp,
     /// Objects are written or deleted.
     Write,
     /// Nothing changes but perhaps `config` and its copy, of which the command itself speaks.
@@ -55,22 +73,37 @@ impl Use {
     pub fn unless_dry_run(dry_run: bool) -> Use {
         if dry_run { Use::Read } else { Use::Write }
     }
+
+    pub fn writes(self) -> bool {
+        matches!(self, Use::Write | Use::BackUp)
+    }
+
+    /// What deletes, checks or repairs believes nothing but the store, as it is when it looks.
+    fn first_looks(self) -> FirstLooks {
+        match self {
+            Use::Read | Use::Write | Use::Configs => FirstLooks::Nothing,
+            Use::List => FirstLooks::Snapshots,
+            Use::Browse => FirstLooks::Chunks,
+            Use::BackUp => FirstLooks::Packs,
+        }
+    }
 }
 
 /// Opens the repository and hands out the secret that opened it.
 pub fn open_with_secret(global: &Global, purpose: Use) -> Result<(Arc<Repository>, Secret)> {
-    let Some(path) = named(global)? else {
+    cold_location(global)?;
+    let Some(location) = named(global)? else {
         return open_own(global, &own()?, purpose);
     };
-    require_config(&path, Meant::Named)?;
+    let found = store::find(global, &location, Meant::Named, purpose)?;
     let secret = secrets::given_or_prompted(global)?;
-    Ok((open_at(global, &path, &secret, purpose)?, secret))
+    Ok((open_found(global, found, &secret, purpose)?, secret))
 }
 
 fn open_own(global: &Global, own: &Own, purpose: Use) -> Result<(Arc<Repository>, Secret)> {
-    require_config(&own.repository, Meant::Own)?;
+    let found = store::find(global, &own.location(), Meant::Own, purpose)?;
     let (secret, is_given) = own_secret(global, own)?;
-    let opened = open_at(global, &own.repository, &secret, purpose);
+    let opened = open_found(global, found, &secret, purpose);
     let opened = match is_given && own.key_file.exists() {
         false => opened,
         true => opened.with_context(|| {
@@ -98,6 +131,7 @@ pub fn make_own_explicitly(global: &Global) -> Result<Arc<Repository>> {
 /// that is asked for, or where somebody sees the recovery key: a job that lost the name of its
 /// repository must not fill this disk instead.
 pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repository>> {
+    cold_location(global)?;
     if named(global)?.is_none() {
         let own = own()?;
         if !own.is_made() {
@@ -106,7 +140,7 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
                 return Err(no_repository_of_key(&own));
             }
             if !is_asked_for && !is_seen {
-                return Err(no_repository(&own.repository, Meant::OwnUnseen));
+                return Err(no_repository(&own.location(), false, Meant::OwnUnseen));
             }
             match make_own(global, &own) {
                 // Another first backup was quicker.
@@ -115,31 +149,40 @@ pub fn open_or_make_own(global: &Global, is_asked_for: bool) -> Result<Arc<Repos
             }
         }
     }
-    open_for(global, Use::Write)
+    open_for(global, Use::BackUp)
 }
 
-fn open_at(global: &Global, path: &Path, secret: &Secret, purpose: Use) -> Result<Arc<Repository>> {
-    require_named_cache(global)?;
-    let store = match purpose {
-        Use::Read | Use::Configs => LocalStore::open(path)?,
-        Use::Write => LocalStore::open_to_write(path, &SystemClock)?,
-    };
-    let memory = memory::plan(global)?;
-    let mut repository = Repository::open(Arc::new(store), secret, environment(global)?)?;
-    repository.set_memory(memory);
-    config::add_missing_config_copy(global, &repository, purpose);
+fn open_found(
+    global: &Global,
+    found: FoundRepository,
+    secret: &Secret,
+    purpose: Use,
+) -> Result<Arc<Repository>> {
+    let plans = memory::Plans::read(global)?;
+    let mut repository = found.open(secret)?;
+    plans.apply(&mut repository, purpose)?;
+    if repository.is_one_of_two() {
+        cold::note_one_of_two(global, &repository);
+    } else {
+        config::add_missing_config_copy(global, &repository, purpose);
+    }
     cache::use_what_works(global, &mut repository)?;
     Ok(Arc::new(repository))
 }
 
 /// Makes a repository with a secret and a recovery key, and prints the recovery key, once.
-pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Repository>> {
+pub fn make(
+    global: &Global,
+    location: &Location,
+    store: Arc<dyn Store>,
+    slots: Vec<NewSlot>,
+    init: InitOptions,
+) -> Result<Arc<Repository>> {
     require_named_cache(global)?;
-    let memory = memory::plan(global)?;
-    let store = LocalStore::create(path)?;
-    let mut made = Repository::init(Arc::new(store), slots, environment(global)?)?;
-    made.repository.set_memory(memory);
-    let place = output::path(path);
+    let plans = memory::Plans::read(global)?;
+    let mut made = Repository::init_with(store, slots, environment(global)?, init)?;
+    plans.apply(&mut made.repository, Use::Write)?;
+    let place = output::escape(location.to_string().as_bytes());
     if global.json {
         output::object(&serde_json::json!({
             "type": "initialized", "repository": made.repository.id().to_string(), "path": place,
@@ -164,26 +207,22 @@ pub fn make(global: &Global, path: &Path, slots: Vec<NewSlot>) -> Result<Arc<Rep
 }
 
 /// The store alone: for what needs no key.
-pub fn open_store(global: &Global) -> Result<LocalStore> {
-    let path = match named(global)? {
-        Some(path) => {
-            require_config(&path, Meant::Named)?;
-            path
+pub fn open_store(global: &Global) -> Result<Arc<dyn Store>> {
+    match named(global)? {
+        Some(location) => {
+            let store = store::of_existing(global, &location, Meant::Named)?;
+            cold::with_cold(global, store, Use::Read)
         }
-        None => {
-            let path = own()?.repository;
-            require_config(&path, Meant::Own)?;
-            path
-        }
-    };
-    Ok(LocalStore::open(&path)?)
+        None => store::of_existing(global, &own()?.location(), Meant::Own),
+    }
 }
 
-/// The directory of the repository that the options name, or of the user's own.
-pub fn directory(global: &Global) -> Result<PathBuf> {
+/// The directory of the repository that the options name, or of the user's own; none if it is not
+/// on this machine.
+pub fn directory(global: &Global) -> Result<Option<PathBuf>> {
     Ok(match named(global)? {
-        Some(path) => path,
-        None => own()?.repository,
+        Some(location) => location.into_directory(),
+        None => Some(own()?.repository),
     })
 }
 
@@ -191,7 +230,8 @@ pub fn directory(global: &Global) -> Result<PathBuf> {
 /// exist is named too.
 pub fn in_use(global: &Global) -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    paths.extend(named(global).ok().flatten());
+    paths.extend(named_directory(global));
+    paths.extend(cold::cold_directory(global));
     paths.extend(secrets::files(global));
     paths.extend(cache::cache_dir(global).ok());
     if let Ok(own) = own() {
@@ -204,7 +244,8 @@ pub fn in_use(global: &Global) -> Vec<PathBuf> {
 
 /// Directories with objects of the repository that is named, and of the user's own.
 pub fn repositories(global: &Global) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = named(global).ok().flatten().into_iter().collect();
+    let mut paths: Vec<PathBuf> = named_directory(global).into_iter().collect();
+    paths.extend(cold::cold_directory(global));
     paths.extend(own().ok().map(|own| own.repository));
     let parts: Vec<PathBuf> = paths.iter().flat_map(|path| parts_of(path)).collect();
     paths.extend(parts);
@@ -216,8 +257,9 @@ pub fn repositories(global: &Global) -> Vec<PathBuf> {
 pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
     let mut paths = secrets::files(global);
     paths.extend(cache::cache_dir(global).ok());
+    paths.extend(cold::cold_directory(global));
     match named(global)? {
-        Some(path) => paths.push(path),
+        Some(location) => paths.extend(location.into_directory()),
         None => {
             let own = own()?;
             paths.extend([own.repository, own.key_file]);
@@ -231,7 +273,8 @@ pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
 /// What of a repository may be met elsewhere: its areas, which may be mounted there, and where
 /// directories of packs lead that are symbolic links.
 fn parts_of(repository: &Path) -> Vec<PathBuf> {
-    let areas = Area::ALL.iter().map(|area| area.text());
+    let areas = Area::ALL.iter().chain(&Area::OF_STRETCHES);
+    let areas = areas.map(|area| area.text());
     let areas = areas.chain(["tmp"]).map(|name| repository.join(name));
     let packs = std::fs::read_dir(repository.join(Area::Packs.text()));
     let packs = packs.into_iter().flatten().flatten();
@@ -291,8 +334,8 @@ fn report_lost_key(own: &Own) {
 /// With the secret that is given, which will open it the next time, or else with a key file of its
 /// own.
 fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
-    if holds_data(&own.repository) && !own.is_made() {
-        return Err(no_repository(&own.repository, Meant::Own));
+    if !own.is_made() && holds_data_at(&own.repository)? {
+        return Err(no_repository(&own.location(), true, Meant::Own));
     }
     require_named_cache(global)?;
     let given = secrets::given(global)?;
@@ -311,7 +354,14 @@ fn make_own(global: &Global, own: &Own) -> Result<Arc<Repository>> {
             }
         }
     };
-    let repository = make(global, &own.repository, vec![slot])?;
+    let store = Arc::new(LocalStore::create(&own.repository)?);
+    let repository = make(
+        global,
+        &own.location(),
+        store,
+        vec![slot],
+        InitOptions::default(),
+    )?;
     if !global.json {
         let key = match is_given {
             true => "It opens with the password or key that was given.".to_owned(),

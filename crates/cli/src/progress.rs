@@ -4,6 +4,7 @@
 use crate::args::Global;
 use crate::{interrupt, output, sizes, variables};
 use bale_pipeline::monitor::{Act, Monitor, Phase, Problem, Progress};
+use bale_repository::error::IN_COLD_STORE;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -25,6 +26,8 @@ pub struct Console {
     root: &'static [u8],
     bar: Option<ProgressBar>,
     problems: AtomicU64,
+    /// Of those, how many for want of the cold store, and not named one by one.
+    in_cold_store: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -47,6 +50,7 @@ impl Console {
             root: b"",
             bar: draw.then(new_bar),
             problems: AtomicU64::new(0),
+            in_cold_store: AtomicU64::new(0),
             state: Mutex::new(State {
                 phase: None,
                 phase_began: Instant::now(),
@@ -71,11 +75,24 @@ impl Console {
         self
     }
 
-    /// Removes the progress line before the last words are printed.
+    /// Removes the progress line before the last words are printed, and says what was only counted.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+        match self.in_cold_store.swap(0, Ordering::Relaxed) {
+            0 => {}
+            count => report!(
+                "bale: NOT READ, {} times: contents in the cold store, which is not named (--cold \
+                 names it beside the hot one)",
+                sizes::count(count)
+            ),
+        }
+    }
+
+    /// Were there contents that only the cold store has?
+    pub fn lacks_cold_store(&self) -> bool {
+        self.in_cold_store.load(Ordering::Relaxed) > 0
     }
 
     /// A line of talk, unless the user wants quiet.
@@ -170,6 +187,11 @@ impl Monitor for Console {
 
     fn problem(&self, problem: &Problem) {
         self.problems.fetch_add(1, Ordering::Relaxed);
+        // Of a hot store alone that is nearly every file.
+        if !self.json && !self.verbose && problem.text.contains(IN_COLD_STORE) {
+            self.in_cold_store.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let mut problem = problem.clone();
         // Empty: the whole.
         if !problem.path.is_empty() {
@@ -294,6 +316,7 @@ fn phase_name(phase: Phase) -> &'static str {
         Phase::FindUsed => "find-used",
         Phase::Repack => "repack",
         Phase::Delete => "delete",
+        Phase::Copy => "copy",
         Phase::Generate => "generate",
     }
 }

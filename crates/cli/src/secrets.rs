@@ -4,7 +4,7 @@
 //! empty secret protects nothing: both are refused. What a child process of ours runs with holds
 //! none of it.
 
-use crate::args::Global;
+use crate::args::{FromRepository, Global};
 use crate::exit::Usage;
 use crate::{named_paths, output, variables};
 use anyhow::{Context, Result};
@@ -23,13 +23,62 @@ enum Source {
     Password(String),
 }
 
+/// Options and variables that give the secret of one repository.
+struct Words {
+    options: [&'static str; 3],
+    variables: [&'static str; 4],
+    prompt: &'static str,
+    /// How else it is given.
+    advice: &'static str,
+}
+
+const OF_REPOSITORY: Words = Words {
+    options: ["--key-file", "--password-file", "--password-command"],
+    variables: [
+        "BALE_KEY_FILE",
+        "BALE_PASSWORD_FILE",
+        "BALE_PASSWORD_COMMAND",
+        "BALE_PASSWORD",
+    ],
+    prompt: "Password: ",
+    advice: "no password or key, and no terminal to ask at: give one with --password-file, \
+        --password-command or --key-file, or set BALE_PASSWORD",
+};
+
+const OF_SOURCE: Words = Words {
+    options: [
+        "--from-key-file",
+        "--from-password-file",
+        "--from-password-command",
+    ],
+    variables: [
+        "BALE_FROM_KEY_FILE",
+        "BALE_FROM_PASSWORD_FILE",
+        "BALE_FROM_PASSWORD_COMMAND",
+        "BALE_FROM_PASSWORD",
+    ],
+    prompt: "Password of the repository to copy from: ",
+    advice: "no password or key of the repository to copy from, and no terminal to ask at: give \
+        one with --from-password-file, --from-password-command or --from-key-file, or set \
+        BALE_FROM_PASSWORD",
+};
+
 /// The secret that opens the repository, where one is given without asking.
 pub fn given(global: &Global) -> Result<Option<Secret>> {
-    let source = match the_only(on_command_line(global))? {
-        Some(source) => Some(source),
-        None => the_only(in_environment()?)?,
-    };
-    source.map(|(name, source)| source.read(name)).transpose()
+    let files = (&global.key_file, &global.password_file);
+    OF_REPOSITORY.given(files, global.password_command.as_ref())
+}
+
+/// The secret of the repository that is copied from, asking on a terminal if need be.
+pub fn of_source(from: &FromRepository) -> Result<Secret> {
+    let files = (&from.from_key_file, &from.from_password_file);
+    match OF_SOURCE.given(files, from.from_password_command.as_ref())? {
+        Some(secret) => Ok(secret),
+        None => Ok(Secret::Password(prompt(
+            OF_SOURCE.prompt,
+            OF_SOURCE.advice,
+        )?)),
+    }
 }
 
 /// The secret, asking on a terminal if need be.
@@ -37,7 +86,8 @@ pub fn given_or_prompted(global: &Global) -> Result<Secret> {
     if let Some(secret) = given(global)? {
         return Ok(secret);
     }
-    Ok(Secret::Password(prompt("Password: ", NO_PASSWORD)?))
+    let password = prompt(OF_REPOSITORY.prompt, OF_REPOSITORY.advice)?;
+    Ok(Secret::Password(password))
 }
 
 /// True at a terminal, where a password can be prompted for.
@@ -60,9 +110,20 @@ pub fn new_password(file: Option<&Path>, how: &str) -> Result<String> {
 
 /// Files that hold a secret, wherever they are named: also those that are not read this time.
 pub fn files(global: &Global) -> Vec<PathBuf> {
-    let on_command_line = [&global.key_file, &global.password_file].map(Clone::clone);
-    let in_environment = ["BALE_KEY_FILE", "BALE_PASSWORD_FILE"]
-        .map(|name| std::env::var_os(name).map(PathBuf::from));
+    let given = [
+        &global.key_file,
+        &global.password_file,
+        &global.remote.login_file,
+        &global.cold_login_file,
+    ];
+    let on_command_line = given.map(Clone::clone);
+    let in_environment = [
+        "BALE_KEY_FILE",
+        "BALE_PASSWORD_FILE",
+        "BALE_LOGIN_FILE",
+        "BALE_COLD_LOGIN_FILE",
+    ]
+    .map(|name| std::env::var_os(name).map(PathBuf::from));
     on_command_line
         .into_iter()
         .chain(in_environment)
@@ -72,41 +133,44 @@ pub fn files(global: &Global) -> Vec<PathBuf> {
 
 type NamedVariable = (&'static str, Source);
 
-fn on_command_line(global: &Global) -> Vec<NamedVariable> {
-    let key_file = global.key_file.clone().map(Source::KeyFile);
-    let password_file = global.password_file.clone().map(Source::PasswordFile);
-    let command = global.password_command.clone().map(Source::PasswordCommand);
-    let all = [
-        ("--key-file", key_file),
-        ("--password-file", password_file),
-        ("--password-command", command),
-    ];
-    all.into_iter()
-        .filter_map(|(name, source)| Some((name, source?)))
-        .collect()
+impl Words {
+    /// The command line wins over the environment.
+    fn given(
+        &self,
+        (key_file, password_file): (&Option<PathBuf>, &Option<PathBuf>),
+        command: Option<&String>,
+    ) -> Result<Option<Secret>> {
+        let on_command_line = [
+            key_file.clone().map(Source::KeyFile),
+            password_file.clone().map(Source::PasswordFile),
+            command.cloned().map(Source::PasswordCommand),
+        ];
+        let source = match the_only(named(&self.options, on_command_line))? {
+            Some(source) => Some(source),
+            None => the_only(named(&self.variables, self.in_environment()?))?,
+        };
+        source.map(|(name, source)| source.read(name)).transpose()
+    }
+
+    fn in_environment(&self) -> Result<[Option<Source>; 4], Usage> {
+        let [key_file, password_file, command, password] = self.variables;
+        let file = |name| Ok::<_, Usage>(variables::read(name)?.map(PathBuf::from));
+        Ok([
+            file(key_file)?.map(Source::KeyFile),
+            file(password_file)?.map(Source::PasswordFile),
+            variables::read_text(command)?.map(Source::PasswordCommand),
+            variables::read_text(password)?.map(Source::Password),
+        ])
+    }
 }
 
-fn in_environment() -> Result<Vec<NamedVariable>, Usage> {
-    let file = |name| Ok::<_, Usage>(variables::read(name)?.map(PathBuf::from));
-    let all = [
-        ("BALE_KEY_FILE", file("BALE_KEY_FILE")?.map(Source::KeyFile)),
-        (
-            "BALE_PASSWORD_FILE",
-            file("BALE_PASSWORD_FILE")?.map(Source::PasswordFile),
-        ),
-        (
-            "BALE_PASSWORD_COMMAND",
-            variables::read_text("BALE_PASSWORD_COMMAND")?.map(Source::PasswordCommand),
-        ),
-        (
-            "BALE_PASSWORD",
-            variables::read_text("BALE_PASSWORD")?.map(Source::Password),
-        ),
-    ];
-    Ok(all
-        .into_iter()
-        .filter_map(|(name, source)| Some((name, source?)))
-        .collect())
+fn named<const N: usize>(
+    names: &[&'static str; N],
+    sources: [Option<Source>; N],
+) -> Vec<NamedVariable> {
+    let all = names.iter().zip(sources);
+    all.filter_map(|(name, source)| Some((*name, source?)))
+        .collect()
 }
 
 fn the_only(mut sources: Vec<NamedVariable>) -> Result<Option<NamedVariable>, Usage> {
@@ -138,10 +202,6 @@ impl Source {
         })
     }
 }
-
-/// How to give a password or key where nobody can be asked.
-const NO_PASSWORD: &str = "no password or key, and no terminal to ask at: give one with \
-    --password-file, --password-command or --key-file, or set BALE_PASSWORD";
 
 fn prompt(prompt: &str, how: &str) -> Result<String> {
     if !can_prompt() {
@@ -183,17 +243,26 @@ impl<'a> SecretFile<'a> {
     }
 
     fn read(&self) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let file = std::fs::File::open(self.0.path).map_err(|error| self.0.trouble(error))?;
-        file.take(PASSWORD_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| self.0.trouble(error))?;
-        if bytes.len() as u64 > PASSWORD_BYTES_MAX {
-            let text = format!("{} is too long for a password or key file", self.text());
-            return Err(Usage(text).into());
-        }
-        Ok(bytes)
+        read_file(&self.0)
     }
+}
+
+/// What a file with a secret holds, which is not much.
+pub fn read_file(named: &named_paths::NamedPath<'_>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(named.path).map_err(|error| named.trouble(error))?;
+    file.take(PASSWORD_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| named.trouble(error))?;
+    if bytes.len() as u64 > PASSWORD_BYTES_MAX {
+        let text = format!(
+            "{} ({}) is too long for a password or key file",
+            output::path(named.path),
+            named.by
+        );
+        return Err(Usage(text).into());
+    }
+    Ok(bytes)
 }
 
 /// `whence`: where the bytes come from.
@@ -217,7 +286,7 @@ fn from_command(name: &str, command: &str) -> Result<String> {
     shell
         .args(["-c", command])
         .stderr(std::process::Stdio::inherit());
-    bale_source::scan::withhold_secrets(&mut shell);
+    bale_pipeline::secret_variables::withhold_secrets(&mut shell);
     // Not its text: it may hold a secret, and this may be logged.
     let asked = format!("the command of {name}");
     let output = shell

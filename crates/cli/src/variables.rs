@@ -36,3 +36,8 @@ pub fn is_on(name: &str) -> bool {
         )
     })
 }
+
+/// What another tool's variable holds: one that is empty or not UTF-8 is as good as none.
+pub fn lookup(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

@@ -7,6 +7,7 @@
 use bale_engine::limits;
 use bale_pipeline::memory::MemoryPlan;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -231,6 +232,70 @@ fn a_ceiling_of_memory_is_kept_by_every_way_of_working() {
             assert!(
                 peak <= (mebibytes << 20) as u64,
                 "{what} with --memory {text} took {} MiB",
+                peak >> 20
+            );
+        }
+    }
+}
+
+/// Ends with its test, also when that fails.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _it_has_ended = self.0.kill();
+        let _nobody_asks = self.0.wait();
+    }
+}
+
+/// Serves a new directory of the place; the server, and the name of a repository there.
+fn serve(place: &Place, name: &str) -> (Server, String) {
+    fs::create_dir(place.path(name)).unwrap();
+    let mut command = place.command();
+    command
+        .args(["serve", "--json", "--no-auth", "--listen", "127.0.0.1:0"])
+        .arg(place.path(name))
+        .env_remove("BALE_REPOSITORY")
+        .stdout(Stdio::piped());
+    let mut server = Server(command.spawn().unwrap());
+    let mut line = String::new();
+    let mut output = BufReader::new(server.0.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let address = said["address"].as_str().unwrap();
+    (server, format!("rest:http://{address}/{name}"))
+}
+
+/// What a bound line leaves of the encoders: so packs pile up as far as they may.
+const LINE: &str = "24M";
+
+#[test]
+fn a_backup_to_a_server_keeps_its_ceiling_while_packs_wait_for_the_line() {
+    let place = Place::new();
+    let tree = place.path("tree").display().to_string();
+    let image = place.path("image").display().to_string();
+    let whole = format!("latest:{tree}");
+    place.peak_of(&["init"], None);
+    place.peak_of(&["backup", "--scan", "walk", &tree], None);
+    place.peak_of(&["restore", &whole, "--to-ext4", &image], None);
+    let machine = MemoryPlan::of_machine(processors());
+    let more = machine.bytes() - MemoryPlan::USUAL.bytes();
+    for (text, walk_max, inode_max) in [
+        (Some("128MiB"), 128 << 20, 128 << 20),
+        (Some("256MiB"), 256 << 20, 256 << 20),
+        (None, (256 << 20) + more, (384 << 20) + more),
+    ] {
+        for (scan, source, most) in [("walk", &tree, walk_max), ("inode", &image, inode_max)] {
+            let name = format!("served-{scan}-{}", text.unwrap_or("usual"));
+            let (_server, repository) = serve(&place, &name);
+            let to_it = ["-r", repository.as_str(), "--limit-upload", LINE];
+            let with = |words: &[&str]| place.peak_of(&[words, &to_it].concat(), text);
+            with(&["init"]);
+            let peak = with(&["backup", "--scan", scan, source]);
+            println!("{text:?} {scan}: {} MiB", peak >> 20);
+            assert!(
+                peak <= most as u64,
+                "{scan} to a server with --memory {text:?} took {} MiB",
                 peak >> 20
             );
         }

@@ -22,7 +22,6 @@ mod dedup_cache;
 mod digest_cache;
 mod empty_sources;
 mod expected_totals;
-mod heartbeat;
 mod index_seen;
 mod left_out_paths;
 mod linked_inodes;
@@ -38,8 +37,10 @@ mod run;
 mod second_pass;
 mod tally;
 
+pub(crate) use choose::text_of as time_text;
 pub use run::{BackupOptions, Noted, Outcome};
 
+use crate::heartbeat::Heartbeat;
 use crate::limits::CHECKPOINT_SECONDS;
 use bale_format::Access;
 use bale_pipeline::error::with_causes;
@@ -54,7 +55,6 @@ use bale_source::scan::{
 };
 use commit::StoredPass;
 use digest_cache::{DigestCache, NewDigests};
-use heartbeat::Heartbeat;
 use parent::Parent;
 use pass::Pass;
 use run::BackupRun;
@@ -75,13 +75,13 @@ pub fn backup(
     repository.check_access(Access::Write)?;
     if !options.dry_run {
         // Now, and not at the commit: a list that cannot be read would have it refused.
-        repository.condemned_to_do_without()?;
+        repository.condemned_at_first()?;
     }
     let run = BackupRun::begin(repository, sources, scan.mode, options)?;
     let emptied = empty_sources::problems(&run, sources)?;
     let every = options.sign_of_life_every;
     let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
-    let signs = (!options.dry_run).then(|| Heartbeat::start(&run, every));
+    let signs = (!options.dry_run).then(|| signs_of_life(&run, every));
     let _signs_until_the_end = signs.transpose()?;
     let mut unreadable = HashSet::new();
     let options = &BackupOptions {
@@ -107,6 +107,10 @@ pub fn backup(
     }
 }
 
+fn signs_of_life(run: &BackupRun, every: Duration) -> Result<Heartbeat> {
+    Heartbeat::start(run.repository.clone(), run.id, run.draft.clone(), every)
+}
+
 fn scan_and_store(
     run: &BackupRun,
     parent: &Parent,
@@ -122,16 +126,44 @@ fn scan_and_store(
     let tally = Tally::new(monitor, parent, expected);
     report_not_found(options, &tally);
     let store = start_writer(run, parent, options)?;
-    let pass = Pass::first(run, parent, &store, &tally, options);
+    let done = store_and_commit(run, parent, sources, started, &store, &tally, options);
+    let (outcome, digests) = done.map_err(|error| after_failure(&store, error))?;
+    // Only now: of what is not committed nothing is remembered.
+    cache.remember(digests, parent, &outcome, &tally);
+    Ok(outcome)
+}
+
+fn store_and_commit(
+    run: &BackupRun,
+    parent: &Parent,
+    sources: &Sources,
+    started: StartedScan,
+    store: &Arc<ChunkWriter>,
+    tally: &Tally<'_>,
+    options: &BackupOptions,
+) -> Result<(Outcome, NewDigests)> {
+    let pass = Pass::first(run, parent, store, tally, options);
     let (stored, digests) = match started {
         StartedScan::Walk(items) => (pass.run(items, None)?, NewDigests::None),
         StartedScan::TablesUnchanged(tables) => store_unchanged(pass, *tables)?,
         StartedScan::Inodes(scan) => store_inodes(pass, *scan, sources)?,
     };
-    let outcome = commit::commit(run, parent, stored, &store, &tally, options)?;
-    // Only now: of what is not committed nothing is remembered.
-    cache.remember(digests, parent, &outcome, &tally);
-    Ok(outcome)
+    let outcome = commit::commit(run, parent, stored, store, tally, options)?;
+    Ok((outcome, digests))
+}
+
+/// If the store failed, its error, whatever was said of it on the way here. What is durable by then
+/// is named, as far as the store still takes that: the next run goes on from there, from the last
+/// record of this one.
+fn after_failure(store: &ChunkWriter, error: Error) -> Error {
+    let trouble = match (&error, store.store_trouble()) {
+        (Error::Interrupted, _) | (_, None) => None,
+        (_, trouble) => trouble,
+    };
+    if trouble.is_some() || matches!(error, Error::Store(_)) {
+        let _is_sent_again_by_the_next = store.name_durable();
+    }
+    trouble.map_or(error, Error::Store)
 }
 
 /// A scan that knows what the last one saw; by `--force` it knows nothing.
@@ -167,6 +199,7 @@ fn start_writer(
         thin: parent.thin.clone(),
         dry_run: options.dry_run,
         verify: options.force,
+        run_age: run.age(),
     };
     let store = ChunkWriter::start_with(run.repository.clone(), writer)?;
     Ok(Arc::new(store))

@@ -1,11 +1,12 @@
 //! Dumping from a repository: its catalog, index and packs behind the seams of a dump.
 
-use crate::restore::{RepositoryChunks, SnapshotCatalog};
+use crate::restore::{RepositoryChunks, SnapshotCatalog, into_engine_error};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::{Named, Repository};
-use bale_restore::ScratchSpace;
 use bale_restore::dump::{DumpError, DumpReport, dump};
+use bale_restore::{ChunkSource, Everything, RestoreOptions, ScratchSpace, make_readable};
+use bytes::Bytes;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -18,14 +19,48 @@ pub fn dump_snapshot(
     out: &mut dyn Write,
     monitor: &dyn Monitor,
 ) -> Result<DumpReport> {
+    let options = options_of(path);
+    dump_when_readable(repository, snapshot, &options, scratch, out, monitor)
+}
+
+/// What a dump reads is what a restore of that path would.
+pub fn options_of(path: &[u8]) -> RestoreOptions<'static> {
+    RestoreOptions {
+        below: Bytes::copy_from_slice(path),
+        ..RestoreOptions::new(&Everything)
+    }
+}
+
+/// The same of the path in `options`, once their warmer has made readable what is needed.
+pub fn dump_when_readable(
+    repository: &Arc<Repository>,
+    snapshot: &Named,
+    options: &RestoreOptions,
+    scratch: &ScratchSpace,
+    out: &mut dyn Write,
+    monitor: &dyn Monitor,
+) -> Result<DumpReport> {
+    let path = &options.below[..];
     let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
     let chunks = RepositoryChunks::new(repository.clone())?;
-    dump(&catalog, &chunks, scratch, path, out, monitor).map_err(|error| match error {
+    let mut problems = 0;
+    if let Some(warmer) = options.warmer {
+        let made = make_readable(&catalog, &chunks, scratch, options, monitor, warmer);
+        problems = made.map_err(|error| into_engine_error(error, snapshot, options))?;
+    }
+    let readable = options.readable(&chunks);
+    let chunks = readable
+        .as_ref()
+        .map_or(&chunks as &dyn ChunkSource, |chunks| chunks);
+    let dumped = dump(&catalog, chunks, scratch, path, out, monitor);
+    let mut report = dumped.map_err(|error| match error {
         DumpError::Stopped => Error::Interrupted,
         DumpError::NotFound => Error::NoPath {
             path: format!("/{}", String::from_utf8_lossy(path)),
             snapshot: snapshot.0.short(),
         },
         other => Error::Other(bale_pipeline::error::with_causes(&other)),
-    })
+    })?;
+    report.problems += problems;
+    Ok(report)
 }

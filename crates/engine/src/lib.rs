@@ -7,11 +7,19 @@
 #![forbid(unsafe_code)]
 
 pub mod backup;
+pub mod copy;
 pub mod dump;
 pub mod forget;
+mod heartbeat;
 pub mod limits;
+pub mod mirror;
 pub mod prune;
+mod relied;
 pub mod repair;
 pub mod restore;
+pub mod retain;
+mod two_clocks;
+mod two_stores;
 pub mod used;
 pub mod verify;
+mod whole;

@@ -49,22 +49,42 @@ pub(crate) const ALIVE_SECONDS: u64 = 3 * CHECKPOINT_SECONDS;
 /// Stored bytes between two records of an unfinished run.
 pub(crate) const CHECKPOINT_BYTES: u64 = 8 << 30;
 
+/// Sorting rows of a copy: by their chunk, or by their place in catalogs.
+pub(crate) const COPY_SORT_BYTES: usize = 8 << 20;
+/// Chunks of a source that is far away, on their way.
+const COPY_FLIGHT_BYTES: usize = 32 << 20;
+/// Chunks of a snapshot that becomes an ext4 file system, on their way.
+const EXT4_FLIGHT_BYTES: usize = 32 << 20;
+/// The same with the least memory.
+const EXT4_FLIGHT_BYTES_LEAST: usize = 4 << 20;
+/// A copy names in the index what it has stored each time it is so much, or has taken so long: a
+/// killed one stores at most that again.
+pub(crate) const COPY_FLUSH_BYTES: u64 = 4 << 30;
+/// See there.
+pub(crate) const COPY_FLUSH_EVERY: Duration = Duration::from_secs(CHECKPOINT_SECONDS);
+
 use bale_format::chunk::CONTEXT_BYTES_MAX;
 use bale_format::limits::BUNDLE_BYTES_MAX;
 use bale_format::record::record_bytes;
 use bale_pipeline::memory::{
-    INODE_MEMORY_BYTES_USUAL, MEMORY_BYTES_MIN, MemoryPlan, WORKER_BYTES, WORKERS_MAX,
+    INODE_MEMORY_BYTES_REMOTE, INODE_MEMORY_BYTES_USUAL, MEMORY_BYTES_MIN, MemoryPlan,
+    WORKER_BYTES, WORKERS_MAX,
 };
+use bale_pipeline::ordered::ReadAhead;
+use bale_pipeline::spill::sorter_bytes;
 use bale_repository::limits::{
-    CHUNK_CACHE_BYTES, ENCODE_QUEUE_PER_WORKER, SPARE_BUFFERS_MAX, WRITER_BYTES_CACHED_MAX,
-    WRITER_BYTES_MAX,
+    CHUNK_CACHE_BYTES, ENCODE_QUEUE_PER_WORKER, FETCHED_BYTES, FLIGHT_BYTES, FLIGHT_BYTES_LEAST,
+    OBJECT_FLIGHT_BYTES, SPARE_BUFFERS_MAX, UPLOADS_MAX, WRITER_BYTES_CACHED_MAX, WRITER_BYTES_MAX,
 };
+use bale_repository::pack::PackPlan;
+use bale_repository::store::StoreShape;
 use bale_source::read::{
     BLOCKS_AHEAD_MAX, BLOCKS_AHEAD_MIN, SMALL_BYTES_MAX, SMALL_THREADS_MAX, SMALL_WINDOW_BYTES_MAX,
     arranged_bytes, bucket_bytes, device_bytes, first_names_bytes, large_bytes, small_bytes,
 };
 use bale_source::scan;
 use bale_source::scan::inode::{emit_bytes, gather_bytes, second_look_bytes};
+use std::time::Duration;
 
 /// The program, stacks, and what small blocks take beside their bytes (measured 15 MiB). With less
 /// than the usual ceiling those from 256 KiB on take nothing beside them (`bale_sys::memory`).
@@ -75,7 +95,8 @@ const CHUNK_BYTES: usize = record_bytes(BUNDLE_BYTES_MAX);
 const CATALOG_BYTES: usize = 12 << 20;
 /// The first two of them, where there is no parent.
 const NEW_CATALOG_BYTES: usize = CATALOG_BYTES / 2;
-/// Compressed, sealed, opened again and decompressed again; contexts; and the pack being written.
+/// Compressed, sealed, opened again and decompressed again; contexts; and the pack of data
+/// being written: one of metadata takes nothing.
 const ENCODE_WORKER_BYTES: usize = 4 * CHUNK_BYTES + CONTEXT_BYTES_MAX + WRITER_BYTES_MAX;
 /// A chunk as it was stored, opened and decompressed, and contexts.
 const FETCH_WORKER_BYTES: usize = 3 * CHUNK_BYTES + (1 << 20);
@@ -175,12 +196,22 @@ pub const fn walk_bytes(memory: &MemoryPlan) -> usize {
 /// Ceiling of a backup by inodes: while inodes and names are gathered, while contents are read and
 /// packed, and while what was mounted is looked at again.
 pub const fn inode_bytes(memory: &MemoryPlan) -> usize {
-    let gather = PROGRAM_BYTES + CATALOG_BYTES + gather_bytes(memory);
-    let first = max(gather, first_inode_bytes(memory));
+    max(gather_inode_bytes(memory), store_inode_bytes(memory))
+}
+
+const fn gather_inode_bytes(memory: &MemoryPlan) -> usize {
+    PROGRAM_BYTES + CATALOG_BYTES + gather_bytes(memory)
+}
+
+/// From the first content that is read.
+const fn store_inode_bytes(memory: &MemoryPlan) -> usize {
     // Of what cannot be trusted everything is walked.
     let walk_again = walk_bytes(memory) + 2 * live_statted_bytes(memory);
     let again = max(look_again_bytes(memory), walk_again);
-    max(max(first, changed_inode_bytes(memory)), again)
+    max(
+        max(first_inode_bytes(memory), changed_inode_bytes(memory)),
+        again,
+    )
 }
 
 /// With nothing to compare with: contents on their way are parts of the buckets that are read
@@ -228,10 +259,27 @@ const fn max(a: usize, b: usize) -> usize {
     if a > b { a } else { b }
 }
 
-/// What reading a snapshot takes: its catalog, chunks that are kept, and threads that fetch chunks.
+/// Objects on their way at once, sealed and opened, while an index is read.
+const fn objects_bytes(memory: &MemoryPlan) -> usize {
+    2 * memory.share(OBJECT_FLIGHT_BYTES)
+}
+
+/// Sealed chunks on their way from a store that is far away.
+pub(crate) const fn flight_bytes(memory: &MemoryPlan) -> usize {
+    memory.share_from(FLIGHT_BYTES_LEAST, FLIGHT_BYTES)
+}
+
+/// The same of a restore to an ext4 file system, which keeps many chunks itself.
+pub(crate) const fn ext4_flight_bytes(memory: &MemoryPlan) -> usize {
+    memory.share_from(EXT4_FLIGHT_BYTES_LEAST, EXT4_FLIGHT_BYTES)
+}
+
+/// What reading a snapshot takes: its catalog, of which two segments are open and some are fetched
+/// ahead from a store that is far away, chunks that are kept, and threads that fetch chunks.
 const fn fetch_bytes(memory: &MemoryPlan, threads: usize) -> usize {
     PROGRAM_BYTES
-        + CATALOG_BYTES
+        + CATALOG_BYTES / 2
+        + memory.share(FETCHED_BYTES)
         + memory.share(CHUNK_CACHE_BYTES)
         + threads * FETCH_WORKER_BYTES
         + SPARE_BUFFERS_MAX * BUNDLE_BYTES_MAX
@@ -239,12 +287,72 @@ const fn fetch_bytes(memory: &MemoryPlan, threads: usize) -> usize {
 
 /// Ceiling of a restore through the kernel.
 pub const fn restore_bytes(memory: &MemoryPlan) -> usize {
-    fetch_bytes(memory, 2 * memory.workers()) + bale_restore::memory_bytes(memory)
+    fetch_bytes(memory, 2 * memory.workers())
+        + bale_restore::memory_bytes(memory)
+        + flight_bytes(memory)
+        + objects_bytes(memory)
 }
 
-/// Ceiling of a restore to an ext4 file system.
+/// Ceiling of a restore to an ext4 file system, from a store that is near or far away.
 pub const fn restore_to_ext4_bytes(memory: &MemoryPlan) -> usize {
-    fetch_bytes(memory, memory.workers()) + bale_restore::ext4::memory_bytes(memory)
+    let near = bale_restore::ext4::memory_bytes(memory, false);
+    let far = bale_restore::ext4::memory_bytes(memory, true)
+        + ext4_flight_bytes(memory)
+        + objects_bytes(memory);
+    fetch_bytes(memory, memory.workers()) + max(near, far)
+}
+
+/// Ceiling of a dump, whose one thread fetches chunks.
+pub const fn dump_bytes(memory: &MemoryPlan) -> usize {
+    fetch_bytes(memory, 1)
+        + bale_restore::dump::memory_bytes(memory)
+        + flight_bytes(memory)
+        + objects_bytes(memory)
+}
+
+/// How far a copy reads ahead of what it stores. To open and to verify takes a fraction of the time
+/// that compressing takes, and what is far away is fetched by others: two threads feed eight.
+pub(crate) const fn copy_ahead(memory: &MemoryPlan) -> ReadAhead {
+    let threads = if memory.workers() > 2 {
+        2
+    } else {
+        memory.workers()
+    };
+    ReadAhead {
+        threads,
+        results: threads + 1,
+    }
+}
+
+/// Requests that ask of packs whether they can be read, or of objects whether they are locked: they
+/// wait for answers, and hold nothing.
+pub(crate) const REQUESTS_AT_ONCE: ReadAhead = ReadAhead {
+    threads: 8,
+    results: 16,
+};
+
+/// Objects that a mirror sends at once; each takes a piece and what its store writes with.
+pub(crate) const MIRROR_OBJECTS_AT_ONCE: ReadAhead = ReadAhead {
+    threads: 3,
+    results: 3,
+};
+
+/// Ceiling of a copy: chunks are read and stored at once, rows are sorted twice, and segments of
+/// the target are fetched ahead; and then segments are read, two of them being written. Beside all
+/// of these stand the indexes of both repositories, and 33 bytes for each entry of the source's.
+pub const fn copy_bytes(memory: &MemoryPlan) -> usize {
+    let ahead = copy_ahead(memory);
+    fetch_bytes(memory, ahead.threads)
+        + ahead.results * CHUNK_BYTES
+        + encode_bytes(memory.workers())
+        + 2 * sorter_bytes(memory.share(COPY_SORT_BYTES))
+        + memory.share(FETCHED_BYTES)
+        + copy_flight_bytes(memory)
+}
+
+/// Sealed chunks on their way from a source of copies that is far away.
+pub(crate) const fn copy_flight_bytes(memory: &MemoryPlan) -> usize {
+    memory.share_from(COPY_FLIGHT_BYTES / 4, COPY_FLIGHT_BYTES)
 }
 
 /// Does every way of working stay below the ceiling of its plan? And are files that were read and
@@ -254,14 +362,56 @@ const fn holds(memory: &MemoryPlan) -> bool {
         && inode_bytes(memory) <= memory.inode_bytes()
         && restore_bytes(memory) <= memory.bytes()
         && restore_to_ext4_bytes(memory) <= memory.bytes()
+        && dump_bytes(memory) <= memory.bytes()
+        && copy_bytes(memory) <= memory.bytes()
+        // The index is read before there is content and when all of it is stored: no chunks are
+        // encoded then.
+        && objects_bytes(memory) <= encode_bytes(memory.workers())
         && bucket_bytes(memory) >= ITEMS_BATCH_BYTES_MAX + SMALL_BYTES_MAX as usize
+}
+
+/// Ceilings of a backup to a store that takes packs whole, walking and by inodes: packs are in
+/// memory until they are durable, from the first content that is read; nothing is buffered for
+/// local disks; everything else takes what is left.
+const fn remote_bytes(memory: &MemoryPlan, packs: &PackPlan) -> (usize, usize) {
+    let rest = packs.beside(memory);
+    let more = packs.memory_bytes(memory.workers());
+    let storing = store_inode_bytes(&rest) + more;
+    (
+        walk_bytes(&rest) + more,
+        max(gather_inode_bytes(&rest), storing),
+    )
+}
+
+/// Does a backup to such a store stay below the ceiling of its plan? By inodes it may take more
+/// where nobody bounded it.
+const fn holds_remotely(memory: &MemoryPlan) -> bool {
+    let uploads_max = UPLOADS_MAX;
+    let packs = PackPlan::of(StoreShape::Whole { uploads_max }, memory);
+    let rest = packs.beside(memory);
+    let more = if memory.inode_bytes() > memory.bytes() {
+        INODE_MEMORY_BYTES_REMOTE - INODE_MEMORY_BYTES_USUAL
+    } else {
+        0
+    };
+    let (walk, inodes) = remote_bytes(memory, &packs);
+    // What a source of copies keeps is of all memory.
+    let kept = memory.share(FETCHED_BYTES + CHUNK_CACHE_BYTES);
+    let copy = copy_bytes(&rest) + packs.memory_bytes(memory.workers()) + kept
+        - rest.share(FETCHED_BYTES + CHUNK_CACHE_BYTES);
+    copy <= memory.bytes()
+        && walk <= memory.bytes()
+        && inodes <= memory.inode_bytes() + more
+        && ReadLimits::beside_arranged(&rest).small_threads > 0
+        && bucket_bytes(&rest) >= ITEMS_BATCH_BYTES_MAX + SMALL_BYTES_MAX as usize
 }
 
 // With as many threads as a machine may have.
 const _: () = {
     let mut processors = 1;
     while processors <= WORKERS_MAX {
-        assert!(holds(&MemoryPlan::of_machine(processors)));
+        let memory = MemoryPlan::of_machine(processors);
+        assert!(holds(&memory) && holds_remotely(&memory));
         processors += 1;
     }
 };
@@ -270,7 +420,7 @@ const _: () = {
     let mut bytes = MEMORY_BYTES_MIN;
     while bytes <= 1 << 30 {
         match MemoryPlan::new(bytes, WORKERS_MAX) {
-            Some(memory) => assert!(holds(&memory)),
+            Some(memory) => assert!(holds(&memory) && holds_remotely(&memory)),
             None => panic!("above the least"),
         }
         bytes += 1 << 20;

@@ -17,6 +17,7 @@ mod plan;
 mod records;
 mod repack;
 mod secure;
+mod segments;
 mod staying_copies;
 pub(crate) mod trailer;
 mod use_of_doomed;
@@ -42,9 +43,9 @@ pub struct PruneOptions {
 /// What a prune did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Packs deleted, and their bytes.
+    /// Packs deleted.
     pub packs_deleted: u64,
-    /// Bytes given back.
+    /// Their bytes. Of packs in segments they are given back with the segment.
     pub bytes_deleted: u64,
     /// Packs condemned, to be deleted by a later prune.
     pub packs_condemned: u64,
@@ -57,6 +58,12 @@ pub struct Pruned {
     pub problems: u64,
     /// Packs in use that are not in the repository any more.
     pub packs_gone: u64,
+    /// Segments given back; what was left of them was copied.
+    pub segments_reclaimed: u64,
+    /// Bytes given back with them.
+    pub bytes_reclaimed: u64,
+    /// Bytes of deleted packs in segments that stay, because much of them is used.
+    pub bytes_waiting: u64,
 }
 
 /// Refuses while a snapshot that this machine saw is gone and nothing newer came: a store that
@@ -104,6 +111,7 @@ pub fn apply(
     delete::delete(repository, plan, options, &mut left, monitor, &mut pruned)?;
     pruned.problems = left.count();
     pruned.packs_gone = left.count_gone();
+    segments::reclaim(repository, monitor, &mut pruned)?;
     // Writers then store again what still exists, and a later prune can let go of them.
     repository.mark_damaged(left.packs())?;
     Ok(pruned)

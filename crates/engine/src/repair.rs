@@ -1,5 +1,5 @@
 //! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs, `config`
-//! writes the one of the two files again that is not sound.
+//! writes the one of the two files again that is not sound, `hot` makes a hot store anew.
 //!
 //! `repair_index` reads packs that no index names, by their trailers or record by record, and names
 //! what they hold in new index objects; packs of which something does not open are marked as
@@ -9,10 +9,13 @@
 //! what read well then was believed. Nothing else is deleted.
 
 mod config;
+mod hot;
 mod packs;
 mod unlisted;
 
 pub use config::{renew_config_copy, repair_config};
+pub(crate) use hot::packs_with_metadata;
+pub use hot::{HotReport, repair_hot};
 pub use packs::{PackRepair, PacksRepair, repair_packs};
 
 use bale_format::{Access, ObjectId};
@@ -37,6 +40,10 @@ pub struct IndexRepair {
     pub damaged: Vec<(ObjectId, u64)>,
     /// Index objects that could not be read, removed after all packs were listed.
     pub objects_removed: u64,
+    /// Records of segments written from their tables.
+    pub segments_listed: u64,
+    /// Records of segments that could not be read, removed after that.
+    pub segment_records_removed: u64,
 }
 
 /// Packs named by one new index object, at most.
@@ -66,6 +73,8 @@ pub fn repair_index(
             damaged.push(*name);
         }
     })?;
+    let mut repair = IndexRepair::default();
+    repair_segments(repository, &mut repair, dry_run)?;
     let mut orphans: Vec<ObjectInfo> = Vec::new();
     repository.store().list(Area::Packs, &mut |info| {
         if info
@@ -76,7 +85,6 @@ pub fn repair_index(
             orphans.push(info);
         }
     })?;
-    let mut repair = IndexRepair::default();
     let mut listed = Vec::new();
     let mut is_passing = false;
     for (number, info) in orphans.iter().enumerate() {
@@ -117,6 +125,19 @@ pub fn repair_index(
     }
     repository.reload_index_readable()?;
     Ok(repair)
+}
+
+/// Before packs are listed: records say which are there. Removing what is damaged is deleting.
+fn repair_segments(repository: &Repository, repair: &mut IndexRepair, dry_run: bool) -> Result<()> {
+    let Some(stretched) = repository.stretched() else {
+        return Ok(());
+    };
+    if !dry_run {
+        repository.check_access(Access::Delete)?;
+    }
+    let done = stretched.repair_records(dry_run)?;
+    (repair.segments_listed, repair.segment_records_removed) = (done.written, done.removed);
+    Ok(())
 }
 
 /// May one more pack with so many chunks be named by the index object that names these? Of tiny

@@ -1,7 +1,15 @@
 //! Restoring from a repository: its catalog, index and packs behind the seams of a restore.
 
+mod reads;
 pub mod to_ext4;
+mod warm_command;
+mod warm_up;
 
+pub use reads::plan_reads;
+pub use warm_command::WarmCommand;
+pub use warm_up::WarmUp;
+
+use crate::limits::flight_bytes;
 use bale_format::entry::join;
 use bale_format::snapshot::PathText;
 use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Layer};
@@ -11,7 +19,7 @@ use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::{Error, Result};
 use bale_repository::index::ChunkIndex;
-use bale_repository::repository::{Named, Repository};
+use bale_repository::repository::{ChunkFlights, Named, Repository};
 use bale_restore::select::Selection;
 use bale_restore::{
     CatalogRows, CatalogSource, ChunkSource, ChunkTrouble, RestoreError, RestoreOptions,
@@ -26,13 +34,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct RepositoryChunks {
     repository: Arc<Repository>,
     index: Arc<ChunkIndex>,
+    /// Of a repository that is far away.
+    flights: Option<ChunkFlights>,
 }
 
 impl RepositoryChunks {
     /// Of the repository as its index is now.
     pub fn new(repository: Arc<Repository>) -> Result<RepositoryChunks> {
+        let bytes = flight_bytes(&repository.memory());
+        RepositoryChunks::within(repository, bytes)
+    }
+
+    /// The same with so much memory for what is on its way from far away.
+    pub fn within(repository: Arc<Repository>, bytes: usize) -> Result<RepositoryChunks> {
         let index = repository.index()?;
-        Ok(RepositoryChunks { repository, index })
+        Ok(RepositoryChunks {
+            flights: ChunkFlights::start(&repository, bytes),
+            repository,
+            index,
+        })
     }
 }
 
@@ -41,10 +61,31 @@ impl ChunkSource for RepositoryChunks {
         self.index.any(id)
     }
 
+    fn expect(&self, ids: &[ChunkId]) {
+        if let Some(flights) = &self.flights {
+            flights.expect(ids);
+        }
+    }
+
+    fn fetch_ahead(&self, ids: &[ChunkId]) {
+        self.repository.fetch_ahead(ids);
+    }
+
+    fn is_far_away(&self) -> bool {
+        self.flights.is_some()
+    }
+
     fn read(&self, id: &ChunkId, kind: ChunkKind) -> std::result::Result<Bytes, ChunkTrouble> {
         // Lists and sets are small, and neighbours have the same.
         let bytes = match kind {
-            ChunkKind::Data => self.repository.read_chunk_wherever(id, kind),
+            ChunkKind::Data => match self
+                .flights
+                .as_ref()
+                .and_then(|flights| flights.read(id, kind))
+            {
+                Some(bytes) => Ok(bytes),
+                None => self.repository.read_chunk_wherever(id, kind),
+            },
             _ => self.repository.read_chunk_wherever_remembering(id, kind),
         };
         Ok(bytes?)
@@ -288,9 +329,20 @@ pub(super) fn seams(
     snapshot: &Named,
     monitor: &dyn Monitor,
 ) -> Result<(SnapshotCatalog, RepositoryChunks)> {
+    let bytes = flight_bytes(&repository.memory());
+    seams_within(repository, snapshot, bytes, monitor)
+}
+
+/// The same with so much memory for chunks that are on their way from far away.
+pub(super) fn seams_within(
+    repository: &Arc<Repository>,
+    snapshot: &Named,
+    bytes: usize,
+    monitor: &dyn Monitor,
+) -> Result<(SnapshotCatalog, RepositoryChunks)> {
     let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
     monitor.progress(Phase::Plan, Progress::default());
-    let chunks = RepositoryChunks::new(repository.clone())?;
+    let chunks = RepositoryChunks::within(repository.clone(), bytes)?;
     Ok((catalog, chunks))
 }
 

@@ -57,6 +57,22 @@ impl UsedChunks {
         Ok(used)
     }
 
+    /// Marks what one snapshot uses, believing the cache, and leaves in it what is known of others.
+    pub(crate) fn find_one_by_cache(
+        repository: &Repository,
+        index: Arc<ChunkIndex>,
+        snapshot: &Named,
+        monitor: &dyn Monitor,
+    ) -> Result<UsedChunks> {
+        let mut used = UsedChunks::none(index);
+        let mut remembered = Remembered::load(repository);
+        let one = std::slice::from_ref(snapshot);
+        used.add_all(repository, one, Some(&mut remembered), monitor)?;
+        remembered.keep_others();
+        remembered.save();
+        Ok(used)
+    }
+
     /// Marks what further snapshots use. Every segment that was not met before is read from the
     /// store.
     pub fn add(
@@ -233,7 +249,7 @@ fn what_to_do(error: &Error, id: &ObjectId) -> String {
 }
 
 /// Only the columns with chunk ids are decoded.
-fn read_pointers(repository: &Repository, id: &ChunkId) -> Result<Vec<Pointer>> {
+pub(crate) fn read_pointers(repository: &Repository, id: &ChunkId) -> Result<Vec<Pointer>> {
     let bytes = repository.read_chunk_uncached(id, ChunkKind::Segment)?;
     segment::pointers(&bytes)
         .map_err(|source| Error::Other(format!("segment {}: {source}", id.short())))

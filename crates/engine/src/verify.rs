@@ -9,16 +9,20 @@
 
 mod damage;
 mod data;
+mod foreign;
 mod lost;
 mod packs;
 mod scrub;
 mod structure;
+mod tiers;
 mod vanished;
 
 pub use damage::{CheckFinding, LostPath};
 pub use data::Subset;
 pub(crate) use data::trouble_with;
+pub use foreign::Foreign;
 pub use packs::{Marked, mark, marked_and_gone};
+pub(crate) use scrub::hash_object;
 pub use scrub::scrub;
 
 use bale_format::{ChunkId, ChunkKind, ObjectId};
@@ -44,6 +48,9 @@ pub struct CheckReport {
     /// Packs whose bytes were read and verified.
     pub packs_read: u64,
     pub bytes_read: u64,
+    /// Packs that were to be read and must be brought back from a cold class first: no damage, and
+    /// nothing is known of them.
+    pub packs_archived: u64,
     /// Packs that no index names: not damage, `prune` or `repair index` sees to them.
     pub packs_unindexed: u64,
     /// Index objects that cannot be read.
@@ -71,6 +78,8 @@ pub struct CheckReport {
     pub segments_lost: u64,
     /// How many paths cannot be restored whole.
     pub lost_count: u64,
+    /// What stands among the objects and is none.
+    pub foreign: Foreign,
 }
 
 /// Paths listed by a check.
@@ -96,7 +105,7 @@ pub fn check(
     let mut read = None;
     for _ in 1..LOOKS_MAX {
         let before = Names::list(repository)?;
-        let found = look(repository, subset, &mut read, monitor);
+        let found = look(repository, &before, subset, &mut read, monitor);
         let is_trouble = match &found {
             Ok(report) => !report.is_clean() || !report.packs_damaged.is_empty(),
             Err(Error::Interrupted) => false,
@@ -108,22 +117,28 @@ pub fn check(
         monitor
             .note("the repository was pruned or lost snapshots during the check: checking again");
     }
-    look(repository, subset, &mut read, monitor)
+    let before = Names::list(repository)?;
+    look(repository, &before, subset, &mut read, monitor)
 }
 
 /// One look at everything but the data, which is read once.
 fn look(
     repository: &Arc<Repository>,
+    listed: &Names,
     subset: Option<Subset>,
     read: &mut Option<data::Read>,
     monitor: &dyn Monitor,
 ) -> Result<CheckReport> {
     let mut findings = Findings::default();
     structure::check_configs(repository, &mut findings);
-    structure::check_keys(repository, &mut findings)?;
+    structure::check_keys(repository, listed, &mut findings)?;
+    tiers::check_tiers(repository, &mut findings)?;
+    findings.report.foreign = foreign::name(&**repository.store())?;
     // Before the index: what a snapshot relies on was named when it was written.
-    let records = structure::check_records(repository, &mut findings, monitor)?;
-    let index = structure::check_index(repository, &mut findings)?;
+    let records = structure::check_records(repository, listed, &mut findings, monitor)?;
+    let index = structure::check_index(repository, listed, &mut findings)?;
+    tiers::check_listings(repository, &index, &mut findings, monitor)?;
+    structure::check_segments_of_packs(repository, &index, &mut findings)?;
     structure::check_packs(repository, &index, &mut findings)?;
     structure::check_catalogs(
         repository,
@@ -160,7 +175,8 @@ pub(crate) fn paths_lost_with(
 ) -> Result<(Vec<LostPath>, u64)> {
     let mut findings = Findings::default();
     findings.bad_chunks = bad_chunks;
-    let records = structure::check_records(repository, &mut findings, monitor)?;
+    let listed = Names::list(repository)?;
+    let records = structure::check_records(repository, &listed, &mut findings, monitor)?;
     // What a catalog that cannot be read says is lost with it, whatever became of it.
     let layers = (records.readable.iter()).flat_map(|(_, snapshot)| &snapshot.layers);
     for segment in layers.flat_map(|layer| &layer.segments) {

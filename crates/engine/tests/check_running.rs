@@ -8,9 +8,10 @@ use std::time::Duration;
 use bale_engine::verify::{Subset, check, mark, scrub};
 use bale_format::ObjectId;
 use bale_pipeline::monitor::Recorder;
-use bale_repository::store::{Area, Store};
+use bale_repository::store::{Area, ObjectName, Store};
+use bale_testkit::recording_store::Verb;
 use bale_testkit::scene::noise;
-use bale_testkit::{Call, DatedStore, HookedStore, Scene};
+use bale_testkit::{Call, DatedStore, HookedStore, Scene, StaleStore};
 
 /// Every so many calls of the check are tried.
 const STRIDE: usize = 3;
@@ -136,4 +137,69 @@ fn a_scrub_beside_a_prune_finds_no_damage() {
         tried += 1;
     }
     assert!(tried > 5, "{tried}");
+}
+
+/// The store goes on listing what it lost: nobody has forgotten it.
+#[test]
+fn what_is_listed_and_not_there_is_named_as_damage() {
+    let (scene, _) = two_snapshots();
+    let repository = scene.repository();
+    repository
+        .add_recovery_key(&Scene::secret(), "another")
+        .unwrap();
+    let packs = scene.store.names(Area::Packs);
+    repository.condemn(vec![ObjectId([1; 32])]).unwrap();
+    repository.mark_damaged([ObjectId([2; 32])]).unwrap();
+    let opened_by = ObjectName::key(repository.slot());
+    let areas = [
+        Area::Snapshots,
+        Area::Index,
+        Area::Packs,
+        Area::Keys,
+        Area::Condemned,
+        Area::Damaged,
+    ];
+    let names = areas.map(|area| scene.store.names(area));
+    let names = names
+        .into_iter()
+        .flatten()
+        .filter(|name| *name != opened_by);
+    let mut tried = 0;
+    for name in names {
+        let inner = scene.store.fork();
+        let store = StaleStore::over(&inner, scene.clock.clone(), Duration::ZERO);
+        inner.delete(&name).unwrap();
+        let report = scene.check_all(&scene.open(store).unwrap()).unwrap();
+        let is_named = |what: &str| match name.area {
+            Area::Packs => report
+                .damage
+                .iter()
+                .any(|damage| damage.what.contains("pack")),
+            _ => report.damage.iter().any(|damage| damage.what == what),
+        };
+        assert!(is_named(&name.to_string()), "{name}: {report:?}");
+        assert!(!report.is_clean(), "{name}");
+        let is_record = u64::from(name.area == Area::Snapshots);
+        assert_eq!(report.records_unreadable, is_record, "{name}");
+        tried += 1;
+    }
+    assert!(tried > 5 + packs.len(), "{tried}");
+}
+
+#[test]
+fn a_snapshot_forgotten_between_listing_and_reading_is_no_damage_and_is_said() {
+    let (scene, first) = two_snapshots();
+    let name = ObjectName::snapshot(first);
+    let inner = scene.store.clone();
+    let hooked = HookedStore::over(scene.store.clone(), move |call: &Call| {
+        if (call.verb, call.name) == (Verb::Get, Some(name)) {
+            inner.delete(&name).unwrap();
+        }
+    });
+    let monitor = Recorder::default();
+    let report = check(&scene.open(hooked).unwrap(), None, &monitor).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let notes = monitor.notes.lock().unwrap();
+    let is_said = |note: &String| note.contains(&name.to_string()) && note.contains("forgotten");
+    assert!(notes.iter().any(is_said), "{notes:?}");
 }

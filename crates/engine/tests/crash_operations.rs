@@ -13,44 +13,16 @@ use bale_repository::error::Error;
 use bale_repository::repository::{NewSlot, Secret};
 use bale_repository::store::{Area, LocalStore, ObjectName, Store};
 use bale_testkit::scene::noise;
-use bale_testkit::{DatedStore, FaultyStore, Scene, SimulatedDisk, Tree};
+use bale_testkit::{DatedStore, FaultyStore, Scene, SimulatedDisk, Tree, at_every_call};
 
 const GRACE: Duration = Duration::from_secs(24 * 3600);
-/// More calls than any operation here makes.
-const CALLS_MAX: u64 = 2_000;
-
-/// Runs `act` with a crash at each call, and looks at what is left.
-fn at_every_call(
-    scene: &Scene,
-    name: &str,
-    act: impl Fn(FaultyStore) -> Result<(), Error>,
-    look: impl Fn(&DatedStore, &str),
-) -> u64 {
-    for after in 0..CALLS_MAX {
-        let mut crashed = false;
-        for last_is_done in [false, true] {
-            let store = scene.store.fork();
-            let faulty = FaultyStore::over(store.clone());
-            faulty.crash_after(after, last_is_done);
-            let done = act(faulty.clone());
-            crashed |= faulty.crashed();
-            let story = format!("{name}, killed at call {after}, done: {last_is_done}");
-            assert!(done.is_ok() || faulty.crashed(), "{story}: {done:?}");
-            look(&store, &story);
-        }
-        if !crashed {
-            return after;
-        }
-    }
-    panic!("{name} makes more than {CALLS_MAX} calls");
-}
 
 #[test]
 fn a_first_backup_killed_anywhere_leaves_nothing_behind_that_hinders_the_next() {
     let scene = Scene::new();
     scene.write_tree();
     let calls = at_every_call(
-        &scene,
+        &scene.store,
         "first backup",
         |store| scene.backup(&scene.open(store)?).map(|_| ()),
         |store, story| scene.assert_sound(store, story),
@@ -66,7 +38,7 @@ fn an_incremental_backup_killed_anywhere_keeps_all_snapshots() {
     scene.write("dir/deep/c.bin", &noise(4, 2_000));
     scene.write("new/d", &noise(5, 700));
     at_every_call(
-        &scene,
+        &scene.store,
         "incremental backup",
         |store| scene.backup(&scene.open(store)?).map(|_| ()),
         |store, story| scene.assert_sound(store, story),
@@ -78,18 +50,7 @@ fn an_incremental_backup_killed_anywhere_keeps_all_snapshots() {
 fn half_forgotten() -> Scene {
     let mut scene = Scene::new();
     scene.write_tree();
-    scene.write("gone", &noise(6, 900_000));
-    let first = scene.keep();
-    std::fs::remove_file(scene.source().join("gone")).unwrap();
-    scene.write("gone too", &noise(8, 30_000));
-    let second = scene.keep();
-    std::fs::remove_file(scene.source().join("gone too")).unwrap();
-    scene.write("new", &noise(7, 500));
-    scene.keep();
-    for id in [first, second] {
-        scene.repository().forget_snapshot(id).unwrap();
-    }
-    scene.kept.drain(..2);
+    scene.keep_and_forget_most();
     scene
 }
 
@@ -98,7 +59,7 @@ fn forget_and_prune_without_grace_killed_anywhere_keep_what_is_used() {
     let scene = half_forgotten();
     let packs = scene.store.names(Area::Packs).len();
     at_every_call(
-        &scene,
+        &scene.store,
         "prune",
         |store| scene.prune(&scene.open(store)?, Duration::ZERO).map(|_| ()),
         |store, story| scene.assert_sound(store, story),
@@ -118,12 +79,12 @@ fn a_prune_with_grace_killed_anywhere_in_either_phase_keeps_what_is_used() {
     scene.clock.advance(2 * GRACE);
     let prune = |store| scene.prune(&scene.open(store)?, GRACE).map(|_| ());
     let look = |store: &DatedStore, story: &str| scene.assert_sound(store, story);
-    at_every_call(&scene, "prune condemns", prune, look);
+    at_every_call(&scene.store, "prune condemns", prune, look);
     let condemned = scene.prune(&scene.repository(), GRACE).unwrap();
     assert!(condemned.packs_condemned > 0, "{condemned:?}");
     assert_eq!(condemned.packs_deleted, 0, "{condemned:?}");
     scene.clock.advance(2 * GRACE);
-    at_every_call(&scene, "prune deletes", prune, look);
+    at_every_call(&scene.store, "prune deletes", prune, look);
     let pruned = scene.prune(&scene.repository(), GRACE).unwrap();
     assert!(pruned.packs_deleted > 0, "{pruned:?}");
 }
@@ -158,7 +119,7 @@ fn a_backup_that_reuses_what_a_killed_prune_was_deleting_stays_whole() {
     };
     for phase in ["condemns", "deletes"] {
         let calls = at_every_call(
-            &scene,
+            &scene.store,
             &format!("prune {phase}"),
             |store| prune(&scene, store),
             |store, story| reuse(&scene, store, story),
@@ -176,7 +137,7 @@ fn init_killed_anywhere_can_be_run_again_or_has_made_a_whole_repository() {
     scene.write_tree();
     scene.store = DatedStore::new(scene.clock.clone());
     at_every_call(
-        &scene,
+        &scene.store,
         "init",
         |store| scene.init(store).map(|_| ()),
         |store, story| {
@@ -211,7 +172,7 @@ fn repairing_config_killed_anywhere_leaves_a_repository_and_can_be_run_again() {
                 let repository = scene.open(store)?;
                 bale_engine::repair::repair_config(&repository, false).map(|_| ())
             };
-            let calls = at_every_call(&scene, "repair config", repair, |store, story| {
+            let calls = at_every_call(&scene.store, "repair config", repair, |store, story| {
                 scene.assert_restorable(store, story);
                 repair(FaultyStore::over(store.clone())).expect(story);
                 assert_eq!(store.memory().objects(), whole, "{story}");
@@ -239,13 +200,13 @@ fn changing_keys_killed_anywhere_never_locks_everybody_out() {
             .map(|_| ())
     };
     let look = |store: &DatedStore, story: &str| scene.assert_restorable(store, story);
-    at_every_call(&scene, "key add", add, look);
+    at_every_call(&scene.store, "key add", add, look);
     add(FaultyStore::over(scene.store.clone())).unwrap();
     let slots = scene.repository().list_keys().unwrap();
     let removed = slots.iter().find(|slot| slot.label == "other").unwrap();
     let prefix = removed.id.to_string();
     at_every_call(
-        &scene,
+        &scene.store,
         "key remove",
         |store| scene.open(store)?.remove_key(&prefix).map(|_| ()),
         look,
@@ -264,7 +225,7 @@ fn repairing_the_index_killed_anywhere_can_be_run_again() {
         let monitor = bale_pipeline::monitor::Recorder::default();
         bale_engine::repair::repair_index(&*scene.open(store)?, false, &monitor).map(|_| ())
     };
-    at_every_call(&scene, "repair index", repair, |store, story| {
+    at_every_call(&scene.store, "repair index", repair, |store, story| {
         repair(FaultyStore::over(store.clone())).expect(story);
         scene.assert_sound(store, story);
     });

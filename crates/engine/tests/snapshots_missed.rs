@@ -244,3 +244,21 @@ fn replace_by_a_file(dir: &Path) {
     std::fs::remove_dir_all(dir).unwrap();
     std::fs::write(dir, b"no directory").unwrap();
 }
+
+/// A mirror on the same machine is the same repository.
+#[test]
+fn what_was_forgotten_here_is_not_missed_by_whoever_saw_it_in_a_mirror() {
+    let mut scene = scene();
+    backup(&scene);
+    let second = backup(&scene);
+    let original = scene.store.clone();
+    let mirror = scene.store.fork();
+    let repository = scene.repository();
+    let found = forget::find(&repository, &second.to_string()).unwrap();
+    forget::remove(&repository, &found).unwrap();
+    scene.store = mirror;
+    assert_eq!(told(&scene), [""; 0]);
+    scene.store = original;
+    assert_eq!(told(&scene), [""; 0]);
+    prune::refuse_while_missed(&scene.repository()).unwrap();
+}

@@ -31,6 +31,11 @@ impl ChunkKind {
         ChunkKind::Xattrs,
     ];
 
+    /// Is it what names and describes files, and not their bytes?
+    pub fn is_metadata(self) -> bool {
+        self != ChunkKind::Data
+    }
+
     /// From the number in a record.
     pub fn from_number(number: u8) -> Option<ChunkKind> {
         ChunkKind::ALL

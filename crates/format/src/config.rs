@@ -10,8 +10,12 @@ use serde::{Deserialize, Serialize};
 const WHAT: &str = "config";
 /// The format written here, and the highest one read.
 pub(crate) const FORMAT_VERSION: u64 = 1;
+/// Of writers and deleters: the repository has a cold store beside a hot one, and both are written.
+pub const FEATURE_COLD: &str = "cold";
+/// Of everybody: packs of data may be in stretches ([`crate::stretch`]).
+pub const FEATURE_STRETCHES: &str = "stretches";
 /// Names in `features_*` that this program knows.
-const FEATURES_KNOWN: [&str; 0] = [];
+const FEATURES_KNOWN: [&str; 2] = [FEATURE_COLD, FEATURE_STRETCHES];
 
 /// How large files are cut. `avg` is a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub struct Config {
     pub created: i64,
     /// How large files are cut.
     pub chunk_sizes: ChunkSizes,
+    /// Of a repository with stretches: the length at which writers close one.
+    pub stretch_bytes: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -104,6 +110,8 @@ struct Line {
     chunk_bytes_min: u32,
     chunk_bytes_avg: u32,
     chunk_bytes_max: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stretch_bytes: Option<u64>,
 }
 
 impl Config {
@@ -115,7 +123,41 @@ impl Config {
             features_gc: Vec::new(),
             created,
             chunk_sizes: ChunkSizes::default(),
+            stretch_bytes: None,
         }
+    }
+
+    /// The same of a repository with a cold store beside a hot one.
+    pub fn with_cold_store(mut self) -> Config {
+        for features in [&mut self.features_write, &mut self.features_gc] {
+            features.push(FEATURE_COLD.to_owned());
+        }
+        self
+    }
+
+    /// The same of a repository that may have packs in stretches of about so many bytes.
+    pub fn with_stretches(mut self, stretch_bytes: u64) -> Config {
+        self.stretch_bytes = Some(stretch_bytes);
+        for features in [
+            &mut self.features_read,
+            &mut self.features_write,
+            &mut self.features_gc,
+        ] {
+            features.push(FEATURE_STRETCHES.to_owned());
+        }
+        self
+    }
+
+    /// Has it a cold store beside a hot one?
+    pub fn has_cold_store(&self) -> bool {
+        let mut features = self.features_write.iter().chain(&self.features_gc);
+        features.any(|feature| feature == FEATURE_COLD)
+    }
+
+    /// May it have packs in stretches?
+    pub fn has_stretches(&self) -> bool {
+        let mut features = self.features_read.iter();
+        features.any(|feature| feature == FEATURE_STRETCHES)
     }
 
     /// Both lines of the object. `keys` are this repository's.
@@ -130,6 +172,7 @@ impl Config {
             chunk_bytes_min: self.chunk_sizes.min,
             chunk_bytes_avg: self.chunk_sizes.avg,
             chunk_bytes_max: self.chunk_sizes.max,
+            stretch_bytes: self.stretch_bytes,
         })
         .expect("numbers and texts have a JSON form");
         let mac = keys.config_mac(&line);
@@ -215,6 +258,7 @@ impl UnverifiedConfig {
                     max: parsed.chunk_bytes_max,
                 }
                 .check()?,
+                stretch_bytes: parsed.stretch_bytes,
             },
             line: line.to_vec(),
             mac,
@@ -224,6 +268,11 @@ impl UnverifiedConfig {
     /// Which repository this claims to be: needed to open a key slot.
     pub fn repository(&self) -> RepositoryId {
         self.config.repository
+    }
+
+    /// Does it say that packs may be in stretches?
+    pub fn claims_stretches(&self) -> bool {
+        self.config.has_stretches()
     }
 
     /// The first line, as it stands.

@@ -31,6 +31,8 @@ pub mod sealed;
 pub mod segment;
 pub mod snapshot;
 pub mod snapshot_json;
+pub mod stretch;
+pub mod transfers;
 pub mod xattrs;
 
 pub use chunk::{ChunkKind, Codec, Compressor, Decompressor};
@@ -51,4 +53,6 @@ pub use sealed::ObjectType;
 pub use segment::{Pointer, RowView, Segment, SegmentBuilder, SegmentError, SegmentKeys};
 pub use snapshot::{Layer, SegmentRef, Snapshot};
 pub use snapshot_json::{Condemned, DamagedPacks};
+pub use stretch::{StretchEntry, StretchName, StretchRecord, StretchTable};
+pub use transfers::{Transfer, TransferLog, Transfers};
 pub use xattrs::{Xattr, XattrsColumn};

@@ -17,6 +17,10 @@ pub const PACK_CHUNKS_MAX: usize = 1 << 20;
 pub(crate) const INDEX_PACKS_MAX: usize = 1 << 16;
 /// Chunks named by one index object.
 pub const INDEX_CHUNKS_MAX: usize = 1 << 20;
+/// Packs in one stretch.
+pub const STRETCH_PACKS_MAX: usize = 1 << 16;
+/// One stretch, table and all.
+pub const STRETCH_LEN_MAX: u64 = 16 << 30;
 /// The `config` object.
 pub const CONFIG_BYTES_MAX: usize = 64 << 10;
 pub(crate) const KEY_SLOT_BYTES_MAX: usize = 16 << 10;
@@ -49,6 +53,8 @@ pub(crate) const SEGMENT_ROWS_MAX: u32 = 131_072;
 pub const PARENT_BYTES_MAX: usize = 4 << 20;
 /// A name in a row.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Transfers that the record of a run lists.
+pub const TRANSFERS_LISTED_MAX: usize = 65_536;
 /// Layers of one snapshot.
 pub const LAYERS_MAX: usize = 4096;
 /// File systems of one snapshot.
@@ -71,4 +77,7 @@ const _: () = assert!(
 const _: () =
     assert!(8 + PIECES_ENTRIES_MAX * crate::pieces::LEAF_ENTRY_BYTES_MAX <= CHUNK_BYTES_MAX);
 const _: () = assert!(XATTRS_BYTES_MAX <= CHUNK_BYTES_MAX);
+const _: () = assert!(crate::stretch::STRETCH_RECORD_BYTES_MAX <= OBJECT_PLAIN_BYTES_MAX);
+// An index that names every pack of a stretch can be written.
+const _: () = assert!(STRETCH_PACKS_MAX <= INDEX_PACKS_MAX && STRETCH_LEN_MAX <= PACK_BYTES_MAX);
 const _: () = assert!(KEY_FILE_BYTES_MIN <= KEY_FILE_BYTES_MAX);

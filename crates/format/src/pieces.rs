@@ -148,6 +148,24 @@ impl PieceList {
         Ok(list)
     }
 
+    /// As the plaintext of a chunk of kind pieces: the one that it was decoded from.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut plain = vec![self.depth(), 0, 0, 0];
+        let count = match self {
+            PieceList::Leaf(pieces) => pieces.len(),
+            PieceList::Inner { lists, .. } => lists.len(),
+        };
+        plain.extend_from_slice(&(count as u32).to_le_bytes());
+        match self {
+            PieceList::Leaf(pieces) => pieces.iter().for_each(|piece| piece.encode(&mut plain)),
+            PieceList::Inner { lists, .. } => lists.iter().for_each(|below| {
+                plain.extend_from_slice(&below.bytes.to_le_bytes());
+                plain.extend_from_slice(&below.list.0);
+            }),
+        }
+        plain
+    }
+
     /// Levels below this one.
     pub fn depth(&self) -> u8 {
         match self {

@@ -1,5 +1,5 @@
-//! Sealed objects: index, snapshots, runs, condemned, damaged. One seal over the whole plaintext,
-//! its length and padding. docs/FORMAT.md, section 4.
+//! Sealed objects: index, snapshots, runs, condemned, damaged, stretched. One seal over the whole
+//! plaintext, its length and padding. docs/FORMAT.md, section 4.
 
 use crate::aead::SealKey;
 use crate::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
@@ -18,13 +18,13 @@ pub(crate) const OBJECT_HEADER_BYTES: usize = 48;
 /// Sealed before the payload: its length, the plaintext's, the codec.
 const INNER_BYTES: usize = 16;
 /// No object is shorter: the smallest take one block of most file systems.
-const OBJECT_BYTES_MIN: usize = 4096;
+pub(crate) const OBJECT_BYTES_MIN: usize = 4096;
 /// Each plaintext has its own key, so the nonce may always be the same.
 const NONCE: [u8; 12] = [0; 12];
 const WHAT: &str = "sealed object";
 
 /// What an object is. The numbers are format; a reader asks for the type that the object's
-/// directory implies.
+/// place implies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ObjectType {
@@ -38,13 +38,17 @@ pub enum ObjectType {
     Run = 4,
     /// `damaged/`.
     Damaged = 5,
+    /// At the end of an object of `stretches/`.
+    StretchTable = 6,
+    /// `stretched/`.
+    Stretched = 7,
 }
 
 /// Longest object that can be legal, for bounding a read.
 pub const OBJECT_BYTES_MAX: usize = object_bytes(OBJECT_PLAIN_BYTES_MAX);
 
 /// Length of the object that seals a payload.
-const fn object_bytes(payload_bytes: usize) -> usize {
+pub(crate) const fn object_bytes(payload_bytes: usize) -> usize {
     let bytes = OBJECT_HEADER_BYTES + INNER_BYTES + payload_bytes + TAG_BYTES;
     if bytes < OBJECT_BYTES_MIN {
         return OBJECT_BYTES_MIN;

@@ -4,6 +4,7 @@
 
 use crate::entry::{Key, Time};
 use crate::id::{ChunkId, ObjectId};
+use crate::transfers::Transfers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -62,6 +63,9 @@ pub struct Snapshot {
     /// Snapshot compared against.
     #[serde(default)]
     pub parent: Option<ObjectId>,
+    /// Of a copy: the snapshot that was copied first of all, in whatever repository that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<ObjectId>,
     /// File systems that rows point at.
     #[serde(default)]
     pub filesystems: Vec<Filesystem>,
@@ -71,6 +75,9 @@ pub struct Snapshot {
     /// Of this run.
     #[serde(default)]
     pub counts: Counts,
+    /// Packs that this run sent to a server.
+    #[serde(default, skip_serializing_if = "Transfers::is_empty")]
+    pub transfers: Transfers,
     /// At most [`PROBLEMS_LISTED_MAX`].
     #[serde(default)]
     pub problems: Vec<ProblemRecord>,

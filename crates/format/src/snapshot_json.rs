@@ -3,10 +3,10 @@
 
 use crate::entry::{Key, Time};
 use crate::error::{Fault, FormatError};
-use crate::id::{ObjectId, from_hex};
+use crate::id::{ObjectId, from_hex, hex};
 use crate::limits::{
     FILESYSTEMS_MAX, LAYERS_MAX, NAME_BYTES_MAX, OBJECT_PLAIN_BYTES_MAX, PARENT_BYTES_MAX,
-    SEGMENT_ROWS_MAX,
+    SEGMENT_ROWS_MAX, TRANSFERS_LISTED_MAX,
 };
 use crate::snapshot::{Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot, WITHHELD_LISTED_MAX};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,36 @@ struct VersionOnly {
 }
 
 impl Snapshot {
+    /// Of a run that begins: nothing is known of it but this.
+    pub fn begun(run: [u8; 16], time: Time) -> Snapshot {
+        Snapshot {
+            version: SNAPSHOT_VERSION,
+            run: hex(&run),
+            partial: false,
+            until: None,
+            time,
+            finished: Time::default(),
+            host: String::new(),
+            user: String::new(),
+            program: String::new(),
+            tags: Vec::new(),
+            paths: Vec::new(),
+            source_filesystems: Vec::new(),
+            excludes: Vec::new(),
+            withheld: Vec::new(),
+            withheld_more: false,
+            parent: None,
+            original: None,
+            filesystems: Vec::new(),
+            totals: Default::default(),
+            counts: Default::default(),
+            transfers: Default::default(),
+            problems: Vec::new(),
+            layers: Vec::new(),
+            thin: Vec::new(),
+        }
+    }
+
     /// Does it say only that a run is under way (docs/FORMAT.md, section 9)? It holds nothing.
     pub fn is_sign_of_life(&self) -> bool {
         self.partial && self.until.is_none() && self.layers.is_empty()
@@ -210,6 +240,11 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), FormatError> {
             "number of file systems",
             snapshot.filesystems.len(),
             FILESYSTEMS_MAX,
+        ),
+        (
+            "number of transfers",
+            snapshot.transfers.list.len(),
+            TRANSFERS_LISTED_MAX,
         ),
         ("number of layers", snapshot.layers.len(), LAYERS_MAX),
     ] {

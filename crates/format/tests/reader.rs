@@ -1,6 +1,9 @@
 //! `tools/bale_read.py`, which shares no code with this crate, restores what this crate wrote: the
 //! format page is enough.
 
+#[path = "reader/stretches.rs"]
+mod stretches;
+
 use bale_format::snapshot::{Counts, PathText, Totals};
 use bale_format::xattrs::encode_xattrs;
 use bale_format::{
@@ -137,12 +140,14 @@ fn snapshot(layers: Vec<Layer>) -> Snapshot {
         withheld: Vec::new(),
         withheld_more: false,
         parent: None,
+        original: None,
         filesystems: Vec::new(),
         totals: Totals {
             files: 6,
             ..Totals::default()
         },
         counts: Counts::default(),
+        transfers: Default::default(),
         problems: Vec::new(),
         layers,
         thin: Vec::new(),

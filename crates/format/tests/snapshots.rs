@@ -40,6 +40,7 @@ fn snapshot(segments: Vec<SegmentRef>) -> Snapshot {
         withheld: vec![PathText(b"/home/key".to_vec())],
         withheld_more: true,
         parent: Some(ObjectId([4; 32])),
+        original: None,
         filesystems: vec![Filesystem {
             uuid: "u".to_owned(),
             kind: "ext4".to_owned(),
@@ -52,6 +53,7 @@ fn snapshot(segments: Vec<SegmentRef>) -> Snapshot {
             ..Totals::default()
         },
         counts: Counts::default(),
+        transfers: Default::default(),
         problems: vec![ProblemRecord {
             path: PathText(b"/x".to_vec()),
             action: "read".to_owned(),

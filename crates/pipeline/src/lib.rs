@@ -18,5 +18,6 @@ pub mod on_panic;
 pub mod ordered;
 pub mod private_dir;
 pub mod random;
+pub mod secret_variables;
 pub mod spill;
 pub mod users;

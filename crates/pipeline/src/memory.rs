@@ -12,10 +12,12 @@ pub const MEMORY_BYTES_MIN: usize = 128 << 20;
 pub const MEMORY_BYTES_USUAL: usize = 256 << 20;
 /// Ceiling for a backup by inodes, on the same.
 pub const INODE_MEMORY_BYTES_USUAL: usize = 320 << 20;
+/// The same where packs are whole in memory until a server has them.
+pub const INODE_MEMORY_BYTES_REMOTE: usize = 384 << 20;
 /// What one more thread takes that encodes, reads or writes chunks.
 pub const WORKER_BYTES: usize = 40 << 20;
 /// Threads that encode within the usual ceiling.
-pub(crate) const WORKERS_USUAL: usize = 2;
+pub const WORKERS_USUAL: usize = 2;
 /// Threads that encode: more would only wait for the store.
 pub const WORKERS_MAX: usize = 8;
 
@@ -25,6 +27,8 @@ pub struct MemoryPlan {
     bytes: usize,
     inode_bytes: usize,
     workers: usize,
+    /// A part was taken out by [`MemoryPlan::beside`].
+    is_rest: bool,
 }
 
 impl Default for MemoryPlan {
@@ -45,6 +49,7 @@ impl MemoryPlan {
             bytes: MEMORY_BYTES_USUAL + more,
             inode_bytes: INODE_MEMORY_BYTES_USUAL + more,
             workers,
+            is_rest: false,
         }
     }
 
@@ -63,7 +68,24 @@ impl MemoryPlan {
             bytes,
             inode_bytes: bytes,
             workers: clamp(workers, 1, workers_max),
+            is_rest: false,
         })
+    }
+
+    /// What is left to everything else by packs that take so much. On a machine whose memory nobody
+    /// bounded, a backup by inodes has more for them.
+    pub const fn beside(&self, taken_bytes: usize) -> MemoryPlan {
+        let more = if self.inode_bytes > self.bytes {
+            INODE_MEMORY_BYTES_REMOTE - INODE_MEMORY_BYTES_USUAL
+        } else {
+            0
+        };
+        MemoryPlan {
+            bytes: self.bytes - taken_bytes,
+            inode_bytes: self.inode_bytes + more - taken_bytes,
+            workers: self.workers,
+            is_rest: true,
+        }
     }
 
     /// The ceiling for everything but a backup by inodes.
@@ -84,33 +106,74 @@ impl MemoryPlan {
     /// The part that takes so many bytes with the usual ceiling: that with more, too, and a quarter
     /// of it with the least.
     pub const fn share(&self, usual_bytes: usize) -> usize {
-        self.share_from(usual_bytes / 4, usual_bytes)
+        self.share_from(least(usual_bytes, self.windows_bytes().0), usual_bytes)
     }
 
     /// The same of a backup by inodes.
     pub const fn inode_share(&self, usual_bytes: usize) -> usize {
-        self.inode_share_from(usual_bytes / 4, usual_bytes)
+        self.inode_share_from(
+            least(usual_bytes, self.inode_windows_bytes().0),
+            usual_bytes,
+        )
     }
 
     /// The part that is `usual` with the usual ceiling, and with the least not a quarter of it but
     /// `least`.
     pub const fn share_from(&self, least: usize, usual: usize) -> usize {
-        between(least, usual, self.bytes, MEMORY_BYTES_USUAL)
+        let (bytes, usual_bytes) = self.windows_bytes();
+        between(least, usual, bytes, usual_bytes)
     }
 
     /// The same of a backup by inodes.
     pub const fn inode_share_from(&self, least: usize, usual: usize) -> usize {
-        // What further threads take is not there for the rest.
-        let bytes = self.inode_bytes - (self.workers - 1) * WORKER_BYTES;
-        let usual_bytes = INODE_MEMORY_BYTES_USUAL - (WORKERS_USUAL - 1) * WORKER_BYTES;
+        let (bytes, usual_bytes) = self.inode_windows_bytes();
         between(least, usual, bytes, usual_bytes)
     }
+
+    /// What shares are in proportion to: what there is, and what there usually is.
+    const fn windows_bytes(&self) -> (usize, usize) {
+        if !self.is_rest {
+            return (self.bytes, MEMORY_BYTES_USUAL);
+        }
+        // One thread, as in a plan of one; of more, only windows are in proportion.
+        if self.workers == 1 {
+            return (self.bytes, MEMORY_BYTES_USUAL);
+        }
+        let threads = (self.workers - 1) * WORKER_BYTES;
+        let usual_threads = (WORKERS_USUAL - 1) * WORKER_BYTES;
+        (self.bytes - threads, MEMORY_BYTES_USUAL - usual_threads)
+    }
+
+    const fn inode_windows_bytes(&self) -> (usize, usize) {
+        // What further threads take is not there for the rest.
+        let threads = (self.workers - 1) * WORKER_BYTES;
+        let usual_threads = (WORKERS_USUAL - 1) * WORKER_BYTES;
+        let usual = INODE_MEMORY_BYTES_USUAL - usual_threads;
+        (self.inode_bytes - threads, usual)
+    }
 }
+
+/// A quarter; less of it where packs leave less than the least.
+const fn least(usual_bytes: usize, bytes: usize) -> usize {
+    let quarter = usual_bytes / 4;
+    if bytes >= MEMORY_BYTES_MIN {
+        return quarter;
+    }
+    let missing = (MEMORY_BYTES_MIN - bytes) as u64;
+    // 27 bits at most.
+    quarter - (quarter as u64 * missing / LEAST_SPAN_BYTES) as usize
+}
+
+/// Missing so much, shares would be nothing.
+const LEAST_SPAN_BYTES: u64 = 26 << 20;
 
 /// In proportion to what there is above the least memory.
 const fn between(least: usize, usual: usize, bytes: usize, usual_bytes: usize) -> usize {
     if bytes >= usual_bytes {
         return usual;
+    }
+    if bytes <= MEMORY_BYTES_MIN {
+        return least;
     }
     let span = (usual_bytes - MEMORY_BYTES_MIN) as u64;
     let above = (bytes - MEMORY_BYTES_MIN) as u64;

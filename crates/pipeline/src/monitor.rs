@@ -29,6 +29,8 @@ pub enum Phase {
     Repack,
     /// Prune: deleting.
     Delete,
+    /// Copy: reading chunks and storing them; mirror: objects.
+    Copy,
     /// Generator: making a tree.
     Generate,
 }

@@ -50,6 +50,15 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 pub trait SegmentSource: Send + Sync {
     /// The plaintext of a chunk of kind segment, its id checked.
     fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError>;
+
+    /// How many segments of one layer it is worth naming before they are read; 0: none.
+    fn ahead_max(&self) -> usize {
+        0
+    }
+
+    /// These will be read next: who has them far away fetches them together. What cannot be had is
+    /// said when it is read.
+    fn fetch_ahead(&self, _ids: &[ChunkId]) {}
 }
 
 /// Where finished segments go. The repository is one, a closure another.

@@ -51,6 +51,32 @@ pub enum Error {
     /// There is one already.
     #[error("{0} already holds a repository")]
     RepositoryExists(String),
+    /// Key slots of others stand in a place where nothing says who makes a repository first.
+    #[error(
+        "{0} holds key slots and no repository: another init is under way there, or did not end. \
+         Wait for it; if there is none, remove keys/ in that place and try again"
+    )]
+    OthersKeys(String),
+    /// A cold store was named for a repository that has none.
+    #[error(
+        "{0}: the repository was made without a cold store: name it alone (bale init --cold makes \
+         one that has one)"
+    )]
+    NoColdStore(String),
+    /// One store of a repository that has two.
+    #[error(
+        "{0} is one of the two stores of its repository, and nothing is written to one alone: name \
+         both, the hot one as the repository and the other with --cold (bale repair hot makes a \
+         hot one anew)"
+    )]
+    OneOfTwoStores(String),
+    /// A repository with segments, in a store that cannot have them.
+    #[error(
+        "{0}: segments are written in one stream each, and this store takes whole objects only: \
+         keep a repository with segments (bale init --segments) in a directory of this machine, or \
+         on a server of sftp:, ftp: or ftps:; with two stores, that is where the cold one must be"
+    )]
+    NoStreams(String),
     /// No key slot opens with this secret.
     #[error(
         "wrong password or no key found: no key slot of the repository opens with the one given"
@@ -115,6 +141,9 @@ pub enum Error {
     #[error("{0}")]
     Other(String),
 }
+
+/// Said of a pack that is not in the one store of two that was named.
+pub const IN_COLD_STORE: &str = ", which is in the cold store (--cold)";
 
 /// Result of an engine call.
 pub type Result<T> = std::result::Result<T, Error>;

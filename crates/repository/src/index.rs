@@ -81,6 +81,26 @@ impl ChunkIndex {
         self.sorted = false;
     }
 
+    /// Numbers packs in the order of this key from now on: what is read pack by pack is read in the
+    /// order of the medium. Those of one key stay as they were to each other.
+    pub(crate) fn order_packs<K: Ord>(&mut self, key: impl Fn(&ObjectId) -> K) {
+        let mut order: Vec<usize> = (0..self.packs.len()).collect();
+        order.sort_by_cached_key(|pack| key(&self.packs[*pack].id));
+        let mut numbers = vec![PackNumber(0); order.len()];
+        for (number, pack) in (0..).map(PackNumber).zip(&order) {
+            numbers[*pack] = number;
+        }
+        let packs = order.iter().map(|pack| self.packs[*pack].clone());
+        self.packs = packs.collect();
+        for number in self.pack_numbers.values_mut() {
+            *number = numbers[number.0 as usize];
+        }
+        for place in &mut self.entries {
+            place.pack = numbers[place.pack.0 as usize];
+        }
+        self.sorted = false;
+    }
+
     /// Makes everything that was added findable, and drops repetitions.
     pub fn sort(&mut self) {
         if !self.sorted {

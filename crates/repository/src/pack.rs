@@ -1,4 +1,5 @@
-//! Storing chunks: threads that hash, compress, seal, read back and append them to packs.
+//! Storing chunks: threads that hash, compress, seal, read back and append them to packs, and
+//! threads that upload packs to stores that take them whole.
 //!
 //! A chunk that the repository has already, in a pack that lasts, is not stored again. Packs are
 //! published once they are full, and named by an index object only after that. Which pack a chunk
@@ -7,23 +8,30 @@
 
 mod encode;
 mod open_pack;
+mod open_packs;
+mod pace;
+mod plan;
+mod uploads;
 mod verified;
 
 pub use open_pack::Published;
+pub use plan::PackPlan;
 
 use crate::error::{Error, Result};
 use crate::limits::ENCODE_QUEUE_PER_WORKER;
 use crate::repository::Repository;
+use crate::store::StoreError;
 use bale_format::chunk::ChunkKind;
 use bale_format::keys::Keys;
 use bale_format::limits::BUNDLE_BYTES_MAX;
 use bale_format::record::record_bytes;
-use bale_format::{ChunkId, ChunkPlace, ObjectId};
+use bale_format::{ChunkId, ChunkPlace, ObjectId, Transfers};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use encode::EncoderShared;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What a writer has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +41,18 @@ pub struct WriterCounts {
     pub chunks_known: u64,
     /// Bytes added to the repository, packs and index objects.
     pub bytes_stored: u64,
+}
+
+/// Packs that were uploaded whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UploadTotals {
+    pub uploads: u64,
+    pub bytes: u64,
+    /// Tries that failed and were followed by another.
+    pub retries: u64,
+    /// How long those who fill packs waited for the store, and whoever wanted all of them to be
+    /// there.
+    pub waited: Duration,
 }
 
 /// What a buffer holds that is used again: a chunk as it is sealed. Smaller ones, of segments,
@@ -58,6 +78,8 @@ pub struct WriterOptions {
     /// A chunk that the index names is read and opened before it is relied on, and stored again if
     /// it does not open. So it is in any case where a mark of damaged packs cannot be read.
     pub verify: bool,
+    /// How long the run has lasted when the writer starts.
+    pub run_age: Duration,
 }
 
 /// Stores chunks through a bounded queue and a few threads.
@@ -66,6 +88,8 @@ pub struct ChunkWriter {
     jobs: Option<Sender<EncodeJob>>,
     spent: Receiver<Vec<u8>>,
     workers: Vec<JoinHandle<()>>,
+    /// Threads that upload packs, where they are uploaded whole.
+    uploaders: Vec<JoinHandle<()>>,
 }
 
 impl ChunkWriter {
@@ -80,7 +104,7 @@ impl ChunkWriter {
         let options = WriterOptions {
             thin,
             dry_run,
-            verify: false,
+            ..WriterOptions::default()
         };
         ChunkWriter::start_with(repository, options)
     }
@@ -91,21 +115,30 @@ impl ChunkWriter {
         let (jobs, queue) = bounded::<EncodeJob>(count * ENCODE_QUEUE_PER_WORKER);
         let (give_back, spent) = bounded(count);
         let shared = Arc::new(EncoderShared::new(repository, options)?);
-        let workers = (0..count)
-            .map(|number| {
-                let (shared, queue, give_back) = (shared.clone(), queue.clone(), give_back.clone());
-                std::thread::Builder::new()
-                    .name(format!("encode-{number}"))
-                    .spawn(move || encode::work(&shared, &queue, &give_back))
-                    .map_err(|error| Error::Other(format!("start a thread that encodes: {error}")))
-            })
-            .collect::<Result<_>>()?;
-        Ok(ChunkWriter {
+        let mut writer = ChunkWriter {
             shared,
             jobs: Some(jobs),
             spent,
-            workers,
-        })
+            workers: Vec::new(),
+            uploaders: Vec::new(),
+        };
+        // Whatever fails from here on ends the threads that were started.
+        for number in 0..count {
+            let (shared, queue, give_back) =
+                (writer.shared.clone(), queue.clone(), give_back.clone());
+            let work = move || encode::work(&shared, &queue, &give_back);
+            writer
+                .workers
+                .push(start(format!("encode-{number}"), work)?);
+        }
+        for number in 0..writer.shared.open.upload_threads() {
+            let shared = writer.shared.clone();
+            let work = move || encode::upload(&shared);
+            writer
+                .uploaders
+                .push(start(format!("upload-{number}"), work)?);
+        }
+        Ok(writer)
     }
 
     /// Takes a chunk and tells its id. It is stored and indexed after `flush`. Blocks while all
@@ -212,6 +245,28 @@ impl ChunkWriter {
         self.shared.written()
     }
 
+    /// After a failure: names what is durable all the same, so that the next run need not store it
+    /// again. What is still on its way ends first.
+    pub fn name_durable(&self) -> Result<()> {
+        self.shared.name_durable()
+    }
+
+    /// The first failure of the store, if that is why storing failed: whoever comes later learns
+    /// only that it did.
+    pub fn store_trouble(&self) -> Option<StoreError> {
+        self.shared.store_trouble()
+    }
+
+    /// What was uploaded so far; nothing where packs are streamed.
+    pub fn uploads(&self) -> UploadTotals {
+        self.shared.uploads()
+    }
+
+    /// The same one by one, as the record of a run has them.
+    pub fn transfers(&self) -> Transfers {
+        self.shared.transfers()
+    }
+
     /// Ends the threads after everything submitted is stored and indexed.
     pub fn finish(mut self) -> Result<WriterCounts> {
         self.join();
@@ -230,6 +285,13 @@ impl ChunkWriter {
     }
 }
 
+fn start(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let failed = format!("start thread {name}");
+    let thread = std::thread::Builder::new().name(name);
+    let started = thread.spawn(work);
+    started.map_err(|error| Error::Other(format!("{failed}: {error}")))
+}
+
 fn ended() -> Error {
     Error::Other("storing chunks: all encoding threads ended".to_owned())
 }
@@ -237,5 +299,11 @@ fn ended() -> Error {
 impl Drop for ChunkWriter {
     fn drop(&mut self) {
         self.join();
+        if let Some(uploads) = self.shared.open.uploads() {
+            uploads.end();
+        }
+        for uploader in self.uploaders.drain(..) {
+            let _has_failed_the_run = uploader.join();
+        }
     }
 }

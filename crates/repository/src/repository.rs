@@ -3,10 +3,15 @@
 //! Objects are sealed and named here, and nowhere else. Opening reads `config`, its copy and a key
 //! slot; the index is read when it is first needed. Nothing here decides what is stored or deleted.
 
+mod at_once;
 mod buffers;
 mod cache;
 mod chunks;
 mod config;
+mod fetched;
+mod first_look;
+mod flights;
+mod from_cold;
 mod marks;
 mod moved;
 mod objects;
@@ -17,16 +22,21 @@ mod slots;
 
 pub use config::{CONFIG_BYTES_MAX, fault_text};
 pub use config::{ConfigFault, ConfigTrouble};
+pub use first_look::FirstLooks;
+pub use flights::ChunkFlights;
 pub use marks::{DamageMark, DamageMarks};
 pub use objects::{CondemnedList, Readable};
 pub use objects::{condemned_advice, is_damage};
-pub use opening::{Made, NewSlot, Secret};
+pub use opening::{CacheOptions, FoundRepository, InitOptions, Made, NewSlot, Secret};
 pub use sealed_file::SealedFile;
 pub use slots::{SlotInfo, SlotState, opens_with_key_file};
 
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
+use crate::metadata_cache::MetadataCache;
+use crate::pack::PackPlan;
 use crate::store::Store;
+use crate::stretched::StretchedStore;
 use bale_format::config::Config;
 use bale_format::keys::Keys;
 use bale_format::{ObjectId, RepositoryId, Snapshot};
@@ -35,6 +45,8 @@ use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::random::Random;
 use buffers::SpareBuffers;
 use cache::ChunkCache;
+use fetched::FetchedRecords;
+use first_look::FirstListings;
 use pack_keys::PackKeys;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -55,6 +67,8 @@ pub struct Environment {
 /// An open repository.
 pub struct Repository {
     store: Arc<dyn Store>,
+    /// The same, of a repository with segments.
+    stretched: Option<Arc<StretchedStore>>,
     keys: Keys,
     config: Config,
     /// As of opening.
@@ -67,9 +81,14 @@ pub struct Repository {
     cache: Mutex<ChunkCache>,
     /// When a reader that missed a pack read the index afresh in vain.
     read_afresh: Mutex<Option<SystemTime>>,
+    /// Of a repository that is far away.
+    first: FirstListings,
+    metadata: Option<Arc<MetadataCache>>,
+    fetched: FetchedRecords,
     pack_keys: PackKeys,
     buffers: SpareBuffers,
     memory: MemoryPlan,
+    pack_plan: PackPlan,
 }
 
 /// A snapshot (or the record of an unfinished run) with its id.
@@ -96,6 +115,20 @@ impl Repository {
         &self.store
     }
 
+    /// The segments in which its packs of data are, if it has them.
+    pub fn stretched(&self) -> Option<&Arc<StretchedStore>> {
+        self.stretched.as_ref()
+    }
+
+    /// Makes packs durable that were uploaded before: in a segment, they are that once it is
+    /// closed. To be called before packs are named.
+    pub fn settle(&self) -> Result<()> {
+        match &self.stretched {
+            Some(stretched) => Ok(stretched.settle()?),
+            None => Ok(()),
+        }
+    }
+
     pub fn clock(&self) -> &dyn Clock {
         &*self.environment.clock
     }
@@ -119,12 +152,27 @@ impl Repository {
 
     /// Uses another directory for its cache from now on.
     pub fn move_cache(&mut self, cache_dir: PathBuf) {
+        // One that goes with this process is no help.
+        self.metadata = None;
         self.environment.cache_dir = cache_dir;
     }
 
     /// Keeps to this from now on.
     pub fn set_memory(&mut self, memory: MemoryPlan) {
         self.memory = memory;
+        self.pack_plan = PackPlan::of(self.store.shape(), &memory);
+    }
+
+    /// The same for an operation that writes packs, in this way: everything else takes what they
+    /// leave.
+    pub fn set_memory_to_write(&mut self, memory: MemoryPlan, pack_plan: PackPlan) {
+        self.memory = pack_plan.beside(&memory);
+        self.pack_plan = pack_plan;
+    }
+
+    /// How packs are made.
+    pub fn pack_plan(&self) -> PackPlan {
+        self.pack_plan
     }
 
     /// What operations on it may take.

@@ -9,9 +9,12 @@ mod file_bytes;
 mod tar;
 mod tree;
 
-use crate::{CatalogSource, ChunkSource, ChunkTrouble, Loss, ScratchSpace};
+use crate::{CatalogSource, ChunkSource, ChunkTrouble, Loss, ScratchSpace, rows_ahead};
 use bale_format::Kind;
+use bale_format::limits::BUNDLE_BYTES_MAX;
+use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::Monitor;
+use bale_pipeline::spill::sorter_bytes;
 use std::io::{self, Write};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +51,14 @@ pub enum DumpError {
     Stopped,
 }
 
+/// What a dump takes at most, beside reading its chunks and its catalog: chunks that are kept, rows
+/// ahead, and three sorts of which one is being made when two are read.
+pub const fn memory_bytes(memory: &MemoryPlan) -> usize {
+    file_bytes::chunks_kept(memory) * BUNDLE_BYTES_MAX
+        + 3 * sorter_bytes(memory.share(tree::SORTER_BYTES))
+        + rows_ahead::MEMORY_BYTES
+}
+
 /// Writes the file, or the tree, at `path` of a snapshot. An empty path is the whole snapshot.
 pub fn dump(
     catalog: &dyn CatalogSource,
@@ -58,7 +69,7 @@ pub fn dump(
     monitor: &dyn Monitor,
 ) -> Result<DumpReport, DumpError> {
     let entry = catalog.lookup(path).map_err(DumpError::Catalog)?;
-    let mut contents = file_bytes::Contents::new(chunks, monitor);
+    let mut contents = file_bytes::Contents::new(chunks, &scratch.memory(), monitor);
     let entries = match entry {
         Some(entry) if entry.kind == Kind::File => {
             contents.report_flags(&entry);

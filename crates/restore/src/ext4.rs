@@ -145,11 +145,11 @@ pub fn verify(
 /// What a restore takes at most, beside reading its chunks and its catalog: chunks ahead, rows
 /// ahead, links, contents set apart and directories above in their order, inodes of links, the
 /// writer and its buffers.
-pub const fn memory_bytes(memory: &MemoryPlan) -> usize {
+pub const fn memory_bytes(memory: &MemoryPlan, is_far_away: bool) -> usize {
     const ITEMS: usize = chunks_ahead::BATCHES_AHEAD_MAX * chunks_ahead::BATCH_ITEMS_MAX;
     // Sorted, they are in one of two buffers, or merged by less.
     const SORTED: usize = 3 * linked_rows::SORTER_BYTES / 16 * 7;
-    memory.share(work::AHEAD_BYTES_MAX)
+    work::ahead_bytes(memory, is_far_away)
         + memory.share(2 * ITEMS * size_of::<chunks_ahead::ImageItem>() + ITEMS * NAME_BYTES_MEAN)
         + memory.share(SORTED)
         + linked_rows::INODES_IN_MEMORY_MAX * size_of::<u32>()

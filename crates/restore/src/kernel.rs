@@ -10,6 +10,7 @@
 //! when all else is. So running the same restore again after a kill finishes the work and repeats
 //! none of it.
 
+mod arriving;
 mod compare;
 mod delete;
 mod directories;
@@ -20,6 +21,7 @@ mod outcome;
 mod piece_rows;
 mod queue;
 mod read_back;
+mod rows_file;
 mod salvage;
 mod specials;
 mod target;
@@ -55,6 +57,8 @@ pub fn restore(
 ) -> Result<RestoreReport, RestoreError> {
     let mut planned = crate::plan::plan(catalog, chunks, scratch, options, monitor)?;
     let target = target::Target::open(target, !options.dry_run)?;
+    let readable = options.readable(chunks);
+    let chunks = readable.as_ref().map_or(chunks, |readable| readable);
     target.check_space(&planned.plan, options)?;
     let progress = PhaseProgress::new(monitor, Phase::Restore);
     progress.planned(&planned.plan);
@@ -62,7 +66,10 @@ pub fn restore(
         .read_only(options.dry_run);
 
     let directories = directories::create(&run, planned.directories, scratch)?;
-    write_content::restore(&run, planned.content, scratch)?;
+    match options.warmer {
+        Some(warmer) => arriving::restore(&run, planned.content, scratch, warmer)?,
+        None => write_content::restore(&run, planned.content, scratch)?,
+    }
     hard_links::restore(&run, planned.links)?;
     // What stays before what goes: a name that the snapshot does not have may hold the last copy of
     // what it has lost.
@@ -89,6 +96,8 @@ pub fn verify(
 ) -> Result<RestoreReport, RestoreError> {
     let mut planned = crate::plan::plan(catalog, chunks, scratch, options, monitor)?;
     let target = target::Target::open(target, false)?;
+    let readable = options.readable(chunks);
+    let chunks = readable.as_ref().map_or(chunks, |readable| readable);
     let progress = PhaseProgress::new(monitor, Phase::ReadData);
     progress.planned(&planned.plan);
     let run =

@@ -1,6 +1,6 @@
 //! What a restore shall do.
 
-use crate::{Protected, ReportedProblems, Selection};
+use crate::{ChunkSource, Protected, ReadableChunks, ReportedProblems, Selection, Warmer};
 use bale_pipeline::memory::MemoryPlan;
 use bytes::Bytes;
 
@@ -48,6 +48,8 @@ pub struct RestoreOptions<'a> {
     pub threads: usize,
     /// What it may take.
     pub memory: MemoryPlan,
+    /// Makes packs readable before they are read; `None`: they are.
+    pub warmer: Option<&'a dyn Warmer>,
 }
 
 impl<'a> RestoreOptions<'a> {
@@ -68,7 +70,17 @@ impl<'a> RestoreOptions<'a> {
             sync: true,
             threads: 0,
             memory: MemoryPlan::default(),
+            warmer: None,
         }
+    }
+
+    /// Chunks of what was made readable; `None`: all are.
+    pub fn readable<'c>(&self, chunks: &'c dyn ChunkSource) -> Option<ReadableChunks<'c>>
+    where
+        'a: 'c,
+    {
+        let warmer = self.warmer?;
+        Some(ReadableChunks::new(chunks, warmer))
     }
 
     /// True if an earlier restore reported this problem; remembers it otherwise.

@@ -6,6 +6,10 @@
 
 use crate::ChunkSource;
 use bale_format::{ChunkId, ChunkKind, Piece, PieceStep, PieceWalk};
+use std::collections::VecDeque;
+
+/// Pieces that are said to be expected before their turn, where chunks are far away.
+const EXPECTED_AHEAD: usize = 64;
 
 /// Bytes of data chunks in a file of `size` bytes; none of a list that cannot be used.
 pub(crate) fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
@@ -32,6 +36,69 @@ pub(crate) fn walk(
         found(offset, piece)?;
     }
     Ok(())
+}
+
+/// The same by who reads each piece in its turn: whoever has their chunks far away learns before.
+pub(crate) fn walk_expecting(
+    list: &ChunkId,
+    size: u64,
+    chunks: &dyn ChunkSource,
+    found: &mut dyn FnMut(u64, Piece) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut pieces = PiecesAhead::new(list, size, chunks);
+    while let Some((offset, piece)) = pieces.next_piece()? {
+        found(offset, piece)?;
+    }
+    Ok(())
+}
+
+/// Pieces in turn, of which whoever has their chunks far away learns before.
+pub(crate) struct PiecesAhead<'a> {
+    /// Until it has ended or failed.
+    reader: Option<PieceReader<'a>>,
+    chunks: &'a dyn ChunkSource,
+    ahead_max: usize,
+    waiting: VecDeque<Result<(u64, Piece), String>>,
+    last: Option<ChunkId>,
+}
+
+impl<'a> PiecesAhead<'a> {
+    /// Of a file of `size` bytes.
+    pub fn new(list: &ChunkId, size: u64, chunks: &'a dyn ChunkSource) -> PiecesAhead<'a> {
+        PiecesAhead {
+            reader: Some(PieceReader::new(list, size, chunks)),
+            chunks,
+            ahead_max: match chunks.is_far_away() {
+                true => EXPECTED_AHEAD,
+                false => 1,
+            },
+            waiting: VecDeque::new(),
+            last: None,
+        }
+    }
+
+    /// The next piece and its offset in the file.
+    pub fn next_piece(&mut self) -> Result<Option<(u64, Piece)>, String> {
+        let mut ids = Vec::new();
+        while self.waiting.len() < self.ahead_max
+            && let Some(reader) = &mut self.reader
+        {
+            let next = reader.next_piece();
+            if let Ok(Some((_, Piece::Data { chunk, .. }))) = &next
+                && self.last.replace(*chunk) != Some(*chunk)
+            {
+                ids.push(*chunk);
+            }
+            if !matches!(next, Ok(Some(_))) {
+                self.reader = None;
+            }
+            self.waiting.extend(next.transpose());
+        }
+        if self.ahead_max > 1 && !ids.is_empty() {
+            self.chunks.expect(&ids);
+        }
+        self.waiting.pop_front().transpose()
+    }
 }
 
 /// The pieces of a list, one by one.

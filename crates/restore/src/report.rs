@@ -60,6 +60,9 @@ pub enum RestoreError {
     /// Temporary files of the plan.
     #[error("sort the plan: {0}")]
     Scratch(#[source] io::Error),
+    /// Whoever takes the list of packs that will be read.
+    #[error("hand out the list of packs: {0}")]
+    Reads(#[source] io::Error),
     /// Not a single thread can be started.
     #[error("start a thread: {0}")]
     Threads(#[source] io::Error),

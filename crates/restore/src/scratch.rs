@@ -4,6 +4,7 @@
 use bale_fsimage::mkext4::ScratchMaker;
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::spill;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
@@ -34,10 +35,20 @@ impl ScratchSpace {
         ScratchSpace { memory, ..self }
     }
 
+    /// The part of memory.
+    pub(crate) fn memory(&self) -> MemoryPlan {
+        self.memory
+    }
+
     /// A new sorter whose part of memory is usually `memory_bytes`.
     pub(crate) fn sorter(&self, memory_bytes: usize) -> PairSorter {
         let memory_bytes = self.memory.share(memory_bytes);
         PairSorter(spill::Sorter::new(&self.directory, memory_bytes))
+    }
+
+    /// A new file without a name.
+    pub(crate) fn unnamed_file(&self) -> io::Result<File> {
+        spill::unnamed_file(&self.directory)
     }
 
     /// Makes files without names for the writer of a file system, when it asks.

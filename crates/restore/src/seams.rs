@@ -17,6 +17,18 @@ pub trait ChunkSource: Sync {
     /// order of pack and offset.
     fn place(&self, id: &ChunkId) -> Option<ChunkPlace>;
 
+    /// These chunks of files will be read soon, perhaps; called in the order of places. Whoever has
+    /// them far away may fetch them.
+    fn expect(&self, _ids: &[ChunkId]) {}
+
+    /// These lists will be read next: whoever has them far away fetches them together.
+    fn fetch_ahead(&self, _ids: &[ChunkId]) {}
+
+    /// Is it worth saying what is expected, and what comes next?
+    fn is_far_away(&self) -> bool {
+        false
+    }
+
     /// Fetches, opens and checks one chunk.
     fn read(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes, ChunkTrouble>;
 }

@@ -9,7 +9,8 @@ use bale_format::{
     ChunkId, ChunkKind, Compressor, Condemned, Config, DamagedPacks, Entry, FinishedPack,
     IndexEntry, IndexPack, Key, KeySlot, Keys, Kind, Layer, ObjectId, PackLayout, PasswordCost,
     Payload, Piece, PieceListBuilder, RecoveryKey, RepositoryId, RootKey, SegmentBuilder,
-    SegmentRef, SlotParameters, SlotSecret, Snapshot, Time, Xattr, encode_index,
+    SegmentRef, SlotParameters, SlotSecret, Snapshot, StretchEntry, StretchName, StretchRecord,
+    StretchTable, Time, Xattr, encode_index,
 };
 use std::path::Path;
 
@@ -71,6 +72,25 @@ fn write_packs(seeds: &Path, keys: &Keys) {
     let (_, compressed) = compressor.compress(ChunkKind::Data, &plain);
     let length = &(plain.len() as u32).to_le_bytes()[..3];
     write(seeds, "decompress", &[length, compressed].concat());
+}
+
+fn write_stretch(seeds: &Path) {
+    let entry = |id: u8, offset, len| StretchEntry {
+        pack: ObjectId([id; 32]),
+        offset,
+        len,
+    };
+    let entries = vec![entry(7, 0, 64 << 20), entry(6, 64 << 20, 3000)];
+    let record = StretchRecord {
+        stretch: StretchName {
+            run: [1; 16],
+            number: 3,
+        },
+        len: 65 << 20,
+        hash: [2; 32],
+        table: StretchTable::new(entries).unwrap(),
+    };
+    write(seeds, "stretch", &record.encode().unwrap());
 }
 
 fn write_keys(seeds: &Path, keys: &Keys) {
@@ -159,6 +179,7 @@ fn snapshot(time: Time) -> Snapshot {
         withheld: vec![PathText(b"/home/key".to_vec())],
         withheld_more: false,
         parent: Some(ObjectId([4; 32])),
+        original: None,
         filesystems: vec![Filesystem {
             uuid: "u".to_owned(),
             kind: "ext4".to_owned(),
@@ -168,6 +189,7 @@ fn snapshot(time: Time) -> Snapshot {
         }],
         totals: Totals::default(),
         counts: Counts::default(),
+        transfers: Default::default(),
         problems: Vec::new(),
         layers: vec![Layer {
             rows: 3,
@@ -184,6 +206,7 @@ fn main() {
     let seeds = Path::new(&seeds);
     let keys = Keys::derive(&root(), REPOSITORY);
     write_packs(seeds, &keys);
+    write_stretch(seeds);
     write_keys(seeds, &keys);
     write_catalog(seeds);
     let time = Time {

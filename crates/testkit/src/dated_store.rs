@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use bale_pipeline::clock::{Clock, ManualClock};
 use bale_repository::store::{
-    Area, MemoryStore, ObjectInfo, ObjectName, ObjectWriter, Result, Store,
+    Area, MemoryStore, ObjectInfo, ObjectName, ObjectWriter, PackContent, Result, Store,
 };
 
 /// A memory store that knows when. Clones share everything; forks share the clock only.
@@ -76,8 +76,12 @@ impl Store for DatedStore {
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
+        self.begin_pack(PackContent::Metadata)
+    }
+
+    fn begin_pack(&self, content: PackContent) -> Result<Box<dyn ObjectWriter>> {
         Ok(Box::new(DatedWriter {
-            inner: self.inner.begin()?,
+            inner: self.inner.begin_pack(content)?,
             clock: self.clock.clone(),
             times: self.times.clone(),
         }))
@@ -106,6 +110,14 @@ impl Store for DatedStore {
 
     fn place(&self) -> String {
         self.inner.place()
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        self.inner.keeps_the_first()
+    }
+
+    fn is_tiered(&self) -> bool {
+        self.inner.is_tiered()
     }
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bale_repository::store::{
-    Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError,
+    Area, ObjectInfo, ObjectName, ObjectWriter, PackContent, Result, Store, StoreError,
 };
 
 use crate::recording_store::{Call, Verb};
@@ -288,8 +288,12 @@ impl Store for FaultyStore {
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
+        self.begin_pack(PackContent::Metadata)
+    }
+
+    fn begin_pack(&self, content: PackContent) -> Result<Box<dyn ObjectWriter>> {
         let (inner, _) = self.call(Call::within(Verb::Begin, Area::Packs, 0), || {
-            self.inner.begin()
+            self.inner.begin_pack(content)
         })?;
         Ok(Box::new(FaultyWriter {
             store: self.clone(),
@@ -351,6 +355,18 @@ impl Store for FaultyStore {
 
     fn place(&self) -> String {
         self.inner.place()
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        self.inner.keeps_the_first()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn is_tiered(&self) -> bool {
+        self.inner.is_tiered()
     }
 }
 

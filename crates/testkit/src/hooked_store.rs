@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use bale_repository::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
+use bale_repository::store::{
+    Area, ObjectInfo, ObjectName, ObjectWriter, PackContent, Result, Store,
+};
 
 use crate::recording_store::{Call, Verb};
 
@@ -36,9 +38,13 @@ impl Store for HookedStore {
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
+        self.begin_pack(PackContent::Metadata)
+    }
+
+    fn begin_pack(&self, content: PackContent) -> Result<Box<dyn ObjectWriter>> {
         (self.hook)(&Call::within(Verb::Begin, Area::Packs, 0));
         Ok(Box::new(HookedWriter {
-            inner: self.inner.begin()?,
+            inner: self.inner.begin_pack(content)?,
             hook: self.hook.clone(),
         }))
     }
@@ -70,6 +76,18 @@ impl Store for HookedStore {
 
     fn place(&self) -> String {
         self.inner.place()
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        self.inner.keeps_the_first()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn is_tiered(&self) -> bool {
+        self.inner.is_tiered()
     }
 }
 

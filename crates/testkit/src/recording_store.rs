@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bale_repository::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
+use bale_repository::store::{
+    Area, ObjectInfo, ObjectName, ObjectWriter, PackContent, Result, Store,
+};
 
 /// What can be asked of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -145,9 +147,13 @@ impl Store for RecordingStore {
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
+        self.begin_pack(PackContent::Metadata)
+    }
+
+    fn begin_pack(&self, content: PackContent) -> Result<Box<dyn ObjectWriter>> {
         self.log.push(Call::within(Verb::Begin, Area::Packs, 0));
         Ok(Box::new(RecordingWriter {
-            inner: self.inner.begin()?,
+            inner: self.inner.begin_pack(content)?,
             log: self.log.clone(),
         }))
     }
@@ -181,6 +187,18 @@ impl Store for RecordingStore {
 
     fn place(&self) -> String {
         self.inner.place()
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        self.inner.keeps_the_first()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
+    fn is_tiered(&self) -> bool {
+        self.inner.is_tiered()
     }
 }
 

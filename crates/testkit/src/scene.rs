@@ -22,7 +22,9 @@ use bale_pipeline::clock::ManualClock;
 use bale_pipeline::monitor::{Monitor, Recorder};
 use bale_pipeline::random::OsRandom;
 use bale_repository::error::Result;
-use bale_repository::repository::{Environment, Made, Named, NewSlot, Repository, Secret};
+use bale_repository::repository::{
+    Environment, InitOptions, Made, Named, NewSlot, Repository, Secret,
+};
 use bale_repository::store::{Area, Store};
 use bale_restore::{Everything, RestoreOptions, RestoreReport, ScratchSpace};
 use bale_source::scan::{Protocol, ScanOptions, Sources};
@@ -93,16 +95,31 @@ impl Scene {
 
     /// Makes a repository.
     pub fn init(&self, store: impl Store + 'static) -> Result<Made> {
+        self.init_on(Arc::new(store))
+    }
+
+    /// The same on a store of which nobody knows the kind.
+    pub fn init_on(&self, store: Arc<dyn Store>) -> Result<Made> {
+        self.init_on_with(store, InitOptions::default())
+    }
+
+    /// The same with all options.
+    pub fn init_on_with(&self, store: Arc<dyn Store>, options: InitOptions) -> Result<Made> {
         let slot = NewSlot {
             secret: Scene::secret(),
             label: "test".to_owned(),
         };
-        Repository::init(Arc::new(store), vec![slot], self.environment())
+        Repository::init_with(store, vec![slot], self.environment(), options)
     }
 
     /// Opens a repository, as a new process would.
     pub fn open(&self, store: impl Store + 'static) -> Result<Arc<Repository>> {
-        let opened = Repository::open(Arc::new(store), &Scene::secret(), self.environment());
+        self.open_on(Arc::new(store))
+    }
+
+    /// The same on a store of which nobody knows the kind.
+    pub fn open_on(&self, store: Arc<dyn Store>) -> Result<Arc<Repository>> {
+        let opened = Repository::open(store, &Scene::secret(), self.environment());
         opened.map(Arc::new)
     }
 
@@ -171,6 +188,24 @@ impl Scene {
         id
     }
 
+    /// Three snapshots of which the first two are forgotten: of the first one's packs little is
+    /// used, of the second's nothing.
+    pub fn keep_and_forget_most(&mut self) {
+        self.write("gone", &noise(6, 900_000));
+        let first = self.keep();
+        fs::remove_file(self.source().join("gone")).expect("it was written");
+        self.write("gone too", &noise(8, 30_000));
+        let second = self.keep();
+        fs::remove_file(self.source().join("gone too")).expect("it was written");
+        self.write("new", &noise(7, 500));
+        self.keep();
+        for id in [first, second] {
+            let forgotten = self.repository().forget_snapshot(id);
+            forgotten.expect("a store in memory");
+        }
+        self.kept.drain(..2);
+    }
+
     /// Plans and applies a prune.
     pub fn prune(&self, repository: &Arc<Repository>, grace: Duration) -> Result<Pruned> {
         self.forget_newest_seen();
@@ -200,18 +235,29 @@ impl Scene {
         snapshot: &Named,
         monitor: &dyn Monitor,
     ) -> (Tree, Result<RestoreReport>) {
+        let source = self.source();
+        let below = &source.as_os_str().as_bytes()[1..];
+        self.restore_below(repository, snapshot, below, monitor)
+    }
+
+    /// The same of what is at a path of the snapshot, without leading slash.
+    pub fn restore_below(
+        &self,
+        repository: &Arc<Repository>,
+        snapshot: &Named,
+        below: &[u8],
+        monitor: &dyn Monitor,
+    ) -> (Tree, Result<RestoreReport>) {
         let number = self.targets.fetch_add(1, Ordering::Relaxed);
         let target = self.dir.path().join(format!("target-{number}"));
         fs::create_dir(&target).expect("a new directory");
-        let source = self.source();
-        let below = source.as_os_str().as_bytes()[1..].to_vec();
         let report = repository.spill_dir().and_then(|spill| {
             let restore = SnapshotRestore {
                 repository,
                 snapshot,
                 target: &target,
                 options: RestoreOptions {
-                    below: below.into(),
+                    below: below.to_vec().into(),
                     threads: 1,
                     ..RestoreOptions::new(&Everything)
                 },
@@ -292,8 +338,12 @@ impl Scene {
 
     /// A check that reads everything.
     pub fn check(&self, store: &DatedStore) -> Result<CheckReport> {
-        let repository = self.open(store.clone())?;
-        check(&repository, Some(Subset::All), &Recorder::default())
+        self.check_all(&self.open(store.clone())?)
+    }
+
+    /// The same of a repository that is open.
+    pub fn check_all(&self, repository: &Arc<Repository>) -> Result<CheckReport> {
+        check(repository, Some(Subset::All), &Recorder::default())
     }
 
     /// All that must hold after any crash: kept snapshots restore, nothing is damaged, and the next

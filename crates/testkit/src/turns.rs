@@ -7,7 +7,9 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bale_pipeline::random::SeededRandom;
-use bale_repository::store::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store};
+use bale_repository::store::{
+    Area, ObjectInfo, ObjectName, ObjectWriter, PackContent, Result, Store,
+};
 
 use crate::choices::Choices;
 
@@ -127,7 +129,11 @@ impl Store for TurnStore {
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
-        let inner = self.0.inner.begin()?;
+        self.begin_pack(PackContent::Metadata)
+    }
+
+    fn begin_pack(&self, content: PackContent) -> Result<Box<dyn ObjectWriter>> {
+        let inner = self.0.inner.begin_pack(content)?;
         Ok(Box::new(TurnWriter {
             store: self.clone(),
             inner,
@@ -161,6 +167,14 @@ impl Store for TurnStore {
 
     fn place(&self) -> String {
         self.0.inner.place()
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        self.0.inner.keeps_the_first()
+    }
+
+    fn is_tiered(&self) -> bool {
+        self.0.inner.is_tiered()
     }
 }
 

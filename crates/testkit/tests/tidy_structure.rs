@@ -11,7 +11,7 @@ use sources::{must_be_empty, repository, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which of our crates a crate may use, its tests aside: the drawing in docs/ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("format", &[]),
     ("sys", &[]),
     ("fsimage", &[]),
@@ -31,6 +31,9 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "restore",
         ],
     ),
+    ("cloud", &["format", "pipeline", "repository"]),
+    ("remote", &["format", "pipeline", "repository", "cloud"]),
+    ("serve", &["format", "pipeline", "repository"]),
     ("tune", &["fsimage"]),
     ("compare", &["fsimage", "tune"]),
     (
@@ -41,9 +44,11 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "fsimage",
             "pipeline",
             "repository",
+            "remote",
             "source",
             "restore",
             "engine",
+            "serve",
             "tune",
         ],
     ),

@@ -1,6 +1,8 @@
 //! Options of every command, and their absence where they would mean nothing.
 
+use super::remote::Remote;
 use clap::{Args, ValueHint};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Options of every command. Those that a variable of the environment stands for are looked up
@@ -9,9 +11,19 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
-    /// Repository directory [env: BALE_REPOSITORY] [default: one in the user's data directory]
-    #[arg(short, long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
-    pub repo: Option<PathBuf>,
+    /// Repository: a directory, or on a server s3:, gs:, azure:, b2:, sftp:, rest:, webdav:, ftp:,
+    /// ftps: or rclone: and its place there, as in sftp:USER@HOST:/PATH [env: BALE_REPOSITORY]
+    /// [default: one in the user's data directory]
+    #[arg(short, long, global = true, value_hint = ValueHint::DirPath, value_name = "REPOSITORY")]
+    pub repo: Option<OsString>,
+    /// Cold store of the repository, named like one: it holds everything, and --repo everything but
+    /// packs of data, so that only restores wait for it (bale init --cold) [env: BALE_COLD]
+    #[arg(long, global = true, value_hint = ValueHint::DirPath, value_name = "STORE")]
+    pub cold: Option<OsString>,
+    /// Log in to the server of the cold store with the first line of this file, USER:PASSWORD [env:
+    /// BALE_COLD_LOGIN_FILE] [default: that of --login-file, unless --repo is on another server]
+    #[arg(long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]
+    pub cold_login_file: Option<PathBuf>,
     /// Read the password from the first line of this file [env: BALE_PASSWORD_FILE, or the password
     /// in BALE_PASSWORD]
     #[arg(short = 'p', long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]
@@ -29,10 +41,14 @@ pub struct Global {
     #[arg(long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
     /// Take at most this much memory (128M or more), beside the index of what the repository holds
-    /// [env: BALE_MEMORY] [default: 256M, by inodes 320M, and 40M for each processor more than two,
-    /// up to eight]
+    /// [env: BALE_MEMORY] [default: 256M, by inodes 320M (to a server 384M), and 40M for each
+    /// processor more than two, up to eight]
     #[arg(long, global = true, value_name = "SIZE")]
     pub memory: Option<String>,
+    /// Make packs of this size (4M to 128M) [env: BALE_PACK_SIZE] [default: 64M on a disk, on a
+    /// server 16M or with much memory 32M]
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub pack_size: Option<String>,
     /// Print one JSON object a line
     #[arg(long, global = true)]
     pub json: bool,
@@ -46,6 +62,8 @@ pub struct Global {
     /// Never show progress, also on a terminal [env: BALE_NO_PROGRESS]
     #[arg(long, global = true)]
     pub no_progress: bool,
+    #[command(flatten)]
+    pub remote: Remote,
 }
 
 /// Stands in the place of the options about a repository in commands that have none: their help
@@ -63,6 +81,13 @@ pub struct NoRepository {
 pub struct NoSecrets {
     #[arg(short = 'p', long, hide = true)]
     pub password_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub rest: NoKey,
+}
+
+/// The same without `--password-file`.
+#[derive(Clone, Debug, Args)]
+pub struct NoKey {
     #[arg(long, hide = true)]
     pub password_command: Option<String>,
     #[arg(long, hide = true)]
@@ -71,4 +96,35 @@ pub struct NoSecrets {
     pub cache_dir: Option<PathBuf>,
     #[arg(long, hide = true)]
     pub memory: Option<String>,
+    #[command(flatten)]
+    pub remote: NoRemote,
+}
+
+/// The same of options about repositories over a network.
+#[derive(Clone, Debug, Args)]
+pub struct NoRemote {
+    #[arg(long, hide = true)]
+    pub cold: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub cold_login_file: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub pack_size: Option<String>,
+    #[arg(long, hide = true)]
+    pub limit_upload: Option<String>,
+    #[arg(long, hide = true)]
+    pub limit_download: Option<String>,
+    #[arg(long, hide = true)]
+    pub retry_for: Option<String>,
+    #[arg(long, hide = true)]
+    pub connect_timeout: Option<String>,
+    #[arg(long, hide = true)]
+    pub idle_timeout: Option<String>,
+    #[arg(long, hide = true)]
+    pub ca_file: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub login_file: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub storage_class: Option<String>,
+    #[arg(long, hide = true)]
+    pub cache_size: Option<String>,
 }

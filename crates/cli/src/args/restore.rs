@@ -1,6 +1,7 @@
 //! `restore`
 
 use super::Pick;
+use super::cold::ColdReads;
 use super::ext4::Ext4Choices;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -17,7 +18,7 @@ pub struct Restore {
         long,
         value_name = "DIR",
         value_hint = ValueHint::DirPath,
-        required_unless_present = "to_ext4",
+        required_unless_present_any = ["to_ext4", "plan"],
     )]
     pub target: Option<PathBuf>,
     /// Write a ready ext4 file system to a file or an unused device instead
@@ -58,7 +59,7 @@ pub struct Restore {
     #[arg(long)]
     pub inode_flags: bool,
     /// Print what would be done; write nothing
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, conflicts_with_all = ["warm_command", "warm_up"])]
     pub dry_run: bool,
     /// Read back everything that was written and compare
     #[arg(long)]
@@ -67,6 +68,9 @@ pub struct Restore {
     /// directory, or (--to-ext4) holds something that will be lost
     #[arg(long)]
     pub force: bool,
+    /// What is not readable at once.
+    #[command(flatten)]
+    pub cold: ColdReads,
     /// The file system.
     #[command(flatten)]
     pub ext4: Ext4Choices,

@@ -1,5 +1,6 @@
 //! Which snapshots are meant, and the options of commands that look at them.
 
+use super::cold::ColdReads;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -120,6 +121,9 @@ pub struct Diff {
 pub struct Stats {
     /// Only this snapshot, or snapshot:/path
     pub address: Option<OsString>,
+    /// Print how each pack reached its server, of this snapshot or of all
+    #[arg(long)]
+    pub transfers: bool,
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
@@ -133,4 +137,7 @@ pub struct Dump {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
+    /// What is not readable at once.
+    #[command(flatten)]
+    pub cold: ColdReads,
 }

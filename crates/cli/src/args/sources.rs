@@ -1,5 +1,6 @@
 //! Options of what looks at files: `backup` and `scan`.
 
+use super::cold::DAYS_MAX;
 use super::snapshots::tags;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum, ValueHint};
@@ -96,6 +97,15 @@ pub struct Backup {
     /// Make no snapshot when nothing changed
     #[arg(long)]
     pub skip_if_unchanged: bool,
+    /// When the snapshot is there, lock what it uses for so many days (S3 with Object Lock), where
+    /// it is not locked as long; renewed locks last a quarter longer
+    #[arg(
+        long,
+        value_name = "DAYS",
+        value_parser = clap::value_parser!(u32).range(1..=DAYS_MAX),
+        conflicts_with = "dry_run",
+    )]
+    pub retain: Option<u32>,
     /// Make a repository of your own if none is named and there is none, also where no terminal
     /// shows its recovery key [env: BALE_INIT]
     #[arg(long, conflicts_with = "dry_run")]

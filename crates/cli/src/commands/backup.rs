@@ -1,11 +1,11 @@
 //! `bale backup`
 
-use super::{host, left_out, look, select};
+use super::{host, left_out, look, retain, select};
 use crate::args::{Backup, Global};
-use crate::exit::{self, Usage};
+use crate::exit::{self, GoesOn, Usage};
 use crate::named_paths::NamedPath;
 use crate::progress::Console;
-use crate::{output, place, sizes, variables};
+use crate::{interrupt, output, place, sizes, variables};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, Outcome};
 use bale_format::ObjectId;
@@ -31,6 +31,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let paths = paths(options)?;
     let filter = look::filter(&options.look)?;
     let repository = open(global, options)?;
+    retain::check(options, &repository)?;
     let console = Console::new(global);
     let (mut sources, missing) =
         Sources::resolve(&paths).context("look up the paths to back up")?;
@@ -67,11 +68,13 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         }
     }
     console.finish();
+    let outcome = outcome.map_err(interrupted_while_waiting);
     if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
         report!("what was finished is stored: run the same command again to continue");
     }
-    let outcome = outcome?;
+    let outcome = outcome.map_err(|error| how_it_ends(error, options))?;
     let problems = outcome.snapshot.counts.problems;
+    let is_locked = retain::run(global, options, &repository, &outcome, &console);
     summary(
         global,
         options,
@@ -79,11 +82,31 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         problems,
         began.elapsed().as_secs_f64(),
     );
-    Ok(if problems > 0 {
+    Ok(if problems > 0 || !is_locked? {
         exit::INCOMPLETE
     } else {
         exit::COMPLETE
     })
+}
+
+/// Whoever waits for a store is waked by an interruption, with the trouble that he waited for.
+fn interrupted_while_waiting(error: Error) -> Error {
+    match error {
+        Error::Store(trouble) if trouble.may_pass() && interrupt::is_requested() => {
+            Error::Interrupted
+        }
+        error => error,
+    }
+}
+
+/// A store that could not be reached any more ends a run as an interruption does.
+fn how_it_ends(error: Error, options: &Backup) -> anyhow::Error {
+    match &error {
+        Error::Store(trouble) if trouble.may_pass() && !options.dry_run => {
+            anyhow::Error::from(error).context(GoesOn)
+        }
+        _ => error.into(),
+    }
 }
 
 /// What the words say; whatever this command works with is excluded in any case.
@@ -179,6 +202,9 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
             "bytes_read": counts.bytes_read, "bytes_stored": counts.bytes_stored,
             "problems": problems,
             "vanished": outcome.noted.vanished, "not_crossed": outcome.noted.not_crossed,
+            "bytes_uploaded": outcome.uploads.bytes, "uploads": outcome.uploads.uploads,
+            "upload_retries": outcome.uploads.retries,
+            "upload_wait_seconds": outcome.uploads.waited.as_secs_f64(),
             "left_out": outcome.noted.left_out, "seconds": seconds, "dry_run": options.dry_run,
         }));
     }

@@ -6,8 +6,9 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::verify::{self, CheckFinding, CheckReport, LostPath, Marked, Subset};
+use bale_engine::verify::{self, CheckFinding, CheckReport, Foreign, LostPath, Marked, Subset};
 use bale_repository::repository::Repository;
+use bale_repository::store::ForeignEntry;
 use serde_json::json;
 
 /// Looks for damage; exit 4 if there is any.
@@ -27,15 +28,16 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
     console.finish();
     print_damage(global, &report.damage);
     print_lost(global, &report.lost, report.lost_count);
+    print_foreign(global, &report.foreign);
     let marked = mark(&repository, &report, options.no_mark);
     if global.json {
         output::object(&json!({
             "type": "summary", "snapshots": report.snapshots, "segments": report.segments,
             "packs": report.packs,
             "chunks": report.chunks, "packs_read": report.packs_read,
-            "bytes_read": report.bytes_read,
+            "bytes_read": report.bytes_read, "packs_archived": report.packs_archived,
             "packs_unindexed": report.packs_unindexed, "damage": report.damage.len(),
-            "paths_lost": report.lost_count,
+            "paths_lost": report.lost_count, "not_objects": report.foreign.count,
             "packs_damaged": report.packs_damaged.len(),
             "packs_not_needed": report.packs_not_needed,
             "packs_marked": marked.as_ref().map_or(0, |marked| marked.marked),
@@ -45,37 +47,54 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
         print_summary(&report);
         print_advice(&report, &marked);
     }
-    Ok(if report.is_clean() {
-        exit::COMPLETE
-    } else {
-        exit::DAMAGE
+    let is_clean = report.is_clean() && report.foreign.in_the_way == 0;
+    Ok(match (is_clean, report.packs_archived) {
+        (true, 0) => exit::COMPLETE,
+        (true, _) => exit::INCOMPLETE,
+        (false, _) => exit::DAMAGE,
     })
 }
 
 fn scrub(global: &Global, console: &Console) -> Result<i32> {
     let store = place::open_store(global)?;
-    let report = verify::scrub(&store, console)?;
+    let report = verify::scrub(&*store, console)?;
     console.finish();
     print_damage(global, &report.damage);
+    print_foreign(global, &report.foreign);
     if global.json {
-        let (objects, bytes, damage) = (report.objects, report.bytes, report.damage.len());
-        output::object(
-            &json!({"type": "summary", "objects": objects, "bytes_read": bytes, "damage": damage}),
-        );
+        output::object(&json!({
+            "type": "summary", "not_objects": report.foreign.count,
+            "objects": report.objects, "bytes_read": report.bytes,
+            "damage": report.damage.len(), "segments_not_read": report.segments_not_read,
+            "objects_archived": report.archived,
+        }));
     } else if !global.quiet {
         let (objects, bytes) = (
             sizes::counted(report.objects, "object"),
             sizes::bytes(report.bytes),
         );
         report!("read {objects}, {bytes}: {} damaged", report.damage.len());
+        if report.segments_not_read > 0 {
+            report!(
+                "{} not read: what is in them is checked with a key (bale check --read-data)",
+                sizes::counted(report.segments_not_read, "segment")
+            );
+        }
+        if report.archived > 0 {
+            report!(
+                "NOT READ: {}, archived in a cold storage class",
+                sizes::counted(report.archived, "object")
+            );
+        }
         if !report.damage.is_empty() {
             report!("What that takes away, and what helps, needs the key: bale check --read-data");
         }
     }
-    Ok(if report.damage.is_empty() {
-        exit::COMPLETE
-    } else {
-        exit::DAMAGE
+    let is_clean = report.damage.is_empty() && report.foreign.in_the_way == 0;
+    Ok(match (is_clean, report.archived) {
+        (true, 0) => exit::COMPLETE,
+        (true, _) => exit::INCOMPLETE,
+        (false, _) => exit::DAMAGE,
     })
 }
 
@@ -90,6 +109,40 @@ fn print_damage(global: &Global, damage: &[CheckFinding]) {
                 output::escape(damage.text.as_bytes())
             ));
         }
+    }
+}
+
+/// What is harmless is no problem, and quiet means problems only.
+fn print_foreign(global: &Global, foreign: &Foreign) {
+    let is_printed =
+        |entry: &&ForeignEntry| global.json || !global.quiet || entry.kind.is_in_the_way();
+    for entry in foreign.listed.iter().filter(is_printed) {
+        if global.json {
+            let kind = entry.kind.text();
+            output::object(&json!({"type": "not_object", "path": entry.path, "kind": kind}));
+        } else {
+            let entry = entry.to_string();
+            output::line(&format!(
+                "not an object of this repository: {}",
+                output::escape(entry.as_bytes())
+            ));
+        }
+    }
+    if !global.json && (!global.quiet || foreign.in_the_way > 0) {
+        output::and_more(foreign.listed.len(), foreign.count, |more| {
+            output::line(&format!("not an object of this repository: {more}"));
+        });
+    }
+    if foreign.in_the_way > 0 && !global.json && !global.quiet {
+        report!(
+            "{} in the place of {}: put the object back, or remove what stands there",
+            sizes::either(
+                foreign.in_the_way,
+                "link or other thing",
+                "links or other things"
+            ),
+            sizes::one_or_more(foreign.in_the_way, "an object", "objects"),
+        );
     }
 }
 
@@ -131,6 +184,12 @@ fn print_summary(report: &CheckReport) {
             "read and verified {}, {}",
             sizes::counted(report.packs_read, "pack"),
             sizes::bytes(report.bytes_read)
+        );
+    }
+    if report.packs_archived > 0 {
+        report!(
+            "NOT READ: {}, archived in a cold storage class: whether they are whole is not known",
+            sizes::counted(report.packs_archived, "pack")
         );
     }
     match report.is_clean() {

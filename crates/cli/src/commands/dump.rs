@@ -1,11 +1,11 @@
 //! `bale dump`
 
-use super::select;
+use super::{cold, select};
 use crate::args::{Dump, Global};
 use crate::progress::Console;
 use crate::{exit, output, place};
 use anyhow::{Context, Result};
-use bale_engine::dump::dump_snapshot;
+use bale_engine::dump::{dump_when_readable, options_of};
 use std::io::{BufWriter, Write};
 
 /// Bytes collected before they are written to standard output.
@@ -19,12 +19,18 @@ pub fn run(global: &Global, options: &Dump) -> Result<i32> {
     let chosen =
         select::choose_to_restore(&repository, &options.address, &options.select, notes_json)?;
     let console = Console::for_data_on_stdout(global).naming_whole_paths();
-    let mut out = BufWriter::with_capacity(OUTPUT_BYTES, output::Data);
     let scratch = place::scratch(&repository)?;
-    let mut report = dump_snapshot(
+    let mut dumped = options_of(&chosen.path);
+    if options.cold.plan {
+        return cold::print_plan(&repository, &chosen.named, &dumped, &scratch, &console);
+    }
+    let warmer = cold::warmer(&repository, &options.cold)?;
+    dumped.warmer = warmer.as_deref();
+    let mut out = BufWriter::with_capacity(OUTPUT_BYTES, output::Data);
+    let mut report = dump_when_readable(
         &repository,
         &chosen.named,
-        &chosen.path,
+        &dumped,
         &scratch,
         &mut out,
         &console,

@@ -89,7 +89,7 @@ fn by_id(
             match (engine::find(repository, text), missed(repository, text)?) {
                 (Err(Error::NoSnapshot(_)), Some(id)) => {
                     if !options.dry_run {
-                        remembered::forgotten(repository, id);
+                        remembered::let_go(repository, id);
                     }
                     let text =
                         "not in the repository any more: it is no longer reported as missing";

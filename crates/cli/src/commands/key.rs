@@ -17,23 +17,51 @@ pub fn run(global: &Global, command: &KeyCommand) -> Result<i32> {
     let (repository, secret) = place::open_with_secret(global, purpose)?;
     match command {
         KeyCommand::Add(options) => {
-            let id = add(global, &repository, &secret, options)?;
-            said(global, "added", id);
+            let (word, id) = add(global, &repository, &secret, options, false)?;
+            said(global, word, id);
         }
         KeyCommand::Remove { id } => said(global, "removed", repository.remove_key(id)?),
         KeyCommand::List => list(global, &repository)?,
         KeyCommand::Passwd(options) => {
-            let id = add(global, &repository, &secret, options)?;
-            said(global, "added", id);
-            // Only now: a crash in between leaves both.
-            let old = repository.slot();
-            said(global, "removed", repository.remove_key(&old.to_string())?);
-            if !global.quiet && !global.json {
-                report!(
-                    "The root key is unchanged: whoever had it can still read this repository."
-                );
-            }
+            return replace(global, &repository, &secret, options);
         }
+    }
+    Ok(exit::COMPLETE)
+}
+
+/// Adds the new key, and removes the one that opened the repository; exit 3 if that stays.
+fn replace(
+    global: &Global,
+    repository: &Repository,
+    secret: &Secret,
+    options: &KeyAdd,
+) -> Result<i32> {
+    repository.require_removable()?;
+    let old = repository.slot();
+    let (word, new) = add(global, repository, secret, options, true)?;
+    said(global, word, new);
+    // Only now: a crash in between leaves both.
+    if let Err(error) = repository.remove_key(&old.to_string()) {
+        let text = format!("{:#}", anyhow::Error::from(error));
+        if global.json {
+            let id = old.to_string();
+            output::object(
+                &json!({"type": "key", "action": "not-removed", "id": id, "message": text}),
+            );
+        }
+        report!(
+            "bale: {}: key {} STAYS, and the old password or key opens the repository as before, \
+             beside the new one. Run the same again, or bale key remove {}, where it may be \
+             deleted",
+            output::escape(text.as_bytes()),
+            old.short(),
+            old.short()
+        );
+        return Ok(exit::INCOMPLETE);
+    }
+    said(global, "removed", old);
+    if !global.quiet && !global.json {
+        report!("The root key is unchanged: whoever had it can still read this repository.");
     }
     Ok(exit::COMPLETE)
 }
@@ -42,12 +70,15 @@ pub fn run(global: &Global, command: &KeyCommand) -> Result<i32> {
 const NO_NEW_SECRET: &str = "no new password or key, and no terminal to ask at: give one with \
     --new-password-file or --new-key-file, or make a recovery key with --recovery";
 
+/// What was done, and the slot. With `is_replacing`, a password that opens the repository already
+/// is not added again: an earlier `passwd` was ended, or could not remove the old one.
 fn add(
     global: &Global,
     repository: &Repository,
     secret: &Secret,
     options: &KeyAdd,
-) -> Result<ObjectId> {
+    is_replacing: bool,
+) -> Result<(&'static str, ObjectId)> {
     if options.recovery {
         let (id, text) = repository.add_recovery_key(secret, &options.label)?;
         if global.json {
@@ -58,25 +89,38 @@ fn add(
             report!("Recovery key, shown only now:");
             output::line(&text);
         }
-        return Ok(id);
+        return Ok(("added", id));
     }
-    let new = match &options.new_key_file {
-        Some(file) => {
-            let repository = place::directory(global)?;
-            Secret::key_file(place::write_key_file(file, &repository)?)
+    let label = options.label.clone();
+    let Some(file) = &options.new_key_file else {
+        let file = options.new_password_file.as_deref();
+        let new = Secret::Password(secrets::new_password(file, NO_NEW_SECRET)?);
+        if is_replacing && let Some(id) = repository.slot_of(&new)? {
+            anyhow::ensure!(
+                id != repository.slot(),
+                "the new password is the one that opened the repository now: nothing was changed"
+            );
+            return Ok(("there", id));
         }
-        None => {
-            let file = options.new_password_file.as_deref();
-            Secret::Password(secrets::new_password(file, NO_NEW_SECRET)?)
-        }
+        let added = repository.add_key(secret, &NewSlot { secret: new, label })?;
+        return Ok(("added", added));
     };
-    Ok(repository.add_key(
-        secret,
-        &NewSlot {
-            secret: new,
-            label: options.label.clone(),
-        },
-    )?)
+    let directory = place::directory(global)?;
+    let new = Secret::key_file(place::write_key_file(file, directory.as_deref())?);
+    let added = repository.add_key(secret, &NewSlot { secret: new, label });
+    let added = added.map_err(|error| {
+        // It opens nothing, and would be in the way of the next attempt.
+        let left = std::fs::remove_file(file).err();
+        let error = anyhow::Error::from(error);
+        match left {
+            None => error,
+            Some(left) => error.context(format!(
+                "{} was made, opens nothing, and cannot be removed ({left})",
+                output::path(file)
+            )),
+        }
+    });
+    Ok(("added", added?))
 }
 
 fn list(global: &Global, repository: &Repository) -> Result<()> {
@@ -122,6 +166,9 @@ fn said(global: &Global, what: &str, id: ObjectId) {
     if global.json {
         output::object(&json!({"type": "key", "action": what, "id": id.to_string()}));
     } else if !global.quiet {
-        report!("{what} key {}", id.short());
+        match what {
+            "there" => report!("key {} opens with the new password already", id.short()),
+            what => report!("{what} key {}", id.short()),
+        }
     }
 }

@@ -68,10 +68,18 @@ pub fn prune(
             "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
             "bytes_repacked": pruned.bytes_repacked, "problems": pruned.problems,
             "packs_gone": pruned.packs_gone,
+            "segments_reclaimed": pruned.segments_reclaimed,
+            "bytes_reclaimed": pruned.bytes_reclaimed,
+            "bytes_waiting": pruned.bytes_waiting,
         }));
     } else if !global.quiet {
+        // What is deleted of a segment is freed with it.
+        let verb = match repository.stretched() {
+            Some(_) => "deleted",
+            None => "freed",
+        };
         let now = format!(
-            "freed {} ({})",
+            "{verb} {} ({})",
             sizes::bytes(pruned.bytes_deleted),
             sizes::counted(pruned.packs_deleted, "pack")
         );
@@ -84,9 +92,26 @@ pub fn prune(
         }
     }
     if !global.json && !global.quiet {
+        report_segments(&pruned);
         report_problems(&pruned);
     }
     Ok(code(pruned.problems))
+}
+
+fn report_segments(pruned: &Pruned) {
+    if pruned.segments_reclaimed > 0 {
+        report!(
+            "gave back {} of which little was used ({})",
+            sizes::counted(pruned.segments_reclaimed, "segment"),
+            sizes::bytes(pruned.bytes_reclaimed)
+        );
+    }
+    if pruned.bytes_waiting > 0 {
+        report!(
+            "{} in segments wait until little of their segment is used",
+            sizes::bytes(pruned.bytes_waiting)
+        );
+    }
 }
 
 fn report_problems(pruned: &Pruned) {

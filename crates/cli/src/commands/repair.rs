@@ -1,5 +1,6 @@
 //! `bale repair`
 
+mod hot;
 mod packs;
 
 use crate::args::{Global, Repair};
@@ -16,6 +17,7 @@ pub fn run(global: &Global, command: &Repair) -> Result<i32> {
     match command {
         Repair::Index { dry_run } => index(global, *dry_run),
         Repair::Config { dry_run } => config(global, *dry_run),
+        Repair::Hot { dry_run } => hot::run(global, *dry_run),
         Repair::Packs { ids, dry_run } => packs::run(global, ids, *dry_run),
     }
 }
@@ -69,7 +71,9 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
             "type": "summary", "packs_listed": report.packs_listed,
             "chunks_listed": report.chunks_listed,
             "packs_unreadable": report.unreadable.len(), "packs_damaged": report.damaged.len(),
-            "objects_removed": report.objects_removed, "dry_run": dry_run,
+            "objects_removed": report.objects_removed,
+            "segments_listed": report.segments_listed,
+            "segment_records_removed": report.segment_records_removed, "dry_run": dry_run,
         }));
     } else if !global.quiet {
         let word = if dry_run { "would list" } else { "listed" };
@@ -78,6 +82,13 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
             sizes::counted(report.packs_listed, "pack"),
             sizes::counted(report.chunks_listed, "chunk")
         );
+        if report.segments_listed + report.segment_records_removed > 0 {
+            report!(
+                "{word} {} again from its own table; damaged records removed: {}",
+                sizes::counted(report.segments_listed, "segment"),
+                report.segment_records_removed
+            );
+        }
         if report.objects_removed > 0 {
             report!(
                 "removed index objects that could not be read: {}",

@@ -1,7 +1,7 @@
 //! `bale restore`
 
 use super::select::SelectedSnapshots;
-use super::{deleting, select};
+use super::{cold, deleting, select};
 use crate::args::{Global, Restore};
 use crate::exit;
 use crate::named_paths::NamedPath;
@@ -29,14 +29,12 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
         .map_err(crate::patterns::refused)?;
     let reported = ReportedProblems::default();
+    let warmer = cold::warmer(&repository, &options.cold)?;
     let restore_options = RestoreOptions {
+        warmer: warmer.as_deref(),
         reported: Some(&reported),
         below: chosen.path.clone().into(),
-        overwrite: match options.overwrite.as_str() {
-            "always" => Overwrite::Always,
-            "never" => Overwrite::Never,
-            _ => Overwrite::IfChanged,
-        },
+        overwrite: overwrite(options),
         delete: options.delete,
         guard: deleting::guard(global, &chosen.named),
         dry_run: options.dry_run,
@@ -46,10 +44,11 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
         ..RestoreOptions::new(&patterns)
     };
     let scratch = place::scratch(&repository)?;
-    let console = match options.to_ext4 {
-        Some(_) => Console::new(global).naming_whole_paths(),
-        None => Console::new(global),
-    };
+    let console = console(global, options);
+    if options.cold.plan {
+        let named = &chosen.named;
+        return cold::print_plan(&repository, named, &restore_options, &scratch, &console);
+    }
     let mut image_report = None;
     let report = match (&options.to_ext4, &options.target) {
         (Some(image), _) => {
@@ -76,10 +75,11 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
         }
         (None, None) => unreachable!("one of both is required"),
     };
+    let lacks_cold = console.lacks_cold_store();
     console.finish();
     summary(
         global,
-        options,
+        (options, lacks_cold),
         (&report, image_report.as_ref(), &patterns.unmatched()),
         began.elapsed().as_secs_f64(),
     );
@@ -89,6 +89,22 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+fn console(global: &Global, options: &Restore) -> Console {
+    match options.to_ext4 {
+        _ if options.cold.plan => Console::for_data_on_stdout(global).naming_whole_paths(),
+        Some(_) => Console::new(global).naming_whole_paths(),
+        None => Console::new(global),
+    }
+}
+
+fn overwrite(options: &Restore) -> Overwrite {
+    match options.overwrite.as_str() {
+        "always" => Overwrite::Always,
+        "never" => Overwrite::Never,
+        _ => Overwrite::IfChanged,
+    }
 }
 
 /// Before anything is read: what can make no sense, whatever is in the repository.
@@ -227,7 +243,7 @@ fn into_image(
 
 fn summary(
     global: &Global,
-    options: &Restore,
+    (options, lacks_cold): (&Restore, bool),
     (report, image, unmatched): (&RestoreReport, Option<&Ext4Report>, &[&str]),
     seconds: f64,
 ) {
@@ -275,7 +291,7 @@ fn summary(
             "{}, named above.",
             sizes::counted(report.problems, "problem")
         );
-        let words = [vec![problems.as_str()], advice(options, report)].concat();
+        let words = [vec![problems.as_str()], advice(options, lacks_cold, report)].concat();
         report!("{}", words.join(" "));
     }
 }
@@ -357,9 +373,13 @@ fn print_in_part(report: &RestoreReport) {
 
 /// What helps with problems. A file of the right size and time is not looked into again, whatever
 /// it holds.
-fn advice(options: &Restore, report: &RestoreReport) -> Vec<&'static str> {
+fn advice(options: &Restore, lacks_cold: bool, report: &RestoreReport) -> Vec<&'static str> {
     let mut words = Vec::new();
-    if report.has_damage {
+    if lacks_cold {
+        words.push("With --cold, the same command brings what is in the cold store.");
+    } else if options.cold.warms() {
+        words.push("The same command brings what was not made readable.");
+    } else if report.has_damage {
         words.push(
             "What cannot be read of the repository stays so if this is tried again: `bale \
             check --read-data` lists what is damaged, and says what may help.",

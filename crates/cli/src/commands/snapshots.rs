@@ -15,7 +15,7 @@ use serde_json::json;
 /// Lists snapshots, oldest first, and unfinished runs.
 pub fn run(global: &Global, options: &Snapshots) -> Result<i32> {
     let by = GroupBy::parse(&options.group_by).map_err(Usage)?;
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, place::Use::List)?;
     let mut listed = select::Listed::of(&repository)?;
     if global.json {
         for text in &listed.damaged {
@@ -75,7 +75,11 @@ fn print_all(global: &Global, all: &[Named], by: GroupBy) {
 }
 
 /// Those that were asked for, each once; one that is not there is an error.
-fn named(texts: &[String], listed: select::Listed, select: &Select) -> Result<Vec<Named>> {
+pub(super) fn named(
+    texts: &[String],
+    listed: select::Listed,
+    select: &Select,
+) -> Result<Vec<Named>> {
     let pick = Pick {
         select: select.clone(),
         ..Pick::default()
@@ -224,6 +228,7 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         "program": snapshot.program, "tags": snapshot.tags, "paths": paths, "paths_b64": paths_b64,
         "source_filesystems": snapshot.source_filesystems,
         "partial": snapshot.partial, "parent": snapshot.parent.map(|id| id.to_string()),
+        "original": snapshot.original.map(|id| id.to_string()),
         "files": totals.files, "dirs": totals.dirs, "others": totals.others, "bytes": totals.bytes,
         "hard_links": totals.hard_links, "problems": snapshot.counts.problems,
         "bytes_stored": snapshot.counts.bytes_stored,

@@ -1,5 +1,7 @@
 //! `bale stats`
 
+mod transfers;
+
 use super::{listing, select};
 use crate::args::{Global, Stats};
 use crate::{exit, output, place, sizes};
@@ -14,6 +16,9 @@ use serde_json::json;
 /// Counts what the repository holds, or one snapshot, or one subtree of it.
 pub fn run(global: &Global, options: &Stats) -> Result<i32> {
     let repository = place::open(global)?;
+    if options.transfers {
+        return transfers::run(global, &repository, options);
+    }
     match &options.address {
         None => whole(global, &repository)?,
         Some(address) => {

@@ -4,12 +4,13 @@
 use super::named::user_dir;
 use crate::args::Global;
 use crate::exit::Usage;
-use crate::output;
 use crate::temporary_cache;
 use crate::variables;
+use crate::{output, sizes};
 use anyhow::Result;
 use bale_repository::error::Error;
-use bale_repository::repository::{Repository, try_cache_dir};
+use bale_repository::metadata_cache::METADATA_CACHE_BYTES;
+use bale_repository::repository::{CacheOptions, Repository, try_cache_dir};
 use std::io::ErrorKind::{QuotaExceeded, StorageFull};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -87,6 +88,31 @@ pub fn use_what_works(global: &Global, repository: &mut Repository) -> Result<()
         "it takes longer, and a repository that was set back to an older state is not noticed";
     report_refused(global, refused, costs);
     Ok(())
+}
+
+/// The cache of metadata, for repositories that are far away; none if nobody wants it.
+pub fn of_metadata(global: &Global) -> Result<Option<CacheOptions>> {
+    let (by, text) = match &global.remote.cache_size {
+        Some(text) => ("--cache-size", Some(text.clone())),
+        None => ("BALE_CACHE_SIZE", variables::read_text("BALE_CACHE_SIZE")?),
+    };
+    let bytes_max = match text {
+        Some(text) => {
+            sizes::parse_bytes(&text).map_err(|Usage(why)| Usage(format!("{by}: {why}")))?
+        }
+        None => METADATA_CACHE_BYTES,
+    };
+    let is_json = global.json;
+    let report = move |text: &str| {
+        if is_json {
+            output::object(&serde_json::json!({"type": "note", "message": text}));
+        }
+        report!("bale: {}", output::escape(text.as_bytes()));
+    };
+    Ok((bytes_max > 0).then(|| CacheOptions {
+        bytes_max,
+        report: Box::new(report),
+    }))
 }
 
 /// A cache directory that can be written, for what needs no repository.

@@ -25,7 +25,7 @@ pub fn add_missing_config_copy(global: &Global, repository: &Repository, purpose
     if is_config && !IS_REPORTED.swap(true, Ordering::Relaxed) {
         note(global, &trouble.note());
     }
-    if purpose == Use::Read {
+    if !purpose.writes() {
         return;
     }
     match renew_config_copy(repository) {

@@ -38,9 +38,9 @@ pub fn write(path: &Path) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The same for a repository, in which it must not be.
-pub fn write_beside(path: &Path, repository: &Path) -> Result<Vec<u8>> {
-    if is_within(path, repository) {
+/// The same for a repository, in whose directory it must not be.
+pub fn write_beside(path: &Path, repository: Option<&Path>) -> Result<Vec<u8>> {
+    if repository.is_some_and(|repository| is_within(path, repository)) {
         return Err(Usage(format!(
             "{} is in the repository that it opens: whoever has one has the other. Keep the key \
              elsewhere",

@@ -1,23 +1,64 @@
-//! What this command may take of memory: `--memory`, `BALE_MEMORY`, or what fits the machine.
+//! What this command may take of memory, and how large its packs become: options, else the
+//! environment, else what fits the machine and the store.
 
+use super::Use;
 use crate::args::Global;
 use crate::exit::Usage;
 use crate::{sizes, variables};
 use bale_pipeline::memory::{MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL, MemoryPlan};
+use bale_repository::limits::{PACK_BYTES_MAX, PACK_BYTES_MIN};
+use bale_repository::pack::PackPlan;
+use bale_repository::repository::Repository;
 use bale_sys::memory::return_middle_blocks_at_once;
+
+/// What is wanted of memory and of packs.
+pub struct Plans {
+    memory: MemoryPlan,
+    /// Bytes, and how that was said.
+    pack_size: Option<(u64, String)>,
+}
+
+impl Plans {
+    /// Looks at options and environment.
+    pub fn read(global: &Global) -> Result<Plans, Usage> {
+        Ok(Plans {
+            memory: plan(global)?,
+            pack_size: pack_size(global)?,
+        })
+    }
+
+    /// Who writes packs shares the memory with them.
+    pub fn apply(self, repository: &mut Repository, purpose: Use) -> Result<(), Usage> {
+        if !purpose.writes() {
+            repository.set_memory(self.memory);
+            return Ok(());
+        }
+        let shape = repository.store().shape();
+        let packs = match self.pack_size {
+            None => PackPlan::of(shape, &self.memory),
+            Some((bytes, said)) => {
+                let packs = PackPlan::of_size(bytes, shape, &self.memory);
+                packs.map_err(|needed| {
+                    let needed = needed.div_ceil(1 << 20);
+                    Usage(format!(
+                        "{said}: on a server packs are whole in memory until they are there, and \
+                         these need --memory {needed}M or smaller packs"
+                    ))
+                })?
+            }
+        };
+        repository.set_memory_to_write(self.memory, packs);
+        Ok(())
+    }
+}
 
 /// The plan that is asked for. With less than usual, freed memory is given back sooner.
 pub fn plan(global: &Global) -> Result<MemoryPlan, Usage> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let (by, text) = match &global.memory {
-        Some(text) => ("--memory", text.clone()),
-        None => match variables::read_text("BALE_MEMORY")? {
-            Some(text) => ("BALE_MEMORY", text),
-            None => return Ok(MemoryPlan::of_machine(processors)),
-        },
+    let Some((by, text)) = given("--memory", &global.memory, "BALE_MEMORY")? else {
+        return Ok(MemoryPlan::of_machine(processors));
     };
-    let wrong = |Usage(why)| Usage(format!("{by}: {why}"));
-    let bytes = sizes::parse_bytes(&text).map_err(wrong)?;
+    let bytes = bytes_of(by, &text)?;
     // More than there are addresses is as much as there are.
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     if bytes < MEMORY_BYTES_USUAL {
@@ -29,4 +70,32 @@ pub fn plan(global: &Global) -> Result<MemoryPlan, Usage> {
             sizes::bytes(MEMORY_BYTES_MIN as u64)
         ))
     })
+}
+
+fn pack_size(global: &Global) -> Result<Option<(u64, String)>, Usage> {
+    let Some((by, text)) = given("--pack-size", &global.pack_size, "BALE_PACK_SIZE")? else {
+        return Ok(None);
+    };
+    let bytes = bytes_of(by, &text)?;
+    if !(PACK_BYTES_MIN..=PACK_BYTES_MAX).contains(&bytes) {
+        let (min, max) = (PACK_BYTES_MIN >> 20, PACK_BYTES_MAX >> 20);
+        return Err(Usage(format!("{by} {text}: packs have {min}M to {max}M")));
+    }
+    Ok(Some((bytes, format!("{by} {text}"))))
+}
+
+/// The text of an option or of its variable, and which of the two it is.
+fn given(
+    option: &'static str,
+    text: &Option<String>,
+    variable: &'static str,
+) -> Result<Option<(&'static str, String)>, Usage> {
+    Ok(match text {
+        Some(text) => Some((option, text.clone())),
+        None => variables::read_text(variable)?.map(|text| (variable, text)),
+    })
+}
+
+fn bytes_of(by: &str, text: &str) -> Result<u64, Usage> {
+    sizes::parse_bytes(text).map_err(|Usage(why)| Usage(format!("{by}: {why}")))
 }

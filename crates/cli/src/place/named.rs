@@ -1,14 +1,15 @@
 //! Which repository is meant: the one named on the command line, else in the environment, else the
 //! user's own.
 //!
-//! Repositories are directories. A name that looks like a remote store of another tool is refused:
-//! whoever writes it believes that his backups leave the machine.
+//! A name with a scheme that is none of ours is refused, and never taken for a directory: whoever
+//! writes it believes that his backups leave the machine.
 
 use crate::args::Global;
 use crate::exit::Usage;
 use crate::variables;
 use anyhow::Result;
-use std::path::{Path, PathBuf};
+use bale_remote::Location;
+use std::path::PathBuf;
 
 /// The directories of the user's own repository.
 pub struct Own {
@@ -18,6 +19,11 @@ pub struct Own {
 }
 
 impl Own {
+    /// Of its repository.
+    pub fn location(&self) -> Location {
+        Location::Directory(self.repository.clone())
+    }
+
     /// Is there one?
     pub fn is_made(&self) -> bool {
         super::is_made(&self.repository)
@@ -37,15 +43,21 @@ pub fn has_only_key(own: &Own) -> bool {
 }
 
 /// The repository that is named, if one is.
-pub fn named(global: &Global) -> Result<Option<PathBuf>, Usage> {
-    let path = match &global.repo {
-        Some(path) => Some(path.clone()),
-        None => variables::read("BALE_REPOSITORY")?.map(PathBuf::from),
+pub fn named(global: &Global) -> Result<Option<Location>, Usage> {
+    let text = match &global.repo {
+        Some(text) => Some(text.clone()),
+        None => variables::read("BALE_REPOSITORY")?,
     };
-    if let Some(path) = &path {
-        refuse_remote(path)?;
-    }
-    Ok(path)
+    let location = text.map(|text| Location::parse(&text)).transpose();
+    location.map_err(|error| Usage(error.to_string()))
+}
+
+/// Its directory, if it is one of this machine.
+pub fn named_directory(global: &Global) -> Option<PathBuf> {
+    named(global)
+        .ok()
+        .flatten()
+        .and_then(Location::into_directory)
 }
 
 /// Where the user's own repository is, or would be.
@@ -70,45 +82,13 @@ pub fn user_dir(variable: &str, below_home: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(below_home)))
 }
 
-/// `s3:bucket/x`, `sftp:user@host:/x`, `host:/x`: two letters or more, and a colon.
-fn refuse_remote(path: &Path) -> Result<(), Usage> {
-    let text = path.as_os_str().to_string_lossy();
-    let Some((scheme, _)) = text.split_once(':') else {
-        return Ok(());
-    };
-    let is_scheme = scheme.chars().count() >= 2
-        && scheme
-            .chars()
-            .all(|letter| letter.is_alphanumeric() || "+-._@".contains(letter));
-    match is_scheme {
-        true => Err(Usage(format!(
-            "{text:?} looks like a remote store: a repository is a directory of this machine, \
-             nothing else is supported (for a directory of that name write ./{text})"
-        ))),
-        false => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_remote_stores_are_no_directories() {
-        for remote in [
-            "s3:bucket/x",
-            "sftp:user@host:/x",
-            "rest:http://x",
-            "b2:x",
-            "ssh+x:y",
-            "web1.example.org:/srv",
-            "me@host:x",
-            "file:///srv",
-        ] {
-            assert!(refuse_remote(Path::new(remote)).is_err(), "{remote}");
+/// Do two names mean one place, as far as can be seen from here?
+pub fn is_same_place(one: &Location, other: &Location) -> bool {
+    match (one, other) {
+        (Location::Directory(one), Location::Directory(other)) => {
+            let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
+            one == other || real(one).is_some_and(|one| real(other) == Some(one))
         }
-        for local in ["/srv/a:b", "./s3:x", "x:y", "repo", "/", ":x", "a b:c"] {
-            assert!(refuse_remote(Path::new(local)).is_ok(), "{local}");
-        }
+        (one, other) => one == other,
     }
 }

@@ -338,6 +338,10 @@ fn help_of_commands_without_a_repository_is_silent_about_repositories() {
             "--key-file",
             "--cache-dir",
             "--repo",
+            "--cold",
+            "--pack-size",
+            "--limit-upload",
+            "--cache-size",
             "BALE_REPOSITORY",
         ] {
             assert!(!text.contains(word), "{command} --help: {word}");

@@ -9,8 +9,9 @@ use crate::tree::{Tree, describe};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// All there are. One is added with every version of the format and none is ever taken away.
-const GOLDEN: [&str; 1] = ["golden-1"];
+/// All there are. One is added with every version of the format, or feature of it, and none is ever
+/// taken away.
+const GOLDEN: [&str; 2] = ["golden-1", "golden-2"];
 
 fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")

@@ -104,21 +104,24 @@ fn after_a_check_has_marked_it_damage_is_healed_by_the_next_backup_and_checks_ar
     is_green_after_repair_packs(&bench);
 }
 
-/// The catalog of the older snapshot opens, and stands in the damaged pack only: with so little
-/// memory there is one thread that encodes, and one pack.
+/// A file that only the older snapshot has opens, and stands in the damaged pack only: with so
+/// little memory there is one thread that encodes, and one pack of data.
 #[test]
 fn what_opens_and_only_a_damaged_pack_holds_is_named_until_repair_packs_has_saved_it() {
     let bench = Bench::new();
     bench.sh("head -c 500000 /dev/urandom > source/victim");
+    bench.sh("yes words | head -c 600000 > source/gone");
     bench.ok(&["backup", "source", "--memory", "128MiB"]);
-    assert_eq!(objects(&bench, "packs").len(), 1);
+    assert_eq!(objects(&bench, "packs").len(), 2);
     flip_byte(&largest_pack(&bench));
+    bench.sh("mv source/gone gone");
     let healed = found_and_healed(&bench);
     assert_eq!(healed.code, 4, "{healed}");
     says(
         &bench.run(&["check"]),
         "No path is lost: `bale repair packs` saves what only damaged packs hold",
     );
+    bench.sh("mv gone source/gone");
     is_green_after_repair_packs(&bench);
 }
 

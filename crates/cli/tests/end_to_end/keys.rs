@@ -154,6 +154,28 @@ fn keys_are_added_listed_changed_and_removed_but_the_last_one_stays() {
     bench.ok(&["snapshots"]);
 }
 
+/// Ended before the old one was removed, and run again.
+#[test]
+fn a_password_that_is_there_already_is_not_added_again_by_passwd() {
+    let bench = Bench::new();
+    for name in ["old", "new"] {
+        bench.write(name, name);
+    }
+    bench.ok(&["init", "-r", "repo", "-p", "old"]);
+    let with = |words: &[&str]| bench.run(&[words, &["-r", "repo", "-p", "old"]].concat());
+    assert_eq!(with(&["key", "add", "--new-password-file", "new"]).code, 0);
+    let same = with(&["key", "passwd", "--new-password-file", "old"]);
+    assert_eq!(same.code, 1, "{same}");
+    assert!(same.err.contains("nothing was changed"), "{same}");
+    let changed = with(&["key", "passwd", "--new-password-file", "new"]);
+    assert_eq!(changed.code, 0, "{changed}");
+    assert_eq!(with(&["snapshots"]).code, 12);
+    let listed = bench.ok(&["key", "list", "--json", "-r", "repo", "-p", "new"]);
+    let keys = listed.of_type("key");
+    let passwords = keys.iter().filter(|key| key["kind"] == "password");
+    assert_eq!(passwords.count(), 1, "{listed}");
+}
+
 #[test]
 fn init_without_a_name_makes_the_users_own_once() {
     let bench = Bench::new();

@@ -103,7 +103,7 @@ fn a_variable_that_lost_its_value_is_refused() {
 
 /// Issue 13, 17: `init -r s3:bucket/x` made a directory of that name.
 #[test]
-fn a_remote_store_is_refused_and_no_directory_made() {
+fn a_store_that_nobody_knows_is_refused_and_no_directory_made() {
     let bench = Bench::new();
     bench.write("pw", "secret");
     bench.write("source/file", "content");
@@ -113,18 +113,22 @@ fn a_remote_store_is_refused_and_no_directory_made() {
         &["snapshots"],
         &["check", "--scrub"],
     ] {
-        let ran = bench.run(&[words, &["-p", "pw", "-r", "s3:bucket/x"]].concat());
+        let ran = bench.run(&[words, &["-p", "pw", "-r", "swift:bucket:/x"]].concat());
         assert_eq!(ran.code, 2, "{words:?}: {ran}");
+        assert!(
+            ran.err.contains("none of local:, rest:"),
+            "{words:?}: {ran}"
+        );
         let mut command = bench.command();
         command
             .args(words)
             .args(["-p", "pw"])
-            .env("BALE_REPOSITORY", "sftp:me@host:/x");
+            .env("BALE_REPOSITORY", "me@host:/x");
         assert_eq!(Ran::from(command.output().unwrap()).code, 2, "{words:?}");
     }
-    assert!(!bench.path("s3:bucket").exists());
-    bench.ok(&["init", "-p", "pw", "-r", "./s3:bucket"]);
-    assert!(bench.path("s3:bucket/config").exists());
+    assert!(!bench.path("swift:bucket").exists());
+    bench.ok(&["init", "-p", "pw", "-r", "./swift:bucket"]);
+    assert!(bench.path("swift:bucket/config").exists());
 }
 
 /// Issue 13, 17: without HOME, as in a unit of systemd, nothing ran.

@@ -12,6 +12,13 @@ use bale_repository::store::ObjectName;
 use bale_source::scan::ImageStamp;
 use std::time::{Duration, Instant};
 
+/// With a segment open that is less than half full, a record may be so many times later.
+const SHORT_STRETCH_PATIENCE: u32 = 12;
+
+/// A segment on a server to which nothing came for so long is closed: servers of FTP end transfers
+/// that stand still for five minutes, and what was in them is lost.
+const SEGMENT_IDLE_MAX: Duration = Duration::from_secs(120);
+
 /// Decides when a record is due, and replaces the last one.
 pub(super) struct Checkpoints<'a> {
     run: &'a BackupRun,
@@ -58,11 +65,26 @@ impl<'a> Checkpoints<'a> {
         if !often && !self.looked.is_multiple_of(1024) {
             return Ok(());
         }
+        self.end_what_stands_still()?;
         let bytes = self.store.written().bytes_stored;
         if self.last_time.elapsed() < self.every && bytes - self.last_bytes < CHECKPOINT_BYTES {
             return Ok(());
         }
+        // A record closes the open segment, and one that is closed early stays short.
+        let stretched = self.run.repository.stretched();
+        let is_short = stretched.is_some_and(|stretched| stretched.is_open_and_short());
+        if is_short && self.last_time.elapsed() < self.every * SHORT_STRETCH_PATIENCE {
+            return Ok(());
+        }
         self.write(rows, false)
+    }
+
+    /// Closes a segment to which nothing comes: a server would end its transfer.
+    fn end_what_stands_still(&self) -> Result<()> {
+        match self.run.repository.stretched() {
+            Some(stretched) if stretched.stands_still(SEGMENT_IDLE_MAX) => Ok(stretched.settle()?),
+            _ => Ok(()),
+        }
     }
 
     /// Writes a record as the last act of an interrupted run.
@@ -87,6 +109,7 @@ impl<'a> Checkpoints<'a> {
             filesystems: self.tally.filesystems(),
             totals: self.tally.totals(),
             counts: self.tally.counts(written.bytes_stored),
+            transfers: self.store.transfers(),
             problems: self.tally.problems_listed(),
             layers: partial.layers,
             ..self.run.draft.clone()

@@ -150,7 +150,7 @@ fn note_future(newest: &Newest<'_>, now: Time, note: &dyn Fn(&str)) {
 }
 
 /// In UTC, to the second.
-pub(super) fn text_of(time: Time) -> String {
+pub(crate) fn text_of(time: Time) -> String {
     jiff::Timestamp::new(time.seconds, 0).map_or_else(
         |_| format!("{} seconds after 1970", time.seconds),
         |timestamp| timestamp.to_string(),

@@ -5,9 +5,11 @@ use super::compare::Scanned;
 use super::index_seen::{self, MadeFor};
 use super::parent::{Parent, mark_damaged};
 use super::rows::StoredSegments;
-use super::run::{BackupOptions, BackupRun, Outcome};
+use super::run::{BackupOptions, BackupRun, Noted, Outcome};
 use super::tally::Tally;
 use crate::limits::{ALIVE_SECONDS, THIN_CHUNKS_MAX};
+use crate::relied::{LOOK_BELIEVED, store_lost_again, take_back};
+use crate::two_clocks::TwoClocks;
 use crate::used::UsedChunks;
 use bale_format::{ChunkId, ChunkKind, Entry, Layer, ObjectId, Snapshot};
 use bale_pipeline::monitor::Phase;
@@ -20,8 +22,6 @@ use bale_repository::store::{Area, ObjectName};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Looks again after storing afresh what a prune took away, at most so often.
-const MENDING_ROUNDS_MAX: usize = 3;
 /// A chunk of which the snapshot uses less than one part in so many is thin.
 const THIN_SHARE: u64 = 4;
 
@@ -68,12 +68,16 @@ pub(super) fn commit(
     // Rows that an unfinished run stored are as in its record, and yet in no snapshot.
     let is_as_the_parent = changes == 0 && amendments.is_empty() && parent.run.is_none();
     let layers = amend(repository, layers, amendments, store, options)?;
+    let mut looked = None;
     if !options.dry_run {
         rely_on_segments(repository, &layers, store)?;
         mark_damaged(repository, store.packs_found_damaged(), |text| {
             tally.note(text)
         });
-        mend(repository, parent, &layers, store)?;
+        if !has_looked_just_now(repository, parent, store) {
+            mend(repository, parent, &layers, store)?;
+            looked = Some(TwoClocks::now(repository));
+        }
     }
     let snapshot = Snapshot {
         parent: parent.id,
@@ -89,30 +93,57 @@ pub(super) fn commit(
         && parent.is_newest
         && snapshot_is_there(repository, parent)?;
     if let Some(id) = parent.id.filter(|_| nothing_new && !options.dry_run) {
-        note_unless_seen(tally, run, id, parent);
+        note_unless_seen(tally, run, id, parent, None);
     }
     if options.dry_run || nothing_new {
-        return Ok(Outcome {
-            id: None,
-            snapshot,
-            noted,
-        });
+        return Ok(outcome(None, snapshot, noted, store));
     }
-    let id = repository.write_snapshot(&snapshot)?;
-    // A prune that looked before the snapshot was there may have deleted since the last look,
-    // however long ago that was (a closed lid). One that looks from now on sees the snapshot.
-    if let Err(error) = mend(repository, parent, &snapshot.layers, store) {
-        repository.store().delete(&ObjectName::snapshot(id))?;
-        return Err(error);
+    // Slept since (a closed lid): a store that only takes what is new would keep the snapshot.
+    let is_young = looked.is_some_and(|looked| looked.is_within(LOOK_BELIEVED, repository));
+    if !is_young && !has_looked_just_now(repository, parent, store) {
+        mend(repository, parent, &snapshot.layers, store)?;
     }
-    remembered::made(repository, id, &snapshot);
-    note_unless_seen(tally, run, id, parent);
-    remove_replaced_runs(repository, run, &snapshot)?;
-    Ok(Outcome {
-        id: Some(id),
+    let id = write_and_look_again(run, parent, &snapshot, store, tally)?;
+    Ok(outcome(Some(id), snapshot, noted, store))
+}
+
+fn outcome(id: Option<ObjectId>, snapshot: Snapshot, noted: Noted, store: &ChunkWriter) -> Outcome {
+    Outcome {
+        id,
         snapshot,
         noted,
-    })
+        uploads: store.uploads(),
+    }
+}
+
+/// The step that makes the backup visible, and what comes after it.
+fn write_and_look_again(
+    run: &BackupRun,
+    parent: &Parent,
+    snapshot: &Snapshot,
+    store: &Arc<ChunkWriter>,
+    tally: &Tally<'_>,
+) -> Result<ObjectId> {
+    let repository = &run.repository;
+    let id = repository.write_snapshot(snapshot)?;
+    // A prune that looked before the snapshot was there may have deleted since the last look,
+    // however long ago that was (a closed lid). One that looks from now on sees the snapshot.
+    let chunks_before = store.written().chunks_new;
+    let (listed, mended) = repository.at_once(
+        || ListedAtTheEnd::if_remote(repository),
+        || mend(repository, parent, &snapshot.layers, store),
+    );
+    if let Err(error) = mended {
+        return Err(take_back(repository, &[id], error));
+    }
+    remembered::made(repository, id, snapshot);
+    // What was mended is in index objects that were listed too early.
+    let listed = listed.filter(|_| store.written().chunks_new == chunks_before);
+    note_unless_seen(tally, run, id, parent, listed.as_ref());
+    if listed.is_none_or(|listed| listed.has_runs) {
+        remove_replaced_runs(repository, run, snapshot)?;
+    }
+    Ok(id)
 }
 
 /// The draft with what the backup counted.
@@ -125,14 +156,57 @@ fn counted(run: &BackupRun, store: &ChunkWriter, tally: &Tally<'_>) -> Snapshot 
         filesystems: tally.filesystems(),
         totals: tally.totals(),
         counts: tally.counts(store.written().bytes_stored),
+        transfers: store.transfers(),
         problems: tally.problems_listed(),
         ..run.draft.clone()
     }
 }
 
+/// What the end of a backup wants to know besides whether its chunks are there.
+struct ListedAtTheEnd {
+    index_objects: Arc<[ObjectId]>,
+    has_runs: bool,
+}
+
+impl ListedAtTheEnd {
+    /// From a store that is near it is had when it is wanted. So it is if something fails here.
+    fn if_remote(repository: &Repository) -> Option<ListedAtTheEnd> {
+        if !repository.store().is_remote() {
+            return None;
+        }
+        let (runs, index_objects) = repository.at_once(
+            || repository.list(Area::Runs),
+            || index_seen::now(repository),
+        );
+        Some(ListedAtTheEnd {
+            index_objects: index_objects.ok()?,
+            has_runs: !runs.ok()?.is_empty(),
+        })
+    }
+}
+
+/// Did this run begin a moment ago, with packs that were listed then, and store nothing since? Then
+/// that look is the one before the snapshot; the one after it is made in any case.
+fn has_looked_just_now(repository: &Repository, parent: &Parent, store: &ChunkWriter) -> bool {
+    let is_from_one_snapshot = parent.id.is_some() && parent.run.is_none();
+    is_from_one_snapshot
+        && store.written().chunks_new == 0
+        && repository.has_listed_packs_just_now()
+}
+
 /// The index objects of today are known to the next backup.
-fn note_unless_seen(tally: &Tally<'_>, run: &BackupRun, id: ObjectId, parent: &Parent) {
-    let remembered = index_seen::remember(run, MadeFor::Snapshot(id), &parent.index_objects);
+fn note_unless_seen(
+    tally: &Tally<'_>,
+    run: &BackupRun,
+    id: ObjectId,
+    parent: &Parent,
+    listed: Option<&ListedAtTheEnd>,
+) {
+    let (made, before) = (MadeFor::Snapshot(id), &parent.index_objects);
+    let remembered = match listed {
+        Some(listed) => index_seen::remember_these(run, made, before, &listed.index_objects),
+        None => index_seen::remember(run, made, before),
+    };
     if let Err(error) = remembered {
         tally.note(&format!(
             "the next backup will be slower, without its list of known chunks: {error}"
@@ -204,42 +278,22 @@ fn mend(
     layers: &[Layer],
     store: &Arc<ChunkWriter>,
 ) -> Result<()> {
-    for _ in 0..MENDING_ROUNDS_MAX {
-        let lost = store.lost_since_start()?;
-        if lost.is_empty() {
-            return parent_is_still_there(repository, parent, layers);
-        }
-        repository.reload_index_as_far_as_possible()?;
-        for place in &lost {
-            let chunk = &place.chunk;
-            let bytes = repository
-                .read_chunk_uncached(&chunk.id, chunk.kind)
-                .map_err(|error| {
-                    Error::Other(format!(
-                        "what this backup relies on was removed by a prune, or is \
-                    damaged ({error}): run the backup again"
-                    ))
-                })?;
-            store.store_again(chunk.kind, chunk.id, bytes.into())?;
-        }
-        store.flush()?;
-        store.forget_reliance(&lost);
+    let (stored_again, is_there) = repository.at_once(
+        || store_lost_again(repository, store, "backup"),
+        || is_parent_there(repository, parent),
+    );
+    stored_again?;
+    match is_there? {
+        true => Ok(()),
+        false => look_everything_up(repository, layers),
     }
-    Err(Error::Other(
-        "what this backup relies on keeps being condemned or marked as damaged: run it again"
-            .to_owned(),
-    ))
 }
 
 /// Pieces of unchanged large files are relied on through their list, and segments of unchanged
 /// stretches through the parent. As long as the parent exists it protects them, and so does the
 /// record of an unfinished run; if either has gone meanwhile, every chunk of the new catalog is
 /// looked up.
-fn parent_is_still_there(
-    repository: &Arc<Repository>,
-    parent: &Parent,
-    layers: &[Layer],
-) -> Result<()> {
+fn is_parent_there(repository: &Repository, parent: &Parent) -> Result<bool> {
     let snapshot_is_there = snapshot_is_there(repository, parent)?;
     let mut run_is_there = parent.run.is_none();
     if !run_is_there {
@@ -247,9 +301,11 @@ fn parent_is_still_there(
             run_is_there |= info.name.id() == parent.run;
         })?;
     }
-    if snapshot_is_there && run_is_there {
-        return Ok(());
-    }
+    Ok(snapshot_is_there && run_is_there)
+}
+
+/// The parent protects nothing any more.
+fn look_everything_up(repository: &Arc<Repository>, layers: &[Layer]) -> Result<()> {
     let index = repository.reload_index_as_far_as_possible()?;
     let pruned = |why: String| {
         Error::Other(format!(

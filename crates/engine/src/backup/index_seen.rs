@@ -56,6 +56,14 @@ pub(super) fn now(repository: &Repository) -> Result<Arc<[ObjectId]>> {
     Ok(names.into())
 }
 
+/// The same at the beginning of a run.
+pub(super) fn at_first(repository: &Repository) -> Result<Arc<[ObjectId]>> {
+    let listed = repository.share_first(Area::Index)?;
+    let mut names: Vec<ObjectId> = listed.iter().filter_map(|info| info.name.id()).collect();
+    names.sort_unstable();
+    Ok(names.into())
+}
+
 /// Is an index object gone that was there when the parent was made, as far as this machine can say?
 pub(super) fn may_have_lost_some(run: &BackupRun, parent: &Parent) -> bool {
     let made = [
@@ -70,7 +78,17 @@ pub(super) fn may_have_lost_some(run: &BackupRun, parent: &Parent) -> bool {
 
 /// Remembers those that were there when the run began, and those that are there now.
 pub(super) fn remember(run: &BackupRun, made: MadeFor, before: &[ObjectId]) -> Result<()> {
-    let mut seen = now(&run.repository)?.to_vec();
+    remember_these(run, made, before, &now(&run.repository)?)
+}
+
+/// The same for names that were listed.
+pub(super) fn remember_these(
+    run: &BackupRun,
+    made: MadeFor,
+    before: &[ObjectId],
+    now: &[ObjectId],
+) -> Result<()> {
+    let mut seen = now.to_vec();
     seen.extend_from_slice(before);
     seen.sort_unstable();
     seen.dedup();

@@ -14,7 +14,6 @@ use bale_pipeline::monitor::Monitor;
 use bale_repository::catalog::{CatalogError, CatalogReader, ParentRow, splice};
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::{Named, Repository};
-use bale_repository::store::Area;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -62,7 +61,7 @@ impl Parent {
         monitor: &dyn Monitor,
     ) -> Result<Parent> {
         // Before the index is looked at: one that goes meanwhile is missed the next time.
-        let index_objects = index_seen::now(repository)?;
+        let index_objects = index_seen::at_first(repository)?;
         let Gaps {
             thorough,
             missing,
@@ -288,7 +287,7 @@ fn find_gaps(repository: &Repository, unreadable: &HashSet<ChunkId>) -> Result<G
     let index = repository.index()?;
     let (mut whole, mut listed) = (HashSet::new(), HashSet::new());
     let mut unlisted = 0;
-    repository.store().list(Area::Packs, &mut |info| {
+    repository.list_packs_first(&mut |info| {
         let number = info.name.id().and_then(|id| index.pack_number(&id));
         listed.extend(number);
         match number.map(|number| index.pack(number)) {

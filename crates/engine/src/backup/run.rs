@@ -2,13 +2,16 @@
 
 use bale_format::id::hex;
 use bale_format::snapshot::PathText;
-use bale_format::{ObjectId, Snapshot, Time};
+use bale_format::{ObjectId, Snapshot};
+use bale_pipeline::clock::moment_of;
 use bale_pipeline::monitor::Problem;
 use bale_repository::error::{Error, Result};
+use bale_repository::pack::UploadTotals;
 use bale_repository::repository::Repository;
 use bale_source::scan::{ScanMode, Sources, source_filesystems};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is asked of a backup besides what to scan.
 #[derive(Clone, Debug, Default)]
@@ -34,9 +37,9 @@ pub struct BackupOptions {
     /// What was asked for and is not there: told, counted and recorded like trouble met on the way.
     pub not_found: Vec<Problem>,
     /// Between two records of the unfinished run; for tests.
-    pub checkpoint_every: Option<std::time::Duration>,
+    pub checkpoint_every: Option<Duration>,
     /// Between two signs of life; for tests.
-    pub sign_of_life_every: Option<std::time::Duration>,
+    pub sign_of_life_every: Option<Duration>,
 }
 
 /// What came of a backup.
@@ -48,6 +51,8 @@ pub struct Outcome {
     pub snapshot: Snapshot,
     /// How much was named that is no problem.
     pub noted: Noted,
+    /// Packs that were sent to a server.
+    pub uploads: UploadTotals,
 }
 
 /// What was named and is no problem, counted.
@@ -70,6 +75,13 @@ pub(super) struct BackupRun {
 }
 
 impl BackupRun {
+    /// How long it has lasted.
+    pub(super) fn age(&self) -> Duration {
+        let began = moment_of(self.draft.time);
+        let now = self.repository.clock().now();
+        now.duration_since(began).unwrap_or_default()
+    }
+
     /// Paths of the sources, without leading slash.
     pub(super) fn sources(&self) -> Vec<Vec<u8>> {
         let clean = |path: &PathText| bale_repository::snapshots::clean_path(&path.0);
@@ -100,12 +112,6 @@ impl BackupRun {
             .map(|path| PathText(path.as_os_str().as_bytes().to_vec()))
             .collect();
         let draft = Snapshot {
-            version: bale_format::snapshot_json::SNAPSHOT_VERSION,
-            run: hex(&id),
-            partial: false,
-            until: None,
-            time: repository.clock().time(),
-            finished: Time::default(),
             host: options.host.clone(),
             user: options.user.clone(),
             program: options.program.clone(),
@@ -113,15 +119,7 @@ impl BackupRun {
             paths,
             source_filesystems: source_filesystems(sources, mode),
             excludes: options.excludes.clone(),
-            withheld: Vec::new(),
-            withheld_more: false,
-            parent: None,
-            filesystems: Vec::new(),
-            totals: Default::default(),
-            counts: Default::default(),
-            problems: Vec::new(),
-            layers: Vec::new(),
-            thin: Vec::new(),
+            ..Snapshot::begun(id, repository.clock().time())
         };
         Ok(BackupRun {
             repository: repository.clone(),

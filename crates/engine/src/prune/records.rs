@@ -1,6 +1,7 @@
 //! Snapshots and unfinished runs, each read once; what cannot be read, or is listed now and then,
 //! is an error.
 
+use crate::two_stores::refuse_while_cold_lacks;
 use bale_format::ObjectId;
 use bale_repository::error::is_missing;
 use bale_repository::error::{Error, Result};
@@ -88,6 +89,7 @@ fn changing() -> Error {
 /// A listing that left a snapshot out would cost what that snapshot uses. So a second one must name
 /// the same.
 fn list_twice(repository: &Repository) -> Result<BTreeSet<ObjectName>> {
+    refuse_while_cold_lacks(repository)?;
     let list = || -> Result<BTreeSet<ObjectName>> {
         let mut names = BTreeSet::new();
         for area in [Area::Runs, Area::Snapshots] {

@@ -10,6 +10,7 @@ use super::records::RecordSet;
 use super::secure::Secured;
 use super::trailer;
 use super::{Pruned, refuse_while_missed};
+use crate::two_clocks::TwoClocks;
 use crate::used::UsedChunks;
 use bale_format::{ChunkPlace, ObjectId};
 use bale_pipeline::error::without_name;
@@ -21,29 +22,13 @@ use bale_repository::repository::Repository;
 use bale_repository::store::ObjectName;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 /// A listing of snapshots is believed for so long; a prune that was stopped in between (a closed
 /// lid) lists again.
 const BELIEF_MAX: Duration = Duration::from_secs(15 * 60);
 /// Listings until one is fresh. All but the first look at new snapshots only.
 const LISTINGS_MAX: usize = 1_000;
-
-/// A moment on the monotonic and on the wall clock: one stops while the machine sleeps, the other
-/// can be set.
-#[derive(Clone, Copy)]
-struct TwoClocks(Instant, SystemTime);
-
-impl TwoClocks {
-    fn now(repository: &Repository) -> TwoClocks {
-        TwoClocks(Instant::now(), repository.clock().now())
-    }
-
-    fn is_fresh(&self, repository: &Repository) -> bool {
-        let slept = repository.clock().now().duration_since(self.1);
-        self.0.elapsed() <= BELIEF_MAX && slept.map_or(true, |slept| slept <= BELIEF_MAX)
-    }
-}
 
 /// What is known of packs that are to be deleted.
 pub(super) struct UseOfDoomed<'a> {
@@ -99,7 +84,7 @@ impl<'a> UseOfDoomed<'a> {
     pub(super) fn refresh(&mut self, left: &mut LeftAlone, pruned: &mut Pruned) -> Result<()> {
         let repository = self.repository;
         for _ in 0..LISTINGS_MAX {
-            if (self.listed).is_some_and(|listed| listed.is_fresh(repository)) {
+            if (self.listed).is_some_and(|listed| listed.is_within(BELIEF_MAX, repository)) {
                 return Ok(());
             }
             let began = TwoClocks::now(repository);

@@ -1,6 +1,7 @@
 //! A snapshot of a repository into an image: its catalog, index and packs behind the seams.
 
-use super::{into_engine_error, seams};
+use super::{RepositoryChunks, SnapshotCatalog, into_engine_error, seams_within};
+use crate::limits::ext4_flight_bytes;
 use bale_fsimage::Timestamp;
 use bale_fsimage::mkext4::Ext4Options;
 use bale_pipeline::monitor::Monitor;
@@ -8,7 +9,7 @@ use bale_pipeline::random::draw;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::{Named, Repository};
 use bale_restore::ext4::{Ext4Report, ImageTarget, restore, verify};
-use bale_restore::{RestoreOptions, RestoreReport, ScratchSpace};
+use bale_restore::{ChunkSource, RestoreOptions, RestoreReport, ScratchSpace, make_readable};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +43,11 @@ impl SnapshotToExt4<'_> {
         })
     }
 
+    fn seams(&self, monitor: &dyn Monitor) -> Result<(SnapshotCatalog, RepositoryChunks)> {
+        let bytes = ext4_flight_bytes(&self.repository.memory());
+        seams_within(self.repository, self.snapshot, bytes, monitor)
+    }
+
     /// Writes it.
     pub fn restore(
         &self,
@@ -49,10 +55,23 @@ impl SnapshotToExt4<'_> {
         scratch: &ScratchSpace,
         monitor: &dyn Monitor,
     ) -> Result<Ext4Report> {
-        let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
+        let (catalog, chunks) = self.seams(monitor)?;
+        let failed = |error| into_engine_error(error, self.snapshot, &self.options);
+        let mut problems = 0;
+        if let Some(warmer) = self.options.warmer {
+            let options = &self.options;
+            let made = make_readable(&catalog, &chunks, scratch, options, monitor, warmer);
+            problems = made.map_err(failed)?;
+        }
+        let readable = self.options.readable(&chunks);
+        let chunks = readable
+            .as_ref()
+            .map_or(&chunks as &dyn ChunkSource, |chunks| chunks);
         let options = (self.ext4.clone(), &self.options);
-        restore(&catalog, &chunks, scratch, target, options, monitor)
-            .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
+        let restored = restore(&catalog, chunks, scratch, target, options, monitor);
+        let mut report = restored.map_err(failed)?;
+        report.restored.problems += problems;
+        Ok(report)
     }
 
     /// Reads back what was written to `path`.
@@ -62,7 +81,7 @@ impl SnapshotToExt4<'_> {
         scratch: &ScratchSpace,
         monitor: &dyn Monitor,
     ) -> Result<RestoreReport> {
-        let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
+        let (catalog, chunks) = self.seams(monitor)?;
         let image = File::open(path).map_err(Error::local("open", path))?;
         let options = (self.ext4.clone(), &self.options);
         verify(&catalog, &chunks, scratch, image, options, monitor)

@@ -80,6 +80,17 @@ impl<'a> Remembered<'a> {
         Ok(pointers)
     }
 
+    /// What was not asked for stays, too, as far as there is room.
+    pub(super) fn keep_others(&mut self) {
+        for (id, pointers) in std::mem::take(&mut self.old) {
+            let bytes = HEAD_BYTES + pointers.len() * POINTER_BYTES;
+            if self.new_bytes + bytes <= REMEMBERED_BYTES_MAX {
+                self.new_bytes += bytes;
+                self.new.insert(id, pointers);
+            }
+        }
+    }
+
     /// Leaves what was asked for to the next prune. If that fails, nothing is left.
     pub(super) fn save(self) {
         if let Some(path) = self.path.filter(|_| self.learned || !self.old.is_empty()) {

@@ -3,6 +3,7 @@
 
 use super::damage::Findings;
 use super::scrub::hash_object;
+use super::tiers::REPAIR_HOT;
 use bale_format::{ChunkId, ChunkPlace, ObjectId, PackNumber};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result};
@@ -35,8 +36,12 @@ pub(super) struct Read {
     packs: u64,
     bytes: u64,
     all: bool,
+    /// Packs that must be brought back from a cold class before they are read: not read.
+    archived: u64,
     whole: HashSet<ObjectId>,
     damaged: BTreeMap<ObjectId, String>,
+    /// In the hot one of two stores; whole in the cold one.
+    damaged_in_hot: BTreeMap<ObjectId, String>,
     bad: HashSet<ChunkId>,
 }
 
@@ -51,11 +56,16 @@ impl Read {
     ) -> Result<HashSet<PackNumber>> {
         findings.report.packs_read = self.packs;
         findings.report.bytes_read = self.bytes;
-        findings.report.read_all = self.all;
+        findings.report.packs_archived = self.archived;
+        findings.report.read_all = self.all && self.archived == 0;
         for (id, text) in &self.damaged {
             if let Some(number) = index.pack_number(id) {
                 findings.damaged_pack(number, text);
             }
+        }
+        for (id, text) in &self.damaged_in_hot {
+            let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
+            findings.damage(format!("pack {} in the hot store", id.short()), text);
         }
         for id in &self.bad {
             let mut copies = index.copies(id).peekable();
@@ -98,8 +108,16 @@ pub(super) fn check_data(
         }
         let pack = index.pack(places[0].pack);
         match check_pack(repository, index, places, &mut read.bad) {
-            Some(text) => drop(read.damaged.insert(pack.id, text)),
-            None => drop(read.whole.insert(pack.id)),
+            Checked::Archived(_) => {
+                read.archived += 1;
+                continue;
+            }
+            Checked::Damaged(text) => drop(read.damaged.insert(pack.id, text)),
+            Checked::DamagedInHot(text) => {
+                read.whole.insert(pack.id);
+                read.damaged_in_hot.insert(pack.id, text);
+            }
+            Checked::Whole => drop(read.whole.insert(pack.id)),
         }
         read.packs += 1;
         read.bytes += pack.len;
@@ -115,13 +133,24 @@ pub(super) fn check_data(
     Ok(read)
 }
 
+/// What reading a pack showed.
+enum Checked {
+    Whole,
+    /// What is wrong with it.
+    Damaged(String),
+    /// What is wrong with what the hot store has of it: that of the cold one is whole.
+    DamagedInHot(String),
+    /// It could not be read, and nothing is known of it.
+    Archived(String),
+}
+
 /// What is wrong with a pack; its chunks that do not open join the others.
 fn check_pack(
     repository: &Repository,
     index: &ChunkIndex,
     places: &[ChunkPlace],
     bad: &mut HashSet<ChunkId>,
-) -> Option<String> {
+) -> Checked {
     let pack = index.pack(places[0].pack);
     let info = ObjectInfo {
         name: ObjectName::pack(pack.id),
@@ -131,8 +160,17 @@ fn check_pack(
     let mut trouble = match hash_object(&**repository.store(), &info) {
         Ok(hash) if hash == pack.id.0 => None,
         Ok(hash) => Some(holds_another(index, hash).unwrap_or_else(|| OTHER_BYTES.to_owned())),
+        Err(Error::Store(error)) if error.is_archived() => {
+            return Checked::Archived(error.to_string());
+        }
         Err(error) => Some(error.to_string()),
     };
+    if let (Some(text), Some([hot, cold])) = (&trouble, repository.store().tiers())
+        && matches!(hot.stat(&info.name), Ok(Some(_)))
+        && hash_object(cold, &info).is_ok_and(|hash| hash == pack.id.0)
+    {
+        return Checked::DamagedInHot(text.clone());
+    }
     let mut opens = true;
     for place in places {
         if let Err(error) = repository.read_place(index, place.chunk.kind, place) {
@@ -141,10 +179,11 @@ fn check_pack(
             trouble.get_or_insert_with(|| error.to_string());
         }
     }
-    match opens && trouble.is_some() {
+    let trouble = match opens && trouble.is_some() {
         true => repository.trouble_with_head(pack.id).or(trouble),
         false => trouble,
-    }
+    };
+    trouble.map_or(Checked::Whole, Checked::Damaged)
 }
 
 /// Which pack's bytes these are, by their hash.
@@ -194,7 +233,10 @@ pub(crate) fn trouble_with(
     }
     match places.is_empty() {
         true => None,
-        false => check_pack(repository, index, &places, &mut HashSet::new()),
+        false => match check_pack(repository, index, &places, &mut HashSet::new()) {
+            Checked::Whole | Checked::DamagedInHot(_) => None,
+            Checked::Damaged(text) | Checked::Archived(text) => Some(text),
+        },
     }
 }
 

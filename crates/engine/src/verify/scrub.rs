@@ -2,6 +2,7 @@
 //! needs no key.
 
 use super::damage::CheckFinding;
+use super::foreign::{self, Foreign};
 use super::vanished::is_gone;
 use bale_format::UnverifiedConfig;
 use bale_format::error::FormatError;
@@ -21,15 +22,22 @@ pub struct ScrubReport {
     pub objects: u64,
     /// Bytes read.
     pub bytes: u64,
+    /// Objects that must be brought back from a cold class before they are read: not read.
+    pub archived: u64,
     /// Objects that are not what their name says, or cannot be read.
     pub damage: Vec<CheckFinding>,
+    /// Segments, which have no hash in their names: who has a key checks the packs in them.
+    pub segments_not_read: u64,
+    /// What stands among the objects and is none.
+    pub foreign: Foreign,
 }
 
 /// Reads every object whose name is a hash and compares, and the two that have the same bytes.
 pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
     let mut report = ScrubReport::default();
-    scrub_configs(store, &mut report);
-    let areas = [
+    let has_stretches = scrub_configs(store, &mut report);
+    report.foreign = foreign::name(store)?;
+    let mut areas = vec![
         Area::Keys,
         Area::Packs,
         Area::Index,
@@ -38,6 +46,11 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
         Area::Condemned,
         Area::Damaged,
     ];
+    // Of others, a server may not know these.
+    if has_stretches {
+        areas.push(Area::Stretched);
+        store.list(Area::Stretches, &mut |_| report.segments_not_read += 1)?;
+    }
     for area in areas {
         let mut infos: Vec<ObjectInfo> = Vec::new();
         store.list(area, &mut |info| infos.push(info))?;
@@ -66,6 +79,10 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
         Ok(_) => Some("its content does not match its hash".to_owned()),
         // Pruned or forgotten since it was listed.
         Err(error) if is_missing(&error) && is_gone(store, &info.name)? => return Ok(()),
+        Err(Error::Store(error)) if error.is_archived() => {
+            report.archived += 1;
+            return Ok(());
+        }
         Err(error) => Some(error.to_string()),
     };
     report.objects += 1;
@@ -79,8 +96,10 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
     Ok(())
 }
 
-/// Of two that differ and look whole, only who has a key can say which one is damaged.
-fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) {
+/// Of two that differ and look whole, only who has a key can say which one is damaged. Says whether
+/// one of them names segments.
+fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) -> bool {
+    let mut has_stretches = false;
     let mut lines = Vec::new();
     for name in ObjectName::configs() {
         let fault = match store.get(&name, CONFIG_BYTES_MAX) {
@@ -90,7 +109,11 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) {
                 report.objects += 1;
                 report.bytes += bytes.len() as u64;
                 let fault = match UnverifiedConfig::decode(&bytes) {
-                    Ok(_) | Err(FormatError::Newer { .. }) => None,
+                    Ok(config) => {
+                        has_stretches |= config.claims_stretches();
+                        None
+                    }
+                    Err(FormatError::Newer { .. }) => None,
                     Err(error) => Some(fault_text(&error)),
                 };
                 let end = bytes.len() - usize::from(bytes.ends_with(b"\n"));
@@ -113,10 +136,11 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) {
             text: text.to_owned(),
         });
     }
+    has_stretches
 }
 
 /// BLAKE3 of an object, read piece by piece.
-pub(super) fn hash_object(store: &dyn Store, info: &ObjectInfo) -> Result<[u8; 32]> {
+pub(crate) fn hash_object(store: &dyn Store, info: &ObjectInfo) -> Result<[u8; 32]> {
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(info.len).unwrap_or(READ_BYTES))];
     let mut offset = 0;

@@ -3,6 +3,7 @@
 
 use super::damage::Findings;
 use super::data::trouble_with_length;
+use super::vanished::{LISTED_AND_NOT_FOUND, Names, is_gone, still_listed};
 use bale_format::chunk::ChunkKind;
 use bale_format::pieces::Promised;
 use bale_format::segment::Segment;
@@ -13,7 +14,7 @@ use bale_format::{
     XattrsColumn,
 };
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
-use bale_repository::error::{Error, Result};
+use bale_repository::error::{Error, Result, is_missing};
 use bale_repository::index::ChunkIndex;
 use bale_repository::repository::{Named, Repository, SlotState, condemned_advice};
 use bale_repository::snapshots::remembered;
@@ -29,18 +30,33 @@ const IN_NO_PACK: &str = "in no pack that the index names";
 /// check goes on with.
 pub(super) fn check_index(
     repository: &Repository,
+    listed: &Names,
     findings: &mut Findings,
 ) -> Result<Arc<ChunkIndex>> {
     for info in repository.list(Area::Index)? {
         if let Err(error) = repository.read_index_object(&info.name) {
-            findings.damage(info.name.to_string(), error.to_string());
+            let text = match is_missing(&error) {
+                // Replaced by a prune since it was listed.
+                true if is_gone(&**repository.store(), &info.name)? => continue,
+                true => LISTED_AND_NOT_FOUND.to_owned(),
+                false => error.to_string(),
+            };
+            findings.damage(info.name.to_string(), text);
             findings.report.index_objects_damaged += 1;
         }
     }
-    for (name, error) in repository.damage_marks()?.unreadable {
+    let marks = repository.damage_marks()?;
+    let read = marks.marks.iter().map(|mark| &mark.name);
+    let names = read.chain(marks.unreadable.iter().map(|(name, _)| name));
+    check_unfound(repository, listed, (Area::Damaged, names), findings)?;
+    for (name, error) in marks.unreadable {
         findings.damage(name.to_string(), error.to_string());
     }
-    for (name, error) in repository.condemned_readable()?.1 {
+    let (lists, unreadable) = repository.condemned_readable()?;
+    let read = lists.iter().map(|list| &list.name);
+    let names = read.chain(unreadable.iter().map(|(name, _)| name));
+    check_unfound(repository, listed, (Area::Condemned, names), findings)?;
+    for (name, error) in unreadable {
         let text = condemned_advice(&name, &error);
         findings.damage(name.to_string(), text);
     }
@@ -50,10 +66,31 @@ pub(super) fn check_index(
     Ok(index)
 }
 
+/// Names what was listed, is not among what was `found`, and is listed once more.
+fn check_unfound<'n>(
+    repository: &Repository,
+    listed: &Names,
+    (area, found): (Area, impl Iterator<Item = &'n ObjectName>),
+    findings: &mut Findings,
+) -> Result<()> {
+    let unfound = listed.unfound(area, found.filter_map(ObjectName::id));
+    for name in still_listed(&**repository.store(), &unfound)? {
+        findings.damage(name.to_string(), LISTED_AND_NOT_FOUND);
+    }
+    Ok(())
+}
+
 /// Reads every key slot: one that is damaged may open nothing, and its owner learns it before it is
 /// needed.
-pub(super) fn check_keys(repository: &Repository, findings: &mut Findings) -> Result<()> {
-    for slot in repository.list_keys()? {
+pub(super) fn check_keys(
+    repository: &Repository,
+    listed: &Names,
+    findings: &mut Findings,
+) -> Result<()> {
+    let slots = repository.list_keys()?;
+    let names: Vec<ObjectName> = slots.iter().map(|slot| ObjectName::key(slot.id)).collect();
+    check_unfound(repository, listed, (Area::Keys, names.iter()), findings)?;
+    for slot in slots {
         if let SlotState::Damaged(text) = slot.state {
             let text = format!(
                 "{text}: this key may open nothing (add it anew with bale key add, then bale key \
@@ -84,6 +121,29 @@ pub(super) fn check_configs(repository: &Repository, findings: &mut Findings) {
         }
         Err(error) => findings.damage(ObjectName::config().to_string(), error.to_string()),
     }
+}
+
+/// Reads the records of segments, and their tables.
+pub(super) fn check_segments_of_packs(
+    repository: &Repository,
+    index: &ChunkIndex,
+    findings: &mut Findings,
+) -> Result<()> {
+    let Some(stretched) = repository.stretched() else {
+        return Ok(());
+    };
+    let is_needed = |pack: &ObjectId| {
+        let number = index.pack_number(pack);
+        number.is_some_and(|number| !index.pack(number).condemned)
+    };
+    for (name, text) in stretched.check(is_needed)? {
+        let text = match name.area {
+            Area::Stretched => format!("{text} (bale repair index writes it again)"),
+            _ => text,
+        };
+        findings.damage(name.to_string(), text);
+    }
+    Ok(())
 }
 
 /// Compares the packs that the index names with those that are there.
@@ -118,27 +178,76 @@ pub(super) struct ReadableRecords {
     pub(super) all_readable: bool,
 }
 
-/// Reads every snapshot and run; those that can be read are returned.
+/// Reads every snapshot and run; those that can be read are returned. One that was `listed` and is
+/// not there was forgotten meanwhile, or, if it is listed once more, is damage.
 pub(super) fn check_records(
     repository: &Repository,
+    listed: &Names,
     findings: &mut Findings,
     monitor: &dyn Monitor,
 ) -> Result<ReadableRecords> {
-    let (mut records, damaged) =
+    let (mut records, mut damaged) =
         remembered::list(repository, &|missed| monitor.note(&missed.text))?;
     let (mut runs, damaged_runs) = repository.runs_readable()?;
+    for (area, found, unreadable) in [
+        (Area::Snapshots, &mut records, &damaged),
+        (Area::Runs, &mut runs, &damaged_runs),
+    ] {
+        let ids = found.iter().map(|(id, _)| *id);
+        let ids = ids.chain(unreadable.iter().filter_map(|(name, _)| name.id()));
+        let unfound = listed.unfound(area, ids);
+        let late = read_once_more(repository, &unfound, findings, monitor)?;
+        found.extend(late);
+    }
+    damaged.extend(damaged_runs);
     runs.retain(|(_, run)| !run.is_sign_of_life());
     records.extend(runs);
-    findings.report.records_unreadable = (damaged.len() + damaged_runs.len()) as u64;
-    let all_readable = damaged.is_empty() && damaged_runs.is_empty();
-    for (name, error) in damaged.into_iter().chain(damaged_runs) {
+    findings.report.records_unreadable += damaged.len() as u64;
+    for (name, error) in damaged {
         findings.damage(name.to_string(), error.to_string());
     }
     findings.report.snapshots = records.len() as u64;
     Ok(ReadableRecords {
         readable: records,
-        all_readable,
+        all_readable: findings.report.records_unreadable == 0,
     })
+}
+
+/// Reads records that were listed and of which nothing was found: they came after the first look,
+/// went since, or are lost.
+fn read_once_more(
+    repository: &Repository,
+    unfound: &[ObjectName],
+    findings: &mut Findings,
+    monitor: &dyn Monitor,
+) -> Result<Vec<Named>> {
+    let mut found = Vec::new();
+    let mut lost = Vec::new();
+    for name in unfound {
+        match repository.read_record(name) {
+            Ok(record) => found.extend(name.id().map(|id| (id, record))),
+            Err(error) => lost.push((*name, error)),
+        }
+    }
+    let names: Vec<ObjectName> = lost.iter().map(|(name, _)| *name).collect();
+    let listed = still_listed(&**repository.store(), &names)?;
+    for (name, error) in lost {
+        match (is_missing(&error), listed.contains(&name)) {
+            (true, false) if name.area == Area::Runs => {}
+            (true, false) => monitor.note(&format!(
+                "{name} was removed since it was listed: somebody has forgotten it meanwhile"
+            )),
+            (is_missing, _) => {
+                let text = match is_missing {
+                    true => LISTED_AND_NOT_FOUND.to_owned(),
+                    false => error.to_string(),
+                };
+                findings.damage(name.to_string(), text);
+                findings.report.records_unreadable += 1;
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Reads every distinct segment, and follows every row to its chunks.

@@ -422,6 +422,8 @@ fn content_read_through_the_page_cache_is_wrong() {
 enum Overwrite {
     /// By one long write that begins before the first barrier.
     LongBefore,
+    /// The same, and it begins only when the `syncfs` is about to.
+    LongAtSync,
     /// By a short one right after it.
     After,
 }
@@ -452,10 +454,9 @@ fn letters_after_overwriting(kind: &'static str, protocol: Protocol, when: Overw
 fn letters_of(kind: &'static str, way: EmitOptions, when: Overwrite) -> [u8; 2] {
     let mut bench = Bench::new(kind, way, hardly_any());
     let (path, mark) = (bench.source().join("file"), bench.mounted.beside("mark"));
-    let parts = if when == Overwrite::LongBefore {
-        LONG_PARTS
-    } else {
-        1
+    let parts = match when {
+        Overwrite::LongBefore | Overwrite::LongAtSync => LONG_PARTS,
+        Overwrite::After => 1,
     };
     overwrite(&path, b'A', parts);
     bench.backup();
@@ -463,19 +464,28 @@ fn letters_of(kind: &'static str, way: EmitOptions, when: Overwrite) -> [u8; 2] 
     let (source, spill) = (bench.source(), bench.mounted.beside(""));
     let repository = bench.scene.repository();
     bench.scene.clock.advance(STEP);
+    let has_begun = || path.metadata().unwrap().ctime_nsec() != before;
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            if when == Overwrite::After {
-                until("there was a barrier", || mark.exists());
+            if when != Overwrite::LongBefore {
+                until("the barrier is reached", || mark.exists());
             }
             overwrite(&path, b'B', parts);
         });
         let fault = match when {
             Overwrite::LongBefore => {
-                until("the write has begun", || {
-                    path.metadata().unwrap().ctime_nsec() != before
-                });
+                until("the write has begun", has_begun);
                 String::new()
+            }
+            Overwrite::LongAtSync => {
+                scope.spawn(|| {
+                    until("the barrier is reached", || mark.exists());
+                    while !has_begun() {
+                        std::thread::yield_now();
+                    }
+                    std::fs::remove_file(&mark).unwrap();
+                });
+                format!("wait:Asked:{}", mark.display())
             }
             Overwrite::After => format!("pause:Finished:{}", mark.display()),
         };
@@ -527,10 +537,10 @@ fn with_syncfs_instead_of_a_freeze_a_long_write_is_torn_for_ever() {
         ..FULL
     };
     for kind in FILESYSTEMS {
-        // A quick machine has mostly written all before syncfs returns.
+        // Who waits for a turn too long finds the write over, and looks once more.
         let mut tries = 0..4 * ROUNDS_TO_GO_WRONG;
         let is_caught = tries
-            .any(|_| letters_after_overwriting(kind, protocol, Overwrite::LongBefore) != *b"BB");
+            .any(|_| letters_after_overwriting(kind, protocol, Overwrite::LongAtSync) != *b"BB");
         assert!(is_caught, "{kind}: syncfs seems to be enough");
     }
 }

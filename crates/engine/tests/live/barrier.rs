@@ -86,20 +86,19 @@ fn a_barrier_waits_for_a_long_write_under_way_and_syncfs_does_not() {
         let mounted = Mounted::new(kind, 1024);
         let mut freezer = mounted.freezer("", FreezeLimits::default());
         // Who waits for a turn too long finds the write over, and looks once more.
-        let mut last_bytes = |kind: BarrierKind, looks: usize| -> Vec<u8> {
-            let look =
-                |_| last_byte_after_a_barrier_during_a_long_write(&mounted, &mut freezer, kind);
-            (0..10 * looks).filter_map(look).take(looks).collect()
-        };
-        let frozen = last_bytes(BarrierKind::Freeze, 3);
+        let mut look =
+            |kind| last_byte_after_a_barrier_during_a_long_write(&mounted, &mut freezer, kind);
+        let frozen = (0..60).filter_map(|_| look(BarrierKind::Freeze));
+        let frozen: Vec<u8> = frozen.take(3).collect();
         assert!(!frozen.is_empty(), "{kind}: every write was over too soon");
         assert!(
             frozen.iter().all(|byte| *byte == b'B'),
             "{kind}: {frozen:?}"
         );
-        // The same test must see what is wrong with less.
-        let synced = last_bytes(BarrierKind::SyncOnly, 12);
-        assert!(synced.contains(&b'A'), "{kind}: {synced:?}");
+        // The same test must see what is wrong with less. On a busy machine most writes are over
+        // when it looks.
+        let is_seen = (0..200).any(|_| look(BarrierKind::SyncOnly) == Some(b'A'));
+        assert!(is_seen, "{kind}: less than a barrier was as good");
     }
 }
 

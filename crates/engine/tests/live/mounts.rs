@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// Long enough for anything that ends at all, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a freezer shall do to itself: `kill`, `stop` or `pause`, `:`, the step, `:`, a file to make
-/// then.
+/// What a freezer shall do to itself: `kill`, `stop`, `pause` or `wait` (until the file is removed),
+/// `:`, the step, `:`, a file to make then.
 const FAULT: &str = "BALE_TEST_FREEZER";
 
 pub const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
@@ -252,6 +252,12 @@ fn freezer_process() {
         match what.as_str() {
             "kill" => kill_process(getpid(), Signal::KILL).unwrap(),
             "stop" => kill_process(getpid(), Signal::STOP).unwrap(),
+            "wait" => {
+                while mark.as_ref().is_some_and(|mark| mark.exists()) {
+                    std::thread::yield_now();
+                }
+                return;
+            }
             _ => {}
         }
         // A signal to the process reaches this thread a little later; the others just pause.

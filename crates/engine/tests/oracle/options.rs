@@ -143,6 +143,7 @@ pub fn restore<'a>(
         sync: step.sync,
         threads: step.threads,
         memory: MemoryPlan::default(),
+        warmer: None,
     }
 }
 

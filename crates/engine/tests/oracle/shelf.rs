@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bale_pipeline::clock::{Clock, ManualClock};
 use bale_repository::store::{
-    Area, LocalStore, ObjectInfo, ObjectName, ObjectWriter, Result, Store,
+    Area, LocalStore, ObjectInfo, ObjectName, ObjectWriter, PackContent, Result, Store,
 };
 use bale_testkit::DatedStore;
 
@@ -103,7 +103,11 @@ impl Store for Shelf {
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
-        self.inner().begin()
+        self.begin_pack(PackContent::Metadata)
+    }
+
+    fn begin_pack(&self, content: PackContent) -> Result<Box<dyn ObjectWriter>> {
+        self.inner().begin_pack(content)
     }
 
     fn get(&self, name: &ObjectName, len_max: u64) -> Result<Vec<u8>> {
@@ -128,6 +132,10 @@ impl Store for Shelf {
 
     fn place(&self) -> String {
         self.inner().place()
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        self.inner().keeps_the_first()
     }
 }
 
@@ -179,8 +187,12 @@ impl Store for Disk {
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
+        self.begin_pack(PackContent::Metadata)
+    }
+
+    fn begin_pack(&self, content: PackContent) -> Result<Box<dyn ObjectWriter>> {
         Ok(Box::new(DiskWriter {
-            inner: self.inner.begin()?,
+            inner: self.inner.begin_pack(content)?,
             disk: self.clone(),
         }))
     }
@@ -207,6 +219,10 @@ impl Store for Disk {
 
     fn place(&self) -> String {
         self.inner.place()
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        self.inner.keeps_the_first()
     }
 }
 

@@ -6,7 +6,7 @@
 use super::loader::SegmentLoader;
 use super::{CatalogError, KeyRange, Result, SegmentSource};
 use bale_format::entry::compare_keys;
-use bale_format::{Entry, Key, Segment, SegmentRef};
+use bale_format::{ChunkId, Entry, Key, Segment, SegmentRef};
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,6 +63,8 @@ pub(super) struct LayerCursor {
     /// Rows that were passed.
     passed: u64,
     ahead: OwnLoader,
+    /// Segments before this one were named to the source before they are read.
+    named: usize,
 }
 
 /// Not shared: whoever clones a place loads as it goes.
@@ -124,6 +126,7 @@ impl LayerCursor {
             current: None,
             passed: 0,
             ahead: OwnLoader::default(),
+            named: 0,
         };
         if let Some(start) = &range.start {
             cursor.seek(start);
@@ -146,6 +149,8 @@ impl LayerCursor {
                 self.next = self.segments.len();
                 return Ok(());
             };
+            self.next = position;
+            self.name_ahead();
             self.next = position + 1;
             let loader = self.ahead.0.as_mut();
             let segment = match loader.and_then(|loader| loader.take(position, &range)) {
@@ -164,6 +169,39 @@ impl LayerCursor {
             });
         }
         Ok(())
+    }
+
+    /// The segment that is read first.
+    pub(super) fn first_wanted(&self) -> Option<ChunkId> {
+        let (position, _) = self.next_wanted(self.next)?;
+        Some(self.segments[position].id)
+    }
+
+    /// Names the next segments to a source that is far away, if the next one was not named yet.
+    fn name_ahead(&mut self) {
+        let ids = self.unnamed();
+        if ids.len() > 1 {
+            self.source.fetch_ahead(&ids);
+        }
+    }
+
+    /// Segments that will be read next and were not named to the source; from now on they count as
+    /// named.
+    fn unnamed(&mut self) -> Vec<ChunkId> {
+        let ahead_max = self.source.ahead_max();
+        if ahead_max == 0 || self.current.is_some() || self.next < self.named {
+            return Vec::new();
+        }
+        let mut ids = Vec::new();
+        let mut from = self.next;
+        while ids.len() < ahead_max
+            && let Some((position, _)) = self.next_wanted(from)
+        {
+            ids.push(self.segments[position].id);
+            from = position + 1;
+        }
+        self.named = from;
+        ids
     }
 
     /// The first segment from a position on of which something is wanted, and what; `None`: there
@@ -277,6 +315,7 @@ impl LayerMerge {
 
     fn seek_head(&mut self) -> Result<()> {
         if !self.overlay_head_is_found {
+            self.name_ahead();
             for layer in &mut self.layers {
                 layer.fill()?;
             }
@@ -296,6 +335,18 @@ impl LayerMerge {
         }
         self.head_is_found = true;
         Ok(())
+    }
+
+    /// What all layers will read next is fetched together.
+    fn name_ahead(&mut self) {
+        let ids: Vec<ChunkId> = self
+            .layers
+            .iter_mut()
+            .flat_map(LayerCursor::unnamed)
+            .collect();
+        if let Some(layer) = self.layers.first().filter(|_| ids.len() > 1) {
+            layer.source.fetch_ahead(&ids);
+        }
     }
 
     /// Of two layers the one with the lesser key, or the second (newer) if equal; layers at their

@@ -78,6 +78,8 @@ impl CatalogReader {
     /// A directory's own row and then every row below it, in order of keys; for anything else just
     /// its row.
     pub fn subtree(&self, path: &[u8]) -> Result<Rows> {
+        let ranges = [KeyRange::one(&Key::of_path(path)), KeyRange::below(path)];
+        self.fetch_ahead(&ranges);
         let first = self.lookup(path)?;
         let is_leaf = first
             .as_ref()
@@ -99,6 +101,21 @@ impl CatalogReader {
         self.rows(KeyRange::one(&Key::of_path(path)))
             .next()
             .transpose()
+    }
+
+    /// Has a source that is far away fetch together what the first rows of some ranges need.
+    fn fetch_ahead(&self, ranges: &[KeyRange]) {
+        if self.source.ahead_max() == 0 {
+            return;
+        }
+        let mut ids = Vec::new();
+        for range in ranges {
+            for layer in 0..self.layers.len() {
+                let first = self.cursor(layer, range.clone()).first_wanted();
+                ids.extend(first.filter(|id| !ids.contains(id)));
+            }
+        }
+        self.source.fetch_ahead(&ids);
     }
 
     /// A cursor over one layer.

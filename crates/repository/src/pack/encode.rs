@@ -6,15 +6,18 @@
 //! that encode.
 
 use super::open_pack::{OpenPack, Published};
+use super::open_packs::OpenPacks;
+use super::uploads::{Uploaded, Uploads};
 use super::verified::Verified;
-use super::{BUFFER_BYTES, EncodeJob, WriterCounts, WriterOptions};
+use super::{BUFFER_BYTES, EncodeJob, UploadTotals, WriterCounts, WriterOptions};
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
-use crate::limits::{INDEX_ENTRIES_TARGET, PACK_BYTES_TARGET};
+use crate::limits::INDEX_ENTRIES_TARGET;
 use crate::repository::Repository;
+use crate::store::{PackContent, StoreError};
 use bale_format::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
 use bale_format::pack::Payload;
-use bale_format::{ChunkId, ChunkPlace, ObjectId};
+use bale_format::{ChunkId, ChunkPlace, ObjectId, TransferLog, Transfers};
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,14 +34,18 @@ pub(super) struct EncoderShared {
     relied: Vec<AtomicU64>,
     /// Chunks stored by this run: 32 bytes for each chunk, freed with the run.
     stored: Mutex<HashSet<ChunkId>>,
-    open: Mutex<Vec<OpenPack>>,
+    pub(super) open: OpenPacks,
     published: Mutex<Vec<Published>>,
     /// Packs published by this run: 32 bytes for each.
     own: Mutex<HashSet<ObjectId>>,
+    uploaded: Mutex<UploadTotals>,
+    transfers: Mutex<TransferLog>,
     running: Mutex<u64>,
     idle: Condvar,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
+    /// The first failure of the store, for whoever learns only that there was one.
+    store_trouble: Mutex<Option<StoreError>>,
     chunks_new: AtomicU64,
     chunks_known: AtomicU64,
     bytes_stored: AtomicU64,
@@ -53,19 +60,22 @@ impl EncoderShared {
         let words = index.entries().len().div_ceil(64);
         let verifies = options.verify || index.marks_unreadable();
         Ok(EncoderShared {
+            open: OpenPacks::new(repository.clone(), options.run_age),
             repository,
             verified: verifies.then(|| Verified::new(index.entries().len())),
             relied: (0..words).map(|_| AtomicU64::new(0)).collect(),
             index,
             options,
             stored: Mutex::default(),
-            open: Mutex::default(),
             published: Mutex::default(),
             own: Mutex::default(),
+            uploaded: Mutex::default(),
+            transfers: Mutex::default(),
             running: Mutex::default(),
             idle: Condvar::new(),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
+            store_trouble: Mutex::default(),
             chunks_new: AtomicU64::new(0),
             chunks_known: AtomicU64::new(0),
             bytes_stored: AtomicU64::new(0),
@@ -82,8 +92,14 @@ impl EncoderShared {
     }
 
     pub(super) fn fail(&self, error: Error) {
+        if let Error::Store(trouble) = &error {
+            lock(&self.store_trouble).get_or_insert_with(|| trouble.copied());
+        }
         lock(&self.failure).get_or_insert(error);
         self.failed.store(true, Ordering::Release);
+        if let Some(uploads) = self.open.uploads() {
+            uploads.end();
+        }
     }
 
     /// Must this chunk be stored? If not, it is relied on.
@@ -120,23 +136,30 @@ impl EncoderShared {
     /// Chunks relied on whose pack a prune has condemned, or deleted, since the index was loaded.
     /// Call after a flush.
     pub(super) fn lost_since_start(&self) -> Result<Vec<ChunkPlace>> {
-        let now = self.repository.packs_now()?;
+        let mut now = self.repository.packs_now()?;
         if now.marks_unreadable && self.verified.is_none() {
             return Err(Error::Other(
                 "a mark of damaged packs cannot be read any more: run the backup again".to_owned(),
             ));
         }
+        let own: Vec<ObjectId> = lock(&self.own).iter().copied().collect();
+        let relied = || self.relied_on().map(|place| self.index.pack(place.pack).id);
+        self.repository
+            .find_unlisted(&mut now, relied().chain(own))?;
         let reliable = now.reliable;
-        let mut lost = Vec::new();
-        for (position, place) in self.index.entries().iter().enumerate() {
-            let relied =
-                self.relied[position / 64].load(Ordering::Relaxed) >> (position % 64) & 1 == 1;
-            if relied && !reliable.contains(&self.index.pack(place.pack).id) {
-                lost.push(*place);
-            }
-        }
+        let is_lost = |place: &&ChunkPlace| !reliable.contains(&self.index.pack(place.pack).id);
+        let mut lost: Vec<ChunkPlace> = self.relied_on().filter(is_lost).copied().collect();
         lost.extend(self.own_lost(&reliable)?);
         Ok(lost)
+    }
+
+    fn relied_on(&self) -> impl Iterator<Item = &ChunkPlace> {
+        let places = self.index.entries().iter().enumerate();
+        let is_relied_on = |position: usize| {
+            self.relied[position / 64].load(Ordering::Relaxed) >> (position % 64) & 1 == 1
+        };
+        let relied = places.filter(move |(position, _)| is_relied_on(*position));
+        relied.map(|(_, place)| place)
     }
 
     /// To a prune, packs of a run that sleeps longer than the grace period are nobody's. Told once:
@@ -198,19 +221,71 @@ impl EncoderShared {
         }
     }
 
+    pub(super) fn uploads(&self) -> UploadTotals {
+        let waited = self.open.uploads().map(Uploads::waited);
+        UploadTotals {
+            waited: waited.unwrap_or_default(),
+            ..*lock(&self.uploaded)
+        }
+    }
+
+    pub(super) fn transfers(&self) -> Transfers {
+        lock(&self.transfers).transfers().clone()
+    }
+
     /// Publishes every open pack, then names everything published in index objects.
     pub(super) fn publish_all(&self) -> Result<()> {
-        loop {
-            let Some(pack) = lock(&self.open).pop() else {
-                break;
-            };
-            self.publish(pack)?;
+        self.open.close_all(|pack| self.publish(pack))?;
+        // What was uploaded by others may have failed.
+        self.check()?;
+        self.write_index(1)
+    }
+
+    pub(super) fn name_durable(&self) -> Result<()> {
+        self.wait_for_jobs();
+        if let Some(uploads) = self.open.uploads() {
+            uploads.wait_for_all();
+        }
+        // Of a segment that was given up, nothing is.
+        if let Some(stretched) = self.repository.stretched()
+            && stretched.settle().is_err()
+        {
+            let mut published = lock(&self.published);
+            published.retain(|pack| !stretched.is_lost(&pack.id));
+            let packs = std::mem::take(&mut *published);
+            drop(published);
+            return self.name(&packs);
         }
         self.write_index(1)
     }
 
+    pub(super) fn store_trouble(&self) -> Option<StoreError> {
+        lock(&self.store_trouble).as_ref().map(StoreError::copied)
+    }
+
     fn publish(&self, pack: OpenPack) -> Result<()> {
-        let published = pack.publish()?;
+        self.is_durable(self.open.publish(pack)?)
+    }
+
+    /// Of a pack that a thread has uploaded, or could not.
+    pub(super) fn uploaded(&self, uploaded: Result<Uploaded>) {
+        let named = uploaded.and_then(|uploaded| {
+            let transfer = uploaded.transfer;
+            let mut totals = lock(&self.uploaded);
+            totals.uploads += 1;
+            totals.bytes += transfer.bytes;
+            totals.retries += transfer.tries - 1;
+            drop(totals);
+            lock(&self.transfers).push(transfer);
+            self.is_durable(uploaded.published)
+        });
+        if let Err(error) = named {
+            self.fail(error);
+        }
+    }
+
+    /// Only now may an index object name it.
+    fn is_durable(&self, published: Published) -> Result<()> {
         self.bytes_stored
             .fetch_add(published.bytes, Ordering::Relaxed);
         lock(&self.own).insert(published.id);
@@ -230,25 +305,21 @@ impl EncoderShared {
         }
         let packs = std::mem::take(&mut *published);
         drop(published);
-        let len = self.repository.write_index(&packs)?;
+        // Of packs that are in a segment, only now.
+        if let Err(error) = self.repository.settle() {
+            // Those of segments that were closed before are durable: `name_durable`.
+            lock(&self.published).extend(packs);
+            return Err(error);
+        }
+        self.name(&packs)
+    }
+
+    fn name(&self, packs: &[Published]) -> Result<()> {
+        if packs.is_empty() {
+            return Ok(());
+        }
+        let len = self.repository.write_index(packs)?;
         self.bytes_stored.fetch_add(len, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// The pack that most recently took a chunk, or a new one: with one busy thread there is one
-    /// open pack.
-    fn take_pack(&self) -> Result<OpenPack> {
-        if let Some(pack) = lock(&self.open).pop() {
-            return Ok(pack);
-        }
-        OpenPack::begin(&self.repository)
-    }
-
-    fn give_back(&self, pack: OpenPack) -> Result<()> {
-        if pack.bytes() >= PACK_BYTES_TARGET {
-            return self.publish(pack);
-        }
-        lock(&self.open).push(pack);
         Ok(())
     }
 }
@@ -280,6 +351,14 @@ pub(super) fn work(shared: &EncoderShared, queue: &Receiver<EncodeJob>, spent: &
     }
 }
 
+/// Uploads packs until there will be no more.
+pub(super) fn upload(shared: &EncoderShared) {
+    if let Some(uploads) = shared.open.uploads() {
+        let store = &**shared.repository.store();
+        uploads.work(store, &|uploaded| shared.uploaded(uploaded));
+    }
+}
+
 /// Counts a job as ended also when encoding it panics.
 struct EndOfJob<'a>(&'a EncoderShared);
 
@@ -300,26 +379,29 @@ fn encode(shared: &EncoderShared, contexts: &mut Contexts, job: &mut EncodeJob) 
         return Ok(());
     }
     let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
-    let pack = match codec {
-        Codec::Stored => {
-            let mut pack = shared.take_pack()?;
-            pack.append_stored(&shared.repository, job, &mut contexts.decompressor)?;
-            pack
-        }
+    let (repository, decompressor) = (&shared.repository, &mut contexts.decompressor);
+    let payload_bytes = bytes.len();
+    let content = match job.kind.is_metadata() {
+        true => PackContent::Metadata,
+        false => PackContent::Data,
+    };
+    let full = match codec {
+        Codec::Stored => shared.open.append(content, payload_bytes, |pack| {
+            pack.append_stored(repository, job, decompressor)
+        })?,
         Codec::Zstd => {
             let payload = Payload {
                 codec,
                 bytes,
                 plain_bytes: job.bytes.len(),
             };
-            let mut pack = shared.take_pack()?;
-            let decompressor = &mut contexts.decompressor;
-            pack.append(&shared.repository, job, &payload, decompressor)?;
-            pack
+            shared.open.append(content, payload_bytes, |pack| {
+                pack.append(repository, job, &payload, decompressor)
+            })?
         }
     };
     shared.chunks_new.fetch_add(1, Ordering::Relaxed);
-    shared.give_back(pack)
+    full.map_or(Ok(()), |pack| shared.publish(pack))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -21,6 +21,10 @@ impl ChunkCache {
         Some(bytes)
     }
 
+    pub(super) fn has(&self, id: &ChunkId) -> bool {
+        self.chunks.iter().any(|(other, _)| other == id)
+    }
+
     pub(super) fn put(&mut self, id: ChunkId, bytes: Bytes, bytes_max: usize) {
         if self.chunks.iter().any(|(other, _)| *other == id) || bytes.len() > bytes_max {
             return;

@@ -6,12 +6,16 @@ use crate::error::{Error, Result, object_error};
 use crate::index::ChunkIndex;
 use crate::limits::CHUNK_CACHE_BYTES;
 use crate::pack::Published;
-use crate::store::{Area, ObjectName};
+use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::chunk::{ChunkKind, Decompressor};
+use bale_format::error::FormatError;
 use bale_format::index::{Index, IndexEntry, IndexPack, encode_index};
 use bale_format::limits::BUNDLE_BYTES_MAX;
+use bale_format::pack::PackEntry;
+use bale_format::record::PackKey;
 use bale_format::sealed::ObjectType;
 use bale_format::{ChunkId, ChunkPlace, ObjectId};
+use bale_pipeline::ordered::in_order_weighed;
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -25,7 +29,12 @@ impl Repository {
         if let Some(index) = &*self.index.read().expect("holders do not panic") {
             return Ok(index.clone());
         }
-        self.reload_index_as_far_as_possible()
+        match self.store.is_remote() {
+            true => self
+                .load_index(&FIRST)
+                .or_else(|_| self.reload_index_as_far_as_possible()),
+            false => self.reload_index_as_far_as_possible(),
+        }
     }
 
     /// Reads the index afresh, without the index objects that are damaged, or that the store does
@@ -49,14 +58,23 @@ impl Repository {
     /// Reads the index afresh: other writers may have added to it, a prune may have condemned
     /// packs.
     pub fn reload_index(&self) -> Result<Arc<ChunkIndex>> {
-        let mut index = self.named_chunks(&mut |_, error| Err(error))?;
-        for list in self.condemned()? {
+        self.load_index(&AFRESH)
+    }
+
+    /// An index that is read for the first time relies on what was listed a moment ago.
+    fn load_index(&self, list: &Listing) -> Result<Arc<ChunkIndex>> {
+        let mut index = self.named_chunks(list, &mut |_, error| Err(error))?;
+        let (lists, unreadable) = self.read_condemned_lists(list(self, Area::Condemned)?);
+        if let Some((_, error)) = unreadable.into_iter().next() {
+            return Err(error);
+        }
+        for list in lists {
             list.record
                 .packs
                 .iter()
                 .for_each(|pack| index.condemn(pack));
         }
-        self.mark_damaged_packs(&mut index);
+        self.mark_damaged_packs(&mut index, list);
         Ok(self.keep_index(index))
     }
 
@@ -70,7 +88,7 @@ impl Repository {
         &self,
         unreadable: &mut dyn FnMut(&ObjectName, Error),
     ) -> Result<Arc<ChunkIndex>> {
-        let mut index = self.named_chunks(&mut |name, error| {
+        let mut index = self.named_chunks(&AFRESH, &mut |name, error| {
             unreadable(name, error);
             Ok(())
         })?;
@@ -81,7 +99,7 @@ impl Repository {
                 .iter()
                 .for_each(|pack| index.condemn(pack));
         }
-        self.mark_damaged_packs(&mut index);
+        self.mark_damaged_packs(&mut index, &AFRESH);
         Ok(self.keep_index(index))
     }
 
@@ -90,39 +108,60 @@ impl Repository {
     /// they are listed again.
     fn named_chunks(
         &self,
+        list: &Listing,
         unreadable: &mut dyn FnMut(&ObjectName, Error) -> Result<()>,
     ) -> Result<ChunkIndex> {
         let mut index = ChunkIndex::default();
         let mut seen: HashSet<ObjectName> = HashSet::new();
-        for _ in 0..LISTINGS_MAX {
-            let mut is_one_gone = false;
-            for info in self.list(Area::Index)? {
-                if seen.contains(&info.name) {
-                    continue;
-                }
-                match self.read_index_object(&info.name) {
+        let mut listing = list(self, Area::Index)?;
+        for number in 1.. {
+            let (mut is_one_gone, mut failed) = (false, Ok(()));
+            listing.retain(|info| !seen.contains(&info.name));
+            let read = |name: &ObjectName| self.read_index_object(name);
+            self.read_each(listing, read, |info, object| {
+                match object {
                     Ok(object) => add_all(&mut index, &object),
                     Err(error) if crate::error::is_missing(&error) => {
                         is_one_gone = true;
-                        continue;
+                        return;
                     }
-                    Err(error) => {
-                        unreadable(&info.name, error)?;
+                    Err(error) if failed.is_ok() => {
+                        failed = unreadable(&info.name, error);
                         index.miss_objects();
                     }
+                    Err(_) => {}
                 }
                 seen.insert(info.name);
-            }
-            if !is_one_gone {
+            });
+            failed?;
+            if !is_one_gone || number == LISTINGS_MAX {
                 break;
             }
+            listing = self.list(Area::Index)?;
         }
+        self.order_packs(&mut index);
         Ok(index)
     }
 
+    /// In segments packs lie in an order, and a tape is read in that.
+    fn order_packs(&self, index: &mut ChunkIndex) {
+        let Some(stretched) = &self.stretched else {
+            return;
+        };
+        // Whoever reads them says what is the matter, if there is something.
+        let _is_an_order_of_time_only = stretched.refresh();
+        index.order_packs(|pack| {
+            let place = stretched.place_of(pack);
+            (
+                place.is_some(),
+                place.map(|place| (place.stretch, place.offset)),
+            )
+        });
+    }
+
     /// Marks that cannot be read stop nobody; the index says that there are some.
-    fn mark_damaged_packs(&self, index: &mut ChunkIndex) {
-        match self.damage_marks() {
+    fn mark_damaged_packs(&self, index: &mut ChunkIndex, list: &Listing) {
+        match list(self, Area::Damaged).map(|infos| self.read_marks(infos)) {
             Ok(marks) => {
                 marks.packs().for_each(|pack| index.mark_damaged(pack));
                 if !marks.unreadable.is_empty() {
@@ -166,14 +205,32 @@ impl Repository {
         let Some((id, len)) = self.put_index(&packs, entries)? else {
             return Ok(0);
         };
-        for pack in published {
-            if self.store.stat(&ObjectName::pack(pack.id))?.is_none() {
-                self.store.delete(&ObjectName::index(id))?;
-                let text = format!("pack {} was pruned: run it again", pack.id.short());
-                return Err(Error::Other(text));
-            }
+        let packs = published.iter().map(|pack| pack.id);
+        if let Some(gone) = self.first_gone(packs.collect())? {
+            self.store.delete(&ObjectName::index(id))?;
+            let text = format!("pack {} was pruned: run it again", gone.short());
+            return Err(Error::Other(text));
         }
         Ok(len)
+    }
+
+    /// The first of these packs that is not there, if one is not: several are looked at together
+    /// where the store is far away.
+    fn first_gone(&self, packs: Vec<ObjectId>) -> Result<Option<ObjectId>> {
+        let mut gone = None;
+        let look = |pack| (pack, self.store.stat(&ObjectName::pack(pack)));
+        in_order_weighed(
+            self.flights(),
+            packs.into_iter().map(|pack| (0, pack)),
+            look,
+            |(pack, found)| {
+                if found?.is_none() {
+                    gone.get_or_insert(pack);
+                }
+                Ok::<(), Error>(())
+            },
+        )?;
+        Ok(gone)
     }
 
     /// Seals and stores an index object; tells its name. Nothing is written for no chunks.
@@ -223,6 +280,11 @@ impl Repository {
         Ok(bytes)
     }
 
+    pub(super) fn is_remembered(&self, id: &ChunkId) -> bool {
+        let cache = self.cache.lock().expect("holders do not panic");
+        cache.has(id)
+    }
+
     /// The same without remembering it: for callers that use each chunk once.
     pub fn read_chunk_uncached(&self, id: &ChunkId, kind: ChunkKind) -> Result<Bytes> {
         let index = self.index()?;
@@ -238,6 +300,12 @@ impl Repository {
         kind: ChunkKind,
     ) -> std::result::Result<Bytes, Unread> {
         let (mut trouble, mut is_gone) = (None, false);
+        // Only of what the index names: a chunk that is in no pack is gone, wherever it is cached.
+        if index.any(id).is_some()
+            && let Some(bytes) = self.cached_chunk(id, kind)
+        {
+            return Ok(bytes);
+        }
         for place in index.best_first(id) {
             match self.read_place(index, kind, &place) {
                 Ok(bytes) => return Ok(bytes),
@@ -270,19 +338,54 @@ impl Repository {
                 place.chunk.kind
             )));
         }
-        let key = self.pack_key(pack)?;
         let range = place.chunk.range();
         let len = (range.end - range.start) as usize;
+        if let Some(record) = self.fetched.take(&pack, range.start, len) {
+            let key = self.pack_key(pack)?;
+            let plain = self.open_record(&key, &place.chunk, &record);
+            let plain = plain.or_else(|error| self.open_from_cold(&name, &key, place, error));
+            let plain = plain.map_err(object_error(what()))?;
+            self.cache_record(&pack, &place.chunk, &record);
+            return Ok(plain);
+        }
         // Taken out meanwhile: a store may come back here, on this thread, before it has read.
         let mut buffer = READING.with_borrow_mut(|reading| std::mem::take(&mut reading.record));
         let record = room_for(&mut buffer, len);
-        self.store.read_at(&name, range.start, record)?;
-        let plain = READING.with_borrow_mut(|Reading { contexts, record }| {
-            contexts.supply(self.buffers.take(place.chunk.plain_bytes as usize));
-            *record = buffer;
-            key.open_chunk(&self.keys, &place.chunk, &record[..len], contexts)
-        });
-        let mut plain = plain.map_err(object_error(what()))?;
+        let key = match self.store.is_remote() && !self.knows_pack_key(&pack) {
+            false => self.pack_key(pack).and_then(|key| {
+                self.store.read_at(&name, range.start, record)?;
+                Ok(key)
+            }),
+            true => {
+                let read = || self.store.read_at(&name, range.start, record);
+                let (key, read) = self.at_once(|| self.pack_key(pack), read);
+                key.and_then(|key| Ok(read.map(|()| key)?))
+            }
+        };
+        let key = key.map_err(|error| match error {
+            Error::Store(error) => self.with_cold_advice(error).into(),
+            other => other,
+        })?;
+        let plain = self.open_record(&key, &place.chunk, &buffer[..len]);
+        if plain.is_ok() {
+            self.cache_record(&pack, &place.chunk, &buffer[..len]);
+        }
+        READING.with_borrow_mut(|reading| reading.record = buffer);
+        let plain = plain.or_else(|error| self.open_from_cold(&name, &key, place, error));
+        plain.map_err(object_error(what()))
+    }
+
+    /// Opens and checks the record of a chunk.
+    pub(super) fn open_record(
+        &self,
+        key: &PackKey,
+        chunk: &PackEntry,
+        record: &[u8],
+    ) -> std::result::Result<Bytes, FormatError> {
+        let mut plain = READING.with_borrow_mut(|Reading { contexts, .. }| {
+            contexts.supply(self.buffers.take(chunk.plain_bytes as usize));
+            key.open_chunk(&self.keys, chunk, record, contexts)
+        })?;
         if plain.capacity() != BUNDLE_BYTES_MAX && plain.capacity() / 2 > plain.len() {
             // In the buffer of a larger one, as the one before was.
             plain.shrink_to_fit();
@@ -304,12 +407,26 @@ struct Segments {
     read: ReadChunk,
 }
 
+/// Segments of one layer that are fetched together from a store that is far away.
+const SEGMENTS_AHEAD_MAX: usize = 16;
+
 /// Reads and checks a chunk.
 type ReadChunk = fn(&Repository, &ChunkId, ChunkKind) -> Result<Bytes>;
 
 impl SegmentSource for Segments {
     fn segment(&self, id: &ChunkId) -> std::result::Result<Bytes, BoxError> {
         Ok((self.read)(&self.repository, id, ChunkKind::Segment)?)
+    }
+
+    fn ahead_max(&self) -> usize {
+        match self.repository.store.is_remote() {
+            true => SEGMENTS_AHEAD_MAX,
+            false => 0,
+        }
+    }
+
+    fn fetch_ahead(&self, ids: &[ChunkId]) {
+        self.repository.fetch_ahead(ids);
     }
 }
 
@@ -329,6 +446,12 @@ impl Repository {
         Arc::new(Segments { repository, read })
     }
 }
+
+/// How an area is listed: as it was when the repository was opened, or as it is now.
+type Listing = dyn Fn(&Repository, Area) -> Result<Vec<ObjectInfo>> + Sync;
+
+const FIRST: fn(&Repository, Area) -> Result<Vec<ObjectInfo>> = Repository::share_first;
+const AFRESH: fn(&Repository, Area) -> Result<Vec<ObjectInfo>> = Repository::list;
 
 /// Index objects are listed so often while prunes replace them.
 const LISTINGS_MAX: usize = 16;

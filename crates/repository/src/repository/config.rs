@@ -73,6 +73,13 @@ pub struct Judged {
     pub trouble: Option<ConfigTrouble>,
 }
 
+impl Judged {
+    /// What both should be.
+    pub fn intact_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// A repository that a secret opens.
 pub(super) struct Unlocked {
     pub(super) slot: ObjectId,

@@ -7,7 +7,7 @@
 
 use super::Repository;
 use crate::error::{Error, Result, is_missing, object_error};
-use crate::store::{Area, ObjectName};
+use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::sealed::ObjectType;
 use bale_format::{Access, DamagedPacks, ObjectId};
 use std::collections::HashSet;
@@ -39,19 +39,22 @@ impl DamageMarks {
 impl Repository {
     /// All marks of damaged packs. One that cannot be read is no error here.
     pub fn damage_marks(&self) -> Result<DamageMarks> {
+        Ok(self.read_marks(self.list(Area::Damaged)?))
+    }
+
+    pub(super) fn read_marks(&self, infos: Vec<ObjectInfo>) -> DamageMarks {
         let mut found = DamageMarks::default();
-        for info in self.list(Area::Damaged)? {
-            match self.read_mark(&info.name) {
-                Ok(record) => found.marks.push(DamageMark {
-                    name: info.name,
-                    record,
-                }),
-                // Removed since it was listed.
-                Err(error) if is_missing(&error) => {}
-                Err(error) => found.unreadable.push((info.name, error)),
-            }
-        }
-        Ok(found)
+        let read = |name: &ObjectName| self.read_mark(name);
+        self.read_each(infos, read, |info, record| match record {
+            Ok(record) => found.marks.push(DamageMark {
+                name: info.name,
+                record,
+            }),
+            // Removed since it was listed.
+            Err(error) if is_missing(&error) => {}
+            Err(error) => found.unreadable.push((info.name, error)),
+        });
+        found
     }
 
     fn read_mark(&self, name: &ObjectName) -> Result<DamagedPacks> {

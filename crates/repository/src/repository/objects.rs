@@ -1,7 +1,9 @@
 //! Sealed objects of a repository: snapshots, runs, condemned lists, index objects.
 
+use super::first_look::is_named;
 use super::{Named, Repository};
 use crate::error::{Error, Result, is_missing, object_error};
+use crate::metadata_cache::CachedName;
 use crate::snapshots::remembered;
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::Condemned;
@@ -37,6 +39,8 @@ pub struct CondemnedList {
 pub struct ListedPacks {
     /// Packs that are in the store, not condemned and not marked as damaged.
     pub reliable: HashSet<ObjectId>,
+    /// Packs that are condemned or marked as damaged.
+    unreliable: HashSet<ObjectId>,
     /// Some mark of damage could not be read: any of them may be marked.
     pub marks_unreadable: bool,
 }
@@ -47,26 +51,33 @@ pub type Unreadable = (ObjectName, Error);
 impl Repository {
     /// All snapshots that can be read, oldest first, and the trouble with the others.
     pub fn snapshots_readable(&self) -> Result<Readable> {
-        self.read_records(Area::Snapshots)
+        self.read_records(self.list(Area::Snapshots)?)
+    }
+
+    /// The same, as they were listed when the repository was opened, for whoever looks first. What
+    /// is missing then has to be looked for again.
+    pub(crate) fn snapshots_first(&self) -> Result<Readable> {
+        self.read_records(self.list_first(Area::Snapshots)?)
     }
 
     /// Records of unfinished runs that can be read, oldest first.
     pub fn runs_readable(&self) -> Result<Readable> {
-        self.read_records(Area::Runs)
+        self.read_records(self.list_first(Area::Runs)?)
     }
 
-    fn read_records(&self, area: Area) -> Result<Readable> {
+    fn read_records(&self, infos: Vec<ObjectInfo>) -> Result<Readable> {
         let mut readable = Vec::new();
         let mut damaged = Vec::new();
-        for info in self.list(area)? {
-            let Some(id) = info.name.id() else { continue };
-            match self.read_record(&info.name) {
+        let read = |name: &ObjectName| self.read_record(name);
+        self.read_each(infos, read, |info, record| {
+            let Some(id) = info.name.id() else { return };
+            match record {
                 Ok(snapshot) => readable.push((id, snapshot)),
                 // Removed since it was listed, by a forget or by the end of its run.
                 Err(error) if is_missing(&error) => {}
                 Err(error) => damaged.push((info.name, error)),
             }
-        }
+        });
         readable.sort_by_key(|(id, snapshot)| (snapshot.time, *id));
         Ok((readable, damaged))
     }
@@ -148,7 +159,7 @@ impl Repository {
         // After, for who saw it meanwhile.
         remembered::forgotten(self, id);
         self.store.delete(&ObjectName::snapshot(id))?;
-        remembered::forgotten(self, id);
+        remembered::let_go(self, id);
         Ok(())
     }
 
@@ -164,7 +175,16 @@ impl Repository {
     /// The same for who relies on packs that are not condemned: the error says what to do about a
     /// list that is damaged.
     pub fn condemned_to_do_without(&self) -> Result<Vec<CondemnedList>> {
-        let (lists, unreadable) = self.condemned_readable()?;
+        self.condemned_listed(self.list(Area::Condemned)?)
+    }
+
+    /// The same for who begins.
+    pub fn condemned_at_first(&self) -> Result<Vec<CondemnedList>> {
+        self.condemned_listed(self.share_first(Area::Condemned)?)
+    }
+
+    fn condemned_listed(&self, infos: Vec<ObjectInfo>) -> Result<Vec<CondemnedList>> {
+        let (lists, unreadable) = self.read_condemned_lists(infos);
         match unreadable.into_iter().next() {
             None => Ok(lists),
             Some((name, error)) if is_damage(&error) => {
@@ -176,19 +196,26 @@ impl Repository {
 
     /// Lists of condemned packs that can be read, and the trouble with the others.
     pub fn condemned_readable(&self) -> Result<(Vec<CondemnedList>, Vec<Unreadable>)> {
+        Ok(self.read_condemned_lists(self.list(Area::Condemned)?))
+    }
+
+    pub(super) fn read_condemned_lists(
+        &self,
+        infos: Vec<ObjectInfo>,
+    ) -> (Vec<CondemnedList>, Vec<Unreadable>) {
         let (mut lists, mut unreadable) = (Vec::new(), Vec::new());
-        for info in self.list(Area::Condemned)? {
-            match self.read_condemned(&info.name) {
-                Ok(record) => lists.push(CondemnedList {
-                    name: info.name,
-                    record,
-                    modified: info.modified,
-                }),
-                Err(error) if is_missing(&error) => {}
-                Err(error) => unreadable.push((info.name, error)),
-            }
-        }
-        Ok((lists, unreadable))
+        let read = |name: &ObjectName| self.read_condemned(name);
+        self.read_each(infos, read, |info, record| match record {
+            Ok(record) => lists.push(CondemnedList {
+                name: info.name,
+                record,
+                modified: info.modified,
+            }),
+            // Its packs are gone, which a listing of a moment ago does not know.
+            Err(error) if is_missing(&error) => self.forget_first_packs(),
+            Err(error) => unreadable.push((info.name, error)),
+        });
+        (lists, unreadable)
     }
 
     fn read_condemned(&self, name: &ObjectName) -> Result<Condemned> {
@@ -214,23 +241,39 @@ impl Repository {
     pub fn packs_now(&self) -> Result<ListedPacks> {
         // Lists first: a deletion removes the pack before the list, so whatever goes meanwhile is
         // missed by one of the looks.
-        let condemned = self.condemned_to_do_without()?;
-        let marks = self.damage_marks()?;
+        let (condemned, marks) =
+            self.at_once(|| self.condemned_to_do_without(), || self.damage_marks());
+        let (condemned, marks) = (condemned?, marks?);
         let mut packs: HashSet<ObjectId> = HashSet::new();
         self.store
             .list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
-        for list in condemned {
-            list.record.packs.iter().for_each(|pack| {
-                packs.remove(pack);
-            });
-        }
-        marks.packs().for_each(|pack| {
-            packs.remove(pack);
-        });
+        let listed = condemned.iter().flat_map(|list| &list.record.packs);
+        let unreliable: HashSet<ObjectId> = listed.chain(marks.packs()).copied().collect();
+        packs.retain(|pack| !unreliable.contains(pack));
         Ok(ListedPacks {
             reliable: packs,
+            unreliable,
             marks_unreadable: !marks.unreadable.is_empty(),
         })
+    }
+
+    /// Looks for packs that were not listed: listings of some stores come behind, and what was
+    /// stored a moment ago is not in them. What is found counts as listed.
+    pub fn find_unlisted(
+        &self,
+        packs: &mut ListedPacks,
+        wanted: impl Iterator<Item = ObjectId>,
+    ) -> Result<()> {
+        let unreliable = &packs.unreliable;
+        let missing =
+            |pack: &ObjectId| !packs.reliable.contains(pack) && !unreliable.contains(pack);
+        let missing: HashSet<ObjectId> = wanted.filter(missing).collect();
+        for pack in missing {
+            if self.store.stat(&ObjectName::pack(pack))?.is_some() {
+                packs.reliable.insert(pack);
+            }
+        }
+        Ok(())
     }
 
     /// Lists an area. The list is in memory: meant for areas whose objects are few (everything but
@@ -238,25 +281,12 @@ impl Repository {
     pub fn list(&self, area: Area) -> Result<Vec<ObjectInfo>> {
         let mut infos = Vec::new();
         self.store.list(area, &mut |info| infos.push(info))?;
-        infos.sort_by_key(|a| a.name);
-        infos.dedup_by(|a, b| a.name == b.name);
-        Ok(infos)
+        Ok(sorted(infos))
     }
 
     /// Reads, opens and checks a sealed object.
     pub fn read_sealed(&self, name: &ObjectName, object_type: ObjectType) -> Result<Vec<u8>> {
-        let bytes = self.store.get(name, OBJECT_BYTES_MAX as u64)?;
-        // Sealed well, and yet another object's: a store must not pass one snapshot off as another.
-        if name
-            .id()
-            .is_some_and(|id| *blake3::hash(&bytes).as_bytes() != id.0)
-        {
-            let source = FormatError::Damaged {
-                what: "object",
-                fault: Fault::Mismatch { field: "name" },
-            };
-            return Err(object_error(name.to_string())(source));
-        }
+        let bytes = self.read_object(name)?;
         self.keys
             .open_object(object_type, &bytes, OBJECT_PLAIN_BYTES_MAX)
             .map_err(object_error(name.to_string()))
@@ -274,9 +304,46 @@ impl Repository {
             .seal_object(object_type, plain, self.salt()?)
             .map_err(object_error("new object"))?;
         let id = ObjectId(*blake3::hash(&sealed).as_bytes());
-        self.store.put(&name(id), &sealed)?;
+        let name = name(id);
+        self.store.put(&name, &sealed)?;
+        self.cache_object(&name, &sealed);
         Ok(id)
     }
+
+    /// From the cache if it is there and whole, else from the store.
+    fn read_object(&self, name: &ObjectName) -> Result<Vec<u8>> {
+        let cached = self.metadata.as_ref().and_then(|cache| {
+            let bytes = cache.load(&CachedName::of_object(name)?, OBJECT_BYTES_MAX as u64)?;
+            is_named(name, &bytes).then_some(bytes)
+        });
+        if let Some(bytes) = cached {
+            return Ok(bytes);
+        }
+        let bytes = self.store.get(name, OBJECT_BYTES_MAX as u64)?;
+        // Sealed well, and yet another object's: a store must not pass one snapshot off as another.
+        if !is_named(name, &bytes) {
+            let source = FormatError::Damaged {
+                what: "object",
+                fault: Fault::Mismatch { field: "name" },
+            };
+            return Err(object_error(name.to_string())(source));
+        }
+        self.cache_object(name, &bytes);
+        Ok(bytes)
+    }
+
+    fn cache_object(&self, name: &ObjectName, bytes: &[u8]) {
+        if let Some((cache, cached)) = (self.metadata.as_ref()).zip(CachedName::of_object(name)) {
+            cache.save(&cached, bytes);
+        }
+    }
+}
+
+/// In the order of names, each once.
+pub(super) fn sorted(mut infos: Vec<ObjectInfo>) -> Vec<ObjectInfo> {
+    infos.sort_by_key(|a| a.name);
+    infos.dedup_by(|a, b| a.name == b.name);
+    infos
 }
 
 /// What a list of condemned packs costs that cannot be read, and what removes it.

@@ -1,11 +1,16 @@
-//! Making and opening a repository.
+//! Making, finding and opening a repository.
 
 use super::buffers::SpareBuffers;
 use super::config::{CONFIG_BYTES_MAX, unlock};
+use super::fetched::FetchedRecords;
+use super::first_look::{FirstListings, FirstLook, FirstLooks};
 use super::pack_keys::PackKeys;
-use super::{Environment, Repository, draw, make_private_dir};
+use super::{Environment, Repository, draw, make_private_dir, try_cache_dir};
 use crate::error::{Error, Result, object_error};
+use crate::metadata_cache::{MetadataCache, ReportTrouble};
+use crate::pack::PackPlan;
 use crate::store::{Area, ObjectName, Store};
+use crate::stretched::{STRETCH_BYTES_USUAL, StretchedStore};
 use bale_format::config::{Access, Config};
 use bale_format::key_slot::{SlotKind, SlotSecret};
 use bale_format::keys::{Keys, RootKey};
@@ -72,15 +77,73 @@ pub struct Made {
     pub copy_missing: Option<Error>,
 }
 
+/// How a repository is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InitOptions {
+    /// Packs of data go into segments of about so many bytes.
+    pub stretch_bytes: Option<u64>,
+}
+
+/// A cache for the metadata of a repository that is far away.
+pub struct CacheOptions {
+    /// Of all its files.
+    pub bytes_max: u64,
+    /// Is told, once, if it is of no use.
+    pub report: ReportTrouble,
+}
+
+/// A repository that is there, and not opened yet.
+pub struct FoundRepository {
+    /// None of one that is near.
+    look: Option<FirstLook>,
+    store: Arc<dyn Store>,
+    environment: Environment,
+    cache: Option<Arc<MetadataCache>>,
+}
+
+impl FoundRepository {
+    /// Opens it with a secret.
+    pub fn open(self, secret: &Secret) -> Result<Repository> {
+        let Some(look) = self.look else {
+            return Repository::open(self.store, secret, self.environment);
+        };
+        let mut repository = Repository::unlock(&look, self.store, secret, self.environment)?;
+        // It knows nothing of packs that are in segments.
+        if repository.stretched.is_none() {
+            repository.first = look.into_listings();
+        }
+        repository.metadata = self.cache;
+        Ok(repository)
+    }
+}
+
 impl Repository {
     /// Makes a repository with the given slots and one for a recovery key. Keys first, then
     /// `config`, by which it is one; its copy last, since a lone copy would pass for a repository,
     /// too.
+    ///
+    /// Of two at once one makes it: the store keeps the first `config`, and whoever reads another
+    /// one back removes his slots. Where the store may replace it ([`Store::keeps_the_first`]),
+    /// each gives up who finds slots of others beside his own: both wrote theirs before they
+    /// looked, so one sees the other, or both do.
     pub fn init(
         store: Arc<dyn Store>,
         slots: Vec<NewSlot>,
         environment: Environment,
     ) -> Result<Made> {
+        Repository::init_with(store, slots, environment, InitOptions::default())
+    }
+
+    /// The same with all options.
+    pub fn init_with(
+        store: Arc<dyn Store>,
+        slots: Vec<NewSlot>,
+        environment: Environment,
+        options: InitOptions,
+    ) -> Result<Made> {
+        if options.stretch_bytes.is_some() && !store.takes_streams() {
+            return Err(Error::NoStreams(store.place()));
+        }
         for name in ObjectName::configs() {
             if store.stat(&name)?.is_some() {
                 return Err(Error::RepositoryExists(store.place()));
@@ -88,12 +151,15 @@ impl Repository {
         }
         let mut slots_before = Vec::new();
         store.list(Area::Keys, &mut |info| slots_before.extend(info.name.id()))?;
+        if !slots_before.is_empty() && !store.keeps_the_first() {
+            return Err(Error::OthersKeys(store.place()));
+        }
         let random = &*environment.random;
         let root = RootKey::from_bytes(draw(random)?);
         let id: [u8; 16] = draw(random)?;
         let recovery = RecoveryKey::from_bytes(draw(random)?);
         let keys = Keys::derive(&root, RepositoryId(id));
-        let config = Config::new(RepositoryId(id), created(&environment));
+        let config = new_config(id, &*store, &environment, options);
         let mut repository =
             Repository::assemble(store, keys, config, environment, ObjectId::default());
         let mut made = Vec::new();
@@ -110,6 +176,10 @@ impl Repository {
                 label,
             },
         )?);
+        if !repository.store.keeps_the_first() && has_other_slots(&*repository.store, &made)? {
+            remove_slots(&*repository.store, &made)?;
+            return Err(Error::OthersKeys(repository.store.place()));
+        }
         let bytes = repository
             .config
             .encode(&repository.keys)
@@ -121,9 +191,7 @@ impl Repository {
             .store
             .get(&ObjectName::config(), CONFIG_BYTES_MAX)?;
         if stored != bytes {
-            for slot in made {
-                repository.store.delete(&ObjectName::key(slot))?;
-            }
+            remove_slots(&*repository.store, &made)?;
             return Err(Error::RepositoryExists(repository.store.place()));
         }
         // The repository is there, and its recovery key must be shown, whatever comes.
@@ -142,19 +210,92 @@ impl Repository {
         secret: &Secret,
         environment: Environment,
     ) -> Result<Repository> {
-        let found = unlock(&*store, secret)?;
+        Repository::unlock(&*store, store.clone(), secret, environment)
+    }
+
+    /// Looks for a repository that may be far away; what is missing is an error now, before
+    /// anybody is asked for a secret. In a store that is near, opening looks.
+    pub fn find(
+        store: Arc<dyn Store>,
+        environment: Environment,
+        looks: FirstLooks,
+        cache: Option<CacheOptions>,
+    ) -> Result<FoundRepository> {
+        if !store.is_remote() {
+            return Ok(FoundRepository {
+                look: None,
+                store,
+                environment,
+                cache: None,
+            });
+        }
+        let look = FirstLook::at(store.clone(), looks, environment.clock.now());
+        let id = look.id_in_config()?;
+        let cache = cache.zip(id).and_then(|(options, id)| {
+            let dir = environment.cache_dir.join(id.to_string());
+            // Whoever opens says what is the matter with it.
+            try_cache_dir(&dir).ok()?;
+            let dir = dir.join("metadata");
+            Some(MetadataCache::new(dir, options.bytes_max, options.report))
+        });
+        look.go_on(looks, cache.as_ref());
+        Ok(FoundRepository {
+            look: Some(look),
+            store,
+            environment,
+            cache: cache.map(Arc::new),
+        })
+    }
+
+    fn unlock(
+        from: &dyn Store,
+        store: Arc<dyn Store>,
+        secret: &Secret,
+        environment: Environment,
+    ) -> Result<Repository> {
+        let found = unlock(from, secret)?;
+        if found.config.has_stretches() && !store.takes_streams() {
+            return Err(Error::NoStreams(store.place()));
+        }
         let mut repository =
             Repository::assemble(store, found.keys, found.config, environment, found.slot);
         repository.config_trouble = found.trouble;
         repository.check_access(Access::Read)?;
+        if repository.store.is_tiered() && !repository.config.has_cold_store() {
+            return Err(Error::NoColdStore(repository.store.place()));
+        }
         Ok(repository)
+    }
+
+    /// The same repository where another store holds it, with the same keys and cache: what is
+    /// read there is checked as ever.
+    pub fn in_store(&self, store: Arc<dyn Store>) -> Repository {
+        let mut other = Repository::assemble(
+            store,
+            self.keys.clone(),
+            self.config.clone(),
+            self.environment.clone(),
+            self.slot,
+        );
+        other.memory = self.memory;
+        other
     }
 
     /// Refuses what this program does not know how to do to this repository.
     pub fn check_access(&self, access: Access) -> Result<()> {
-        self.config
-            .check_access(access)
-            .map_err(object_error("config"))
+        let known = self.config.check_access(access);
+        known.map_err(object_error("config"))?;
+        match access {
+            Access::Write | Access::Delete if self.is_one_of_two() => {
+                Err(Error::OneOfTwoStores(self.store.place()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the repository a hot and a cold store, of which one is here alone? Then it is only read.
+    pub fn is_one_of_two(&self) -> bool {
+        self.config.has_cold_store() && !self.store.is_tiered()
     }
 
     fn assemble(
@@ -164,8 +305,21 @@ impl Repository {
         environment: Environment,
         slot: ObjectId,
     ) -> Repository {
+        let memory = MemoryPlan::default();
+        let stretched = config.has_stretches().then(|| {
+            let random = environment.random.clone();
+            let bytes = config.stretch_bytes.unwrap_or(STRETCH_BYTES_USUAL);
+            let stretched = StretchedStore::new(store.clone(), keys.clone(), random, bytes);
+            Arc::new(stretched)
+        });
+        let store = match &stretched {
+            Some(stretched) => stretched.clone(),
+            None => store,
+        };
         Repository {
+            pack_plan: PackPlan::of(store.shape(), &memory),
             store,
+            stretched,
             keys,
             config,
             config_trouble: None,
@@ -176,10 +330,45 @@ impl Repository {
             cache: Mutex::default(),
             pack_keys: PackKeys::default(),
             read_afresh: Mutex::default(),
+            first: FirstListings::default(),
+            metadata: None,
+            fetched: FetchedRecords::default(),
             buffers: SpareBuffers::default(),
-            memory: MemoryPlan::default(),
+            memory,
         }
     }
+}
+
+fn new_config(
+    id: [u8; 16],
+    store: &dyn Store,
+    environment: &Environment,
+    options: InitOptions,
+) -> Config {
+    let config = Config::new(RepositoryId(id), created(environment));
+    let config = match store.is_tiered() {
+        true => config.with_cold_store(),
+        false => config,
+    };
+    match options.stretch_bytes {
+        Some(bytes) => config.with_stretches(bytes),
+        None => config,
+    }
+}
+
+fn has_other_slots(store: &dyn Store, own: &[ObjectId]) -> Result<bool> {
+    let mut has_others = false;
+    store.list(Area::Keys, &mut |info| {
+        has_others |= info.name.id().is_none_or(|id| !own.contains(&id));
+    })?;
+    Ok(has_others)
+}
+
+fn remove_slots(store: &dyn Store, slots: &[ObjectId]) -> Result<()> {
+    for slot in slots {
+        store.delete(&ObjectName::key(*slot))?;
+    }
+    Ok(())
 }
 
 pub(super) fn created(environment: &Environment) -> i64 {

@@ -9,7 +9,7 @@ use crate::error::{Result, object_error};
 use crate::store::{self, ObjectName, StoreError};
 use bale_format::ObjectId;
 use bale_format::error::{Fault, FormatError};
-use bale_format::pack::{PACK_FOOTER_BYTES, PACK_FRONT_BYTES, PACK_HEADER_BYTES};
+use bale_format::pack::{PACK_FOOTER_BYTES, PACK_FRONT_BYTES, PACK_HEADER_BYTES, PackHeader};
 use bale_format::record::PackKey;
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
@@ -26,9 +26,16 @@ type Front = [u8; PACK_FRONT_BYTES];
 /// What was learned of the heads of packs.
 #[derive(Default)]
 pub(super) struct PackKeys {
-    found: Mutex<HashMap<ObjectId, PackKey>>,
+    found: Mutex<HashMap<ObjectId, FoundKey>>,
     /// Packs whose first bytes are wrong, and how: at most as many as there are packs.
     damaged: Mutex<BTreeMap<ObjectId, String>>,
+}
+
+#[derive(Clone)]
+struct FoundKey {
+    key: PackKey,
+    /// Of the head at the pack's start, if that is right.
+    salt: Option<[u8; 32]>,
 }
 
 /// Both ends of a pack.
@@ -45,7 +52,7 @@ impl Repository {
     pub fn pack_key(&self, pack: ObjectId) -> Result<PackKey> {
         let found = &self.pack_keys.found;
         if let Some(key) = found.lock().expect("holders do not panic").get(&pack) {
-            return Ok(key.clone());
+            return Ok(key.key.clone());
         }
         let key = self.find_pack_key(pack)?;
         let mut keys = found.lock().expect("holders do not panic");
@@ -53,7 +60,20 @@ impl Repository {
             keys.clear();
         }
         keys.insert(pack, key.clone());
-        Ok(key)
+        Ok(key.key)
+    }
+
+    /// Is it known without reading anything?
+    pub(super) fn knows_pack_key(&self, pack: &ObjectId) -> bool {
+        let found = self.pack_keys.found.lock();
+        found.expect("holders do not panic").contains_key(pack)
+    }
+
+    /// What the key of a pack was made of, if it is known and its head is right.
+    pub(super) fn pack_salt(&self, pack: &ObjectId) -> Option<[u8; 32]> {
+        let found = self.pack_keys.found.lock();
+        let found = found.expect("holders do not panic");
+        found.get(pack).and_then(|found| found.salt)
     }
 
     /// Packs that were read in this process although their first bytes are wrong, and how they are.
@@ -69,22 +89,25 @@ impl Repository {
         ends.front.or(ends.footer)
     }
 
-    fn find_pack_key(&self, pack: ObjectId) -> Result<PackKey> {
+    fn find_pack_key(&self, pack: ObjectId) -> Result<FoundKey> {
         let name = ObjectName::pack(pack);
         let front = self.read_front(&name);
-        let key = front
-            .as_ref()
-            .ok()
-            .and_then(|front| self.keys.pack_key_by_front(front));
-        if let Some(key) = key {
-            return Ok(key);
+        if let Ok(front) = &front
+            && let Some(key) = self.keys.pack_key_by_front(front)
+        {
+            let header = PackHeader::decode(front).ok();
+            let salt = header.map(|header| header.salt);
+            return Ok(FoundKey { key, salt });
         }
         let ends = self.pack_ends(&name, front)?;
         if let Some(text) = ends.front {
             let mut damaged = self.pack_keys.damaged.lock().expect("holders do not panic");
             damaged.insert(pack, text);
         }
-        Ok(ends.key)
+        Ok(FoundKey {
+            key: ends.key,
+            salt: None,
+        })
     }
 
     fn read_front(&self, name: &ObjectName) -> store::Result<Front> {

@@ -8,6 +8,7 @@
 use super::opening::created;
 use super::{NewSlot, Repository, Secret, draw};
 use crate::error::{Error, Result, is_missing, object_error};
+use crate::limits::SLOT_BYTES_MAX;
 use crate::store::{Area, ObjectName, Store};
 use bale_format::config::Access;
 use bale_format::error::FormatError;
@@ -21,8 +22,6 @@ use std::sync::PoisonError;
 const PASSWORD_SLOTS_MAX: usize = 64;
 /// Slots of all kinds at most: each is read whenever the repository is opened.
 const SLOTS_MAX: usize = 1024;
-/// Bytes of a key slot at most.
-const SLOT_BYTES_MAX: u64 = 16 << 10;
 /// Damaged slots named in one error.
 const DAMAGED_NAMED_MAX: usize = 8;
 
@@ -92,6 +91,40 @@ impl Repository {
         Ok((self.add_key(secret, &new)?, text))
     }
 
+    /// Refuses where nothing is given up: there a key that is replaced stays valid beside the new
+    /// one. What is deleted to see it was never there.
+    pub fn require_removable(&self) -> Result<()> {
+        self.check_access(Access::Write)?;
+        let nothing = ObjectName::key(ObjectId(draw(self.random())?));
+        self.store.delete(&nothing).map_err(|error| {
+            Error::Other(format!(
+                "no key can be removed here ({}), so the present one would go on opening the \
+                 repository, and nothing was changed: bale key add adds another beside it, and \
+                 whoever may delete there removes the old one",
+                error.source
+            ))
+        })
+    }
+
+    /// The slot that a secret opens, if one does: from then on it may be the one that stays.
+    pub fn slot_of(&self, secret: &Secret) -> Result<Option<ObjectId>> {
+        match find_slot(&*self.store, self.id(), secret) {
+            Ok((id, _)) => {
+                self.has_opened(id);
+                Ok(Some(id))
+            }
+            Err(error @ Error::Store(_)) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn has_opened(&self, slot: ObjectId) {
+        self.keys_opened
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(slot);
+    }
+
     /// Removes a slot by the beginning of its id. One stays that is sound and opened in this
     /// process, by the secret that opened the repository or by one added since.
     pub fn remove_key(&self, prefix: &str) -> Result<ObjectId> {
@@ -152,10 +185,7 @@ impl Repository {
             let text = format!("{name} does not read back as it was written");
             return Err(Error::Other(text));
         }
-        self.keys_opened
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(id);
+        self.has_opened(id);
         Ok(id)
     }
 

@@ -9,9 +9,9 @@
 //! came is worth a word. What a wrong clock dated into the future is newer than everything, for
 //! years: it is remembered apart, and in its shadow nothing else is gone unnoticed.
 
-use super::{SourceKey, is_time_in_future};
+use super::{SourceKey, is_time_in_future, let_go};
 use crate::error::{Error, Result};
-use crate::repository::{Readable, Repository, SealedFile};
+use crate::repository::{Named, Readable, Repository, SealedFile};
 use crate::store::{Area, ObjectName};
 use bale_format::{ObjectId, Snapshot, Time};
 use std::collections::BTreeSet;
@@ -126,29 +126,38 @@ impl Missed {
 pub fn list(repository: &Repository, tell: &dyn Fn(Missed)) -> Result<Readable> {
     // Before the look: what comes while we look is remembered by whoever made it.
     let before = load(repository);
-    let listing = repository.snapshots_readable()?;
+    let mut listing = repository.snapshots_first()?;
     let Some(before) = before else {
         return Ok(listing);
     };
-    let (readable, damaged) = &listing;
+    // That may have been listed before the file was read: what came in between is not gone.
+    if !(before.iter()).all(|seen| is_among(&listing, seen.id)) {
+        listing = repository.snapshots_readable()?;
+    }
     let today = repository.clock().time();
     let mut now: Vec<NewestSeen> = Vec::new();
-    for (id, snapshot) in readable.iter().filter(|(_, snapshot)| !snapshot.partial) {
+    // In a mirror they are still there.
+    let gone_on_purpose = let_go::ids(repository);
+    let is_kept = |(id, snapshot): &&Named| !snapshot.partial && !gone_on_purpose.contains(id);
+    for (id, snapshot) in listing.0.iter().filter(is_kept) {
         put(&mut now, NewestSeen::of(repository, *id, snapshot), today);
     }
     for seen in &before {
-        let is_there = readable.iter().any(|(id, _)| *id == seen.id)
-            || damaged.iter().any(|(name, _)| name.id() == Some(seen.id));
         if (now.iter()).any(|other| seen.has_made_place_for(other, today)) {
             continue;
         }
-        if !is_there {
+        if !is_among(&listing, seen.id) {
             tell(seen.missed());
         }
         put(&mut now, seen.clone(), today);
     }
     save(repository, &before, now);
     Ok(listing)
+}
+
+fn is_among((readable, damaged): &Readable, id: ObjectId) -> bool {
+    readable.iter().any(|(other, _)| *other == id)
+        || damaged.iter().any(|(name, _)| name.id() == Some(id))
 }
 
 /// Those that are remembered and gone, and nothing newer came. Snapshots are read only if one is
@@ -216,6 +225,12 @@ pub fn forgotten(repository: &Repository, id: ObjectId) {
         now.retain(|seen| seen.id != id);
         save(repository, &before, now);
     }
+}
+
+/// The same once it is gone: nor is it remembered again by whoever sees it in a mirror.
+pub fn let_go(repository: &Repository, id: ObjectId) {
+    forgotten(repository, id);
+    let_go::add(repository, id);
 }
 
 /// One of each source, the newest, and one that is dated in the future; of two of one time the one

@@ -4,6 +4,8 @@
 //! broken. Stores that can have foreign files planted beside their objects also run
 //! `foreign_names_are_skipped`.
 
+mod streams;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Barrier;
@@ -42,7 +44,7 @@ pub fn run_slow(make_store: impl Fn() -> Box<dyn Store>) {
 type Test = fn(&dyn Store);
 
 fn run_all_but_long_listing(make_store: &dyn Fn() -> Box<dyn Store>) {
-    let tests: [(&str, Test); 13] = [
+    let tests: [(&str, Test); 14] = [
         ("objects come back", an_object_comes_back_as_it_was_put),
         ("an existing object is kept", an_existing_object_is_kept),
         (
@@ -62,6 +64,10 @@ fn run_all_but_long_listing(make_store: &dyn Fn() -> Box<dyn Store>) {
         (
             "any pieces will do",
             a_large_object_comes_back_in_any_pieces,
+        ),
+        (
+            "a stream comes back or leaves nothing",
+            streams::a_stream_comes_back_or_leaves_nothing,
         ),
         (
             "every short length comes back",

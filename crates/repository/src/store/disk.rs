@@ -20,9 +20,9 @@ pub use os::OsDisk;
 /// What a new file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Written at one go: a sealed object.
+    /// Written at one go, or soon read again: a sealed object, a pack of metadata. Takes no memory.
     Small,
-    /// Written in many pieces and not read again soon: a pack.
+    /// Written in many pieces and not read again soon: a pack of data.
     Bulk,
 }
 

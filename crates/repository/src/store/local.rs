@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bale_format::id::hex;
 
 use super::disk::{DirEntryKind, Disk, Expect, FileStat, OpenFile, OsDisk};
-use super::{Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError, ends_early};
+use super::{
+    Area, ForeignEntry, ObjectInfo, ObjectName, ObjectWriter, PackContent, Result, Store,
+    StoreError, ends_early,
+};
 use bale_pipeline::clock::Clock;
 use bale_pipeline::filter::{TAG_NAME, TAG_SIGNATURE};
 use bale_pipeline::random::{OsRandom, Random};
@@ -27,6 +31,7 @@ use bale_pipeline::random::{OsRandom, Random};
 mod listing;
 mod temporary;
 
+use listing::Listed;
 pub use temporary::TEMPORARY_AGE_MAX;
 use temporary::{LocalWriter, TEMPORARY_DIR};
 
@@ -77,6 +82,33 @@ impl LocalStore {
         Ok(store)
     }
 
+    /// `create` in a directory that is open already, without following a symbolic link in it:
+    /// for servers. `path` is for messages.
+    pub fn create_within(root: OwnedFd, path: &Path) -> Result<Self> {
+        let disk = Arc::new(OsDisk::within(root, path));
+        let store = Self::create_on(disk, Arc::new(OsRandom))?;
+        store.core.write_tag()?;
+        Ok(store)
+    }
+
+    /// `open_to_write`, likewise.
+    pub fn open_within(root: OwnedFd, path: &Path, clock: &dyn Clock) -> Result<Self> {
+        let store = Self::open_on(Arc::new(OsDisk::within(root, path)), Arc::new(OsRandom));
+        store.sweep(clock.now())?;
+        Ok(store)
+    }
+
+    /// Lists an area of objects that is a directory, and names what is none in it.
+    pub fn list_and_name(
+        &self,
+        area: Area,
+        found: &mut dyn FnMut(ObjectInfo),
+        foreign: &mut dyn FnMut(ForeignEntry),
+    ) -> Result<()> {
+        let list = self.core.list_area(area, &mut Listed { found, foreign });
+        list.map_err(|error| self.core.error("list", area, error))
+    }
+
     /// `create` on any disk.
     pub fn create_on(disk: Arc<dyn Disk>, random: Arc<dyn Random>) -> Result<Self> {
         let store = Self::open_on(disk, random);
@@ -111,7 +143,15 @@ impl Store for LocalStore {
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
-        Ok(Box::new(LocalWriter::new(&self.core, Expect::Bulk)?))
+        self.begin_pack(PackContent::Data)
+    }
+
+    fn begin_pack(&self, content: PackContent) -> Result<Box<dyn ObjectWriter>> {
+        let expect = match content {
+            PackContent::Data => Expect::Bulk,
+            PackContent::Metadata => Expect::Small,
+        };
+        Ok(Box::new(LocalWriter::new(&self.core, expect)?))
     }
 
     fn get(&self, name: &ObjectName, len_max: u64) -> Result<Vec<u8>> {
@@ -160,8 +200,14 @@ impl Store for LocalStore {
             self.stat(&single)?.into_iter().for_each(found);
             return Ok(());
         }
-        let list = self.core.list_area(area, found);
-        list.map_err(|error| self.core.error("list", area, error))
+        self.list_and_name(area, found, &mut |_| {})
+    }
+
+    fn list_foreign(&self, area: Area, found: &mut dyn FnMut(ForeignEntry)) -> Result<()> {
+        match ObjectName::single(area) {
+            Some(single) => self.core.foreign_single(&single, found),
+            None => self.list_and_name(area, &mut |_| {}, found),
+        }
     }
 
     fn delete(&self, name: &ObjectName) -> Result<()> {
@@ -174,6 +220,10 @@ impl Store for LocalStore {
 
     fn place(&self) -> String {
         self.core.disk.place()
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        true
     }
 }
 
@@ -265,7 +315,7 @@ impl Core {
         self.sync_parents(parent)?;
         // A run's directory goes when it is empty and may come again, so it is never taken for
         // granted.
-        if parent != Area::Runs.text() {
+        if parent != Area::Runs.text() && parent != Area::Stretches.text() {
             self.lock_synced().insert(dir.to_owned());
         }
         Ok(())
@@ -286,12 +336,12 @@ impl Core {
         let dir = name.dir();
         ignore_missing(self.disk.unlink(&name.path()))?;
         ignore_missing(self.sync_dir(&dir))?;
-        if name.area != Area::Runs {
+        if !name.area.is_by_run() {
             return Ok(());
         }
-        // Fails unless it was the last object; either way the run is gone or still has records.
+        // Fails unless it was the last object; either way the run is gone or still has some.
         let _ = self.disk.remove_dir(&dir);
-        ignore_missing(self.sync_dir(Area::Runs.text()))
+        ignore_missing(self.sync_dir(name.area.text()))
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {

@@ -136,6 +136,10 @@ impl Store for MemoryStore {
     fn place(&self) -> String {
         "memory".to_owned()
     }
+
+    fn keeps_the_first(&self) -> bool {
+        true
+    }
 }
 
 struct MemoryWriter {

@@ -1,11 +1,13 @@
 //! Names of objects: everything that may be written, read or deleted in a repository, and nothing
 //! else.
 //!
-//! A name is an area, an id and, for `runs/`, a run; its text is the relative path of
-//! docs/FORMAT.md, section 1. It can hold no other bytes, so it is safe as a path on any store.
-//! Text that is not exactly one of those paths is no name: readers skip it and nobody deletes it.
+//! A name is an area, an id and, for `runs/`, a run; for `stretches/` it is a run and a number. Its
+//! text is the relative path of docs/FORMAT.md, section 1. It can hold no other bytes, so it is
+//! safe as a path on any store. Text that is not exactly one of those paths is no name: readers
+//! skip it and nobody deletes it.
 
 use bale_format::id::{ObjectId, from_hex, hex};
+use bale_format::stretch::StretchName;
 use std::fmt;
 
 /// Which directory of the repository an object lives in.
@@ -28,10 +30,14 @@ pub enum Area {
     Condemned,
     /// Marks of packs in which damage was found.
     Damaged,
+    /// Packs one after the other: `stretches/<run>/<number>`.
+    Stretches,
+    /// What is in each of those.
+    Stretched,
 }
 
 impl Area {
-    /// Every area.
+    /// The areas of every repository.
     pub const ALL: [Area; 9] = [
         Area::Config,
         Area::ConfigCopy,
@@ -43,6 +49,9 @@ impl Area {
         Area::Condemned,
         Area::Damaged,
     ];
+
+    /// Those that only repositories with the feature `stretches` have beside them.
+    pub const OF_STRETCHES: [Area; 2] = [Area::Stretches, Area::Stretched];
 
     /// `config` and its copy: either of them makes a directory a repository.
     pub const CONFIGS: [Area; 2] = [Area::Config, Area::ConfigCopy];
@@ -59,6 +68,8 @@ impl Area {
             Area::Runs => "runs",
             Area::Condemned => "condemned",
             Area::Damaged => "damaged",
+            Area::Stretches => "stretches",
+            Area::Stretched => "stretched",
         }
     }
 
@@ -67,8 +78,14 @@ impl Area {
         !Area::CONFIGS.contains(&self)
     }
 
+    /// Has each run a directory in it, which goes with the last object of it?
+    pub fn is_by_run(self) -> bool {
+        matches!(self, Area::Runs | Area::Stretches)
+    }
+
     fn parse(text: &str) -> Option<Area> {
-        Area::ALL.into_iter().find(|area| area.text() == text)
+        let mut areas = Area::ALL.into_iter().chain(Area::OF_STRETCHES);
+        areas.find(|area| area.text() == text)
     }
 }
 
@@ -81,9 +98,11 @@ impl fmt::Display for Area {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectName {
     pub area: Area,
-    /// Zero outside `Area::Runs`.
+    /// Zero outside `Area::Runs` and `Area::Stretches`.
     run: [u8; 16],
-    /// Zero for `config` and its copy.
+    /// Zero outside `Area::Stretches`.
+    number: u32,
+    /// Zero for `config` and its copy, and in `Area::Stretches`.
     id: ObjectId,
 }
 
@@ -131,9 +150,8 @@ impl ObjectName {
     /// `runs/<run>/<id>`.
     pub fn run(run: [u8; 16], id: ObjectId) -> Self {
         Self {
-            area: Area::Runs,
             run,
-            id,
+            ..Self::of(Area::Runs, id)
         }
     }
 
@@ -147,17 +165,39 @@ impl ObjectName {
         Self::of(Area::Damaged, id)
     }
 
+    /// `stretches/<run>/<number>`.
+    pub fn stretch(name: StretchName) -> Self {
+        Self {
+            run: name.run,
+            number: name.number,
+            ..Self::of(Area::Stretches, ObjectId::default())
+        }
+    }
+
+    /// `stretched/<id>`.
+    pub fn stretched(id: ObjectId) -> Self {
+        Self::of(Area::Stretched, id)
+    }
+
     fn of(area: Area, id: ObjectId) -> Self {
         Self {
             area,
             run: [0; 16],
+            number: 0,
             id,
         }
     }
 
-    /// The hash in the name; `config` and its copy have none.
+    /// The hash in the name; `config`, its copy and stretches have none.
     pub fn id(&self) -> Option<ObjectId> {
-        self.area.is_directory().then_some(self.id)
+        let is_hash = self.area.is_directory() && self.area != Area::Stretches;
+        is_hash.then_some(self.id)
+    }
+
+    /// The name of a stretch.
+    pub fn stretch_name(&self) -> Option<StretchName> {
+        let (run, number) = (self.run, self.number);
+        (self.area == Area::Stretches).then_some(StretchName { run, number })
     }
 
     /// The run that wrote it, for objects of `runs/`.
@@ -169,6 +209,7 @@ impl ObjectName {
     pub fn path(&self) -> String {
         match self.area {
             area if !area.is_directory() => area.text().to_owned(),
+            Area::Stretches => format!("{}/{:08x}", self.dir(), self.number),
             _ => format!("{}/{}", self.dir(), self.id),
         }
     }
@@ -178,7 +219,7 @@ impl ObjectName {
         match self.area {
             Area::Config | Area::ConfigCopy => String::new(),
             Area::Packs => format!("packs/{}", hex(&self.id.0[..1])),
-            Area::Runs => format!("runs/{}", hex(&self.run)),
+            Area::Runs | Area::Stretches => format!("{}/{}", self.area, hex(&self.run)),
             area => area.text().to_owned(),
         }
     }
@@ -198,6 +239,11 @@ impl ObjectName {
                 let run = from_hex(parts.next()?).ok()?;
                 Self::run(run, ObjectId::from_hex(parts.next()?).ok()?)
             }
+            Area::Stretches => {
+                let run = from_hex(parts.next()?).ok()?;
+                let number = u32::from_be_bytes(from_hex(parts.next()?).ok()?);
+                Self::stretch(StretchName { run, number })
+            }
             area => Self::of(area, ObjectId::from_hex(parts.next()?).ok()?),
         };
         parts.next().is_none().then_some(name)
@@ -215,7 +261,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all_names(run: [u8; 16], id: ObjectId) -> [ObjectName; 9] {
+    fn all_names(run: [u8; 16], id: ObjectId) -> [ObjectName; 11] {
         [
             ObjectName::config(),
             ObjectName::config_copy(),
@@ -226,6 +272,8 @@ mod tests {
             ObjectName::run(run, id),
             ObjectName::condemned(id),
             ObjectName::damaged(id),
+            ObjectName::stretched(id),
+            ObjectName::stretch(StretchName { run, number: 0xab }),
         ]
     }
 
@@ -243,6 +291,9 @@ mod tests {
         assert_eq!(paths[6], format!("runs/{}/{id_text}", "01".repeat(16)));
         assert_eq!(paths[7], format!("condemned/{id_text}"));
         assert_eq!(paths[8], format!("damaged/{id_text}"));
+        assert_eq!(paths[9], format!("stretched/{id_text}"));
+        let run = "01".repeat(16);
+        assert_eq!(paths[10], format!("stretches/{run}/000000ab"));
     }
 
     #[test]
@@ -275,6 +326,12 @@ mod tests {
             format!("runs/{}/{id}", &run[1..]),
             format!("runs/{run}/{run}"),
             format!("tmp/{id}"),
+            format!("stretches/{run}"),
+            format!("stretches/{run}/{id}"),
+            format!("stretches/{run}/AB"),
+            format!("stretches/{run}/000000AB"),
+            format!("stretches/{run}/000000ab/"),
+            format!("stretched/{run}/{id}"),
         ] {
             assert_eq!(ObjectName::parse(&path), None, "{path:?}");
         }
@@ -289,7 +346,7 @@ mod tests {
         }
 
         #[test]
-        fn what_parses_is_written_back_the_same(text in "(keys|packs|runs|index)/[0-9a-f/]{60,100}|.{0,40}") {
+        fn what_parses_is_written_back_the_same(text in "(keys|packs|runs|index|stretches)/[0-9a-f/]{41,100}|.{0,40}") {
             if let Some(name) = ObjectName::parse(&text) {
                 prop_assert_eq!(name.path(), text);
             }

@@ -6,6 +6,7 @@ use crate::losses::{self, Losses};
 use crate::progress::{PhaseProgress, report_problem};
 use crate::{pieces, row};
 use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Piece};
+use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::{Monitor, Phase};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -14,6 +15,13 @@ use std::io::Write;
 /// Chunks kept: neighbours in the catalog are mostly neighbours in a chunk, but those of several
 /// backups alternate.
 const CHUNKS_CACHED_MAX: usize = 8;
+/// The same with the least memory.
+const CHUNKS_CACHED_MAX_LEAST: usize = 2;
+
+/// How many are kept.
+pub const fn chunks_kept(memory: &MemoryPlan) -> usize {
+    memory.share_from(CHUNKS_CACHED_MAX_LEAST, CHUNKS_CACHED_MAX)
+}
 
 /// Stretches of a file with holes that its map in the archive may have; a file with more is written
 /// with its zeros.
@@ -36,10 +44,15 @@ pub struct Contents<'a> {
     /// What the backup did not have.
     pub losses: Losses,
     cached: VecDeque<(ChunkId, Bytes)>,
+    chunks_kept: usize,
 }
 
 impl<'a> Contents<'a> {
-    pub fn new(chunks: &'a dyn ChunkSource, monitor: &'a dyn Monitor) -> Contents<'a> {
+    pub fn new(
+        chunks: &'a dyn ChunkSource,
+        memory: &MemoryPlan,
+        monitor: &'a dyn Monitor,
+    ) -> Contents<'a> {
         Contents {
             chunks,
             monitor,
@@ -48,6 +61,7 @@ impl<'a> Contents<'a> {
             problems: 0,
             losses: Losses::default(),
             cached: VecDeque::new(),
+            chunks_kept: chunks_kept(memory),
         }
     }
 
@@ -76,7 +90,7 @@ impl<'a> Contents<'a> {
             .chunks
             .read(id, ChunkKind::Data)
             .map_err(|trouble| trouble.to_string())?;
-        if self.cached.len() == CHUNKS_CACHED_MAX {
+        if self.cached.len() == self.chunks_kept {
             self.cached.pop_front();
         }
         self.cached.push_back((*id, bytes.clone()));
@@ -175,7 +189,7 @@ impl<'a> Contents<'a> {
         // How far the output has come in the file.
         let mut at = 0;
         let chunks = self.chunks;
-        let walked = pieces::walk(list, size, chunks, &mut |offset, piece| {
+        let walked = pieces::walk_expecting(list, size, chunks, &mut |offset, piece| {
             let end = offset + piece.bytes();
             while let Some((from, len)) = wanted.peek().copied() {
                 let (start, stop) = (from.max(offset), (from + len).min(end));

@@ -8,14 +8,15 @@ use super::tar::{self, BLOCK_BYTES, Member, RECORD_BYTES};
 use super::{CatalogSource, DumpError, ScratchSpace};
 use crate::names::{check_name, check_path};
 use crate::plan::{GROUP_KEY_BYTES, group_key};
+use crate::rows_ahead::{CatalogRowsAhead, RowReads, RowsAhead};
 use crate::scratch::{PairSorter, SortedPairs};
-use crate::{CatalogRows, xattrs};
+use crate::xattrs;
 use bale_format::entry::is_below;
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use std::io::Write;
 
-/// Memory of each sorter.
-const SORTER_BYTES: usize = 16 << 20;
+/// Memory of each sorter, with the usual ceiling.
+pub const SORTER_BYTES: usize = 16 << 20;
 
 /// Writes everything at `root` and below, named relative to it. Returns the number of members.
 pub fn write(
@@ -26,6 +27,8 @@ pub fn write(
     out: &mut dyn Write,
 ) -> Result<u64, DumpError> {
     let (directories, links) = sort(catalog, scratch, root, contents)?;
+    let rows = catalog.rows(root).map_err(DumpError::Catalog)?;
+    let chunks = contents.chunks;
     let mut writer = Writer {
         catalog,
         ways: CheckedPaths::default(),
@@ -34,7 +37,7 @@ pub fn write(
         root,
         written: 0,
         members: 0,
-        rows: catalog.rows(root).map_err(DumpError::Catalog)?,
+        rows: RowsAhead::new(rows, chunks, RowReads::Contents),
         next: None,
         links,
         next_link: None,
@@ -183,7 +186,7 @@ impl CheckedPaths {
     }
 }
 
-struct Writer<'w, 'c> {
+struct Writer<'w, 'c: 'w> {
     catalog: &'w dyn CatalogSource,
     ways: CheckedPaths,
     contents: &'w mut Contents<'c>,
@@ -191,7 +194,7 @@ struct Writer<'w, 'c> {
     root: &'w [u8],
     written: u64,
     members: u64,
-    rows: CatalogRows<'w>,
+    rows: CatalogRowsAhead<'w>,
     /// The next row that is not a directory.
     next: Option<Entry>,
     links: SortedPairs,

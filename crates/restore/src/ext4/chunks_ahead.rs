@@ -9,8 +9,9 @@
 use super::linked_rows::{LinkedRow, Links};
 use super::prefetch::PrefetchedFiles;
 use super::rows::WantedRows;
-use super::work::{AHEAD_BYTES_MAX, Work};
-use crate::pieces::PieceReader;
+use super::work::Work;
+use crate::pieces::PiecesAhead;
+use crate::rows_ahead::RowReads;
 use crate::seams::text_of;
 use crate::{ChunkSource, RestoreError};
 use bale_format::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
@@ -228,7 +229,7 @@ pub fn with_items<'w, T>(
     consume: impl FnOnce(&mut Items) -> Result<T, RestoreError>,
 ) -> Result<T, RestoreError> {
     let memory = work.options.memory;
-    let ahead_bytes = memory.share(AHEAD_BYTES_MAX) as u64;
+    let ahead_bytes = work.ahead_bytes() as u64;
     let budget = Budget::new(ahead_bytes);
     let (jobs, waiting) = unbounded::<Arc<AwaitedChunk>>();
     let batches = memory.share(BATCHES_AHEAD_MAX);
@@ -257,6 +258,7 @@ pub fn with_items<'w, T>(
                 prefetched,
                 cached: VecDeque::new(),
                 ahead_bytes,
+                is_far_away: work.chunks.is_far_away(),
                 batch: VecDeque::new(),
                 spares,
             };
@@ -291,14 +293,21 @@ struct ChunkFeeder<'w> {
     /// The chunk used last is the last.
     cached: VecDeque<(ChunkId, Arc<AwaitedChunk>)>,
     ahead_bytes: u64,
+    /// Then whoever has the chunks learns which will be read.
+    is_far_away: bool,
     batch: VecDeque<ImageItem>,
     spares: Receiver<VecDeque<ImageItem>>,
 }
 
 impl ChunkFeeder<'_> {
-    fn feed(&mut self, mut rows: WantedRows) -> Result<(), Halt> {
-        let mut position = 0;
-        while let Some(entry) = rows.next_row().map_err(Halt::Failed)? {
+    fn feed(&mut self, rows: WantedRows) -> Result<(), Halt> {
+        // Chunks that content was taken out of early are not read again.
+        let ahead = match self.prefetched.is_nothing() {
+            true => RowReads::Contents,
+            false => RowReads::LargeFiles,
+        };
+        for (position, entry) in (0..).zip(rows.ahead(ahead)) {
+            let entry = entry.map_err(Halt::Failed)?;
             let name = match entry.is_hard_link() {
                 true => Some(self.links.at(position, &entry).map_err(Halt::Failed)?),
                 false => None,
@@ -311,7 +320,6 @@ impl ChunkFeeder<'_> {
                 Content::Bundled { chunk, offset } => self.bundled(position, chunk, *offset)?,
                 Content::Pieces { list } => RowBytes::Pieces(*list),
             };
-            position += 1;
             let pieces = match bytes {
                 RowBytes::Pieces(list) => Some((list, entry.size)),
                 _ => None,
@@ -344,7 +352,7 @@ impl ChunkFeeder<'_> {
 
     fn feed_pieces(&mut self, list: &ChunkId, size: u64) -> Result<(), Halt> {
         let mut end = 0;
-        let mut pieces = PieceReader::new(list, size, self.work.chunks);
+        let mut pieces = PiecesAhead::new(list, size, self.work.chunks);
         loop {
             let (offset, piece) = match pieces.next_piece() {
                 Ok(Some(piece)) => piece,
@@ -401,6 +409,9 @@ impl ChunkFeeder<'_> {
             budget: self.budget.clone(),
         });
         self.cached.push_back((*id, slot.clone()));
+        if self.is_far_away {
+            self.work.chunks.expect(&[*id]);
+        }
         self.jobs.send(slot.clone()).map_err(|_| Halt::Unwanted)?;
         Ok(slot)
     }

@@ -8,6 +8,7 @@ use super::prefetch::PrefetchPlanner;
 use super::rows::WantedRows;
 use super::work::{TroubleReports, Work};
 use crate::RestoreError;
+use crate::rows_ahead::RowReads;
 use crate::scratch::SortedPairs;
 use crate::totals::PlanTotals;
 use bale_format::{Content, Entry, EntryFlags, Kind};
@@ -49,8 +50,8 @@ pub fn count(
     let mut position = 0;
     // Whoever counts them takes as long as the catalog does to read.
     let rows = || {
-        let mut rows = WantedRows::new(work, reading, above)?;
-        Ok(std::iter::from_fn(move || rows.next_row().transpose()))
+        let rows = WantedRows::new(work, reading, above)?;
+        Ok(rows.ahead(RowReads::Lists))
     };
     ahead::for_each(rows, BATCH_ROWS_MAX, BATCHES_AHEAD_MAX, |entry: Entry| {
         if entry.is_hard_link() {

@@ -11,7 +11,7 @@
 //! they are needed.
 
 use super::linked_rows::differs;
-use super::work::{AHEAD_BYTES_MAX, Work};
+use super::work::{Work, ahead_bytes};
 use crate::row::bundled;
 use crate::scratch::{PairSorter, SortedPairs};
 use crate::seams::text_of;
@@ -27,10 +27,11 @@ use std::io;
 
 /// Chunks that are taken to be kept by the reading that fetches: fewer than it keeps, for some are
 /// still on their way.
-const fn chunks_kept(memory: &MemoryPlan) -> usize {
-    memory.share(AHEAD_BYTES_MAX) / BUNDLE_BYTES_MAX * 7 / 8
+const fn chunks_kept(ahead_bytes: usize) -> usize {
+    ahead_bytes / BUNDLE_BYTES_MAX * 7 / 8
 }
-const _: () = assert!(chunks_kept(&MemoryPlan::USUAL) == 16);
+const _: () = assert!(chunks_kept(ahead_bytes(&MemoryPlan::USUAL, false)) == 16);
+const _: () = assert!(chunks_kept(ahead_bytes(&MemoryPlan::USUAL, true)) == 6);
 /// A chunk of which so much is needed before it makes way is worth being fetched.
 const VISIT_BYTES_MIN: u64 = BUNDLE_BYTES_MIN as u64 / 4;
 /// And one that so many files need.
@@ -43,6 +44,9 @@ const SORTER_BYTES: usize = 8 << 20;
 const TASK_FILES_MAX: usize = 16 << 10;
 /// And their bytes.
 const TASK_BYTES_MAX: u64 = BUNDLE_BYTES_MAX as u64;
+/// Tasks whose chunks are said to be expected before their turn, where they are far away: 256 KiB
+/// each at most.
+const TASKS_AHEAD_MAX: usize = 16;
 
 const _: () = assert!(VISIT_BYTES_MIN < u32::MAX as u64 && BUNDLE_BYTES_MAX < u32::MAX as usize);
 
@@ -102,7 +106,7 @@ impl PrefetchPlanner {
     /// A new visit. The one that this chunk makes way for has ended.
     fn begin(&mut self, chunk: ChunkId, work: &Work) -> Result<ChunkVisit, RestoreError> {
         let mut files = Vec::new();
-        if self.visits.len() >= chunks_kept(&work.options.memory)
+        if self.visits.len() >= chunks_kept(work.ahead_bytes())
             && let Some(ended) = self.visits.pop_front()
         {
             self.plan_prefetch(&ended, work)
@@ -182,6 +186,8 @@ fn fetch(by_place: PairSorter, work: &Work) -> Result<PrefetchedFiles, RestoreEr
     let tasks = Tasks {
         rows: by_place.finish().map_err(RestoreError::Scratch)?,
         next: None,
+        chunks: work.chunks,
+        waiting: VecDeque::new(),
     };
     let mut by_position = work.scratch.sorter(SORTER_BYTES);
     let random = bale_pipeline::random::draw(&bale_pipeline::random::OsRandom)
@@ -217,12 +223,25 @@ fn fetch(by_place: PairSorter, work: &Work) -> Result<PrefetchedFiles, RestoreEr
 }
 
 /// Puts files of one chunk together.
-struct Tasks {
+struct Tasks<'a> {
     rows: SortedPairs,
     next: Option<(ChunkId, FileInChunk)>,
+    chunks: &'a dyn ChunkSource,
+    waiting: VecDeque<io::Result<PrefetchTask>>,
 }
 
-impl Tasks {
+impl Tasks<'_> {
+    fn expect_more(&mut self) {
+        while self.waiting.len() < TASKS_AHEAD_MAX
+            && let Some(task) = self.next_task().transpose()
+        {
+            if let Ok(task) = &task {
+                self.chunks.expect(&[task.chunk]);
+            }
+            self.waiting.push_back(task);
+        }
+    }
+
     fn next_part(&mut self) -> io::Result<Option<(ChunkId, FileInChunk)>> {
         if let Some(next) = self.next.take() {
             return Ok(Some(next));
@@ -251,11 +270,15 @@ impl Tasks {
     }
 }
 
-impl Iterator for Tasks {
+impl Iterator for Tasks<'_> {
     type Item = io::Result<PrefetchTask>;
 
     fn next(&mut self) -> Option<io::Result<PrefetchTask>> {
-        self.next_task().transpose()
+        if !self.chunks.is_far_away() {
+            return self.next_task().transpose();
+        }
+        self.expect_more();
+        self.waiting.pop_front()
     }
 }
 
@@ -331,6 +354,11 @@ impl PrefetchedFiles {
             key: None,
             next: None,
         }
+    }
+
+    /// Was nothing set apart?
+    pub fn is_nothing(&self) -> bool {
+        self.key.is_none()
     }
 
     /// The content of the row at this position, which is at `offset` of a chunk, if it is here;

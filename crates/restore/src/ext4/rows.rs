@@ -7,6 +7,7 @@
 use super::work::{TroubleReports, Work};
 use crate::losses;
 use crate::names::{check_name, check_path};
+use crate::rows_ahead::{RowReads, RowsAhead};
 use crate::scratch::{PairSorter, SortedPairs};
 use crate::select::{Above, VAIN_LOOKUPS_MAX, above, above_anew, chosen};
 use crate::{CatalogRows, RestoreError, row};
@@ -91,6 +92,16 @@ impl<'a> WantedRows<'a> {
                 unreachable!("next_above gives none that comes after what is held")
             }
         }
+    }
+
+    /// The rows in turn. Where chunks are far away, lists are fetched before they are wanted.
+    pub fn ahead(
+        mut self,
+        ahead: RowReads,
+    ) -> impl Iterator<Item = Result<Entry, RestoreError>> + use<'a> {
+        let chunks = self.work.chunks;
+        let rows = std::iter::from_fn(move || self.next_row().transpose());
+        RowsAhead::new(rows, chunks, ahead)
     }
 
     /// Takes the first of the directories above if it does not come after the row that is held.

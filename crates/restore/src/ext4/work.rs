@@ -4,11 +4,24 @@ use crate::losses::{LossKind, Losses};
 use crate::progress::{PhaseProgress, report_problem};
 use crate::{CatalogSource, ChunkSource, RestoreOptions, ScratchSpace};
 use bale_fsimage::mkext4::Ext4Options;
+use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::Monitor;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Chunks on their way or kept, for the reading that fetches them ahead.
-pub const AHEAD_BYTES_MAX: usize = 76 << 20;
+const AHEAD_BYTES_MAX: usize = 76 << 20;
+/// The same where chunks are far away: whoever has them keeps some as they came.
+const AHEAD_BYTES_MAX_FAR_AWAY: usize = 28 << 20;
+/// The same with the least memory: a large chunk and what comes with it, four times.
+const AHEAD_BYTES_LEAST_FAR_AWAY: usize = 17 << 20;
+
+/// How much of memory those take.
+pub const fn ahead_bytes(memory: &MemoryPlan, is_far_away: bool) -> usize {
+    match is_far_away {
+        true => memory.share_from(AHEAD_BYTES_LEAST_FAR_AWAY, AHEAD_BYTES_MAX_FAR_AWAY),
+        false => memory.share(AHEAD_BYTES_MAX),
+    }
+}
 
 /// Seams, options and counters of one operation.
 pub struct Work<'a> {
@@ -62,6 +75,11 @@ impl<'a> Work<'a> {
             0 => cores(),
             threads => threads,
         }
+    }
+
+    /// Chunks on their way or kept.
+    pub fn ahead_bytes(&self) -> usize {
+        ahead_bytes(&self.options.memory, self.chunks.is_far_away())
     }
 
     pub fn problem(&self, path: &[u8], action: &'static str, text: &str) {

@@ -1,8 +1,10 @@
 //! Pieces of a group of large files, sorted by the place of their chunks: in memory while they are
 //! few.
 
+use crate::ChunkSource;
 use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use bale_format::ChunkId;
+use std::collections::VecDeque;
 
 /// Pieces of a group that are sorted in memory, at 80 bytes each; more go to a sorter.
 const PIECES_IN_MEMORY_MAX: usize = 1 << 17;
@@ -31,6 +33,43 @@ impl PieceRow {
         let number = u32::from_be_bytes(self.key[12..16].try_into().expect("4 bytes"));
         let offset = u64::from_be_bytes(self.key[16..].try_into().expect("8 bytes"));
         (number as usize, offset)
+    }
+}
+
+/// Pieces that are said to be expected together, before their turn, where chunks are far away.
+const EXPECTED_TOGETHER: usize = 16;
+
+/// Pieces in order, of which whoever has their chunks far away learns before.
+pub struct ExpectedPieces<'a, I> {
+    pieces: I,
+    chunks: &'a dyn ChunkSource,
+    waiting: VecDeque<std::io::Result<PieceRow>>,
+}
+
+impl<'a, I: Iterator<Item = std::io::Result<PieceRow>>> ExpectedPieces<'a, I> {
+    pub fn new(pieces: I, chunks: &'a dyn ChunkSource) -> ExpectedPieces<'a, I> {
+        ExpectedPieces {
+            pieces,
+            chunks,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl<I: Iterator<Item = std::io::Result<PieceRow>>> Iterator for ExpectedPieces<'_, I> {
+    type Item = std::io::Result<PieceRow>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if !self.chunks.is_far_away() {
+            return self.pieces.next();
+        }
+        if self.waiting.len() < EXPECTED_TOGETHER {
+            let more: Vec<_> = self.pieces.by_ref().take(EXPECTED_TOGETHER).collect();
+            let ids: Vec<ChunkId> = more.iter().flatten().map(|piece| piece.id).collect();
+            self.chunks.expect(&ids);
+            self.waiting.extend(more);
+        }
+        self.waiting.pop_front()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Threads of a restore: tasks go through one bounded queue, and the first fatal trouble ends all.
 
-use crate::RestoreError;
 use crate::kernel::worker::{RestoreRun, Worker};
+use crate::{ChunkSource, RestoreError};
 use crossbeam_channel::Sender;
 
 /// Tasks that wait, for each thread.
@@ -13,7 +13,12 @@ pub struct Feeder<'r, T> {
     sender: Sender<T>,
 }
 
-impl<T> Feeder<'_, T> {
+impl<'r, T> Feeder<'r, T> {
+    /// What the tasks will read of.
+    pub fn chunks(&self) -> &'r dyn ChunkSource {
+        self.run.chunks
+    }
+
     /// Waits until there is room. `false`: the run has ended, feed no more.
     pub fn send(&self, task: T) -> bool {
         !self.run.has_ended() && self.sender.send(task).is_ok()

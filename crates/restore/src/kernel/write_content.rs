@@ -10,7 +10,7 @@ use crate::kernel::{make, specials, write_large};
 use crate::plan::{CHUNK_KEY_BYTES, ContentPhase, LATE};
 use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::{RestoreError, row};
-use bale_format::Kind;
+use bale_format::{ChunkId, Content, Kind};
 use std::iter::Peekable;
 use std::sync::Arc;
 
@@ -18,6 +18,9 @@ use std::sync::Arc;
 const TASK_ROWS_MAX: usize = 2048;
 /// What they take, with names.
 pub const TASK_BYTES_MEAN: usize = TASK_ROWS_MAX * 320;
+
+/// Lists of pieces that are fetched together from a store that is far away.
+const LISTS_AHEAD_MAX: usize = 64;
 
 /// Rows of one task that need no chunk: few, so that threads meet in few directories.
 const TASK_BARE_ROWS_MAX: usize = 256;
@@ -68,7 +71,8 @@ pub fn each_task<'r>(
     Ok(())
 }
 
-fn apply<'r>(worker: &mut Worker<'r>, task: ContentTask) {
+/// Does a task.
+pub fn apply<'r>(worker: &mut Worker<'r>, task: ContentTask) {
     match task {
         ContentTask::Bare(rows) => each_row(worker, rows, |worker, entry| match entry.kind {
             Kind::File => make::file(worker, entry, &FetchedChunk::default()),
@@ -114,28 +118,38 @@ pub fn each_row<'r>(
 }
 
 /// Reads the sorted plan to the end of the early or the late half and cuts it into tasks.
-fn feed(
+pub fn feed(
     rows: &mut Peekable<SortedPairs>,
     late: bool,
     large: &mut write_large::Gatherer,
     feeder: &Feeder<ContentTask>,
 ) -> Result<(), RestoreError> {
+    let chunks = feeder.chunks();
     while let Some(pair) = rows.next_if(|pair| in_half(pair, late)) {
         let (key, row) = pair.map_err(RestoreError::Scratch)?;
         let phase = key[0] % LATE;
+        let mut batch = vec![row];
         if phase == ContentPhase::Pieces as u8 {
-            if !large.push(row, feeder, ContentTask::Piece)? {
-                return Ok(());
+            if chunks.is_far_away() {
+                gather(rows, &key[..1], LISTS_AHEAD_MAX, &mut batch)?;
+                chunks.fetch_ahead(&chunks_of(&batch));
+            }
+            for row in batch {
+                if !large.push(row, feeder, ContentTask::Piece)? {
+                    return Ok(());
+                }
             }
             continue;
         }
-        let mut batch = vec![row];
         let task = if phase == ContentPhase::Bare as u8 {
             gather(rows, &key[..1], TASK_BARE_ROWS_MAX, &mut batch)?;
             ContentTask::Bare(batch)
         } else {
             let prefix = key.get(..CHUNK_KEY_BYTES).unwrap_or(&key);
             let slot = Arc::new(FetchedChunk::default());
+            if chunks.is_far_away() {
+                chunks.expect(&chunks_of(&batch));
+            }
             while gather(rows, prefix, TASK_ROWS_MAX, &mut batch)? {
                 let full = std::mem::take(&mut batch);
                 if !feeder.send(ContentTask::Bundled(slot.clone(), full)) {
@@ -149,6 +163,17 @@ fn feed(
         }
     }
     Ok(())
+}
+
+/// The chunks that these rows point at; what does not decode is found again.
+fn chunks_of(rows: &[Vec<u8>]) -> Vec<ChunkId> {
+    let entries = rows.iter().filter_map(|row| row::decode(row.clone()).ok());
+    let chunks = entries.filter_map(|entry| match entry.content {
+        Content::Bundled { chunk, .. } => Some(chunk),
+        Content::Pieces { list } => Some(list),
+        Content::None => None,
+    });
+    chunks.collect()
 }
 
 /// An error belongs to both halves: it must be seen.

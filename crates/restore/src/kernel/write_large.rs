@@ -10,7 +10,7 @@ mod alone;
 pub use alone::restore_alone;
 
 use crate::kernel::outcome::{Cause, EntryFailure, EntryOutcome};
-use crate::kernel::piece_rows::{GroupPieces, PieceRow, PlaceBytes};
+use crate::kernel::piece_rows::{ExpectedPieces, GroupPieces, PieceRow, PlaceBytes};
 use crate::kernel::queue::Feeder;
 use crate::kernel::target::TargetDirectory;
 use crate::kernel::worker::{FetchedChunk, RestoreRun, Worker};
@@ -290,7 +290,7 @@ impl<'r> Gatherer<'r> {
     }
 
     /// Sends the group's pieces in the order of their chunks.
-    fn flush<T>(
+    pub fn flush<T>(
         &mut self,
         feeder: &Feeder<T>,
         task: fn(PieceTask) -> T,
@@ -299,7 +299,8 @@ impl<'r> Gatherer<'r> {
         let pieces = std::mem::take(&mut self.pieces);
         self.bytes = 0;
         let mut next: Option<(PlaceBytes, PieceTask)> = None;
-        for piece in pieces.sorted().map_err(RestoreError::Scratch)? {
+        let pieces = pieces.sorted().map_err(RestoreError::Scratch)?;
+        for piece in ExpectedPieces::new(pieces, self.worker.run.chunks) {
             let piece = piece.map_err(RestoreError::Scratch)?;
             let (number, offset) = piece.goes_to();
             let damaged = || RestoreError::Scratch(std::io::ErrorKind::InvalidData.into());

@@ -240,7 +240,7 @@ fn start(
 fn spawn(command: &FreezerCommand) -> io::Result<(Child, Channel)> {
     let (ours, theirs) = pair()?;
     let mut started = Command::new(&command.program);
-    let child = super::withhold_secrets(&mut started)
+    let child = bale_pipeline::secret_variables::withhold_secrets(&mut started)
         .args(&command.arguments)
         .envs(
             command

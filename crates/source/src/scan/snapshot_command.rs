@@ -118,7 +118,7 @@ impl SnapshotCommand {
     fn start(&self, wanted: &SnapshotRequest) -> Result<Holding, SnapshotError> {
         let program = self.text();
         let mut command = Command::new(&self.program);
-        let child = super::withhold_secrets(&mut command)
+        let child = bale_pipeline::secret_variables::withhold_secrets(&mut command)
             .args(&self.arguments)
             .env("BALE_SOURCE", &wanted.source)
             .env("BALE_MOUNT_POINT", &wanted.mount_point)

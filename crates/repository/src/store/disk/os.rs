@@ -1,12 +1,13 @@
 //! `OsDisk`: a directory of the operating system, every operation relative to one open descriptor.
 //!
 //! The root may be reached through links. Below it, only regular files are opened, so a pipe or a
-//! device that carries an object's name neither blocks nor is read.
+//! device that carries an object's name neither blocks nor is read. Directories below the root may
+//! be links, unless it was opened for a server (`within`).
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +33,22 @@ pub struct OsDisk {
     root: OwnedFd,
     path: PathBuf,
     pieces: Arc<BufferPool>,
+    follows_links: bool,
+}
+
+/// The directory that a name is looked up in.
+enum At<'disk> {
+    Root(BorrowedFd<'disk>),
+    Below(OwnedFd),
+}
+
+impl AsFd for At<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            At::Root(fd) => *fd,
+            At::Below(fd) => fd.as_fd(),
+        }
+    }
 }
 
 impl OsDisk {
@@ -42,7 +59,19 @@ impl OsDisk {
             root,
             path: path.to_owned(),
             pieces: Arc::default(),
+            follows_links: true,
         })
+    }
+
+    /// A directory that is open already, in which no symbolic link is followed. `path` is for
+    /// messages.
+    pub fn within(root: OwnedFd, path: &Path) -> Self {
+        Self {
+            root,
+            path: path.to_owned(),
+            pieces: Arc::default(),
+            follows_links: false,
+        }
     }
 
     /// Opens a directory, making it and its parents, durably, where they are missing.
@@ -53,14 +82,32 @@ impl OsDisk {
 
     fn open_dir(&self, path: &str) -> io::Result<OwnedFd> {
         let path = if path.is_empty() { "." } else { path };
+        if !self.follows_links {
+            let (at, name) = self.at(path)?;
+            return open_real_dir(&at, name);
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.root, path, flags, Mode::empty())?)
     }
 
+    /// Where a path is looked up, and under which name: all of it at the root, or its last part in
+    /// a directory that was reached without following a link.
+    fn at<'path>(&self, path: &'path str) -> io::Result<(At<'_>, &'path str)> {
+        let mut at = At::Root(self.root.as_fd());
+        let Some((dirs, name)) = path.rsplit_once('/').filter(|_| !self.follows_links) else {
+            return Ok((at, path));
+        };
+        for dir in dirs.split('/') {
+            at = At::Below(open_real_dir(&at, dir)?);
+        }
+        Ok((at, name))
+    }
+
     /// For file systems without `RENAME_NOREPLACE`: a second name, then the first one goes.
     fn link_then_unlink(&self, from: &str, to: &str) -> io::Result<()> {
-        match rustix::fs::linkat(&self.root, from, &self.root, to, AtFlags::empty()) {
-            Ok(()) => Ok(rustix::fs::unlinkat(&self.root, from, AtFlags::empty())?),
+        let ((from_at, from_name), (to_at, to_name)) = (self.at(from)?, self.at(to)?);
+        match rustix::fs::linkat(&from_at, from_name, &to_at, to_name, AtFlags::empty()) {
+            Ok(()) => Ok(rustix::fs::unlinkat(&from_at, from_name, AtFlags::empty())?),
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => self.look_then_rename(from, to),
             Err(errno) => Err(errno.into()),
         }
@@ -72,7 +119,8 @@ impl OsDisk {
         if self.stat(to)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        Ok(rustix::fs::renameat(&self.root, from, &self.root, to)?)
+        let ((from_at, from_name), (to_at, to_name)) = (self.at(from)?, self.at(to)?);
+        Ok(rustix::fs::renameat(&from_at, from_name, &to_at, to_name)?)
     }
 }
 
@@ -80,7 +128,8 @@ impl Disk for OsDisk {
     fn create(&self, path: &str, expect: Expect) -> io::Result<Box<dyn NewFile>> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(FILE_MODE))?;
+        let (at, name) = self.at(path)?;
+        let file = rustix::fs::openat(&at, name, flags, Mode::from_raw_mode(FILE_MODE))?;
         let file = File::from(file);
         Ok(match expect {
             Expect::Small => Box::new(BufferedFile { file }),
@@ -92,7 +141,8 @@ impl Disk for OsDisk {
         // NONBLOCK: opening a pipe for reading would otherwise wait for a writer. Regular files
         // ignore it.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.root, path, flags, Mode::empty())?;
+        let (at, name) = self.at(path)?;
+        let file = rustix::fs::openat(&at, name, flags, Mode::empty())?;
         let stat = file_stat(&rustix::fs::fstat(&file)?);
         if stat.kind != DirEntryKind::File {
             return Err(io::Error::new(
@@ -107,7 +157,11 @@ impl Disk for OsDisk {
     }
 
     fn stat(&self, path: &str) -> io::Result<Option<FileStat>> {
-        match rustix::fs::statat(&self.root, path, AtFlags::SYMLINK_NOFOLLOW) {
+        let (at, name) = match self.at(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            at => at?,
+        };
+        match rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(file_stat(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -115,7 +169,9 @@ impl Disk for OsDisk {
     }
 
     fn rename_new(&self, from: &str, to: &str) -> io::Result<()> {
-        match rustix::fs::renameat_with(&self.root, from, &self.root, to, RenameFlags::NOREPLACE) {
+        let ((from_at, from_name), (to_at, to_name)) = (self.at(from)?, self.at(to)?);
+        let flags = RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(&from_at, from_name, &to_at, to_name, flags) {
             Ok(()) => Ok(()),
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.link_then_unlink(from, to),
             Err(errno) => Err(errno.into()),
@@ -123,19 +179,22 @@ impl Disk for OsDisk {
     }
 
     fn unlink(&self, path: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.root, path, AtFlags::empty())?)
+        let (at, name) = self.at(path)?;
+        Ok(rustix::fs::unlinkat(&at, name, AtFlags::empty())?)
     }
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
+        let (at, name) = self.at(path)?;
         Ok(rustix::fs::mkdirat(
-            &self.root,
-            path,
+            &at,
+            name,
             Mode::from_raw_mode(DIR_MODE),
         )?)
     }
 
     fn remove_dir(&self, path: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.root, path, AtFlags::REMOVEDIR)?)
+        let (at, name) = self.at(path)?;
+        Ok(rustix::fs::unlinkat(&at, name, AtFlags::REMOVEDIR)?)
     }
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {
@@ -168,6 +227,12 @@ impl Disk for OsDisk {
 fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// A directory that is no link.
+fn open_real_dir(at: &impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
 /// Makes a directory and its missing parents; each new name is durable before the next.

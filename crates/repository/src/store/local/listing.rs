@@ -8,7 +8,9 @@
 
 use super::{Core, pack_dirs};
 use crate::store::disk::{DirEntryKind, FileStat};
-use crate::store::{Area, ObjectInfo, ObjectName};
+use crate::store::{
+    Area, ForeignEntry, ForeignKind, MissingArea, ObjectInfo, ObjectName, Result as StoreResult,
+};
 use bale_format::id::{from_hex, hex};
 use std::collections::BTreeSet;
 use std::io;
@@ -31,30 +33,61 @@ const UNFOUND_MAX: usize = 1 << 16;
 /// stores again, or refuses. What a run that died had finished is stored again by the next backup.
 const NEEDED: [Area; 4] = [Area::Keys, Area::Packs, Area::Index, Area::Snapshots];
 
+/// Who learns of what a listing brings.
+pub(super) struct Listed<'a> {
+    pub(super) found: &'a mut dyn FnMut(ObjectInfo),
+    pub(super) foreign: &'a mut dyn FnMut(ForeignEntry),
+}
+
+impl Listed<'_> {
+    fn foreign(&mut self, dir: &str, name: &[u8], kind: ForeignKind) {
+        let path = format!("{dir}/{}", String::from_utf8_lossy(name));
+        (self.foreign)(ForeignEntry { path, kind });
+    }
+}
+
 impl Core {
-    pub(super) fn list_area(
-        &self,
-        area: Area,
-        found: &mut dyn FnMut(ObjectInfo),
-    ) -> io::Result<()> {
+    pub(super) fn list_area(&self, area: Area, listed: &mut Listed<'_>) -> io::Result<()> {
         match area {
             Area::Packs => {
-                self.names(area.text(), &mut |_, _| {})?;
-                pack_dirs().try_for_each(|dir| self.list_dir(&dir, found))
+                self.names(area.text(), &mut |name, _| {
+                    if !is_pack_dir(name) {
+                        listed.foreign(area.text(), name, ForeignKind::Name);
+                    }
+                })?;
+                pack_dirs().try_for_each(|dir| self.list_dir(&dir, listed))
             }
-            Area::Runs => (self.run_dirs()?.iter()).try_for_each(|dir| self.list_dir(dir, found)),
-            area => self.list_dir(area.text(), found),
+            area if area.is_by_run() => {
+                let dirs = self.run_dirs(area, listed)?;
+                dirs.iter().try_for_each(|dir| self.list_dir(dir, listed))
+            }
+            area => self.list_dir(area.text(), listed),
         }
     }
 
+    /// What stands in the place of `config` or its copy.
+    pub(super) fn foreign_single(
+        &self,
+        name: &ObjectName,
+        found: &mut dyn FnMut(ForeignEntry),
+    ) -> StoreResult<()> {
+        let path = name.path();
+        let stat = self.disk.stat(&path);
+        let stat = stat.map_err(|error| self.error("stat", name, error))?;
+        if let Some(kind) = stat.and_then(|stat| foreign_kind(stat.kind)) {
+            found(ForeignEntry { path, kind });
+        }
+        Ok(())
+    }
+
     /// Objects of one directory.
-    fn list_dir(&self, dir: &str, found: &mut dyn FnMut(ObjectInfo)) -> io::Result<()> {
-        let mut unfound = self.look(dir, &|_| true, found)?;
+    fn list_dir(&self, dir: &str, listed: &mut Listed<'_>) -> io::Result<()> {
+        let mut unfound = self.look(dir, None, listed)?;
         for _ in 1..LISTINGS_MAX {
             if unfound.is_empty() {
                 return Ok(());
             }
-            unfound = self.look(dir, &|name| unfound.contains(name), found)?;
+            unfound = self.look(dir, Some(&unfound), listed)?;
         }
         match unfound.first() {
             None => Ok(()),
@@ -62,12 +95,12 @@ impl Core {
         }
     }
 
-    /// Lists once what is asked for; tells the names under which nothing is.
+    /// Lists once, everything or what is asked for; tells the names under which nothing is.
     fn look(
         &self,
         dir: &str,
-        is_asked: &dyn Fn(&ObjectName) -> bool,
-        found: &mut dyn FnMut(ObjectInfo),
+        asked: Option<&BTreeSet<ObjectName>>,
+        listed: &mut Listed<'_>,
     ) -> io::Result<BTreeSet<ObjectName>> {
         let mut unfound = BTreeSet::new();
         let mut failed = None;
@@ -75,10 +108,13 @@ impl Core {
         self.names(dir, &mut |file_name, _| {
             let path = str::from_utf8(file_name).map(|file_name| format!("{dir}/{file_name}"));
             let name = path.ok().as_deref().and_then(ObjectName::parse);
-            let Some(name) = name.filter(is_asked) else {
+            let Some(name) = name else {
+                if asked.is_none() {
+                    listed.foreign(dir, file_name, ForeignKind::Name);
+                }
                 return;
             };
-            if failed.is_some() {
+            if failed.is_some() || asked.is_some_and(|asked| !asked.contains(&name)) {
                 return;
             }
             match self.disk.stat(&name.path()) {
@@ -86,12 +122,16 @@ impl Core {
                     kind: DirEntryKind::File,
                     len,
                     modified,
-                })) => found(ObjectInfo {
+                })) => (listed.found)(ObjectInfo {
                     name,
                     len,
                     modified,
                 }),
-                Ok(Some(_)) => {} // Foreign.
+                Ok(Some(stat)) => {
+                    if let Some(kind) = foreign_kind(stat.kind) {
+                        listed.foreign(dir, file_name, kind);
+                    }
+                }
                 Ok(None) if unfound.len() < UNFOUND_MAX => {
                     unfound.insert(name);
                 }
@@ -102,15 +142,24 @@ impl Core {
         failed.map_or(Ok(unfound), Err)
     }
 
-    /// One for each unfinished run: few.
-    fn run_dirs(&self) -> io::Result<Vec<String>> {
+    /// One for each unfinished run, or each writer of stretches: few.
+    fn run_dirs(&self, area: Area, listed: &mut Listed<'_>) -> io::Result<Vec<String>> {
         let mut dirs = Vec::new();
-        self.names(Area::Runs.text(), &mut |name, kind| {
+        self.names(area.text(), &mut |name, kind| {
             let run = str::from_utf8(name)
                 .ok()
                 .and_then(|name| from_hex::<16>(name).ok());
-            if let (Some(run), None | Some(DirEntryKind::Dir)) = (run, kind) {
-                dirs.push(format!("{}/{}", Area::Runs.text(), hex(&run)));
+            match (run, kind) {
+                (Some(run), None | Some(DirEntryKind::Dir)) => {
+                    dirs.push(format!("{}/{}", area.text(), hex(&run)));
+                }
+                (None, _) => listed.foreign(area.text(), name, ForeignKind::Name),
+                (Some(_), Some(DirEntryKind::File)) => {
+                    listed.foreign(area.text(), name, ForeignKind::File);
+                }
+                (Some(_), Some(DirEntryKind::Other)) => {
+                    listed.foreign(area.text(), name, ForeignKind::Link);
+                }
             }
         })?;
         Ok(dirs)
@@ -164,6 +213,20 @@ impl Core {
     }
 }
 
+/// Of what stands under the name of an object.
+fn foreign_kind(kind: DirEntryKind) -> Option<ForeignKind> {
+    match kind {
+        DirEntryKind::File => None,
+        DirEntryKind::Dir => Some(ForeignKind::Directory),
+        DirEntryKind::Other => Some(ForeignKind::Link),
+    }
+}
+
+/// Two hexadecimal digits.
+fn is_pack_dir(name: &[u8]) -> bool {
+    str::from_utf8(name).is_ok_and(|name| from_hex::<1>(name).is_ok())
+}
+
 fn listed_and_not_found(name: &str) -> io::Error {
     io::Error::other(format!(
         "{name} is listed, and not found: the directory is damaged; check the file system"
@@ -182,8 +245,8 @@ fn missing(area: Area, place: &str) -> io::Error {
              counts as gone"
         }
     };
-    io::Error::other(format!(
+    io::Error::other(MissingArea(format!(
         "the directory {place}/{area} is not there: bring it back from where it went, or from a \
          copy of the repository. {then}"
-    ))
+    )))
 }

@@ -24,6 +24,8 @@ const THAW_PAUSE: Duration = Duration::from_millis(50);
 /// Where a freezer is. Tests stop or kill it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// A barrier without a freeze was asked for; nothing is done yet.
+    Asked,
     /// The watchdog knows; not frozen yet.
     Announced,
     /// Frozen; nobody knows yet.
@@ -88,7 +90,7 @@ impl Freezing {
         while let Some(request) = channel.receive(None)? {
             let answer = match request.numbers[0] {
                 0 => self.freeze(at_step),
-                kind => self.without_freeze(kind),
+                kind => self.without_freeze(kind, at_step),
             };
             let answer = match answer {
                 Ok(barrier) => made(&barrier),
@@ -99,7 +101,12 @@ impl Freezing {
         Ok(())
     }
 
-    fn without_freeze(&self, kind: i64) -> Result<Barrier, (Action, io::Error)> {
+    fn without_freeze(
+        &self,
+        kind: i64,
+        at_step: &mut dyn FnMut(Step),
+    ) -> Result<Barrier, (Action, io::Error)> {
+        at_step(Step::Asked);
         if kind == BarrierKind::SyncOnly as i64 {
             self.sync()?;
         }

@@ -3,11 +3,19 @@
 use std::process::Command;
 
 /// Variables that hold a secret, or say where one is.
-pub const SECRET_VARIABLES: [&str; 4] = [
+const SECRET_VARIABLES: [&str; 12] = [
     "BALE_PASSWORD",
     "BALE_PASSWORD_FILE",
     "BALE_PASSWORD_COMMAND",
     "BALE_KEY_FILE",
+    "BALE_LOGIN_FILE",
+    "BALE_COLD_LOGIN_FILE",
+    "BALE_FROM_PASSWORD",
+    "BALE_FROM_PASSWORD_FILE",
+    "BALE_FROM_PASSWORD_COMMAND",
+    "BALE_FROM_KEY_FILE",
+    "BALE_FROM_LOGIN_FILE",
+    "BALE_TO_LOGIN_FILE",
 ];
 
 /// Starts the command without them.

@@ -8,24 +8,30 @@
 //! one record, which protects nothing once it is old and goes with the next backup of the same
 //! source that finds it old.
 
-use super::run::BackupRun;
 use bale_format::Snapshot;
 use bale_repository::error::{Error, Result};
+use bale_repository::repository::Repository;
 use bale_repository::store::ObjectName;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Beats until it is dropped.
-pub(super) struct Heartbeat {
+pub(crate) struct Heartbeat {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Heartbeat {
     /// The first sign comes after `every`: short runs leave none.
-    pub(super) fn start(run: &BackupRun, every: Duration) -> Result<Heartbeat> {
-        let (repository, id, draft) = (run.repository.clone(), run.id, run.draft.clone());
+    /// `draft`: what the sign says of the run.
+    pub(crate) fn start(
+        repository: Arc<Repository>,
+        id: [u8; 16],
+        draft: Snapshot,
+        every: Duration,
+    ) -> Result<Heartbeat> {
         let (stop, stopped) = bounded::<()>(1);
         let beat = move || {
             let mut last = None;

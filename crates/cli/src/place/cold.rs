@@ -1,0 +1,188 @@
+//! The cold store beside the repository that is named: it holds everything, the named one
+//! everything but packs of data.
+
+use super::existing::OtherThings;
+use super::named::is_same_place;
+use super::store::{Room, of_existing, store_at};
+use super::{Meant, Use, named, remote};
+use crate::args::{Global, Whose};
+use crate::exit::Usage;
+use crate::{output, secrets, variables};
+use anyhow::Result;
+use bale_remote::Location;
+use bale_repository::error::Error;
+use bale_repository::repository::Repository;
+use bale_repository::store::{MemoryStore, OnMiss, Store, TieredStore};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The cold store that is named, if one is: beside a repository that is named, too.
+pub fn cold_location(global: &Global) -> Result<Option<Location>, Usage> {
+    if global.remote.whose != Whose::Own {
+        return Ok(None);
+    }
+    let text = match &global.cold {
+        Some(text) => Some(text.clone()),
+        None => variables::read("BALE_COLD")?,
+    };
+    let location = text.map(|text| Location::parse(&text)).transpose();
+    let location = location.map_err(|error| Usage(error.to_string()))?;
+    if location.is_some() && named(global)?.is_none() {
+        return Err(Usage(
+            "a cold store is named (--cold, BALE_COLD), and no repository to which it belongs: \
+             name the hot one with --repo"
+                .to_owned(),
+        ));
+    }
+    if let Some(cold) = &location {
+        refuse_same(global, cold)?;
+    }
+    remote::check_storage_class(global, [named(global)?.as_ref(), location.as_ref()])?;
+    Ok(location)
+}
+
+/// Its directory, if it is one of this machine.
+pub fn cold_directory(global: &Global) -> Option<PathBuf> {
+    let location = cold_location(global).ok().flatten();
+    location.and_then(Location::into_directory)
+}
+
+/// The hot store with the cold one, if one is named.
+pub fn with_cold(global: &Global, hot: Arc<dyn Store>, purpose: Use) -> Result<Arc<dyn Store>> {
+    let Some(location) = cold_location(global)? else {
+        return Ok(hot);
+    };
+    let cold = store_at(
+        &of_cold(global, &location)?,
+        &location,
+        Meant::Named,
+        purpose,
+    )?;
+    let both = TieredStore::open(hot, cold, report_miss())?;
+    if purpose.writes() {
+        both.refuse_swapped()?;
+    }
+    Ok(Arc::new(both))
+}
+
+/// A hot store that is not there, beside a cold one that is, was lost, and can be made again.
+pub fn with_repair_advice(global: &Global, hot: &Location, error: anyhow::Error) -> anyhow::Error {
+    let Some(cold) = cold_location(global).ok().flatten() else {
+        return error;
+    };
+    let is_there = || {
+        let global = of_cold(global, &cold).ok()?;
+        of_existing(&global, &cold, Meant::Named).ok()
+    };
+    if !is_missing(&error) || is_there().is_none() {
+        return error;
+    }
+    let text = format!(
+        "there is no repository at {hot} (the cold store {cold} is there: if the hot one was lost, \
+         bale repair hot -r {hot} --cold {cold} makes it again)"
+    );
+    anyhow::Error::new(Error::NoRepository(hot.to_string())).context(text)
+}
+
+/// Two copies that are one would be believed in as two.
+fn refuse_same(global: &Global, cold: &Location) -> Result<(), Usage> {
+    let Some(hot) = named(global)? else {
+        return Ok(());
+    };
+    match is_same_place(&hot, cold) {
+        true => Err(Usage(format!(
+            "{cold} is named as the repository and as its cold store: they are two places, or one \
+             of them is none"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Room for a repository with a cold store, if one is named.
+pub fn find_cold_room(global: &Global, others: OtherThings) -> Result<Option<Room>> {
+    let location = cold_location(global)?;
+    let find = |location| Room::find(&of_cold(global, &location)?, &location, others);
+    location.map(find).transpose()
+}
+
+/// The options as they are of the cold store.
+fn of_cold(global: &Global, cold: &Location) -> Result<Global> {
+    let hot = named(global)?.and_then(|hot| hot.server());
+    let is_of_another = hot.is_some() && hot != cold.server();
+    remote::of_cold(global, is_of_another)
+}
+
+/// The store of a repository to be made.
+pub fn new_store(global: &Global, room: Room, cold: Option<Room>) -> Result<Arc<dyn Store>> {
+    let hot = room.store(global)?;
+    let (Some(cold), Some(location)) = (cold, cold_location(global)?) else {
+        return Ok(hot);
+    };
+    let cold = cold.store(&of_cold(global, &location)?)?;
+    Ok(Arc::new(TieredStore::new(hot, cold, report_miss())))
+}
+
+fn report_miss() -> OnMiss {
+    Box::new(|error| {
+        let error = output::escape(error.to_string().as_bytes());
+        report!(
+            "bale: {error}: read from the cold store, which has it (bale repair hot mends the hot \
+             one)"
+        );
+    })
+}
+
+/// Said once of a repository of which one store is named.
+pub fn note_one_of_two(global: &Global, repository: &Repository) {
+    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
+    if !repository.is_one_of_two() || IS_REPORTED.swap(true, Ordering::Relaxed) || global.quiet {
+        return;
+    }
+    let text = "this repository has a hot and a cold store, and one of them is named: nothing is \
+        written, and data is read only where this is the cold one (--cold names it beside the hot \
+        one)";
+    if global.json {
+        output::object(&serde_json::json!({"type": "note", "message": text}));
+    }
+    report!("bale: {text}");
+}
+
+/// The repository as the cold store alone has it.
+pub fn open_cold(global: &Global, location: &Location) -> Result<Repository> {
+    let store = of_existing(&of_cold(global, location)?, location, Meant::Named)?;
+    let secret = secrets::given_or_prompted(global)?;
+    let repository = Repository::open(store, &secret, super::environment(global)?)?;
+    Ok(repository)
+}
+
+/// The store that is named as the repository, made if need be. One that holds another repository,
+/// or other things, is refused.
+pub fn hot_to_be_made(
+    global: &Global,
+    repository: &Repository,
+    dry_run: bool,
+) -> Result<Arc<dyn Store>> {
+    let Some(location) = named(global)? else {
+        return Err(Usage("name the hot store with --repo".to_owned()).into());
+    };
+    let hot = match of_existing(global, &location, Meant::Named) {
+        Ok(_) => store_at(
+            global,
+            &location,
+            Meant::Named,
+            Use::unless_dry_run(dry_run),
+        )?,
+        Err(error) if !is_missing(&error) => return Err(error),
+        Err(_) if dry_run => Arc::new(MemoryStore::new()),
+        Err(_) => Room::for_copy(&location)?.store(global)?,
+    };
+    let cold = repository.store().clone();
+    TieredStore::open(hot.clone(), cold, report_miss())?.refuse_swapped()?;
+    Ok(hot)
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    error.is_some_and(|error| matches!(error, Error::NoRepository(_)))
+}

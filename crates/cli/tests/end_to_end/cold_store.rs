@@ -1,0 +1,312 @@
+//! A repository with a cold store beside the hot one, as its users meet it.
+
+use crate::bench::{Bench, Ran};
+use crate::tree::assert_same;
+use serde_json::Value;
+use std::fs;
+
+const BOTH: [&str; 4] = ["--repo", "hot", "--cold", "cold"];
+
+fn both(bench: &Bench, words: &[&str]) -> Ran {
+    bench.ok(&[words, &BOTH].concat())
+}
+
+fn new() -> Bench {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir source/dir; head -c 700000 /dev/urandom > source/dir/large
+              seq 1 3000 > source/small; ln -s small source/link",
+    );
+    both(&bench, &["init", "--new-key-file", "new-key"]);
+    backup(&bench);
+    bench
+}
+
+fn backup(bench: &Bench) {
+    both(bench, &["backup", "source", "--key-file", "new-key"]);
+}
+
+fn objects(bench: &Bench, store: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut waiting = vec![bench.path(store)];
+    while let Some(directory) = waiting.pop() {
+        for path in fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+        {
+            match path.is_dir() {
+                true => waiting.push(path),
+                false => found.push(
+                    path.strip_prefix(bench.path(store))
+                        .unwrap()
+                        .display()
+                        .to_string(),
+                ),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn restores(bench: &Bench, stores: &[&str]) {
+    bench.sh("rm -rf target");
+    let address = bench.address("");
+    let words = [
+        "restore",
+        &address,
+        "--target",
+        "target",
+        "--key-file",
+        "new-key",
+    ];
+    bench.ok(&[&words, stores].concat());
+    assert_same(&bench.source, &bench.path("target"));
+}
+
+#[test]
+fn everything_works_with_both_and_looking_with_either() {
+    let bench = new();
+    let (hot, cold) = (objects(&bench, "hot"), objects(&bench, "cold"));
+    assert!(
+        hot.iter().all(|name| cold.contains(name)),
+        "{hot:?} {cold:?}"
+    );
+    // Packs of data: one for each thread that had some.
+    let mut beside = cold.iter().filter(|name| !hot.contains(name));
+    assert!(cold.len() > hot.len());
+    assert!(
+        beside.all(|name| name.starts_with("packs/")),
+        "{hot:?} {cold:?}"
+    );
+    restores(&bench, &BOTH);
+    restores(&bench, &["--repo", "cold"]);
+    both(&bench, &["check", "--read-data", "--key-file", "new-key"]);
+    bench.write("source/small", "changed");
+    backup(&bench);
+    both(
+        &bench,
+        &[
+            "forget",
+            "latest~1",
+            "--key-file",
+            "new-key",
+            "--prune",
+            "--grace",
+            "0s",
+        ],
+    );
+    both(&bench, &["check", "--read-data", "--key-file", "new-key"]);
+    restores(&bench, &BOTH);
+    for alone in ["hot", "cold"] {
+        for words in [
+            &["snapshots"][..],
+            &["ls", "--recursive", "latest"],
+            &["find", "large"],
+        ] {
+            let words = [words, &["--key-file", "new-key", "--repo", alone]].concat();
+            let ran = bench.ok(&words);
+            assert!(ran.err.contains("one of them is named"), "{ran}");
+        }
+    }
+}
+
+fn stores_of(alone: &str) -> [&str; 4] {
+    ["--key-file", "new-key", "--repo", alone]
+}
+
+#[test]
+fn one_store_alone_is_not_written_and_says_where_the_rest_is() {
+    let bench = new();
+    bench.sh("seq 3 > source/three; seq 4 > source/four; seq 5 > source/dir/five");
+    backup(&bench);
+    for alone in ["hot", "cold"] {
+        let before = objects(&bench, alone);
+        let stores = ["--key-file", "new-key", "--repo", alone];
+        for words in [
+            &["backup", "source"][..],
+            &["forget", "latest"],
+            &["prune"],
+            &["key", "add", "--recovery"],
+        ] {
+            let refused = bench.run(&[words, &stores].concat());
+            assert_eq!(refused.code, 1, "{words:?} {refused}");
+            assert!(refused.err.contains("one of the two stores"), "{refused}");
+        }
+        assert_eq!(objects(&bench, alone), before);
+    }
+    let address = bench.address("/small");
+    let dumped = bench.run(&["dump", &address, "--key-file", "new-key", "--repo", "hot"]);
+    assert_eq!(dumped.code, 3, "{dumped}");
+    let is_said = |ran: &Ran| ran.err.contains("in the cold store") && ran.err.contains("--cold");
+    assert!(is_said(&dumped), "{dumped}");
+    let all = bench.address("");
+    let restored =
+        bench.run(&[&["restore", &all, "--target", "out"], &stores_of("hot")[..]].concat());
+    assert_eq!(restored.code, 3, "{restored}");
+    let lines = restored
+        .err
+        .lines()
+        .filter(|line| line.contains("cold store"));
+    // That there are two, that files were not read, and what helps.
+    assert_eq!(lines.count(), 3, "{restored}");
+    assert!(restored.err.contains("NOT READ, "), "{restored}");
+    assert!(restored.err.contains("With --cold"), "{restored}");
+    assert!(!restored.err.contains("source/three"), "{restored}");
+    let added = bench.run(
+        &[
+            &["key", "add", "--new-key-file", "third"],
+            &stores_of("hot")[..],
+        ]
+        .concat(),
+    );
+    assert_eq!(added.code, 1, "{added}");
+    assert!(!bench.path("third").exists(), "a key that opens nothing");
+    // A plan needs no data.
+    let planned = bench.ok(&[
+        "dump",
+        &address,
+        "--plan",
+        "--key-file",
+        "new-key",
+        "--repo",
+        "hot",
+    ]);
+    assert_eq!(planned.of_type("pack").len(), 1);
+}
+
+#[test]
+fn a_hot_store_that_is_lost_is_made_again() {
+    let bench = new();
+    let hot = objects(&bench, "hot");
+    bench.sh("mv hot lost");
+    let lost = bench.run(&[&["backup", "source", "--key-file", "new-key"], &BOTH[..]].concat());
+    assert_eq!(lost.code, 10, "{lost}");
+    assert!(
+        lost.err.contains("bale repair hot -r hot --cold cold"),
+        "{lost}"
+    );
+    assert!(!lost.err.contains("bale init"), "{lost}");
+    let repair = |more: &[&str]| -> Value {
+        let words = [&["repair", "hot", "--json", "--key-file", "new-key"], more].concat();
+        both(&bench, &words).summary()
+    };
+    assert_eq!(repair(&["--dry-run"])["dry_run"], true);
+    assert!(!bench.path("hot").exists());
+    let summary = repair(&[]);
+    assert_eq!(summary["problems"], 0);
+    let of = |names: Vec<String>| -> Vec<String> {
+        names
+            .into_iter()
+            .filter(|name| name != "BALE-REPOSITORY.TAG")
+            .collect()
+    };
+    assert_eq!(of(objects(&bench, "hot")), of(hot));
+    assert_eq!(repair(&[])["objects"], 0);
+    bench.write("source/new", "after");
+    backup(&bench);
+    restores(&bench, &BOTH);
+    // What it lacks is read from the cold one, and said.
+    bench.sh("rm hot/index/*");
+    let ran = both(&bench, &["check", "--key-file", "new-key"]);
+    assert!(ran.err.contains("read from the cold store"), "{ran}");
+    // Not over something else.
+    bench.sh("mkdir other; touch other/file");
+    let words = [
+        "repair",
+        "hot",
+        "--key-file",
+        "new-key",
+        "--repo",
+        "other",
+        "--cold",
+        "cold",
+    ];
+    let refused = bench.run(&words);
+    assert_eq!(refused.code, 1, "{refused}");
+}
+
+#[test]
+fn stores_that_do_not_belong_together_are_refused() {
+    let bench = new();
+    bench.ok(&["init", "--repo", "one", "--new-key-file", "key-of-one"]);
+    let backup = [
+        "backup",
+        "source",
+        "--key-file",
+        "key-of-one",
+        "--repo",
+        "one",
+    ];
+    let refused = bench.run(&[&backup[..], &["--cold", "cold"]].concat());
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.err.contains("of another repository"), "{refused}");
+    bench.sh("cp -a one two");
+    let refused = bench.run(&[&backup[..], &["--cold", "two"]].concat());
+    assert!(
+        refused.err.contains("made without a cold store"),
+        "{refused}"
+    );
+    let refused = bench.run(&["snapshots", "--cold", "cold"]);
+    assert_eq!(refused.code, 2, "{refused}");
+    let refused = bench.run(&[
+        "init",
+        "--repo",
+        "three",
+        "--cold",
+        "one",
+        "--new-key-file",
+        "k",
+    ]);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(!bench.path("three").exists());
+}
+
+#[test]
+fn stores_that_are_taken_for_each_other_are_refused_before_anything_is_written() {
+    let bench = new();
+    let before = [objects(&bench, "hot"), objects(&bench, "cold")];
+    let swapped = ["--repo", "cold", "--cold", "hot"];
+    for words in [
+        &["backup", "source", "--key-file", "new-key"][..],
+        &["prune", "--key-file", "new-key"],
+        &["repair", "hot", "--key-file", "new-key"],
+    ] {
+        let ran = bench.run(&[words, &swapped].concat());
+        assert_eq!(ran.code, 1, "{words:?}: {ran}");
+        assert!(ran.err.contains("swapped"), "{words:?}: {ran}");
+    }
+    assert_eq!(before, [objects(&bench, "hot"), objects(&bench, "cold")]);
+    for twice in [["hot", "hot"], ["cold", "./cold"]] {
+        let ran = bench.run(&["snapshots", "--repo", twice[0], "--cold", twice[1]]);
+        assert_eq!(ran.code, 2, "{ran}");
+    }
+    backup(&bench);
+    restores(&bench, &BOTH);
+}
+
+/// The mirror is a cold store by itself: complete, and only read until there is a hot one.
+#[test]
+fn a_mirror_of_both_is_complete_and_a_hot_store_is_made_beside_it() {
+    let bench = new();
+    both(
+        &bench,
+        &["mirror", "--to", "second", "--key-file", "new-key"],
+    );
+    assert_eq!(objects(&bench, "second"), objects(&bench, "cold"));
+    restores(&bench, &["--repo", "second"]);
+    let refused = bench.run(&[&["backup", "source"], &stores_of("second")[..]].concat());
+    assert_eq!(refused.code, 1, "{refused}");
+    let words = [
+        "repair",
+        "hot",
+        "-r",
+        "warm",
+        "--cold",
+        "second",
+        "--key-file",
+        "new-key",
+    ];
+    bench.ok(&words);
+    restores(&bench, &["--repo", "warm", "--cold", "second"]);
+}

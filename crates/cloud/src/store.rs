@@ -1,0 +1,277 @@
+//! A repository in a cloud, as a store.
+//!
+//! An object is made only if it is not there. Amazon, Google and Azure decide that themselves;
+//! other servers of S3 may ignore or refuse the condition, so there a look goes before each object,
+//! and who makes a repository looks more often (`keeps_the_first`). A bucket that is missing is
+//! never taken for an empty one.
+
+mod holding;
+
+use crate::connect::{self, CloudOptions};
+use crate::place::{Cloud, CloudPlace};
+use crate::service::{Service, Stat, StoredAs};
+use bale_repository::limits::UPLOADS_MAX;
+use bale_repository::store::{
+    Area, ColdClasses, ObjectInfo, ObjectLocks, ObjectName, ObjectWriter, PackContent, Result,
+    Store, StoreError, StoreShape, WholeWriter,
+};
+use bytes::Bytes;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What becomes of the condition that an object is not there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Conditions {
+    /// Nobody knows.
+    Unknown,
+    /// The server kept to it once.
+    Seen,
+    /// The server refuses requests that have it.
+    Refused,
+    /// The provider says that one of many is first.
+    Certain,
+}
+
+/// A repository in a cloud. A handle: clones share connections.
+#[derive(Clone)]
+pub struct CloudStore {
+    core: Arc<Core>,
+}
+
+struct Core {
+    place: CloudPlace,
+    options: CloudOptions,
+    client: reqwest::Client,
+    /// Made with the first request.
+    service: Mutex<Option<Arc<Service>>>,
+    conditions: AtomicU8,
+    /// Something was found in the bucket, or it was looked at.
+    is_bucket_seen: AtomicBool,
+}
+
+impl CloudStore {
+    /// A repository at this place. Nothing is requested yet.
+    pub fn open(place: CloudPlace, options: &CloudOptions) -> Result<CloudStore> {
+        let client = connect::client(options).map_err(|source| StoreError {
+            action: "open",
+            object: place.to_string(),
+            source,
+        })?;
+        let is_certain = match place.cloud {
+            Cloud::S3 => place.is_amazon(),
+            Cloud::B2 => false,
+            Cloud::Gcs | Cloud::Azure => true,
+        };
+        let conditions = match is_certain {
+            true => Conditions::Certain,
+            false => Conditions::Unknown,
+        };
+        let core = Core {
+            place,
+            options: options.clone(),
+            client,
+            service: Mutex::new(None),
+            conditions: AtomicU8::new(conditions as u8),
+            is_bucket_seen: AtomicBool::new(false),
+        };
+        Ok(CloudStore {
+            core: Arc::new(core),
+        })
+    }
+}
+
+impl Store for CloudStore {
+    fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<()> {
+        let content = match name.area {
+            Area::Packs => StoredAs::Pack,
+            _ => StoredAs::Other,
+        };
+        let bytes = Bytes::copy_from_slice(bytes);
+        let put = self.core.put(&name.path(), &bytes, content);
+        put.map_err(|error| self.core.error("write", name, error))
+    }
+
+    fn shape(&self) -> StoreShape {
+        let uploads_max = UPLOADS_MAX;
+        StoreShape::Whole { uploads_max }
+    }
+
+    /// Without a copy of the pack.
+    fn upload(
+        &self,
+        name: &ObjectName,
+        pack: &Bytes,
+        content: PackContent,
+        _again: &mut dyn FnMut(&StoreError),
+    ) -> Result<()> {
+        let content = match content {
+            PackContent::Data => StoredAs::DataPack,
+            PackContent::Metadata => StoredAs::Pack,
+        };
+        let put = self.core.put(&name.path(), pack, content);
+        put.map_err(|error| self.core.error("write", name, error))
+    }
+
+    fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
+        Ok(Box::new(WholeWriter::new(self.clone())))
+    }
+
+    fn get(&self, name: &ObjectName, len_max: u64) -> Result<Vec<u8>> {
+        let service = self.core.service();
+        let got = service.and_then(|service| service.get(&name.path(), len_max));
+        got.map_err(|error| self.core.error("read", name, error))
+    }
+
+    fn read_at(&self, name: &ObjectName, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let read = self.core.read_at(&name.path(), offset, buf);
+        read.map_err(|error| self.core.error("read", name, error))
+    }
+
+    fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>> {
+        let stat = self.core.stat(&name.path());
+        let stat = stat.map_err(|error| self.core.error("stat", name, error))?;
+        Ok(stat.map(|stat| info(*name, stat)))
+    }
+
+    fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
+        if let Some(single) = ObjectName::single(area) {
+            self.stat(&single)?.into_iter().for_each(found);
+            return Ok(());
+        }
+        let listed = self.core.service().and_then(|service| {
+            service.list(&format!("{}/", area.text()), &mut |path, stat| {
+                if let Some(name) = ObjectName::parse(path) {
+                    found(info(name, stat));
+                }
+            })
+        });
+        listed.map_err(|error| self.core.error("list", area, error))
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<()> {
+        let deleted = self.core.service();
+        let deleted = deleted.and_then(|service| service.delete(&name.path()));
+        deleted.map_err(|error| self.core.error("delete", name, error))
+    }
+
+    fn place(&self) -> String {
+        self.core.place.to_string()
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn keeps_the_first(&self) -> bool {
+        self.core.conditions() == Conditions::Certain
+    }
+
+    fn cold_classes(&self) -> Option<&dyn ColdClasses> {
+        (self.core.place.cloud == Cloud::S3).then_some(self as &dyn ColdClasses)
+    }
+
+    fn object_locks(&self) -> Option<&dyn ObjectLocks> {
+        let has_locks = matches!(self.core.place.cloud, Cloud::S3 | Cloud::B2);
+        has_locks.then_some(self as &dyn ObjectLocks)
+    }
+}
+
+fn info(name: ObjectName, stat: Stat) -> ObjectInfo {
+    ObjectInfo {
+        name,
+        len: stat.len,
+        modified: stat.modified,
+    }
+}
+
+impl Core {
+    fn service(&self) -> io::Result<Arc<Service>> {
+        let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(service) = &*service {
+            return Ok(service.clone());
+        }
+        let opened = Service::open(&self.place, &self.options, self.client.clone())?;
+        Ok(service.insert(Arc::new(opened)).clone())
+    }
+
+    fn error(&self, action: &'static str, object: impl Display, source: io::Error) -> StoreError {
+        StoreError {
+            action,
+            object: format!("{object} in {}", self.place),
+            source,
+        }
+    }
+
+    fn conditions(&self) -> Conditions {
+        let is =
+            |conditions: &Conditions| self.conditions.load(Ordering::Relaxed) == *conditions as u8;
+        let known = [Conditions::Seen, Conditions::Refused, Conditions::Certain];
+        let known = known.into_iter().find(is);
+        known.unwrap_or(Conditions::Unknown)
+    }
+
+    fn learn(&self, conditions: Conditions) {
+        if self.conditions() == Conditions::Unknown {
+            self.conditions.store(conditions as u8, Ordering::Relaxed);
+        }
+    }
+
+    fn put(&self, path: &str, bytes: &Bytes, stored: StoredAs) -> io::Result<()> {
+        let service = self.service()?;
+        let conditions = self.conditions();
+        // With a condition Google's way takes a request for each 8 MiB, after one that begins. A
+        // pack is what its name says, so a look does for it.
+        let is_cut = self.place.cloud == Cloud::Gcs && stored != StoredAs::Other;
+        let is_looked_at =
+            is_cut || matches!(conditions, Conditions::Unknown | Conditions::Refused);
+        if is_looked_at && service.stat(path)?.is_some() {
+            return Ok(());
+        }
+        let if_absent = conditions != Conditions::Refused && !is_cut;
+        match service.put(path, bytes.clone(), stored, if_absent) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.learn(Conditions::Seen);
+                Ok(())
+            }
+            Err(error)
+                if error.kind() == ErrorKind::Unsupported && conditions == Conditions::Unknown =>
+            {
+                self.learn(Conditions::Refused);
+                service.put(path, bytes.clone(), stored, false)
+            }
+            put => put,
+        }
+    }
+
+    fn read_at(&self, path: &str, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let service = self.service()?;
+        if !buf.is_empty() {
+            return service.read_at(path, offset, buf);
+        }
+        match service.stat(path)? {
+            Some(stat) if stat.len < offset => {
+                Err(bale_repository::store::ends_early(offset, 0, stat.len))
+            }
+            Some(_) => Ok(()),
+            None => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Of an object that is not there, most servers do not say whether its bucket is.
+    fn stat(&self, path: &str) -> io::Result<Option<Stat>> {
+        let service = self.service()?;
+        let stat = service.stat(path)?;
+        if stat.is_none() && !self.is_bucket_seen.load(Ordering::Relaxed) {
+            match service.look_at_bucket() {
+                // Who may not list sees objects all the same.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+                looked => looked?,
+            }
+        }
+        self.is_bucket_seen.store(true, Ordering::Relaxed);
+        Ok(stat)
+    }
+}

@@ -1,0 +1,257 @@
+//! `mirror`: all objects of a repository as they are, in a second store.
+//!
+//! Nothing is opened or sealed anew: the target has the same keys and is the same repository. Each
+//! object is hashed on its way, and what is not what its name says is not sent. The order leaves
+//! the target a repository in which every snapshot has what it needs, whenever it ends:
+//!
+//! ```text
+//! keys ▶ config, its copy ▶ condemned, damaged ▶ packs ▶ index ▶ runs ▶ snapshots
+//! ```
+//!
+//! The source goes on meanwhile: it is listed in the opposite order, and once more until a round
+//! finds nothing new. Deleting is a request of its own.
+
+mod delete;
+mod listing;
+mod same;
+mod send;
+
+use crate::whole::Wholeness;
+use bale_format::{Access, ObjectId, SegmentRef};
+use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::index::PackInfo;
+use bale_repository::repository::{Named, Repository};
+use bale_repository::store::{Area, ObjectName, Store};
+use listing::Listing;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Rounds after which a source that goes on changing is left for the next mirror.
+const ROUNDS_MAX: usize = 8;
+
+/// How to mirror.
+#[derive(Clone, Debug, Default)]
+pub struct MirrorOptions {
+    /// Read what is there already, and write again what is damaged.
+    pub verify: bool,
+    /// Delete what the source does not have any more.
+    pub delete: bool,
+    /// Write and delete nothing.
+    pub dry_run: bool,
+}
+
+/// What a mirror has done; of a dry run, would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mirrored {
+    pub objects_sent: u64,
+    pub bytes_sent: u64,
+    pub objects_there: u64,
+    /// Of those sent: something damaged was there.
+    pub objects_replaced: u64,
+    pub objects_deleted: u64,
+    /// Snapshots not sent, since something that they need is damaged in the source.
+    pub snapshots_withheld: u64,
+    /// Damaged objects, snapshots withheld, and a reason to delete nothing; each was named.
+    pub problems: u64,
+    /// Deleting was asked for, and something spoke against it: the last of the problems.
+    pub is_deleting_refused: bool,
+}
+
+/// Refuses a repository with segments: an object is sent by the hash in its name, and they have
+/// none.
+pub fn refuse_segments(source: &Repository) -> Result<()> {
+    match source.stretched() {
+        None => Ok(()),
+        Some(_) => Err(Error::Other(
+            "a repository with segments is not mirrored: copy its directory, or its snapshots \
+             (bale copy)"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Brings the objects of `source` to `target`.
+pub fn mirror(
+    source: &Arc<Repository>,
+    target: &Arc<dyn Store>,
+    options: &MirrorOptions,
+    monitor: &dyn Monitor,
+) -> Result<Mirrored> {
+    source.check_access(Access::Read)?;
+    refuse_segments(source)?;
+    let mut mirroring = Mirroring::begin(source, target, options, monitor)?;
+    mirroring.require_same()?;
+    mirroring.send_areas(&[Area::Keys])?;
+    mirroring.send_configs()?;
+    for _ in 0..ROUNDS_MAX {
+        (mirroring.sent_in_round, mirroring.is_some_gone) = (0, false);
+        mirroring.send_areas(&[Area::Keys, Area::Condemned, Area::Damaged])?;
+        mirroring.send_areas(&[Area::Packs, Area::Index])?;
+        // What took the place of something that is gone is in the next listing.
+        if !mirroring.is_some_gone {
+            mirroring.leave_out_what_lives()?;
+            mirroring.send_areas(&[Area::Runs])?;
+            mirroring.withhold_what_is_not_whole()?;
+            mirroring.send_areas(&[Area::Snapshots])?;
+        }
+        if mirroring.is_done() {
+            break;
+        }
+        mirroring.listed = Listing::of(&**source.store())?;
+    }
+    if !mirroring.is_done() {
+        monitor.note("the source goes on changing: what came last is left for the next mirror");
+    }
+    if options.delete {
+        mirroring.delete()?;
+    }
+    Ok(mirroring.mirrored)
+}
+
+/// A mirror under way.
+struct Mirroring<'a> {
+    source: &'a Arc<Repository>,
+    target: &'a Arc<dyn Store>,
+    options: &'a MirrorOptions,
+    monitor: &'a dyn Monitor,
+    /// The bytes of `config`.
+    config: Vec<u8>,
+    /// The source, as of this round.
+    listed: Listing,
+    /// The target, with what was sent.
+    there: Listing,
+    /// Objects that need not be looked at again.
+    done: HashSet<ObjectName>,
+    /// Packs of what names and describes files.
+    metadata: HashSet<ObjectId>,
+    sent_in_round: u64,
+    /// A prune took away something that was listed for this round.
+    is_some_gone: bool,
+    /// Objects of the source that are damaged, or named and not there, or packs that nothing names.
+    damaged: u64,
+    objects_done: u64,
+    bytes_done: u64,
+    mirrored: Mirrored,
+}
+
+impl<'a> Mirroring<'a> {
+    fn begin(
+        source: &'a Arc<Repository>,
+        target: &'a Arc<dyn Store>,
+        options: &'a MirrorOptions,
+        monitor: &'a dyn Monitor,
+    ) -> Result<Mirroring<'a>> {
+        let judged = source.judge_configs()?;
+        if let Some(trouble) = &judged.trouble {
+            monitor.note(&format!("of the source, {}", trouble.note()));
+        }
+        let index = source.reload_index_as_far_as_possible()?;
+        let described = index.entries().iter();
+        let described = described.filter(|place| place.chunk.kind.is_metadata());
+        let listed = Listing::of(&**source.store())?;
+        let is_missing = |pack: &&PackInfo| listed.get(&ObjectName::pack(pack.id)).is_none();
+        let missing = index.packs().iter().filter(is_missing).count();
+        // An index object that is gone named them, or a run that was given up left them.
+        let is_unnamed = |id: &ObjectId| index.pack_number(id).is_none();
+        let packs = listed
+            .in_area(Area::Packs)
+            .filter_map(|info| info.name.id());
+        let unnamed = packs.filter(is_unnamed).count();
+        Ok(Mirroring {
+            source,
+            target,
+            options,
+            monitor,
+            config: judged.intact_bytes().to_vec(),
+            listed,
+            there: Listing::of(&**target)?,
+            done: HashSet::new(),
+            metadata: described.map(|place| index.pack(place.pack).id).collect(),
+            sent_in_round: 0,
+            is_some_gone: false,
+            damaged: (missing + unnamed) as u64,
+            objects_done: 0,
+            bytes_done: 0,
+            mirrored: Mirrored::default(),
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        self.options.dry_run || (self.sent_in_round == 0 && !self.is_some_gone)
+    }
+
+    fn problem(&mut self, text: String) {
+        self.mirrored.problems += 1;
+        self.monitor.problem(&Problem {
+            path: Vec::new(),
+            action: "mirror",
+            text,
+        });
+    }
+
+    /// Signs of life say that a run is under way, and are replaced every few minutes: in a mirror
+    /// nobody runs.
+    fn leave_out_what_lives(&mut self) -> Result<()> {
+        let (runs, _) = self.source.runs_readable()?;
+        let signs = runs.iter().filter(|(_, run)| run.is_sign_of_life());
+        let signs: HashSet<ObjectId> = signs.map(|(id, _)| *id).collect();
+        let runs = self.listed.in_area(Area::Runs);
+        let names = runs.filter(|info| info.name.id().is_some_and(|id| signs.contains(&id)));
+        self.done.extend(names.map(|info| info.name));
+        Ok(())
+    }
+
+    /// Where something was not sent, or seems to be lost, a snapshot goes only if the target can
+    /// serve it.
+    fn withhold_what_is_not_whole(&mut self) -> Result<()> {
+        if self.options.dry_run {
+            return Ok(());
+        }
+        let (snapshots, _) = self.source.snapshots_readable()?;
+        let index = self.source.index()?;
+        let mut layers = snapshots.iter().flat_map(|(_, snapshot)| &snapshot.layers);
+        let is_named = |segment: &SegmentRef| !index.positions(&segment.id).is_empty();
+        if self.damaged == 0 && layers.all(|layer| layer.segments.iter().all(is_named)) {
+            return Ok(());
+        }
+        let is_new = |(id, _): &&Named| {
+            let name = ObjectName::snapshot(*id);
+            self.there.get(&name).is_none() && !self.done.contains(&name)
+        };
+        let there = self.source.in_store(self.target.clone());
+        let has_pack = |pack: &PackInfo| self.there.get(&ObjectName::pack(pack.id)).is_some();
+        let mut wholeness = Wholeness::new(&there, there.index()?, has_pack);
+        let mut withheld = Vec::new();
+        for (id, snapshot) in snapshots.iter().filter(is_new) {
+            if !wholeness.is_whole(&snapshot.layers)? {
+                withheld.push(*id);
+            }
+        }
+        for id in withheld {
+            self.mirrored.snapshots_withheld += 1;
+            self.done.insert(ObjectName::snapshot(id));
+            self.problem(format!(
+                "snapshot {} is not sent: something that it needs is damaged in the source",
+                id.short()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Of all objects of the source.
+fn report_objects(
+    monitor: &dyn Monitor,
+    phase: Phase,
+    (objects, bytes): (u64, u64),
+    listed: &Listing,
+) {
+    let progress = Progress {
+        done: objects,
+        total: listed.count().max(objects),
+        bytes_done: bytes,
+        bytes_total: listed.bytes().max(bytes),
+    };
+    monitor.progress(phase, progress);
+}

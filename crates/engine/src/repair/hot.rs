@@ -1,0 +1,262 @@
+//! A hot store made again from the cold one, which is complete: everything but packs of data is
+//! copied, byte for byte, where it is missing or damaged.
+//!
+//! Packs come before the index that names them, that before snapshots, and `config`, by which the
+//! store is one, last: what an interrupt leaves names nothing that is missing, and the same again
+//! goes on. Nothing is removed but what is replaced; what the cold store does not have is counted.
+
+use bale_format::sealed::OBJECT_BYTES_MAX as SEALED_BYTES_MAX;
+use bale_format::{ObjectId, PackNumber};
+use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
+use bale_repository::error::{Error, Result};
+use bale_repository::index::ChunkIndex;
+use bale_repository::repository::Repository;
+use bale_repository::store::{Area, ObjectName, PackContent, Store};
+use std::collections::HashSet;
+
+/// Areas in the order in which they are copied; the one of keys before the configs.
+const AREAS: [Area; 9] = [
+    Area::Packs,
+    Area::Index,
+    Area::Condemned,
+    Area::Damaged,
+    Area::Runs,
+    Area::Snapshots,
+    Area::Keys,
+    Area::ConfigCopy,
+    Area::Config,
+];
+/// Bytes of a pack in memory.
+const BLOCK_BYTES: usize = 1 << 20;
+/// No other object is longer.
+const OBJECT_BYTES_MAX: u64 = SEALED_BYTES_MAX as u64;
+
+/// What was done, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HotReport {
+    /// Objects copied.
+    pub objects: u64,
+    pub bytes: u64,
+    /// Of those, objects that were there and damaged.
+    pub replaced: u64,
+    /// Objects that were there already, and whole.
+    pub intact: u64,
+    /// Objects of the hot store that the cold one does not have: they stay, and nobody reads them.
+    pub beside: u64,
+    /// Objects that are damaged in the cold store, each named as a problem.
+    pub problems: u64,
+}
+
+/// Copies into `hot` what it should have of the repository, which is that of the cold store alone.
+pub fn repair_hot(
+    repository: &Repository,
+    hot: &dyn Store,
+    dry_run: bool,
+    monitor: &dyn Monitor,
+) -> Result<HotReport> {
+    let cold = repository.store();
+    if !repository.config().has_cold_store() {
+        return Err(Error::NoColdStore(cold.place()));
+    }
+    let mut copying = Copying {
+        cold: &**cold,
+        hot,
+        metadata: packs_with_metadata(&*repository.index()?),
+        dry_run,
+        monitor,
+        report: HotReport::default(),
+    };
+    // With `stretched/` a hot store says where in a segment packs are.
+    if repository.stretched().is_some() {
+        copying.area(Area::Stretched)?;
+    }
+    for area in AREAS {
+        copying.area(area)?;
+    }
+    Ok(copying.report)
+}
+
+/// Packs that hold something but data. Older ones hold both.
+pub(crate) fn packs_with_metadata(index: &ChunkIndex) -> HashSet<ObjectId> {
+    let entries = index.entries().iter();
+    let numbers: HashSet<PackNumber> = entries
+        .filter(|place| place.chunk.kind.is_metadata())
+        .map(|place| place.pack)
+        .collect();
+    numbers
+        .iter()
+        .map(|number| index.pack(*number).id)
+        .collect()
+}
+
+/// What is there of an object.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Damaged,
+    Intact,
+}
+
+struct Copying<'a> {
+    cold: &'a dyn Store,
+    hot: &'a dyn Store,
+    metadata: HashSet<ObjectId>,
+    dry_run: bool,
+    monitor: &'a dyn Monitor,
+    report: HotReport,
+}
+
+impl Copying<'_> {
+    fn area(&mut self, area: Area) -> Result<()> {
+        let mut wanted = HashSet::new();
+        self.cold.list(area, &mut |info| {
+            let belongs = |id| area != Area::Packs || self.metadata.contains(&id);
+            if info.name.id().is_none_or(belongs) {
+                wanted.insert(info.name);
+            }
+        })?;
+        let mut there = HashSet::new();
+        let mut beside = 0;
+        let listed = self
+            .hot
+            .list(area, &mut |info| match wanted.contains(&info.name) {
+                true => drop(there.insert(info.name)),
+                false => beside += 1,
+            });
+        // A new place has no directories yet.
+        match listed {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => self.report.beside += beside,
+        }
+        let mut names: Vec<_> = wanted.into_iter().collect();
+        names.sort();
+        for name in names {
+            if self.monitor.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            self.object(&name, there.contains(&name))?;
+            let progress = Progress {
+                done: self.report.objects + self.report.intact,
+                bytes_done: self.report.bytes,
+                ..Progress::default()
+            };
+            self.monitor.progress(Phase::Repack, progress);
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, name: &ObjectName, is_there: bool) -> Result<()> {
+        let found = match is_there {
+            true => self.look(name)?,
+            false => Found::Nothing,
+        };
+        if found == Found::Intact {
+            self.report.intact += 1;
+            return Ok(());
+        }
+        let copied = match name.area {
+            Area::Packs => self.copy_pack(name, found == Found::Damaged),
+            _ => self.copy_whole(name, found == Found::Damaged),
+        };
+        let bytes = match copied {
+            Ok(Some(bytes)) => bytes,
+            // Deleted since it was listed.
+            Err(Error::Store(error)) if error.is_not_found() => return Ok(()),
+            Ok(None) => {
+                self.report.problems += 1;
+                self.monitor.problem(&Problem {
+                    path: name.path().into_bytes(),
+                    action: "copy",
+                    text: "its bytes in the cold store are not what its name says".to_owned(),
+                });
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.report.objects += 1;
+        self.report.bytes += bytes;
+        self.report.replaced += u64::from(found == Found::Damaged);
+        Ok(())
+    }
+
+    /// What the hot store has under this name.
+    fn look(&self, name: &ObjectName) -> Result<Found> {
+        let is_intact = match name.id() {
+            Some(id) => self
+                .hash_of(self.hot, name, &mut |_| Ok(()))
+                .map(|hash| hash == id),
+            None => self
+                .hot
+                .get(name, OBJECT_BYTES_MAX)
+                .and_then(|bytes| {
+                    let other = self.cold.get(name, OBJECT_BYTES_MAX)?;
+                    Ok(bytes == other)
+                })
+                .map_err(Error::from),
+        };
+        Ok(match is_intact {
+            Ok(true) => Found::Intact,
+            // What cannot be read is written again.
+            Ok(false) | Err(Error::Store(_)) => Found::Damaged,
+            Err(error) => return Err(error),
+        })
+    }
+
+    /// Reads an object block by block.
+    fn hash_of(
+        &self,
+        store: &dyn Store,
+        name: &ObjectName,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<ObjectId> {
+        let info = store.stat(name)?;
+        let len = info.map_or(0, |info| info.len);
+        let mut block = vec![0; BLOCK_BYTES];
+        let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
+        while at < len {
+            let room = (len - at).min(BLOCK_BYTES as u64) as usize;
+            store.read_at(name, at, &mut block[..room])?;
+            hasher.update(&block[..room]);
+            take(&block[..room])?;
+            at += room as u64;
+        }
+        Ok(ObjectId(*hasher.finalize().as_bytes()))
+    }
+
+    /// Bytes copied; `None`: they are damaged.
+    fn copy_pack(&self, name: &ObjectName, replaces: bool) -> Result<Option<u64>> {
+        let mut bytes = 0;
+        if self.dry_run {
+            return Ok(self.cold.stat(name)?.map(|info| info.len));
+        }
+        let mut writer = self.hot.begin_pack(PackContent::Metadata)?;
+        let hash = self.hash_of(self.cold, name, &mut |block| {
+            bytes += block.len() as u64;
+            Ok(writer.append(block)?)
+        })?;
+        if Some(hash) != name.id() {
+            return Ok(None);
+        }
+        if replaces {
+            self.hot.delete(name)?;
+        }
+        writer.publish(name)?;
+        Ok(Some(bytes))
+    }
+
+    fn copy_whole(&self, name: &ObjectName, replaces: bool) -> Result<Option<u64>> {
+        let bytes = self.cold.get(name, OBJECT_BYTES_MAX)?;
+        let is_whole = |id: ObjectId| *blake3::hash(&bytes).as_bytes() == id.0;
+        if !name.id().is_none_or(is_whole) {
+            return Ok(None);
+        }
+        if self.dry_run {
+            return Ok(Some(bytes.len() as u64));
+        }
+        if replaces {
+            self.hot.delete(name)?;
+        }
+        self.hot.put(name, &bytes)?;
+        Ok(Some(bytes.len() as u64))
+    }
+}

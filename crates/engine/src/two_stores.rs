@@ -1,0 +1,77 @@
+//! What the hot one of two stores has and the cold one, which holds everything, does not. Objects
+//! come into the cold one first and leave it last: what is in the hot one alone was lost there.
+
+use bale_repository::error::{Error, Result};
+use bale_repository::repository::Repository;
+use bale_repository::store::{Area, ObjectName, Store};
+use std::collections::BTreeSet;
+
+/// In which names of an area two stores differ.
+pub(crate) struct Beside {
+    /// In the hot one alone.
+    pub lost_by_cold: Vec<ObjectName>,
+    /// In the cold one alone, of those that the hot one should have.
+    pub not_in_hot: BTreeSet<ObjectName>,
+}
+
+/// Compares the names of an area; each store is listed once where they agree. `is_hot` says what
+/// the hot one should have.
+pub(crate) fn compare(
+    [hot, cold]: [&dyn Store; 2],
+    area: Area,
+    is_hot: impl Fn(&ObjectName) -> bool,
+) -> Result<Beside> {
+    let (mut beside, mut not_in_hot) = (names(hot, area)?, BTreeSet::new());
+    cold.list(area, &mut |info| {
+        if !beside.remove(&info.name) && is_hot(&info.name) {
+            not_in_hot.insert(info.name);
+        }
+    })?;
+    let mut lost_by_cold = Vec::new();
+    for name in beside {
+        // What was deleted since goes from the hot one first.
+        if cold.stat(&name)?.is_none() && hot.stat(&name)?.is_some() {
+            lost_by_cold.push(name);
+        }
+    }
+    // What came since came into the cold one first.
+    if !not_in_hot.is_empty() {
+        let there = names(hot, area)?;
+        not_in_hot.retain(|name| !there.contains(name));
+    }
+    Ok(Beside {
+        lost_by_cold,
+        not_in_hot,
+    })
+}
+
+/// A hot store has what it was given, and may have been lost meanwhile.
+pub(crate) fn names(store: &dyn Store, area: Area) -> Result<BTreeSet<ObjectName>> {
+    let mut names = BTreeSet::new();
+    match store.list(area, &mut |info| {
+        names.insert(info.name);
+    }) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(names),
+    }
+}
+
+/// Refuses while the cold store lacks a snapshot, or the record of a run, that the hot one has: it
+/// alone is listed, and what they use would count as unused.
+pub(crate) fn refuse_while_cold_lacks(repository: &Repository) -> Result<()> {
+    let Some([hot, cold]) = repository.store().tiers() else {
+        return Ok(());
+    };
+    for area in [Area::Snapshots, Area::Runs] {
+        let beside = compare([hot, cold], area, |_| false)?;
+        if let Some(name) = beside.lost_by_cold.first() {
+            let (hot, cold) = (hot.place(), cold.place());
+            return Err(Error::Other(format!(
+                "prune refuses: {name} is in the hot store {hot}, and the cold store {cold} has \
+                 lost it: what it uses would be deleted. Copy that object into the cold store, as \
+                 it is, or remove it from the hot one to let go of it"
+            )));
+        }
+    }
+    Ok(())
+}

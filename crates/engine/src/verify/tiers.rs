@@ -1,0 +1,156 @@
+//! A repository with two stores, as each of the two has it. Read together, an intact key slot or
+//! `config` in one store hides a damaged one in the other, until that is all there is; and what the
+//! cold store has lost is not listed, although the hot one has it still.
+
+use super::damage::Findings;
+use crate::limits::ALIVE_SECONDS;
+use crate::repair::packs_with_metadata;
+use crate::two_stores::{compare, names};
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::Result;
+use bale_repository::index::ChunkIndex;
+use bale_repository::repository::{CONFIG_BYTES_MAX, Repository};
+use bale_repository::store::{Area, ObjectName, Store, StoreError};
+use std::time::Duration;
+
+/// No key slot is longer by far.
+const SLOT_BYTES_MAX: u64 = 64 << 10;
+
+const OTHER_BYTES: &str = "its content does not match its hash";
+
+/// An object in one of the two stores.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Intact,
+    Missing,
+    /// Why.
+    Damaged(String),
+}
+
+impl Found {
+    fn of(
+        read: std::result::Result<Vec<u8>, StoreError>,
+        is_it: impl FnOnce(&[u8]) -> bool,
+    ) -> Found {
+        match read {
+            Ok(bytes) if is_it(&bytes) => Found::Intact,
+            Ok(_) => Found::Damaged(OTHER_BYTES.to_owned()),
+            Err(error) if error.is_not_found() => Found::Missing,
+            Err(error) => Found::Damaged(error.source.to_string()),
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Found::Intact => "intact",
+            Found::Missing => "missing",
+            Found::Damaged(text) => text,
+        }
+    }
+}
+
+/// Names what is damaged in one store and not in the other; what is in both is named by whoever
+/// reads them together.
+pub(super) fn check_tiers(repository: &Repository, findings: &mut Findings) -> Result<()> {
+    let Some([hot, cold]) = repository.store().tiers() else {
+        return Ok(());
+    };
+    let mut keys = names(hot, Area::Keys)?;
+    keys.extend(names(cold, Area::Keys)?);
+    for name in keys {
+        check_key(&name, [hot, cold], findings);
+    }
+    let Ok(judged) = repository.judge_configs() else {
+        return Ok(());
+    };
+    for name in ObjectName::configs() {
+        let is_it = |bytes: &[u8]| bytes == judged.intact_bytes();
+        let found = Found::of(hot.get(&name, CONFIG_BYTES_MAX), is_it);
+        if found != Found::Intact {
+            let text = match &found {
+                Found::Damaged(text) if text == OTHER_BYTES => "it has other bytes",
+                found => found.text(),
+            };
+            let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
+            findings.damage(format!("{name} in the hot store {}", hot.place()), text);
+        }
+    }
+    Ok(())
+}
+
+/// Areas of which the cold store has everything that the hot one has; of keys more is said.
+const LISTED: [Area; 6] = [
+    Area::Packs,
+    Area::Index,
+    Area::Condemned,
+    Area::Damaged,
+    Area::Runs,
+    Area::Snapshots,
+];
+
+/// Names what the cold store has lost, and says which areas of the hot one lack what they should
+/// have, unless a backup is writing. That is no damage: it is read from the cold one.
+pub(super) fn check_listings(
+    repository: &Repository,
+    index: &ChunkIndex,
+    findings: &mut Findings,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    let Some([hot, cold]) = repository.store().tiers() else {
+        return Ok(());
+    };
+    let alive = Duration::from_secs(ALIVE_SECONDS);
+    let is_written = !repository.runs_alive(alive)?.is_empty();
+    let metadata = packs_with_metadata(index);
+    for area in LISTED {
+        let beside = compare([hot, cold], area, |name| match (area, name.id()) {
+            (Area::Packs, Some(id)) => metadata.contains(&id),
+            _ => true,
+        })?;
+        for name in beside.lost_by_cold {
+            let text = "missing: the hot store has it (copy it there as it is)";
+            findings.damage(format!("{name} in the cold store {}", cold.place()), text);
+        }
+        if let Some(first) = beside.not_in_hot.first().filter(|_| !is_written) {
+            monitor.note(&format!(
+                "{} objects in {area} are not in the hot store {}, {first} among them: they are \
+                 read from the cold one (bale repair hot brings them back)",
+                beside.not_in_hot.len(),
+                hot.place()
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) const REPAIR_HOT: &str = "bale repair hot writes it again";
+
+fn check_key(name: &ObjectName, [hot, cold]: [&dyn Store; 2], findings: &mut Findings) {
+    let read = |store: &dyn Store| {
+        let is_it = |bytes: &[u8]| {
+            name.id()
+                .is_some_and(|id| id.0 == *blake3::hash(bytes).as_bytes())
+        };
+        Found::of(store.get(name, SLOT_BYTES_MAX), is_it)
+    };
+    // One that is removed goes from the hot one first: read last, it is not found lost on its way.
+    let of_cold = read(cold);
+    let of_hot = read(hot);
+    match (&of_hot, &of_cold) {
+        (Found::Damaged(text), Found::Intact) => findings.damage(
+            format!("{name} in the hot store {}", hot.place()),
+            format!("{text}: that of the cold store is intact ({REPAIR_HOT})"),
+        ),
+        (Found::Intact, Found::Missing | Found::Damaged(_)) => {
+            let short = name.id().map(|id| id.short()).unwrap_or_default();
+            let text = format!(
+                "{}: with this key the cold store alone does not open, nor is a hot one made again \
+                 from it (replace the key while the hot one is there: bale key passwd, or bale key \
+                 add and, opened with the new one, bale key remove {short})",
+                of_cold.text()
+            );
+            findings.damage(format!("{name} in the cold store {}", cold.place()), text);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,329 @@
+//! A mirror is a repository at any moment, opens with the same key, and takes over neither damage
+//! nor loss.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bale_engine::mirror::{MirrorOptions, Mirrored, mirror};
+use bale_format::ObjectId;
+use bale_pipeline::monitor::Recorder;
+use bale_repository::error::Result;
+use bale_repository::store::{Area, ObjectName, Store};
+use bale_testkit::recording_store::Verb;
+use bale_testkit::scene::noise;
+use bale_testkit::{DatedStore, FaultyStore, RecordingStore, Scene};
+
+const CALLS_MAX: u64 = 2_000;
+
+fn history() -> Scene {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.write("big", &noise(11, 2 << 20));
+    scene.keep();
+    scene.write("dir/deep/c.bin", &noise(4, 700 << 10));
+    scene.keep();
+    scene
+}
+
+fn empty(scene: &Scene) -> DatedStore {
+    DatedStore::new(scene.clock.clone())
+}
+
+fn mirror_to(scene: &Scene, target: impl Store + 'static) -> Result<Mirrored> {
+    mirror_with(scene, target, MirrorOptions::default())
+}
+
+fn mirror_with(
+    scene: &Scene,
+    target: impl Store + 'static,
+    options: MirrorOptions,
+) -> Result<Mirrored> {
+    let target: Arc<dyn Store> = Arc::new(target);
+    mirror(&scene.repository(), &target, &options, &Recorder::default())
+}
+
+fn deleting() -> MirrorOptions {
+    MirrorOptions {
+        delete: true,
+        ..MirrorOptions::default()
+    }
+}
+
+fn verifying() -> MirrorOptions {
+    MirrorOptions {
+        verify: true,
+        ..MirrorOptions::default()
+    }
+}
+
+fn damage(store: &DatedStore, name: &ObjectName, change: impl Fn(&mut Vec<u8>)) {
+    let mut bytes = store.get(name, u64::MAX).unwrap();
+    change(&mut bytes);
+    store.delete(name).unwrap();
+    store.put(name, &bytes).unwrap();
+}
+
+fn largest_pack(store: &DatedStore) -> ObjectName {
+    let packs = store.names(Area::Packs).into_iter();
+    let len = |name: &ObjectName| store.stat(name).unwrap().unwrap().len;
+    packs.max_by_key(len).unwrap()
+}
+
+#[test]
+fn a_mirror_has_the_same_objects_restores_equal_and_gets_nothing_twice() {
+    let scene = history();
+    let target = empty(&scene);
+    let mirrored = mirror_to(&scene, target.clone()).unwrap();
+    assert_eq!((mirrored.problems, mirrored.objects_there), (0, 0));
+    for area in Area::ALL {
+        assert_eq!(scene.store.names(area), target.names(area), "{area}");
+        for name in target.names(area) {
+            let of = |store: &DatedStore| store.get(&name, u64::MAX).unwrap();
+            assert_eq!(of(&scene.store), of(&target));
+        }
+    }
+    scene.assert_restorable(&target, "mirrored");
+    assert!(scene.check(&target).unwrap().is_clean());
+
+    let writes = RecordingStore::over(target.clone());
+    let reads = RecordingStore::over(scene.store.clone());
+    let source = scene.open(reads.clone()).unwrap();
+    let store: Arc<dyn Store> = Arc::new(writes.clone());
+    let options = MirrorOptions::default();
+    let again = mirror(&source, &store, &options, &Recorder::default()).unwrap();
+    assert_eq!((again.objects_sent, again.bytes_sent), (0, 0));
+    assert!(writes.calls().iter().all(|call| !call.verb.writes()));
+    assert_eq!(reads.count_in(Verb::ReadAt, Area::Packs), 0);
+}
+
+#[test]
+fn a_mirror_killed_at_any_request_is_whole_and_goes_on() {
+    let scene = history();
+    for after in 0..CALLS_MAX {
+        let mut crashed = false;
+        for last_is_done in [false, true] {
+            let target = empty(&scene);
+            let faulty = FaultyStore::over(target.clone());
+            faulty.crash_after(after, last_is_done);
+            let story = format!("killed at call {after}, done: {last_is_done}");
+            let done = mirror_to(&scene, faulty.clone());
+            crashed |= faulty.crashed();
+            assert!(done.is_ok() || faulty.crashed(), "{story}: {done:?}");
+            if !target.names(Area::Config).is_empty() {
+                let repository = scene.open(target.clone()).expect(&story);
+                for named in repository.snapshots().expect(&story) {
+                    let kept = scene.kept.iter().find(|(id, _)| *id == named.0);
+                    scene.assert_restores(&repository, &named, &kept.unwrap().1, &story);
+                }
+            }
+            mirror_to(&scene, target.clone()).expect(&story);
+            scene.assert_restorable(&target, &story);
+            assert!(scene.check(&target).unwrap().is_clean(), "{story}");
+        }
+        if !crashed {
+            assert!(after > 10, "{after}");
+            return;
+        }
+    }
+    panic!("more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn what_is_no_mirror_of_this_repository_is_not_touched() {
+    let (scene, other) = (history(), history());
+    let error = mirror_to(&scene, other.store.clone()).unwrap_err();
+    assert!(error.to_string().contains("another repository"), "{error}");
+    let headless = other.store.fork();
+    for name in ObjectName::configs() {
+        headless.delete(&name).unwrap();
+    }
+    let before = headless.memory().objects();
+    assert!(mirror_to(&scene, headless.clone()).is_err());
+    assert_eq!(before, headless.memory().objects());
+}
+
+#[test]
+fn damage_is_not_sent_and_what_needs_it_is_withheld() {
+    let mut scene = Scene::new();
+    scene.write("a", &noise(1, 1 << 20));
+    let lost = scene.keep();
+    let pack = largest_pack(&scene.store);
+    std::fs::remove_file(scene.source().join("a")).unwrap();
+    scene.write("b", &noise(2, 1000));
+    let whole = scene.keep();
+    damage(&scene.store, &pack, |bytes| bytes[300_000] ^= 1);
+    let target = empty(&scene);
+    let mirrored = mirror_to(&scene, target.clone()).unwrap();
+    assert_eq!((mirrored.problems, mirrored.snapshots_withheld), (2, 1));
+    assert!(!target.names(Area::Packs).contains(&pack));
+    let ids: Vec<ObjectId> = scene
+        .open(target.clone())
+        .unwrap()
+        .snapshots()
+        .unwrap()
+        .iter()
+        .map(|(id, _)| *id)
+        .collect();
+    assert_eq!(ids, [whole], "not {}", lost.short());
+}
+
+#[test]
+fn an_intact_object_of_the_target_is_never_replaced_and_a_damaged_one_is_when_it_is_read() {
+    let scene = history();
+    let target = empty(&scene);
+    mirror_to(&scene, target.clone()).unwrap();
+    let pack = largest_pack(&scene.store);
+    let intact = target.get(&pack, u64::MAX).unwrap();
+
+    damage(&scene.store, &pack, |bytes| bytes[300_000] ^= 1);
+    for options in [MirrorOptions::default(), verifying()] {
+        mirror_with(&scene, target.clone(), options).unwrap();
+        assert_eq!(target.get(&pack, u64::MAX).unwrap(), intact);
+    }
+    // Damaged in both: what is there stays, too.
+    damage(&target, &pack, |bytes| bytes[400_000] ^= 1);
+    let spoiled = target.get(&pack, u64::MAX).unwrap();
+    let mirrored = mirror_with(&scene, target.clone(), verifying()).unwrap();
+    assert_eq!((mirrored.objects_replaced, mirrored.problems), (0, 1));
+    assert_eq!(target.get(&pack, u64::MAX).unwrap(), spoiled);
+
+    damage(&scene.store, &pack, |bytes| bytes[300_000] ^= 1);
+    let believed = mirror_to(&scene, target.clone()).unwrap();
+    assert_eq!(believed.objects_sent, 0, "its length is right");
+    let mirrored = mirror_with(&scene, target.clone(), verifying()).unwrap();
+    assert_eq!((mirrored.objects_replaced, mirrored.problems), (1, 0));
+    assert_eq!(target.get(&pack, u64::MAX).unwrap(), intact);
+    damage(&target, &pack, |bytes| bytes.truncate(500));
+    assert_eq!(
+        mirror_to(&scene, target.clone()).unwrap().objects_replaced,
+        1
+    );
+    assert!(scene.check(&target).unwrap().is_clean());
+}
+
+#[test]
+fn what_the_source_pruned_goes_only_on_request_and_leaves_the_mirror_whole_at_any_moment() {
+    let mut scene = history();
+    let target = empty(&scene);
+    mirror_to(&scene, target.clone()).unwrap();
+    let (first, _) = scene.kept.remove(0);
+    scene.repository().forget_snapshot(first).unwrap();
+    scene.prune(&scene.repository(), Duration::ZERO).unwrap();
+    mirror_to(&scene, target.clone()).unwrap();
+    assert_eq!(
+        target.names(Area::Snapshots).len(),
+        2,
+        "nothing was asked to go"
+    );
+
+    for after in 0..CALLS_MAX {
+        let fork = target.fork();
+        let faulty = FaultyStore::over(fork.clone());
+        faulty.crash_after(after, true);
+        let done = mirror_with(&scene, faulty.clone(), deleting());
+        let story = format!("deleting, killed at call {after}");
+        let repository = scene.open(fork.clone()).unwrap();
+        for named in repository.snapshots().expect(&story) {
+            if let Some((_, tree)) = scene.kept.iter().find(|(id, _)| *id == named.0) {
+                scene.assert_restores(&repository, &named, tree, &story);
+            }
+        }
+        assert!(scene.check(&fork).unwrap().is_clean(), "{story}");
+        if done.is_ok() && !faulty.crashed() {
+            for area in Area::ALL {
+                assert_eq!(scene.store.names(area), fork.names(area), "{area}");
+            }
+            return;
+        }
+    }
+    panic!("more than {CALLS_MAX} calls");
+}
+
+#[test]
+fn nothing_is_deleted_for_a_source_that_is_empty_was_set_back_or_is_damaged() {
+    let scene = history();
+    let target = empty(&scene);
+    mirror_to(&scene, target.clone()).unwrap();
+    let before = target.memory().objects();
+    let newest = scene.kept[1].0;
+    let spoils: [&dyn Fn(&DatedStore); 3] = [
+        // All snapshots are gone.
+        &|store| {
+            for name in store.names(Area::Snapshots) {
+                store.delete(&name).unwrap();
+            }
+        },
+        // Of yesterday.
+        &|store| store.delete(&ObjectName::snapshot(newest)).unwrap(),
+        &|store| damage(store, &largest_pack(store), |bytes| bytes[200_000] ^= 1),
+    ];
+    for (number, spoil) in spoils.iter().enumerate() {
+        let source = scene.store.fork();
+        spoil(&source);
+        // A machine that has never seen it.
+        scene.forget_newest_seen();
+        let store: Arc<dyn Store> = Arc::new(target.clone());
+        let monitor = Recorder::default();
+        let source = scene.open(source).unwrap();
+        let options = MirrorOptions {
+            verify: true,
+            ..deleting()
+        };
+        let mirrored = mirror(&source, &store, &options, &monitor).unwrap();
+        let problems = monitor.problems.lock().unwrap();
+        // The damaged pack is intact in the target, and so no problem of the mirror's.
+        let is_refused = mirrored.problems > 0;
+        assert_eq!(is_refused, number < 2, "{number}: {problems:?}");
+        assert_eq!(mirrored.objects_deleted, 0);
+        assert_eq!(before, target.memory().objects(), "{number}");
+    }
+}
+
+#[test]
+fn a_dry_run_counts_and_changes_nothing() {
+    let scene = history();
+    let target = empty(&scene);
+    let dry = MirrorOptions {
+        dry_run: true,
+        ..deleting()
+    };
+    let would = mirror_with(&scene, target.clone(), dry).unwrap();
+    assert!(target.memory().objects().is_empty());
+    let done = mirror_to(&scene, target.clone()).unwrap();
+    assert_eq!(would.objects_sent, done.objects_sent);
+}
+
+/// Found by the oracle of copies: the mirror gave up the index object, too.
+#[test]
+fn nothing_is_deleted_for_a_source_that_lost_an_index_object() {
+    let scene = history();
+    let target = empty(&scene);
+    mirror_to(&scene, target.clone()).unwrap();
+    let before = target.memory().objects();
+    for name in scene.store.names(Area::Index) {
+        let bytes = scene.store.get(&name, u64::MAX).unwrap();
+        scene.store.delete(&name).unwrap();
+        let mirrored = mirror_with(&scene, target.clone(), deleting()).unwrap();
+        assert_eq!((mirrored.problems, mirrored.objects_deleted), (1, 0));
+        assert_eq!(before, target.memory().objects());
+        scene.store.put(&name, &bytes).unwrap();
+    }
+    scene.assert_restorable(&target, "whatever the source lost");
+}
+
+/// Nobody knows any more what was in the packs that it named.
+#[test]
+fn a_source_that_lost_an_index_object_has_no_snapshot_sent_that_needs_it() {
+    let scene = history();
+    for name in scene.store.names(Area::Index) {
+        let bytes = scene.store.get(&name, u64::MAX).unwrap();
+        scene.store.delete(&name).unwrap();
+        let target = empty(&scene);
+        let mirrored = mirror_to(&scene, target.clone()).unwrap();
+        assert!(mirrored.snapshots_withheld > 0, "{mirrored:?}");
+        assert_eq!(mirrored.problems, mirrored.snapshots_withheld);
+        scene.store.put(&name, &bytes).unwrap();
+        let mirrored = mirror_to(&scene, target.clone()).unwrap();
+        assert_eq!(mirrored.problems, 0, "{mirrored:?}");
+    }
+}

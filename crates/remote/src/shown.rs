@@ -1,0 +1,23 @@
+//! Words of somebody else, made fit to be shown: one line, no controls, not too long.
+
+/// Characters of a server's message that are shown.
+const MESSAGE_CHARS_MAX: usize = 200;
+
+/// Text of somebody else on one line, without what a terminal would obey.
+pub fn shown(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let one_line = text.chars().take(MESSAGE_CHARS_MAX);
+    let safe = one_line.map(|letter| if letter.is_control() { ' ' } else { letter });
+    safe.collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_server_cannot_move_the_cursor() {
+        assert_eq!(shown(b"\x1b[2Jno\r\nspace\xff\n"), "[2Jno  space\u{fffd}");
+        assert_eq!(shown(&[b'x'; 10_000]).len(), MESSAGE_CHARS_MAX);
+    }
+}

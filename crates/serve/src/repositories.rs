@@ -1,0 +1,192 @@
+//! Repositories by name, below the one directory that is served, reached without following a
+//! symbolic link.
+//!
+//! Some stay open. Each time one is wanted it is looked up again: a directory that was put in the
+//! place of another must not be taken for it, nor one that was removed be written to. What a server
+//! that was killed left in `tmp/` goes once it is a day old, as in any local repository: when the
+//! repository is opened, and, since it may stay open for years, once an hour after that.
+
+use crate::limits::REPOSITORIES_OPEN_MAX;
+use crate::target::RepositoryName;
+use bale_pipeline::clock::Clock;
+use bale_repository::store::{LocalStore, StoreError};
+use rustix::fs::{Mode, OFlags, fstat, fsync, mkdirat, openat};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Directories are for their owner only.
+const DIR_MODE: u32 = 0o700;
+
+/// Between two looks into the `tmp/` of a repository that stays open.
+const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// A repository that stays open.
+struct OpenRepository {
+    name: RepositoryName,
+    id: FileId,
+    store: LocalStore,
+    swept: SystemTime,
+}
+
+/// The directory that is served.
+pub struct Repositories {
+    dir: PathBuf,
+    clock: Box<dyn Clock>,
+    /// Least recently used first.
+    open: Mutex<Vec<OpenRepository>>,
+}
+
+impl Repositories {
+    /// Of this directory, which must exist.
+    pub fn new(dir: PathBuf, clock: Box<dyn Clock>) -> io::Result<Repositories> {
+        let repositories = Repositories {
+            dir,
+            clock,
+            open: Mutex::default(),
+        };
+        repositories.root()?;
+        Ok(repositories)
+    }
+
+    /// The repository of this name; `NotFound` if there is no such directory.
+    pub fn find(&self, name: &RepositoryName) -> Result<LocalStore, StoreError> {
+        let found = self.walk(name, false).and_then(|dir| {
+            let stat = fstat(&dir)?;
+            Ok((dir, (stat.st_dev, stat.st_ino)))
+        });
+        let (dir, id) = found.map_err(|source| self.error("open", name, source))?;
+        let now = self.clock.now();
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = open.iter().position(|of| of.name == *name) {
+            let mut entry = open.remove(at);
+            if entry.id == id {
+                let store = entry.store.clone();
+                let is_due = is_due(entry.swept, now);
+                if is_due {
+                    entry.swept = now;
+                }
+                open.push(entry);
+                drop(open);
+                if is_due {
+                    store.sweep(now)?;
+                }
+                return Ok(store);
+            }
+        }
+        let store = LocalStore::open_within(dir, &self.path(name), &*self.clock)?;
+        if open.len() >= REPOSITORIES_OPEN_MAX {
+            open.remove(0);
+        }
+        open.push(OpenRepository {
+            name: name.clone(),
+            id,
+            store: store.clone(),
+            swept: now,
+        });
+        Ok(store)
+    }
+
+    /// Makes the directories of a new one; `AlreadyExists` if there is a repository.
+    pub fn create(&self, name: &RepositoryName) -> Result<(), StoreError> {
+        let dir = self.walk(name, true);
+        let dir = dir.map_err(|source| self.error("create", name, source))?;
+        LocalStore::create_within(dir, &self.path(name)).map(|_| ())
+    }
+
+    fn root(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(&self.dir, flags, Mode::empty())?)
+    }
+
+    fn walk(&self, name: &RepositoryName, makes: bool) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut dir = self.root()?;
+        for part in name.parts() {
+            if makes {
+                match mkdirat(&dir, part, Mode::from_raw_mode(DIR_MODE)) {
+                    // Another client's request may have made it just now, and not synced it yet.
+                    Ok(()) | Err(Errno::EXIST) => sync(&dir)?,
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            dir = openat(&dir, part, flags, Mode::empty())?;
+        }
+        Ok(dir)
+    }
+
+    fn path(&self, name: &RepositoryName) -> PathBuf {
+        self.dir.join(name.as_str())
+    }
+
+    fn error(&self, action: &'static str, name: &RepositoryName, source: io::Error) -> StoreError {
+        StoreError {
+            action,
+            object: self.path(name).display().to_string(),
+            source,
+        }
+    }
+}
+
+/// Also if the clock was set back.
+fn is_due(swept: SystemTime, now: SystemTime) -> bool {
+    now.duration_since(swept)
+        .is_ok_and(|age| age >= SWEEP_EVERY)
+        || now < swept
+}
+
+fn sync(dir: &OwnedFd) -> io::Result<()> {
+    match fsync(dir) {
+        // Some network and FUSE file systems cannot sync a directory.
+        Ok(()) | Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::RequestTarget;
+    use bale_pipeline::clock::ManualClock;
+    use bale_repository::store::local::TEMPORARY_AGE_MAX;
+    use std::sync::Arc;
+
+    struct Shared(Arc<ManualClock>);
+
+    impl Clock for Shared {
+        fn now(&self) -> SystemTime {
+            self.0.now()
+        }
+    }
+
+    /// A server that was killed leaves what it was writing; the one that follows runs for years.
+    #[test]
+    fn what_a_killed_server_left_goes_a_day_later_although_the_repository_stays_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let clock = Arc::new(ManualClock::at(now));
+        let shared = Box::new(Shared(clock.clone()));
+        let repositories = Repositories::new(dir.path().to_owned(), shared).unwrap();
+        let target = RequestTarget::parse("/a/").unwrap();
+        let name = target.repository().unwrap();
+        repositories.create(name).unwrap();
+        let left = dir.path().join(format!("a/tmp/.tmp-{}", "0".repeat(32)));
+        std::fs::write(&left, b"half").unwrap();
+        let of_others = dir.path().join("a/tmp/notes");
+        std::fs::write(&of_others, b"not ours").unwrap();
+        repositories.find(name).unwrap();
+        clock.set(now + TEMPORARY_AGE_MAX - SWEEP_EVERY);
+        repositories.find(name).unwrap();
+        assert!(left.exists(), "somebody may be writing it");
+        clock.set(now + TEMPORARY_AGE_MAX + 2 * SWEEP_EVERY);
+        repositories.find(name).unwrap();
+        assert!(!left.exists());
+        assert!(of_others.exists());
+    }
+}

@@ -1,0 +1,227 @@
+//! One request: who asks, what for, whether he may, and the answer.
+
+use crate::body::AnswerBody;
+use crate::download;
+use crate::limits::{IDLE_TIMEOUT, OBJECT_BYTES_MAX};
+use crate::served::{Refused, Served};
+use crate::target::{RepositoryName, RequestTarget};
+use crate::upload::{self, Upload};
+use crate::users::Login;
+use bale_repository::store::{Area, LocalStore, ObjectName, Store};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use std::convert::Infallible;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::time::timeout;
+
+/// In every answer, so that clients know whose areas these are.
+const OWN_HEADER: &str = "bale-protocol";
+
+/// Bytes of a refused body that are read: a client that is still sending would not see the answer.
+const REFUSED_BODY_BYTES_MAX: u64 = 64 << 20;
+
+/// Answers a request; whatever goes wrong is an answer, too.
+pub async fn answer(
+    served: Arc<Served>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, Infallible> {
+    let (head, mut body) = request.into_parts();
+    let mut answer = match route(&served, &head, &mut body).await {
+        Ok(answer) => answer,
+        Err(refused) => {
+            // Who waits for a word before he sends gets this one.
+            if !refused.is_unauthorized() && !head.headers.contains_key(header::EXPECT) {
+                let _too_slow = timeout(IDLE_TIMEOUT, discard(&mut body)).await;
+            }
+            refused.answer()
+        }
+    };
+    answer
+        .headers_mut()
+        .insert(OWN_HEADER, HeaderValue::from_static("1"));
+    served.metrics.count(&head.method, answer.status());
+    Ok(answer)
+}
+
+async fn discard(body: &mut Incoming) {
+    let mut left = REFUSED_BODY_BYTES_MAX;
+    while left > 0
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        let len = frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
+        left = left.saturating_sub(len);
+    }
+}
+
+async fn route(
+    served: &Arc<Served>,
+    head: &Parts,
+    body: &mut Incoming,
+) -> Result<Response<AnswerBody>, Refused> {
+    let user = login(served, &head.headers).await?;
+    let target = RequestTarget::parse(head.uri.path());
+    let target = target.ok_or_else(|| Refused::new(StatusCode::NOT_FOUND, "not found"))?;
+    if let Some(name) = target.repository()
+        && served.is_private
+        && (user.is_none() || name.parts().next() != user.as_deref())
+    {
+        let why = "a user reaches only /USER/ (the server runs with --private)";
+        return Err(Refused::new(StatusCode::FORBIDDEN, why));
+    }
+    match target {
+        RequestTarget::Metrics => match head.method {
+            Method::GET | Method::HEAD => Ok(metrics(served)),
+            _ => Err(wrong_method()),
+        },
+        RequestTarget::Repository(name) => create(served, head, name).await,
+        RequestTarget::Area(name, area) => match head.method {
+            Method::GET => {
+                let store = find(served, name).await?;
+                download::listing(served, store, area).await
+            }
+            _ => Err(wrong_method()),
+        },
+        RequestTarget::Object(repository, name) => {
+            let store = find(served, repository).await?;
+            object(served, head, body, store, name).await
+        }
+    }
+}
+
+fn wrong_method() -> Refused {
+    Refused::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this cannot be done with that",
+    )
+}
+
+/// The user who asks; nobody where nobody is asked for a password.
+async fn login(served: &Arc<Served>, headers: &HeaderMap) -> Result<Option<String>, Refused> {
+    let Some(users) = &served.users else {
+        return Ok(None);
+    };
+    let header = headers.get(header::AUTHORIZATION);
+    let login = header.and_then(|header| Login::parse(header.to_str().ok()?));
+    let is_right = match &login {
+        None => false,
+        Some(login) if users.remembered(login) => true,
+        Some(login) => {
+            let _place = served.login_checks.acquire().await;
+            let (state, login) = (served.clone(), login.clone());
+            blocking(move || {
+                state
+                    .users
+                    .as_ref()
+                    .is_some_and(|users| users.check(&login))
+            })
+            .await?
+        }
+    };
+    match login {
+        Some(login) if is_right => Ok(Some(login.user)),
+        _ => {
+            served
+                .metrics
+                .refused_logins
+                .fetch_add(1, Ordering::Relaxed);
+            let why = "no such user with this password";
+            Err(Refused::new(StatusCode::UNAUTHORIZED, why))
+        }
+    }
+}
+
+fn metrics(served: &Served) -> Response<AnswerBody> {
+    let text = served.metrics.text(&served.quota);
+    let mut answer = Response::new(AnswerBody::Whole(text.into()));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    answer
+}
+
+async fn create(
+    served: &Arc<Served>,
+    head: &Parts,
+    name: RepositoryName,
+) -> Result<Response<AnswerBody>, Refused> {
+    if head.method != Method::POST || head.uri.query() != Some("create=true") {
+        return Err(wrong_method());
+    }
+    let state = served.clone();
+    let created = blocking(move || state.repositories.create(&name)).await?;
+    created.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            Refused::new(StatusCode::CONFLICT, "there is a repository already")
+        }
+        _ => served.failed(&error),
+    })?;
+    Ok(Response::new(AnswerBody::empty()))
+}
+
+async fn find(served: &Arc<Served>, name: RepositoryName) -> Result<LocalStore, Refused> {
+    let state = served.clone();
+    let found = blocking(move || state.repositories.find(&name)).await?;
+    found.map_err(|error| served.failed(&error))
+}
+
+async fn object(
+    served: &Arc<Served>,
+    head: &Parts,
+    body: &mut Incoming,
+    store: LocalStore,
+    name: ObjectName,
+) -> Result<Response<AnswerBody>, Refused> {
+    let state = served.clone();
+    match head.method {
+        Method::GET => {
+            let range = head.headers.get(header::RANGE);
+            let range = range
+                .and_then(|range| range.to_str().ok())
+                .map(str::to_owned);
+            blocking(move || download::object(&state, store, name, range.as_deref())).await?
+        }
+        Method::HEAD => blocking(move || download::head(&state, &store, &name)).await?,
+        Method::POST => {
+            let Some(len) = body.size_hint().exact() else {
+                let why = "an object is sent with its length (Content-Length)";
+                return Err(Refused::new(StatusCode::LENGTH_REQUIRED, why));
+            };
+            if len > OBJECT_BYTES_MAX {
+                return Err(Refused::too_long());
+            }
+            upload::receive(served, Upload { store, name, len }, body).await?;
+            Ok(Response::new(AnswerBody::empty()))
+        }
+        Method::DELETE => {
+            // A run removes its records when its snapshot is there; nothing that is committed needs
+            // them.
+            if served.is_append_only && name.area != Area::Runs {
+                let why = "this server only takes what is new (it runs with --append-only)";
+                return Err(Refused::new(StatusCode::FORBIDDEN, why));
+            }
+            blocking(move || delete(&state, &store, &name)).await??;
+            Ok(Response::new(AnswerBody::empty()))
+        }
+        _ => Err(wrong_method()),
+    }
+}
+
+fn delete(served: &Served, store: &LocalStore, name: &ObjectName) -> Result<(), Refused> {
+    let failed = |error| served.failed(&error);
+    let len = store.stat(name).map_err(failed)?.map_or(0, |info| info.len);
+    store.delete(name).map_err(failed)?;
+    served.quota.give_back(len);
+    Ok(())
+}
+
+/// Work that waits for a disk or a hash, away from the threads that serve connections.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refused> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed"))
+}
