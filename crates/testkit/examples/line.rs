@@ -2,12 +2,18 @@
 //!
 //!     line LISTEN TARGET ROUND_TRIP_MS MEGABYTES_A_SECOND
 //!     line 127.0.0.1:9000 127.0.0.1:8000 50 100
+//!     line 127.0.0.1:9000 exec:/usr/lib/openssh/sftp-server 50 100
+//!
+//! With `exec:` each connection gets a process of that program, which is the server on its stdin and stdout.
 //!
 //! All connections share the rate, each direction has its own. For measuring (docs/PERF.md), where
 //! no kernel with netem is to be had. Ends with a signal.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{sleep, spawn};
@@ -52,7 +58,49 @@ impl Lane {
     }
 }
 
-fn take(mut from: TcpStream, lane: &Lane, pieces: &SyncSender<(Instant, Vec<u8>)>) {
+/// One end of a line.
+trait End: Read + Write + Send {
+    fn another(&self) -> io::Result<Box<dyn End>>;
+    /// Says that nothing more comes.
+    fn end_writing(&self) -> io::Result<()>;
+}
+
+impl End for TcpStream {
+    fn another(&self) -> io::Result<Box<dyn End>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+
+    fn end_writing(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+impl End for UnixStream {
+    fn another(&self) -> io::Result<Box<dyn End>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+
+    fn end_writing(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+/// A connection to a server, or a process that is one.
+fn connect(target: &str) -> io::Result<Box<dyn End>> {
+    let Some(program) = target.strip_prefix("exec:") else {
+        let server = TcpStream::connect(target)?;
+        server.set_nodelay(true)?;
+        return Ok(Box::new(server));
+    };
+    let (ours, its) = UnixStream::pair()?;
+    let stdin = Stdio::from(OwnedFd::from(its.try_clone()?));
+    let stdout = Stdio::from(OwnedFd::from(its));
+    let mut process = Command::new(program).stdin(stdin).stdout(stdout).spawn()?;
+    spawn(move || process.wait());
+    Ok(Box::new(ours))
+}
+
+fn take(mut from: Box<dyn End>, lane: &Lane, pieces: &SyncSender<(Instant, Vec<u8>)>) {
     let mut buffer = vec![0; PIECE_BYTES];
     while let Ok(len @ 1..) = from.read(&mut buffer) {
         let arrival = lane.arrival(len);
@@ -62,7 +110,7 @@ fn take(mut from: TcpStream, lane: &Lane, pieces: &SyncSender<(Instant, Vec<u8>)
     }
 }
 
-fn give(mut to: TcpStream, pieces: &Receiver<(Instant, Vec<u8>)>) {
+fn give(mut to: Box<dyn End>, pieces: &Receiver<(Instant, Vec<u8>)>) {
     for (arrival, piece) in pieces {
         sleep(arrival.saturating_duration_since(Instant::now()));
         if to.write_all(&piece).is_err() {
@@ -70,12 +118,12 @@ fn give(mut to: TcpStream, pieces: &Receiver<(Instant, Vec<u8>)>) {
         }
     }
     // The other end may be gone already.
-    let _may_be_gone = to.shutdown(Shutdown::Write);
+    let _may_be_gone = to.end_writing();
 }
 
-fn carry(from: &TcpStream, to: &TcpStream, lane: &Arc<Lane>) {
+fn carry(from: &dyn End, to: &dyn End, lane: &Arc<Lane>) {
     let (sender, receiver) = sync_channel(PIECES_UNDER_WAY);
-    let (from, to) = (from.try_clone(), to.try_clone());
+    let (from, to) = (from.another(), to.another());
     let (from, to) = (from.expect("a descriptor"), to.expect("a descriptor"));
     let lane = Arc::clone(lane);
     spawn(move || take(from, &lane, &sender));
@@ -94,14 +142,13 @@ fn main() {
     let lanes = [(); 2].map(|()| Arc::new(Lane::new(delay, rate * 1e6)));
     for client in TcpListener::bind(listen).expect("an address").incoming() {
         let Ok(client) = client else { continue };
-        let Ok(server) = TcpStream::connect(target) else {
-            eprintln!("line: nobody answers at {target}");
-            continue;
-        };
-        for stream in [&client, &server] {
-            stream.set_nodelay(true).expect("a socket");
+        client.set_nodelay(true).expect("a socket");
+        match connect(target) {
+            Ok(server) => {
+                carry(&client, &*server, &lanes[0]);
+                carry(&*server, &client, &lanes[1]);
+            }
+            Err(error) => eprintln!("line: no server at {target}: {error}"),
         }
-        carry(&client, &server, &lanes[0]);
-        carry(&server, &client, &lanes[1]);
     }
 }
