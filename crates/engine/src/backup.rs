@@ -28,6 +28,7 @@ mod linked_inodes;
 mod live_statted;
 mod parent;
 mod pass;
+mod projects;
 mod queue;
 mod recount;
 mod refused_rows;
@@ -35,6 +36,7 @@ mod rows;
 mod rule;
 mod run;
 mod second_pass;
+mod stored_segments;
 mod tally;
 
 pub(crate) use choose::text_of as time_text;

@@ -48,6 +48,8 @@ pub(crate) const CHECKPOINT_SECONDS: u64 = 300;
 pub(crate) const ALIVE_SECONDS: u64 = 3 * CHECKPOINT_SECONDS;
 /// Stored bytes between two records of an unfinished run.
 pub(crate) const CHECKPOINT_BYTES: u64 = 8 << 30;
+/// Where that would close a segment, it may be so many times later than `CHECKPOINT_SECONDS`.
+pub(crate) const SEGMENT_PATIENCE: u32 = 12;
 
 /// Sorting rows of a copy: by their chunk, or by their place in catalogs.
 pub(crate) const COPY_SORT_BYTES: usize = 8 << 20;

@@ -7,6 +7,7 @@
 //! faster than compressing, so it is done by whoever submits the chunk.
 
 mod encode;
+mod jobs;
 mod open_pack;
 mod open_packs;
 mod pace;
@@ -66,6 +67,27 @@ struct EncodeJob {
     bytes: Vec<u8>,
     /// Stored whatever the index names.
     again: bool,
+}
+
+impl EncodeJob {
+    /// Bytes that go to a pack of data.
+    fn data_bytes(&self) -> u64 {
+        match self.kind.is_metadata() {
+            true => 0,
+            false => self.bytes.len() as u64,
+        }
+    }
+}
+
+/// What would come of closing the open segment now, with all that is on its way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfClosed {
+    /// Nothing is on its way, or the repository has no segments.
+    Nothing,
+    /// A short one, also where a full one comes before it.
+    Short,
+    /// One that has most of its size.
+    Long,
 }
 
 /// How a writer decides what it stores.
@@ -154,16 +176,19 @@ impl ChunkWriter {
         if !self.shared.is_new(&id) || self.shared.options.dry_run {
             return Ok(id);
         }
-        self.shared.job_begins();
-        let jobs = self.jobs.as_ref().expect("present until finish");
-        let job = EncodeJob {
+        self.submit(EncodeJob {
             kind,
             id,
             bytes,
             again: false,
-        };
-        jobs.send(job).map_err(|_| ended())?;
+        })?;
         Ok(id)
+    }
+
+    fn submit(&self, job: EncodeJob) -> Result<()> {
+        self.shared.jobs.begins(job.data_bytes());
+        let jobs = self.jobs.as_ref().expect("present until finish");
+        jobs.send(job).map_err(|_| ended())
     }
 
     /// The repository that is written to.
@@ -207,10 +232,16 @@ impl ChunkWriter {
 
     /// Waits for everything submitted, publishes all open packs, and names them in the index.
     pub fn flush(&self) -> Result<WriterCounts> {
-        self.shared.wait_for_jobs();
+        self.shared.jobs.wait_for_all();
         self.shared.check()?;
         self.shared.publish_all()?;
         Ok(self.shared.written())
+    }
+
+    /// What would come of the open segment if [`ChunkWriter::flush`] closed it now, after so many
+    /// bytes more were stored. Waits for nobody.
+    pub fn if_closed(&self, more: u64) -> IfClosed {
+        self.shared.if_closed(more)
     }
 
     /// Chunks relied on whose packs have been condemned or have vanished since the index was
@@ -221,17 +252,12 @@ impl ChunkWriter {
 
     /// Stores a chunk again although the index names it: its pack is condemned or gone.
     pub fn store_again(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<()> {
-        self.shared.job_begins();
-        self.jobs
-            .as_ref()
-            .expect("present until finish")
-            .send(EncodeJob {
-                kind,
-                id,
-                bytes,
-                again: true,
-            })
-            .map_err(|_| ended())
+        self.submit(EncodeJob {
+            kind,
+            id,
+            bytes,
+            again: true,
+        })
     }
 
     /// Packs in which something did not open that was to be relied on. Only a writer that verifies

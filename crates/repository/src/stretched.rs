@@ -16,6 +16,7 @@ mod reading;
 mod reclaim;
 
 pub use checking::{RecordsRepair, StretchTrouble};
+pub use open::Filling;
 pub use reclaim::{Reclaimed, StretchUse};
 
 use crate::store::{
@@ -57,6 +58,8 @@ pub struct StretchedStore {
     known: Mutex<Known>,
     /// Taken before `known`, by whoever changes what is in the store.
     writing: Mutex<Writing>,
+    /// Of `writing`, for whoever must not wait for what is being appended.
+    filling: Mutex<Filling>,
     emptied: Mutex<Emptied>,
 }
 
@@ -82,6 +85,7 @@ impl StretchedStore {
             len_target: len_target.clamp(STRETCH_BYTES_MIN, STRETCH_BYTES_MAX),
             known: Mutex::default(),
             writing: Mutex::default(),
+            filling: Mutex::default(),
             emptied: Mutex::default(),
         }
     }

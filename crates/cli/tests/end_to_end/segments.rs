@@ -1,6 +1,6 @@
 //! A repository whose data is in few, large objects, as its users meet it.
 
-use crate::bench::{Bench, Ran};
+use crate::bench::{Bench, Ran, have, is_root, skipped};
 use crate::tree::assert_same;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -171,6 +171,45 @@ fn a_plan_names_segments_and_ranges_in_the_order_of_the_medium() {
     let few = plan(&bench, "/d1");
     let paths: BTreeSet<_> = few.iter().map(|line| line["path"].to_string()).collect();
     assert_eq!(paths.len(), 1, "{few:?}");
+}
+
+/// Segments in which what is at a path of the newest snapshot lies.
+fn segments_of(bench: &Bench, path: &str) -> BTreeSet<String> {
+    let ran = ok(bench, &["restore", &format!("latest:{path}"), "--plan"]);
+    let paths = ran.of_type("pack").into_iter();
+    paths.map(|line| line["path"].to_string()).collect()
+}
+
+#[test]
+fn projects_end_segments_by_walking_and_by_inodes() {
+    let bench = Bench::new();
+    let init = ["init", "-r", "repo", "--segments", "16M"];
+    bench.ok(&[&init[..], &["--new-key-file", "key"]].concat());
+    let make = |project: &&str| {
+        bench.sh(&format!(
+            "mkdir -p source/{project}/deep; cd source/{project}
+             for n in 1 2 3 4; do head -c 3000000 /dev/urandom > f$n; done
+             for n in 1 2 3 4; do head -c 500000 /dev/urandom > deep/f$n; done"
+        ));
+    };
+    let assert_apart = |source: PathBuf| {
+        let of = |project: &str| segments_of(&bench, source.join(project).to_str().unwrap());
+        let (alpha, beta) = (of("alpha"), of("beta"));
+        assert_eq!((alpha.len(), beta.len()), (1, 1), "{source:?}");
+        assert!(alpha.is_disjoint(&beta), "{source:?}");
+    };
+    ["alpha", "beta"].iter().for_each(make);
+    ok(&bench, &["backup", "source", "--pack-size", "4M"]);
+    assert_apart(bench.source.clone());
+    if !is_root() || !have("mkfs.ext4") {
+        return skipped("images need root and mkfs.ext4");
+    }
+    bench.sh("rm -r source/*");
+    ["alpha", "beta"].iter().for_each(make);
+    bench.sh("mkfs.ext4 -q -F -d source disk.img 64M");
+    let backup = ["backup", "--scan", "inode", "disk.img"];
+    ok(&bench, &[&backup[..], &["--pack-size", "4M"]].concat());
+    assert_apart(bench.path("disk.img"));
 }
 
 #[test]

@@ -69,6 +69,11 @@ impl Bundles {
         Ok((number, offset))
     }
 
+    /// Bytes in both.
+    pub fn bytes(&self) -> usize {
+        self.lanes.iter().map(|bundle| bundle.bytes.len()).sum()
+    }
+
     /// Closes both.
     pub fn close(&mut self, chunks: &mut ChunkNumbers, writer: &ChunkWriter) -> Result<()> {
         self.lanes

@@ -4,16 +4,13 @@ use super::index_seen::{self, MadeFor};
 use super::rows::RowWriter;
 use super::run::BackupRun;
 use super::tally::Tally;
-use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS};
+use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS, SEGMENT_PATIENCE};
 use bale_format::{ObjectId, Snapshot};
 use bale_repository::error::Result;
-use bale_repository::pack::ChunkWriter;
+use bale_repository::pack::{ChunkWriter, IfClosed};
 use bale_repository::store::ObjectName;
 use bale_source::scan::ImageStamp;
 use std::time::{Duration, Instant};
-
-/// With a segment open that is less than half full, a record may be so many times later.
-const SHORT_STRETCH_PATIENCE: u32 = 12;
 
 /// A segment on a server to which nothing came for so long is closed: servers of FTP end transfers
 /// that stand still for five minutes, and what was in them is lost.
@@ -70,10 +67,10 @@ impl<'a> Checkpoints<'a> {
         if self.last_time.elapsed() < self.every && bytes - self.last_bytes < CHECKPOINT_BYTES {
             return Ok(());
         }
-        // A record closes the open segment, and one that is closed early stays short.
-        let stretched = self.run.repository.stretched();
-        let is_short = stretched.is_some_and(|stretched| stretched.is_open_and_short());
-        if is_short && self.last_time.elapsed() < self.every * SHORT_STRETCH_PATIENCE {
+        // A record closes the open segment, wherever in a project that is; at the end of one it
+        // costs nothing.
+        let closes_one = self.store.if_closed(rows.bytes_in_bundles()) != IfClosed::Nothing;
+        if closes_one && self.last_time.elapsed() < self.every * SEGMENT_PATIENCE {
             return Ok(());
         }
         self.write(rows, false)
@@ -85,6 +82,11 @@ impl<'a> Checkpoints<'a> {
             Some(stretched) if stretched.stands_still(SEGMENT_IDLE_MAX) => Ok(stretched.settle()?),
             _ => Ok(()),
         }
+    }
+
+    /// Writes a record because it costs little here.
+    pub(super) fn write_now(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+        self.write(rows, false)
     }
 
     /// Writes a record as the last act of an interrupted run.

@@ -15,7 +15,7 @@ mod log;
 mod pages;
 
 use super::dedup_cache::ContentRef;
-use bale_format::EntryFlags;
+use bale_format::{Entry, EntryFlags};
 use bale_pipeline::memory::MemoryPlan;
 use log::Log;
 use pages::Pages;
@@ -33,6 +33,17 @@ pub(super) struct LinkKey {
     pub(super) ctime: (i64, u32),
     /// Bytes.
     pub(super) size: u64,
+}
+
+impl LinkKey {
+    pub(super) fn of(entry: &Entry) -> LinkKey {
+        LinkKey {
+            filesystem: entry.filesystem,
+            inode: entry.inode,
+            ctime: entry.ctime.into(),
+            size: entry.size,
+        }
+    }
 }
 
 /// What all names of an inode share.

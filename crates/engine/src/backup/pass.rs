@@ -4,9 +4,11 @@ use super::checkpoint::Checkpoints;
 use super::commit::StoredPass;
 use super::compare::Comparer;
 use super::parent::Parent;
+use super::projects::{self, Moment};
 use super::queue::ItemSender;
-use super::rows::{RowWriter, StoredRows, StoredSegments};
+use super::rows::{RowWriter, StoredRows};
 use super::run::{BackupOptions, BackupRun};
+use super::stored_segments::StoredSegments;
 use super::tally::Tally;
 use crate::limits::{self, ReadLimits};
 use bale_repository::catalog::{CatalogReader, CatalogWriter};
@@ -90,9 +92,12 @@ impl<'a> Pass<'a> {
 
         let (compared, written) = std::thread::scope(|scope| {
             let comparing = scope.spawn(|| comparer.compare(items, sender));
-            let written = rows.write_all(queue, |rows| match &mut checkpoints {
-                None => Ok(()),
-                Some(checkpoints) => checkpoints.when_due(rows),
+            let written = rows.write_all(queue, |rows, at| match (at, &mut checkpoints) {
+                (Moment::AfterItem, None) => Ok(()),
+                (Moment::AfterItem, Some(checkpoints)) => checkpoints.when_due(rows),
+                (Moment::BetweenProjects, checkpoints) => {
+                    projects::end_segment(store, rows, checkpoints.as_mut())
+                }
             });
             reader.stop();
             let compared = comparing.join().map_err(|_| {

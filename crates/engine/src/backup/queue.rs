@@ -4,7 +4,7 @@
 use crate::limits::{ITEMS_BATCH_BYTES_MAX, ITEMS_BATCH_MAX};
 use bale_format::Entry;
 use bale_source::image::EntryPlace;
-use bale_source::read::SmallFile;
+use bale_source::read::{SmallFile, SmallReader};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// Something for the packing thread, in the order of keys.
@@ -41,6 +41,36 @@ pub(super) enum PackingItem {
     Reused(Box<Entry>),
     /// In the parent, and not here any more.
     Gone(Box<Entry>),
+}
+
+/// Why the reader has the next file.
+pub(super) const READ_AHEAD: &str = "every small item was asked for";
+
+impl PackingItem {
+    /// Takes from the reader what it has of it.
+    pub(super) fn with_entry(self, reader: &SmallReader) -> PackingItem {
+        match self {
+            PackingItem::Small { place, old } => PackingItem::Read {
+                place,
+                file: Box::new(reader.pop().expect(READ_AHEAD)),
+                old,
+            },
+            item => item,
+        }
+    }
+
+    /// Its entry; of what the reader has, the reader has it.
+    pub(super) fn entry(&self) -> Option<&Entry> {
+        match self {
+            PackingItem::Small { .. } => None,
+            PackingItem::Read { file, .. } => Some(&file.entry),
+            PackingItem::Large { entry, .. }
+            | PackingItem::Linked { entry, .. }
+            | PackingItem::Row { entry, .. }
+            | PackingItem::Reused(entry)
+            | PackingItem::Gone(entry) => Some(entry),
+        }
+    }
 }
 
 /// The receiving end: batches, never empty.

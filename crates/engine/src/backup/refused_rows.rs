@@ -52,7 +52,8 @@ mod tests {
     use super::*;
     use crate::backup::parent::Parent;
     use crate::backup::queue::{ItemSender, PackingItem};
-    use crate::backup::rows::{RowWriter, StoredSegments};
+    use crate::backup::rows::RowWriter;
+    use crate::backup::stored_segments::StoredSegments;
     use bale_format::Kind;
     use bale_format::snapshot::Totals;
     use bale_pipeline::monitor::Recorder;
@@ -105,7 +106,7 @@ mod tests {
         }
         assert!(sender.flush().is_ok());
         drop(sender);
-        rows.write_all(queue, |_| Ok(())).unwrap();
+        rows.write_all(queue, |_, _| Ok(())).unwrap();
         let layers = rows.finish().unwrap().layers;
         store.flush().unwrap();
         repository.reload_index().unwrap();

@@ -9,18 +9,17 @@ use super::cut_large::LargeStore;
 use super::dedup;
 use super::dedup_cache::{ChunkNumbers, ContentRef, ContentTable};
 use super::linked_inodes::{LinkKey, LinkTable, LinkedContent, SHARED_FLAGS};
-use super::queue::ItemQueue;
-use super::queue::PackingItem;
+use super::projects::{Moment, Projects};
+use super::queue::{ItemQueue, PackingItem, READ_AHEAD};
 use super::recount::{Class, Recount};
 use super::refused_rows;
+use super::stored_segments::StoredSegments;
 use super::tally::Tally;
 use crate::limits::ROWS_WAITING_MAX;
 use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
 use bale_format::xattrs::XattrsColumn;
-use bale_format::{ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind, Layer};
-use bale_repository::catalog::{
-    BoxError, CatalogReader, CatalogWriter, Partial, SegmentSink, file_bytes,
-};
+use bale_format::{ChunkKind, Content, Entry, EntryFlags, Key, Kind, Layer};
+use bale_repository::catalog::{CatalogReader, CatalogWriter, Partial, file_bytes};
 use bale_repository::error::Result;
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
@@ -31,15 +30,6 @@ use std::sync::Arc;
 
 /// Flags of a row whose content is not what the file holds: no other name has it.
 const NOT_SHARED: u32 = EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0;
-
-/// Stores catalog segments as chunks.
-pub(super) struct StoredSegments(pub(super) Arc<ChunkWriter>);
-
-impl SegmentSink for StoredSegments {
-    fn store_segment(&mut self, segment: Vec<u8>) -> std::result::Result<ChunkId, BoxError> {
-        Ok(self.0.store(ChunkKind::Segment, segment)?)
-    }
-}
 
 /// A row on its way into the catalog.
 enum PendingRow {
@@ -70,6 +60,8 @@ pub(super) struct RowWriter<'a> {
     links: LinkTable,
     waiting: VecDeque<PendingRow>,
     last_key: Option<Key>,
+    /// Where packs lie in segments.
+    projects: Option<Projects>,
     /// Paths of the sources, without leading slash.
     sources: Vec<Vec<u8>>,
     changes: u64,
@@ -104,6 +96,7 @@ impl<'a> RowWriter<'a> {
             ),
             waiting: VecDeque::new(),
             last_key: None,
+            projects: Projects::of(store, &sources),
             sources,
             changes: 0,
             listed_again: ListedAgain::default(),
@@ -127,20 +120,30 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// Takes items until there are no more. `after_item` may make a checkpoint.
+    /// Takes items until there are no more. `at` may make a checkpoint.
     pub(super) fn write_all(
         &mut self,
         items: ItemQueue,
-        mut after_item: impl FnMut(&mut Self) -> Result<()>,
+        mut at: impl FnMut(&mut Self, Moment) -> Result<()>,
     ) -> Result<()> {
         let waiting_max = self.store.repository().memory().share(ROWS_WAITING_MAX);
         for item in items.into_iter().flatten() {
+            let item = match &mut self.projects {
+                Some(projects) => {
+                    let item = item.with_entry(self.reader);
+                    if projects.begins_with(&item) {
+                        at(self, Moment::BetweenProjects)?;
+                    }
+                    item
+                }
+                None => item,
+            };
             self.take(item)?;
             self.drain()?;
             if self.waiting.len() >= waiting_max {
                 self.close_bundles()?;
             }
-            after_item(self)?;
+            at(self, Moment::AfterItem)?;
         }
         Ok(())
     }
@@ -173,7 +176,7 @@ impl<'a> RowWriter<'a> {
             PackingItem::Gone(old) => self.waiting.push_back(PendingRow::Gone(old)),
             PackingItem::Row { entry, old } => self.wait(entry, None, old)?,
             PackingItem::Small { place, old } => {
-                let file = self.reader.pop().expect("every small item was asked for");
+                let file = self.reader.pop().expect(READ_AHEAD);
                 self.take_small(&place, file, old)?;
             }
             PackingItem::Read { place, file, old } => self.take_small(&place, *file, old)?,
@@ -190,7 +193,7 @@ impl<'a> RowWriter<'a> {
     /// ctime and size are the same and the reused row is not racy; they differ in their holes.
     /// Where the content is racy, so is this name from now on: the next backup reads all of them.
     fn take_reused(&mut self, old: Box<Entry>) -> Result<()> {
-        let key = link_key(&old);
+        let key = LinkKey::of(&old);
         match self.links.find(&key) {
             Some(content) if Some(content.content_hash) != old.content_hash => {
                 let mut entry = old.clone();
@@ -221,7 +224,7 @@ impl<'a> RowWriter<'a> {
                 content_hash,
                 flags: EntryFlags(entry.flags.0 & SHARED_FLAGS),
             };
-            self.links.remember(link_key(entry), content);
+            self.links.remember(LinkKey::of(entry), content);
         }
     }
 
@@ -232,7 +235,7 @@ impl<'a> RowWriter<'a> {
         mut entry: Box<Entry>,
         old: Option<Box<Entry>>,
     ) -> Result<()> {
-        let key = link_key(&entry);
+        let key = LinkKey::of(&entry);
         if let Some(content) = self.links.find(&key)
             && place.complete(&mut entry).is_ok()
         {
@@ -384,7 +387,13 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
-    fn close_bundles(&mut self) -> Result<()> {
+    /// In bundles that are open.
+    pub(super) fn bytes_in_bundles(&self) -> u64 {
+        self.bundles.bytes() as u64
+    }
+
+    /// No row waits then.
+    pub(super) fn close_bundles(&mut self) -> Result<()> {
         self.bundles.close(&mut self.chunks, self.store)?;
         self.drain()
     }
@@ -483,13 +492,4 @@ fn is_reported(kind: Kind, class: Class) -> bool {
 fn take_over(entry: &mut Entry, content: &LinkedContent) {
     entry.content_hash = Some(content.content_hash);
     entry.flags.set(content.flags);
-}
-
-fn link_key(entry: &Entry) -> LinkKey {
-    LinkKey {
-        filesystem: entry.filesystem,
-        inode: entry.inode,
-        ctime: entry.ctime.into(),
-        size: entry.size,
-    }
 }

@@ -6,13 +6,13 @@ use super::needs::Needs;
 use super::positions::{LEVELS, Positions, place_of, position_of};
 use super::reading::Reading;
 use super::rows_by_place::{KnownChunks, RowPlace, spilling};
-use crate::limits::{COPY_FLUSH_BYTES, COPY_FLUSH_EVERY};
+use crate::limits::{COPY_FLUSH_BYTES, COPY_FLUSH_EVERY, SEGMENT_PATIENCE};
 use bale_format::{ChunkId, ChunkKind, Content, Entry, Piece, PieceList, XattrsColumn};
 use bale_pipeline::monitor::{Phase, Progress};
 use bale_pipeline::spill::{Sorted, Sorter};
 use bale_repository::error::Result;
 use bale_repository::index::ChunkIndex;
-use bale_repository::pack::ChunkWriter;
+use bale_repository::pack::{ChunkWriter, IfClosed};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -187,13 +187,18 @@ impl<'a> Storing<'a> {
 
     /// What the index names is found by the copy that goes on from here after a crash.
     fn flush_when_due(&mut self) -> Result<()> {
-        let stored = self.writer.written().bytes_stored;
-        let is_due = self.flushed.elapsed() >= COPY_FLUSH_EVERY;
-        let new = stored - self.bytes_flushed;
-        if new >= COPY_FLUSH_BYTES || (is_due && new > 0) {
-            self.bytes_flushed = self.writer.flush()?.bytes_stored;
-            self.flushed = Instant::now();
+        let new = self.writer.written().bytes_stored - self.bytes_flushed;
+        let lasted = self.flushed.elapsed();
+        if new < COPY_FLUSH_BYTES && (lasted < COPY_FLUSH_EVERY || new == 0) {
+            return Ok(());
         }
+        // Segments that are full are named without that.
+        let closes_one = self.writer.if_closed(0) != IfClosed::Nothing;
+        if closes_one && lasted < COPY_FLUSH_EVERY * SEGMENT_PATIENCE {
+            return Ok(());
+        }
+        self.bytes_flushed = self.writer.flush()?.bytes_stored;
+        self.flushed = Instant::now();
         Ok(())
     }
 }

@@ -5,11 +5,12 @@
 //! a copy before it relies on it, once for each chunk: of what is submitted, here in the threads
 //! that encode.
 
+use super::jobs::Jobs;
 use super::open_pack::{OpenPack, Published};
 use super::open_packs::OpenPacks;
 use super::uploads::{Uploaded, Uploads};
 use super::verified::Verified;
-use super::{BUFFER_BYTES, EncodeJob, UploadTotals, WriterCounts, WriterOptions};
+use super::{BUFFER_BYTES, EncodeJob, IfClosed, UploadTotals, WriterCounts, WriterOptions};
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
 use crate::limits::INDEX_ENTRIES_TARGET;
@@ -21,7 +22,7 @@ use bale_format::{ChunkId, ChunkPlace, ObjectId, TransferLog, Transfers};
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Shared by the threads of one `ChunkWriter`.
 pub(super) struct EncoderShared {
@@ -40,8 +41,9 @@ pub(super) struct EncoderShared {
     own: Mutex<HashSet<ObjectId>>,
     uploaded: Mutex<UploadTotals>,
     transfers: Mutex<TransferLog>,
-    running: Mutex<u64>,
-    idle: Condvar,
+    pub(super) jobs: Jobs,
+    /// What segments had taken when `jobs` began to count.
+    taken_before: AtomicU64,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     /// The first failure of the store, for whoever learns only that there was one.
@@ -59,6 +61,8 @@ impl EncoderShared {
         let index = repository.index()?;
         let words = index.entries().len().div_ceil(64);
         let verifies = options.verify || index.marks_unreadable();
+        let stretched = repository.stretched();
+        let taken_before = stretched.map_or(0, |stretched| stretched.filling().taken);
         Ok(EncoderShared {
             open: OpenPacks::new(repository.clone(), options.run_age),
             repository,
@@ -71,8 +75,8 @@ impl EncoderShared {
             own: Mutex::default(),
             uploaded: Mutex::default(),
             transfers: Mutex::default(),
-            running: Mutex::default(),
-            idle: Condvar::new(),
+            jobs: Jobs::default(),
+            taken_before: AtomicU64::new(taken_before),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
             store_trouble: Mutex::default(),
@@ -197,19 +201,19 @@ impl EncoderShared {
         found.unwrap_or_default()
     }
 
-    pub(super) fn job_begins(&self) {
-        *lock(&self.running) += 1;
-    }
-
-    fn job_ends(&self) {
-        *lock(&self.running) -= 1;
-        self.idle.notify_all();
-    }
-
-    pub(super) fn wait_for_jobs(&self) {
-        let mut running = lock(&self.running);
-        while *running > 0 {
-            running = self.idle.wait(running).expect("holders do not panic");
+    /// What would come of the open segment, with all that is on its way to it, and `more`.
+    pub(super) fn if_closed(&self, more: u64) -> IfClosed {
+        let Some(stretched) = self.repository.stretched() else {
+            return IfClosed::Nothing;
+        };
+        let filling = stretched.filling();
+        let taken = filling.taken - self.taken_before.load(Ordering::Relaxed);
+        // Trailers of packs were not counted in jobs.
+        let on_its_way = self.jobs.data_bytes().saturating_sub(taken);
+        match filling.open + on_its_way + more {
+            0 => IfClosed::Nothing,
+            len if stretched.is_long(len) => IfClosed::Long,
+            _ => IfClosed::Short,
         }
     }
 
@@ -238,11 +242,17 @@ impl EncoderShared {
         self.open.close_all(|pack| self.publish(pack))?;
         // What was uploaded by others may have failed.
         self.check()?;
+        if let Some(stretched) = self.repository.stretched() {
+            // Nothing is on its way.
+            self.jobs.count_from_here();
+            let taken = stretched.filling().taken;
+            self.taken_before.store(taken, Ordering::Relaxed);
+        }
         self.write_index(1)
     }
 
     pub(super) fn name_durable(&self) -> Result<()> {
-        self.wait_for_jobs();
+        self.jobs.wait_for_all();
         if let Some(uploads) = self.open.uploads() {
             uploads.wait_for_all();
         }
@@ -290,7 +300,23 @@ impl EncoderShared {
             .fetch_add(published.bytes, Ordering::Relaxed);
         lock(&self.own).insert(published.id);
         lock(&self.published).push(published);
-        self.write_index(INDEX_ENTRIES_TARGET)
+        self.write_index(match self.has_closed_a_segment() {
+            // So that the next run need not send it again, whatever comes of this one.
+            true => 1,
+            false => INDEX_ENTRIES_TARGET,
+        })
+    }
+
+    /// Is data to be named that is in no segment that is open?
+    fn has_closed_a_segment(&self) -> bool {
+        let Some(stretched) = self.repository.stretched() else {
+            return false;
+        };
+        let is_data = |pack: &Published| {
+            let first = pack.entries.first();
+            first.is_some_and(|entry| !entry.kind.is_metadata())
+        };
+        stretched.filling().open == 0 && lock(&self.published).iter().any(is_data)
     }
 
     fn write_index(&self, entries_min: usize) -> Result<()> {
@@ -338,11 +364,16 @@ pub(super) fn work(shared: &EncoderShared, queue: &Receiver<EncodeJob>, spent: &
         decompressor: Decompressor::new(),
     };
     for mut job in queue {
-        let end = EndOfJob(shared);
-        if !shared.failed.load(Ordering::Acquire)
-            && let Err(error) = encode(shared, &mut contexts, &mut job)
-        {
-            shared.fail(error);
+        let mut end = EndOfJob {
+            shared,
+            plain_bytes: job.data_bytes(),
+            stored_bytes: 0,
+        };
+        if !shared.failed.load(Ordering::Acquire) {
+            match encode(shared, &mut contexts, &mut job) {
+                Ok(bytes) => end.stored_bytes = bytes,
+                Err(error) => shared.fail(error),
+            }
         }
         if job.bytes.capacity() >= BUFFER_BYTES {
             let _enough_are_spent = spent.try_send(job.bytes);
@@ -360,23 +391,28 @@ pub(super) fn upload(shared: &EncoderShared) {
 }
 
 /// Counts a job as ended also when encoding it panics.
-struct EndOfJob<'a>(&'a EncoderShared);
+struct EndOfJob<'a> {
+    shared: &'a EncoderShared,
+    plain_bytes: u64,
+    stored_bytes: u64,
+}
 
 impl Drop for EndOfJob<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail(Error::Other(
+            self.shared.fail(Error::Other(
                 "storing chunks: an encoding thread panicked, by a defect of Bale".to_owned(),
             ));
         }
-        self.0.job_ends();
+        self.shared.jobs.ends(self.plain_bytes, self.stored_bytes);
     }
 }
 
-fn encode(shared: &EncoderShared, contexts: &mut Contexts, job: &mut EncodeJob) -> Result<()> {
+/// Returns how many bytes of data were appended to a pack.
+fn encode(shared: &EncoderShared, contexts: &mut Contexts, job: &mut EncodeJob) -> Result<u64> {
     if shared.verified.is_some() && !job.again && shared.rely_on_indexed(&job.id) {
         shared.chunks_known.fetch_add(1, Ordering::Relaxed);
-        return Ok(());
+        return Ok(0);
     }
     let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
     let (repository, decompressor) = (&shared.repository, &mut contexts.decompressor);
@@ -401,7 +437,11 @@ fn encode(shared: &EncoderShared, contexts: &mut Contexts, job: &mut EncodeJob) 
         }
     };
     shared.chunks_new.fetch_add(1, Ordering::Relaxed);
-    full.map_or(Ok(()), |pack| shared.publish(pack))
+    full.map_or(Ok(()), |pack| shared.publish(pack))?;
+    Ok(match content {
+        PackContent::Data => payload_bytes as u64,
+        PackContent::Metadata => 0,
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

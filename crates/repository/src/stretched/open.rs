@@ -29,8 +29,19 @@ pub(super) struct Writing {
     next: u32,
     open: Option<OpenStretch>,
     is_broken: bool,
+    /// Bytes of packs that were appended.
+    taken: u64,
     /// Packs in the stretch that was given up: 32 bytes for each, 2 MiB at most.
     lost: HashSet<ObjectId>,
+}
+
+/// How far the writing has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filling {
+    /// Bytes in the open stretch; 0: none is open.
+    pub open: u64,
+    /// Bytes of packs that were appended to all stretches.
+    pub taken: u64,
 }
 
 /// A stretch that has no name in the store yet.
@@ -69,12 +80,16 @@ impl StretchedStore {
         self.write(|store, writing| store.close(writing))
     }
 
-    /// Is a stretch open, and would closing it now make one that is less than half of what it may
-    /// be?
-    pub fn is_open_and_short(&self) -> bool {
-        let writing = self.writing();
-        let open = writing.open.as_ref();
-        open.is_some_and(|open| open.len < self.len_target / 2)
+    /// What the open stretch holds, without waiting for whoever appends to it.
+    pub fn filling(&self) -> Filling {
+        let filling = self.filling.lock();
+        *filling.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Is a stretch of this length one that has most of its size, and would it not have been closed
+    /// before?
+    pub fn is_long(&self, len: u64) -> bool {
+        len >= self.len_target / 4 * 3 && len < self.len_target
     }
 
     /// Is a stretch open to another machine, which has heard nothing of it for so long? Servers end
@@ -125,6 +140,7 @@ impl StretchedStore {
             }
             let offset = open.len;
             let is_whole = parts(&mut |part| open.append(part))?;
+            let taken = open.len - offset;
             if is_whole {
                 open.entries.push(StretchEntry {
                     pack: id,
@@ -132,7 +148,9 @@ impl StretchedStore {
                     len: open.len - offset,
                 });
             }
-            if open.len >= store.len_target || open.entries.len() >= STRETCH_PACKS_MAX {
+            let is_full = open.len >= store.len_target || open.entries.len() >= STRETCH_PACKS_MAX;
+            writing.taken += taken;
+            if is_full {
                 store.close(writing)?;
             }
             Ok(is_whole)
@@ -157,6 +175,11 @@ impl StretchedStore {
         writing.is_broken = true;
         let done = work(self, &mut writing);
         writing.is_broken = done.is_err();
+        let filling = Filling {
+            open: writing.open.as_ref().map_or(0, |open| open.len),
+            taken: writing.taken,
+        };
+        *(self.filling.lock()).unwrap_or_else(PoisonError::into_inner) = filling;
         let open = writing.open.take_if(|_| done.is_err());
         done.map_err(|error| match open {
             Some(open) => {
