@@ -32,7 +32,7 @@ fn dav(server: &TestServer, path: &str) -> DavFiles {
 }
 
 fn ftp_at(server: &TestServer, path: &str) -> FtpPlace {
-    let place = format!("//me:s3cr3t@127.0.0.1:{}/{path}", server.address().port());
+    let place = format!("//me:s3cr3t@{}/{path}", server.address());
     FtpPlace::parse(&place, false).unwrap()
 }
 
@@ -203,7 +203,8 @@ fn a_certificate_that_does_not_fit_is_refused() {
 fn ftps_never_goes_on_without_tls() {
     let certificate = TestCertificate::of_localhost();
     let server = ftp_of_pyftpdlib();
-    let store = FileStore::open(ftps(&server, "r", "localhost", &certificate.file()));
+    let host = server.address().ip().to_string();
+    let store = FileStore::open(ftps(&server, "r", &host, &certificate.file()));
     let error = store.stat(&ObjectName::config()).unwrap_err();
     assert!(error.to_string().contains("does not encrypt"), "{error}");
 }
@@ -218,7 +219,7 @@ fn a_wrong_password_is_said_and_not_shown() {
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     let server = ftp_of_pyftpdlib();
-    let place = format!("//me:wr0ng@127.0.0.1:{}/r", server.address().port());
+    let place = format!("//me:wr0ng@{}/r", server.address());
     let place = FtpPlace::parse(&place, false).unwrap();
     let files = FtpFiles::new(place, &FtpOptions::default()).unwrap();
     let refused = FileStore::open(files).stat(&ObjectName::config());

@@ -5,8 +5,10 @@
 //! answer begins; and of FTP, where a server names the port of a connection for data, which then
 //! goes through here as well.
 
+use crate::open_lines::OpenLines;
+use crate::servers::loopback_of_its_own;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -64,6 +66,8 @@ pub enum LineFault {
 }
 
 struct Line {
+    /// Where it listens.
+    ip: IpAddr,
     server: SocketAddr,
     spoken: Spoken,
     fault: LineFault,
@@ -77,7 +81,7 @@ struct Line {
     /// Where connections are waited for.
     doors: Mutex<Vec<SocketAddr>>,
     /// Cut when the proxy ends.
-    ends: Mutex<Vec<TcpStream>>,
+    ends: OpenLines,
 }
 
 /// Listens until it is dropped.
@@ -95,9 +99,14 @@ impl FaultProxy {
 
     /// In front of a server.
     pub fn of(spoken: Spoken, server: SocketAddr, fault: LineFault) -> FaultProxy {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port of this machine");
+        let ip = match spoken {
+            Spoken::Ftp => loopback_of_its_own(),
+            Spoken::Http | Spoken::Bytes => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        };
+        let listener = TcpListener::bind((ip, 0)).expect("a port of this machine");
         let address = listener.local_addr().expect("it listens");
         let line = Arc::new(Line {
+            ip,
             server,
             spoken,
             fault,
@@ -109,7 +118,7 @@ impl FaultProxy {
             is_over: AtomicBool::new(false),
             threads: Mutex::default(),
             doors: Mutex::new(vec![address]),
-            ends: Mutex::default(),
+            ends: OpenLines::default(),
         });
         let listens = line.clone();
         let listening = std::thread::spawn(move || listens.listen(&listener));
@@ -149,7 +158,7 @@ impl Drop for FaultProxy {
             let _ended = listening.join();
         }
         loop {
-            self.line.shut_all();
+            self.line.ends.cut();
             // Those of a line for data may begin others.
             let threads = std::mem::take(&mut *lock(&self.line.threads));
             if threads.is_empty() {
@@ -165,12 +174,6 @@ impl Drop for FaultProxy {
 impl Line {
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
-    }
-
-    fn shut_all(&self) {
-        for end in std::mem::take(&mut *lock(&self.ends)) {
-            let _it_was_shut = end.shutdown(Shutdown::Both);
-        }
     }
 
     fn listen(self: &Arc<Line>, listener: &TcpListener) {
@@ -192,19 +195,19 @@ impl Line {
         spoken: Spoken,
     ) -> io::Result<()> {
         let server = TcpStream::connect(server)?;
-        for end in [&client, &server] {
+        let [client, server] = [client, server].map(|end| {
             let _slower_without = end.set_nodelay(true);
-            lock(&self.ends).extend(end.try_clone());
-        }
+            self.ends.add(end)
+        });
         // Whoever shuts all sees these ends, or is seen here.
         if self.is_over() || self.is_dead.load(Ordering::SeqCst) {
-            self.shut_all();
+            self.ends.cut();
             return Ok(());
         }
         for toward in [Toward::Server, Toward::Client] {
             let (from, to) = match toward {
-                Toward::Server => (client.try_clone()?, server.try_clone()?),
-                Toward::Client => (server.try_clone()?, client.try_clone()?),
+                Toward::Server => (client.clone(), server.clone()),
+                Toward::Client => (server.clone(), client.clone()),
             };
             let line = self.clone();
             let thread = std::thread::spawn(move || {
@@ -220,7 +223,7 @@ impl Line {
 
     /// A line to a server's port for data, for one connection; the port that clients go to instead.
     fn line_for_data(self: &Arc<Line>, port: u16) -> io::Result<u16> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let listener = TcpListener::bind((self.ip, 0))?;
         let door = listener.local_addr()?;
         lock(&self.doors).push(door);
         let (line, server) = (self.clone(), SocketAddr::new(self.server.ip(), port));
@@ -279,7 +282,7 @@ impl Line {
                 let last = to.write_all(&bytes[..left.min(read as u64) as usize]);
                 if matches!(self.fault, LineFault::DeadAfter(..)) {
                     self.is_dead.store(true, Ordering::SeqCst);
-                    self.shut_all();
+                    self.ends.cut();
                 }
                 return last;
             }

@@ -5,7 +5,7 @@
 
 use bale_pipeline::random::{OsRandom, draw};
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -25,7 +25,7 @@ pub use object_stores::{
     AZURITE_ACCOUNT, AZURITE_KEY, ObjectServer, S3_KEY, S3_SECRET, azurite, fake_gcs, moto,
     s3_of_rclone, s3_of_rclone_over_tls, seaweedfs,
 };
-pub use s3_requests::S3Answer;
+pub use s3_requests::{S3Answer, s3_request};
 pub use sftp::{SftpPort, sftp_bridge, sftp_server};
 pub use webdav::{webdav_of_rclone, webdav_of_wsgidav};
 
@@ -52,6 +52,15 @@ impl TestServer {
     /// Starts what `command` makes of an address and the directory to serve, and waits until it can
     /// be connected to.
     pub fn start(name: &str, command: impl Fn(SocketAddr, &Path) -> Command) -> TestServer {
+        TestServer::start_at(IpAddr::V4(Ipv4Addr::LOCALHOST), name, command)
+    }
+
+    /// The same at an address of this machine.
+    fn start_at(
+        ip: IpAddr,
+        name: &str,
+        command: impl Fn(SocketAddr, &Path) -> Command,
+    ) -> TestServer {
         let mut said = String::new();
         for _ in 0..PORTS_TRIED {
             let dir = tempfile::tempdir().expect("a directory");
@@ -59,7 +68,7 @@ impl TestServer {
             std::fs::create_dir(&served).expect("the directory served");
             let log = dir.path().join("log");
             let output = File::create(&log).expect("its log");
-            let address = free_address();
+            let address = free_address_of(ip);
             let child = command(address, &served)
                 .stdin(Stdio::null())
                 .stdout(output.try_clone().expect("its log twice"))
@@ -123,12 +132,28 @@ fn is_listening(address: SocketAddr) -> bool {
 /// A port of this machine's loopback that nobody listens on: none of those that connections of
 /// others begin at (from 32768 on), so that none takes it before the server does.
 pub fn free_address() -> SocketAddr {
+    free_address_of(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn free_address_of(ip: IpAddr) -> SocketAddr {
     loop {
         let [low, high] = draw::<2>(&OsRandom).expect("the kernel has random bytes");
         let drawn = u16::from_le_bytes([low, high]) % (PORTS.end - PORTS.start);
-        let address = SocketAddr::from(([127, 0, 0, 1], PORTS.start + drawn));
+        let address = SocketAddr::new(ip, PORTS.start + drawn);
         if TcpListener::bind(address).is_ok() {
             return address;
         }
     }
+}
+
+/// An address of this machine that hardly anybody else has. Whoever listens on a new port for each
+/// file, as FTP does, runs out of those of one address: each stays taken for a minute.
+pub(crate) fn loopback_of_its_own() -> IpAddr {
+    let [second, third, fourth] = draw::<3>(&OsRandom).expect("the kernel has random bytes");
+    IpAddr::V4(Ipv4Addr::new(
+        127,
+        second | 0x80,
+        third,
+        fourth.clamp(1, 254),
+    ))
 }

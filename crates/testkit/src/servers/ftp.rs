@@ -1,6 +1,6 @@
 //! FTP servers. User `me`, password `s3cr3t`.
 
-use super::{TestCertificate, TestServer};
+use super::{TestCertificate, TestServer, loopback_of_its_own};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ import sys
 from pyftpdlib.authorizers import DummyAuthorizer
 from pyftpdlib.handlers import FTPHandler
 from pyftpdlib.servers import FTPServer
-port, root, certificate = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+host, port, root, *certificate = sys.argv[1:]
 authorizer = DummyAuthorizer()
 authorizer.add_user('me', 's3cr3t', root, perm='elradfmwMT')
 if certificate:
@@ -19,7 +19,7 @@ if certificate:
     FTPHandler.certfile, FTPHandler.keyfile = certificate
     FTPHandler.tls_control_required = FTPHandler.tls_data_required = True
 FTPHandler.authorizer = authorizer
-FTPServer(('127.0.0.1', port), FTPHandler).serve_forever()
+FTPServer((host, int(port)), FTPHandler).serve_forever()
 ";
 
 /// rclone's.
@@ -35,9 +35,10 @@ pub fn ftp_of_rclone() -> TestServer {
     })
 }
 
-/// pyftpdlib's.
+/// pyftpdlib's, at an address of its own.
 pub fn ftp_of_pyftpdlib() -> TestServer {
-    TestServer::start("pyftpdlib (Python package)", pyftpdlib)
+    let what = "pyftpdlib (Python package)";
+    TestServer::start_at(loopback_of_its_own(), what, pyftpdlib)
 }
 
 /// The same, which speaks to nobody without TLS.
@@ -52,7 +53,8 @@ pub fn ftps_of_pyftpdlib(certificate: &TestCertificate) -> TestServer {
 
 fn pyftpdlib(address: SocketAddr, served: &Path) -> Command {
     let mut command = Command::new("python3");
-    command.args(["-c", PYFTPDLIB, &address.port().to_string()]);
+    let [host, port] = [address.ip().to_string(), address.port().to_string()];
+    command.args(["-c", PYFTPDLIB, &host, &port]);
     command.arg(served);
     command
 }

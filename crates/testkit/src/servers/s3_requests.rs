@@ -3,6 +3,7 @@
 
 use super::object_stores::{ObjectServer, S3_KEY, S3_SECRET};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 /// Signature version 4; prints status, headers, an empty line and the body.
@@ -69,32 +70,43 @@ impl S3Answer {
     }
 }
 
+/// One signed request by the key that servers know, to one of them or to what stands before it.
+/// `target` is a path and perhaps a query, both encoded; headers are `name: value`, in small
+/// letters.
+pub fn s3_request(
+    to: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &[&str],
+    body: &[u8],
+) -> S3Answer {
+    let mut child = Command::new("python3")
+        .args(["-c", SIGNED_REQUEST, &to.to_string(), S3_KEY, S3_SECRET])
+        .args([method, target])
+        .args(headers)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let mut input = child.stdin.take().expect("its input");
+    input.write_all(body).expect("it reads all first");
+    drop(input);
+    let output = child.wait_with_output().expect("its output");
+    let head = output.stdout.windows(2).position(|pair| pair == b"\n\n");
+    let head = head.unwrap_or_else(|| panic!("no answer to {method} {target}"));
+    let text = String::from_utf8_lossy(&output.stdout[..head]).into_owned();
+    let (status, headers) = text.split_once('\n').unwrap_or((&text, ""));
+    S3Answer {
+        status: status.parse().expect("a status"),
+        headers: headers.to_owned(),
+        body: output.stdout[head + 2..].to_vec(),
+    }
+}
+
 impl ObjectServer {
-    /// One signed request by the key that the server knows. `target` is a path and perhaps a query,
-    /// both encoded; headers are `name: value`, in small letters.
+    /// A signed request to it.
     pub fn s3(&self, method: &str, target: &str, headers: &[&str], body: &[u8]) -> S3Answer {
-        let host = self.address().to_string();
-        let mut child = Command::new("python3")
-            .args(["-c", SIGNED_REQUEST, &host, S3_KEY, S3_SECRET])
-            .args([method, target])
-            .args(headers)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3");
-        let mut input = child.stdin.take().expect("its input");
-        input.write_all(body).expect("it reads all first");
-        drop(input);
-        let output = child.wait_with_output().expect("its output");
-        let head = output.stdout.windows(2).position(|pair| pair == b"\n\n");
-        let head = head.unwrap_or_else(|| panic!("no answer to {method} {target}"));
-        let text = String::from_utf8_lossy(&output.stdout[..head]).into_owned();
-        let (status, headers) = text.split_once('\n').unwrap_or((&text, ""));
-        S3Answer {
-            status: status.parse().expect("a status"),
-            headers: headers.to_owned(),
-            body: output.stdout[head + 2..].to_vec(),
-        }
+        s3_request(self.address(), method, target, headers, body)
     }
 
     /// The same, which must succeed.
