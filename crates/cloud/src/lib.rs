@@ -9,6 +9,7 @@
 mod b2;
 mod connect;
 mod credentials;
+mod dates;
 mod pace;
 mod place;
 mod policy;

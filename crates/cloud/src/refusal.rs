@@ -5,6 +5,7 @@
 //! the object alone: a bucket that is missing is another error. Text of a server is untrusted: it
 //! is cut, and what a terminal would act on is left out.
 
+use crate::dates::utc;
 use bale_repository::store::Archived;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
@@ -14,6 +15,26 @@ const TEXT_LETTERS_MAX: usize = 200;
 
 /// Servers refuse requests that are signed by a clock further off than 15 minutes.
 const CLOCK_OFF_MAX: Duration = Duration::from_secs(14 * 60);
+
+/// Words of servers for a place that is full, or a quota that is used up: MinIO's, Ceph's, Garage's
+/// and B2's among them.
+const FULL: [&str; 8] = [
+    "XMinioStorageFull",
+    "XMinioAdminBucketQuotaExceeded",
+    "QuotaExceeded",
+    "StorageQuotaExceeded",
+    "InsufficientCapacity",
+    "InsufficientStorage",
+    "storage_cap_exceeded",
+    "cap_exceeded",
+];
+
+/// Words of servers for an object that is longer than they take.
+const TOO_LONG: [&str; 3] = [
+    "EntityTooLarge",
+    "RequestBodyTooLarge",
+    "MaxMessageLengthExceeded",
+];
 
 /// S3's word for what cannot be read yet, and Azure's.
 const ARCHIVED_OBJECT: [&str; 1] = ["InvalidObjectState"];
@@ -73,11 +94,12 @@ pub fn refusal(answer: &Answer<'_>, now: SystemTime) -> Refusal {
     }
 }
 
-/// Code, text and region, from XML, JSON or headers.
+/// Code, text, region and the server's time, from XML, JSON or headers.
 struct Said {
     code: String,
     message: String,
     region: Option<String>,
+    time: Option<String>,
 }
 
 impl Said {
@@ -95,12 +117,14 @@ impl Said {
         for text in [&mut code, &mut message] {
             *text = harmless(text);
         }
+        let time = Some(harmless(&element(&text, "ServerTime"))).filter(|time| !time.is_empty());
         Said {
             code,
             message,
             region: region
                 .map(|text| harmless(&text))
                 .filter(|text| !text.is_empty()),
+            time: answer.date.and_then(utc).or(time),
         }
     }
 
@@ -134,8 +158,14 @@ fn meaning(said: &Said, answer: &Answer<'_>, now: SystemTime) -> (ErrorKind, Opt
         let text = "there is no such bucket or container: make it first, with the provider's tools";
         return (ErrorKind::Other, sentence(text));
     }
-    if said.has(&["XMinioStorageFull", "QuotaExceeded", "InsufficientCapacity"]) {
-        return (ErrorKind::StorageFull, sentence("the store is full"));
+    if said.has(&FULL) || said.mentions("storage cap exceeded") {
+        let text = "the store is full, or its quota is used up";
+        return (ErrorKind::StorageFull, sentence(text));
+    }
+    if said.has(&TOO_LONG) || answer.status == 413 {
+        let text = "the server takes no object as long as this: use smaller packs (--pack-size), \
+                    or raise its limit";
+        return (ErrorKind::FileTooLarge, sentence(text));
     }
     match answer.status {
         404 | 410 => (ErrorKind::NotFound, None),
@@ -149,9 +179,11 @@ fn meaning(said: &Said, answer: &Answer<'_>, now: SystemTime) -> (ErrorKind, Opt
         301 | 302 | 303 | 307 => (ErrorKind::Other, Some(elsewhere(said))),
         408 | 504 => (ErrorKind::TimedOut, None),
         409 | 425 | 429 | 499 | 500 | 502 | 503 => (ErrorKind::ResourceBusy, None),
-        413 => (ErrorKind::FileTooLarge, None),
         501 => (ErrorKind::Unsupported, None),
-        507 => (ErrorKind::StorageFull, sentence("the store is full")),
+        507 => (
+            ErrorKind::StorageFull,
+            sentence("the store is full, or its quota is used up"),
+        ),
         _ => (ErrorKind::Other, None),
     }
 }
@@ -178,7 +210,7 @@ fn refused(said: &Said, answer: &Answer<'_>, now: SystemTime) -> (ErrorKind, Opt
     }
     let skewed = ["RequestTimeTooSkewed", "RequestExpired"];
     if said.has(&skewed) || said.mentions("too skewed") || is_off(answer.date, now) {
-        return denied("this machine's clock and the server's are too far apart: set the clock");
+        return denied(&apart(said, now));
     }
     if said.has(&[
         "AuthorizationHeaderMalformed",
@@ -210,6 +242,16 @@ fn refused(said: &Said, answer: &Answer<'_>, now: SystemTime) -> (ErrorKind, Opt
         403 => denied("these credentials may not do this, or the server does not know them"),
         _ => (ErrorKind::Other, None),
     }
+}
+
+/// With both times, where they are known.
+fn apart(said: &Said, now: SystemTime) -> String {
+    let times = match (utc(now), &said.time) {
+        (Some(here), Some(there)) => format!(": it is {here} here and {there} there"),
+        (Some(here), None) => format!(": it is {here} here"),
+        (None, _) => String::new(),
+    };
+    format!("this machine's clock and the server's are too far apart{times}; set the clock")
 }
 
 fn is_off(date: Option<SystemTime>, now: SystemTime) -> bool {
@@ -298,6 +340,16 @@ mod tests {
             (403, "InvalidObjectState", ErrorKind::Other),
             (501, "NotImplemented", ErrorKind::Unsupported),
             (507, "", ErrorKind::StorageFull),
+            (403, "QuotaExceeded", ErrorKind::StorageFull),
+            (507, "XMinioStorageFull", ErrorKind::StorageFull),
+            (
+                400,
+                "XMinioAdminBucketQuotaExceeded",
+                ErrorKind::StorageFull,
+            ),
+            (403, "storage_cap_exceeded", ErrorKind::StorageFull),
+            (400, "EntityTooLarge", ErrorKind::FileTooLarge),
+            (413, "", ErrorKind::FileTooLarge),
         ] {
             assert_eq!(xml(status, code).kind, kind, "{status} {code}");
         }
@@ -321,7 +373,12 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_off_is_called_by_its_name() {
-        assert!(xml(403, "RequestTimeTooSkewed").text.contains("clock"));
+        let skewed = xml(403, "RequestTimeTooSkewed").text;
+        assert!(skewed.contains("clock"), "{skewed}");
+        assert!(
+            skewed.contains("it is 1970-01-01T00:00:00Z here"),
+            "{skewed}"
+        );
         // A HEAD has no body to say it in.
         let date = Some(UNIX_EPOCH + Duration::from_secs(3_600));
         let head = Answer {
@@ -330,7 +387,13 @@ mod tests {
             ..Answer::default()
         };
         let off = refusal(&head, UNIX_EPOCH);
-        assert!(off.text.contains("clock"), "{off}");
+        for text in [
+            "clock",
+            "1970-01-01T00:00:00Z here",
+            "1970-01-01T01:00:00Z there",
+        ] {
+            assert!(off.text.contains(text), "{text}: {off}");
+        }
         let right = refusal(&head, UNIX_EPOCH + Duration::from_secs(3_500));
         assert!(!right.text.contains("clock"), "{right}");
     }

@@ -2,6 +2,7 @@
 //! cold class, and locking it. Signed by opendal's signer, sent as its requests are.
 
 use crate::credentials::{self, S3Credentials};
+use crate::dates::utc;
 use crate::place::{Cloud, CloudPlace};
 use crate::s3_access::S3Access;
 use crate::transport::Transport;
@@ -19,7 +20,7 @@ use reqsign_core::time::Timestamp;
 use reqsign_core::{Context, OsEnv, ProvideCredentialChain, Signer};
 use reqsign_file_read_tokio::TokioFileRead;
 use std::io::{self, ErrorKind};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// Namespace of what is sent.
 const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
@@ -207,19 +208,11 @@ fn lock(head: &HeaderMap) -> io::Result<Option<(String, SystemTime)>> {
     Ok(Some((mode.to_owned(), end.as_system_time())))
 }
 
-/// Whole seconds, as S3 writes them.
 fn date(time: SystemTime) -> io::Result<String> {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
-    let seconds = i64::try_from(seconds).ok();
-    let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
-    let time = time.ok_or_else(|| {
+    utc(time).ok_or_else(|| {
         let text = "a lock until a time that no calendar has";
         io::Error::new(ErrorKind::InvalidInput, text)
-    })?;
-    Ok(time.format_rfc3339_zulu())
+    })
 }
 
 /// As opendal writes it: all but letters, digits, `-._~` and slashes.
@@ -243,6 +236,7 @@ fn no_request(error: http::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::UNIX_EPOCH;
 
     fn head(headers: &[(&'static str, &str)]) -> HeaderMap {
         let value = |text: &str| http::HeaderValue::from_str(text).unwrap();

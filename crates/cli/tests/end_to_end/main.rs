@@ -35,6 +35,7 @@ mod named;
 mod places;
 mod put_only;
 mod readers;
+mod refusing_buckets;
 mod remote_life;
 mod restoring;
 mod secrets;
