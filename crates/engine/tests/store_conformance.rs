@@ -64,11 +64,11 @@ fn stores_that_record_or_may_fail_conform_while_they_do_not() {
 }
 
 #[test]
-fn foreign_names_in_a_local_store_are_skipped_and_stay() {
+fn foreign_names_in_a_local_store_are_skipped_named_and_stay() {
     let scratch = tempfile::tempdir().unwrap();
     let store = LocalStore::create(scratch.path()).unwrap();
     let mut planted = Vec::new();
-    conformance::foreign_names_are_skipped(&store, &mut |path, bytes| {
+    conformance::foreign_names_are_skipped_and_named(&store, &mut |path, bytes| {
         let path = scratch.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, bytes).unwrap();

@@ -19,6 +19,12 @@ pub fn pack_dirs() -> impl Iterator<Item = String> {
     (0..=u8::MAX).map(|first| format!("{}/{}", Area::Packs.text(), hex(&[first])))
 }
 
+/// Some servers list a directory in itself, and what names a run on a server of restic's protocol
+/// has the name of its directory, too (`rest.rs`).
+pub fn is_own_name(dir: &str, name: &str) -> bool {
+    dir.rsplit('/').next() == Some(name)
+}
+
 /// Refuses to take what is missing for empty: everything that was in it would count as gone.
 pub fn missing(area: Area) -> io::Error {
     let text = format!(

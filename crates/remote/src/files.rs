@@ -18,8 +18,10 @@ use bale_pipeline::filter::{TAG_NAME, TAG_SIGNATURE};
 use bale_pipeline::random::OsRandom;
 use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{
-    Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError, StoreShape, WholeWriter,
+    Area, ForeignEntry, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError,
+    StoreShape, WholeWriter,
 };
+use listing::{ListedFor, Met};
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -228,7 +230,28 @@ impl<F: RemoteFiles + 'static> Store for FileStore<F> {
             self.stat(&single)?.into_iter().for_each(found);
             return Ok(());
         }
-        self.with("list", area, |core| core.list_area(area, found))
+        self.with("list", area, |core| {
+            core.list_area(area, ListedFor::Objects, &mut |met| {
+                if let Met::Object(info) = met {
+                    found(info);
+                }
+            })
+        })
+    }
+
+    fn list_foreign(&self, area: Area, found: &mut dyn FnMut(ForeignEntry)) -> Result<()> {
+        if let Some(single) = ObjectName::single(area) {
+            let foreign = self.with("stat", single, |core| core.foreign_single(&single))?;
+            foreign.into_iter().for_each(found);
+            return Ok(());
+        }
+        self.with("list", area, |core| {
+            core.list_area(area, ListedFor::Foreign, &mut |met| {
+                if let Met::Foreign(entry) = met {
+                    found(entry);
+                }
+            })
+        })
     }
 
     fn delete(&self, name: &ObjectName) -> Result<()> {

@@ -137,6 +137,38 @@ impl Retried {
 }
 
 impl Retried {
+    /// Nobody is told of anything twice: what was found before a listing failed is remembered, as
+    /// long as it is not too much. Stores that list page by page repeat a page themselves.
+    fn list_once<T>(
+        &self,
+        list: impl Fn(&mut dyn FnMut(T)) -> Result<()>,
+        path: impl Fn(&T) -> String,
+        found: &mut dyn FnMut(T),
+    ) -> Result<()> {
+        let mut told = HashSet::new();
+        let mut is_too_much = false;
+        let mut last = None;
+        let answered = self.until_answered(|| {
+            let listed = list(&mut |one| {
+                is_too_much |= told.len() >= LISTED_NAMES_MAX;
+                if is_too_much || told.insert(digest(&path(&one))) {
+                    found(one);
+                }
+            });
+            match listed {
+                Err(error) if is_too_much => {
+                    last = Some(error);
+                    Ok(())
+                }
+                listed => listed,
+            }
+        });
+        match last {
+            Some(error) => Err(error),
+            None => answered,
+        }
+    }
+
     /// What has another hash than its name is damaged, which is for the reader to say; unless there
     /// are more bytes or fewer of it than came.
     fn refuse_other_length(&self, name: &ObjectName, bytes: &[u8]) -> Result<()> {
@@ -160,8 +192,8 @@ impl Retried {
 }
 
 /// Half of the hash of a name: two of so few names do not meet in it.
-fn digest(name: &ObjectName) -> [u8; 16] {
-    let hash = blake3::hash(name.path().as_bytes());
+fn digest(path: &str) -> [u8; 16] {
+    let hash = blake3::hash(path.as_bytes());
     let (half, _) = hash
         .as_bytes()
         .split_first_chunk()
@@ -234,35 +266,20 @@ impl Store for Retried {
         self.until_answered(|| self.store.stat(name))
     }
 
-    /// Nobody is told of an object twice: what was found before a listing failed is remembered, as
-    /// long as it is not too much. Stores that list page by page repeat a page themselves.
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
-        let mut told = HashSet::new();
-        let mut is_too_much = false;
-        let mut last = None;
-        let answered = self.until_answered(|| {
-            let listed = self.store.list(area, &mut |info| {
-                is_too_much |= told.len() >= LISTED_NAMES_MAX;
-                if is_too_much || told.insert(digest(&info.name)) {
-                    found(info);
-                }
-            });
-            match listed {
-                Err(error) if is_too_much => {
-                    last = Some(error);
-                    Ok(())
-                }
-                listed => listed,
-            }
-        });
-        match last {
-            Some(error) => Err(error),
-            None => answered,
-        }
+        self.list_once(
+            |met| self.store.list(area, met),
+            |info| info.name.path(),
+            found,
+        )
     }
 
     fn list_foreign(&self, area: Area, found: &mut dyn FnMut(ForeignEntry)) -> Result<()> {
-        self.until_answered(|| self.store.list_foreign(area, found))
+        self.list_once(
+            |met| self.store.list_foreign(area, met),
+            |entry| entry.path.clone(),
+            found,
+        )
     }
 
     fn delete(&self, name: &ObjectName) -> Result<()> {

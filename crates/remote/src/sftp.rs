@@ -15,9 +15,11 @@ use crate::throttle::Throttle;
 use bale_pipeline::filter::{TAG_NAME, TAG_SIGNATURE};
 use bale_pipeline::random::{OsRandom, Random};
 use bale_repository::store::{
-    Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError, WholeWriter, ends_early,
+    Area, ForeignEntry, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError,
+    WholeWriter, ends_early,
 };
 use lanes::Lanes;
+use listing::Listed;
 use place::Asking;
 use publish::Target;
 use request::Request;
@@ -288,7 +290,26 @@ impl Store for SftpStore {
             return Ok(());
         }
         self.with("list", area, |core, session| {
-            core.list_area(session, area, found)
+            let foreign = &mut |_| {};
+            core.list_area(session, area, &mut Listed { found, foreign })
+        })
+    }
+
+    fn list_foreign(&self, area: Area, foreign: &mut dyn FnMut(ForeignEntry)) -> Result<()> {
+        if let Some(single) = ObjectName::single(area) {
+            let found = self.with("stat", single, |core, session| {
+                core.foreign_single(session, &single)
+            })?;
+            found.into_iter().for_each(foreign);
+            return Ok(());
+        }
+        self.with("list", area, |core, session| {
+            let found = &mut |_| {};
+            let listed = &mut Listed { found, foreign };
+            if area == Area::Packs {
+                core.foreign_among_packs(session, listed)?;
+            }
+            core.list_area(session, area, listed)
         })
     }
 

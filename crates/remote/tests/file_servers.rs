@@ -66,11 +66,11 @@ fn conforms<F: RemoteFiles + 'static>(files: impl Fn(&str) -> F) {
     });
 }
 
-/// What is stored is a repository in a directory, and foreign files in it are skipped.
+/// What is stored is a repository in a directory, and foreign files in it are skipped and named.
 fn is_a_directory<F: RemoteFiles + 'static>(server: &TestServer, files: F) {
     let root = server.served().join("r");
     let store = FileStore::create(files).unwrap();
-    conformance::foreign_names_are_skipped(&store, &mut |path, bytes| {
+    conformance::foreign_names_are_skipped_and_named(&store, &mut |path, bytes| {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();

@@ -85,11 +85,11 @@ fn opensshs_server_is_a_store() {
 }
 
 #[test]
-fn foreign_names_on_opensshs_server_are_skipped() {
+fn foreign_names_on_opensshs_server_are_skipped_and_named() {
     let dir = tempfile::tempdir().unwrap();
     let store = SftpStore::create(openssh(dir.path())).unwrap();
     let mut plant_here = |path: &str, bytes: &[u8]| plant(dir.path(), path, bytes);
-    conformance::foreign_names_are_skipped(&store, &mut plant_here);
+    conformance::foreign_names_are_skipped_and_named(&store, &mut plant_here);
 }
 
 #[test]
@@ -97,6 +97,7 @@ fn rclones_server_is_a_store() {
     conforms(rclone);
 }
 
+/// It remembers directories, so nobody names what others put there.
 #[test]
 fn foreign_names_on_rclones_server_are_skipped() {
     let dir = tempfile::tempdir().unwrap();

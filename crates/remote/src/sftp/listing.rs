@@ -1,13 +1,13 @@
-//! Listings: several directories at once, each streamed, what is foreign skipped, and nothing taken
-//! for empty that is only missing.
+//! Listings: several directories at once, each streamed, what is foreign told from objects, and
+//! nothing taken for empty that is only missing.
 
 use super::Core;
 use super::request::Request;
 use super::session::{OpenHandle, Session};
 use super::wire::{SftpAttributes, SftpName};
-use crate::areas::{self, NEEDED, missing};
+use crate::areas::{self, NEEDED, is_own_name, missing};
 use bale_format::id::{from_hex, hex};
-use bale_repository::store::{Area, ObjectInfo, ObjectName};
+use bale_repository::store::{Area, ForeignEntry, ForeignKind, ObjectInfo, ObjectName};
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 
@@ -26,6 +26,22 @@ const RUNS_MAX: usize = 1 << 16;
 /// What was found in a directory: which of those asked for, and the name.
 type Found<'a> = dyn FnMut(usize, SftpName) -> io::Result<()> + 'a;
 
+/// Who learns of what a listing brings.
+pub(super) struct Listed<'a> {
+    pub(super) found: &'a mut dyn FnMut(ObjectInfo),
+    pub(super) foreign: &'a mut dyn FnMut(ForeignEntry),
+}
+
+impl Listed<'_> {
+    fn foreign(&mut self, dir: &str, name: &[u8], kind: ForeignKind) {
+        let name = String::from_utf8_lossy(name);
+        if name != "." && name != ".." && !is_own_name(dir, &name) {
+            let path = format!("{dir}/{name}");
+            (self.foreign)(ForeignEntry { path, kind });
+        }
+    }
+}
+
 /// A directory that is being read.
 struct OpenDir {
     at: usize,
@@ -38,7 +54,7 @@ impl Core {
         &self,
         session: &Session,
         area: Area,
-        found: &mut dyn FnMut(ObjectInfo),
+        listed: &mut Listed<'_>,
     ) -> io::Result<()> {
         match area {
             // Their names are known. A tool that copies a repository may have left out the empty
@@ -46,7 +62,7 @@ impl Core {
             Area::Packs => {
                 let dirs: Vec<_> = areas::pack_dirs().collect();
                 let area_is_there = session.send(&Request::Stat(&self.at(area.text())))?;
-                self.list_objects(session, &dirs, found)?;
+                self.list_objects(session, &dirs, listed)?;
                 match area_is_there
                     .attributes()?
                     .is_some_and(|there| there.is_dir())
@@ -56,11 +72,11 @@ impl Core {
                 }
             }
             area if area.is_by_run() => {
-                let dirs = self.child_dirs::<16>(session, area)?;
+                let dirs = self.child_dirs::<16>(session, area, listed)?;
                 // A run that ends meanwhile takes its directory with it.
-                self.list_objects(session, &dirs, found).map(drop)
+                self.list_objects(session, &dirs, listed).map(drop)
             }
-            area => match self.list_objects(session, &[area.text().to_owned()], found)? {
+            area => match self.list_objects(session, &[area.text().to_owned()], listed)? {
                 Some(_) => self.check_may_be_missing(session, area),
                 None => Ok(()),
             },
@@ -78,23 +94,52 @@ impl Core {
         read_dirs(session, &dirs, &mut |_, name| found(name)).map(drop)
     }
 
+    /// What stands among the directories of packs. Who lists objects knows their names.
+    pub(super) fn foreign_among_packs(
+        &self,
+        session: &Session,
+        listed: &mut Listed<'_>,
+    ) -> io::Result<()> {
+        self.child_dirs::<1>(session, Area::Packs, listed).map(drop)
+    }
+
+    /// What stands in the place of `config` or its copy.
+    pub(super) fn foreign_single(
+        &self,
+        session: &Session,
+        name: &ObjectName,
+    ) -> io::Result<Option<ForeignEntry>> {
+        let path = name.path();
+        let there = session.lstat(&self.at(&path))?;
+        let kind = there.as_ref().and_then(foreign_kind);
+        Ok(kind.map(|kind| ForeignEntry { path, kind }))
+    }
+
     /// Objects in directories; the last of those that are not there is returned.
     fn list_objects(
         &self,
         session: &Session,
         dirs: &[String],
-        found: &mut dyn FnMut(ObjectInfo),
+        listed: &mut Listed<'_>,
     ) -> io::Result<Option<String>> {
         let mut last_gone = None;
         for dirs in dirs.chunks(session.dirs_at_once) {
             let paths: Vec<_> = dirs.iter().map(|dir| self.at(dir)).collect();
             let gone = read_dirs(session, &paths, &mut |at, file| {
-                let path = str::from_utf8(&file.name).map(|name| format!("{}/{name}", dirs[at]));
-                let name = path.ok().as_deref().and_then(ObjectName::parse);
-                if let Some(name) = name
-                    && let Some(info) = self.object_info(session, name, file.attributes)?
-                {
-                    found(info);
+                let dir = &dirs[at];
+                let path = str::from_utf8(&file.name).map(|name| format!("{dir}/{name}"));
+                let Some(name) = path.ok().as_deref().and_then(ObjectName::parse) else {
+                    listed.foreign(dir, &file.name, ForeignKind::Name);
+                    return Ok(());
+                };
+                let Some(there) = self.whole(session, &name, file.attributes)? else {
+                    return Ok(());
+                };
+                match foreign_kind(&there) {
+                    Some(kind) => listed.foreign(dir, &file.name, kind),
+                    None => object_info(name, &there)?
+                        .into_iter()
+                        .for_each(&mut listed.found),
                 }
                 Ok(())
             })?;
@@ -103,30 +148,37 @@ impl Core {
         Ok(last_gone)
     }
 
-    fn object_info(
+    /// What a server says of an object, which it does not always say in a listing.
+    fn whole(
         &self,
         session: &Session,
-        name: ObjectName,
-        mut attributes: SftpAttributes,
-    ) -> io::Result<Option<ObjectInfo>> {
-        if attributes.mode.is_none() || attributes.len.is_none() {
-            match session.lstat(&self.at(&name.path()))? {
-                Some(whole) => attributes = whole,
-                None => return Ok(None),
-            }
+        name: &ObjectName,
+        attributes: SftpAttributes,
+    ) -> io::Result<Option<SftpAttributes>> {
+        match attributes.mode.is_none() || attributes.len.is_none() {
+            true => session.lstat(&self.at(&name.path())),
+            false => Ok(Some(attributes)),
         }
-        object_info(name, &attributes)
     }
 
     /// Directories of `N` bytes in hexadecimal digits.
-    fn child_dirs<const N: usize>(&self, session: &Session, area: Area) -> io::Result<Vec<String>> {
+    fn child_dirs<const N: usize>(
+        &self,
+        session: &Session,
+        area: Area,
+        listed: &mut Listed<'_>,
+    ) -> io::Result<Vec<String>> {
         let mut dirs = BTreeSet::new();
         let gone = read_dirs(session, &[self.at(area.text())], &mut |_, file| {
             let id = str::from_utf8(&file.name).ok();
             let id = id.and_then(|name| from_hex::<N>(name).ok());
             let may_be_dir = file.attributes.mode.is_none() || !file.attributes.is_file();
-            if let Some(id) = id.filter(|_| may_be_dir) {
-                dirs.insert(format!("{}/{}", area.text(), hex(&id)));
+            match id {
+                Some(id) if may_be_dir => {
+                    dirs.insert(format!("{}/{}", area.text(), hex(&id)));
+                }
+                Some(_) => listed.foreign(area.text(), &file.name, ForeignKind::File),
+                None => listed.foreign(area.text(), &file.name, ForeignKind::Name),
             }
             match dirs.len() > RUNS_MAX {
                 true => Err(endless(area.text())),
@@ -150,6 +202,15 @@ impl Core {
                 "the directory of the repository is not there",
             )),
         }
+    }
+}
+
+/// Of what stands under the name of an object.
+fn foreign_kind(there: &SftpAttributes) -> Option<ForeignKind> {
+    match (there.is_file(), there.is_dir()) {
+        (true, _) => None,
+        (false, true) => Some(ForeignKind::Directory),
+        (false, false) => Some(ForeignKind::Link),
     }
 }
 

@@ -40,7 +40,12 @@ pub(super) struct Listed<'a> {
 }
 
 impl Listed<'_> {
+    /// A file with the name of its directory says the run to who lists through rclone: ours.
     fn foreign(&mut self, dir: &str, name: &[u8], kind: ForeignKind) {
+        let is_own = dir.rsplit('/').next().map(str::as_bytes) == Some(name);
+        if is_own && dir.starts_with(Area::Runs.text()) {
+            return;
+        }
         let path = format!("{dir}/{}", String::from_utf8_lossy(name));
         (self.foreign)(ForeignEntry { path, kind });
     }
