@@ -19,8 +19,8 @@ mod listing;
 
 use crate::areas;
 use crate::http::answer::{
-    RangeAnswer, content_length, expect_success, invalid, range_answer, read_to_vec, read_whole,
-    refusal, unexpected,
+    RangeAnswer, content_length, expect_success, has_reason, invalid, range_answer, read_to_vec,
+    read_whole, refusal, unexpected,
 };
 use crate::http::url::HttpUrl;
 use crate::http::{Answer, HttpClient, HttpOptions, HttpTransport, from_body};
@@ -464,8 +464,9 @@ fn found_path(path: &str, len: u64, found: &mut dyn FnMut(ObjectInfo)) {
 }
 
 fn refused_delete(answer: Answer) -> io::Error {
+    let says_why = has_reason(&answer);
     let refused = refusal(answer).to_string();
-    let text = match refused.contains("append-only") {
+    let text = match says_why || refused.contains("append-only") {
         true => refused,
         false => format!("{refused}: does it only take what is new (append-only)?"),
     };

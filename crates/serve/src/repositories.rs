@@ -9,8 +9,8 @@
 use crate::limits::REPOSITORIES_OPEN_MAX;
 use crate::target::RepositoryName;
 use bale_pipeline::clock::Clock;
-use bale_repository::store::{LocalStore, StoreError};
-use rustix::fs::{Mode, OFlags, fstat, fsync, mkdirat, openat};
+use bale_repository::store::{Area, LocalStore, StoreError};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, fsync, mkdirat, openat, statat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,6 +20,12 @@ use std::time::{Duration, SystemTime};
 
 /// Directories are for their owner only.
 const DIR_MODE: u32 = 0o700;
+
+/// No link is followed.
+const DIR_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 /// Between two looks into the `tmp/` of a repository that stays open.
 const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
@@ -100,13 +106,46 @@ impl Repositories {
         LocalStore::create_within(dir, &self.path(name)).map(|_| ())
     }
 
+    /// The repository in whose directory one of this name would be: what is in it is listed, copied
+    /// and removed with the other's objects.
+    pub fn around(&self, name: &RepositoryName) -> Result<Option<String>, StoreError> {
+        let found = self.find_around(name);
+        found.map_err(|source| self.error("create", name, source))
+    }
+
+    fn find_around(&self, name: &RepositoryName) -> io::Result<Option<String>> {
+        let mut dir = self.root()?;
+        let mut above = String::new();
+        for part in name.parts() {
+            if is_repository(&dir)? {
+                return Ok(Some(format!("/{above}")));
+            }
+            dir = match openat(&dir, part, DIR_FLAGS, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(None),
+                opened => opened?,
+            };
+            above += &format!("{part}/");
+        }
+        Ok(None)
+    }
+
+    /// A text with the paths in it as clients know them.
+    pub fn without_dir(&self, text: &str) -> String {
+        let dir = self.dir.display().to_string();
+        let dir = dir.trim_end_matches('/');
+        match text.split_once(dir) {
+            Some((before, "")) => format!("{before}/"),
+            Some((before, after)) => format!("{before}{after}"),
+            None => text.to_owned(),
+        }
+    }
+
     fn root(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(rustix::fs::open(&self.dir, flags, Mode::empty())?)
     }
 
     fn walk(&self, name: &RepositoryName, makes: bool) -> io::Result<OwnedFd> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut dir = self.root()?;
         for part in name.parts() {
             if makes {
@@ -116,7 +155,7 @@ impl Repositories {
                     Err(errno) => return Err(errno.into()),
                 }
             }
-            dir = openat(&dir, part, flags, Mode::empty())?;
+            dir = openat(&dir, part, DIR_FLAGS, Mode::empty())?;
         }
         Ok(dir)
     }
@@ -132,6 +171,26 @@ impl Repositories {
             source,
         }
     }
+}
+
+/// As `bale init` of a local directory knows one.
+fn is_repository(dir: &OwnedFd) -> io::Result<bool> {
+    let kind = |name: &str| match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(io::Error::from(errno)),
+    };
+    for area in [Area::Packs, Area::Keys] {
+        if kind(area.text())? != Some(FileType::Directory) {
+            return Ok(false);
+        }
+    }
+    for config in Area::CONFIGS {
+        if kind(config.text())?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Also if the clock was set back.

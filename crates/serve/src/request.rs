@@ -70,8 +70,7 @@ async fn route(
         && served.is_private
         && (user.is_none() || name.parts().next() != user.as_deref())
     {
-        let why = "a user reaches only /USER/ (the server runs with --private)";
-        return Err(Refused::new(StatusCode::FORBIDDEN, why));
+        return Err(elsewhere(user.as_deref().unwrap_or_default()));
     }
     match target {
         RequestTarget::Metrics => match head.method {
@@ -91,6 +90,15 @@ async fn route(
             object(served, head, body, store, name).await
         }
     }
+}
+
+/// Names of users are plain.
+fn elsewhere(user: &str) -> Refused {
+    let why = format!(
+        "{user:?} reaches only /{user}/ here: name the repository /{user}/NAME (this server runs \
+         with --private)"
+    );
+    Refused::new(StatusCode::FORBIDDEN, why)
 }
 
 fn wrong_method() -> Refused {
@@ -150,6 +158,16 @@ async fn create(
 ) -> Result<Response<AnswerBody>, Refused> {
     if head.method != Method::POST || head.uri.query() != Some("create=true") {
         return Err(wrong_method());
+    }
+    let (state, wanted) = (served.clone(), name.clone());
+    let around = blocking(move || state.repositories.around(&wanted)).await?;
+    if let Some(around) = around.map_err(|error| served.failed(&error))? {
+        let why = format!(
+            "/{}/ is inside of {around}, which is a repository of its own: make this one somewhere \
+             else",
+            name.as_str()
+        );
+        return Err(Refused::new(StatusCode::UNPROCESSABLE_ENTITY, why));
     }
     let state = served.clone();
     let created = blocking(move || state.repositories.create(&name)).await?;

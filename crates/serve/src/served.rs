@@ -1,7 +1,9 @@
 //! What all connections share, and the answers that say no.
 //!
 //! Where something fails here, the client learns that it failed; why is written to the log of
-//! whoever runs the server, since it names places on this machine.
+//! whoever runs the server, since it names places on this machine. Of what the server's own user
+//! may not do, the client learns the path below the directory that is served: he is often the one
+//! who put it there.
 
 use crate::body::AnswerBody;
 use crate::metrics::Metrics;
@@ -10,7 +12,9 @@ use crate::repositories::Repositories;
 use crate::users::Users;
 use bale_repository::store::{ForeignEntry, LocalStore, Store, StoreError};
 use bytes::Bytes;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Response, StatusCode, header};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -19,6 +23,9 @@ use tokio::sync::Semaphore;
 
 /// Foreign things that are remembered, so that each is written to the log once.
 const FOREIGN_NAMED_MAX: usize = 1 << 10;
+
+/// Why a request is not done, beside the same in the body: an answer to a HEAD has none.
+const WHY_HEADER: HeaderName = HeaderName::from_static("bale-refused");
 
 /// Takes a line of what went wrong.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
@@ -79,6 +86,9 @@ impl Served {
                 "the server's disk is full",
             );
         }
+        if let Some(refused) = self.refused_by_system(error) {
+            return refused;
+        }
         (self.log)(&error.to_string());
         match error.kind() {
             // What is an object is kept, and no error: it is something else.
@@ -95,19 +105,38 @@ impl Served {
         let why = "the server failed; its log says why";
         Refused::new(StatusCode::INTERNAL_SERVER_ERROR, why)
     }
+
+    /// What the user that the server runs as may not do stays so until somebody changes it.
+    fn refused_by_system(&self, error: &StoreError) -> Option<Refused> {
+        let what_to_do = match error.kind() {
+            ErrorKind::PermissionDenied => {
+                "the user that the server runs as has no right to: change the owner or the rights"
+            }
+            ErrorKind::ReadOnlyFilesystem => "the server's file system is mounted read-only",
+            _ => return None,
+        };
+        (self.log)(&format!("{error}; {what_to_do}"));
+        let object = self.repositories.without_dir(&error.object);
+        let action = error.action;
+        let why = format!("the server cannot {action} {object}: {what_to_do}");
+        Some(Refused::new(StatusCode::FORBIDDEN, why))
+    }
 }
 
 /// A request that is not done.
 #[derive(Debug)]
 pub struct Refused {
     status: StatusCode,
-    why: &'static str,
+    why: Cow<'static, str>,
 }
 
 impl Refused {
     /// With a line for the client.
-    pub fn new(status: StatusCode, why: &'static str) -> Refused {
-        Refused { status, why }
+    pub fn new(status: StatusCode, why: impl Into<Cow<'static, str>>) -> Refused {
+        Refused {
+            status,
+            why: why.into(),
+        }
     }
 
     /// An object that is longer than any of its kind.
@@ -125,14 +154,18 @@ impl Refused {
 
     /// The answer that says so.
     pub fn answer(&self) -> Response<AnswerBody> {
-        let text = Bytes::from_static(self.why.as_bytes());
+        let text = Bytes::from(self.why.clone().into_owned());
         let mut answer = Response::new(AnswerBody::Whole(text));
         *answer.status_mut() = self.status;
         let headers = answer.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
-            header::HeaderValue::from_static("text/plain; charset=utf-8"),
+            HeaderValue::from_static("text/plain; charset=utf-8"),
         );
+        // A path may have letters that no header has.
+        if let Ok(why) = HeaderValue::from_str(&self.why) {
+            headers.insert(WHY_HEADER, why);
+        }
         let more = match self.status {
             StatusCode::UNAUTHORIZED => Some((
                 header::WWW_AUTHENTICATE,
@@ -143,7 +176,7 @@ impl Refused {
             _ => None,
         };
         if let Some((name, value)) = more {
-            headers.insert(name, header::HeaderValue::from_static(value));
+            headers.insert(name, HeaderValue::from_static(value));
         }
         answer
     }

@@ -4,7 +4,7 @@ use crate::bench::{Bench, Ran};
 use crate::serving::{Server, start};
 use std::fs::File;
 
-const HINT: &str = "only the place of his own name";
+const HINT: &str = "reaches only /me/ here: name the repository /me/NAME";
 
 /// Serves a directory to one user, each with a place of his own.
 fn serve_to(bench: &Bench, user: &str, password: &str) -> (Server, String) {

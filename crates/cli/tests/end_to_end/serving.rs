@@ -1,10 +1,11 @@
 //! `bale serve` as whoever runs it meets it: what it refuses to be, and how it begins and ends.
 
-use crate::bench::{Bench, Ran};
+use crate::bench::{Bench, Ran, is_root, skipped};
 use crate::remote_life::lives;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 
 const USAGE: i32 = 2;
 
@@ -28,7 +29,10 @@ impl Drop for Server {
 
 /// Starts it on a port of its own; the address it says.
 pub fn start(bench: &Bench, words: &[&str]) -> (Server, String) {
-    let mut command = bench.command();
+    started(bench.command(), words)
+}
+
+fn started(mut command: Command, words: &[&str]) -> (Server, String) {
     command
         .args(["serve", "--json", "--listen", "127.0.0.1:0"])
         .args(words);
@@ -211,4 +215,88 @@ fn nobody_serves_by_mistake() {
         assert_eq!(ran.status.code(), Some(code), "{words:?}: {text}");
         assert!(text.contains(said), "{words:?}: {text}");
     }
+}
+
+/// It was "the server failed" (500), and the client asked again for a quarter of an hour.
+#[test]
+fn what_the_servers_user_may_not_touch_is_named_with_what_to_do() {
+    if !is_root() {
+        return skipped("a server that runs as another user needs root");
+    }
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    bench.write("source/one", "1".repeat(100_000));
+    bench.sh("mkdir served; chmod 755 .; chown 65534:65534 served; : > log; chmod 666 log");
+    let log = std::fs::File::options()
+        .append(true)
+        .open(bench.path("log"));
+    let mut command = bench.command();
+    command.uid(65534).gid(65534).stderr(log.unwrap());
+    let served = bench.path("served").display().to_string();
+    let (_server, address) = started(command, &["--no-auth", &served]);
+    let repository = format!("rest:http://{address}/team/web1");
+    let bale = |words: &[&str]| bench.run(&[words, &["-p", "pw", "-r", &repository]].concat());
+    assert_eq!(bale(&["init"]).code, 0);
+    assert_eq!(bale(&["backup", "source"]).code, 0);
+    bench.write("source/two", "2".repeat(100_000));
+    for (change, back, words, path) in [
+        // As whoever copied the repository there leaves it.
+        (
+            "chown -R 0:0 served/team; chmod -R go= served/team",
+            "chown -R 65534:65534 served/team",
+            &["snapshots"][..],
+            "/team/web1",
+        ),
+        (
+            "chown 0:0 served/team/web1/snapshots",
+            "chown 65534:65534 served/team/web1/snapshots",
+            &["snapshots"],
+            "snapshots in /team/web1",
+        ),
+        (
+            "chown -R 0:0 served/team/web1/packs; chmod -R go=rX served/team/web1/packs",
+            "chown -R 65534:65534 served/team/web1/packs",
+            &["backup", "source"],
+            "packs/",
+        ),
+    ] {
+        bench.sh(change);
+        let refused = bale(words);
+        assert_ne!(refused.code, 0, "{change}: {refused}");
+        for text in ["(403)", path, "change the owner or the rights"] {
+            assert!(refused.err.contains(text), "{text}: {refused}");
+        }
+        assert!(!refused.err.contains("trying again"), "{refused}");
+        assert!(!refused.err.contains(&served), "{refused}");
+        let log = std::fs::read_to_string(bench.path("log")).unwrap();
+        let is_said = |line: &str| line.contains(&served) && line.contains("change the owner");
+        assert!(log.lines().any(is_said), "{log}");
+        bench.sh(&format!("{back}; : > log"));
+    }
+    assert_eq!(bale(&["backup", "source"]).code, 0);
+    assert_eq!(bale(&["check", "--read-data"]).code, 0);
+}
+
+#[test]
+fn no_repository_is_made_inside_of_another() {
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    std::fs::create_dir(bench.path("served")).unwrap();
+    let served = bench.path("served").display().to_string();
+    let (_server, address) = start(&bench, &["--no-auth", &served]);
+    let init = |name: &str| {
+        let repository = format!("rest:http://{address}/{name}");
+        bench.run(&["init", "-p", "pw", "-r", &repository])
+    };
+    assert_eq!(init("team/web1").code, 0);
+    for name in ["team/web1/x", "team/web1/x/y"] {
+        let refused = init(name);
+        assert_eq!(refused.code, 1, "{refused}");
+        for text in ["is inside of /team/web1/", "somewhere else"] {
+            assert!(refused.err.contains(text), "{text}: {refused}");
+        }
+        assert!(!refused.err.contains("trying again"), "{refused}");
+    }
+    assert!(!bench.path("served/team/web1/x").exists());
+    assert_eq!(init("team/web2").code, 0, "beside it there is room");
 }

@@ -10,10 +10,13 @@ use std::io::{self, ErrorKind, Read};
 use ureq::http::{StatusCode, header};
 
 /// Bytes of an error's text that are read.
-const TEXT_BYTES_MAX: u64 = 512;
+const TEXT_BYTES_MAX: u64 = 1024;
 
 /// Letters of it that are shown.
-const TEXT_LETTERS_MAX: usize = 160;
+const TEXT_LETTERS_MAX: usize = 300;
+
+/// Our own server's reason, also where there is no body.
+const WHY_HEADER: &str = "bale-refused";
 
 /// Bytes of what a server says beside a success.
 const WORDS_BYTES_MAX: u64 = 64 << 10;
@@ -24,13 +27,24 @@ const WORDS_BYTES_MAX: u64 = 64 << 10;
 pub fn refusal(answer: Answer) -> io::Error {
     let status = answer.status();
     let login = answer.extensions().get::<LoginWords>().cloned();
+    let has_reason = has_reason(&answer);
     let text = text_of(answer);
     let kind = match status {
         StatusCode::NOT_FOUND => return ErrorKind::NotFound.into(),
+        StatusCode::FORBIDDEN if has_reason => {
+            let why = format!("the server forbids it (403){text}");
+            return io::Error::new(ErrorKind::PermissionDenied, why);
+        }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             return refused_login(status, &text, login.as_ref());
         }
-        StatusCode::PAYLOAD_TOO_LARGE => ErrorKind::FileTooLarge,
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let why = format!(
+                "the server, or a proxy before it, takes no object as long as this (413){text}: \
+                 use smaller packs (--pack-size), or raise its limit"
+            );
+            return io::Error::new(ErrorKind::FileTooLarge, why);
+        }
         StatusCode::INSUFFICIENT_STORAGE => ErrorKind::StorageFull,
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => ErrorKind::TimedOut,
         StatusCode::CONFLICT
@@ -51,6 +65,11 @@ pub fn refusal(answer: Answer) -> io::Error {
     io::Error::new(kind, format!("the server answers {status}{text}"))
 }
 
+/// Does our own server say why, so that nothing need be guessed?
+pub fn has_reason(answer: &Answer) -> bool {
+    answer.headers().contains_key(WHY_HEADER)
+}
+
 /// The server does not let us, as we are, do this here.
 fn refused_login(status: StatusCode, text: &str, login: Option<&LoginWords>) -> io::Error {
     let is_nobody = login.is_some_and(|login| !login.is_given);
@@ -69,9 +88,13 @@ fn refused_login(status: StatusCode, text: &str, login: Option<&LoginWords>) -> 
 
 /// The beginning of its first line, without what a terminal would act on.
 fn text_of(answer: Answer) -> String {
+    let why = answer.headers().get(WHY_HEADER).cloned();
     let mut bytes = Vec::new();
     let mut body = answer.into_body().take(TEXT_BYTES_MAX);
     let _what_came = body.read_to_end(&mut bytes);
+    if let Some(why) = why.filter(|_| bytes.is_empty()) {
+        bytes.extend_from_slice(why.as_bytes());
+    }
     let text = String::from_utf8_lossy(&bytes);
     let line = text.trim_start().lines().next().unwrap_or_default();
     let shown: String = (line.chars().filter(|letter| !letter.is_control()))
