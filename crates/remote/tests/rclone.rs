@@ -2,7 +2,17 @@
 
 use bale_format::ObjectId;
 use bale_remote::rclone::{RcloneOptions, RclonePlace, open};
-use bale_repository::store::{Area, ObjectName, Store};
+use bale_remote::{RealWaiting, Retried, RetryRules};
+use bale_repository::store::{Area, ObjectName, Store, conformance};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// As every store is used, but that nobody waits for long.
+const SOON: RetryRules = RetryRules {
+    first: Duration::from_millis(10),
+    longest: Duration::from_millis(200),
+    give_up_after: Duration::from_secs(60),
+};
 
 fn place(text: &str) -> RclonePlace {
     RclonePlace::parse(text).unwrap()
@@ -38,6 +48,41 @@ fn objects_come_back_from_a_directory_and_are_listed() {
         .list(Area::Runs, &mut |_| panic!("it is deleted"))
         .unwrap();
     assert_eq!(store.stat(&run).unwrap(), None);
+}
+
+/// rclone itself replaces whatever is there; and what it writes to a directory, it writes under the
+/// name of the object, where half of it is seen.
+#[test]
+fn a_place_of_rclone_is_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let number = std::cell::Cell::new(0);
+    conformance::run_slow_but(&[conformance::WHOLE_WHILE_WRITTEN], || {
+        number.set(number.get() + 1);
+        let at = format!(":local:{}/{}", dir.path().display(), number.get());
+        let store = open(&place(&at), &RcloneOptions::default()).unwrap();
+        let waiting = RealWaiting::new(|| false, |_, _| {});
+        Box::new(Retried::new(Arc::new(store), SOON, Arc::new(waiting)))
+    });
+}
+
+/// Half of an object is what some remotes keep of an upload that was cut.
+#[test]
+fn half_an_object_is_written_again_and_a_whole_one_is_never_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = format!(":local:{}", dir.path().display());
+    let store = open(&place(&at), &RcloneOptions::default()).unwrap();
+    let whole = vec![7; 100_000];
+    let name = ObjectName::pack(ObjectId(*blake3::hash(&whole).as_bytes()));
+    let file = dir.path().join(name.path());
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, &whole[..70_000]).unwrap();
+    store.put(&name, &whole).unwrap();
+    assert!(std::fs::read(&file).unwrap() == whole);
+    // Bytes that are not what the name says take nobody's place.
+    for other in [&whole[..50_000], b"", &[whole.clone(), vec![1]].concat()] {
+        store.put(&name, other).unwrap();
+        assert!(std::fs::read(&file).unwrap() == whole);
+    }
 }
 
 #[test]

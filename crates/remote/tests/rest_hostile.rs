@@ -293,6 +293,11 @@ fn the_first_record_of_a_run_brings_the_name_of_the_run_and_the_last_one_takes_i
     assert_eq!(lines, expected);
 }
 
+/// Its name says what it is.
+fn hello() -> ObjectName {
+    ObjectName::pack(ObjectId(*blake3::hash(b"hello").as_bytes()))
+}
+
 #[test]
 fn putting_what_exists_is_success_if_it_is_as_long() {
     let refused = whole("403 Forbidden", "exists");
@@ -300,17 +305,17 @@ fn putting_what_exists_is_success_if_it_is_as_long() {
     let there = answer("200 OK\nContent-Length: 5", b"");
     let half = answer("200 OK\nContent-Length: 4", b"");
     let script = Script::new(&[&absent, &refused, &there, &there]);
-    script.store.put(&name(), b"hello").unwrap();
+    script.store.put(&hello(), b"hello").unwrap();
     assert!(script.end()[2].starts_with("HEAD "));
     let script = Script::new(&[&there]);
-    script.store.put(&name(), b"hello").unwrap();
+    script.store.put(&hello(), b"hello").unwrap();
     script.end();
     let script = Script::new(&[&half, &refused, &half]);
-    let error = script.store.put(&name(), b"hello").unwrap_err();
+    let error = script.store.put(&hello(), b"hello").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
     script.end();
     let script = Script::new(&[&absent, &refused, &absent]);
-    let error = script.store.put(&name(), b"hello").unwrap_err();
+    let error = script.store.put(&hello(), b"hello").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert!(error.to_string().contains("exists"), "{error}");
     script.end();
@@ -323,11 +328,15 @@ fn half_an_object_is_written_again_and_what_was_taken_is_looked_at() {
     let there = answer("200 OK\nContent-Length: 5", b"");
     let half = answer("200 OK\nContent-Length: 4", b"");
     let script = Script::new(&[&half, &done, &there]);
-    script.store.put(&name(), b"hello").unwrap();
+    script.store.put(&hello(), b"hello").unwrap();
     assert!(script.end()[1].starts_with("POST "));
+    // Bytes that are not what the name says take nobody's place.
+    let script = Script::new(&[&half]);
+    script.store.put(&name(), b"hello").unwrap();
+    assert_eq!(script.end().len(), 1);
     for after in [half, answer("404 N", b"")] {
         let script = Script::new(&[&answer("404 N", b""), &done, &after]);
-        let error = script.store.put(&name(), b"hello").unwrap_err();
+        let error = script.store.put(&hello(), b"hello").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
         script.end();
     }
