@@ -11,6 +11,17 @@ use serde_json::{Value, json};
 /// Stands where the owner of the bucket writes who the client is.
 pub const CLIENT: &str = "arn:aws:iam::ACCOUNT:user/CLIENT";
 
+/// What the client may do at most, whatever other policies let its keys do.
+const ACTIONS_AT_MOST: [&str; 7] = [
+    "s3:Get*",
+    "s3:List*",
+    "s3:PutObject",
+    "s3:PutObjectRetention",
+    "s3:DeleteObject",
+    "s3:AbortMultipartUpload",
+    "s3:RestoreObject",
+];
+
 /// For a place in S3; for others there is none.
 pub fn put_only_policy(place: &CloudPlace) -> Option<Value> {
     if place.cloud() != Cloud::S3 {
@@ -36,13 +47,15 @@ pub fn put_only_policy(place: &CloudPlace) -> Option<Value> {
             {
                 "Sid": "List", "Effect": "Allow", "Principal": client,
                 "Action": "s3:ListBucket", "Resource": bucket,
-                "Condition": {"StringLike": {"s3:prefix": format!("{below}*")}},
+                // Without "IfExists" Amazon may say that an object that is missing is forbidden: no
+                // prefix is said in a request for one.
+                "Condition": {"StringLikeIfExists": {"s3:prefix": format!("{below}*")}},
             },
             {
-                "Sid": "ReadAddAndLockLonger", "Effect": "Allow", "Principal": client,
+                "Sid": "ReadWarmUpAddAndLockLonger", "Effect": "Allow", "Principal": client,
                 "Action": [
                     "s3:GetObject", "s3:PutObject", "s3:GetObjectRetention",
-                    "s3:PutObjectRetention",
+                    "s3:PutObjectRetention", "s3:RestoreObject",
                 ],
                 "Resource": objects,
             },
@@ -68,13 +81,8 @@ pub fn put_only_policy(place: &CloudPlace) -> Option<Value> {
                 "Resource": format!("{bucket}/*"),
             },
             {
-                "Sid": "ChangeNoRuleOfTheBucket", "Effect": "Deny", "Principal": client,
-                "Action": [
-                    "s3:DeleteBucket", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy",
-                    "s3:PutBucketVersioning", "s3:PutBucketObjectLockConfiguration",
-                    "s3:PutLifecycleConfiguration", "s3:PutBucketAcl",
-                ],
-                "Resource": bucket,
+                "Sid": "DoNothingElse", "Effect": "Deny", "Principal": client,
+                "NotAction": ACTIONS_AT_MOST, "Resource": [bucket, objects],
             },
         ],
     }))
@@ -109,6 +117,22 @@ mod tests {
         assert_eq!(allowed[0]["Resource"], "arn:aws:s3:::bucket/a/b/runs/*");
         let all = of("DeleteNothingElse");
         assert_eq!(all["NotResource"], allowed[0]["Resource"]);
+        let other = of("DoNothingElse");
+        for statement in statements.iter().filter(|one| one["Effect"] == "Allow") {
+            let actions = match &statement["Action"] {
+                Value::Array(actions) => actions.clone(),
+                action => vec![action.clone()],
+            };
+            for action in actions {
+                let name = action.as_str().unwrap();
+                let is_left = other["NotAction"].as_array().unwrap().iter().any(|left| {
+                    let left = left.as_str().unwrap();
+                    left.strip_suffix('*')
+                        .map_or(name == left, |left| name.starts_with(left))
+                });
+                assert!(is_left, "{name} is allowed and denied");
+            }
+        }
     }
 
     #[test]

@@ -21,6 +21,10 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// A client under the policy of `bale init --print-policy put-only` gets no further.
+const MAY_ONLY_ADD: &str = "if they may only add (put-only), forget, prune and removing keys are \
+    for whoever has keys that may delete";
+
 /// What becomes of the condition that an object is not there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -170,7 +174,7 @@ impl Store for CloudStore {
     fn delete(&self, name: &ObjectName) -> Result<()> {
         let deleted = self.core.service();
         let deleted = deleted.and_then(|service| service.delete(&name.path()));
-        deleted.map_err(|error| self.core.error("delete", name, error))
+        deleted.map_err(|error| self.core.error("delete", name, refused_delete(error)))
     }
 
     fn place(&self) -> String {
@@ -192,6 +196,17 @@ impl Store for CloudStore {
     fn object_locks(&self) -> Option<&dyn ObjectLocks> {
         let has_locks = matches!(self.core.place.cloud, Cloud::S3 | Cloud::B2);
         has_locks.then_some(self as &dyn ObjectLocks)
+    }
+}
+
+/// Who can only add is told so.
+fn refused_delete(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => io::Error::new(
+            ErrorKind::PermissionDenied,
+            format!("{error}; {MAY_ONLY_ADD}"),
+        ),
+        _ => error,
     }
 }
 

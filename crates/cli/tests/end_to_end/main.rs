@@ -35,6 +35,7 @@ mod many_names;
 mod named;
 mod places;
 mod put_only;
+mod put_only_life;
 mod readers;
 mod refusing_buckets;
 mod remote_life;
