@@ -217,6 +217,10 @@ fn given_up(error: StoreError, tries: u32, waited: Duration) -> StoreError {
 }
 
 impl Store for Retried {
+    // Not handed on: begin_pack: packs come whole, and each of two stores is retried alone.
+    // Not handed on: is_tiered, tiers: packs come whole, and each of two stores is retried alone.
+    // Not handed on: hot_failed: packs come whole, and each of two stores is retried alone.
+
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<()> {
         self.until_answered(|| self.store.put(name, bytes))
     }

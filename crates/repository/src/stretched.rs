@@ -164,6 +164,8 @@ impl StretchedStore {
 }
 
 impl Store for StretchedStore {
+    // Not handed on: cold_classes, object_locks: segments have no classes and no locks of their own.
+
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<()> {
         self.base.put(name, bytes)
     }

@@ -18,6 +18,7 @@ use bale_format::RepositoryId;
 use bale_format::config::UnverifiedConfig;
 use bale_format::sealed::OBJECT_BYTES_MAX;
 use bale_pipeline::ordered::{Flights, in_order_weighed};
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -285,6 +286,16 @@ pub(super) fn is_named(name: &ObjectName, bytes: &[u8]) -> bool {
 impl Store for FirstLook {
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<()> {
         self.store.put(name, bytes)
+    }
+
+    fn upload(
+        &self,
+        name: &ObjectName,
+        pack: &Bytes,
+        content: PackContent,
+        again: &mut dyn FnMut(&StoreError),
+    ) -> Result<()> {
+        self.store.upload(name, pack, content, again)
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {
