@@ -111,3 +111,30 @@ fn whoever_lists_what_was_deletes_nothing_in_use_within_the_grace_period() {
         );
     }
 }
+
+/// What it names is not known: who deletes must not go on, and who goes on must know.
+#[test]
+fn an_index_object_that_is_listed_each_time_and_never_found_is_an_error_or_is_named() {
+    let mut scene = Scene::new();
+    scene.write_tree();
+    scene.keep();
+    scene.write("more", &noise(2, 30_000));
+    scene.keep();
+    let lost = scene.store.names(Area::Index)[0];
+    let inner = scene.store.fork();
+    let store = StaleStore::over(&inner, scene.clock.clone(), Duration::ZERO);
+    inner.delete(&lost).expect("in memory");
+    let repository = scene.open(store).unwrap();
+    let refused = repository.reload_index().map(drop).unwrap_err().to_string();
+    assert!(refused.contains(&lost.to_string()), "{refused}");
+    assert!(refused.contains("not found"), "{refused}");
+    let mut named = Vec::new();
+    let index = repository.reload_index_reporting(&mut |name, _| named.push(*name));
+    assert_eq!(named, [lost]);
+    assert!(!index.unwrap().is_all());
+    assert!(!repository.index().unwrap().is_all());
+    let before = inner.memory().objects();
+    let refused = scene.prune(&repository, Duration::ZERO);
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(inner.memory().objects(), before);
+}

@@ -193,3 +193,15 @@ pub(crate) fn object_error(
 pub fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.source.kind() == std::io::ErrorKind::NotFound)
 }
+
+/// Of an object that the store goes on listing: it is not gone, and not to be had.
+pub(crate) fn listed_and_not_found(error: StoreError, times: usize) -> Error {
+    let text = format!(
+        "it was listed {times} times, and not found each time it was read (bale check says what is \
+         lost with it; bale repair index lists its packs again)"
+    );
+    Error::Store(StoreError {
+        source: std::io::Error::other(text),
+        ..error
+    })
+}

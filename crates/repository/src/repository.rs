@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
 use crate::metadata_cache::MetadataCache;
 use crate::pack::PackPlan;
-use crate::store::Store;
+use crate::store::{ObjectName, Store};
 use crate::stretched::StretchedStore;
 use bale_format::config::Config;
 use bale_format::keys::Keys;
@@ -48,6 +48,7 @@ use cache::ChunkCache;
 use fetched::FetchedRecords;
 use first_look::FirstListings;
 use pack_keys::PackKeys;
+use std::collections::HashSet;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
@@ -78,6 +79,8 @@ pub struct Repository {
     /// Slots that opened with their secret in this process: the one above, and those added since.
     keys_opened: Mutex<Vec<ObjectId>>,
     index: RwLock<Option<Arc<ChunkIndex>>>,
+    /// Index objects that were deleted here: a store whose listings come behind lists them still.
+    index_objects_deleted: Mutex<HashSet<ObjectName>>,
     cache: Mutex<ChunkCache>,
     /// When a reader that missed a pack read the index afresh in vain.
     read_afresh: Mutex<Option<SystemTime>>,

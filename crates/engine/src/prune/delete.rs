@@ -178,9 +178,9 @@ fn replace(
     let new = repository.write_index_object(&kept_packs, entries)?;
     let store = repository.store();
     match (store.stat(name)?, new) {
-        (None, Some(new)) => store.delete(&new)?,
+        (None, Some(new)) => repository.delete_index_object(&new)?,
         (None, None) => {}
-        (Some(_), _) => store.delete(name)?,
+        (Some(_), _) => repository.delete_index_object(name)?,
     }
     Ok(())
 }

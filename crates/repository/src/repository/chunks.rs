@@ -2,7 +2,7 @@
 
 use super::Repository;
 use crate::catalog::{BoxError, SegmentSource};
-use crate::error::{Error, Result, object_error};
+use crate::error::{Error, Result, is_missing, listed_and_not_found, object_error};
 use crate::index::ChunkIndex;
 use crate::limits::CHUNK_CACHE_BYTES;
 use crate::pack::Published;
@@ -105,7 +105,8 @@ impl Repository {
 
     /// What all index objects name; `unreadable` decides about those that cannot be read. One that
     /// was listed and is gone was replaced by a prune, by one that may not be in that listing: then
-    /// they are listed again.
+    /// they are listed again. One that is listed each time and never found cannot be read, either:
+    /// nobody knows what it names.
     fn named_chunks(
         &self,
         list: &Listing,
@@ -115,14 +116,15 @@ impl Repository {
         let mut seen: HashSet<ObjectName> = HashSet::new();
         let mut listing = list(self, Area::Index)?;
         for number in 1.. {
-            let (mut is_one_gone, mut failed) = (false, Ok(()));
+            let (mut gone, mut failed) = (Vec::new(), Ok(()));
             listing.retain(|info| !seen.contains(&info.name));
             let read = |name: &ObjectName| self.read_index_object(name);
             self.read_each(listing, read, |info, object| {
                 match object {
                     Ok(object) => add_all(&mut index, &object),
-                    Err(error) if crate::error::is_missing(&error) => {
-                        is_one_gone = true;
+                    Err(error) if is_missing(&error) && self.has_deleted(&info.name) => {}
+                    Err(Error::Store(error)) if error.is_not_found() => {
+                        gone.push((info.name, error));
                         return;
                     }
                     Err(error) if failed.is_ok() => {
@@ -134,7 +136,11 @@ impl Repository {
                 seen.insert(info.name);
             });
             failed?;
-            if !is_one_gone || number == LISTINGS_MAX {
+            if gone.is_empty() || number == LISTINGS_MAX {
+                for (name, error) in gone {
+                    index.miss_objects();
+                    unreadable(&name, listed_and_not_found(error, LISTINGS_MAX))?;
+                }
                 break;
             }
             listing = self.list(Area::Index)?;
@@ -207,7 +213,7 @@ impl Repository {
         };
         let packs = published.iter().map(|pack| pack.id);
         if let Some(gone) = self.first_gone(packs.collect())? {
-            self.store.delete(&ObjectName::index(id))?;
+            self.delete_index_object(&ObjectName::index(id))?;
             let text = format!("pack {} was pruned: run it again", gone.short());
             return Err(Error::Other(text));
         }
@@ -310,7 +316,7 @@ impl Repository {
             match self.read_place(index, kind, &place) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {
-                    is_gone |= crate::error::is_missing(&error);
+                    is_gone |= is_missing(&error);
                     trouble.get_or_insert(error);
                 }
             }

@@ -284,6 +284,21 @@ impl Repository {
         Ok(sorted(infos))
     }
 
+    /// Deletes an index object; listings that name it still are no riddle from then on.
+    pub fn delete_index_object(&self, name: &ObjectName) -> Result<()> {
+        self.store.delete(name)?;
+        let mut deleted = self.index_objects_deleted.lock();
+        let deleted = deleted.as_mut().expect("holders do not panic");
+        deleted.insert(*name);
+        Ok(())
+    }
+
+    /// Was it deleted here?
+    pub(super) fn has_deleted(&self, name: &ObjectName) -> bool {
+        let deleted = self.index_objects_deleted.lock();
+        deleted.expect("holders do not panic").contains(name)
+    }
+
     /// Reads, opens and checks a sealed object.
     pub fn read_sealed(&self, name: &ObjectName, object_type: ObjectType) -> Result<Vec<u8>> {
         let bytes = self.read_object(name)?;

@@ -327,6 +327,7 @@ impl Repository {
             slot,
             keys_opened: Mutex::new(vec![slot]),
             index: RwLock::new(None),
+            index_objects_deleted: Mutex::default(),
             cache: Mutex::default(),
             pack_keys: PackKeys::default(),
             read_afresh: Mutex::default(),

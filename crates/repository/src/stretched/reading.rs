@@ -46,11 +46,15 @@ impl StretchedStore {
     /// Looks at what is there now. Records that were read before are not read again.
     pub fn refresh(&self) -> Result<()> {
         for _ in 1..LOOKS_MAX {
-            if self.look()? {
+            if self.look()?.is_empty() {
                 return Ok(());
             }
         }
-        self.look().map(drop)
+        let gone = self.look()?;
+        let text = "it is listed, and not found when it is read";
+        let gone = (gone.into_iter()).map(|id| (ObjectName::stretched(id), text.to_owned()));
+        self.known().unreadable.extend(gone);
+        Ok(())
     }
 
     /// Records and tables that cannot be read, and what is wrong with them, as of the last look.
@@ -62,9 +66,9 @@ impl StretchedStore {
             .collect()
     }
 
-    /// One look; false if a record that was listed is gone, so that the one in its place is in no
+    /// One look; tells which records that were listed are gone: those in their place are in no
     /// listing of this look.
-    fn look(&self) -> Result<bool> {
+    fn look(&self) -> Result<Vec<ObjectId>> {
         // Who writes meanwhile waits: what he adds is not lost.
         let mut known = self.known();
         let mut records: HashSet<ObjectId> = HashSet::new();
@@ -78,7 +82,7 @@ impl StretchedStore {
             }
         })?;
         if is_unchanged(&known, &records, &stretches) {
-            return Ok(true);
+            return Ok(Vec::new());
         }
         let mut new = Known::default();
         for (name, info) in &stretches {
@@ -86,7 +90,7 @@ impl StretchedStore {
         }
         new.keep(&known, &records);
         records.retain(|record| !new.records.contains_key(record));
-        let is_one_gone = !self.add_records(&mut new, records);
+        let gone = self.add_records(&mut new, records);
         let unsaid: Vec<u32> = (0..)
             .zip(new.stretches())
             .filter(|(_, stretch)| stretch.records.is_empty())
@@ -98,17 +102,17 @@ impl StretchedStore {
         new.sort();
         new.was_looked_at = true;
         *known = new;
-        Ok(!is_one_gone)
+        Ok(gone)
     }
 
-    /// False if one of them is gone.
-    fn add_records(&self, known: &mut Known, ids: HashSet<ObjectId>) -> bool {
+    /// Tells which of them are gone.
+    fn add_records(&self, known: &mut Known, ids: HashSet<ObjectId>) -> Vec<ObjectId> {
         let ahead = match self.base.is_remote() {
             true => RECORDS_AHEAD_FAR,
             false => RECORDS_AHEAD_NEAR,
         };
         let read = |_: &mut (), id| (id, self.read_record(&ObjectName::stretched(id)));
-        let mut are_there = true;
+        let mut gone = Vec::new();
         let taken = ordered::in_order_within(
             ahead,
             ids.into_iter(),
@@ -121,7 +125,7 @@ impl StretchedStore {
                             known.add_packs(number, Some(id), record.table.entries());
                         }
                     }
-                    Err(Unread::Gone) => are_there = false,
+                    Err(Unread::Gone) => gone.push(id),
                     Err(Unread::Damaged(text) | Unread::Withheld(text)) => {
                         known.unreadable.insert(ObjectName::stretched(id), text);
                     }
@@ -130,7 +134,7 @@ impl StretchedStore {
             },
         );
         let Ok(()) = taken;
-        are_there
+        gone
     }
 
     fn add_table(&self, known: &mut Known, number: u32) -> Result<()> {
