@@ -19,7 +19,7 @@ mod vanished;
 
 pub use damage::{CheckFinding, LostPath};
 pub use data::Subset;
-pub(crate) use data::trouble_with;
+pub(crate) use data::{PackState, state_of};
 pub use foreign::Foreign;
 pub use packs::{Marked, mark, marked_and_gone};
 pub(crate) use scrub::hash_object;

@@ -135,3 +135,14 @@ pub(crate) fn is_loss(error: &Error) -> bool {
         _ => true,
     }
 }
+
+/// What reads everything it sends needs packs that are brought back first.
+pub(crate) fn with_archive_advice(error: Error) -> Error {
+    match error {
+        Error::Store(error) if error.is_archived() => Error::Other(format!(
+            "{error}. Nothing is lost, and what was sent stays: have the packs brought back \
+             (bale restore SNAPSHOT --plan names those of a snapshot), and run this again"
+        )),
+        other => other,
+    }
+}

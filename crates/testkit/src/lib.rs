@@ -1,6 +1,7 @@
 //! Tree builder, models and checks shared by the tests. Development only: nothing here is linked
 //! into `bale`.
 
+pub mod archived_store;
 pub mod bucket_policy;
 pub mod choices;
 pub mod dated_store;
@@ -24,6 +25,7 @@ pub mod tree;
 pub mod turns;
 pub mod whole_store;
 
+pub use archived_store::ArchivedStore;
 pub use bucket_policy::BucketPolicy;
 pub use choices::{Choices, Every};
 pub use dated_store::DatedStore;

@@ -156,6 +156,35 @@ fn what_is_archived_is_not_read_by_a_check_and_not_marked_as_damaged() {
     );
 }
 
+/// Neither gives up, marks or stores again what it cannot read.
+#[test]
+fn archived_packs_are_left_alone_by_a_repair_and_a_prune() {
+    let Some(scene) = Scene::new() else { return };
+    let pack = scene.plan().remove(0);
+    let id = pack.rsplit('/').next().unwrap();
+    let repaired = scene.run(&["repair", "packs", id]);
+    assert_eq!(repaired.code, 3, "{repaired}");
+    assert!(
+        repaired.text().contains("archived, left alone"),
+        "{repaired}"
+    );
+    let repaired = scene.run(&["repair", "packs", id, "--json"]);
+    let summary = repaired.summary();
+    assert_eq!(summary["packs_archived"], 1, "{summary}");
+    assert_eq!(summary["packs_damaged"], 0, "{summary}");
+    // Of its pack little is used from now on.
+    scene.bench.sh("rm source/d0/large");
+    scene.ok(&["backup", "source"]);
+    let forgotten = scene.run(&["forget", "--keep-last", "1", "--prune", "--grace", "0s"]);
+    assert_eq!(forgotten.code, 3, "{forgotten}");
+    assert!(forgotten.err.contains("archived"), "{forgotten}");
+    assert!(!forgotten.err.contains("repair packs"), "{forgotten}");
+    let marks = scene.classes();
+    assert!(!marks.iter().any(|(key, _)| key.contains("/damaged/")));
+    let checked = scene.run(&["check", "--read-data", "--json"]);
+    assert_eq!(checked.code, 3, "{checked}");
+}
+
 #[test]
 fn packs_are_brought_back_and_read_as_they_come() {
     let Some(scene) = Scene::new() else { return };

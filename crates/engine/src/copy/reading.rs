@@ -6,7 +6,7 @@
 //! snapshots that need it, the latter ends the copy.
 
 use crate::limits::copy_ahead;
-use crate::whole::is_loss;
+use crate::whole::{is_loss, with_archive_advice};
 use bale_format::{ChunkId, ChunkKind};
 use bale_pipeline::error::with_causes;
 use bale_pipeline::memory::MemoryPlan;
@@ -88,7 +88,7 @@ impl Reading<'_> {
                     return Err(Error::Interrupted);
                 }
                 match read {
-                    Err(error) if !is_loss(&error) => Err(error),
+                    Err(error) if !is_loss(&error) => Err(with_archive_advice(error)),
                     read => take(number, read.map_err(|error| LostChunk::new(id, &error))),
                 }
             },

@@ -7,7 +7,7 @@
 use super::{Mirroring, report_objects};
 use crate::limits::MIRROR_OBJECTS_AT_ONCE;
 use crate::verify::hash_object;
-use crate::whole::is_loss;
+use crate::whole::{is_loss, with_archive_advice};
 use bale_format::sealed::OBJECT_BYTES_MAX;
 use bale_pipeline::monitor::Phase;
 use bale_pipeline::ordered::in_order_within;
@@ -208,7 +208,7 @@ impl Mirroring<'_> {
         }
         match is_loss(&error) {
             true => Ok(Outcome::Damaged(error.to_string())),
-            false => Err(error),
+            false => Err(with_archive_advice(error)),
         }
     }
 }

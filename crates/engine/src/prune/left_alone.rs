@@ -1,5 +1,5 @@
-//! Packs that a prune leaves alone because they are damaged, and packs in use that are gone: each
-//! is named once and counted.
+//! Packs that a prune leaves alone because they are damaged or archived, and packs in use that are
+//! gone: each is named once and counted.
 
 use bale_format::ObjectId;
 use bale_pipeline::monitor::{Monitor, Problem};
@@ -9,6 +9,10 @@ use std::collections::HashSet;
 /// What to do about those that are in use.
 const ADVICE: &str = "nothing of it is given up. `bale repair packs` saves what opens of it, and \
     `bale check` then says what is lost and what to do";
+
+/// What to do about those that are archived.
+const ADVICE_ARCHIVED: &str = "what is in use of it was to be copied, and it is archived in a cold \
+    storage class: it stays as it is. To have it given up, bring it back first, and prune again";
 
 /// What to do about those that are gone.
 const ADVICE_GONE: &str = "it is in use, and not in the repository any more: bring it back from a \
@@ -21,6 +25,8 @@ const GONE_NAMED_MAX: usize = 20;
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeftAlone {
     packs: HashSet<ObjectId>,
+    /// Nothing is wrong with them, as far as known.
+    archived: HashSet<ObjectId>,
     gone: HashSet<ObjectId>,
 }
 
@@ -37,6 +43,17 @@ impl LeftAlone {
                 path: ObjectName::pack(pack).path().into_bytes(),
                 action: "prune",
                 text: text.to_owned(),
+            });
+        }
+    }
+
+    /// Says that a pack in use stays, because it must be brought back before it is read.
+    pub(super) fn name_archived(&mut self, monitor: &dyn Monitor, pack: ObjectId) {
+        if self.archived.insert(pack) {
+            monitor.problem(&Problem {
+                path: ObjectName::pack(pack).path().into_bytes(),
+                action: "prune",
+                text: ADVICE_ARCHIVED.to_owned(),
             });
         }
     }
@@ -72,16 +89,17 @@ impl LeftAlone {
     }
 
     pub(super) fn contains(&self, pack: &ObjectId) -> bool {
-        self.packs.contains(pack)
+        self.packs.contains(pack) || self.archived.contains(pack)
     }
 
+    /// Damaged ones.
     pub(super) fn packs(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.packs.iter().copied()
     }
 
-    /// Packs of both kinds.
+    /// Packs of all kinds.
     pub(super) fn count(&self) -> u64 {
-        (self.packs.len() + self.gone.len()) as u64
+        (self.packs.len() + self.archived.len() + self.gone.len()) as u64
     }
 
     /// Packs in use that are not there.

@@ -39,6 +39,8 @@ pub(super) struct PackStates {
     pub(super) packs: Vec<FoundPack>,
     /// By number of the pack.
     states: Vec<PackState>,
+    /// Packs of which a copy was to be read, and that must be brought back before.
+    archived: HashSet<PackNumber>,
 }
 
 impl PackStates {
@@ -73,6 +75,7 @@ impl PackStates {
             index,
             packs,
             states,
+            archived: HashSet::new(),
         })
     }
 
@@ -84,6 +87,15 @@ impl PackStates {
     pub(super) fn doubt(&mut self, pack: PackNumber) {
         let state = &mut self.states[pack.0 as usize];
         *state = (*state).max(PackState::Damaged);
+    }
+
+    /// A copy in it must be brought back before it is read: the others are as good.
+    pub(super) fn find_archived(&mut self, pack: PackNumber) {
+        self.archived.insert(pack);
+    }
+
+    pub(super) fn is_archived(&self, pack: PackNumber) -> bool {
+        self.archived.contains(&pack)
     }
 
     /// State of the pack of a copy, by the copy's position in the index.

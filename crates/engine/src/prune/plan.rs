@@ -146,9 +146,16 @@ fn name_damaged(
         left.name(monitor, pack.id, &why);
     }
     for copy in 0..standing.index.entries().len() {
-        if staying.stays(copy) && staying.is_bad(copy) {
-            let why = "holds a chunk in use of which no copy can be read";
-            left.name(monitor, standing.pack_at(copy), why);
+        if !staying.stays(copy) || !staying.is_bad(copy) {
+            continue;
+        }
+        let pack = standing.pack_at(copy);
+        match standing.is_archived(standing.index.entries()[copy].pack) {
+            true => left.name_archived(monitor, pack),
+            false => {
+                let why = "holds a chunk in use of which no copy can be read";
+                left.name(monitor, pack, why);
+            }
         }
     }
     left
@@ -219,6 +226,14 @@ fn fate(
     let is_damaged = |number| standing.state(number) == PackState::Damaged;
     if used > 0 && found.number.is_some_and(is_damaged) {
         return PackFate::Damaged;
+    }
+    // What is in use of it cannot be copied.
+    if used > 0
+        && found
+            .number
+            .is_some_and(|number| standing.is_archived(number))
+    {
+        return PackFate::Stay;
     }
     // Of the chunks, not of the object: a small pack is half heads and trailer, and would be copied
     // again by every prune.

@@ -4,7 +4,7 @@ use super::Pruned;
 use super::left_alone::LeftAlone;
 use super::pack_states::PackStates;
 use super::plan::{PackFate, PrunePlan};
-use super::staying_copies::read_any;
+use super::staying_copies::{CopyRead, read_any};
 use bale_format::PackNumber;
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result};
@@ -122,13 +122,19 @@ fn copy_pack(
             }
             let chunk = &standing.index.entries()[*copy].chunk;
             let all = standing.index.positions(&chunk.id);
-            let Some(bytes) = read_any(repository, standing, all) else {
-                let why = format!(
-                    "chunk {} in it is in use, and cannot be read",
-                    chunk.id.short()
-                );
-                left.name(monitor, standing.pack_at(*copy), &why);
-                return Ok(());
+            let pack = standing.pack_at(*copy);
+            let bytes = match read_any(repository, standing, all) {
+                CopyRead::Verified(bytes) => bytes,
+                CopyRead::Archived => {
+                    left.name_archived(monitor, pack);
+                    return Ok(());
+                }
+                CopyRead::Unreadable => {
+                    let short = chunk.id.short();
+                    let why = format!("chunk {short} in it is in use, and cannot be read");
+                    left.name(monitor, pack, &why);
+                    return Ok(());
+                }
             };
             if is_stored {
                 copier.store(standing, *copy, bytes)?;

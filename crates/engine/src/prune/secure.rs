@@ -9,7 +9,7 @@ use super::Pruned;
 use super::left_alone::LeftAlone;
 use super::pack_states::{PackState, PackStates};
 use super::repack::Copier;
-use super::staying_copies::{read, read_any};
+use super::staying_copies::{CopyRead, read, read_any};
 use crate::used::UsedChunks;
 use bale_format::{ChunkId, ObjectId};
 use bale_pipeline::monitor::Monitor;
@@ -59,11 +59,12 @@ impl Secured {
             let id = standing.index.entries()[copies.start].chunk.id;
             if reads_elsewhere(repository, standing, &copies, given_up) {
                 safe.push(id);
-            } else if let Some(bytes) = read_any(repository, standing, copies.clone()) {
+            } else if let CopyRead::Verified(bytes) = read_any(repository, standing, copies.clone())
+            {
                 copier.store(standing, copies.start, bytes)?;
                 safe.push(id);
             } else {
-                self.hold_all(standing, copies, given_up, left, monitor);
+                self.hold_all((repository, standing), copies, given_up, left, monitor);
             }
         }
         pruned.bytes_repacked += copier.finish()?;
@@ -93,7 +94,7 @@ impl Secured {
 
     fn hold_all(
         &mut self,
-        standing: &PackStates,
+        (repository, standing): (&Repository, &PackStates),
         copies: Range<usize>,
         given_up: &HashSet<ObjectId>,
         left: &mut LeftAlone,
@@ -107,6 +108,8 @@ impl Secured {
             self.held.insert(pack);
             if standing.state_at(copy) == PackState::Missing {
                 left.name_gone(monitor, [pack]);
+            } else if matches!(read(repository, standing, copy), CopyRead::Archived) {
+                left.name_archived(monitor, pack);
             } else {
                 let id = standing.index.entries()[copy].chunk.id;
                 let why = format!("chunk {} in it is in use, and cannot be read", id.short());
@@ -126,6 +129,6 @@ fn reads_elsewhere(
     copies.clone().any(|copy| {
         standing.state_at(copy) == PackState::Whole
             && !given_up.contains(&standing.pack_at(copy))
-            && read(repository, standing, copy).is_some()
+            && read(repository, standing, copy).is_verified()
     })
 }

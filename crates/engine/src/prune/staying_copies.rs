@@ -49,7 +49,7 @@ impl Staying {
         missing.map(|copy| standing.pack_at(copy)).collect()
     }
 
-    /// Is it there, and does it not read?
+    /// Is it there, and does it not read, being archived or not?
     pub(super) fn is_bad(&self, position: usize) -> bool {
         self.bad.contains(&position)
     }
@@ -81,14 +81,17 @@ impl Staying {
                 if self.proven.contains(&copy) {
                     break;
                 }
-                if read(repository, standing, copy).is_some() {
-                    self.proven.insert(copy);
-                } else {
-                    self.bad.insert(copy);
-                    standing.doubt(entries[copy].pack);
-                    self.choose_of(standing, copies.clone());
-                    is_changed = true;
+                match read(repository, standing, copy) {
+                    CopyRead::Verified(_) => {
+                        self.proven.insert(copy);
+                        continue;
+                    }
+                    CopyRead::Archived => standing.find_archived(entries[copy].pack),
+                    CopyRead::Unreadable => standing.doubt(entries[copy].pack),
                 }
+                self.bad.insert(copy);
+                self.choose_of(standing, copies.clone());
+                is_changed = true;
             }
         }
         if is_changed {
@@ -113,25 +116,47 @@ impl Staying {
     }
 }
 
-/// A copy, if it reads and is what it should be.
-pub(super) fn read(repository: &Repository, standing: &PackStates, copy: usize) -> Option<Bytes> {
-    let place = &standing.index.entries()[copy];
-    repository
-        .read_place(&standing.index, place.chunk.kind, place)
-        .ok()
+/// What reading a copy showed.
+pub(super) enum CopyRead {
+    /// It is what it should be.
+    Verified(Bytes),
+    /// It must be brought back from a cold class before it is read: nothing is known of it.
+    Archived,
+    Unreadable,
 }
 
-/// A chunk from the best copy that reads.
+impl CopyRead {
+    pub(super) fn is_verified(&self) -> bool {
+        matches!(self, CopyRead::Verified(_))
+    }
+}
+
+pub(super) fn read(repository: &Repository, standing: &PackStates, copy: usize) -> CopyRead {
+    let place = &standing.index.entries()[copy];
+    match repository.read_place(&standing.index, place.chunk.kind, place) {
+        Ok(bytes) => CopyRead::Verified(bytes),
+        Err(Error::Store(error)) if error.is_archived() => CopyRead::Archived,
+        Err(_) => CopyRead::Unreadable,
+    }
+}
+
+/// A chunk from the best copy that reads. Archived: none does, and some are.
 pub(super) fn read_any(
     repository: &Repository,
     standing: &PackStates,
     copies: Range<usize>,
-) -> Option<Bytes> {
+) -> CopyRead {
     let mut copies: Vec<usize> = copies
         .filter(|copy| standing.state_at(*copy) != PackState::Missing)
         .collect();
     copies.sort_by_key(|copy| (standing.state_at(*copy), *copy));
-    copies
-        .into_iter()
-        .find_map(|copy| read(repository, standing, copy))
+    let mut found = CopyRead::Unreadable;
+    for copy in copies {
+        match read(repository, standing, copy) {
+            CopyRead::Unreadable => {}
+            CopyRead::Archived => found = CopyRead::Archived,
+            verified => return verified,
+        }
+    }
+    found
 }

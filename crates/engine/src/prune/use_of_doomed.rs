@@ -169,6 +169,10 @@ impl<'a> UseOfDoomed<'a> {
                     let content = Published { id, bytes, entries };
                     self.contents.insert(id, content);
                 }
+                Err(Error::Store(error)) if error.is_archived() => {
+                    left.name_archived(self.monitor, id);
+                    self.secured.hold(id);
+                }
                 Err(error) => {
                     let name = ObjectName::pack(id).to_string();
                     let error = error.to_string();

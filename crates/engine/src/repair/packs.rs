@@ -4,7 +4,7 @@
 //! Deletes nothing but marks that proved wrong. Afterwards nothing good stands in a damaged pack
 //! only, so that a prune may remove it once no snapshot needs what is lost.
 
-use crate::verify::{LostPath, paths_lost_with, trouble_with};
+use crate::verify::{LostPath, PackState, paths_lost_with, state_of};
 use bale_format::{Access, ChunkId, ChunkPlace, ObjectId, PackNumber};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result};
@@ -20,14 +20,20 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackRepair {
     pub pack: ObjectId,
-    /// What is wrong with it; `None`: it is whole, and a mark that said otherwise was taken back.
+    /// What is wrong with it; `None`: it is archived, or it is whole, and a mark that said otherwise
+    /// was taken back.
     pub trouble: Option<String>,
+    /// It must be brought back from a cold class before it is read, and was left alone: what the
+    /// store says.
+    pub archived: Option<String>,
     /// Chunks that opened and were stored again.
     pub chunks_saved: u64,
     /// Their bytes, as they were sealed.
     pub bytes_saved: u64,
     /// Chunks that another pack has undamaged.
     pub chunks_elsewhere: u64,
+    /// Chunks that do not open here, and of which another copy is archived.
+    pub chunks_archived: u64,
     /// Chunks that no pack has undamaged.
     pub chunks_lost: u64,
 }
@@ -63,15 +69,19 @@ pub fn repair_packs(
         if monitor.interrupted() {
             return Err(Error::Interrupted);
         }
-        let trouble = trouble_with(repository, &index, *number);
-        if trouble.is_some() {
-            damaged.insert(*number);
-        }
-        repair.packs.push(PackRepair {
+        let mut pack = PackRepair {
             pack: index.pack(*number).id,
-            trouble,
             ..PackRepair::default()
-        });
+        };
+        match state_of(repository, &index, *number) {
+            PackState::Whole => {}
+            PackState::Archived(text) => pack.archived = Some(text),
+            PackState::Damaged(text) => {
+                damaged.insert(*number);
+                pack.trouble = Some(text);
+            }
+        }
+        repair.packs.push(pack);
         progress(monitor, Phase::ReadData, done, numbers.len());
     }
     let lost = save(repository, &index, &damaged, &mut repair, dry_run, monitor)?;
@@ -161,6 +171,10 @@ fn save(
                 reported.chunks_saved += 1;
                 reported.bytes_saved += u64::from(place.chunk.sealed_bytes);
             }
+            // Of an archived copy nothing is known: it is for a later repair.
+            Err(_) if is_archived_elsewhere(repository, index, place) => {
+                reported.chunks_archived += 1;
+            }
             Err(error) => {
                 reported.chunks_lost += 1;
                 lost.insert(id, error.to_string());
@@ -192,10 +206,20 @@ fn from_another(repository: &Repository, index: &ChunkIndex, place: &ChunkPlace)
     others.find_map(|other| repository.read_place(index, other.chunk.kind, &other).ok())
 }
 
+/// Is there a copy in another pack that must be brought back before it is read?
+fn is_archived_elsewhere(repository: &Repository, index: &ChunkIndex, place: &ChunkPlace) -> bool {
+    let copies = index.copies(&place.chunk.id);
+    let mut others = copies.filter(|other| other.pack != place.pack);
+    others.any(|other| {
+        let read = repository.read_place(index, other.chunk.kind, &other);
+        matches!(read, Err(Error::Store(error)) if error.is_archived())
+    })
+}
+
 /// Only now, after what can be saved is: a crash before leaves everything to be repaired again.
 fn update_marks(repository: &Repository, repair: &PacksRepair) -> Result<()> {
     let (damaged, whole): (Vec<_>, Vec<_>) = (repair.packs.iter())
-        .filter(|pack| pack.trouble.as_deref() != Some("missing"))
+        .filter(|pack| pack.trouble.as_deref() != Some("missing") && pack.archived.is_none())
         .partition(|pack| pack.trouble.is_some());
     if !damaged.is_empty() {
         repository.mark_damaged(damaged.iter().map(|repair| repair.pack))?;

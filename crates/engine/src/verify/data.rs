@@ -70,8 +70,13 @@ impl Read {
         for id in &self.bad {
             let mut copies = index.copies(id).peekable();
             let is_known = copies.peek().is_some();
-            let read = |place: ChunkPlace| repository.read_place(index, place.chunk.kind, &place);
-            if is_known && !copies.any(|place| read(place).is_ok()) {
+            // Of one that is archived nothing is known.
+            let may_open =
+                |place: ChunkPlace| match repository.read_place(index, place.chunk.kind, &place) {
+                    Err(Error::Store(error)) => error.is_archived(),
+                    read => read.is_ok(),
+                };
+            if is_known && !copies.any(may_open) {
                 findings.bad_chunk(*id, "no copy of it can be read");
             }
         }
@@ -216,27 +221,40 @@ pub(super) fn trouble_with_length(
     another.unwrap_or_else(|| format!("{len} bytes, should be {}", pack.len))
 }
 
-/// Reads every record of a pack, and its bytes as a whole: what is wrong with it, if anything is.
-pub(crate) fn trouble_with(
+/// What is known of a pack.
+pub(crate) enum PackState {
+    Whole,
+    /// What is wrong with it.
+    Damaged(String),
+    /// It must be brought back from a cold class before it is read: nothing is known of it.
+    Archived(String),
+}
+
+/// Reads every record of a pack, and its bytes as a whole.
+pub(crate) fn state_of(
     repository: &Repository,
     index: &ChunkIndex,
     number: PackNumber,
-) -> Option<String> {
+) -> PackState {
     let of_pack = |place: &&ChunkPlace| place.pack == number;
     let places: Vec<ChunkPlace> = index.entries().iter().filter(of_pack).copied().collect();
     let pack = index.pack(number);
-    match repository.store().stat(&ObjectName::pack(pack.id)) {
-        Ok(Some(info)) if info.len == pack.len => {}
-        Ok(Some(info)) => return Some(trouble_with_length(repository, index, pack, info.len)),
-        Ok(None) => return Some("missing".to_owned()),
-        Err(error) => return Some(error.to_string()),
+    let trouble = match repository.store().stat(&ObjectName::pack(pack.id)) {
+        Ok(Some(info)) if info.len == pack.len => None,
+        Ok(Some(info)) => Some(trouble_with_length(repository, index, pack, info.len)),
+        Ok(None) => Some("missing".to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(text) = trouble {
+        return PackState::Damaged(text);
     }
-    match places.is_empty() {
-        true => None,
-        false => match check_pack(repository, index, &places, &mut HashSet::new()) {
-            Checked::Whole | Checked::DamagedInHot(_) => None,
-            Checked::Damaged(text) | Checked::Archived(text) => Some(text),
-        },
+    if places.is_empty() {
+        return PackState::Whole;
+    }
+    match check_pack(repository, index, &places, &mut HashSet::new()) {
+        Checked::Whole | Checked::DamagedInHot(_) => PackState::Whole,
+        Checked::Damaged(text) => PackState::Damaged(text),
+        Checked::Archived(text) => PackState::Archived(text),
     }
 }
 

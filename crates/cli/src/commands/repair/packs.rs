@@ -28,10 +28,14 @@ pub(super) fn run(global: &Global, ids: &[String], dry_run: bool) -> Result<i32>
         .for_each(|pack| print_pack(global, pack));
     print_lost(global, &report.lost, report.lost_count);
     print_summary(global, &report, dry_run);
-    Ok(match report.lost_count {
-        0 => exit::COMPLETE,
-        _ => exit::DAMAGE,
-    })
+    let is_left = |pack: &PackRepair| pack.archived.is_some() || pack.chunks_archived > 0;
+    Ok(
+        match (report.lost_count, report.packs.iter().any(is_left)) {
+            (0, false) => exit::COMPLETE,
+            (0, true) => exit::INCOMPLETE,
+            _ => exit::DAMAGE,
+        },
+    )
 }
 
 /// The packs whose ids begin so, each exactly one.
@@ -54,21 +58,25 @@ fn named(index: &ChunkIndex, ids: &[String]) -> Result<Vec<ObjectId>> {
 fn print_pack(global: &Global, pack: &PackRepair) {
     if global.json {
         output::object(&json!({
-            "type": "pack", "pack": pack.pack.to_string(), "message": pack.trouble,
+            "type": "pack", "pack": pack.pack.to_string(),
+            "message": pack.trouble.as_ref().or(pack.archived.as_ref()),
+            "archived": pack.archived.is_some(), "chunks_archived": pack.chunks_archived,
             "chunks_saved": pack.chunks_saved,
             "bytes_saved": pack.bytes_saved, "chunks_elsewhere": pack.chunks_elsewhere,
             "chunks_lost": pack.chunks_lost,
         }));
         return;
     }
-    let text = match &pack.trouble {
-        None => "whole: not marked as damaged any more".to_owned(),
-        Some(trouble) => format!(
-            "{}: {} saved ({}), {} elsewhere, {} lost",
+    let text = match (&pack.trouble, &pack.archived) {
+        (None, None) => "whole: not marked as damaged any more".to_owned(),
+        (None, Some(text)) => format!("archived, left alone: {}", output::escape(text.as_bytes())),
+        (Some(trouble), _) => format!(
+            "{}: {} saved ({}), {} elsewhere, {} archived elsewhere, {} lost",
             output::escape(trouble.as_bytes()),
             sizes::counted(pack.chunks_saved, "chunk"),
             sizes::bytes(pack.bytes_saved),
             sizes::count(pack.chunks_elsewhere),
+            sizes::count(pack.chunks_archived),
             sizes::count(pack.chunks_lost),
         ),
     };
@@ -80,9 +88,12 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
     let damaged = sum(|pack| u64::from(pack.trouble.is_some()));
     let (saved, bytes) = (sum(|pack| pack.chunks_saved), sum(|pack| pack.bytes_saved));
     let lost = sum(|pack| pack.chunks_lost);
+    let archived = sum(|pack| u64::from(pack.archived.is_some()));
+    let chunks_archived = sum(|pack| pack.chunks_archived);
     if global.json {
         output::object(&json!({
             "type": "summary", "packs": report.packs.len(), "packs_damaged": damaged,
+            "packs_archived": archived, "chunks_archived": chunks_archived,
             "chunks_saved": saved, "bytes_saved": bytes,
             "chunks_lost": lost, "paths_lost": report.lost_count, "dry_run": dry_run,
         }));
@@ -106,6 +117,19 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
         sizes::bytes(bytes),
         sizes::counted(lost, "chunk")
     );
+    if archived > 0 {
+        report!(
+            "left alone: {}, archived in a cold storage class: whether they are whole is not known \
+             before they are brought back",
+            sizes::counted(archived, "pack")
+        );
+    }
+    if chunks_archived > 0 {
+        report!(
+            "not known: {} of which another copy is archived. Bring its pack back, and repair again",
+            sizes::counted(chunks_archived, "chunk")
+        );
+    }
     if report.lost_count > 0 {
         report!(
             "{} cannot be restored whole. The next backup stores again what the sources still \
@@ -113,7 +137,7 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
              of a snapshot that is named.",
             sizes::counted(report.lost_count, "path")
         );
-    } else if damaged > 0 {
+    } else if damaged > 0 && chunks_archived == 0 {
         report!("No path is lost. A prune removes the damaged packs.");
     }
 }
