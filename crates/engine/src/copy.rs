@@ -24,6 +24,7 @@ mod storing;
 
 use crate::heartbeat::Heartbeat;
 use crate::limits::{CHECKPOINT_SECONDS, copy_flight_bytes};
+use crate::two_stores::refuse_hot_alone;
 use bale_format::{Access, ObjectId, Snapshot};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
@@ -116,6 +117,8 @@ pub fn copy(
 ) -> Result<Copied> {
     require_another(source, target)?;
     source.check_access(Access::Read)?;
+    let advice = "That one is complete: name it as the source (--from-repo)";
+    refuse_hot_alone(source, "a copy", advice)?;
     target.check_access(Access::Write)?;
     let (in_target, damaged) = target.snapshots_readable()?;
     for (name, error) in damaged {

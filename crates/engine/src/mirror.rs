@@ -16,6 +16,7 @@ mod listing;
 mod same;
 mod send;
 
+use crate::two_stores::refuse_hot_alone;
 use crate::whole::Wholeness;
 use bale_format::{Access, ObjectId, SegmentRef};
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
@@ -59,16 +60,17 @@ pub struct Mirrored {
 }
 
 /// Refuses a repository with segments: an object is sent by the hash in its name, and they have
-/// none.
-pub fn refuse_segments(source: &Repository) -> Result<()> {
-    match source.stretched() {
-        None => Ok(()),
-        Some(_) => Err(Error::Other(
+/// none. Likewise a hot store without its cold one.
+pub fn refuse_unfit(source: &Repository) -> Result<()> {
+    if source.stretched().is_some() {
+        return Err(Error::Other(
             "a repository with segments is not mirrored: copy its directory, or its snapshots \
              (bale copy)"
                 .to_owned(),
-        )),
+        ));
     }
+    let advice = "Name that beside it with --cold, or that alone with -r";
+    refuse_hot_alone(source, "a mirror", advice)
 }
 
 /// Brings the objects of `source` to `target`.
@@ -79,34 +81,26 @@ pub fn mirror(
     monitor: &dyn Monitor,
 ) -> Result<Mirrored> {
     source.check_access(Access::Read)?;
-    refuse_segments(source)?;
+    refuse_unfit(source)?;
     let mut mirroring = Mirroring::begin(source, target, options, monitor)?;
-    mirroring.require_same()?;
-    mirroring.send_areas(&[Area::Keys])?;
-    mirroring.send_configs()?;
-    for _ in 0..ROUNDS_MAX {
-        (mirroring.sent_in_round, mirroring.is_some_gone) = (0, false);
-        mirroring.send_areas(&[Area::Keys, Area::Condemned, Area::Damaged])?;
-        mirroring.send_areas(&[Area::Packs, Area::Index])?;
-        // What took the place of something that is gone is in the next listing.
-        if !mirroring.is_some_gone {
-            mirroring.leave_out_what_lives()?;
-            mirroring.send_areas(&[Area::Runs])?;
-            mirroring.withhold_what_is_not_whole()?;
-            mirroring.send_areas(&[Area::Snapshots])?;
-        }
-        if mirroring.is_done() {
-            break;
-        }
-        mirroring.listed = Listing::of(&**source.store())?;
-    }
-    if !mirroring.is_done() {
-        monitor.note("the source goes on changing: what came last is left for the next mirror");
-    }
+    let place = target.place();
+    let sent = mirroring.send_everything();
+    sent.map_err(|error| with_full_advice(error, &place))?;
     if options.delete {
         mirroring.delete()?;
     }
     Ok(mirroring.mirrored)
+}
+
+/// The order of sending leaves the target as the advice says, whichever object had no room.
+fn with_full_advice(error: Error, target: &str) -> Error {
+    match error {
+        Error::Store(error) if error.is_storage_full() => Error::Other(format!(
+            "{error}. {target} is full: what was sent stays, and every snapshot in it is whole. \
+             Make room there, and mirror again: it goes on from here"
+        )),
+        other => other,
+    }
 }
 
 /// A mirror under way.
@@ -126,8 +120,8 @@ struct Mirroring<'a> {
     /// Packs of what names and describes files.
     metadata: HashSet<ObjectId>,
     sent_in_round: u64,
-    /// A prune took away something that was listed for this round.
-    is_some_gone: bool,
+    /// Something that was listed for this round, and was not found: a prune took it away.
+    gone: Option<ObjectName>,
     /// Objects of the source that are damaged, or named and not there, or packs that nothing names.
     damaged: u64,
     objects_done: u64,
@@ -169,7 +163,7 @@ impl<'a> Mirroring<'a> {
             done: HashSet::new(),
             metadata: described.map(|place| index.pack(place.pack).id).collect(),
             sent_in_round: 0,
-            is_some_gone: false,
+            gone: None,
             damaged: (missing + unnamed) as u64,
             objects_done: 0,
             bytes_done: 0,
@@ -177,8 +171,44 @@ impl<'a> Mirroring<'a> {
         })
     }
 
+    /// What refers after what it refers to, in rounds while the source goes on.
+    fn send_everything(&mut self) -> Result<()> {
+        self.require_same()?;
+        self.send_areas(&[Area::Keys])?;
+        self.send_configs()?;
+        for _ in 0..ROUNDS_MAX {
+            (self.sent_in_round, self.gone) = (0, None);
+            self.send_areas(&[Area::Keys, Area::Condemned, Area::Damaged])?;
+            self.send_areas(&[Area::Packs, Area::Index])?;
+            // What took the place of something that is gone is in the next listing.
+            if self.gone.is_none() {
+                self.leave_out_what_lives()?;
+                self.send_areas(&[Area::Runs])?;
+                self.withhold_what_is_not_whole()?;
+                self.send_areas(&[Area::Snapshots])?;
+            }
+            if self.is_done() {
+                return Ok(());
+            }
+            self.listed = Listing::of(&**self.source.store())?;
+        }
+        match self.gone {
+            Some(gone) => self.problem(format!(
+                "{gone} of the source is listed, and not found when it is read, {ROUNDS_MAX} \
+                 times: snapshots that came since the last mirror are not sent (bale check says \
+                 what is lost)"
+            )),
+            None => {
+                let text =
+                    "the source goes on changing: what came last is left for the next mirror";
+                self.monitor.note(text);
+            }
+        }
+        Ok(())
+    }
+
     fn is_done(&self) -> bool {
-        self.options.dry_run || (self.sent_in_round == 0 && !self.is_some_gone)
+        self.options.dry_run || (self.sent_in_round == 0 && self.gone.is_none())
     }
 
     fn problem(&mut self, text: String) {

@@ -14,7 +14,6 @@ mod packs;
 mod unlisted;
 
 pub use config::{renew_config_copy, repair_config};
-pub(crate) use hot::packs_with_metadata;
 pub use hot::{HotReport, repair_hot};
 pub use packs::{PackRepair, PacksRepair, repair_packs};
 

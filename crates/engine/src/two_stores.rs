@@ -1,10 +1,14 @@
-//! What the hot one of two stores has and the cold one, which holds everything, does not. Objects
-//! come into the cold one first and leave it last: what is in the hot one alone was lost there.
+//! What the hot one of two stores should have, and what it has and the cold one, which holds
+//! everything, does not. Objects come into the cold one first and leave it last: what is in the hot
+//! one alone was lost there.
 
+use bale_format::{ObjectId, PackNumber};
+use bale_pipeline::amount::counted;
 use bale_repository::error::{Error, Result};
+use bale_repository::index::ChunkIndex;
 use bale_repository::repository::Repository;
 use bale_repository::store::{Area, ObjectName, Store};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// In which names of an area two stores differ.
 pub(crate) struct Beside {
@@ -47,12 +51,17 @@ pub(crate) fn compare(
 
 /// A hot store has what it was given, and may have been lost meanwhile.
 pub(crate) fn names(store: &dyn Store, area: Area) -> Result<BTreeSet<ObjectName>> {
-    let mut names = BTreeSet::new();
+    Ok(lengths(store, area)?.into_keys().collect())
+}
+
+/// The same with the lengths of objects.
+pub(crate) fn lengths(store: &dyn Store, area: Area) -> Result<BTreeMap<ObjectName, u64>> {
+    let mut lengths = BTreeMap::new();
     match store.list(area, &mut |info| {
-        names.insert(info.name);
+        lengths.insert(info.name, info.len);
     }) {
         Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(names),
+        _ => Ok(lengths),
     }
 }
 
@@ -74,4 +83,45 @@ pub(crate) fn refuse_while_cold_lacks(repository: &Repository) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Packs that hold something but data. Older ones hold both.
+pub(crate) fn packs_with_metadata(index: &ChunkIndex) -> HashSet<ObjectId> {
+    let entries = index.entries().iter();
+    let numbers: HashSet<PackNumber> = entries
+        .filter(|place| place.chunk.kind.is_metadata())
+        .map(|place| place.pack)
+        .collect();
+    numbers
+        .iter()
+        .map(|number| index.pack(*number).id)
+        .collect()
+}
+
+/// Refuses the hot store of a repository with two where it is alone: file contents would count as
+/// lost. It is known by this, that of the packs of file contents none is there. `what` is to be
+/// done, and `advice` says how the cold one is named for it.
+pub(crate) fn refuse_hot_alone(repository: &Repository, what: &str, advice: &str) -> Result<()> {
+    if !repository.is_one_of_two() {
+        return Ok(());
+    }
+    let index = repository.reload_index_as_far_as_possible()?;
+    let metadata = packs_with_metadata(&index);
+    let named = index.packs().iter().map(|pack| pack.id);
+    let mut data: HashSet<ObjectId> = named.filter(|pack| !metadata.contains(pack)).collect();
+    let all = data.len();
+    repository.store().list(Area::Packs, &mut |info| {
+        if let Some(id) = info.name.id() {
+            data.remove(&id);
+        }
+    })?;
+    if all == 0 || data.len() < all {
+        return Ok(());
+    }
+    Err(Error::Other(format!(
+        "{what} needs file contents, and {} has none of the {} with them: it is the hot store of a \
+         repository with two, and they are in the cold one. {advice}",
+        repository.store().place(),
+        counted(all as u64, "pack"),
+    )))
 }

@@ -25,6 +25,7 @@ pub use packs::{Marked, mark, marked_and_gone};
 pub(crate) use scrub::hash_object;
 pub use scrub::scrub;
 
+use crate::two_stores::refuse_hot_alone;
 use bale_format::{ChunkId, ChunkKind, ObjectId};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
@@ -102,6 +103,9 @@ pub fn check(
     subset: Option<Subset>,
     monitor: &dyn Monitor,
 ) -> Result<CheckReport> {
+    let advice = "Name that beside it with --cold, or that alone with -r; check --scrub compares \
+        what a store alone has with its names";
+    refuse_hot_alone(repository, "a check", advice)?;
     let mut read = None;
     for _ in 1..LOOKS_MAX {
         let before = Names::list(repository)?;

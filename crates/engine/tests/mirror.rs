@@ -11,7 +11,7 @@ use bale_repository::error::Result;
 use bale_repository::store::{Area, ObjectName, Store};
 use bale_testkit::recording_store::Verb;
 use bale_testkit::scene::noise;
-use bale_testkit::{DatedStore, FaultyStore, RecordingStore, Scene};
+use bale_testkit::{DatedStore, FaultyStore, RecordingStore, Scene, StaleStore};
 
 const CALLS_MAX: u64 = 2_000;
 
@@ -325,5 +325,78 @@ fn a_source_that_lost_an_index_object_has_no_snapshot_sent_that_needs_it() {
         scene.store.put(&name, &bytes).unwrap();
         let mirrored = mirror_to(&scene, target.clone()).unwrap();
         assert_eq!(mirrored.problems, 0, "{mirrored:?}");
+    }
+}
+
+/// Each step finds the disk full once, the first bytes more often.
+#[test]
+fn a_mirror_to_a_full_disk_leaves_snapshots_whole_says_so_and_goes_on() {
+    let scene = history();
+    let all = scene.store.memory().objects();
+    let bytes: u64 = all.values().map(|bytes| bytes.len() as u64).sum();
+    let steps = (0..8).map(|step| step * 300);
+    let steps = steps.chain((1..40).map(|step| bytes * step / 40));
+    let index: u64 = scene
+        .store
+        .names(Area::Index)
+        .iter()
+        .map(|n| all[n].len() as u64)
+        .sum();
+    let snapshots = scene.store.names(Area::Snapshots);
+    let snapshots: u64 = snapshots.iter().map(|n| all[n].len() as u64).sum();
+    let last = [
+        snapshots + index,
+        snapshots + index / 2,
+        snapshots,
+        snapshots / 2,
+        1,
+    ];
+    let steps: Vec<u64> = steps.chain(last.map(|left| bytes - left)).collect();
+    let (mut unindexed, mut whole) = (0, 0);
+    for free in steps {
+        let story = format!("{free} of {bytes} bytes");
+        let target = empty(&scene);
+        let full = FaultyStore::over(target.clone());
+        full.full_after(free);
+        let refused = mirror_to(&scene, full.clone()).unwrap_err().to_string();
+        assert!(refused.contains("mirror again"), "{story}: {refused}");
+        if target.names(Area::Config).is_empty() && target.names(Area::ConfigCopy).is_empty() {
+            assert_eq!(target.names(Area::Packs), [], "{story}");
+        } else {
+            scene.forget_newest_seen();
+            let report = scene.check(&target).unwrap();
+            // Its copy comes right after it.
+            let mut damage = report.damage.iter();
+            let is_copy = damage.all(|it| it.what == "config.copy" && report.snapshots == 0);
+            assert!(is_copy && report.lost_count == 0, "{story}: {report:?}");
+            unindexed += u64::from(report.packs_unindexed > 0);
+            whole += report.snapshots;
+        }
+        full.heal();
+        scene.forget_newest_seen();
+        let done = mirror_to(&scene, full).unwrap();
+        assert_eq!(done.problems, 0, "{story}");
+        assert_eq!(target.memory().objects(), all, "{story}");
+    }
+    assert!(unindexed > 3 && whole > 0, "{unindexed} {whole}");
+}
+
+/// An index object that the store goes on listing and does not have: what it names is not known.
+#[test]
+fn a_source_that_lists_what_it_does_not_have_is_named_and_not_mirrored_in_silence() {
+    let scene = history();
+    for area in [Area::Index, Area::Packs] {
+        let inner = scene.store.fork();
+        let lost = inner.names(area)[0];
+        let store = StaleStore::over(&inner, scene.clock.clone(), Duration::ZERO);
+        inner.delete(&lost).unwrap();
+        let source = scene.open(store).unwrap();
+        let target: Arc<dyn Store> = Arc::new(empty(&scene));
+        let monitor = Recorder::default();
+        let done = mirror(&source, &target, &MirrorOptions::default(), &monitor).unwrap();
+        assert!(done.problems > 0, "{lost}");
+        let problems = monitor.problems.lock().unwrap();
+        let is_named = |text: &str| text.contains(&lost.to_string());
+        assert!(problems.iter().any(|it| is_named(&it.text)), "{problems:?}");
     }
 }

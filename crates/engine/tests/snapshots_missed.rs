@@ -2,6 +2,7 @@
 //! 13, 16).
 
 use bale_engine::forget;
+use bale_engine::mirror::{MirrorOptions, mirror};
 use bale_engine::prune::{self, PruneOptions, PrunePlan};
 use bale_engine::verify::check;
 use bale_format::{ObjectId, Snapshot};
@@ -13,6 +14,7 @@ use bale_testkit::Scene;
 use bale_testkit::scene::noise;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn scene() -> Scene {
@@ -261,4 +263,31 @@ fn what_was_forgotten_here_is_not_missed_by_whoever_saw_it_in_a_mirror() {
     scene.store = original;
     assert_eq!(told(&scene), [""; 0]);
     prune::refuse_while_missed(&scene.repository()).unwrap();
+}
+
+/// It is no loss, and mirroring again ends it.
+#[test]
+fn of_a_mirror_that_is_behind_it_is_said_that_mirroring_brings_it_up_to_date() {
+    let mut scene = scene();
+    backup(&scene);
+    let behind = scene.store.fork();
+    let newer = backup(&scene);
+    let source = std::mem::replace(&mut scene.store, behind);
+    let notes = told(&scene);
+    assert!(is_missed(&notes, newer), "{notes:?}");
+    assert!(notes[0].contains("a mirror that is behind"), "{notes:?}");
+    assert!(
+        notes[0].contains("bale mirror brings it up to date"),
+        "{notes:?}"
+    );
+    let target: Arc<dyn Store> = Arc::new(scene.store.clone());
+    let source = scene.open(source).unwrap();
+    mirror(
+        &source,
+        &target,
+        &MirrorOptions::default(),
+        &Recorder::default(),
+    )
+    .unwrap();
+    assert_eq!(told(&scene), [""; 0]);
 }

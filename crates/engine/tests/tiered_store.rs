@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bale_engine::copy::{CopyOptions, copy};
+use bale_engine::mirror::{MirrorOptions, mirror};
 use bale_engine::repair::repair_hot;
 use bale_engine::verify::{CheckFinding, Subset, check};
 use bale_format::ObjectId;
@@ -521,5 +523,43 @@ fn what_a_hot_store_lacks_is_said_and_no_damage() {
                 .any(|note| note.contains(&format!("in {area} are not in the hot store"))),
             "{notes:?}"
         );
+    }
+}
+
+/// Its file contents would count as lost, and the target as a mirror of what is left.
+#[test]
+fn a_hot_store_alone_is_refused_by_what_reads_contents_before_anything_is_written() {
+    let mut two = TwoStores::new();
+    two.keep();
+    let other = Scene::new();
+    let before = other.store.memory().objects();
+    let place: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let monitor = Recorder::default();
+    let refusals = |alone: &DatedStore| {
+        let alone = two.scene.open(alone.clone()).unwrap();
+        let chosen = alone.snapshots().unwrap();
+        let target = other.repository();
+        let copied = copy(&alone, &target, &chosen, &CopyOptions::default(), &monitor);
+        let mirrored = mirror(&alone, &place, &MirrorOptions::default(), &monitor);
+        let checked = check(&alone, Some(Subset::All), &monitor);
+        [
+            (copied.map(drop), "--from-repo"),
+            (mirrored.map(drop), "--cold"),
+            (checked.map(drop), "--cold"),
+        ]
+    };
+    for (refused, option) in refusals(&two.hot) {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("hot store"), "{refused}");
+        assert!(refused.contains(option), "{refused}");
+    }
+    assert_eq!(other.store.memory().objects(), before);
+    assert_eq!(monitor.problems.lock().unwrap().len(), 0);
+    let mut listed = 0;
+    place.list(Area::Keys, &mut |_| listed += 1).unwrap();
+    assert_eq!(listed, 0);
+    // The cold one is complete.
+    for (done, _) in refusals(&two.cold) {
+        done.unwrap();
     }
 }

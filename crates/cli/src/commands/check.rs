@@ -230,7 +230,9 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
     if report.packs_unindexed > 0 || report.index_objects_damaged > 0 {
         match report.is_clean() {
             true => report!(
-                "{} that no index names: no damage, a prune removes {} or says what does",
+                "{} that no index names: no damage, a backup or mirror that did not end left {it}. \
+                 The next mirror goes on with {it}; in a repository that is no mirror a prune \
+                 removes {it} or says what does",
                 sizes::counted(report.packs_unindexed, "pack"),
                 sizes::one_or_more(report.packs_unindexed, "it", "them")
             ),

@@ -13,7 +13,7 @@ use serde_json::json;
 pub fn run(global: &Global, options: &Mirror) -> Result<i32> {
     let source = place::open_for(global, Use::Read)?;
     // Before a place is made for it.
-    engine::refuse_segments(&source)?;
+    engine::refuse_unfit(&source)?;
     let target = place::mirror_store(global, options)?;
     let engine_options = MirrorOptions {
         verify: options.verify,

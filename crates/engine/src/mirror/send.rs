@@ -78,7 +78,9 @@ impl Mirroring<'_> {
         self.bytes_done += info.len;
         match outcome {
             Outcome::Gone => {
-                self.is_some_gone |= info.name.area != Area::Runs;
+                if info.name.area != Area::Runs {
+                    self.gone = Some(info.name);
+                }
                 return;
             }
             Outcome::Kept => self.mirrored.objects_there += 1,

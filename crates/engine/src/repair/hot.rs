@@ -5,11 +5,11 @@
 //! store is one, last: what an interrupt leaves names nothing that is missing, and the same again
 //! goes on. Nothing is removed but what is replaced; what the cold store does not have is counted.
 
+use crate::two_stores::packs_with_metadata;
+use bale_format::ObjectId;
 use bale_format::sealed::OBJECT_BYTES_MAX as SEALED_BYTES_MAX;
-use bale_format::{ObjectId, PackNumber};
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_repository::error::{Error, Result};
-use bale_repository::index::ChunkIndex;
 use bale_repository::repository::Repository;
 use bale_repository::store::{Area, ObjectName, PackContent, Store};
 use std::collections::HashSet;
@@ -74,19 +74,6 @@ pub fn repair_hot(
         copying.area(area)?;
     }
     Ok(copying.report)
-}
-
-/// Packs that hold something but data. Older ones hold both.
-pub(crate) fn packs_with_metadata(index: &ChunkIndex) -> HashSet<ObjectId> {
-    let entries = index.entries().iter();
-    let numbers: HashSet<PackNumber> = entries
-        .filter(|place| place.chunk.kind.is_metadata())
-        .map(|place| place.pack)
-        .collect();
-    numbers
-        .iter()
-        .map(|number| index.pack(*number).id)
-        .collect()
 }
 
 /// What is there of an object.

@@ -4,8 +4,7 @@
 
 use super::damage::Findings;
 use crate::limits::ALIVE_SECONDS;
-use crate::repair::packs_with_metadata;
-use crate::two_stores::{compare, names};
+use crate::two_stores::{compare, names, packs_with_metadata};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::Result;
 use bale_repository::index::ChunkIndex;
