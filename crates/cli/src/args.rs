@@ -312,6 +312,30 @@ pub enum Repair {
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
+    /// Bring back what the cold store lost or has damaged, and the hot one still has
+    ///
+    /// All but file contents, which are in the cold store alone. A snapshot that only the hot store
+    /// has was lost by the cold one, or it was forgotten, and the hot store was set back to an
+    /// older state since: it is named, and comes back with --snapshots. A key likewise: --keys.
+    #[command(
+        after_help = "Examples:\n  bale repair cold -r /srv/hot --cold /tape/backup --dry-run\n  \
+            bale repair cold -r /srv/hot --cold /tape/backup --snapshots"
+    )]
+    Cold {
+        /// Bring back snapshots and unfinished runs that only the hot store has
+        #[arg(long)]
+        snapshots: bool,
+        /// Bring back keys that only the hot store has
+        #[arg(long)]
+        keys: bool,
+        /// Read the packs of the cold store that the hot one has too; else their lengths are
+        /// compared
+        #[arg(long)]
+        read_data: bool,
+        /// Print what would be done; write nothing
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+    },
     /// Save what can still be read of damaged packs, and name what cannot
     #[command(
         after_help = "Examples:\n  bale check --read-data ; bale repair packs\n  \

@@ -1,5 +1,6 @@
 //! Repair: adds, and refuses when in doubt. `packs` saves what opens of damaged packs, `config`
-//! writes the one of the two files again that is not sound, `hot` makes a hot store anew.
+//! writes the one of the two files again that is not sound, `hot` makes a hot store anew, `cold`
+//! brings back what the cold one lost and the hot one has.
 //!
 //! `repair_index` reads packs that no index names, by their trailers or record by record, and names
 //! what they hold in new index objects; packs of which something does not open are marked as
@@ -8,11 +9,13 @@
 //! those that could not be read before the packs were looked for, and still cannot, are removed:
 //! what read well then was believed. Nothing else is deleted.
 
+mod cold;
 mod config;
 mod hot;
 mod packs;
 mod unlisted;
 
+pub use cold::{ColdOptions, ColdReport, OnlyHot, repair_cold};
 pub use config::{renew_config_copy, repair_config};
 pub use hot::{HotReport, repair_hot};
 pub use packs::{PackRepair, PacksRepair, repair_packs};

@@ -77,8 +77,8 @@ pub(crate) fn refuse_while_cold_lacks(repository: &Repository) -> Result<()> {
             let (hot, cold) = (hot.place(), cold.place());
             return Err(Error::Other(format!(
                 "prune refuses: {name} is in the hot store {hot}, and the cold store {cold} has \
-                 lost it: what it uses would be deleted. Copy that object into the cold store, as \
-                 it is, or remove it from the hot one to let go of it"
+                 lost it: what it uses would be deleted. bale repair cold --snapshots brings it \
+                 back; if it is not wanted any more, forget it after that"
             )));
         }
     }

@@ -227,6 +227,17 @@ fn mark(
 
 /// What is to be done, as far as it is true.
 fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, String>) {
+    let is_in_hot = |damage: &&CheckFinding| damage.text.contains("bale repair cold");
+    let in_hot = report.damage.iter().filter(is_in_hot).count() as u64;
+    if in_hot > 0 {
+        // What else is the matter is known only then.
+        return report!(
+            "The cold store lost {} that the hot one has: `bale repair cold` says which and brings \
+             {} back (--dry-run writes nothing). Do that first, and check again.",
+            sizes::counted(in_hot, "object"),
+            sizes::one_or_more(in_hot, "it", "them")
+        );
+    }
     if report.packs_unindexed > 0 || report.index_objects_damaged > 0 {
         match report.is_clean() {
             true => report!(
@@ -234,7 +245,7 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
                  The next mirror goes on with {it}; in a repository that is no mirror a prune \
                  removes {it} or says what does",
                 sizes::counted(report.packs_unindexed, "pack"),
-                sizes::one_or_more(report.packs_unindexed, "it", "them")
+                it = sizes::one_or_more(report.packs_unindexed, "it", "them")
             ),
             // What is lost, and what to do, is known only then.
             false => {

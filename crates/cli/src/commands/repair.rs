@@ -1,5 +1,6 @@
 //! `bale repair`
 
+mod cold;
 mod hot;
 mod packs;
 
@@ -8,6 +9,7 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
+use bale_engine::repair::ColdOptions;
 use bale_pipeline::error::without_name;
 use bale_repository::store::ObjectName;
 use serde_json::json;
@@ -18,6 +20,20 @@ pub fn run(global: &Global, command: &Repair) -> Result<i32> {
         Repair::Index { dry_run } => index(global, *dry_run),
         Repair::Config { dry_run } => config(global, *dry_run),
         Repair::Hot { dry_run } => hot::run(global, *dry_run),
+        Repair::Cold {
+            snapshots,
+            keys,
+            read_data,
+            dry_run,
+        } => {
+            let options = ColdOptions {
+                snapshots: *snapshots,
+                keys: *keys,
+                read_data: *read_data,
+                dry_run: *dry_run,
+            };
+            cold::run(global, options)
+        }
         Repair::Packs { ids, dry_run } => packs::run(global, ids, *dry_run),
     }
 }

@@ -1,7 +1,7 @@
 //! The cold store beside the repository that is named: it holds everything, the named one
 //! everything but packs of data.
 
-use super::existing::OtherThings;
+use super::existing::{OtherThings, holds_data_at, require_only_ours};
 use super::named::is_same_place;
 use super::store::{Room, of_existing, store_at};
 use super::{Meant, Use, named, remote};
@@ -12,7 +12,7 @@ use anyhow::Result;
 use bale_remote::Location;
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
-use bale_repository::store::{MemoryStore, OnMiss, Store, TieredStore};
+use bale_repository::store::{LocalStore, MemoryStore, OnMiss, Store, TieredStore};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,6 +154,40 @@ pub fn open_cold(global: &Global, location: &Location) -> Result<Repository> {
     let secret = secrets::given_or_prompted(global)?;
     let repository = Repository::open(store, &secret, super::environment(global)?)?;
     Ok(repository)
+}
+
+/// The hot and the cold store as they are named, and the repository as the hot one alone opens it,
+/// or else the cold one. Of the cold one both configs may be lost.
+pub fn hot_and_cold(
+    global: &Global,
+    location: &Location,
+    dry_run: bool,
+) -> Result<(Repository, Arc<dyn Store>, Arc<dyn Store>)> {
+    let Some(hot) = named(global)? else {
+        return Err(Usage("name the hot store with --repo".to_owned()).into());
+    };
+    let hot = of_existing(global, &hot, Meant::Named)
+        .map_err(|error| with_repair_advice(global, &hot, error))?;
+    let options = of_cold(global, location)?;
+    let purpose = Use::unless_dry_run(dry_run);
+    let found = store_at(&options, location, Meant::Named, purpose);
+    let cold: Arc<dyn Store> = match (location, found) {
+        (Location::Directory(path), Err(error)) if is_missing(&error) && path.is_dir() => {
+            require_only_ours(path, OtherThings::Refused)?;
+            match dry_run || !holds_data_at(path)? {
+                true => Arc::new(LocalStore::open(path)?),
+                false => Arc::new(LocalStore::create(path)?),
+            }
+        }
+        (_, found) => found?,
+    };
+    let secret = secrets::given_or_prompted(global)?;
+    let open = |store: &Arc<dyn Store>| -> Result<Repository> {
+        let environment = super::environment(global)?;
+        Ok(Repository::open(store.clone(), &secret, environment)?)
+    };
+    let repository = open(&hot).or_else(|error| open(&cold).map_err(|_| error))?;
+    Ok((repository, hot, cold))
 }
 
 /// The store that is named as the repository, made if need be. One that holds another repository,

@@ -295,7 +295,7 @@ fn a_mirror_of_both_is_complete_and_a_hot_store_is_made_beside_it() {
     );
     assert_eq!(objects(&bench, "second"), objects(&bench, "cold"));
     restores(&bench, &["--repo", "second"]);
-    let refused = bench.run(&[&["backup", "source"], &stores_of("second")[..]].concat());
+    let refused = bench.run(&[&["backup", "source"][..], &stores_of("second")[..]].concat());
     assert_eq!(refused.code, 1, "{refused}");
     let words = [
         "repair",
@@ -309,4 +309,90 @@ fn a_mirror_of_both_is_complete_and_a_hot_store_is_made_beside_it() {
     ];
     bench.ok(&words);
     restores(&bench, &["--repo", "warm", "--cold", "second"]);
+}
+
+/// As a tape that lost some files: nothing is copied by hand.
+#[test]
+fn what_the_cold_store_lost_is_brought_back_by_the_command_that_a_check_names() {
+    let bench = new();
+    bench.write("source/later", "more");
+    backup(&bench);
+    let whole = objects(&bench, "cold");
+    bench.sh("rm cold/snapshots/* cold/index/*");
+    let key = ["--key-file", "new-key"];
+    let checked = bench.run(&[&["check"][..], &key[..], &BOTH[..]].concat());
+    assert_eq!(checked.code, 4, "{checked}");
+    assert!(
+        checked.text().contains("bale repair cold --snapshots"),
+        "{checked}"
+    );
+    let repair =
+        |more: &[&str]| bench.run(&[&["repair", "cold"][..], &key[..], &BOTH[..], more].concat());
+    let dry = repair(&["--dry-run", "--snapshots", "--json"]);
+    assert_eq!(dry.code, 0, "{dry}");
+    assert_eq!(dry.of_type("only-hot").len(), 2, "{dry}");
+    assert_ne!(objects(&bench, "cold"), whole);
+    // All but what may have been forgotten.
+    let timid = repair(&[]);
+    assert_eq!(timid.code, 3, "{timid}");
+    assert!(
+        timid.text().contains("only in the hot store, left"),
+        "{timid}"
+    );
+    assert!(timid.err.contains("--snapshots"), "{timid}");
+    let pruned = bench.run(&[&["prune"][..], &key[..], &BOTH[..]].concat());
+    assert_eq!(pruned.code, 1, "{pruned}");
+    assert!(
+        pruned.err.contains("bale repair cold --snapshots"),
+        "{pruned}"
+    );
+    let done = repair(&["--snapshots"]);
+    assert_eq!(done.code, 0, "{done}");
+    assert_eq!(objects(&bench, "cold"), whole);
+    both(&bench, &["check", "--read-data", "--key-file", "new-key"]);
+    restores(&bench, &["--repo", "cold"]);
+    // Also both configs and the key, with which the cold one opens.
+    bench.sh("rm cold/config cold/config.copy cold/keys/*");
+    let done = repair(&["--keys"]);
+    assert_eq!(done.code, 0, "{done}");
+    assert_eq!(objects(&bench, "cold"), whole);
+    restores(&bench, &["--repo", "cold"]);
+    // A tape that is not mounted gets nothing.
+    bench.sh("mv cold away; mkdir cold");
+    let refused = repair(&["--snapshots", "--keys"]);
+    assert_eq!(refused.code, 1, "{refused}");
+    assert_eq!(objects(&bench, "cold"), [""; 0]);
+    bench.sh("rmdir cold");
+    assert_eq!(repair(&[]).code, 10);
+    assert!(!bench.path("cold").exists());
+    assert_eq!(
+        bench
+            .run(&["repair", "cold", "--repo", "hot", "--key-file", "new-key"])
+            .code,
+        2
+    );
+}
+
+#[test]
+fn a_hot_store_alone_is_no_source_and_leaves_nothing_at_the_target() {
+    let bench = new();
+    bench.ok(&["init", "--repo", "other", "--new-key-file", "key-of-other"]);
+    let before = objects(&bench, "other");
+    let key = stores_of("hot");
+    let mirrored = bench.run(&[&["mirror", "--to", "second"], &key[..]].concat());
+    assert_eq!(mirrored.code, 1, "{mirrored}");
+    assert!(mirrored.err.contains("--cold"), "{mirrored}");
+    assert!(!bench.path("second").exists());
+    let from = ["--from-repo", "hot", "--from-key-file", "new-key"];
+    let to = ["--repo", "other", "--key-file", "key-of-other"];
+    let copied = bench.run(&[&["copy"][..], &from[..], &to[..]].concat());
+    assert_eq!(copied.code, 1, "{copied}");
+    assert!(copied.err.contains("--from-repo"), "{copied}");
+    assert_eq!(objects(&bench, "other"), before);
+    let checked = bench.run(&[&["check", "--read-data"], &key[..]].concat());
+    assert_eq!(checked.code, 1, "{checked}");
+    assert!(checked.err.contains("--cold"), "{checked}");
+    // As it says.
+    let from = ["--from-repo", "cold", "--from-key-file", "new-key"];
+    bench.ok(&[&["copy"][..], &from[..], &to[..]].concat());
 }

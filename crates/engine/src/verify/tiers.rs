@@ -107,7 +107,12 @@ pub(super) fn check_listings(
             _ => true,
         })?;
         for name in beside.lost_by_cold {
-            let text = "missing: the hot store has it (copy it there as it is)";
+            let text = match area {
+                Area::Snapshots | Area::Runs => {
+                    "missing: the hot store has it (bale repair cold --snapshots brings it back)"
+                }
+                _ => "missing: the hot store has it (bale repair cold brings it back)",
+            };
             findings.damage(format!("{name} in the cold store {}", cold.place()), text);
         }
         if let Some(first) = beside.not_in_hot.first().filter(|_| !is_written) {
@@ -141,11 +146,13 @@ fn check_key(name: &ObjectName, [hot, cold]: [&dyn Store; 2], findings: &mut Fin
             format!("{text}: that of the cold store is intact ({REPAIR_HOT})"),
         ),
         (Found::Intact, Found::Missing | Found::Damaged(_)) => {
-            let short = name.id().map(|id| id.short()).unwrap_or_default();
+            let word = match of_cold {
+                Found::Missing => " --keys",
+                _ => "",
+            };
             let text = format!(
                 "{}: with this key the cold store alone does not open, nor is a hot one made again \
-                 from it (replace the key while the hot one is there: bale key passwd, or bale key \
-                 add and, opened with the new one, bale key remove {short})",
+                 from it (while the hot one is there, bale repair cold{word} brings it back)",
                 of_cold.text()
             );
             findings.damage(format!("{name} in the cold store {}", cold.place()), text);
