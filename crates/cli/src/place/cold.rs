@@ -156,13 +156,17 @@ pub fn open_cold(global: &Global, location: &Location) -> Result<Repository> {
     Ok(repository)
 }
 
-/// The hot and the cold store as they are named, and the repository as the hot one alone opens it,
-/// or else the cold one. Of the cold one both configs may be lost.
-pub fn hot_and_cold(
-    global: &Global,
-    location: &Location,
-    dry_run: bool,
-) -> Result<(Repository, Arc<dyn Store>, Arc<dyn Store>)> {
+/// Two stores as they are named, and their repository.
+pub struct HotAndCold {
+    /// As the hot store alone opens it, or else the cold one.
+    pub repository: Repository,
+    pub hot: Arc<dyn Store>,
+    /// Both configs may be lost.
+    pub cold: Arc<dyn Store>,
+}
+
+/// Finds both stores, neither by what the other holds.
+pub fn hot_and_cold(global: &Global, location: &Location, dry_run: bool) -> Result<HotAndCold> {
     let Some(hot) = named(global)? else {
         return Err(Usage("name the hot store with --repo".to_owned()).into());
     };
@@ -187,7 +191,11 @@ pub fn hot_and_cold(
         Ok(Repository::open(store.clone(), &secret, environment)?)
     };
     let repository = open(&hot).or_else(|error| open(&cold).map_err(|_| error))?;
-    Ok((repository, hot, cold))
+    Ok(HotAndCold {
+        repository,
+        hot,
+        cold,
+    })
 }
 
 /// The store that is named as the repository, made if need be. One that holds another repository,

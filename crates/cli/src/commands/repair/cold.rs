@@ -17,9 +17,9 @@ pub fn run(global: &Global, options: ColdOptions) -> Result<i32> {
         let text = "repair cold needs both stores: the hot one as --repo, the other with --cold";
         return Err(Usage(text.to_owned()).into());
     };
-    let (repository, hot, cold) = place::hot_and_cold(global, &location, options.dry_run)?;
+    let two = place::hot_and_cold(global, &location, options.dry_run)?;
     let console = Console::new(global);
-    let report = repair_cold(&repository, [&hot, &cold], options, &console)?;
+    let report = repair_cold(&two.repository, [&two.hot, &two.cold], options, &console)?;
     console.finish();
     for object in &report.only_hot {
         print(global, object, options.dry_run);
