@@ -11,6 +11,7 @@ use bale_remote::{Location, OpenError, Opening, Scheme};
 use bale_repository::error::Error;
 use bale_repository::repository::{FirstLooks, FoundRepository, Repository};
 use bale_repository::store::{LocalStore, ObjectName, Store, StoreError};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,9 +124,23 @@ impl Room {
                 if let Some(caveat) = bale_remote::caveat(scheme) {
                     report!("bale: {caveat}");
                 }
-                remote(global, scheme, &place, Opening::Create)?
+                let made = remote(global, scheme, &place, Opening::Create);
+                made.map_err(|error| made_meanwhile(error, scheme, place))?
             }
         })
+    }
+}
+
+/// Another `init` made a repository there since it was looked for.
+fn made_meanwhile(error: anyhow::Error, scheme: Scheme, place: String) -> anyhow::Error {
+    let is_there = |error: &StoreError| {
+        error.action == "create" && error.source.kind() == ErrorKind::AlreadyExists
+    };
+    match error.downcast_ref::<StoreError>() {
+        Some(error) if is_there(error) => {
+            Error::RepositoryExists(Location::Remote(scheme, place).to_string()).into()
+        }
+        _ => error,
     }
 }
 
