@@ -11,7 +11,7 @@ use sources::{must_be_empty, repository, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which of our crates a crate may use, its tests aside: the drawing in docs/ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("format", &[]),
     ("sys", &[]),
     ("fsimage", &[]),
@@ -34,6 +34,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("cloud", &["format", "pipeline", "repository"]),
     ("remote", &["format", "pipeline", "repository", "cloud"]),
     ("serve", &["format", "pipeline", "repository"]),
+    ("nbd", &["pipeline"]),
     ("tune", &["fsimage"]),
     ("compare", &["fsimage", "tune"]),
     (

@@ -1,0 +1,28 @@
+//! Block devices over a wire: a client and a server of the NBD protocol, and `qemu-nbd` started for
+//! an image of a format that only it reads.
+//!
+//! What the other side sends is untrusted: `wire` decodes it as pure functions, with bounds before
+//! memory, and what does not fit the request that it answers ends the connection with a sentence.
+//! Nothing here knows of repositories; who serves a snapshot implements [`NbdExport`].
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod error;
+mod export;
+mod qemu;
+mod server;
+mod shown;
+mod socket;
+mod stream;
+mod uri;
+pub mod wire;
+
+pub use client::{NbdClient, NbdClientOptions, NbdExtent, NbdExtents, NbdReading, NbdWriting};
+pub use error::{NbdAction, NbdError, NbdFault};
+pub use export::{AllocationRun, NbdExport};
+pub use qemu::{
+    ImageFormat, QemuImage, QemuImageError, QemuImageOptions, image_header, vmdk_descriptor,
+};
+pub use server::{NbdServer, NbdServerAddress, NbdServerError};
+pub use uri::{NbdTransport, NbdUri, NbdUriError};
