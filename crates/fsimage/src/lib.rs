@@ -1,5 +1,5 @@
 //! File systems as bytes: reads ext4 and XFS structures from a byte source, and writes complete
-//! ext4 file systems.
+//! ext4 file systems. Says where on a disk they are: partition tables, linear volumes of LVM2.
 //!
 //! Everything that is read here is untrusted: checked arithmetic, bounds before allocation, visited
 //! sets and operation budgets, no panic, no unsafe. This crate opens no file and starts no thread;
@@ -7,9 +7,13 @@
 
 #![forbid(unsafe_code)]
 
+mod crc32;
 pub mod ext4;
 pub mod inode;
+pub mod lvm2;
 pub mod mkext4;
+pub mod partitions;
+pub mod recognize;
 pub mod source;
 pub mod xfs;
 
