@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use tools::has_tools;
+use tools::{has_tools, is_given};
 
 const MIB: u64 = 1 << 20;
 
@@ -143,6 +143,39 @@ fn tables_are_read_as_sfdisk_lists_them() {
     }
     let table = read(&Disk::partitioned(100 * MIB, GPT).bytes());
     assert_eq!(table.partitions[0].name, "root");
+}
+
+#[test]
+fn a_table_of_a_disk_with_large_sectors_is_found_in_its_image() {
+    let is_root = Command::new("id").arg("-u").output();
+    let is_root = is_root.is_ok_and(|id| id.stdout == b"0\n");
+    if !has_tools(&["sfdisk", "losetup"]) || !is_given(is_root, "needs root") {
+        return;
+    }
+    let disk = Disk::new(100 * MIB);
+    let mut made = Command::new("losetup");
+    made.args(["--find", "--show", "--sector-size", "4096"])
+        .arg(&disk.path);
+    let made = made.output().unwrap();
+    if !is_given(made.status.success(), "needs a loop device") {
+        return;
+    }
+    let device = String::from_utf8(made.stdout).unwrap();
+    let script = "printf 'label: gpt\\nsize=10M\\nsize=20M\\n' | \
+                  sfdisk --quiet --no-reread --no-tell-kernel \"$0\"; status=$?; \
+                  losetup -d \"$0\"; exit $status";
+    let done = Command::new("sh")
+        .args(["-c", script, device.trim()])
+        .status();
+    assert!(done.unwrap().success());
+    let bytes = disk.bytes();
+    for sector_bytes in [None, Some(4096)] {
+        let table = PartitionTable::read(&bytes, sector_bytes).unwrap().unwrap();
+        assert_eq!((table.sector_bytes, &table.faults[..]), (4096, &[][..]));
+        let places = table.partitions.iter().map(|it| (it.offset, it.bytes));
+        let expected = [(MIB, 10 * MIB), (11 * MIB, 20 * MIB)];
+        assert!(places.eq(expected), "{:?}", table.partitions);
+    }
 }
 
 #[test]
