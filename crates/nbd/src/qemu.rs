@@ -116,6 +116,11 @@ pub enum QemuImageError {
         .path.display()
     )]
     Elsewhere { path: PathBuf, named: String },
+    #[error(
+        "{} is made of {named}, which QEMU would not take for the name of a file",
+        .path.display()
+    )]
+    NoFile { path: PathBuf, named: String },
     #[error("the images that {} is based on have no end", .0.display())]
     Endless(PathBuf),
     #[error("the name of {} is not UTF-8, which QEMU cannot be told", .0.display())]

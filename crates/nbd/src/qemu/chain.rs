@@ -62,7 +62,8 @@ impl Chain {
                 for name in &found.extents {
                     // QEMU reads these names itself, and takes what is before a colon for a way.
                     if name.contains(':') {
-                        return Err(self.elsewhere(&path, name));
+                        let named = crate::shown::shown(name.as_bytes());
+                        return Err(QemuImageError::NoFile { path, named });
                     }
                     self.resolve(&path, name)?;
                 }
