@@ -85,6 +85,10 @@ pub fn seaweedfs(bucket: &str) -> ObjectServer {
     until_created("weed", || {
         request(filer.get(), "POST", &format!("/buckets/{bucket}/"), "")
     });
+    // Its parts begin one by one; whoever signs nothing is told that.
+    until_answered("weed", &["2", "403"], || {
+        request(server.address(), "GET", &format!("/{bucket}"), "")
+    });
     ObjectServer { server }
 }
 
@@ -215,16 +219,21 @@ pub fn fake_gcs(bucket: &str) -> ObjectServer {
 
 /// Tries until the answer is a success: a server may listen before it serves.
 fn until_created(what: &str, request: impl Fn() -> std::io::Result<String>) {
+    until_answered(what, &["2"], request);
+}
+
+/// Makes a request until its status begins with one of these.
+fn until_answered(what: &str, statuses: &[&str], request: impl Fn() -> std::io::Result<String>) {
     let began = Instant::now();
     loop {
         let answer = request();
         let status = answer.as_ref().ok().and_then(|head| head.split(' ').nth(1));
-        if status.is_some_and(|status| status.starts_with('2')) {
+        if status.is_some_and(|status| statuses.iter().any(|begin| status.starts_with(begin))) {
             return;
         }
         assert!(
             began.elapsed() < READY_MAX,
-            "{what} makes no bucket: {answer:?}"
+            "{what} does not begin to serve: {answer:?}"
         );
         std::thread::sleep(super::LOOK);
     }
