@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const WORDS_BYTES_MAX: usize = 4 << 10;
 const WORDS_LINES_MAX: usize = 5;
 
-/// In each pipe, where the system allows it: a packet of SFTP goes in at once, where both sides would
-/// wake up four times for it with the usual 64 KiB.
+/// In each pipe, where the system allows it: a packet of SFTP goes in at once, and both sides wake
+/// up once for it, not four times as with the usual 64 KiB.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// Between two looks whether it has ended.

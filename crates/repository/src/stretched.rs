@@ -164,7 +164,7 @@ impl StretchedStore {
 }
 
 impl Store for StretchedStore {
-    // Not handed on: cold_classes, object_locks: segments have no classes and no locks of their own.
+    // Not handed on: cold_classes, object_locks: segments have no classes and no locks.
 
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<()> {
         self.base.put(name, bytes)

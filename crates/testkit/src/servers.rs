@@ -23,7 +23,7 @@ pub use certificate::TestCertificate;
 pub use ftp::{ftp_of_pyftpdlib, ftp_of_rclone, ftps_of_pyftpdlib};
 pub use object_stores::{
     AZURITE_ACCOUNT, AZURITE_KEY, ObjectServer, S3_KEY, S3_SECRET, azurite, fake_gcs, moto,
-    s3_of_rclone, s3_of_rclone_over_tls, seaweedfs,
+    s3_of_rclone, s3_of_rclone_by_host, s3_of_rclone_over_tls, seaweedfs,
 };
 pub use s3_requests::{S3Answer, s3_request};
 pub use sftp::{SftpPort, sftp_bridge, sftp_server};

@@ -34,6 +34,7 @@ mod looking;
 mod many_names;
 mod named;
 mod places;
+mod proxies;
 mod put_only;
 mod put_only_life;
 mod readers;

@@ -95,9 +95,9 @@ impl NewestSeen {
         let id = self.id.short();
         let text = format!(
             "the snapshot {id} of {}, {time}, that this machine saw is not in the repository any \
-             more: a forget on another machine removed it, or this is a mirror that is behind (bale \
-             mirror brings it up to date), or the store was set back to an older state (bale forget \
-             {id} ends this note)",
+             more: a forget on another machine removed it, or this is a mirror that is behind \
+             (bale mirror brings it up to date), or the store was set back to an older state (bale \
+             forget {id} ends this note)",
             self.host
         );
         Missed {

@@ -103,6 +103,11 @@ pub fn s3_of_rclone(bucket: &str) -> ObjectServer {
     rclone(bucket, &[])
 }
 
+/// The same for requests that name the bucket before the host, `BUCKET.HOST`.
+pub fn s3_of_rclone_by_host(bucket: &str) -> ObjectServer {
+    rclone(bucket, &["--force-path-style=false"])
+}
+
 /// The same with a certificate, by https alone.
 pub fn s3_of_rclone_over_tls(bucket: &str, certificate: &TestCertificate) -> ObjectServer {
     let [file, key] = [certificate.file(), certificate.key_file()];

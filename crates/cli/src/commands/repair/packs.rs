@@ -126,7 +126,8 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
     }
     if chunks_archived > 0 {
         report!(
-            "not known: {} of which another copy is archived. Bring its pack back, and repair again",
+            "not known: {} of which another copy is archived. Bring its pack back, and repair \
+             again",
             sizes::counted(chunks_archived, "chunk")
         );
     }
