@@ -225,8 +225,8 @@ fn a_line_that_breaks_under_a_segment_costs_that_one_and_the_next_run_goes_on() 
     let direct = Far::new(&bench, &["-r", &direct], &[]);
     direct.ok(&["init", "--segments", "8M", "--new-key-file", "key"]);
     bench.sh("for n in 1 2 3 4 5 6 7 8; do head -c 3000000 /dev/urandom > source/f$n; done");
-    // In the second segment.
-    let fault = LineFault::CutOnce(Toward::Server, 12_000_000);
+    // In the second segment: of packs of 4 MiB and a chunk more, two or three are in one.
+    let fault = LineFault::CutOnce(Toward::Server, 15_000_000);
     let line = FaultProxy::of(Spoken::Ftp, server.address(), fault);
     let through = location(line.address());
     let through = Far::new(&bench, &["-r", &through], &[]);
