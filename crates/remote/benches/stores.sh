@@ -43,7 +43,14 @@ trap 'exit 130' INT TERM
 mkdir "$work/to" "$work/served" "$work/files"
 mount -t tmpfs -o size=4G stores "$work/to"
 
-until_answers() { until (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; do sleep 0.1; done; }
+until_answers() {
+    for _ in $(seq 600); do
+        if (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then return 0; fi
+        sleep 0.1
+    done
+    echo "nobody answers at port $1" >&2
+    exit 1
+}
 start() {
     case $1 in
         serve)
@@ -58,11 +65,13 @@ start() {
                 "actions":["Admin","Read","Write","List"]}]}' >"$work/s3.json"
             mkdir "$work/weed"
             weed server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir="$work/weed" -master.volumeSizeLimitMB=64 -volume.max=200 \
-                -s3 -s3.port=7803 -s3.config="$work/s3.json" >"$work/weed.log" 2>&1 &
+                -master.port=7813 -master.port.grpc=7814 -volume.port=7815 -volume.port.grpc=7816 -filer.port=7817 \
+                -filer.port.grpc=7818 -s3.port.grpc=7819 -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false \
+                -filer -s3 -s3.port=7803 -s3.config="$work/s3.json" >"$work/weed.log" 2>&1 &
             near_s3=s3:http://127.0.0.1:7803/bench/ far_s3=s3:http://127.0.0.1:7903/bench/
             "$line" 127.0.0.1:7903 127.0.0.1:7803 $delay $rate & until_answers 7803
-            until curl -sf -o /dev/null --aws-sigv4 aws:amz:us-east-1:s3 -u bench:benchbench -X PUT \
-                http://127.0.0.1:7803/bench; do sleep 0.5; done ;;
+            curl -sf -o /dev/null --retry 60 --retry-all-errors --retry-delay 1 --aws-sigv4 aws:amz:us-east-1:s3 \
+                -u bench:benchbench -X PUT http://127.0.0.1:7803/bench ;;
         rclone)
             mkdir -p "$work/rclone/bench"
             rclone serve s3 --addr 127.0.0.1:7804 --auth-key bench,benchbench "$work/rclone" >"$work/rclone.log" 2>&1 &
@@ -80,10 +89,10 @@ number=0
 # NAME REPOSITORY DENOMINATOR: a first backup and a restore of it; sets took_backup and took_restore.
 run() {
     local name=$1 repo=$2 began all_before all TIMEFORMAT='%U %S'
-    "$bale" -q -r "$repo" init >/dev/null
+    "$bale" -q -r "$repo" init >/dev/null 2>&1
     drop
     all_before=$(cpu) began=$(seconds)
-    { time "$bale" -q -r "$repo" backup --scan inodes "$work/g.img" 2>&3; } 3>&2 2>"$work/time"
+    { time "$bale" -q -r "$repo" backup --scan inode "$work/g.img" 2>&3; } 3>&2 2>"$work/time"
     took_backup=$(echo "$(seconds) - $began" | bc) all=$(($(cpu) - all_before))
     print "$name backup" "$took_backup" "$3" "$all"
     rm -rf "$work/cache"
@@ -106,8 +115,8 @@ for round in $(seq "$rounds"); do
     local_backup=$took_backup local_restore=$took_restore
     line_seconds=$(du -sb "$work/local" | awk -v rate=$rate '{ printf "%.2f", $1 / rate / 1e6 }')
     rm -rf "$work/local"
-    far_backup=$(echo "$local_backup $line_seconds" | awk '{ print $1 > $2 ? $1 : $2 }')
-    far_restore=$(echo "$local_restore $line_seconds" | awk '{ print $1 > $2 ? $1 : $2 }')
+    far_backup=$(echo "$local_backup $line_seconds" | awk '{ print ($1 > $2) ? $1 : $2 }')
+    far_restore=$(echo "$local_restore $line_seconds" | awk '{ print ($1 > $2) ? $1 : $2 }')
     for store in $stores; do
         near=near_$store at_far=far_$store
         if [ "$far" != only ]; then
