@@ -25,6 +25,8 @@ pub fn object(
     name: ObjectName,
     range: Option<&str>,
 ) -> Result<Response<AnswerBody>, Refused> {
+    // Another program may have replaced it since the last request.
+    store.close_object(&name);
     let info = store.stat(&name).map_err(|error| served.failed(&error))?;
     let object_len = info.ok_or_else(not_found)?.len;
     let mut answer = Response::new(AnswerBody::empty());
@@ -62,6 +64,9 @@ pub fn object(
             AnswerBody::Whole(bytes)
         }
         false => {
+            // What may not be opened is refused by a status, not by the end of the connection.
+            let opens = part.store.read_at(&part.name, offset, &mut [0]);
+            opens.map_err(|error| served.failed(&error))?;
             let (send, pieces) = mpsc::channel(PIECES_QUEUED);
             let served = served.clone();
             tokio::task::spawn_blocking(move || part.send(&served, &send));
@@ -121,11 +126,13 @@ impl Part {
             let is_over = piece.is_err();
             let piece = piece.map_err(|_| io::Error::other("the object cannot be read"));
             if pieces.blocking_send(piece).is_err() || is_over {
-                return;
+                break;
             }
             served.metrics.sent_bytes.fetch_add(len, Ordering::Relaxed);
             at += len;
         }
+        // Who deletes it gets its space back.
+        self.store.close_object(&self.name);
     }
 }
 

@@ -55,12 +55,16 @@ impl RequestTarget {
                 return Some(RequestTarget::Repository(name()));
             }
             if is_reserved(part) {
-                let area = (Area::ALL.into_iter()).find(|area| {
+                let area = areas().find(|area| {
                     area.is_directory() && rest.strip_suffix('/') == Some(area.text())
                 });
                 return match area {
                     Some(area) => Some(RequestTarget::Area(name(), area)),
-                    None => Some(RequestTarget::Object(name(), ObjectName::parse(rest)?)),
+                    None => {
+                        let object = ObjectName::parse(rest)?;
+                        let is_stored = areas().any(|area| area == object.area);
+                        is_stored.then(|| RequestTarget::Object(name(), object))
+                    }
                 };
             }
             if number >= PARTS_MAX || !is_plain(part) {
@@ -93,9 +97,15 @@ pub fn is_plain(part: &str) -> bool {
         && (part.bytes()).all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
+/// Areas that are stored. Of segments it is their records: a hot store has those.
+fn areas() -> impl Iterator<Item = Area> {
+    Area::ALL.into_iter().chain([Area::Stretched])
+}
+
 /// Begins the path of an object, or stands in a repository's directory.
 fn is_reserved(part: &str) -> bool {
-    part == "tmp" || part == "metrics" || Area::ALL.iter().any(|area| area.text() == part)
+    let mut areas = Area::ALL.iter().chain(&Area::OF_STRETCHES);
+    part == "tmp" || part == "metrics" || areas.any(|area| area.text() == part)
 }
 
 #[cfg(test)]
@@ -127,6 +137,8 @@ mod tests {
                 format!("packs/ab/{id}"),
                 format!("runs/{}/{id}", "01".repeat(16)),
                 format!("snapshots/{id}"),
+                "stretched/".to_owned(),
+                format!("stretched/{id}"),
             ] {
                 assert_eq!(shown(&format!("{base}{rest}")), expected(&rest));
             }
@@ -168,6 +180,8 @@ mod tests {
             format!("/a/packs/ac/{id}"),
             "/a/packs/ab/".to_owned(),
             format!("/a/tmp/{id}"),
+            "/a/stretches/".to_owned(),
+            format!("/a/stretches/{}/00000000", "01".repeat(16)),
             "/a/tmp/".to_owned(),
             "/metrics/".to_owned(),
             "/a/metrics".to_owned(),

@@ -53,6 +53,28 @@ fn what_it_keeps_is_a_repository_of_a_local_directory() {
 }
 
 #[test]
+fn what_took_the_place_of_an_object_on_the_disk_is_what_is_sent() {
+    let running = Running::new();
+    let store = running.create("a");
+    let (name, bytes) = hashed(Area::Packs, 3 << 20);
+    store.put(&name, &bytes).unwrap();
+    assert!(store.get(&name, LEN_MAX).unwrap() == bytes);
+    let mut part = [0; 10];
+    store.read_at(&name, 1 << 20, &mut part).unwrap();
+    // As a program does that copies files.
+    let path = running.dir().join("a").join(name.path());
+    let (beside, other) = (running.dir().join("beside"), vec![7; 3 << 20]);
+    std::fs::write(&beside, &other).unwrap();
+    std::fs::rename(&beside, &path).unwrap();
+    assert!(store.get(&name, LEN_MAX).unwrap() == other);
+    store.read_at(&name, 1 << 20, &mut part).unwrap();
+    assert_eq!(part, [7; 10]);
+    std::fs::remove_file(&path).unwrap();
+    let gone = store.read_at(&name, 1 << 20, &mut part).unwrap_err();
+    assert!(gone.is_not_found(), "{gone}");
+}
+
+#[test]
 fn a_repository_is_made_once() {
     let running = Running::new();
     let store = running.create("a");

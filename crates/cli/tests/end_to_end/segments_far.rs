@@ -2,6 +2,7 @@
 //! beside a hot one. A line that breaks under one costs that one.
 
 use crate::bench::{Bench, Ran};
+use crate::serving;
 use crate::tree::assert_same;
 use bale_testkit::servers::{ftp_of_pyftpdlib, ftps_of_pyftpdlib, sftp_server, webdav_of_wsgidav};
 use bale_testkit::{FaultProxy, LineFault, Spoken, TestCertificate, Toward};
@@ -204,6 +205,23 @@ fn segments_live_in_a_cold_store_over_ftp_beside_a_hot_one_over_sftp() {
     let far = Far::new(&bench, &stores, &[("BALE_SFTP_COMMAND", &sftp)]);
     lives(&far, &server.served().join("cold"));
     assert!(segments(&bench.path("hot")).is_empty());
+}
+
+#[test]
+fn segments_live_in_a_cold_directory_beside_a_hot_store_on_a_server_of_ours() {
+    let bench = Bench::new();
+    fs::create_dir(bench.path("served")).unwrap();
+    let (_server, address) = serving::start(&bench, &["--no-auth", "served"]);
+    let hot = format!("rest:http://{address}/hot");
+    let far = Far::new(&bench, &["-r", &hot, "--cold", "cold"], &[]);
+    lives(&far, &bench.path("cold"));
+    assert!(segments(&bench.path("served/hot")).is_empty());
+    assert!(
+        fs::read_dir(bench.path("served/hot/stretched"))
+            .unwrap()
+            .count()
+            > 0
+    );
 }
 
 #[test]

@@ -226,6 +226,7 @@ fn what_the_servers_user_may_not_touch_is_named_with_what_to_do() {
     let bench = Bench::new();
     bench.write("pw", "secret");
     bench.write("source/one", "1".repeat(100_000));
+    bench.sh("head -c 3000000 /dev/urandom > source/large");
     bench.sh("mkdir served; chmod 755 .; chown 65534:65534 served; : > log; chmod 666 log");
     let log = std::fs::File::options()
         .append(true)
@@ -253,6 +254,13 @@ fn what_the_servers_user_may_not_touch_is_named_with_what_to_do() {
             &["snapshots"],
             "snapshots in /team/web1",
         ),
+        // Longer than what is answered at once.
+        (
+            "find served/team/web1/packs -type f -size +300k | xargs chmod 0",
+            "find served/team/web1/packs -type f | xargs chmod 600",
+            &["check", "--read-data", "--no-mark"],
+            "packs/",
+        ),
         (
             "chown -R 0:0 served/team/web1/packs; chmod -R go=rX served/team/web1/packs",
             "chown -R 65534:65534 served/team/web1/packs",
@@ -264,7 +272,8 @@ fn what_the_servers_user_may_not_touch_is_named_with_what_to_do() {
         let refused = bale(words);
         assert_ne!(refused.code, 0, "{change}: {refused}");
         for text in ["(403)", path, "change the owner or the rights"] {
-            assert!(refused.err.contains(text), "{text}: {refused}");
+            let said = [refused.text(), refused.err.clone()].concat();
+            assert!(said.contains(text), "{text}: {refused}");
         }
         assert!(!refused.err.contains("trying again"), "{refused}");
         assert!(!refused.err.contains(&served), "{refused}");

@@ -131,6 +131,14 @@ impl LocalStore {
     }
 }
 
+impl LocalStore {
+    /// Closes an object that reads keep open: the next read is of whatever has its name then. For
+    /// those who live longer than a command.
+    pub fn close_object(&self, name: &ObjectName) {
+        self.core.lock_open_files().retain(|(open, _)| open != name);
+    }
+}
+
 impl Store for LocalStore {
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<()> {
         self.core.check_not_refusing("write")?;
@@ -212,7 +220,7 @@ impl Store for LocalStore {
 
     fn delete(&self, name: &ObjectName) -> Result<()> {
         self.core.check_not_refusing("delete")?;
-        self.core.lock_open_files().retain(|(open, _)| open != name);
+        self.close_object(name);
         self.core
             .delete(name)
             .map_err(|error| self.core.error("delete", name, error))
