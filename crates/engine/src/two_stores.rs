@@ -2,6 +2,10 @@
 //! everything, does not. Objects come into the cold one first and leave it last: what is in the hot
 //! one alone was lost there.
 
+mod found;
+
+pub(crate) use found::{Found, OTHER_BYTES};
+
 use bale_format::{ObjectId, PackNumber};
 use bale_pipeline::amount::counted;
 use bale_repository::error::{Error, Result};
@@ -124,4 +128,23 @@ pub(crate) fn refuse_hot_alone(repository: &Repository, what: &str, advice: &str
         repository.store().place(),
         counted(all as u64, "pack"),
     )))
+}
+
+/// Packs of data are in the cold store alone: where the hot one has one, they are taken for each
+/// other.
+pub(crate) fn refuse_swapped(index: &ChunkIndex, [hot, cold]: [&dyn Store; 2]) -> Result<()> {
+    let metadata = packs_with_metadata(index);
+    let in_hot = lengths(hot, Area::Packs)?;
+    let mut in_hot = in_hot.keys().filter_map(ObjectName::id);
+    let is_data = |id: &ObjectId| index.pack_number(id).is_some() && !metadata.contains(id);
+    match in_hot.find(is_data) {
+        None => Ok(()),
+        Some(pack) => Err(Error::Other(format!(
+            "pack {} in {} holds file contents, which are in the cold store alone: the two seem to \
+             be swapped. --repo names the hot store, --cold {} the one that holds everything",
+            pack.short(),
+            hot.place(),
+            cold.place(),
+        ))),
+    }
 }

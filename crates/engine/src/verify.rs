@@ -7,6 +7,7 @@
 //! "newer", never damage. Others may back up and prune meanwhile: whatever trouble is found while
 //! something goes is looked at again.
 
+mod copies;
 mod damage;
 mod data;
 mod foreign;
@@ -25,7 +26,7 @@ pub use packs::{Marked, mark, marked_and_gone};
 pub(crate) use scrub::hash_object;
 pub use scrub::scrub;
 
-use crate::two_stores::refuse_hot_alone;
+use crate::two_stores::{refuse_hot_alone, refuse_swapped};
 use bale_format::{ChunkId, ChunkKind, ObjectId};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
@@ -52,6 +53,8 @@ pub struct CheckReport {
     /// Packs that were to be read and must be brought back from a cold class first: no damage, and
     /// nothing is known of them.
     pub packs_archived: u64,
+    /// Objects of a cold store other than packs, of which the same is true.
+    pub objects_archived: u64,
     /// Packs that no index names: not damage, `prune` or `repair index` sees to them.
     pub packs_unindexed: u64,
     /// Index objects that cannot be read.
@@ -141,7 +144,11 @@ fn look(
     // Before the index: what a snapshot relies on was named when it was written.
     let records = structure::check_records(repository, listed, &mut findings, monitor)?;
     let index = structure::check_index(repository, listed, &mut findings)?;
+    if let Some(stores) = repository.store().tiers() {
+        refuse_swapped(&index, stores)?;
+    }
     tiers::check_listings(repository, &index, &mut findings, monitor)?;
+    copies::check_copies(repository, &mut findings, monitor)?;
     structure::check_segments_of_packs(repository, &index, &mut findings)?;
     structure::check_packs(repository, &index, &mut findings)?;
     structure::check_catalogs(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bale_engine::copy::{CopyOptions, copy};
 use bale_engine::mirror::{MirrorOptions, mirror};
 use bale_engine::repair::repair_hot;
-use bale_engine::verify::{CheckFinding, Subset, check};
+use bale_engine::verify::{CheckFinding, Subset, check, scrub};
 use bale_format::ObjectId;
 use bale_pipeline::monitor::Recorder;
 use bale_repository::error::{Error, Result};
@@ -422,6 +422,64 @@ fn what_rots_in_the_hot_store_is_read_from_the_cold_one_and_mended() {
         assert_eq!(hot.memory().objects(), whole);
     }
     assert!(misses.load(Ordering::Relaxed) >= 2, "said once of each");
+}
+
+/// The cold store is read when it is all that is left: too late to learn that it rotted.
+#[test]
+fn a_byte_that_rots_in_either_store_is_named_by_a_check_and_a_scrub_of_both() {
+    let mut two = TwoStores::new();
+    two.keep();
+    for (name, bytes) in two.hot.memory().objects() {
+        for is_cold in [true, false] {
+            let (hot, cold) = (two.hot.fork(), two.cold.fork());
+            let store = if is_cold { &cold } else { &hot };
+            let mut damaged = bytes.clone();
+            damaged[bytes.len() / 2] ^= 1;
+            store.memory().overwrite(&name, damaged);
+            let which = if is_cold { "cold store" } else { "hot store" };
+            let story = format!("{name} in the {which}");
+            let both = tiered(hot.clone(), cold.clone());
+            let scrubbed = scrub(&both, &Recorder::default()).unwrap();
+            let [found] = &scrubbed.damage[..] else {
+                panic!("{story}: {scrubbed:?}");
+            };
+            // Of two configs that differ, only a key says which one is damaged.
+            assert!(found.what.contains(which), "{story}: {found:?}");
+            let repository = two.scene.open(both).unwrap();
+            // Packs are long: read where that is wanted.
+            let subset = (name.area == Area::Packs).then_some(Subset::All);
+            let report = check(&repository, subset, &Recorder::default()).unwrap();
+            let [found] = &report.damage[..] else {
+                panic!("{story}: {report:?}");
+            };
+            assert_eq!((report.lost_count, report.packs_damaged.len()), (0, 0));
+            if name.area.is_directory() {
+                assert!(found.what.contains(which), "{story}: {found:?}");
+                let command = if is_cold { "repair cold" } else { "repair hot" };
+                assert!(found.text.contains(command), "{story}: {found:?}");
+            }
+            assert_eq!(repository.damage_marks().unwrap().marks.len(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_pack_that_is_cut_in_the_cold_store_alone_is_mended_from_the_hot_one_and_not_marked() {
+    let mut two = TwoStores::new();
+    two.keep();
+    for name in two.hot.names(Area::Packs) {
+        let cold = two.cold.fork();
+        let whole = cold.memory().objects()[&name].clone();
+        cold.memory()
+            .overwrite(&name, whole[..whole.len() - 1].to_vec());
+        let repository = two.open(&two.hot, &cold);
+        let report = check(&repository, None, &Recorder::default()).unwrap();
+        let [found] = &report.damage[..] else {
+            panic!("{report:?}");
+        };
+        assert!(found.text.contains("repair cold"), "{found:?}");
+        assert_eq!((report.lost_count, report.packs_damaged.len()), (0, 0));
+    }
 }
 
 /// Each store alone is what is left when the other is lost.

@@ -29,7 +29,7 @@ pub enum Phase {
     Repack,
     /// Prune: deleting.
     Delete,
-    /// Copy: reading chunks and storing them; mirror: objects.
+    /// Copy: reading chunks and storing them; mirror, repairs of one of two stores: objects.
     Copy,
     /// Generator: making a tree.
     Generate,

@@ -36,6 +36,7 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
             "packs": report.packs,
             "chunks": report.chunks, "packs_read": report.packs_read,
             "bytes_read": report.bytes_read, "packs_archived": report.packs_archived,
+            "objects_archived": report.objects_archived,
             "packs_unindexed": report.packs_unindexed, "damage": report.damage.len(),
             "paths_lost": report.lost_count, "not_objects": report.foreign.count,
             "packs_damaged": report.packs_damaged.len(),
@@ -192,7 +193,15 @@ fn print_summary(report: &CheckReport) {
             sizes::counted(report.packs_archived, "pack")
         );
     }
+    if report.objects_archived > 0 {
+        report!(
+            "not looked at in the cold store: {}, archived in a cold storage class",
+            sizes::counted(report.objects_archived, "object")
+        );
+    }
     match report.is_clean() {
+        // What is in the way was said, and may hide damage.
+        true if report.foreign.in_the_way > 0 => {}
         true if report.packs_not_needed > 0 || !report.packs_damaged.is_empty() => {
             report!("nothing that a snapshot needs is lost or damaged")
         }
@@ -232,8 +241,8 @@ fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, Strin
     if in_hot > 0 {
         // What else is the matter is known only then.
         return report!(
-            "The cold store lost {} that the hot one has: `bale repair cold` says which and brings \
-             {} back (--dry-run writes nothing). Do that first, and check again.",
+            "The cold store lost or has damaged {} that the hot one has: `bale repair cold` says \
+             which and brings {} back (--dry-run writes nothing). Do that first, and check again.",
             sizes::counted(in_hot, "object"),
             sizes::one_or_more(in_hot, "it", "them")
         );

@@ -58,7 +58,8 @@ pub fn with_cold(global: &Global, hot: Arc<dyn Store>, purpose: Use) -> Result<A
         &location,
         Meant::Named,
         purpose,
-    )?;
+    )
+    .map_err(|error| no_cold_store(&location, error))?;
     let both = TieredStore::open(hot, cold, report_miss())?;
     if purpose.writes() {
         both.refuse_swapped()?;
@@ -83,6 +84,18 @@ pub fn with_repair_advice(global: &Global, hot: &Location, error: anyhow::Error)
          bale repair hot -r {hot} --cold {cold} makes it again)"
     );
     anyhow::Error::new(Error::NoRepository(hot.to_string())).context(text)
+}
+
+/// Nobody makes a cold store again: file contents are in it alone.
+fn no_cold_store(location: &Location, error: anyhow::Error) -> anyhow::Error {
+    if !is_missing(&error) {
+        return error;
+    }
+    let text = format!(
+        "there is no repository at {location}, which is named as the cold store: is it mounted, \
+         and the right place? File contents are in the cold store alone"
+    );
+    anyhow::Error::new(Error::NoRepository(location.to_string())).context(text)
 }
 
 /// Two copies that are one would be believed in as two.

@@ -396,3 +396,67 @@ fn a_hot_store_alone_is_no_source_and_leaves_nothing_at_the_target() {
     let from = ["--from-repo", "cold", "--from-key-file", "new-key"];
     bench.ok(&[&["copy"][..], &from[..], &to[..]].concat());
 }
+
+#[test]
+fn what_stands_in_the_place_of_an_object_of_the_cold_store_is_named_and_the_rest_comes_back() {
+    let bench = new();
+    bench.write("source/later", "more");
+    backup(&bench);
+    let whole = objects(&bench, "cold");
+    let words = ["--json", "--key-file", "new-key"];
+    bench.sh(
+        "i=$(ls cold/index | head -1); rm cold/index/$i; mkdir cold/index/$i
+              s=$(ls cold/snapshots | head -1); ln -sf /dev/null cold/snapshots/$s
+              rm $(ls cold/index/* -d | tail -1)",
+    );
+    for dry_run in [&["--dry-run"][..], &[]] {
+        let command = [
+            &["repair", "cold", "--snapshots"][..],
+            &words,
+            &BOTH,
+            dry_run,
+        ]
+        .concat();
+        let ran = bench.run(&command);
+        assert_eq!(ran.code, 4, "{ran}");
+        assert_eq!(ran.summary()["problems"], 2, "{ran}");
+        assert_eq!(ran.summary()["objects"], 1, "{ran}");
+        assert!(ran.text().contains("remove it there"), "{ran}");
+    }
+    bench.sh("rmdir cold/index/*/ 2>/dev/null; find cold/snapshots -type l -delete");
+    both(
+        &bench,
+        &["repair", "cold", "--snapshots", "--key-file", "new-key"],
+    );
+    assert_eq!(objects(&bench, "cold"), whole);
+    both(&bench, &["check", "--read-data", "--key-file", "new-key"]);
+}
+
+#[test]
+fn words_about_two_stores_say_which_is_meant() {
+    let bench = new();
+    let key = ["--key-file", "new-key"];
+    let check = |stores: &[&str]| bench.run(&[&["check"][..], &key, stores].concat());
+    let swapped = check(&["--repo", "cold", "--cold", "hot"]);
+    assert_eq!(swapped.code, 1, "{swapped}");
+    assert!(swapped.err.contains("swapped"), "{swapped}");
+    // An archive that is not mounted is not made anew.
+    let missing = check(&["--repo", "hot", "--cold", "nowhere"]);
+    assert_eq!(missing.code, 10, "{missing}");
+    assert!(missing.err.contains("named as the cold store"), "{missing}");
+    assert!(!missing.err.contains("bale init"), "{missing}");
+    // What is half forgotten comes back, and not silently.
+    bench.write("source/later", "more");
+    backup(&bench);
+    bench.sh("rm hot/snapshots/$(ls hot/snapshots | head -1)");
+    let repaired = both(&bench, &[&["repair", "hot"][..], &key].concat());
+    assert!(
+        repaired.text().contains("was in the cold store alone"),
+        "{repaired}"
+    );
+    // A link hides whatever was there: nobody calls that clean.
+    bench.sh("mv hot/config hot.config; ln -s /dev/null hot/config");
+    let linked = check(&BOTH);
+    assert_eq!(linked.code, 4, "{linked}");
+    assert!(!linked.text().contains("no damage found"), "{linked}");
+}

@@ -13,8 +13,7 @@
 //! where its bytes were read (of packs, or their length) and are not those of its name, and those
 //! of the hot store were read and are.
 
-use crate::two_stores::{lengths, packs_with_metadata};
-use crate::verify::hash_object;
+use crate::two_stores::{Found, OTHER_BYTES, lengths, refuse_swapped};
 use crate::whole::Wholeness;
 use bale_format::sealed::OBJECT_BYTES_MAX as SEALED_BYTES_MAX;
 use bale_format::{Access, ObjectId, Snapshot, UnverifiedConfig};
@@ -22,7 +21,7 @@ use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_repository::error::{Error, Result};
 use bale_repository::index::{ChunkIndex, PackInfo};
 use bale_repository::repository::{CONFIG_BYTES_MAX, Repository};
-use bale_repository::store::{Area, ObjectInfo, ObjectName, PackContent, Store};
+use bale_repository::store::{Area, ForeignKind, ObjectInfo, ObjectName, PackContent, Store};
 use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -154,24 +153,6 @@ fn intact_config(of_hot: &Repository, of_cold: &Repository) -> Result<Vec<u8>> {
     Ok(of_hot.judge_configs()?.intact_bytes().to_vec())
 }
 
-/// Packs of data are in the cold store alone.
-fn refuse_swapped(index: &ChunkIndex, [hot, cold]: [&dyn Store; 2]) -> Result<()> {
-    let metadata = packs_with_metadata(index);
-    let in_hot = lengths(hot, Area::Packs)?;
-    let mut in_hot = in_hot.keys().filter_map(ObjectName::id);
-    let is_data = |id: &ObjectId| index.pack_number(id).is_some() && !metadata.contains(id);
-    match in_hot.find(is_data) {
-        None => Ok(()),
-        Some(pack) => Err(Error::Other(format!(
-            "pack {} in {} holds file contents, which are in the cold store alone: the two seem to \
-             be swapped. --repo names the hot store, --cold {} the one that holds everything",
-            pack.short(),
-            hot.place(),
-            cold.place(),
-        ))),
-    }
-}
-
 /// A place that is not mounted, or that lost everything, is no cold store: file contents would not
 /// come back.
 fn refuse_nothing_of_it(index: &ChunkIndex, cold: &dyn Store) -> Result<()> {
@@ -188,16 +169,6 @@ fn refuse_nothing_of_it(index: &ChunkIndex, cold: &dyn Store) -> Result<()> {
          in the cold store alone, and nothing brings them back",
         cold.place()
     )))
-}
-
-/// What stands in the cold store under a name.
-enum Found {
-    Lost,
-    Damaged,
-    Intact,
-    Archived,
-    /// Why; it may be intact.
-    Unreadable(String),
 }
 
 /// What became of an object.
@@ -230,6 +201,7 @@ impl Bringing<'_> {
         if area == Area::Packs {
             self.packs.extend(in_cold.keys().filter_map(ObjectName::id));
         }
+        let in_the_way = self.in_the_way(area)?;
         let mut lost_records = Vec::new();
         for (name, len) in in_hot {
             if self.monitor.interrupted() {
@@ -245,11 +217,18 @@ impl Bringing<'_> {
                 // What was deleted since goes from the hot one first.
                 None if self.cold.stat(&name)?.is_some() => Found::Intact,
                 None if self.hot.stat(&name)?.is_none() => continue,
-                None => Found::Lost,
+                None => Found::Missing,
             };
             let counts = matches!(area, Area::Snapshots | Area::Runs | Area::Keys);
             match found {
-                Found::Lost if counts => lost_records.push(info(len)),
+                Found::Missing if let Some(what) = standing_at(&name, &in_the_way) => {
+                    let text = format!(
+                        "{what} in the cold store: remove it there, and this brings the object \
+                         back"
+                    );
+                    self.problem(&name, text);
+                }
+                Found::Missing if counts => lost_records.push(info(len)),
                 found => {
                     self.object(&info(len), found)?;
                 }
@@ -259,9 +238,21 @@ impl Bringing<'_> {
                 bytes_done: self.report.bytes,
                 ..Progress::default()
             };
-            self.monitor.progress(Phase::Repack, progress);
+            self.monitor.progress(Phase::Copy, progress);
         }
         self.records(lost_records)
+    }
+
+    /// What stands in the cold store in the places of objects, by its path: not followed, and not
+    /// removed.
+    fn in_the_way(&self, area: Area) -> Result<BTreeMap<String, ForeignKind>> {
+        let mut in_the_way = BTreeMap::new();
+        self.cold.list_foreign(area, &mut |entry| {
+            if entry.kind.is_in_the_way() {
+                in_the_way.insert(entry.path, entry.kind);
+            }
+        })?;
+        Ok(in_the_way)
     }
 
     /// In a directory that is not there everything was lost, if it is the right place.
@@ -280,24 +271,18 @@ impl Bringing<'_> {
         if there.name.area == Area::Packs && !self.options.read_data {
             return match there.len == len {
                 true => Found::Intact,
-                false => Found::Damaged,
+                false => Found::Damaged(format!("{} bytes, should be {len}", there.len)),
             };
         }
-        match hash_object(self.cold, there) {
-            Ok(hash) if there.name.id().is_some_and(|id| id.0 == hash) => Found::Intact,
-            Ok(_) => Found::Damaged,
-            Err(Error::Store(error)) if error.is_archived() => Found::Archived,
-            Err(Error::Store(error)) if error.kind() == ErrorKind::UnexpectedEof => Found::Damaged,
-            Err(error) => Found::Unreadable(error.to_string()),
-        }
+        Found::of_listed(self.cold, there)
     }
 
     /// Brings it back where it is lost or damaged; tells whether it was.
     fn object(&mut self, of_hot: &ObjectInfo, found: Found) -> Result<bool> {
         let name = &of_hot.name;
         let replaces = match found {
-            Found::Lost => false,
-            Found::Damaged => true,
+            Found::Missing => false,
+            Found::Damaged(_) => true,
             Found::Intact => {
                 self.report.intact += 1;
                 return Ok(false);
@@ -358,7 +343,7 @@ impl Bringing<'_> {
                 false => self.options.snapshots,
             };
             let problems = self.report.problems;
-            let is_brought = is_wanted && self.object(&info, Found::Lost)?;
+            let is_brought = is_wanted && self.object(&info, Found::Missing)?;
             if self.report.problems == problems {
                 self.report.only_hot.push(OnlyHot {
                     name: info.name,
@@ -393,7 +378,7 @@ impl Bringing<'_> {
             at += room as u64;
         }
         if name.id() != Some(ObjectId(*hasher.finalize().as_bytes())) {
-            return Ok(Brought::Damaged(WRONG_HASH.to_owned()));
+            return Ok(Brought::Damaged(OTHER_BYTES.to_owned()));
         }
         if let Some(writer) = writer {
             if replaces {
@@ -411,7 +396,7 @@ impl Bringing<'_> {
             Ok(bytes) => bytes,
         };
         if name.id() != Some(ObjectId(*blake3::hash(&bytes).as_bytes())) {
-            return Ok(Brought::Damaged(WRONG_HASH.to_owned()));
+            return Ok(Brought::Damaged(OTHER_BYTES.to_owned()));
         }
         self.put(name, &bytes, replaces)?;
         Ok(Brought::Bytes(bytes.len() as u64))
@@ -461,4 +446,13 @@ impl Bringing<'_> {
     }
 }
 
-const WRONG_HASH: &str = "its content does not match its hash";
+/// What stands in the place of an object, or of the directory that it belongs into.
+fn standing_at(
+    name: &ObjectName,
+    in_the_way: &BTreeMap<String, ForeignKind>,
+) -> Option<&'static str> {
+    let path = name.path();
+    let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+    let kind = above.chain([&*path]).find_map(|at| in_the_way.get(at));
+    kind.map(|kind| kind.meaning())
+}

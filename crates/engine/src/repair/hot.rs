@@ -43,6 +43,9 @@ pub struct HotReport {
     pub intact: u64,
     /// Objects of the hot store that the cold one does not have: they stay, and nobody reads them.
     pub beside: u64,
+    /// Snapshots and keys that the hot store did not have among others that it had: it lost them,
+    /// or they were half forgotten.
+    pub came_among_others: Vec<ObjectName>,
     /// Objects that are damaged in the cold store, each named as a problem.
     pub problems: u64,
 }
@@ -121,13 +124,18 @@ impl Copying<'_> {
             if self.monitor.interrupted() {
                 return Err(Error::Interrupted);
             }
+            let before = self.report.objects;
             self.object(&name, there.contains(&name))?;
+            let is_said = matches!(area, Area::Snapshots | Area::Keys) && !there.is_empty();
+            if is_said && self.report.objects > before && !there.contains(&name) {
+                self.report.came_among_others.push(name);
+            }
             let progress = Progress {
                 done: self.report.objects + self.report.intact,
                 bytes_done: self.report.bytes,
                 ..Progress::default()
             };
-            self.monitor.progress(Phase::Repack, progress);
+            self.monitor.progress(Phase::Copy, progress);
         }
         Ok(())
     }
@@ -213,17 +221,23 @@ impl Copying<'_> {
     /// Bytes copied; `None`: they are damaged.
     fn copy_pack(&self, name: &ObjectName, replaces: bool) -> Result<Option<u64>> {
         let mut bytes = 0;
-        if self.dry_run {
-            return Ok(self.cold.stat(name)?.map(|info| info.len));
-        }
-        let mut writer = self.hot.begin_pack(PackContent::Metadata)?;
+        let mut writer = match self.dry_run {
+            true => None,
+            false => Some(self.hot.begin_pack(PackContent::Metadata)?),
+        };
         let hash = self.hash_of(self.cold, name, &mut |block| {
             bytes += block.len() as u64;
-            Ok(writer.append(block)?)
+            match &mut writer {
+                Some(writer) => Ok(writer.append(block)?),
+                None => Ok(()),
+            }
         })?;
         if Some(hash) != name.id() {
             return Ok(None);
         }
+        let Some(writer) = writer else {
+            return Ok(Some(bytes));
+        };
         if replaces {
             self.hot.delete(name)?;
         }

@@ -1,6 +1,7 @@
 //! Reading stored bytes: every record of the chosen packs is opened, decompressed and compared with
 //! its id.
 
+use super::copies::PacksInCold;
 use super::damage::Findings;
 use super::scrub::hash_object;
 use super::tiers::REPAIR_HOT;
@@ -43,6 +44,8 @@ pub(super) struct Read {
     /// In the hot one of two stores; whole in the cold one.
     damaged_in_hot: BTreeMap<ObjectId, String>,
     bad: HashSet<ChunkId>,
+    /// Packs of metadata as the cold one of two stores has them.
+    in_cold: Option<PacksInCold>,
 }
 
 impl Read {
@@ -66,6 +69,11 @@ impl Read {
         for (id, text) in &self.damaged_in_hot {
             let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
             findings.damage(format!("pack {} in the hot store", id.short()), text);
+        }
+        if let (Some(in_cold), Some([_, cold])) = (&self.in_cold, repository.store().tiers()) {
+            in_cold.report(index, &cold.place(), findings);
+            findings.report.packs_archived += in_cold.archived;
+            findings.report.read_all &= in_cold.archived == 0;
         }
         for id in &self.bad {
             let mut copies = index.copies(id).peekable();
@@ -135,6 +143,7 @@ pub(super) fn check_data(
             },
         );
     }
+    read.in_cold = Some(PacksInCold::read(repository, index, &chosen, monitor)?);
     Ok(read)
 }
 

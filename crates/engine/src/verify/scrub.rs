@@ -32,11 +32,30 @@ pub struct ScrubReport {
     pub foreign: Foreign,
 }
 
-/// Reads every object whose name is a hash and compares, and the two that have the same bytes.
+/// Reads every object whose name is a hash and compares, and the two that have the same bytes. Of a
+/// repository with two stores each is read, and what is damaged is named with its store.
 pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
-    let mut report = ScrubReport::default();
-    let has_stretches = scrub_configs(store, &mut report);
-    report.foreign = foreign::name(store)?;
+    let mut report = ScrubReport {
+        foreign: foreign::name(store)?,
+        ..ScrubReport::default()
+    };
+    let Some([hot, cold]) = store.tiers() else {
+        scrub_one(store, &mut report, monitor)?;
+        return Ok(report);
+    };
+    for (store, which) in [(hot, "hot"), (cold, "cold")] {
+        let before = report.damage.len();
+        scrub_one(store, &mut report, monitor)?;
+        for finding in &mut report.damage[before..] {
+            let place = store.place();
+            finding.what = format!("{} in the {which} store {place}", finding.what);
+        }
+    }
+    Ok(report)
+}
+
+fn scrub_one(store: &dyn Store, report: &mut ScrubReport, monitor: &dyn Monitor) -> Result<()> {
+    let has_stretches = scrub_configs(store, report);
     let mut areas = vec![
         Area::Keys,
         Area::Packs,
@@ -58,7 +77,7 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
             if monitor.interrupted() {
                 return Err(Error::Interrupted);
             }
-            scrub_object(store, &info, &mut report)?;
+            scrub_object(store, &info, report)?;
             let progress = Progress {
                 done: report.objects,
                 bytes_done: report.bytes,
@@ -67,7 +86,7 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
             monitor.progress(Phase::ReadData, progress);
         }
     }
-    Ok(report)
+    Ok(())
 }
 
 fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) -> Result<()> {

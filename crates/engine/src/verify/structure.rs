@@ -1,6 +1,7 @@
 //! The structure: every index object, pack, snapshot and catalog segment can be read and points at
 //! what is there.
 
+use super::copies::is_short_in_cold_alone;
 use super::damage::Findings;
 use super::data::trouble_with_length;
 use super::vanished::{LISTED_AND_NOT_FOUND, Names, is_gone, still_listed};
@@ -161,6 +162,7 @@ pub(super) fn check_packs(
     for (number, pack) in (0..).map(PackNumber).zip(index.packs()) {
         match there.remove(&pack.id) {
             Some(len) if len == pack.len => continue,
+            Some(len) if is_short_in_cold_alone(repository, pack, len, findings) => {}
             Some(len) => {
                 findings.damaged_pack(number, trouble_with_length(repository, index, pack, len));
             }

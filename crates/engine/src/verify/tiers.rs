@@ -4,7 +4,7 @@
 
 use super::damage::Findings;
 use crate::limits::ALIVE_SECONDS;
-use crate::two_stores::{compare, names, packs_with_metadata};
+use crate::two_stores::{Found, OTHER_BYTES, compare, names, packs_with_metadata};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::Result;
 use bale_repository::index::ChunkIndex;
@@ -15,36 +15,25 @@ use std::time::Duration;
 /// No key slot is longer by far.
 const SLOT_BYTES_MAX: u64 = 64 << 10;
 
-const OTHER_BYTES: &str = "its content does not match its hash";
-
-/// An object in one of the two stores.
-#[derive(PartialEq, Eq)]
-enum Found {
-    Intact,
-    Missing,
-    /// Why.
-    Damaged(String),
+/// Of one that is read whole at once; `is_it` says whether these are its bytes.
+fn found(
+    read: std::result::Result<Vec<u8>, StoreError>,
+    is_it: impl FnOnce(&[u8]) -> bool,
+) -> Found {
+    match read {
+        Ok(bytes) if is_it(&bytes) => Found::Intact,
+        Ok(_) => Found::Damaged(OTHER_BYTES.to_owned()),
+        Err(error) if error.is_not_found() => Found::Missing,
+        Err(error) => Found::Damaged(error.source.to_string()),
+    }
 }
 
-impl Found {
-    fn of(
-        read: std::result::Result<Vec<u8>, StoreError>,
-        is_it: impl FnOnce(&[u8]) -> bool,
-    ) -> Found {
-        match read {
-            Ok(bytes) if is_it(&bytes) => Found::Intact,
-            Ok(_) => Found::Damaged(OTHER_BYTES.to_owned()),
-            Err(error) if error.is_not_found() => Found::Missing,
-            Err(error) => Found::Damaged(error.source.to_string()),
-        }
-    }
-
-    fn text(&self) -> &str {
-        match self {
-            Found::Intact => "intact",
-            Found::Missing => "missing",
-            Found::Damaged(text) => text,
-        }
+fn text(found: &Found) -> &str {
+    match found {
+        Found::Intact => "intact",
+        Found::Missing => "missing",
+        Found::Archived => "archived",
+        Found::Damaged(text) | Found::Unreadable(text) => text,
     }
 }
 
@@ -64,11 +53,11 @@ pub(super) fn check_tiers(repository: &Repository, findings: &mut Findings) -> R
     };
     for name in ObjectName::configs() {
         let is_it = |bytes: &[u8]| bytes == judged.intact_bytes();
-        let found = Found::of(hot.get(&name, CONFIG_BYTES_MAX), is_it);
+        let found = found(hot.get(&name, CONFIG_BYTES_MAX), is_it);
         if found != Found::Intact {
             let text = match &found {
                 Found::Damaged(text) if text == OTHER_BYTES => "it has other bytes",
-                found => found.text(),
+                found => text(found),
             };
             let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
             findings.damage(format!("{name} in the hot store {}", hot.place()), text);
@@ -135,7 +124,7 @@ fn check_key(name: &ObjectName, [hot, cold]: [&dyn Store; 2], findings: &mut Fin
             name.id()
                 .is_some_and(|id| id.0 == *blake3::hash(bytes).as_bytes())
         };
-        Found::of(store.get(name, SLOT_BYTES_MAX), is_it)
+        found(store.get(name, SLOT_BYTES_MAX), is_it)
     };
     // One that is removed goes from the hot one first: read last, it is not found lost on its way.
     let of_cold = read(cold);
@@ -153,7 +142,7 @@ fn check_key(name: &ObjectName, [hot, cold]: [&dyn Store; 2], findings: &mut Fin
             let text = format!(
                 "{}: with this key the cold store alone does not open, nor is a hot one made again \
                  from it (while the hot one is there, bale repair cold{word} brings it back)",
-                of_cold.text()
+                text(&of_cold)
             );
             findings.damage(format!("{name} in the cold store {}", cold.place()), text);
         }

@@ -14,7 +14,7 @@ use std::convert::Infallible;
 
 impl Repository {
     /// How much may be on its way at a time.
-    pub(super) fn flights(&self) -> Flights {
+    pub fn flights(&self) -> Flights {
         let weight = self.memory.share(OBJECT_FLIGHT_BYTES) as u64;
         let jobs = match self.store.is_remote() {
             true => FLIGHTS.jobs,

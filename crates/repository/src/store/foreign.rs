@@ -30,6 +30,16 @@ impl ForeignKind {
         self != ForeignKind::Name
     }
 
+    /// In words.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            ForeignKind::Name => "no object has such a name",
+            ForeignKind::Directory => "a directory in the place of an object",
+            ForeignKind::Link => "a link or a special file, which is not followed",
+            ForeignKind::File => "a file in the place of a directory",
+        }
+    }
+
     /// For scripts.
     pub fn text(self) -> &'static str {
         match self {
@@ -43,12 +53,6 @@ impl ForeignKind {
 
 impl fmt::Display for ForeignEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
-            ForeignKind::Name => "no object has such a name",
-            ForeignKind::Directory => "a directory in the place of an object",
-            ForeignKind::Link => "a link or a special file, which is not followed",
-            ForeignKind::File => "a file in the place of a directory",
-        };
-        write!(f, "{} ({what})", self.path)
+        write!(f, "{} ({})", self.path, self.kind.meaning())
     }
 }

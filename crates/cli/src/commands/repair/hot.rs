@@ -6,6 +6,7 @@ use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::repair::repair_hot;
+use bale_repository::store::{Area, ObjectName};
 use serde_json::json;
 
 /// Copies what the hot store should have; exit 4 if some of it is damaged in the cold one.
@@ -19,6 +20,9 @@ pub fn run(global: &Global, dry_run: bool) -> Result<i32> {
     let console = Console::new(global);
     let report = repair_hot(&repository, &*hot, dry_run, &console)?;
     console.finish();
+    for name in &report.came_among_others {
+        print(global, name);
+    }
     if global.json {
         output::object(&json!({
             "type": "summary", "objects": report.objects, "bytes": report.bytes,
@@ -46,4 +50,25 @@ pub fn run(global: &Global, dry_run: bool) -> Result<i32> {
         0 => exit::COMPLETE,
         _ => exit::DAMAGE,
     })
+}
+
+/// One that was half forgotten when a forget or a key remove was cut off comes back, too.
+fn print(global: &Global, name: &ObjectName) {
+    let short = name.id().map(|id| id.short()).unwrap_or_default();
+    if global.json {
+        return output::object(&json!({
+            "type": "only-cold", "object": name.to_string(),
+            "id": name.id().map(|id| id.to_string()),
+        }));
+    }
+    if global.quiet {
+        return;
+    }
+    let (what, remove) = match name.area {
+        Area::Keys => ("key", "key remove"),
+        _ => ("snapshot", "forget"),
+    };
+    output::line(&format!(
+        "{what} {short}  was in the cold store alone (bale {remove} {short} removes it again)"
+    ));
 }

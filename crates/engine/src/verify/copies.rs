@@ -1,0 +1,183 @@
+//! What each of two stores has under the names that both should have. Read together, an object that
+//! is whole in one hides a damaged one in the other, until that is all there is.
+
+use super::damage::Findings;
+use super::tiers::REPAIR_HOT;
+use crate::two_stores::{Found, lengths, packs_with_metadata};
+use bale_format::{ObjectId, PackNumber};
+use bale_pipeline::monitor::Monitor;
+use bale_pipeline::ordered::in_order_weighed;
+use bale_repository::error::{Error, Result};
+use bale_repository::index::{ChunkIndex, PackInfo};
+use bale_repository::repository::Repository;
+use bale_repository::store::{Area, ObjectInfo, ObjectName, Store};
+use std::collections::{BTreeMap, HashSet};
+
+/// Areas of which each object is read in both; of keys and configs more is said.
+const READ: [Area; 5] = [
+    Area::Index,
+    Area::Condemned,
+    Area::Damaged,
+    Area::Runs,
+    Area::Snapshots,
+];
+
+const REPAIR_COLD: &str = "bale repair cold writes it again";
+
+/// Names what is damaged in one store and whole in the other. What is damaged in both is named by
+/// whoever reads them together; what is in one alone, where listings are compared.
+pub(super) fn check_copies(
+    repository: &Repository,
+    findings: &mut Findings,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    let Some([hot, cold]) = repository.store().tiers() else {
+        return Ok(());
+    };
+    for area in READ {
+        let of_hot = lengths(hot, area)?;
+        let mut listed = Vec::new();
+        cold.list(area, &mut |info| listed.push(info))?;
+        let jobs = listed.into_iter().filter_map(|info| {
+            let of_hot = *of_hot.get(&info.name)?;
+            Some((info.len.saturating_add(of_hot), (info, of_hot)))
+        });
+        let look = |(of_cold, len): (ObjectInfo, u64)| {
+            let of_hot = ObjectInfo {
+                len,
+                ..of_cold.clone()
+            };
+            let both = [(hot, of_hot), (cold, of_cold.clone())]
+                .map(|(store, info)| Found::of_listed(store, &info));
+            (of_cold.name, both)
+        };
+        in_order_weighed(repository.flights(), jobs, look, |(name, found)| {
+            if monitor.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            name_the_worse(&name, [hot, cold], found, findings);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn name_the_worse(
+    name: &ObjectName,
+    [hot, cold]: [&dyn Store; 2],
+    found: [Found; 2],
+    findings: &mut Findings,
+) {
+    match found {
+        [Found::Damaged(text), Found::Intact] => findings.damage(
+            format!("{name} in the hot store {}", hot.place()),
+            format!("{text}: that of the cold store is intact ({REPAIR_HOT})"),
+        ),
+        [Found::Intact, Found::Damaged(text)] => findings.damage(
+            format!("{name} in the cold store {}", cold.place()),
+            format!("{text}: that of the hot store is intact ({REPAIR_COLD})"),
+        ),
+        [Found::Intact, Found::Unreadable(text)] => findings.damage(
+            format!("{name} in the cold store {}", cold.place()),
+            format!(
+                "it cannot be read: {text}. That of the hot store is intact; where this stays so, \
+                 delete it there, and bale repair cold brings it back"
+            ),
+        ),
+        [Found::Intact, Found::Archived] => findings.report.objects_archived += 1,
+        _ => {}
+    }
+}
+
+/// What packs of metadata hold in the cold store, of those among `chosen` that the hot one has: no
+/// reader takes them from there. They are read whole.
+pub(super) struct PacksInCold {
+    pub(super) damaged: BTreeMap<ObjectId, String>,
+    pub(super) archived: u64,
+}
+
+impl PacksInCold {
+    pub(super) fn read(
+        repository: &Repository,
+        index: &ChunkIndex,
+        chosen: &HashSet<PackNumber>,
+        monitor: &dyn Monitor,
+    ) -> Result<PacksInCold> {
+        let mut packs = PacksInCold {
+            damaged: BTreeMap::new(),
+            archived: 0,
+        };
+        let Some([hot, cold]) = repository.store().tiers() else {
+            return Ok(packs);
+        };
+        let of_hot = lengths(hot, Area::Packs)?;
+        let metadata = packs_with_metadata(index);
+        let chosen = chosen.iter().map(|number| index.pack(*number));
+        for pack in chosen.filter(|pack| metadata.contains(&pack.id)) {
+            if monitor.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let name = ObjectName::pack(pack.id);
+            // Of another length: named by whoever compares lengths.
+            let is_as_long = |len: u64| len == pack.len;
+            let len = cold.stat(&name)?.map(|info| info.len);
+            if !of_hot.contains_key(&name) || !len.is_some_and(is_as_long) {
+                continue;
+            }
+            match Found::of_listed(cold, &info(pack)) {
+                Found::Damaged(text) | Found::Unreadable(text) => {
+                    packs.damaged.insert(pack.id, text);
+                }
+                Found::Archived => packs.archived += 1,
+                Found::Intact | Found::Missing => {}
+            }
+        }
+        Ok(packs)
+    }
+
+    /// Those of packs that are whole in the hot store; others are named as damaged.
+    pub(super) fn report(&self, index: &ChunkIndex, cold: &str, findings: &mut Findings) {
+        for (id, text) in &self.damaged {
+            let number = index.pack_number(id);
+            if number.is_some_and(|number| !findings.is_damaged(number)) {
+                let text = format!("{text}: that of the hot store is whole ({REPAIR_COLD})");
+                findings.damage(
+                    format!("{} in the cold store {cold}", ObjectName::pack(*id)),
+                    text,
+                );
+            }
+        }
+    }
+}
+
+/// Of a pack that the cold store has with another length: whether the hot one has all of it, which
+/// is then named.
+pub(super) fn is_short_in_cold_alone(
+    repository: &Repository,
+    pack: &PackInfo,
+    len: u64,
+    findings: &mut Findings,
+) -> bool {
+    let Some([hot, cold]) = repository.store().tiers() else {
+        return false;
+    };
+    let name = ObjectName::pack(pack.id);
+    let is_whole = matches!(hot.stat(&name), Ok(Some(info)) if info.len == pack.len)
+        && Found::of_listed(hot, &info(pack)) == Found::Intact;
+    if is_whole {
+        let text = format!(
+            "{len} bytes, should be {}: that of the hot store is whole ({REPAIR_COLD})",
+            pack.len
+        );
+        findings.damage(format!("{name} in the cold store {}", cold.place()), text);
+    }
+    is_whole
+}
+
+fn info(pack: &PackInfo) -> ObjectInfo {
+    ObjectInfo {
+        name: ObjectName::pack(pack.id),
+        len: pack.len,
+        modified: None,
+    }
+}
