@@ -8,12 +8,15 @@
 //! keys ▶ config, its copy ▶ condemned, damaged ▶ packs ▶ index ▶ runs ▶ snapshots
 //! ```
 //!
+//! Packs in segments are sent as packs, into segments of the target's own (`segments`).
+//!
 //! The source goes on meanwhile: it is listed in the opposite order, and once more until a round
 //! finds nothing new. Deleting is a request of its own.
 
 mod delete;
 mod listing;
 mod same;
+mod segments;
 mod send;
 
 use crate::two_stores::refuse_hot_alone;
@@ -51,6 +54,8 @@ pub struct Mirrored {
     /// Of those sent: something damaged was there.
     pub objects_replaced: u64,
     pub objects_deleted: u64,
+    /// Segments of the target that were deleted, since deleting had left little or nothing of them.
+    pub segments_given_back: u64,
     /// Snapshots not sent, since something that they need is damaged in the source.
     pub snapshots_withheld: u64,
     /// Damaged objects, snapshots withheld, and a reason to delete nothing; each was named.
@@ -59,18 +64,18 @@ pub struct Mirrored {
     pub is_deleting_refused: bool,
 }
 
-/// Refuses a repository with segments: an object is sent by the hash in its name, and they have
-/// none. Likewise a hot store without its cold one.
+/// Refuses a hot store without its cold one.
 pub fn refuse_unfit(source: &Repository) -> Result<()> {
-    if source.stretched().is_some() {
-        return Err(Error::Other(
-            "a repository with segments is not mirrored: copy its directory, or its snapshots \
-             (bale copy)"
-                .to_owned(),
-        ));
-    }
     let advice = "Name that beside it with --cold, or that alone with -r";
     refuse_hot_alone(source, "a mirror", advice)
+}
+
+/// Segments are written in one stream.
+fn refuse_without_streams(of_target: &Repository, target: &Arc<dyn Store>) -> Result<()> {
+    match of_target.stretched().is_some() && !target.takes_streams() {
+        true => Err(Error::NoStreams(target.place())),
+        false => Ok(()),
+    }
 }
 
 /// Brings the objects of `source` to `target`.
@@ -88,6 +93,7 @@ pub fn mirror(
     sent.map_err(|error| with_full_advice(error, &place))?;
     if options.delete {
         mirroring.delete()?;
+        mirroring.give_back_segments()?;
     }
     Ok(mirroring.mirrored)
 }
@@ -106,7 +112,12 @@ fn with_full_advice(error: Error, target: &str) -> Error {
 /// A mirror under way.
 struct Mirroring<'a> {
     source: &'a Arc<Repository>,
-    target: &'a Arc<dyn Store>,
+    /// The target as it is.
+    base: &'a Arc<dyn Store>,
+    /// The source's repository in it.
+    of_target: Repository,
+    /// The target, with segments around it where the repository has some.
+    target: Arc<dyn Store>,
     options: &'a MirrorOptions,
     monitor: &'a dyn Monitor,
     /// The bytes of `config`.
@@ -140,6 +151,8 @@ impl<'a> Mirroring<'a> {
         if let Some(trouble) = &judged.trouble {
             monitor.note(&format!("of the source, {}", trouble.note()));
         }
+        let of_target = source.in_store(target.clone());
+        refuse_without_streams(&of_target, target)?;
         let index = source.reload_index_as_far_as_possible()?;
         let described = index.entries().iter();
         let described = described.filter(|place| place.chunk.kind.is_metadata());
@@ -154,12 +167,14 @@ impl<'a> Mirroring<'a> {
         let unnamed = packs.filter(is_unnamed).count();
         Ok(Mirroring {
             source,
-            target,
+            base: target,
+            there: Listing::of(&**of_target.store())?,
+            target: of_target.store().clone(),
+            of_target,
             options,
             monitor,
             config: judged.intact_bytes().to_vec(),
             listed,
-            there: Listing::of(&**target)?,
             done: HashSet::new(),
             metadata: described.map(|place| index.pack(place.pack).id).collect(),
             sent_in_round: 0,
@@ -179,7 +194,8 @@ impl<'a> Mirroring<'a> {
         for _ in 0..ROUNDS_MAX {
             (self.sent_in_round, self.gone) = (0, None);
             self.send_areas(&[Area::Keys, Area::Condemned, Area::Damaged])?;
-            self.send_areas(&[Area::Packs, Area::Index])?;
+            self.send_packs()?;
+            self.send_areas(&[Area::Index])?;
             // What took the place of something that is gone is in the next listing.
             if self.gone.is_none() {
                 self.leave_out_what_lives()?;
@@ -249,7 +265,7 @@ impl<'a> Mirroring<'a> {
             let name = ObjectName::snapshot(*id);
             self.there.get(&name).is_none() && !self.done.contains(&name)
         };
-        let there = self.source.in_store(self.target.clone());
+        let there = self.source.in_store(self.base.clone());
         let has_pack = |pack: &PackInfo| self.there.get(&ObjectName::pack(pack.id)).is_some();
         let mut wholeness = Wholeness::new(&there, there.index()?, has_pack);
         let mut withheld = Vec::new();

@@ -22,6 +22,8 @@ mod staying_copies;
 pub(crate) mod trailer;
 mod use_of_doomed;
 
+pub(crate) use segments::give_back;
+
 pub use plan::{PackFate, PlannedPack, PrunePlan, plan};
 
 use bale_pipeline::monitor::Monitor;

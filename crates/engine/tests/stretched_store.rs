@@ -441,6 +441,32 @@ fn a_prune_killed_anywhere_keeps_what_is_used() {
     assert!(pruned.packs_deleted > 0, "{pruned:?}");
 }
 
+/// Each backup of little leaves a segment, and a medium for large objects gets thousands of them.
+#[test]
+fn a_prune_puts_short_segments_together_once_they_fill_one() {
+    let mut scene = Scene::new();
+    scene.store = DatedStore::new(scene.clock.clone());
+    init(&scene, scene.store.clone()).unwrap();
+    let mut counts = Vec::new();
+    for number in 0..8 {
+        scene.write(&format!("n{number}"), &noise(80 + number, 150_000));
+        scene.keep();
+        if counts.is_empty() || number > 4 {
+            let before = names(&scene.store, Area::Stretches).len();
+            if number == 7 {
+                sound_at_every_call(&scene, "putting together", |store| {
+                    scene.prune(&scene.open(store)?, Duration::ZERO).map(|_| ())
+                });
+            }
+            scene.prune(&scene.repository(), Duration::ZERO).unwrap();
+            counts.push((before, names(&scene.store, Area::Stretches).len()));
+            scene.assert_sound(&scene.store.fork(), "together");
+        }
+    }
+    // 786 kB fill one: six of them do, and what came of that is left alone.
+    assert_eq!(counts, [(1, 1), (6, 1), (2, 2), (3, 3)]);
+}
+
 #[test]
 fn giving_back_a_segment_killed_anywhere_loses_no_pack() {
     let whole = MemoryStore::new();

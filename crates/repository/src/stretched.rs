@@ -16,7 +16,7 @@ mod reading;
 mod reclaim;
 
 pub use checking::{RecordsRepair, StretchTrouble};
-pub use open::Filling;
+pub use open::{Append, Filling};
 pub use reclaim::{Reclaimed, StretchUse};
 
 use crate::store::{

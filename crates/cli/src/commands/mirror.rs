@@ -37,6 +37,7 @@ fn summary(global: &Global, options: &Mirror, mirrored: &Mirrored) {
             "bytes_sent": mirrored.bytes_sent, "objects_there": mirrored.objects_there,
             "objects_replaced": mirrored.objects_replaced,
             "objects_deleted": mirrored.objects_deleted,
+            "segments_given_back": mirrored.segments_given_back,
             "snapshots_withheld": mirrored.snapshots_withheld, "problems": mirrored.problems,
             "deleting_refused": mirrored.is_deleting_refused,
         }));
@@ -62,6 +63,12 @@ fn summary(global: &Global, options: &Mirror, mirrored: &Mirrored) {
         text.push_str(&format!(
             "; {} {would}deleted",
             objects(mirrored.objects_deleted)
+        ));
+    }
+    if mirrored.segments_given_back > 0 {
+        text.push_str(&format!(
+            "; {} of which little was left given back",
+            sizes::counted(mirrored.segments_given_back, "segment")
         ));
     }
     report!("{text}");

@@ -5,7 +5,7 @@ use crate::tree::assert_same;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// For each backup, a directory of its own; `large` has something of each.
 const BACKUPS: usize = 3;
@@ -273,8 +273,41 @@ fn what_cannot_be_is_refused() {
     bench.ok(&["init", "-r", "repo", "--new-key-file", "key", "--segments"]);
     bench.write("source/file", "content");
     ok(&bench, &["backup", "source"]);
-    let mirrored = run(&bench, &["mirror", "--to", "elsewhere"]);
-    assert_eq!(mirrored.code, 1, "{mirrored}");
-    assert!(mirrored.err.contains("segments"), "{mirrored}");
     restore(&bench, &[]);
+}
+
+#[test]
+fn a_mirror_of_segments_is_opened_with_the_same_key_and_follows_the_source() {
+    let bench = bench_of_segments();
+    let mirror = ["mirror", "--to", "second", "--json"];
+    let sent = ok(&bench, &mirror).summary();
+    assert_eq!(sent["problems"], 0, "{sent}");
+    let restored_from = |place: &str| {
+        bench.sh("rm -rf target");
+        let address = bench.address("");
+        let words = ["restore", &address, "--target", "target", "--verify"];
+        bench.ok(&[&words[..], &["-r", place, "--key-file", "key"]].concat());
+        assert_same(&bench.source, &bench.path("target"));
+    };
+    restored_from("second");
+    // Of 40 MB in segments of 1 GB one is enough.
+    assert_eq!(lengths_of_segments(&bench.path("second")).len(), 1);
+    bench.sh("rm -r source/d0 source/d1 source/large source/again*");
+    ok(&bench, &["backup", "source", "--pack-size", "4M"]);
+    let forget = ["forget", "--keep-last", "1", "--prune", "--grace", "0s"];
+    ok(&bench, &forget);
+    let gone = ok(&bench, &[&mirror[..], &["--delete"]].concat()).summary();
+    assert_eq!(gone["segments_given_back"], 1, "{gone}");
+    restored_from("second");
+    bench.ok(&["check", "--read-data", "-r", "second", "--key-file", "key"]);
+    let lengths = lengths_of_segments(&bench.path("second"));
+    assert!(lengths.iter().sum::<u64>() < 20_000_000, "{lengths:?}");
+}
+
+fn lengths_of_segments(repository: &Path) -> Vec<u64> {
+    let runs = fs::read_dir(repository.join("stretches")).unwrap();
+    let segments = runs.flat_map(|run| fs::read_dir(run.unwrap().path()).unwrap());
+    segments
+        .map(|segment| segment.unwrap().metadata().unwrap().len())
+        .collect()
 }

@@ -65,7 +65,7 @@ impl Mirroring<'_> {
             ));
         }
         let ours = self.source.snapshots()?;
-        let theirs = self.source.in_store(self.target.clone()).snapshots()?;
+        let theirs = self.source.in_store(self.base.clone()).snapshots()?;
         let is_newer = |named: &&Named| !self.is_listed(now, named) && !has_as_new(&ours, named);
         let newer: Vec<&Named> = theirs.iter().filter(is_newer).collect();
         if !newer.is_empty() {

@@ -41,6 +41,7 @@ impl Mirroring<'_> {
         }
         let holds_data = !self.there.is_empty_of(Area::Packs)
             || !self.there.is_empty_of(Area::Snapshots)
+            || self.has_segments_there()?
             || found.iter().any(|one| matches!(one, Found::Other(_)));
         match holds_data {
             false => Ok(()),
@@ -49,6 +50,16 @@ impl Mirroring<'_> {
                  of which repository they are: name a place that is empty or a mirror of {ours}"
             ))),
         }
+    }
+
+    /// Those of another repository open with no key of this one, and are in no listing of packs.
+    fn has_segments_there(&self) -> Result<bool> {
+        let mut has_segments = false;
+        if self.of_target.stretched().is_some() {
+            self.base
+                .list(Area::Stretches, &mut |_| has_segments = true)?;
+        }
+        Ok(has_segments)
     }
 
     /// After the keys, as `init` does: from here on it is a repository.

@@ -4,6 +4,7 @@
 //! hash. One that is something else is written again, but only from a source that was read and
 //! found intact just before.
 
+use super::segments::PieceError;
 use super::{Mirroring, report_objects};
 use crate::limits::MIRROR_OBJECTS_AT_ONCE;
 use crate::verify::hash_object;
@@ -14,11 +15,8 @@ use bale_pipeline::ordered::in_order_within;
 use bale_repository::error::{Error, Result, is_missing};
 use bale_repository::store::{Area, ObjectInfo, ObjectName, PackContent};
 
-/// Bytes of a pack that are read at once.
-const PIECE_BYTES: usize = 4 << 20;
-
 /// What became of an object.
-enum Outcome {
+pub(super) enum Outcome {
     /// It was there.
     Kept,
     Sent {
@@ -34,17 +32,20 @@ impl Mirroring<'_> {
     /// Sends what is missing of some areas, each area after the one before.
     pub(super) fn send_areas(&mut self, areas: &[Area]) -> Result<()> {
         for area in areas {
-            let objects: Vec<ObjectInfo> = (self.listed.in_area(*area))
-                .filter(|info| !self.done.contains(&info.name))
-                .cloned()
-                .collect();
+            let objects = self.left_in(*area).collect();
             self.send_all(objects)?;
         }
         Ok(())
     }
 
+    /// What need be looked at still.
+    pub(super) fn left_in(&self, area: Area) -> impl Iterator<Item = ObjectInfo> {
+        let left = |info: &&ObjectInfo| !self.done.contains(&info.name);
+        self.listed.in_area(area).filter(left).cloned()
+    }
+
     /// Several at once; what is done is counted in order.
-    fn send_all(&mut self, objects: Vec<ObjectInfo>) -> Result<()> {
+    pub(super) fn send_all(&mut self, objects: Vec<ObjectInfo>) -> Result<()> {
         let outcomes = {
             let mirroring = &*self;
             let mut outcomes = Vec::with_capacity(objects.len());
@@ -73,7 +74,7 @@ impl Mirroring<'_> {
         Ok(())
     }
 
-    fn count(&mut self, outcome: Outcome, info: ObjectInfo) {
+    pub(super) fn count(&mut self, outcome: Outcome, info: ObjectInfo) {
         self.objects_done += 1;
         self.bytes_done += info.len;
         match outcome {
@@ -102,7 +103,7 @@ impl Mirroring<'_> {
         self.there.add(info);
     }
 
-    fn send(&self, info: &ObjectInfo) -> Result<Outcome> {
+    pub(super) fn send(&self, info: &ObjectInfo) -> Result<Outcome> {
         let there = self.there.get(&info.name);
         let is_intact = match there {
             Some(there) if there.len == info.len => self.is_intact_there(there)?,
@@ -136,7 +137,7 @@ impl Mirroring<'_> {
         if !self.options.verify {
             return Ok(true);
         }
-        match hash_object(&**self.target, there) {
+        match hash_object(&*self.target, there) {
             Ok(hash) => Ok(there.name.id().is_some_and(|id| id.0 == hash)),
             Err(error) if is_loss(&error) => Ok(false),
             Err(error) => Err(error),
@@ -153,6 +154,9 @@ impl Mirroring<'_> {
     }
 
     fn transfer(&self, info: &ObjectInfo) -> std::result::Result<(), Refused> {
+        if let Some(segments) = self.segments_for(info) {
+            return self.append(info, &segments);
+        }
         if info.name.area == Area::Packs {
             return self.stream(info);
         }
@@ -168,35 +172,24 @@ impl Mirroring<'_> {
         let writing = |error: bale_repository::store::StoreError| Refused::Error(error.into());
         let content = self.content_of(&info.name);
         let mut writer = self.target.begin_pack(content).map_err(writing)?;
-        let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; PIECE_BYTES];
-        let mut offset = 0;
-        while offset < info.len {
-            if self.monitor.interrupted() {
-                return Err(Refused::Error(Error::Interrupted));
-            }
-            let rest = usize::try_from(info.len - offset).unwrap_or(PIECE_BYTES);
-            let piece = &mut buffer[..rest.min(PIECE_BYTES)];
-            (self.source.store())
-                .read_at(&info.name, offset, piece)
-                .map_err(|error| self.refused(info, error.into()))?;
-            hasher.update(piece);
-            writer.append(piece).map_err(writing)?;
-            offset += piece.len() as u64;
-        }
-        require_hash(info, hasher.finalize())?;
+        let pieces = self.pieces(info, &mut |piece| writer.append(piece));
+        let hash = pieces.map_err(|error| match error {
+            PieceError::Read(refused) => refused,
+            PieceError::Write(error) => writing(error),
+        })?;
+        require_hash(info, hash)?;
         writer.publish(&info.name).map_err(writing)
     }
 
     /// Of a pack that no index names nobody knows.
-    fn content_of(&self, name: &ObjectName) -> PackContent {
+    pub(super) fn content_of(&self, name: &ObjectName) -> PackContent {
         match name.id().is_some_and(|id| self.metadata.contains(&id)) {
             true => PackContent::Metadata,
             false => PackContent::Data,
         }
     }
 
-    fn refused(&self, info: &ObjectInfo, error: Error) -> Refused {
+    pub(super) fn refused(&self, info: &ObjectInfo, error: Error) -> Refused {
         match self.refusal(info, error) {
             Ok(outcome) => Refused::Outcome(outcome),
             Err(error) => Refused::Error(error),
@@ -218,12 +211,15 @@ impl Mirroring<'_> {
 const WRONG_HASH: &str = "its content does not match its hash";
 
 /// Why an object is not sent.
-enum Refused {
+pub(super) enum Refused {
     Outcome(Outcome),
     Error(Error),
 }
 
-fn require_hash(info: &ObjectInfo, hash: blake3::Hash) -> std::result::Result<(), Refused> {
+pub(super) fn require_hash(
+    info: &ObjectInfo,
+    hash: blake3::Hash,
+) -> std::result::Result<(), Refused> {
     match info.name.id().is_some_and(|id| id.0 == *hash.as_bytes()) {
         true => Ok(()),
         false => Err(Refused::Outcome(Outcome::Damaged(WRONG_HASH.to_owned()))),

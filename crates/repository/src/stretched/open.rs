@@ -57,7 +57,7 @@ struct OpenStretch {
 }
 
 /// Takes the next part of a pack.
-pub(super) type Append<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+pub type Append<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 impl OpenStretch {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
@@ -89,7 +89,17 @@ impl StretchedStore {
     /// Is a stretch of this length one that has most of its size, and would it not have been closed
     /// before?
     pub fn is_long(&self, len: u64) -> bool {
-        len >= self.len_target / 4 * 3 && len < self.len_target
+        self.fill_one(len) && len < self.len_target
+    }
+
+    /// Is it so short that it should be put together with others?
+    pub fn is_short(&self, len: u64) -> bool {
+        len < self.len_target / 4
+    }
+
+    /// Do so many bytes make a stretch that has most of its size?
+    pub fn fill_one(&self, bytes: u64) -> bool {
+        bytes >= self.len_target / 4 * 3
     }
 
     /// Is a stretch open to another machine, which has heard nothing of it for so long? Servers end
@@ -120,7 +130,7 @@ impl StretchedStore {
     /// false for one that is given up: no entry names what came of it. One that is in the open
     /// stretch already is not appended again: a prune that was stopped leaves two of a pack, and
     /// both may be copied.
-    pub(super) fn append_parts(
+    pub fn append_parts(
         &self,
         id: ObjectId,
         len: u64,
