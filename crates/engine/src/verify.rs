@@ -16,6 +16,7 @@ mod packs;
 mod scrub;
 mod structure;
 mod tiers;
+mod unread;
 mod vanished;
 
 pub use damage::{CheckFinding, LostPath};
@@ -25,6 +26,7 @@ pub use foreign::Foreign;
 pub use packs::{Marked, mark, marked_and_gone};
 pub(crate) use scrub::hash_object;
 pub use scrub::scrub;
+pub use unread::UnreadObjects;
 
 use crate::two_stores::{refuse_hot_alone, refuse_swapped};
 use bale_format::{ChunkId, ChunkKind, ObjectId};
@@ -55,6 +57,8 @@ pub struct CheckReport {
     pub packs_archived: u64,
     /// Objects of a cold store other than packs, of which the same is true.
     pub objects_archived: u64,
+    /// What could not be read for another reason: no damage, and nothing is known of it.
+    pub unread: UnreadObjects,
     /// Packs that no index names: not damage, `prune` or `repair index` sees to them.
     pub packs_unindexed: u64,
     /// Index objects that cannot be read.
@@ -168,7 +172,8 @@ fn look(
     packs::report_damaged_heads(repository, &index, &mut findings);
     packs::look_into_damaged(repository, &index, &whole, &mut findings);
     let needed = lost::name_lost_paths(repository, &records.readable, &mut findings, monitor)?;
-    findings.weigh(&index, records.all_readable.then_some(&needed));
+    let is_all_known = records.all_readable && !findings.has_unread_catalogs();
+    findings.weigh(&index, is_all_known.then_some(&needed));
     let marked = whole.iter().map(|number| index.pack(*number));
     findings.report.packs_whole = marked
         .filter(|pack| pack.damaged)
@@ -191,7 +196,10 @@ pub(crate) fn paths_lost_with(
     // What a catalog that cannot be read says is lost with it, whatever became of it.
     let layers = (records.readable.iter()).flat_map(|(_, snapshot)| &snapshot.layers);
     for segment in layers.flat_map(|layer| &layer.segments) {
-        if let Err(error) = repository.read_chunk_uncached(&segment.id, ChunkKind::Segment) {
+        let read = repository.read_chunk_uncached(&segment.id, ChunkKind::Segment);
+        if let Err(error) = read
+            && findings.is_known(&segment.id, &error)
+        {
             findings.bad_chunks.insert(segment.id, error.to_string());
         }
     }

@@ -194,6 +194,15 @@ pub fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.source.kind() == std::io::ErrorKind::NotFound)
 }
 
+/// Does it say nothing of the object or chunk that was to be read: [`StoreError::is_inconclusive`]?
+pub fn is_inconclusive(error: &Error) -> bool {
+    match error {
+        Error::Store(error) => error.is_inconclusive(),
+        Error::Interrupted => true,
+        _ => false,
+    }
+}
+
 /// Of an object that the store goes on listing: it is not gone, and not to be had.
 pub(crate) fn listed_and_not_found(error: StoreError, times: usize) -> Error {
     let text = format!(

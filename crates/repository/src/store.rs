@@ -36,6 +36,10 @@ pub struct ObjectInfo {
     pub modified: Option<SystemTime>,
 }
 
+/// `EIO`: a bad sector. `ELOOP`: a link in an object's place. `EBADMSG` and `EUCLEAN`: the file
+/// system found a wrong checksum, or is damaged itself.
+const BAD_MEDIUM: [i32; 4] = [5, 40, 74, 117];
+
 /// A failure of the store; says what was attempted on what.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} {object}: {source}")]
@@ -89,16 +93,38 @@ impl StoreError {
         )
     }
 
+    /// Does the failure say nothing of the object: is there no right to read it, did the store not
+    /// answer or not as it should, or must the object be brought back first? Then nobody knows
+    /// whether it is whole. It is damaged, or lost, if it is not there, has another length, stands
+    /// where no file is, or on a bad sector, of which the system says EIO.
+    pub fn is_inconclusive(&self) -> bool {
+        use io::ErrorKind as Kind;
+        let is_damage = matches!(
+            self.kind(),
+            Kind::NotFound
+                | Kind::UnexpectedEof
+                | Kind::FileTooLarge
+                | Kind::InvalidData
+                | Kind::IsADirectory
+                | Kind::NotADirectory
+        );
+        let code = self.source.raw_os_error();
+        let is_bad_medium = code.is_some_and(|code| BAD_MEDIUM.contains(&code));
+        self.is_archived() || !(is_damage || is_bad_medium)
+    }
+
     /// The same once more: an `io::Error` cannot be cloned.
     pub fn copied(&self) -> StoreError {
         let text = self.source.to_string();
+        let source = match self.source.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None if self.is_archived() => io::Error::new(self.kind(), Archived(text)),
+            None => io::Error::new(self.kind(), text),
+        };
         StoreError {
             action: self.action,
             object: self.object.clone(),
-            source: match self.is_archived() {
-                true => io::Error::new(self.kind(), Archived(text)),
-                false => io::Error::new(self.kind(), text),
-            },
+            source,
         }
     }
 

@@ -1,5 +1,5 @@
-//! `ArchivedStore`: some packs are in a cold class, from which they must be brought back before
-//! they are read.
+//! `ArchivedStore`: some objects are in a cold class, from which they must be brought back before
+//! they are read, or are not handed out for another reason.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,11 +9,15 @@ use bale_repository::store::{
     Archived, Area, ObjectInfo, ObjectName, ObjectWriter, PackContent, Result, Store, StoreError,
 };
 
+/// Why nothing of these objects is handed out.
+type Why = Arc<dyn Fn() -> io::Error + Send + Sync>;
+
 /// A store that hands out nothing of what is archived. Clones share what is.
 #[derive(Clone)]
 pub struct ArchivedStore {
     inner: Arc<dyn Store>,
     archived: Arc<Mutex<HashSet<ObjectName>>>,
+    why: Why,
 }
 
 impl ArchivedStore {
@@ -22,9 +26,21 @@ impl ArchivedStore {
         inner: impl Store + 'static,
         archived: impl IntoIterator<Item = ObjectName>,
     ) -> ArchivedStore {
+        ArchivedStore::refusing(inner, archived, || {
+            io::Error::other(Archived("it is archived".to_owned()))
+        })
+    }
+
+    /// With these objects not handed out for another reason.
+    pub fn refusing(
+        inner: impl Store + 'static,
+        refused: impl IntoIterator<Item = ObjectName>,
+        why: impl Fn() -> io::Error + Send + Sync + 'static,
+    ) -> ArchivedStore {
         ArchivedStore {
             inner: Arc::new(inner),
-            archived: Arc::new(Mutex::new(archived.into_iter().collect())),
+            archived: Arc::new(Mutex::new(refused.into_iter().collect())),
+            why: Arc::new(why),
         }
     }
 
@@ -43,7 +59,7 @@ impl ArchivedStore {
             true => Err(StoreError {
                 action: "read",
                 object: name.to_string(),
-                source: io::Error::other(Archived("it is archived".to_owned())),
+                source: (self.why)(),
             }),
         }
     }

@@ -6,7 +6,9 @@ use crate::place::Use;
 use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
-use bale_engine::verify::{self, CheckFinding, CheckReport, Foreign, LostPath, Marked, Subset};
+use bale_engine::verify::{
+    self, CheckFinding, CheckReport, Foreign, LostPath, Marked, Subset, UnreadObjects,
+};
 use bale_repository::repository::Repository;
 use bale_repository::store::ForeignEntry;
 use serde_json::json;
@@ -27,6 +29,7 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
     let report = verify::check(&repository, subset, &console)?;
     console.finish();
     print_damage(global, &report.damage);
+    print_unread(global, &report.unread);
     print_lost(global, &report.lost, report.lost_count);
     print_foreign(global, &report.foreign);
     let marked = mark(&repository, &report, options.no_mark);
@@ -39,7 +42,7 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
             "objects_archived": report.objects_archived,
             "packs_unindexed": report.packs_unindexed, "damage": report.damage.len(),
             "paths_lost": report.lost_count, "not_objects": report.foreign.count,
-            "packs_damaged": report.packs_damaged.len(),
+            "packs_damaged": report.packs_damaged.len(), "unread": report.unread.count,
             "packs_not_needed": report.packs_not_needed,
             "packs_marked": marked.as_ref().map_or(0, |marked| marked.marked),
             "packs_unmarked": marked.as_ref().map_or(0, |marked| marked.unmarked),
@@ -49,11 +52,13 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
         print_advice(&report, &marked);
     }
     let is_clean = report.is_clean() && report.foreign.in_the_way == 0;
-    Ok(match (is_clean, report.packs_archived) {
-        (true, 0) => exit::COMPLETE,
-        (true, _) => exit::INCOMPLETE,
-        (false, _) => exit::DAMAGE,
-    })
+    Ok(
+        match (is_clean, report.packs_archived + report.unread.count) {
+            (true, 0) => exit::COMPLETE,
+            (true, _) => exit::INCOMPLETE,
+            (false, _) => exit::DAMAGE,
+        },
+    )
 }
 
 fn scrub(global: &Global, console: &Console) -> Result<i32> {
@@ -61,13 +66,14 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
     let report = verify::scrub(&*store, console)?;
     console.finish();
     print_damage(global, &report.damage);
+    print_unread(global, &report.unread);
     print_foreign(global, &report.foreign);
     if global.json {
         output::object(&json!({
             "type": "summary", "not_objects": report.foreign.count,
             "objects": report.objects, "bytes_read": report.bytes,
             "damage": report.damage.len(), "segments_not_read": report.segments_not_read,
-            "objects_archived": report.archived,
+            "objects_archived": report.archived, "unread": report.unread.count,
         }));
     } else if !global.quiet {
         let (objects, bytes) = (
@@ -87,12 +93,13 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
                 sizes::counted(report.archived, "object")
             );
         }
+        advise_on_unread(&report.unread);
         if !report.damage.is_empty() {
             report!("What that takes away, and what helps, needs the key: bale check --read-data");
         }
     }
     let is_clean = report.damage.is_empty() && report.foreign.in_the_way == 0;
-    Ok(match (is_clean, report.archived) {
+    Ok(match (is_clean, report.archived + report.unread.count) {
         (true, 0) => exit::COMPLETE,
         (true, _) => exit::INCOMPLETE,
         (false, _) => exit::DAMAGE,
@@ -110,6 +117,38 @@ fn print_damage(global: &Global, damage: &[CheckFinding]) {
                 output::escape(damage.text.as_bytes())
             ));
         }
+    }
+}
+
+/// What could not be read: nobody knows whether it is whole.
+fn print_unread(global: &Global, unread: &UnreadObjects) {
+    for object in &unread.listed {
+        if global.json {
+            output::object(&json!({"type": "unread", "what": object.what, "message": object.text}));
+        } else {
+            output::line(&format!(
+                "could not be read: {}: {}",
+                output::escape(object.what.as_bytes()),
+                output::escape(object.text.as_bytes())
+            ));
+        }
+    }
+    if !global.json {
+        output::and_more(unread.listed.len(), unread.count, |more| {
+            output::line(&format!("could not be read: {more}"));
+        });
+    }
+}
+
+fn advise_on_unread(unread: &UnreadObjects) {
+    if unread.count > 0 {
+        report!(
+            "COULD NOT BE READ: {}: whether {} whole is not known, and nothing was marked as \
+             damaged for that. See to what the store says (rights, the way to it), and check \
+             again.",
+            sizes::counted(unread.count, "object"),
+            sizes::one_or_more(unread.count, "it is", "they are")
+        );
     }
 }
 
@@ -199,12 +238,14 @@ fn print_summary(report: &CheckReport) {
             sizes::counted(report.objects_archived, "object")
         );
     }
+    advise_on_unread(&report.unread);
     match report.is_clean() {
         // What is in the way was said, and may hide damage.
         true if report.foreign.in_the_way > 0 => {}
         true if report.packs_not_needed > 0 || !report.packs_damaged.is_empty() => {
             report!("nothing that a snapshot needs is lost or damaged")
         }
+        true if report.unread.count > 0 => report!("no damage found in what was read"),
         true => report!("no damage found"),
         false => report!(
             "DAMAGE: {}; {}{} cannot be restored whole",

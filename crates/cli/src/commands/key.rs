@@ -131,6 +131,7 @@ fn list(global: &Global, repository: &Repository) -> Result<()> {
         let (state, message) = match &slot.state {
             SlotState::Sound => ("sound", None),
             SlotState::Damaged(text) => ("damaged", Some(text)),
+            SlotState::Unread(text) => ("unread", Some(text)),
             SlotState::Newer(text) => ("newer", Some(text)),
         };
         if message.is_some() {

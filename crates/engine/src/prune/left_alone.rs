@@ -1,8 +1,10 @@
-//! Packs that a prune leaves alone because they are damaged or archived, and packs in use that are
-//! gone: each is named once and counted.
+//! Packs that a prune leaves alone because they are damaged, archived or cannot be read now, and
+//! packs in use that are gone: each is named once and counted.
 
 use bale_format::ObjectId;
+use bale_pipeline::error::without_name;
 use bale_pipeline::monitor::{Monitor, Problem};
+use bale_repository::error::{Error, is_inconclusive};
 use bale_repository::store::ObjectName;
 use std::collections::HashSet;
 
@@ -13,6 +15,30 @@ const ADVICE: &str = "nothing of it is given up. `bale repair packs` saves what 
 /// What to do about those that are archived.
 const ADVICE_ARCHIVED: &str = "what is in use of it was to be copied, and it is archived in a cold \
     storage class: it stays as it is. To have it given up, bring it back first, and prune again";
+
+/// What to do about those that the store does not hand out.
+const ADVICE_FAILED: &str = "nothing of it is given up, and whether it is whole is not known. See \
+    to what the store says (rights, the way to it), and prune again";
+
+/// Why nothing is known of what was to be read.
+#[derive(Clone, Debug)]
+pub(super) enum Unread {
+    /// It must be brought back from a cold class before.
+    Archived,
+    /// The store did not hand it out: what it said.
+    Failed(String),
+}
+
+impl Unread {
+    /// `None`: what was read is damaged, or gone.
+    pub(super) fn of(error: &Error) -> Option<Unread> {
+        match error {
+            Error::Store(error) if error.is_archived() => Some(Unread::Archived),
+            error if is_inconclusive(error) => Some(Unread::Failed(error.to_string())),
+            _ => None,
+        }
+    }
+}
 
 /// What to do about those that are gone.
 const ADVICE_GONE: &str = "it is in use, and not in the repository any more: bring it back from a \
@@ -26,7 +52,7 @@ const GONE_NAMED_MAX: usize = 20;
 pub(super) struct LeftAlone {
     packs: HashSet<ObjectId>,
     /// Nothing is wrong with them, as far as known.
-    archived: HashSet<ObjectId>,
+    unread: HashSet<ObjectId>,
     gone: HashSet<ObjectId>,
 }
 
@@ -47,13 +73,20 @@ impl LeftAlone {
         }
     }
 
-    /// Says that a pack in use stays, because it must be brought back before it is read.
-    pub(super) fn name_archived(&mut self, monitor: &dyn Monitor, pack: ObjectId) {
-        if self.archived.insert(pack) {
+    /// Says that a pack stays, because nothing is known of what was to be read of it.
+    pub(super) fn name_unread(&mut self, monitor: &dyn Monitor, pack: ObjectId, why: &Unread) {
+        if self.unread.insert(pack) {
+            let name = ObjectName::pack(pack);
             monitor.problem(&Problem {
-                path: ObjectName::pack(pack).path().into_bytes(),
+                path: name.path().into_bytes(),
                 action: "prune",
-                text: ADVICE_ARCHIVED.to_owned(),
+                text: match why {
+                    Unread::Archived => ADVICE_ARCHIVED.to_owned(),
+                    Unread::Failed(text) => {
+                        let text = without_name(&name.to_string(), text).to_owned();
+                        format!("could not be read ({text}): {ADVICE_FAILED}")
+                    }
+                },
             });
         }
     }
@@ -89,7 +122,7 @@ impl LeftAlone {
     }
 
     pub(super) fn contains(&self, pack: &ObjectId) -> bool {
-        self.packs.contains(pack) || self.archived.contains(pack)
+        self.packs.contains(pack) || self.unread.contains(pack)
     }
 
     /// Damaged ones.
@@ -99,7 +132,7 @@ impl LeftAlone {
 
     /// Packs of all kinds.
     pub(super) fn count(&self) -> u64 {
-        (self.packs.len() + self.archived.len() + self.gone.len()) as u64
+        (self.packs.len() + self.unread.len() + self.gone.len()) as u64
     }
 
     /// Packs in use that are not there.

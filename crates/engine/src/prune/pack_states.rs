@@ -1,5 +1,6 @@
 //! State of every pack (whole, condemned, damaged, missing) and the copies of each chunk.
 
+use super::left_alone::Unread;
 use bale_format::{ObjectId, PackNumber};
 use bale_repository::error::{Error, Result};
 use bale_repository::index::ChunkIndex;
@@ -39,8 +40,8 @@ pub(super) struct PackStates {
     pub(super) packs: Vec<FoundPack>,
     /// By number of the pack.
     states: Vec<PackState>,
-    /// Packs of which a copy was to be read, and that must be brought back before.
-    archived: HashSet<PackNumber>,
+    /// Packs of which a copy was to be read, and nothing is known, and why.
+    unread: HashMap<PackNumber, Unread>,
 }
 
 impl PackStates {
@@ -75,7 +76,7 @@ impl PackStates {
             index,
             packs,
             states,
-            archived: HashSet::new(),
+            unread: HashMap::new(),
         })
     }
 
@@ -89,13 +90,13 @@ impl PackStates {
         *state = (*state).max(PackState::Damaged);
     }
 
-    /// A copy in it must be brought back before it is read: the others are as good.
-    pub(super) fn find_archived(&mut self, pack: PackNumber) {
-        self.archived.insert(pack);
+    /// A copy in it could not be read now: the others are as good.
+    pub(super) fn find_unread(&mut self, pack: PackNumber, why: Unread) {
+        self.unread.insert(pack, why);
     }
 
-    pub(super) fn is_archived(&self, pack: PackNumber) -> bool {
-        self.archived.contains(&pack)
+    pub(super) fn unread(&self, pack: PackNumber) -> Option<&Unread> {
+        self.unread.get(&pack)
     }
 
     /// State of the pack of a copy, by the copy's position in the index.

@@ -150,9 +150,9 @@ fn name_damaged(
             continue;
         }
         let pack = standing.pack_at(copy);
-        match standing.is_archived(standing.index.entries()[copy].pack) {
-            true => left.name_archived(monitor, pack),
-            false => {
+        match standing.unread(standing.index.entries()[copy].pack) {
+            Some(why) => left.name_unread(monitor, pack, why),
+            None => {
                 let why = "holds a chunk in use of which no copy can be read";
                 left.name(monitor, pack, why);
             }
@@ -231,7 +231,7 @@ fn fate(
     if used > 0
         && found
             .number
-            .is_some_and(|number| standing.is_archived(number))
+            .is_some_and(|number| standing.unread(number).is_some())
     {
         return PackFate::Stay;
     }

@@ -125,8 +125,8 @@ fn copy_pack(
             let pack = standing.pack_at(*copy);
             let bytes = match read_any(repository, standing, all) {
                 CopyRead::Verified(bytes) => bytes,
-                CopyRead::Archived => {
-                    left.name_archived(monitor, pack);
+                CopyRead::Unread(why) => {
+                    left.name_unread(monitor, pack, &why);
                     return Ok(());
                 }
                 CopyRead::Unreadable => {

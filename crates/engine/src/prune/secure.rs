@@ -108,8 +108,8 @@ impl Secured {
             self.held.insert(pack);
             if standing.state_at(copy) == PackState::Missing {
                 left.name_gone(monitor, [pack]);
-            } else if matches!(read(repository, standing, copy), CopyRead::Archived) {
-                left.name_archived(monitor, pack);
+            } else if let CopyRead::Unread(why) = read(repository, standing, copy) {
+                left.name_unread(monitor, pack, &why);
             } else {
                 let id = standing.index.entries()[copy].chunk.id;
                 let why = format!("chunk {} in it is in use, and cannot be read", id.short());

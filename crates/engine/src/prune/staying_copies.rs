@@ -4,6 +4,7 @@
 //! that hold a copy, the one that stays is read. If it does not read, its whole pack is doubted and
 //! others stay; if none reads, all copies of the chunk do. Chunks of one copy are not read.
 
+use super::left_alone::Unread;
 use super::pack_states::{PackState, PackStates};
 use crate::used::UsedChunks;
 use bale_format::{ObjectId, PackNumber};
@@ -86,7 +87,7 @@ impl Staying {
                         self.proven.insert(copy);
                         continue;
                     }
-                    CopyRead::Archived => standing.find_archived(entries[copy].pack),
+                    CopyRead::Unread(why) => standing.find_unread(entries[copy].pack, why),
                     CopyRead::Unreadable => standing.doubt(entries[copy].pack),
                 }
                 self.bad.insert(copy);
@@ -120,8 +121,9 @@ impl Staying {
 pub(super) enum CopyRead {
     /// It is what it should be.
     Verified(Bytes),
-    /// It must be brought back from a cold class before it is read: nothing is known of it.
-    Archived,
+    /// Nothing is known of it, and why.
+    Unread(Unread),
+    /// It is damaged, or gone.
     Unreadable,
 }
 
@@ -135,12 +137,14 @@ pub(super) fn read(repository: &Repository, standing: &PackStates, copy: usize) 
     let place = &standing.index.entries()[copy];
     match repository.read_place(&standing.index, place.chunk.kind, place) {
         Ok(bytes) => CopyRead::Verified(bytes),
-        Err(Error::Store(error)) if error.is_archived() => CopyRead::Archived,
-        Err(_) => CopyRead::Unreadable,
+        Err(error) => match Unread::of(&error) {
+            Some(why) => CopyRead::Unread(why),
+            None => CopyRead::Unreadable,
+        },
     }
 }
 
-/// A chunk from the best copy that reads. Archived: none does, and some are.
+/// A chunk from the best copy that reads. Unread: none does, and of some nothing is known.
 pub(super) fn read_any(
     repository: &Repository,
     standing: &PackStates,
@@ -154,7 +158,7 @@ pub(super) fn read_any(
     for copy in copies {
         match read(repository, standing, copy) {
             CopyRead::Unreadable => {}
-            CopyRead::Archived => found = CopyRead::Archived,
+            CopyRead::Unread(why) => found = CopyRead::Unread(why),
             verified => return verified,
         }
     }

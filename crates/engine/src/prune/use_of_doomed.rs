@@ -4,7 +4,7 @@
 //! is new is looked at, until a listing is fresh: from then on packs may be deleted for a while.
 //! docs/decisions/0003-two-phase-deletion.md.
 
-use super::left_alone::LeftAlone;
+use super::left_alone::{LeftAlone, Unread};
 use super::pack_states::{PackState, PackStates};
 use super::records::RecordSet;
 use super::secure::Secured;
@@ -169,11 +169,12 @@ impl<'a> UseOfDoomed<'a> {
                     let content = Published { id, bytes, entries };
                     self.contents.insert(id, content);
                 }
-                Err(Error::Store(error)) if error.is_archived() => {
-                    left.name_archived(self.monitor, id);
-                    self.secured.hold(id);
-                }
                 Err(error) => {
+                    self.secured.hold(id);
+                    if let Some(why) = Unread::of(&error) {
+                        left.name_unread(self.monitor, id, &why);
+                        continue;
+                    }
                     let name = ObjectName::pack(id).to_string();
                     let error = error.to_string();
                     let text = format!(
@@ -182,7 +183,6 @@ impl<'a> UseOfDoomed<'a> {
                         without_name(&name, &error)
                     );
                     left.name_with(self.monitor, id, &text);
-                    self.secured.hold(id);
                 }
             }
         }

@@ -7,11 +7,11 @@
 use crate::verify::{LostPath, PackState, paths_lost_with, state_of};
 use bale_format::{Access, ChunkId, ChunkPlace, ObjectId, PackNumber};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
-use bale_repository::error::{Error, Result};
+use bale_repository::error::{Error, Result, is_inconclusive};
 use bale_repository::index::ChunkIndex;
 use bale_repository::pack::ChunkWriter;
 use bale_repository::repository::Repository;
-use bale_repository::store::Area;
+use bale_repository::store::{Area, StoreError};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,12 +20,14 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackRepair {
     pub pack: ObjectId,
-    /// What is wrong with it; `None`: it is archived, or it is whole, and a mark that said
+    /// What is wrong with it; `None`: it is archived, was not read, or it is whole, and a mark that said
     /// otherwise was taken back.
     pub trouble: Option<String>,
     /// It must be brought back from a cold class before it is read, and was left alone: what the
     /// store says.
     pub archived: Option<String>,
+    /// The store did not hand it out, and it was left alone: what the store says.
+    pub unread: Option<String>,
     /// Chunks that opened and were stored again.
     pub chunks_saved: u64,
     /// Their bytes, as they were sealed.
@@ -34,6 +36,8 @@ pub struct PackRepair {
     pub chunks_elsewhere: u64,
     /// Chunks that do not open here, and of which another copy is archived.
     pub chunks_archived: u64,
+    /// Chunks that do not open here, or could not be read, and may open another time.
+    pub chunks_unread: u64,
     /// Chunks that no pack has undamaged.
     pub chunks_lost: u64,
 }
@@ -76,6 +80,7 @@ pub fn repair_packs(
         match state_of(repository, &index, *number) {
             PackState::Whole => {}
             PackState::Archived(text) => pack.archived = Some(text),
+            PackState::Unread(text) => pack.unread = Some(text),
             PackState::Damaged(text) => {
                 damaged.insert(*number);
                 pack.trouble = Some(text);
@@ -171,14 +176,16 @@ fn save(
                 reported.chunks_saved += 1;
                 reported.bytes_saved += u64::from(place.chunk.sealed_bytes);
             }
-            // Of an archived copy nothing is known: it is for a later repair.
-            Err(_) if is_archived_elsewhere(repository, index, place) => {
-                reported.chunks_archived += 1;
-            }
-            Err(error) => {
-                reported.chunks_lost += 1;
-                lost.insert(id, error.to_string());
-            }
+            Err(error) if is_inconclusive(&error) => reported.chunks_unread += 1,
+            // Of such a copy nothing is known: it is for a later repair.
+            Err(error) => match unread_elsewhere(repository, index, place) {
+                Some(other) if other.is_archived() => reported.chunks_archived += 1,
+                Some(_) => reported.chunks_unread += 1,
+                None => {
+                    reported.chunks_lost += 1;
+                    lost.insert(id, error.to_string());
+                }
+            },
         }
         progress(monitor, Phase::Repack, done, total);
     }
@@ -206,20 +213,27 @@ fn from_another(repository: &Repository, index: &ChunkIndex, place: &ChunkPlace)
     others.find_map(|other| repository.read_place(index, other.chunk.kind, &other).ok())
 }
 
-/// Is there a copy in another pack that must be brought back before it is read?
-fn is_archived_elsewhere(repository: &Repository, index: &ChunkIndex, place: &ChunkPlace) -> bool {
+/// Why a copy in another pack that may be whole was not read, if there is one.
+fn unread_elsewhere(
+    repository: &Repository,
+    index: &ChunkIndex,
+    place: &ChunkPlace,
+) -> Option<StoreError> {
     let copies = index.copies(&place.chunk.id);
     let mut others = copies.filter(|other| other.pack != place.pack);
-    others.any(|other| {
-        let read = repository.read_place(index, other.chunk.kind, &other);
-        matches!(read, Err(Error::Store(error)) if error.is_archived())
-    })
+    others.find_map(
+        |other| match repository.read_place(index, other.chunk.kind, &other) {
+            Err(Error::Store(error)) if error.is_inconclusive() => Some(error),
+            _ => None,
+        },
+    )
 }
 
 /// Only now, after what can be saved is: a crash before leaves everything to be repaired again.
 fn update_marks(repository: &Repository, repair: &PacksRepair) -> Result<()> {
     let (damaged, whole): (Vec<_>, Vec<_>) = (repair.packs.iter())
-        .filter(|pack| pack.trouble.as_deref() != Some("missing") && pack.archived.is_none())
+        .filter(|pack| pack.archived.is_none() && pack.unread.is_none())
+        .filter(|pack| pack.trouble.as_deref() != Some("missing"))
         .partition(|pack| pack.trouble.is_some());
     if !damaged.is_empty() {
         repository.mark_damaged(damaged.iter().map(|repair| repair.pack))?;

@@ -16,7 +16,7 @@ use bale_repository::store::{ObjectInfo, ObjectName};
 pub(super) struct PackRecords {
     /// All that the trailer names; without a trailer, those that open.
     pub(super) entries: Vec<PackEntry>,
-    /// How many do not open; one that says where others are counts as one.
+    /// How many are damaged; one that says where others are counts as one.
     pub(super) bad: u64,
 }
 
@@ -46,6 +46,7 @@ pub(super) fn open(
         contexts: Decompressor::new(),
         trouble: None,
         is_passing: false,
+        is_inconclusive: false,
     };
     let opened = match trailer::entries(repository, id, info.len) {
         Ok(entries) => Some(pack.listed(entries)),
@@ -71,6 +72,8 @@ struct Pack<'r> {
     trouble: Option<String>,
     /// The store could not give something.
     is_passing: bool,
+    /// The last thing that it could not give may be whole.
+    is_inconclusive: bool,
 }
 
 impl Pack<'_> {
@@ -82,11 +85,12 @@ impl Pack<'_> {
         for entry in &entries {
             let range = entry.range();
             let record = self.read(range.start, range.end - range.start);
+            let is_unread = record.is_none() && self.is_inconclusive;
             let keys = self.repository.keys();
             let contexts = &mut self.contexts;
             let is_good = record
                 .is_some_and(|record| self.key.open_chunk(keys, entry, &record, contexts).is_ok());
-            bad += u64::from(!is_good);
+            bad += u64::from(!is_good && !is_unread);
         }
         PackRecords { entries, bad }
     }
@@ -125,6 +129,7 @@ impl Pack<'_> {
             Ok(()) => Some(bytes),
             Err(error) => {
                 self.is_passing = true;
+                self.is_inconclusive = error.is_inconclusive();
                 self.trouble.get_or_insert(error.to_string());
                 None
             }

@@ -5,10 +5,11 @@ use super::{CheckReport, LOST_PATHS_LISTED_MAX};
 use bale_format::{ChunkId, ObjectId, PackNumber};
 use bale_pipeline::amount::counted;
 use bale_pipeline::error::without_name;
+use bale_repository::error::{Error, is_inconclusive};
 use bale_repository::index::ChunkIndex;
 use bale_repository::store::ObjectName;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// One damaged or missing thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,10 @@ pub(super) struct Findings {
     pub(super) in_danger: HashSet<ChunkId>,
     /// Missing and damaged packs.
     packs: BTreeMap<PackNumber, PackTrouble>,
+    /// Packs of which something could not be read, and nothing is known.
+    unread_packs: BTreeSet<PackNumber>,
+    /// Parts of catalogs of which nothing is known.
+    unread_chunks: HashSet<ChunkId>,
 }
 
 impl Findings {
@@ -54,6 +59,14 @@ impl Findings {
         let (what, text) = (what.into(), text.into());
         let text = without_name(&what, &text).to_owned();
         self.report.damage.push(CheckFinding { what, text });
+    }
+
+    /// An object that could not be read: damaged, if the error says so.
+    pub(super) fn trouble(&mut self, name: &ObjectName, error: &Error, text: String) {
+        match is_inconclusive(error) {
+            true => self.report.unread.name(name.to_string(), error),
+            false => self.damage(name.to_string(), text),
+        }
     }
 
     pub(super) fn bad_chunk(&mut self, id: ChunkId, text: impl Into<String>) {
@@ -71,6 +84,38 @@ impl Findings {
         }
         let text = text.strip_prefix(&format!("{chunk} ")).unwrap_or(text);
         self.bad_chunk(id, text);
+    }
+
+    /// Is a chunk that could not be read damaged or gone? If not, no path is called lost with it.
+    pub(super) fn is_known(&mut self, id: &ChunkId, error: &Error) -> bool {
+        let is_known = !is_inconclusive(error);
+        if !is_known {
+            self.unread_chunks.insert(*id);
+        }
+        is_known
+    }
+
+    /// A chunk of a catalog of which nothing is known: the store did not hand it out.
+    pub(super) fn unread_chunk(&mut self, index: &ChunkIndex, id: &ChunkId, error: &Error) {
+        self.unread_chunks.insert(*id);
+        for place in index.copies(id) {
+            self.unread_pack(index, place.pack, &error.to_string());
+        }
+    }
+
+    pub(super) fn unread_pack(&mut self, index: &ChunkIndex, pack: PackNumber, text: &str) {
+        if self.unread_packs.insert(pack) {
+            let name = format!("pack {}", index.pack(pack).id);
+            self.report.unread.name_with(name, text);
+        }
+    }
+
+    pub(super) fn is_unread(&self, id: &ChunkId) -> bool {
+        self.unread_chunks.contains(id)
+    }
+
+    pub(super) fn has_unread_catalogs(&self) -> bool {
+        !self.unread_chunks.is_empty()
     }
 
     pub(super) fn missing_pack(&mut self, pack: PackNumber, text: Option<&str>) {

@@ -7,7 +7,7 @@ use super::scrub::hash_object;
 use super::tiers::REPAIR_HOT;
 use bale_format::{ChunkId, ChunkPlace, ObjectId, PackNumber};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
-use bale_repository::error::{Error, Result};
+use bale_repository::error::{Error, Result, is_inconclusive};
 use bale_repository::index::{ChunkIndex, PackInfo};
 use bale_repository::repository::Repository;
 use bale_repository::store::{ObjectInfo, ObjectName};
@@ -39,6 +39,8 @@ pub(super) struct Read {
     all: bool,
     /// Packs that must be brought back from a cold class before they are read: not read.
     archived: u64,
+    /// Packs that the store did not hand out, and why.
+    unread: BTreeMap<ObjectId, String>,
     whole: HashSet<ObjectId>,
     damaged: BTreeMap<ObjectId, String>,
     /// In the hot one of two stores; whole in the cold one.
@@ -60,7 +62,12 @@ impl Read {
         findings.report.packs_read = self.packs;
         findings.report.bytes_read = self.bytes;
         findings.report.packs_archived = self.archived;
-        findings.report.read_all = self.all && self.archived == 0;
+        findings.report.read_all = self.all && self.archived == 0 && self.unread.is_empty();
+        for (id, text) in &self.unread {
+            if let Some(number) = index.pack_number(id) {
+                findings.unread_pack(index, number, text);
+            }
+        }
         for (id, text) in &self.damaged {
             if let Some(number) = index.pack_number(id) {
                 findings.damaged_pack(number, text);
@@ -78,11 +85,11 @@ impl Read {
         for id in &self.bad {
             let mut copies = index.copies(id).peekable();
             let is_known = copies.peek().is_some();
-            // Of one that is archived nothing is known.
+            // Of one that is archived, or cannot be had now, nothing is known.
             let may_open =
                 |place: ChunkPlace| match repository.read_place(index, place.chunk.kind, &place) {
-                    Err(Error::Store(error)) => error.is_archived(),
-                    read => read.is_ok(),
+                    Err(error) => is_inconclusive(&error),
+                    Ok(_) => true,
                 };
             if is_known && !copies.any(may_open) {
                 findings.bad_chunk(*id, "no copy of it can be read");
@@ -125,6 +132,10 @@ pub(super) fn check_data(
                 read.archived += 1;
                 continue;
             }
+            Checked::Unread(text) => {
+                read.unread.insert(pack.id, text);
+                continue;
+            }
             Checked::Damaged(text) => drop(read.damaged.insert(pack.id, text)),
             Checked::DamagedInHot(text) => {
                 read.whole.insert(pack.id);
@@ -154,8 +165,10 @@ enum Checked {
     Damaged(String),
     /// What is wrong with what the hot store has of it: that of the cold one is whole.
     DamagedInHot(String),
-    /// It could not be read, and nothing is known of it.
+    /// It must be brought back before it is read, and nothing is known of it.
     Archived(String),
+    /// The store did not hand it out, and why: nothing is known of it.
+    Unread(String),
 }
 
 /// What is wrong with a pack; its chunks that do not open join the others.
@@ -177,6 +190,7 @@ fn check_pack(
         Err(Error::Store(error)) if error.is_archived() => {
             return Checked::Archived(error.to_string());
         }
+        Err(error) if is_inconclusive(&error) => return Checked::Unread(error.to_string()),
         Err(error) => Some(error.to_string()),
     };
     if let (Some(text), Some([hot, cold])) = (&trouble, repository.store().tiers())
@@ -185,13 +199,20 @@ fn check_pack(
     {
         return Checked::DamagedInHot(text.clone());
     }
-    let mut opens = true;
+    let (mut opens, mut unread) = (true, None);
     for place in places {
-        if let Err(error) = repository.read_place(index, place.chunk.kind, place) {
-            opens = false;
-            bad.insert(place.chunk.id);
-            trouble.get_or_insert_with(|| error.to_string());
+        match repository.read_place(index, place.chunk.kind, place) {
+            Ok(_) => {}
+            Err(error) if is_inconclusive(&error) => unread = Some(error.to_string()),
+            Err(error) => {
+                opens = false;
+                bad.insert(place.chunk.id);
+                trouble.get_or_insert_with(|| error.to_string());
+            }
         }
+    }
+    if let (Some(text), None) = (unread, &trouble) {
+        return Checked::Unread(text);
     }
     let trouble = match opens && trouble.is_some() {
         true => repository.trouble_with_head(pack.id).or(trouble),
@@ -237,6 +258,8 @@ pub(crate) enum PackState {
     Damaged(String),
     /// It must be brought back from a cold class before it is read: nothing is known of it.
     Archived(String),
+    /// The store does not hand it out, and why: nothing is known of it.
+    Unread(String),
 }
 
 /// Reads every record of a pack, and its bytes as a whole.
@@ -252,6 +275,7 @@ pub(crate) fn state_of(
         Ok(Some(info)) if info.len == pack.len => None,
         Ok(Some(info)) => Some(trouble_with_length(repository, index, pack, info.len)),
         Ok(None) => Some("missing".to_owned()),
+        Err(error) if error.is_inconclusive() => return PackState::Unread(error.to_string()),
         Err(error) => Some(error.to_string()),
     };
     if let Some(text) = trouble {
@@ -264,6 +288,7 @@ pub(crate) fn state_of(
         Checked::Whole | Checked::DamagedInHot(_) => PackState::Whole,
         Checked::Damaged(text) => PackState::Damaged(text),
         Checked::Archived(text) => PackState::Archived(text),
+        Checked::Unread(text) => PackState::Unread(text),
     }
 }
 

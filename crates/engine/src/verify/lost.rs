@@ -69,6 +69,10 @@ impl Walk<'_> {
                 if self.findings.is_suspect(&segment.id) {
                     self.needed.insert(segment.id);
                 }
+                // Named as a pack that could not be read.
+                if self.findings.is_unread(&segment.id) {
+                    continue;
+                }
                 if self.findings.bad_chunks.contains_key(&segment.id) {
                     self.lost_segment(id, segment);
                     continue;

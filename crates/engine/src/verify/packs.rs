@@ -5,7 +5,7 @@ use super::CheckReport;
 use super::damage::Findings;
 use bale_format::error::FormatError;
 use bale_format::{Access, ObjectId, PackNumber};
-use bale_repository::error::Result;
+use bale_repository::error::{Result, is_inconclusive};
 use bale_repository::index::ChunkIndex;
 use bale_repository::repository::Repository;
 use bale_repository::store::Area;
@@ -32,11 +32,20 @@ pub(super) fn look_into_damaged(
             continue;
         }
         let id = copies[0].chunk.id;
+        let mut is_known = true;
         let opens = copies.iter().any(|place| {
-            let read = || repository.read_place(index, place.chunk.kind, place);
-            findings.is_there(place.pack) && read().is_ok()
+            findings.is_there(place.pack)
+                && match repository.read_place(index, place.chunk.kind, place) {
+                    Ok(_) => true,
+                    Err(error) => {
+                        is_known &= !is_inconclusive(&error);
+                        false
+                    }
+                }
         });
         match opens {
+            // Nothing is said of what may open another time.
+            false if !is_known => {}
             true if findings.bad_chunks.contains_key(&id) => {}
             true => {
                 findings.in_danger.insert(id);

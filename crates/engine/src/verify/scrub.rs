@@ -3,12 +3,12 @@
 
 use super::damage::CheckFinding;
 use super::foreign::{self, Foreign};
+use super::unread::UnreadObjects;
 use super::vanished::is_gone;
 use bale_format::UnverifiedConfig;
 use bale_format::error::FormatError;
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
-use bale_repository::error::is_missing;
-use bale_repository::error::{Error, Result};
+use bale_repository::error::{Error, Result, is_inconclusive, is_missing};
 use bale_repository::repository::{CONFIG_BYTES_MAX, fault_text};
 use bale_repository::store::{Area, ObjectInfo, ObjectName, Store};
 
@@ -24,7 +24,9 @@ pub struct ScrubReport {
     pub bytes: u64,
     /// Objects that must be brought back from a cold class before they are read: not read.
     pub archived: u64,
-    /// Objects that are not what their name says, or cannot be read.
+    /// Objects that could not be read for another reason: nothing is known of them.
+    pub unread: UnreadObjects,
+    /// Objects that are not what their name says, or stand on a bad sector.
     pub damage: Vec<CheckFinding>,
     /// Segments, which have no hash in their names: who has a key checks the packs in them.
     pub segments_not_read: u64,
@@ -102,6 +104,10 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
             report.archived += 1;
             return Ok(());
         }
+        Err(error) if is_inconclusive(&error) => {
+            report.unread.name(info.name.to_string(), &error);
+            return Ok(());
+        }
         Err(error) => Some(error.to_string()),
     };
     report.objects += 1;
@@ -123,6 +129,10 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) -> bool {
     for name in ObjectName::configs() {
         let fault = match store.get(&name, CONFIG_BYTES_MAX) {
             Err(error) if error.is_not_found() => Some("missing".to_owned()),
+            Err(error) if error.is_inconclusive() => {
+                report.unread.name(name.to_string(), &error.into());
+                continue;
+            }
             Err(error) => Some(error.source.to_string()),
             Ok(bytes) => {
                 report.objects += 1;

@@ -15,9 +15,11 @@ use bale_format::{
     XattrsColumn,
 };
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
-use bale_repository::error::{Error, Result, is_missing};
+use bale_repository::error::{Error, Result, is_inconclusive, is_missing};
 use bale_repository::index::ChunkIndex;
-use bale_repository::repository::{Named, Repository, SlotState, condemned_advice};
+use bale_repository::repository::{
+    CONFIG_BYTES_MAX, Named, Repository, SlotState, condemned_advice,
+};
 use bale_repository::snapshots::remembered;
 use bale_repository::store::{Area, ObjectName};
 use bytes::Bytes;
@@ -34,8 +36,13 @@ pub(super) fn check_index(
     listed: &Names,
     findings: &mut Findings,
 ) -> Result<Arc<ChunkIndex>> {
+    let mut unread = None;
     for info in repository.list(Area::Index)? {
         if let Err(error) = repository.read_index_object(&info.name) {
+            if is_inconclusive(&error) {
+                unread.get_or_insert(error);
+                continue;
+            }
             let text = match is_missing(&error) {
                 // Replaced by a prune since it was listed.
                 true if is_gone(&**repository.store(), &info.name)? => continue,
@@ -46,12 +53,15 @@ pub(super) fn check_index(
             findings.report.index_objects_damaged += 1;
         }
     }
+    if let Some(error) = unread {
+        return Err(unread_index(&error));
+    }
     let marks = repository.damage_marks()?;
     let read = marks.marks.iter().map(|mark| &mark.name);
     let names = read.chain(marks.unreadable.iter().map(|(name, _)| name));
     check_unfound(repository, listed, (Area::Damaged, names), findings)?;
     for (name, error) in marks.unreadable {
-        findings.damage(name.to_string(), error.to_string());
+        findings.trouble(&name, &error, error.to_string());
     }
     let (lists, unreadable) = repository.condemned_readable()?;
     let read = lists.iter().map(|list| &list.name);
@@ -59,12 +69,21 @@ pub(super) fn check_index(
     check_unfound(repository, listed, (Area::Condemned, names), findings)?;
     for (name, error) in unreadable {
         let text = condemned_advice(&name, &error);
-        findings.damage(name.to_string(), text);
+        findings.trouble(&name, &error, text);
     }
     let index = repository.reload_index_readable()?;
     findings.report.packs = index.packs().len() as u64;
     findings.report.chunks = index.entries().len() as u64;
     Ok(index)
+}
+
+/// What it names is not known, and would be called lost.
+fn unread_index(error: &Error) -> Error {
+    Error::Other(format!(
+        "{error}: an index object that could not be read, so nobody knows which packs and chunks \
+         there are, and nothing is said of them. See to what the store says (rights, the way to \
+         it), and check again"
+    ))
 }
 
 /// Names what was listed, is not among what was `found`, and is listed once more.
@@ -92,13 +111,16 @@ pub(super) fn check_keys(
     let names: Vec<ObjectName> = slots.iter().map(|slot| ObjectName::key(slot.id)).collect();
     check_unfound(repository, listed, (Area::Keys, names.iter()), findings)?;
     for slot in slots {
-        if let SlotState::Damaged(text) = slot.state {
+        let name = ObjectName::key(slot.id).to_string();
+        if let SlotState::Unread(text) = &slot.state {
+            findings.report.unread.name_with(name, text);
+        } else if let SlotState::Damaged(text) = slot.state {
             let text = format!(
                 "{text}: this key may open nothing (add it anew with bale key add, then bale key \
                  remove {})",
                 slot.id.short()
             );
-            findings.damage(ObjectName::key(slot.id).to_string(), text);
+            findings.damage(name, text);
         }
     }
     Ok(())
@@ -116,11 +138,18 @@ pub(super) fn check_configs(repository: &Repository, findings: &mut Findings) {
     match repository.judge_configs() {
         Ok(judged) => {
             if let Some(trouble) = judged.trouble {
+                let read = repository.store().get(&trouble.name, CONFIG_BYTES_MAX);
+                if let Err(error) = read
+                    && error.is_inconclusive()
+                {
+                    let name = trouble.name.to_string();
+                    return findings.report.unread.name(name, &error.into());
+                }
                 let text = text(trouble.fault.text(), trouble.sound());
                 findings.damage(trouble.name.to_string(), text);
             }
         }
-        Err(error) => findings.damage(ObjectName::config().to_string(), error.to_string()),
+        Err(error) => findings.trouble(&ObjectName::config(), &error, error.to_string()),
     }
 }
 
@@ -206,7 +235,7 @@ pub(super) fn check_records(
     records.extend(runs);
     findings.report.records_unreadable += damaged.len() as u64;
     for (name, error) in damaged {
-        findings.damage(name.to_string(), error.to_string());
+        findings.trouble(&name, &error, error.to_string());
     }
     findings.report.snapshots = records.len() as u64;
     Ok(ReadableRecords {
@@ -244,7 +273,7 @@ fn read_once_more(
                     true => LISTED_AND_NOT_FOUND.to_owned(),
                     false => error.to_string(),
                 };
-                findings.damage(name.to_string(), text);
+                findings.trouble(&name, &error, text);
                 findings.report.records_unreadable += 1;
             }
         }
@@ -339,6 +368,9 @@ impl Checker<'_> {
     }
 
     fn unreadable(&mut self, id: ChunkId, error: &Error) {
+        if is_inconclusive(error) {
+            return self.findings.unread_chunk(self.index, &id, error);
+        }
         let text = match error {
             Error::MissingChunk(_) => IN_NO_PACK.to_owned(),
             error => error.to_string(),

@@ -3,6 +3,7 @@
 //! Two bits for each entry of the index, so that each copy is read once a run. A copy that does not
 //! open is never relied on, and its pack is remembered: the caller marks it as damaged.
 
+use crate::error::is_inconclusive;
 use crate::index::ChunkIndex;
 use crate::repository::Repository;
 use bale_format::{ChunkId, ObjectId};
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) struct Verified {
     opened: Bits,
+    /// Or not to be had now.
     damaged: Bits,
     packs: Mutex<HashSet<ObjectId>>,
 }
@@ -47,8 +49,12 @@ impl Verified {
         let read = repository.read_place(index, place.chunk.kind, place);
         match &read {
             Ok(_) => self.opened.set(position),
-            Err(_) => {
+            Err(error) => {
                 self.damaged.set(position);
+                // Not relied on; whether it is damaged is not known.
+                if is_inconclusive(error) {
+                    return false;
+                }
                 let mut packs = self.packs.lock().expect("holders do not panic");
                 packs.insert(index.pack(place.pack).id);
             }

@@ -2,7 +2,9 @@
 
 use super::Repository;
 use crate::catalog::{BoxError, SegmentSource};
-use crate::error::{Error, Result, is_missing, listed_and_not_found, object_error};
+use crate::error::{
+    Error, Result, is_inconclusive, is_missing, listed_and_not_found, object_error,
+};
 use crate::index::ChunkIndex;
 use crate::limits::CHUNK_CACHE_BYTES;
 use crate::pack::Published;
@@ -317,7 +319,12 @@ impl Repository {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {
                     is_gone |= is_missing(&error);
-                    trouble.get_or_insert(error);
+                    // A copy that may be whole outweighs one that is damaged.
+                    let outweighs =
+                        |first: &Error| is_inconclusive(&error) && !is_inconclusive(first);
+                    if trouble.as_ref().is_none_or(outweighs) {
+                        trouble = Some(error);
+                    }
                 }
             }
         }

@@ -142,8 +142,8 @@ impl Repository {
         match (found, front.err()) {
             (Ok(found), trouble) => Ok(Ends {
                 key: found.key,
-                front: (!found.is_front_right).then(|| said("first", trouble)),
-                footer: (!found.is_footer_right).then(|| said("last", footer.err())),
+                front: said("first", found.is_front_right, trouble),
+                footer: said("last", found.is_footer_right, footer.err()),
             }),
             // What the store does not hand out now, it may another time.
             (Err(_), Some(error)) => Err(error.into()),
@@ -152,13 +152,16 @@ impl Repository {
     }
 }
 
-fn said(which: &str, trouble: Option<StoreError>) -> String {
+/// What is wrong with one of the two, if that is known.
+fn said(which: &str, is_right: bool, trouble: Option<StoreError>) -> Option<String> {
     match trouble {
-        Some(error) => format!(
+        _ if is_right => None,
+        Some(error) if error.is_inconclusive() => None,
+        Some(error) => Some(format!(
             "its {which} {PACK_HEADER_BYTES} bytes cannot be read: {}",
             error.source
-        ),
-        None => format!("its {which} {PACK_HEADER_BYTES} bytes are damaged"),
+        )),
+        None => Some(format!("its {which} {PACK_HEADER_BYTES} bytes are damaged")),
     }
 }
 

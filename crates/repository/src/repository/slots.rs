@@ -7,7 +7,7 @@
 
 use super::opening::created;
 use super::{NewSlot, Repository, Secret, draw};
-use crate::error::{Error, Result, is_missing, object_error};
+use crate::error::{Error, Result, is_inconclusive, is_missing, object_error};
 use crate::limits::SLOT_BYTES_MAX;
 use crate::store::{Area, ObjectName, Store};
 use bale_format::config::Access;
@@ -32,6 +32,8 @@ pub enum SlotState {
     Sound,
     /// They are not, or cannot be read; why.
     Damaged(String),
+    /// The store does not hand it out, and why: it may be whole.
+    Unread(String),
     /// Made by a later version; which.
     Newer(String),
 }
@@ -292,11 +294,13 @@ fn read_slot(store: &dyn Store, id: ObjectId) -> Option<ReadSlot> {
         Ok(bytes) => bytes,
         Err(error) if is_missing(&error) => return None,
         Err(error) => {
-            return Some(ReadSlot {
-                id,
-                slot: None,
-                state: SlotState::Damaged(error.to_string()),
-            });
+            let text = error.to_string();
+            let state = match is_inconclusive(&error) {
+                true => SlotState::Unread(text),
+                false => SlotState::Damaged(text),
+            };
+            let slot = None;
+            return Some(ReadSlot { id, slot, state });
         }
     };
     let (slot, state) = match KeySlot::decode(&bytes) {
@@ -326,7 +330,9 @@ pub(super) fn find_slot(
         is_empty = false;
         match &read.state {
             SlotState::Sound => {}
-            SlotState::Damaged(text) => damaged.push((read.id, text.clone())),
+            SlotState::Damaged(text) | SlotState::Unread(text) => {
+                damaged.push((read.id, text.clone()));
+            }
             SlotState::Newer(text) => {
                 newer.get_or_insert(format!("{}: {text}", ObjectName::key(read.id)));
             }

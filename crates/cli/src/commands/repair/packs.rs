@@ -28,7 +28,10 @@ pub(super) fn run(global: &Global, ids: &[String], dry_run: bool) -> Result<i32>
         .for_each(|pack| print_pack(global, pack));
     print_lost(global, &report.lost, report.lost_count);
     print_summary(global, &report, dry_run);
-    let is_left = |pack: &PackRepair| pack.archived.is_some() || pack.chunks_archived > 0;
+    let is_left = |pack: &PackRepair| {
+        let is_left = pack.archived.is_some() || pack.unread.is_some();
+        is_left || pack.chunks_archived + pack.chunks_unread > 0
+    };
     Ok(
         match (report.lost_count, report.packs.iter().any(is_left)) {
             (0, false) => exit::COMPLETE,
@@ -59,7 +62,8 @@ fn print_pack(global: &Global, pack: &PackRepair) {
     if global.json {
         output::object(&json!({
             "type": "pack", "pack": pack.pack.to_string(),
-            "message": pack.trouble.as_ref().or(pack.archived.as_ref()),
+            "message": (pack.trouble.as_ref()).or(pack.archived.as_ref()).or(pack.unread.as_ref()),
+            "unread": pack.unread.is_some(), "chunks_unread": pack.chunks_unread,
             "archived": pack.archived.is_some(), "chunks_archived": pack.chunks_archived,
             "chunks_saved": pack.chunks_saved,
             "bytes_saved": pack.bytes_saved, "chunks_elsewhere": pack.chunks_elsewhere,
@@ -67,10 +71,12 @@ fn print_pack(global: &Global, pack: &PackRepair) {
         }));
         return;
     }
-    let text = match (&pack.trouble, &pack.archived) {
-        (None, None) => "whole: not marked as damaged any more".to_owned(),
-        (None, Some(text)) => format!("archived, left alone: {}", output::escape(text.as_bytes())),
-        (Some(trouble), _) => format!(
+    let left = |text: &String| output::escape(text.as_bytes());
+    let text = match (&pack.trouble, &pack.archived, &pack.unread) {
+        (None, None, None) => "whole: not marked as damaged any more".to_owned(),
+        (None, Some(text), _) => format!("archived, left alone: {}", left(text)),
+        (None, None, Some(text)) => format!("could not be read, left alone: {}", left(text)),
+        (Some(trouble), ..) => format!(
             "{}: {} saved ({}), {} elsewhere, {} archived elsewhere, {} lost",
             output::escape(trouble.as_bytes()),
             sizes::counted(pack.chunks_saved, "chunk"),
@@ -83,6 +89,17 @@ fn print_pack(global: &Global, pack: &PackRepair) {
     output::line(&format!("pack {}: {text}", pack.pack));
 }
 
+fn print_unread(packs: u64, chunks: u64) {
+    if packs + chunks > 0 {
+        report!(
+            "could not be read, and so left alone: {}, and {} of damaged ones. See to what the \
+             store says (rights, the way to it), and repair again",
+            sizes::counted(packs, "pack"),
+            sizes::counted(chunks, "chunk")
+        );
+    }
+}
+
 fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
     let sum = |of: fn(&PackRepair) -> u64| report.packs.iter().map(of).sum::<u64>();
     let damaged = sum(|pack| u64::from(pack.trouble.is_some()));
@@ -90,10 +107,13 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
     let lost = sum(|pack| pack.chunks_lost);
     let archived = sum(|pack| u64::from(pack.archived.is_some()));
     let chunks_archived = sum(|pack| pack.chunks_archived);
+    let unread = sum(|pack| u64::from(pack.unread.is_some()));
+    let chunks_unread = sum(|pack| pack.chunks_unread);
     if global.json {
         output::object(&json!({
             "type": "summary", "packs": report.packs.len(), "packs_damaged": damaged,
             "packs_archived": archived, "chunks_archived": chunks_archived,
+            "packs_unread": unread, "chunks_unread": chunks_unread,
             "chunks_saved": saved, "bytes_saved": bytes,
             "chunks_lost": lost, "paths_lost": report.lost_count, "dry_run": dry_run,
         }));
@@ -124,6 +144,7 @@ fn print_summary(global: &Global, report: &PacksRepair, dry_run: bool) {
             sizes::counted(archived, "pack")
         );
     }
+    print_unread(unread, chunks_unread);
     if chunks_archived > 0 {
         report!(
             "not known: {} of which another copy is archived. Bring its pack back, and repair \
