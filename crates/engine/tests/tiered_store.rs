@@ -19,7 +19,9 @@ use bale_repository::store::{
     Area, LocalStore, MemoryStore, ObjectName, Store, StoreShape, TieredStore, conformance,
 };
 use bale_testkit::scene::noise;
-use bale_testkit::{DatedStore, FaultyStore, RecordingStore, Scene, Tree, Verb, WholeStore};
+use bale_testkit::{
+    DatedStore, Effect, FaultyStore, InjectedFault, RecordingStore, Scene, Tree, Verb, WholeStore,
+};
 
 /// More calls than any operation here makes.
 const CALLS_MAX: u64 = 2_000;
@@ -460,6 +462,25 @@ fn a_byte_that_rots_in_either_store_is_named_by_a_check_and_a_scrub_of_both() {
             }
             assert_eq!(repository.damage_marks().unwrap().marks.len(), 0);
         }
+    }
+}
+
+/// No right to it, or no answer: not damage, and not silence.
+#[test]
+fn what_cannot_be_read_in_the_cold_store_alone_is_named_and_no_damage() {
+    let mut two = TwoStores::new();
+    two.keep();
+    for area in [Area::Snapshots, Area::Index, Area::Packs] {
+        let cold = FaultyStore::over(two.cold.clone());
+        let hot = two.hot.names(area).len() as u64;
+        let refused = Effect::Fail(std::io::ErrorKind::PermissionDenied);
+        let fault = InjectedFault::new(refused).of(Verb::ReadAt).within(area);
+        cold.inject(fault.for_ever());
+        let repository = two.scene.open(tiered(two.hot.clone(), cold)).unwrap();
+        let subset = (area == Area::Packs).then_some(Subset::Percent(100.0));
+        let report = check(&repository, subset, &Recorder::default()).unwrap();
+        assert!(report.is_clean(), "{area}: {report:?}");
+        assert!(report.unread.count >= hot, "{area}: {report:?}");
     }
 }
 

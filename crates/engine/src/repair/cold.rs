@@ -10,8 +10,8 @@
 //!
 //! Packs come before the index that names them, that before snapshots: what an interrupt leaves
 //! names nothing that could have come and did not. What stands in the cold store is replaced only
-//! where its bytes were read (of packs, or their length) and are not those of its name, and those
-//! of the hot store were read and are.
+//! where its bytes were read (of packs, or their length) and are not those of its name, or stand on
+//! a bad sector, and those of the hot store were read and are.
 
 use crate::two_stores::{Found, OTHER_BYTES, lengths, refuse_swapped};
 use crate::whole::Wholeness;

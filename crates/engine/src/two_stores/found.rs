@@ -3,7 +3,6 @@
 use crate::verify::hash_object;
 use bale_repository::error::Error;
 use bale_repository::store::{ObjectInfo, Store};
-use std::io::ErrorKind;
 
 /// Bytes that are not those of a name.
 pub(crate) const OTHER_BYTES: &str = "its content does not match its hash";
@@ -30,7 +29,7 @@ impl Found {
             Ok(_) => Found::Damaged(OTHER_BYTES.to_owned()),
             Err(Error::Store(error)) if error.is_not_found() => Found::Missing,
             Err(Error::Store(error)) if error.is_archived() => Found::Archived,
-            Err(Error::Store(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+            Err(Error::Store(error)) if !error.is_inconclusive() => {
                 Found::Damaged(error.source.to_string())
             }
             Err(error) => Found::Unreadable(error.to_string()),

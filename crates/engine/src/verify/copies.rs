@@ -77,13 +77,12 @@ fn name_the_worse(
             format!("{name} in the cold store {}", cold.place()),
             format!("{text}: that of the hot store is intact ({REPAIR_COLD})"),
         ),
-        [Found::Intact, Found::Unreadable(text)] => findings.damage(
-            format!("{name} in the cold store {}", cold.place()),
-            format!(
-                "it cannot be read: {text}. That of the hot store is intact; where this stays so, \
-                 delete it there, and bale repair cold brings it back"
-            ),
-        ),
+        [found, Found::Unreadable(text)] if found != Found::Missing => {
+            findings.report.unread.name_with(name.to_string(), &text);
+        }
+        [Found::Unreadable(text), found] if found != Found::Missing => {
+            findings.report.unread.name_with(name.to_string(), &text);
+        }
         [Found::Intact, Found::Archived] => findings.report.objects_archived += 1,
         _ => {}
     }
@@ -93,6 +92,7 @@ fn name_the_worse(
 /// reader takes them from there. They are read whole.
 pub(super) struct PacksInCold {
     pub(super) damaged: BTreeMap<ObjectId, String>,
+    unread: BTreeMap<ObjectId, String>,
     pub(super) archived: u64,
 }
 
@@ -105,6 +105,7 @@ impl PacksInCold {
     ) -> Result<PacksInCold> {
         let mut packs = PacksInCold {
             damaged: BTreeMap::new(),
+            unread: BTreeMap::new(),
             archived: 0,
         };
         let Some([hot, cold]) = repository.store().tiers() else {
@@ -125,9 +126,8 @@ impl PacksInCold {
                 continue;
             }
             match Found::of_listed(cold, &info(pack)) {
-                Found::Damaged(text) | Found::Unreadable(text) => {
-                    packs.damaged.insert(pack.id, text);
-                }
+                Found::Damaged(text) => drop(packs.damaged.insert(pack.id, text)),
+                Found::Unreadable(text) => drop(packs.unread.insert(pack.id, text)),
                 Found::Archived => packs.archived += 1,
                 Found::Intact | Found::Missing => {}
             }
@@ -135,8 +135,17 @@ impl PacksInCold {
         Ok(packs)
     }
 
+    /// Was each of them read?
+    pub(super) fn is_all_known(&self) -> bool {
+        self.archived == 0 && self.unread.is_empty()
+    }
+
     /// Those of packs that are whole in the hot store; others are named as damaged.
     pub(super) fn report(&self, index: &ChunkIndex, cold: &str, findings: &mut Findings) {
+        for (id, text) in &self.unread {
+            let name = ObjectName::pack(*id).to_string();
+            findings.report.unread.name_with(name, text);
+        }
         for (id, text) in &self.damaged {
             let number = index.pack_number(id);
             if number.is_some_and(|number| !findings.is_damaged(number)) {

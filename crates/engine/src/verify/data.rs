@@ -80,7 +80,7 @@ impl Read {
         if let (Some(in_cold), Some([_, cold])) = (&self.in_cold, repository.store().tiers()) {
             in_cold.report(index, &cold.place(), findings);
             findings.report.packs_archived += in_cold.archived;
-            findings.report.read_all &= in_cold.archived == 0;
+            findings.report.read_all &= in_cold.is_all_known();
         }
         for id in &self.bad {
             let mut copies = index.copies(id).peekable();
