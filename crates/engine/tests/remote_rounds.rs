@@ -18,11 +18,11 @@ use bale_repository::metadata_cache::METADATA_CACHE_BYTES;
 use bale_repository::pack::{ChunkWriter, PackPlan};
 use bale_repository::repository::{CacheOptions, FirstLooks, Named, Repository};
 use bale_repository::snapshots::{clean_path, remembered};
-use bale_repository::store::{Area, Store};
+use bale_repository::store::{Area, ObjectName, Store};
 use bale_restore::ext4::ImageTarget;
 use bale_restore::{ChunkSource, Everything, RestoreOptions, ScratchSpace};
 use bale_testkit::scene::noise;
-use bale_testkit::{RoundsStore, Scene, Trips, Verb};
+use bale_testkit::{Call, HookedStore, RoundsStore, Scene, Trips, Verb};
 
 /// What others do in the directory above the source is a change of it: so often a count is taken
 /// again.
@@ -180,6 +180,61 @@ fn a_backup_of_what_did_not_change_takes_six_rounds_with_a_warm_cache() {
         "{}",
         warm.story()
     );
+}
+
+/// Naming them; looking whether they and all else are there, in two steps; the snapshot; looking
+/// again.
+#[test]
+fn after_the_last_pack_a_backup_takes_six_rounds() {
+    let scene = scene();
+    for number in 0..10 {
+        scene.write(&format!("newer-{number}"), &noise(200 + number, 3000));
+    }
+    let act = |scene: &Scene, store| {
+        let repository = open(scene, store, FirstLooks::Packs);
+        let done = scene.backup(&repository).unwrap();
+        assert_eq!(done.snapshot.counts.files_new, 10);
+    };
+    // What comes before them does not matter.
+    let trips = trips(&scene, true, 0, act);
+    let packs = (trips.calls.iter())
+        .filter(|(_, call)| call.verb == Verb::Publish && call.area == Area::Packs);
+    let last = packs.map(|(round, _)| *round).max().expect("a pack");
+    let looks = trips.calls.iter().filter(|(round, call)| {
+        *round > last && call.verb == Verb::Stat && call.area == Area::Packs
+    });
+    assert!(looks.count() >= 1, "{}", trips.story());
+    let after = trips.rounds() - 1 - last;
+    assert!(after <= 6, "{after} rounds:\n{}", trips.story());
+}
+
+/// A prune ran while the machine slept, after the packs were named.
+#[test]
+fn a_pack_that_goes_before_the_last_look_is_named_by_nobody_and_no_snapshot_is_made() {
+    let scene = Scene::new();
+    scene.write_tree();
+    let below = scene.store.clone();
+    let hook = move |call: &Call| {
+        if call.verb == Verb::Stat && call.area == Area::Packs {
+            let packs = names(&below, Area::Packs);
+            packs.iter().for_each(|pack| below.delete(pack).unwrap());
+        }
+    };
+    let store = HookedStore::over(RoundsStore::at_once(scene.store.clone()), hook);
+    let looks = FirstLooks::Packs;
+    let found = Repository::find(Arc::new(store), scene.environment(), looks, None);
+    let opened = found.and_then(|found| found.open(&Scene::secret()));
+    let error = scene.backup(&Arc::new(opened.unwrap())).expect_err("gone");
+    assert!(error.to_string().contains("again"), "{error}");
+    for area in [Area::Snapshots, Area::Index] {
+        assert!(names(&scene.store, area).is_empty(), "{area}");
+    }
+}
+
+fn names(store: &impl Store, area: Area) -> Vec<ObjectName> {
+    let mut names = Vec::new();
+    let listed = store.list(area, &mut |info| names.push(info.name));
+    listed.map(|()| names).unwrap()
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub use plan::PackPlan;
 
 use crate::error::{Error, Result};
 use crate::limits::ENCODE_QUEUE_PER_WORKER;
-use crate::repository::Repository;
+use crate::repository::{NamedPacks, Repository};
 use crate::store::StoreError;
 use bale_format::chunk::ChunkKind;
 use bale_format::keys::Keys;
@@ -232,10 +232,17 @@ impl ChunkWriter {
 
     /// Waits for everything submitted, publishes all open packs, and names them in the index.
     pub fn flush(&self) -> Result<WriterCounts> {
+        let named = self.flush_before_look()?;
+        self.repository().look_at_named(&named)?;
+        Ok(self.shared.written())
+    }
+
+    /// The same without the look at the packs that were named last: [`Repository::look_at_named`],
+    /// for whoever has other requests to make beside it.
+    pub fn flush_before_look(&self) -> Result<NamedPacks> {
         self.shared.jobs.wait_for_all();
         self.shared.check()?;
-        self.shared.publish_all()?;
-        Ok(self.shared.written())
+        self.shared.publish_all()
     }
 
     /// What would come of the open segment if [`ChunkWriter::flush`] closed it now, after so many

@@ -53,32 +53,20 @@ pub(super) fn commit(
     tally: &Tally<'_>,
     options: &BackupOptions,
 ) -> Result<Outcome> {
-    let StoredPass {
-        mut scanned,
-        layers,
-        changes,
-    } = written;
     tally.phase(Phase::Commit);
     let repository = &run.repository;
-    store.flush()?;
-    let amendments = std::mem::replace(
-        &mut scanned.amendments,
-        Amendments::new(repository.spill_dir()?),
+    let named = store.flush_before_look()?;
+    let (are_there, relied_on) = repository.at_once(
+        || repository.look_at_named(&named),
+        || make_sure(run, parent, written, store, tally, options),
     );
-    // Rows that an unfinished run stored are as in its record, and yet in no snapshot.
-    let is_as_the_parent = changes == 0 && amendments.is_empty() && parent.run.is_none();
-    let layers = amend(repository, layers, amendments, store, options)?;
-    let mut looked = None;
-    if !options.dry_run {
-        rely_on_segments(repository, &layers, store)?;
-        mark_damaged(repository, store.packs_found_damaged(), |text| {
-            tally.note(text)
-        });
-        if !has_looked_just_now(repository, parent, store) {
-            mend(repository, parent, &layers, store)?;
-            looked = Some(TwoClocks::now(repository));
-        }
-    }
+    are_there?;
+    let ReliedOn {
+        scanned,
+        layers,
+        is_as_the_parent,
+        looked,
+    } = relied_on?;
     let snapshot = Snapshot {
         parent: parent.id,
         thin: thin_chunks(repository, &scanned)?,
@@ -105,6 +93,55 @@ pub(super) fn commit(
     }
     let id = write_and_look_again(run, parent, &snapshot, store, tally)?;
     Ok(outcome(Some(id), snapshot, noted, store))
+}
+
+/// What the snapshot will rely on, made sure of.
+struct ReliedOn {
+    scanned: Scanned,
+    layers: Vec<Layer>,
+    is_as_the_parent: bool,
+    /// When it was looked at, unless that was at the beginning of the run.
+    looked: Option<TwoClocks>,
+}
+
+fn make_sure(
+    run: &BackupRun,
+    parent: &Parent,
+    written: StoredPass,
+    store: &Arc<ChunkWriter>,
+    tally: &Tally<'_>,
+    options: &BackupOptions,
+) -> Result<ReliedOn> {
+    let StoredPass {
+        mut scanned,
+        layers,
+        changes,
+    } = written;
+    let repository = &run.repository;
+    let amendments = std::mem::replace(
+        &mut scanned.amendments,
+        Amendments::new(repository.spill_dir()?),
+    );
+    // Rows that an unfinished run stored are as in its record, and yet in no snapshot.
+    let is_as_the_parent = changes == 0 && amendments.is_empty() && parent.run.is_none();
+    let layers = amend(repository, layers, amendments, store, options)?;
+    let mut looked = None;
+    if !options.dry_run {
+        rely_on_segments(repository, &layers, store)?;
+        mark_damaged(repository, store.packs_found_damaged(), |text| {
+            tally.note(text)
+        });
+        if !has_looked_just_now(repository, parent, store) {
+            mend(repository, parent, &layers, store)?;
+            looked = Some(TwoClocks::now(repository));
+        }
+    }
+    Ok(ReliedOn {
+        scanned,
+        layers,
+        is_as_the_parent,
+        looked,
+    })
 }
 
 fn outcome(id: Option<ObjectId>, snapshot: Snapshot, noted: Noted, store: &ChunkWriter) -> Outcome {

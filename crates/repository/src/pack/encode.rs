@@ -14,7 +14,7 @@ use super::{BUFFER_BYTES, EncodeJob, IfClosed, UploadTotals, WriterCounts, Write
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
 use crate::limits::INDEX_ENTRIES_TARGET;
-use crate::repository::Repository;
+use crate::repository::{NamedPacks, Repository};
 use crate::store::{PackContent, StoreError};
 use bale_format::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
 use bale_format::pack::Payload;
@@ -237,8 +237,9 @@ impl EncoderShared {
         lock(&self.transfers).transfers().clone()
     }
 
-    /// Publishes every open pack, then names everything published in index objects.
-    pub(super) fn publish_all(&self) -> Result<()> {
+    /// Publishes every open pack, then names everything published in index objects. What was named
+    /// last is not looked at again.
+    pub(super) fn publish_all(&self) -> Result<NamedPacks> {
         self.open.close_all(|pack| self.publish(pack))?;
         // What was uploaded by others may have failed.
         self.check()?;
@@ -248,7 +249,7 @@ impl EncoderShared {
             let taken = stretched.filling().taken;
             self.taken_before.store(taken, Ordering::Relaxed);
         }
-        self.write_index(1)
+        self.name_published(1)
     }
 
     pub(super) fn name_durable(&self) -> Result<()> {
@@ -264,7 +265,7 @@ impl EncoderShared {
             published.retain(|pack| !stretched.is_lost(&pack.id));
             let packs = std::mem::take(&mut *published);
             drop(published);
-            return self.name(&packs);
+            return self.look(&self.name(&packs)?);
         }
         self.write_index(1)
     }
@@ -320,6 +321,14 @@ impl EncoderShared {
     }
 
     fn write_index(&self, entries_min: usize) -> Result<()> {
+        self.look(&self.name_published(entries_min)?)
+    }
+
+    fn look(&self, named: &NamedPacks) -> Result<()> {
+        self.repository.look_at_named(named)
+    }
+
+    fn name_published(&self, entries_min: usize) -> Result<NamedPacks> {
         let mut published = lock(&self.published);
         if published
             .iter()
@@ -327,7 +336,7 @@ impl EncoderShared {
             .sum::<usize>()
             < entries_min
         {
-            return Ok(());
+            return Ok(NamedPacks::default());
         }
         let packs = std::mem::take(&mut *published);
         drop(published);
@@ -340,13 +349,14 @@ impl EncoderShared {
         self.name(&packs)
     }
 
-    fn name(&self, packs: &[Published]) -> Result<()> {
+    fn name(&self, packs: &[Published]) -> Result<NamedPacks> {
         if packs.is_empty() {
-            return Ok(());
+            return Ok(NamedPacks::default());
         }
-        let len = self.repository.write_index(packs)?;
-        self.bytes_stored.fetch_add(len, Ordering::Relaxed);
-        Ok(())
+        let named = self.repository.name_packs(packs)?;
+        let bytes = named.index_bytes();
+        self.bytes_stored.fetch_add(bytes, Ordering::Relaxed);
+        Ok(named)
     }
 }
 

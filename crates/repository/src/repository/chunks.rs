@@ -7,7 +7,6 @@ use crate::error::{
 };
 use crate::index::ChunkIndex;
 use crate::limits::CHUNK_CACHE_BYTES;
-use crate::pack::Published;
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::chunk::{ChunkKind, Decompressor};
 use bale_format::error::FormatError;
@@ -17,7 +16,6 @@ use bale_format::pack::PackEntry;
 use bale_format::record::PackKey;
 use bale_format::sealed::ObjectType;
 use bale_format::{ChunkId, ChunkPlace, ObjectId};
-use bale_pipeline::ordered::in_order_weighed;
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -194,53 +192,6 @@ impl Repository {
         Index::decode(bytes).map_err(object_error(name.to_string()))
     }
 
-    /// Names the chunks of published packs in a new index object; tells its length. A pack that is
-    /// gone by then (a prune ran while this process slept) is named by nobody.
-    pub fn write_index(&self, published: &[Published]) -> Result<u64> {
-        let mut packs = Vec::new();
-        let mut entries = Vec::new();
-        for pack in published {
-            let number = u32::try_from(packs.len()).expect("few packs an index object");
-            packs.push(IndexPack {
-                id: pack.id,
-                bytes: pack.bytes,
-            });
-            entries.extend(pack.entries.iter().map(|chunk| IndexEntry {
-                pack: number,
-                chunk: *chunk,
-            }));
-        }
-        let Some((id, len)) = self.put_index(&packs, entries)? else {
-            return Ok(0);
-        };
-        let packs = published.iter().map(|pack| pack.id);
-        if let Some(gone) = self.first_gone(packs.collect())? {
-            self.delete_index_object(&ObjectName::index(id))?;
-            let text = format!("pack {} was pruned: run it again", gone.short());
-            return Err(Error::Other(text));
-        }
-        Ok(len)
-    }
-
-    /// The first of these packs that is not there, if one is not: several are looked at together
-    /// where the store is far away.
-    fn first_gone(&self, packs: Vec<ObjectId>) -> Result<Option<ObjectId>> {
-        let mut gone = None;
-        let look = |pack| (pack, self.store.stat(&ObjectName::pack(pack)));
-        in_order_weighed(
-            self.flights(),
-            packs.into_iter().map(|pack| (0, pack)),
-            look,
-            |(pack, found)| {
-                if found?.is_none() {
-                    gone.get_or_insert(pack);
-                }
-                Ok::<(), Error>(())
-            },
-        )?;
-        Ok(gone)
-    }
-
     /// Seals and stores an index object; tells its name. Nothing is written for no chunks.
     pub fn write_index_object(
         &self,
@@ -252,7 +203,7 @@ impl Repository {
     }
 
     /// Tells the name, and the length before sealing.
-    fn put_index(
+    pub(super) fn put_index(
         &self,
         packs: &[IndexPack],
         mut entries: Vec<IndexEntry>,
