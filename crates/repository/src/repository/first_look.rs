@@ -2,10 +2,11 @@
 //! command need is requested at once, before it is needed.
 //!
 //! First `config`, its copy and listings; then key slots, packs, and objects that the cache does
-//! not have. Listings are as true as any that were made a moment ago: each is used where the first
-//! look of an operation is meant, for two minutes at most, and whoever looks again asks the store.
-//! Condemned lists are listed before packs, as by everybody who relies on packs. What is requested
-//! here and fails is requested again by whoever needs it, and he says what is wrong.
+//! not have. Packs are many: they are listed while others open the repository. Listings are as true
+//! as any that were made a moment ago: each is used where the first look of an operation is meant,
+//! for two minutes at most, and whoever looks again asks the store. Condemned lists are listed
+//! before packs, as by everybody who relies on packs. What is requested here and fails is requested
+//! again by whoever needs it, and he says what is wrong.
 
 use crate::error::Error;
 use crate::limits::{OBJECT_FLIGHT_BYTES, SLOT_BYTES_MAX};
@@ -17,6 +18,7 @@ use crate::store::{
 use bale_format::RepositoryId;
 use bale_format::config::UnverifiedConfig;
 use bale_format::sealed::OBJECT_BYTES_MAX;
+use bale_pipeline::ahead::Ahead;
 use bale_pipeline::ordered::{Flights, in_order_weighed};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -124,6 +126,8 @@ pub(super) struct FirstLook {
     moment: (Instant, SystemTime),
     whole: Mutex<HashMap<ObjectName, Result<Vec<u8>>>>,
     listed: Mutex<HashMap<Area, Result<Vec<ObjectInfo>>>>,
+    /// Being listed.
+    packs: Option<Ahead<Result<Vec<ObjectInfo>>>>,
 }
 
 impl FirstLook {
@@ -134,6 +138,7 @@ impl FirstLook {
             moment: (Instant::now(), now),
             whole: Mutex::default(),
             listed: Mutex::default(),
+            packs: None,
         };
         let configs = ObjectName::configs().map(Request::Get);
         let areas = [Area::Keys].iter().chain(looks.areas());
@@ -143,8 +148,14 @@ impl FirstLook {
         look
     }
 
-    /// Requests the key slots, what the cache lacks of what was listed, and packs.
-    pub(super) fn go_on(&self, looks: FirstLooks, cache: Option<&MetadataCache>) {
+    /// Requests the key slots and what the cache lacks of what was listed; of packs nothing is
+    /// waited for.
+    pub(super) fn go_on(&mut self, looks: FirstLooks, cache: Option<&MetadataCache>) {
+        if looks == FirstLooks::Packs {
+            let store = self.store.clone();
+            let list = move || listed(&*store, Area::Packs);
+            self.packs = Some(Ahead::start(std::iter::once_with(list), 1, 1));
+        }
         let mut requests = Vec::new();
         {
             let listed = self.lock_listed();
@@ -154,9 +165,6 @@ impl FirstLook {
             };
             let slots = of(Area::Keys).iter().take(SLOTS_AHEAD_MAX);
             requests.extend(slots.map(|info| (info.len, Request::Get(info.name))));
-            if looks == FirstLooks::Packs {
-                requests.push((0, Request::List(Area::Packs)));
-            }
             let lacks = |name: &ObjectName| {
                 let cached = CachedName::of_object(name);
                 cached.is_some_and(|cached| cache.is_some_and(|cache| !cache.has(&cached)))
@@ -200,10 +208,12 @@ impl FirstLook {
 
     /// What was listed, but for key slots.
     pub(super) fn into_listings(self) -> FirstListings {
-        let listed = self
+        let mut listed = self
             .listed
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
+        let packs = self.packs.and_then(|mut packs| packs.next());
+        listed.extend(packs.map(|packs| (Area::Packs, packs)));
         let listed = listed.into_iter();
         let listed: HashMap<_, _> = listed
             .filter_map(|(area, infos)| Some((area, infos.ok()?)))
@@ -254,11 +264,7 @@ impl FirstLook {
                 };
                 Answer::Got(name, self.store.get(&name, len_max))
             }
-            Request::List(area) => {
-                let mut infos = Vec::new();
-                let listed = self.store.list(area, &mut |info| infos.push(info));
-                Answer::Listed(area, listed.map(|()| infos))
-            }
+            Request::List(area) => Answer::Listed(area, listed(&*self.store, area)),
             Request::Cache(name) => {
                 let bytes = self.store.get(&name, OBJECT_BYTES_MAX as u64);
                 let bytes = bytes.ok().filter(|bytes| is_named(&name, bytes));
@@ -274,6 +280,12 @@ impl FirstLook {
     fn lock_listed(&self) -> MutexGuard<'_, HashMap<Area, Result<Vec<ObjectInfo>>>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn listed(store: &dyn Store, area: Area) -> Result<Vec<ObjectInfo>> {
+    let mut infos = Vec::new();
+    store.list(area, &mut |info| infos.push(info))?;
+    Ok(infos)
 }
 
 /// Has the object of this name these bytes?

@@ -229,7 +229,7 @@ impl Repository {
                 cache: None,
             });
         }
-        let look = FirstLook::at(store.clone(), looks, environment.clock.now());
+        let mut look = FirstLook::at(store.clone(), looks, environment.clock.now());
         let id = look.id_in_config()?;
         let cache = cache.zip(id).and_then(|(options, id)| {
             let dir = environment.cache_dir.join(id.to_string());
