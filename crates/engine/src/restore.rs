@@ -92,8 +92,12 @@ impl ChunkSource for RepositoryChunks {
     }
 }
 
+/// Of what contents on their way may take, what segments of the catalog may before.
+const CATALOG_PART: usize = 3;
+
 /// A snapshot's catalog.
 pub struct SnapshotCatalog {
+    repository: Arc<Repository>,
     rows: CatalogReader,
     /// The same, for look-ups: those of directories above a path are often in one segment, which is
     /// remembered.
@@ -104,9 +108,17 @@ impl SnapshotCatalog {
     /// Of a snapshot with these layers.
     pub fn open(repository: &Arc<Repository>, layers: Vec<Layer>) -> Result<SnapshotCatalog> {
         Ok(SnapshotCatalog {
+            repository: repository.clone(),
             rows: CatalogReader::open(repository.segment_source_wherever(), layers.clone())?,
             lookups: CatalogReader::open(repository.segment_source_wherever_remembering(), layers)?,
         })
+    }
+
+    /// The same, of which so many bytes may be fetched together.
+    fn fetched_within(mut self, bytes: usize) -> Result<SnapshotCatalog> {
+        let source = self.repository.segment_source_wherever_within(bytes);
+        self.rows = CatalogReader::open(source, self.rows.layers().to_vec())?;
+        Ok(self)
     }
 }
 
@@ -330,7 +342,9 @@ pub(super) fn seams(
     monitor: &dyn Monitor,
 ) -> Result<(SnapshotCatalog, RepositoryChunks)> {
     let bytes = flight_bytes(&repository.memory());
-    seams_within(repository, snapshot, bytes, monitor)
+    // The plan reads the whole catalog before a content is on its way.
+    let (catalog, chunks) = seams_within(repository, snapshot, bytes, monitor)?;
+    Ok((catalog.fetched_within(bytes / CATALOG_PART)?, chunks))
 }
 
 /// The same with so much memory for chunks that are on their way from far away.

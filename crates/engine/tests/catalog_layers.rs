@@ -2,13 +2,16 @@
 
 mod catalog_seam;
 
-use bale_format::{Entry, Key, Kind, Layer, SegmentRef};
+use bale_format::{ChunkId, Entry, Key, Kind, Layer, SegmentRef};
 use bale_repository::catalog::{
-    CatalogError, CatalogReader, CatalogWriter, CutRule, Difference, ParentCursor, diff,
+    BoxError, CatalogError, CatalogReader, CatalogWriter, CutRule, Difference, ParentCursor,
+    SegmentSource, diff,
 };
+use bytes::Bytes;
 use catalog_seam::{Memory, SMALL, all, change, file, key, open, put};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// `count` files in directories of fifty.
 fn tree(count: u64) -> BTreeMap<Key, Option<Entry>> {
@@ -392,4 +395,46 @@ fn a_snapshot_that_lies_about_its_segments_is_found_out() {
         let is_found = rows.map_or(true, |mut rows| rows.any(|row| row.is_err()));
         assert!(is_found);
     }
+}
+
+/// Far away, with room for three segments.
+#[derive(Default)]
+struct FarAway {
+    memory: Arc<Memory>,
+    fetched: Mutex<HashSet<ChunkId>>,
+    /// Read without having been fetched before.
+    alone: AtomicU64,
+}
+
+impl SegmentSource for FarAway {
+    fn segment(&self, id: &ChunkId) -> Result<Bytes, BoxError> {
+        if !self.fetched.lock().unwrap().remove(id) {
+            self.alone.fetch_add(1, Ordering::Relaxed);
+        }
+        self.memory.segment(id)
+    }
+
+    fn ahead_max(&self) -> usize {
+        16
+    }
+
+    fn fetch_ahead(&self, ids: &[ChunkId]) -> usize {
+        self.fetched.lock().unwrap().extend(ids.iter().take(3));
+        ids.len().min(3)
+    }
+}
+
+#[test]
+fn segments_that_there_was_no_room_for_are_named_again_and_none_is_fetched_alone() {
+    let source = Arc::new(FarAway::default());
+    let layers = change(&source.memory, &[], SMALL, &tree(5_000));
+    let [layer] = &layers[..] else {
+        panic!("{} layers", layers.len());
+    };
+    assert!(layer.segments.len() > 30);
+    let catalog = CatalogReader::open(source.clone(), layers.clone()).unwrap();
+    let rows = catalog.rows(Default::default()).map(|row| row.unwrap());
+    assert!(rows.eq(all(&source.memory, &layers)));
+    let alone = source.alone.load(Ordering::Relaxed);
+    assert!(alone <= 1, "{alone} of {}", layer.segments.len());
 }

@@ -56,9 +56,11 @@ pub trait SegmentSource: Send + Sync {
         0
     }
 
-    /// These will be read next: who has them far away fetches them together. What cannot be had is
-    /// said when it is read.
-    fn fetch_ahead(&self, _ids: &[ChunkId]) {}
+    /// These will be read next: who has them far away fetches them together, the first so many of
+    /// them as it says. What cannot be had is said when it is read.
+    fn fetch_ahead(&self, ids: &[ChunkId]) -> usize {
+        ids.len()
+    }
 }
 
 /// Where finished segments go. The repository is one, a closure another.

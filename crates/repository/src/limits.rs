@@ -36,8 +36,12 @@ pub const OBJECT_FLIGHT_BYTES: usize = 8 << 20;
 pub const FLIGHT_BYTES: usize = 48 << 20;
 /// The same with the least memory.
 pub const FLIGHT_BYTES_LEAST: usize = 12 << 20;
-/// Reads of them at once.
-pub const FLIGHT_THREADS: usize = 4;
+/// Reads of them at once at most: over SFTP each waits twice for the line, and others fill it.
+pub const FLIGHT_THREADS: usize = 8;
+/// Fewer are made before what one reads is less than this.
+pub const FLIGHT_RANGE_BYTES: usize = 4 << 20;
+/// And not fewer than so many.
+pub const FLIGHT_THREADS_LEAST: usize = 4;
 
 pub use crate::store::disk::{WRITER_BYTES_CACHED_MAX, WRITER_BYTES_MAX};
 

@@ -179,29 +179,39 @@ impl LayerCursor {
 
     /// Names the next segments to a source that is far away, if the next one was not named yet.
     fn name_ahead(&mut self) {
-        let ids = self.unnamed();
+        let (positions, ids) = self.unnamed();
         if ids.len() > 1 {
-            self.source.fetch_ahead(&ids);
+            let taken = self.source.fetch_ahead(&ids);
+            self.name_again_from(&positions, taken);
         }
     }
 
-    /// Segments that will be read next and were not named to the source; from now on they count as
-    /// named.
-    fn unnamed(&mut self) -> Vec<ChunkId> {
+    /// Of the segments that were just named only the first so many were taken.
+    fn name_again_from(&mut self, positions: &[usize], taken: usize) {
+        // What there is no room for at all is read when it is its turn.
+        if let Some(position) = positions.get(taken.max(1)) {
+            self.named = *position;
+        }
+    }
+
+    /// Segments that will be read next and were not named to the source, and where they are; from
+    /// now on they count as named.
+    fn unnamed(&mut self) -> (Vec<usize>, Vec<ChunkId>) {
         let ahead_max = self.source.ahead_max();
         if ahead_max == 0 || self.current.is_some() || self.next < self.named {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
-        let mut ids = Vec::new();
+        let (mut positions, mut ids) = (Vec::new(), Vec::new());
         let mut from = self.next;
         while ids.len() < ahead_max
             && let Some((position, _)) = self.next_wanted(from)
         {
+            positions.push(position);
             ids.push(self.segments[position].id);
             from = position + 1;
         }
         self.named = from;
-        ids
+        (positions, ids)
     }
 
     /// The first segment from a position on of which something is wanted, and what; `None`: there
@@ -339,13 +349,16 @@ impl LayerMerge {
 
     /// What all layers will read next is fetched together.
     fn name_ahead(&mut self) {
-        let ids: Vec<ChunkId> = self
-            .layers
-            .iter_mut()
-            .flat_map(LayerCursor::unnamed)
-            .collect();
-        if let Some(layer) = self.layers.first().filter(|_| ids.len() > 1) {
-            layer.source.fetch_ahead(&ids);
+        let unnamed = self.layers.iter_mut().map(LayerCursor::unnamed);
+        let (positions, ids): (Vec<_>, Vec<_>) = unnamed.unzip();
+        let ids = ids.concat();
+        let Some(layer) = self.layers.first().filter(|_| ids.len() > 1) else {
+            return;
+        };
+        let mut taken = layer.source.fetch_ahead(&ids);
+        for (layer, positions) in self.layers.iter_mut().zip(&positions) {
+            layer.name_again_from(positions, taken);
+            taken = taken.saturating_sub(positions.len());
         }
     }
 

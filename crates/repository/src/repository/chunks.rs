@@ -6,7 +6,7 @@ use crate::error::{
     Error, Result, is_inconclusive, is_missing, listed_and_not_found, object_error,
 };
 use crate::index::ChunkIndex;
-use crate::limits::CHUNK_CACHE_BYTES;
+use crate::limits::{CHUNK_CACHE_BYTES, FETCHED_BYTES};
 use crate::store::{Area, ObjectInfo, ObjectName};
 use bale_format::chunk::{ChunkKind, Decompressor};
 use bale_format::error::FormatError;
@@ -369,10 +369,15 @@ pub(super) struct Unread {
 struct Segments {
     repository: Arc<Repository>,
     read: ReadChunk,
+    /// Of those that are fetched together.
+    fetched_bytes: usize,
 }
 
-/// Segments of one layer that are fetched together from a store that is far away.
-const SEGMENTS_AHEAD_MAX: usize = 16;
+/// Segments of one layer that are fetched together from a store that is far away: no more than
+/// there is room for.
+const SEGMENTS_AHEAD_MAX: usize = 64;
+/// The least that one takes of that room.
+const SEGMENT_AHEAD_BYTES: usize = 256 << 10;
 
 /// Reads and checks a chunk.
 type ReadChunk = fn(&Repository, &ChunkId, ChunkKind) -> Result<Bytes>;
@@ -384,13 +389,13 @@ impl SegmentSource for Segments {
 
     fn ahead_max(&self) -> usize {
         match self.repository.store.is_remote() {
-            true => SEGMENTS_AHEAD_MAX,
+            true => SEGMENTS_AHEAD_MAX.min(self.fetched_bytes / SEGMENT_AHEAD_BYTES),
             false => 0,
         }
     }
 
-    fn fetch_ahead(&self, ids: &[ChunkId]) {
-        self.repository.fetch_ahead(ids);
+    fn fetch_ahead(&self, ids: &[ChunkId]) -> usize {
+        self.repository.fetch_ahead_within(ids, self.fetched_bytes)
     }
 }
 
@@ -406,8 +411,19 @@ impl Repository {
     }
 
     pub(super) fn segments(self: &Arc<Self>, read: ReadChunk) -> Arc<dyn SegmentSource> {
-        let repository = self.clone();
-        Arc::new(Segments { repository, read })
+        self.segments_within(read, self.memory.share(FETCHED_BYTES))
+    }
+
+    pub(super) fn segments_within(
+        self: &Arc<Self>,
+        read: ReadChunk,
+        fetched_bytes: usize,
+    ) -> Arc<dyn SegmentSource> {
+        Arc::new(Segments {
+            repository: self.clone(),
+            read,
+            fetched_bytes,
+        })
     }
 }
 

@@ -127,15 +127,19 @@ impl Repository {
     /// These chunks will be read next: from a store that is far away they are fetched together, as
     /// many as there is room for.
     pub fn fetch_ahead(&self, ids: &[ChunkId]) {
+        self.fetch_ahead_within(ids, self.memory.share(FETCHED_BYTES));
+    }
+
+    /// The same, as many as there is this room for: the first so many of them.
+    pub(super) fn fetch_ahead_within(&self, ids: &[ChunkId], room: usize) -> usize {
         if !self.store.is_remote() {
-            return;
+            return ids.len();
         }
         let Ok(index) = self.index() else {
-            return;
+            return ids.len();
         };
-        let room = self.memory.share(FETCHED_BYTES);
-        let (mut places, mut bytes) = (Vec::new(), 0);
-        for id in ids {
+        let (mut places, mut bytes, mut taken) = (Vec::new(), 0, ids.len());
+        for (position, id) in ids.iter().enumerate() {
             let Some(place) = index.any(id) else { continue };
             let pack = &index.pack(place.pack).id;
             let is_here = self.fetched.has(pack, place.chunk.offset)
@@ -147,6 +151,7 @@ impl Repository {
             let range = place.chunk.range();
             bytes += range.end - range.start;
             if bytes > room as u64 {
+                taken = position;
                 break;
             }
             places.push(place);
@@ -178,7 +183,7 @@ impl Repository {
             },
         );
         match done {
-            Ok(()) => {}
+            Ok(()) => taken,
             Err(never) => match never {},
         }
     }

@@ -12,7 +12,7 @@
 
 use super::Repository;
 use super::fetched::{GAP_BYTES_MAX, RANGE_BYTES_MAX};
-use crate::limits::FLIGHT_THREADS;
+use crate::limits::{FLIGHT_RANGE_BYTES, FLIGHT_THREADS, FLIGHT_THREADS_LEAST};
 use crate::store::ObjectName;
 use bale_format::pack::PackEntry;
 use bale_format::{ChunkId, ChunkKind, ChunkPlace, ObjectId};
@@ -100,8 +100,10 @@ impl ChunkFlights {
         if !repository.store.is_remote() {
             return None;
         }
+        let threads = bytes / FLIGHT_RANGE_BYTES;
+        let threads = threads.clamp(FLIGHT_THREADS_LEAST, FLIGHT_THREADS);
         // Of one read at a time, parts are copied.
-        let range_bytes_max = RANGE_BYTES_MAX.min(bytes as u64 / (FLIGHT_THREADS as u64 + 1));
+        let range_bytes_max = RANGE_BYTES_MAX.min(bytes as u64 / (threads as u64 + 1));
         let shared = Arc::new(FlightsShared {
             repository: repository.clone(),
             bytes_max: bytes as u64 - range_bytes_max,
@@ -114,7 +116,7 @@ impl ChunkFlights {
             let thread = std::thread::Builder::new().name(format!("fetch-{number}"));
             thread.spawn(move || shared.fetch_until_the_end()).ok()
         };
-        let threads: Vec<_> = (0..FLIGHT_THREADS).map_while(spawn).collect();
+        let threads: Vec<_> = (0..threads).map_while(spawn).collect();
         (!threads.is_empty()).then_some(ChunkFlights { shared, threads })
     }
 

@@ -71,6 +71,15 @@ impl Repository {
         self.segments(Repository::read_chunk_wherever)
     }
 
+    /// The same for whoever reads many of them and has so much memory for those that are fetched
+    /// together from a store that is far away.
+    pub fn segment_source_wherever_within(
+        self: &Arc<Self>,
+        fetched_bytes: usize,
+    ) -> Arc<dyn SegmentSource> {
+        self.segments_within(Repository::read_chunk_wherever, fetched_bytes)
+    }
+
     /// The same for callers that come back to the same segments.
     pub fn segment_source_wherever_remembering(self: &Arc<Self>) -> Arc<dyn SegmentSource> {
         self.segments(Repository::read_chunk_wherever_remembering)
