@@ -76,7 +76,8 @@ use bale_pipeline::ordered::ReadAhead;
 use bale_pipeline::spill::sorter_bytes;
 use bale_repository::limits::{
     CHUNK_CACHE_BYTES, ENCODE_QUEUE_PER_WORKER, FETCHED_BYTES, FLIGHT_BYTES, FLIGHT_BYTES_LEAST,
-    OBJECT_FLIGHT_BYTES, SPARE_BUFFERS_MAX, UPLOADS_MAX, WRITER_BYTES_CACHED_MAX, WRITER_BYTES_MAX,
+    OBJECT_FLIGHT_BYTES, SPARE_BUFFERS_MAX, UPLOADS_MAX, UPLOADS_MAX_SFTP, WRITER_BYTES_CACHED_MAX,
+    WRITER_BYTES_MAX,
 };
 use bale_repository::pack::PackPlan;
 use bale_repository::store::StoreShape;
@@ -387,8 +388,7 @@ const fn remote_bytes(memory: &MemoryPlan, packs: &PackPlan) -> (usize, usize) {
 
 /// Does a backup to such a store stay below the ceiling of its plan? By inodes it may take more
 /// where nobody bounded it.
-const fn holds_remotely(memory: &MemoryPlan) -> bool {
-    let uploads_max = UPLOADS_MAX;
+const fn holds_remotely(memory: &MemoryPlan, uploads_max: usize) -> bool {
     let packs = PackPlan::of(StoreShape::Whole { uploads_max }, memory);
     let rest = packs.beside(memory);
     let more = if memory.inode_bytes() > memory.bytes() {
@@ -413,7 +413,8 @@ const _: () = {
     let mut processors = 1;
     while processors <= WORKERS_MAX {
         let memory = MemoryPlan::of_machine(processors);
-        assert!(holds(&memory) && holds_remotely(&memory));
+        assert!(holds(&memory));
+        assert!(holds_remotely(&memory, UPLOADS_MAX) && holds_remotely(&memory, UPLOADS_MAX_SFTP));
         processors += 1;
     }
 };
@@ -422,7 +423,18 @@ const _: () = {
     let mut bytes = MEMORY_BYTES_MIN;
     while bytes <= 1 << 30 {
         match MemoryPlan::new(bytes, WORKERS_MAX) {
-            Some(memory) => assert!(holds(&memory) && holds_remotely(&memory)),
+            Some(memory) => assert!(holds(&memory) && holds_remotely(&memory, UPLOADS_MAX)),
+            None => panic!("above the least"),
+        }
+        bytes += 1 << 20;
+    }
+};
+// Over SFTP, too. On its own: the compiler evaluates no constant for longer than that.
+const _: () = {
+    let mut bytes = MEMORY_BYTES_MIN;
+    while bytes <= 1 << 30 {
+        match MemoryPlan::new(bytes, WORKERS_MAX) {
+            Some(memory) => assert!(holds_remotely(&memory, UPLOADS_MAX_SFTP)),
             None => panic!("above the least"),
         }
         bytes += 1 << 20;

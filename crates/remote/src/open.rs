@@ -167,7 +167,8 @@ fn files<F: RemoteFiles + 'static>(files: F, opening: Opening) -> (Arc<dyn Store
     )
 }
 
-/// What is wrong with the command, the login or the key of the host is learned at once.
+/// What is wrong with the command, the login or the key of the host is learned at once; nobody
+/// waits for what dead processes left to be removed.
 fn sftp(place: &SftpPlace, opening: Opening, options: &RemoteOptions) -> (Arc<dyn Store>, Prepare) {
     let usual = SftpOptions::default();
     let options = SftpOptions {
@@ -181,7 +182,7 @@ fn sftp(place: &SftpPlace, opening: Opening, options: &RemoteOptions) -> (Arc<dy
         Arc::new(store),
         Box::new(move || match opening {
             Opening::Read => prepare.connect(),
-            Opening::Write => prepare.sweep().map(drop),
+            Opening::Write => prepare.connect().map(|()| prepare.sweep_beside()),
             Opening::Create => prepare.lay_out(),
         }),
     )

@@ -157,9 +157,14 @@ impl Store for Retried {
         self.until_answered(|| self.store.put(name, bytes))
     }
 
+    /// What is to be sent again must be whole.
     fn shape(&self) -> StoreShape {
-        let uploads_max = UPLOADS_MAX;
-        StoreShape::Whole { uploads_max }
+        match self.store.shape() {
+            whole @ StoreShape::Whole { .. } => whole,
+            StoreShape::Streams => StoreShape::Whole {
+                uploads_max: UPLOADS_MAX,
+            },
+        }
     }
 
     fn upload(

@@ -14,9 +14,10 @@ use crate::process;
 use crate::throttle::Throttle;
 use bale_pipeline::filter::{TAG_NAME, TAG_SIGNATURE};
 use bale_pipeline::random::{OsRandom, Random};
+use bale_repository::limits::UPLOADS_MAX_SFTP;
 use bale_repository::store::{
     Area, ForeignEntry, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError,
-    WholeWriter, ends_early,
+    StoreShape, WholeWriter, ends_early,
 };
 use lanes::Lanes;
 use listing::Listed;
@@ -206,6 +207,15 @@ impl SftpStore {
         self.with("list", temporary::TEMPORARY_DIR, Core::sweep)
     }
 
+    /// The same beside everything else, for whoever has no use for the answer. What is not removed
+    /// when the process ends is for another day.
+    pub(crate) fn sweep_beside(&self) {
+        let store = self.clone();
+        let _left_for_another_day = connection::spawn("sftp-sweep", move || {
+            let _left_for_another_day = store.sweep();
+        });
+    }
+
     /// A repository there. Nothing is requested yet.
     pub(crate) fn new(server: SftpServer) -> Self {
         let core = Core {
@@ -253,6 +263,15 @@ impl Store for SftpStore {
             let target = Target::object(name);
             self.core.publish(&lane.session, &target, bytes)
         })
+    }
+
+    fn shape(&self) -> StoreShape {
+        let uploads_max = UPLOADS_MAX_SFTP;
+        StoreShape::Whole { uploads_max }
+    }
+
+    fn takes_streams(&self) -> bool {
+        true
     }
 
     fn begin(&self) -> Result<Box<dyn ObjectWriter>> {

@@ -20,6 +20,9 @@ pub const PACK_BYTES_MAX: u64 = 128 << 20;
 pub const SPARE_BUFFERS_MAX: usize = 2;
 /// Packs on their way to a server at a time.
 pub const UPLOADS_MAX: usize = 3;
+/// The same over SFTP: each waits three times for the line beside its bytes, and the others fill
+/// that time. They are smaller, and all of them no more.
+pub const UPLOADS_MAX_SFTP: usize = 5;
 /// Chunks named by one index object.
 pub const INDEX_ENTRIES_TARGET: usize = 64 << 10;
 /// Decoded chunks kept for reading catalogs and files again.

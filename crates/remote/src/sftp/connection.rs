@@ -155,16 +155,21 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        // What is in the queue is still written; then the server sees the end of its input.
+impl Connection {
+    /// What is in the queue is still written; then the server sees the end of its input.
+    pub(super) fn close(&self) {
         let mut state = self.shared.lock();
         state.queue = None;
         state.end.get_or_insert(End {
             kind: ErrorKind::NotConnected,
             text: "the connection was closed".to_owned(),
         });
-        drop(state);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
         if let Some(process) = &self.shared.process {
             process.finish(END_WAIT);
         }
@@ -278,7 +283,7 @@ impl Shared {
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(super) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(work).map(drop)
 }

@@ -121,14 +121,29 @@ impl Core {
         target: &Target,
         bytes: &[u8],
     ) -> io::Result<()> {
-        // Both at once: what is there already is seldom written again.
+        // What is there already is seldom written again: nobody waits to know it.
         let there = session.send(&Request::Lstat(&self.at(&target.path)))?;
-        let temporary = self.create_temporary(session);
-        if there.attributes()?.is_some_and(|there| there.is_file()) {
-            return Ok(());
-        }
-        let temporary = temporary?;
-        transfer::write(session, temporary.file()?, bytes)?;
+        let is_there = || Ok::<_, io::Error>(there.attributes()?.is_some_and(|it| it.is_file()));
+        let temporary = match self.opened_ahead(session) {
+            Some(temporary) => {
+                let written = transfer::write(session, temporary.file()?, bytes);
+                if is_there()? {
+                    return Ok(());
+                }
+                written?;
+                temporary
+            }
+            None => {
+                let temporary = self.create_temporary(session);
+                if is_there()? {
+                    return Ok(());
+                }
+                let temporary = temporary?;
+                transfer::write(session, temporary.file()?, bytes)?;
+                temporary
+            }
+        };
+        self.open_ahead(session, bytes.len())?;
         let temporary = sync_whole(session, temporary, bytes.len() as u64)?;
         self.give_name(session, temporary, target, bytes.len() as u64)
     }

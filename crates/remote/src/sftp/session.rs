@@ -98,6 +98,11 @@ impl Session {
         self.connection.has_ended()
     }
 
+    /// Nothing more is sent; the server sees that once everything before has reached it.
+    pub(super) fn close(&self) {
+        self.connection.close();
+    }
+
     pub(super) fn send(&self, request: &Request<'_>) -> io::Result<Sent> {
         self.connection.send(request)
     }

@@ -4,8 +4,14 @@ use crate::fake::scene::{laid_out, name, open, settle, temporary_files, there};
 use crate::fake::{FakeServer, Manners, PATIENCE};
 use bale_remote::sftp::SftpStore;
 use bale_repository::store::Store;
+use std::time::{Duration, Instant};
 
 const LARGE: usize = 2 << 20;
+
+/// A pack, behind which another one is expected.
+fn pack(first: u8) -> Vec<u8> {
+    vec![first; 4 << 20]
+}
 
 fn large(first: u8) -> Vec<u8> {
     vec![first; LARGE]
@@ -92,6 +98,65 @@ fn an_upload_goes_on_after_its_connection_was_cut_anywhere() {
         });
         for first in 1..=3 {
             assert_eq!(there(&fake, &name(first)), Some(large(first)), "{cut}");
+        }
+    }
+}
+
+/// What is not waited for is waited for here.
+fn wait_until_nothing_is_left(fake: &FakeServer) {
+    let began = Instant::now();
+    while !temporary_files(fake).is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{:?}", temporary_files(fake));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_file_of_the_next_pack_is_open_before_it_comes_and_goes_with_the_store() {
+    let fake = laid_out();
+    let store = open(&fake);
+    store.put(&name(1), &pack(1)).unwrap();
+    settle(&store);
+    fake.requests();
+    store.put(&name(2), &pack(2)).unwrap();
+    let requests = fake.requests();
+    let at = |what: &str| requests.iter().position(|request| request == what);
+    assert!(at("WRITE") < at("OPEN"), "{requests:?}");
+    settle(&store);
+    assert_eq!(temporary_files(&fake).len(), 1, "the one of a third");
+    drop(store);
+    wait_until_nothing_is_left(&fake);
+    for first in 1..=2 {
+        assert_eq!(there(&fake, &name(first)), Some(pack(first)));
+    }
+}
+
+#[test]
+fn a_pack_that_is_there_already_stays_although_the_file_of_another_is_open() {
+    let fake = laid_out();
+    let store = open(&fake);
+    store.put(&name(1), &pack(1)).unwrap();
+    store.put(&name(1), &pack(9)).unwrap();
+    assert_eq!(there(&fake, &name(1)), Some(pack(1)));
+    drop(store);
+    wait_until_nothing_is_left(&fake);
+}
+
+#[test]
+fn packs_one_after_the_other_go_on_after_their_connection_was_cut_anywhere() {
+    for cut in (0..1500).step_by(41) {
+        let fake = laid_out();
+        fake.behave(Manners {
+            cut_after: Some(cut),
+            ..Manners::default()
+        });
+        let Ok(store) = SftpStore::open(fake.reach(PATIENCE)) else {
+            continue;
+        };
+        for first in 1..=3 {
+            let put = (0..3).any(|_| store.put(&name(first), &pack(first)).is_ok());
+            assert!(put, "cut after {cut}");
+            assert!(there(&fake, &name(first)) == Some(pack(first)), "{cut}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! How many packs are uploaded at a time: found by trying, within a bound.
 //!
-//! It begins with three, takes one more as long as that brings more bytes a second, and goes back
-//! where it does not. A store that says it is busy halves it. Only rounds count in which packs were
-//! waiting all the time: what is slow then is the store, and not who fills packs.
+//! It begins with five, or the bound, takes one more as long as that brings more bytes a second,
+//! and goes back where it does not. A store that says it is busy halves it. Only rounds count in
+//! which packs were waiting all the time: what is slow then is the store, and not who fills packs.
 
 use std::time::Duration;
 
 /// Uploads at a time, at first.
-const UPLOADS_FIRST: usize = 3;
+const UPLOADS_FIRST: usize = 5;
 /// One more upload has to bring this much more, in percent.
 const GAIN_PERCENT_MIN: u64 = 5;
 /// Rounds after which one more is tried again that brought nothing, or was too much.
@@ -126,26 +126,26 @@ mod tests {
 
     #[test]
     fn it_grows_to_the_bound_while_more_is_faster() {
-        let mut pace = Pace::new(5);
-        assert_eq!(pace.limit(), 3);
-        run(&mut pace, 20, |uploads| 1000 * uploads as u64);
+        let mut pace = Pace::new(7);
         assert_eq!(pace.limit(), 5);
+        run(&mut pace, 20, |uploads| 1000 * uploads as u64);
+        assert_eq!(pace.limit(), 7);
     }
 
     #[test]
     fn it_goes_back_where_more_brings_nothing() {
         let mut pace = Pace::new(8);
-        run(&mut pace, 10, |uploads| 1000 * uploads.min(4) as u64);
-        assert_eq!(pace.limit(), 4);
+        run(&mut pace, 10, |uploads| 1000 * uploads.min(6) as u64);
+        assert_eq!(pace.limit(), 6);
     }
 
     #[test]
     fn what_says_nothing_of_the_store_is_not_counted() {
-        let mut pace = Pace::new(5);
+        let mut pace = Pace::new(7);
         for upload in 0..100 {
             pace.ended(1000, Duration::from_millis(upload), false);
         }
-        assert_eq!(pace.limit(), 3);
+        assert_eq!(pace.limit(), 5);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use crate::limits::{
     PACK_BYTES_LEAST_MEMORY, PACK_BYTES_MAX, PACK_BYTES_MIN, PACK_BYTES_STREAMED, PACK_BYTES_WHOLE,
-    PACK_BYTES_WHOLE_USUAL, local_writers_bytes,
+    PACK_BYTES_WHOLE_USUAL, UPLOADS_MAX, local_writers_bytes,
 };
 use crate::store::StoreShape;
 use bale_format::limits::BUNDLE_BYTES_MAX;
@@ -57,6 +57,10 @@ impl PackPlan {
             });
         };
         let mut uploads = uploads_max;
+        // More than the usual number only of small ones.
+        while uploads > UPLOADS_MAX && among(PACK_BYTES_WHOLE_USUAL, uploads) < pack_bytes {
+            uploads -= 1;
+        }
         while uploads > 0 {
             let plan = PackPlan {
                 pack_bytes,
@@ -84,7 +88,7 @@ impl PackPlan {
         let workers_more = memory.workers().saturating_sub(WORKERS_USUAL);
         let usual = MEMORY_BYTES_USUAL + workers_more * WORKER_BYTES;
         let large = PackPlan {
-            pack_bytes: PACK_BYTES_WHOLE,
+            pack_bytes: among(PACK_BYTES_WHOLE, uploads_max),
             uploads_max,
         };
         if large.leaves(usual, memory) {
@@ -93,7 +97,7 @@ impl PackPlan {
         let mut uploads = uploads_max;
         while uploads > 0 {
             let plan = PackPlan {
-                pack_bytes: PACK_BYTES_WHOLE_USUAL,
+                pack_bytes: among(PACK_BYTES_WHOLE_USUAL, uploads),
                 uploads_max: uploads,
             };
             if plan.leaves(least_of(memory), memory) {
@@ -162,6 +166,16 @@ pub(super) const fn whole_bytes(pack_bytes: u64) -> usize {
     TRAILER_ROOM_BYTES + max(pack_bytes as usize, record_bytes(BUNDLE_BYTES_MAX))
 }
 
+/// The size of packs of which more than usual are on their way: all of them, with the open one,
+/// take no more.
+const fn among(pack_bytes: u64, uploads: usize) -> u64 {
+    if uploads <= UPLOADS_MAX {
+        return pack_bytes;
+    }
+    let all = pack_bytes * (1 + UPLOADS_MAX as u64);
+    all / (1 + uploads as u64) >> 20 << 20
+}
+
 const fn max(a: usize, b: usize) -> usize {
     if a > b { a } else { b }
 }
@@ -195,6 +209,23 @@ mod tests {
             (usual.pack_bytes(), usual.uploads_max()),
             (16 << 20, Some(3))
         );
+    }
+
+    #[test]
+    fn more_packs_on_their_way_are_smaller_and_take_no_more_memory() {
+        for mebibytes in (128..2048).step_by(16) {
+            let memory = MemoryPlan::new(mebibytes << 20, 2).expect("enough");
+            let usual = PackPlan::of(WHOLE, &memory);
+            let of_many = PackPlan::of(StoreShape::Whole { uploads_max: 5 }, &memory);
+            let room_for_trailers = 2 * TRAILER_ROOM_BYTES;
+            assert!(
+                of_many.bytes() <= usual.bytes() + room_for_trailers,
+                "{mebibytes} {usual:?} {of_many:?}"
+            );
+            assert!(of_many.uploads_max() >= usual.uploads_max());
+        }
+        let plan = PackPlan::of(StoreShape::Whole { uploads_max: 5 }, &MemoryPlan::USUAL);
+        assert_eq!((plan.pack_bytes(), plan.uploads_max()), (10 << 20, Some(5)));
     }
 
     #[test]
