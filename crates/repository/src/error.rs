@@ -203,6 +203,14 @@ pub fn is_inconclusive(error: &Error) -> bool {
     }
 }
 
+/// Of the troubles with two copies: one that may be whole outweighs one that is damaged.
+pub(crate) fn less_conclusive(first: Option<Error>, second: Error) -> Error {
+    match first {
+        Some(first) if is_inconclusive(&first) || !is_inconclusive(&second) => first,
+        _ => second,
+    }
+}
+
 /// Of an object that the store goes on listing: it is not gone, and not to be had.
 pub(crate) fn listed_and_not_found(error: StoreError, times: usize) -> Error {
     let text = format!(

@@ -20,8 +20,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackRepair {
     pub pack: ObjectId,
-    /// What is wrong with it; `None`: it is archived, was not read, or it is whole, and a mark that said
-    /// otherwise was taken back.
+    /// What is wrong with it; `None`: it is archived, was not read, or it is whole, and a mark that
+    /// said otherwise was taken back.
     pub trouble: Option<String>,
     /// It must be brought back from a cold class before it is read, and was left alone: what the
     /// store says.

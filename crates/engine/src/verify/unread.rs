@@ -1,5 +1,5 @@
-//! What could not be read, so that nobody knows whether it is whole: no right to it, or a store that
-//! did not answer. Not damage, and never marked as such.
+//! What could not be read, so that nobody knows whether it is whole: no right to it, or a store
+//! that did not answer. Not damage, and never marked as such.
 
 use super::CheckFinding;
 use bale_pipeline::error::without_name;

@@ -3,7 +3,7 @@
 use super::Repository;
 use crate::catalog::{BoxError, SegmentSource};
 use crate::error::{
-    Error, Result, is_inconclusive, is_missing, listed_and_not_found, object_error,
+    Error, Result, is_missing, less_conclusive, listed_and_not_found, object_error,
 };
 use crate::index::ChunkIndex;
 use crate::limits::{CHUNK_CACHE_BYTES, FETCHED_BYTES};
@@ -270,12 +270,7 @@ impl Repository {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {
                     is_gone |= is_missing(&error);
-                    // A copy that may be whole outweighs one that is damaged.
-                    let outweighs =
-                        |first: &Error| is_inconclusive(&error) && !is_inconclusive(first);
-                    if trouble.as_ref().is_none_or(outweighs) {
-                        trouble = Some(error);
-                    }
+                    trouble = Some(less_conclusive(trouble.take(), error));
                 }
             }
         }
