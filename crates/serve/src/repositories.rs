@@ -7,10 +7,10 @@
 //! repository is opened, and, since it may stay open for years, once an hour after that.
 
 use crate::limits::REPOSITORIES_OPEN_MAX;
-use crate::target::RepositoryName;
+use crate::target::{PARTS_MAX, RepositoryName, is_plain};
 use bale_pipeline::clock::Clock;
 use bale_repository::store::{Area, LocalStore, StoreError};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, fsync, mkdirat, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, fsync, mkdirat, openat, statat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,6 +29,9 @@ const DIR_FLAGS: OFlags = OFlags::RDONLY
 
 /// Between two looks into the `tmp/` of a repository that stays open.
 const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Directories that are looked through for a repository before one is made around them.
+const DIRECTORIES_LOOKED_MAX: usize = 10_000;
 
 /// Device and inode.
 type FileId = (u64, u64);
@@ -129,6 +132,48 @@ impl Repositories {
         Ok(None)
     }
 
+    /// A repository that one of this name would lie around, and hold among its objects. Of more
+    /// directories than [`DIRECTORIES_LOOKED_MAX`] nobody knows.
+    pub fn inside(&self, name: &RepositoryName) -> Result<Option<String>, StoreError> {
+        let found = self.find_inside(name);
+        found.map_err(|source| self.error("create", name, source))
+    }
+
+    fn find_inside(&self, name: &RepositoryName) -> io::Result<Option<String>> {
+        let dir = match self.walk(name, false) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            dir => dir?,
+        };
+        // One that is there already is not made.
+        if is_repository(&dir)? {
+            return Ok(None);
+        }
+        let mut left = DIRECTORIES_LOOKED_MAX;
+        let mut waiting = vec![(String::new(), 0)];
+        while let Some((path, depth)) = waiting.pop() {
+            let at = match path.as_str() {
+                "" => openat(&dir, ".", DIR_FLAGS, Mode::empty()),
+                path => openat(&dir, path, DIR_FLAGS, Mode::empty()),
+            };
+            let at = match at {
+                // Not of this server, or gone.
+                Err(Errno::ACCESS | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                at => at?,
+            };
+            if depth > 0 && is_repository(&at)? {
+                return Ok(Some(path));
+            }
+            for below in directories(&at)? {
+                left = left.checked_sub(1).ok_or_else(too_many)?;
+                if depth < PARTS_MAX {
+                    let slash = if path.is_empty() { "" } else { "/" };
+                    waiting.push((format!("{path}{slash}{below}"), depth + 1));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// A text with the paths in it as clients know them.
     pub fn without_dir(&self, text: &str) -> String {
         let dir = self.dir.display().to_string();
@@ -191,6 +236,27 @@ fn is_repository(dir: &OwnedFd) -> io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// The directories in one that may lead to a repository, or be one.
+fn directories(dir: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let is_directory = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+        let name = entry.file_name().to_str();
+        names.extend(
+            name.ok()
+                .filter(|name| is_directory && is_plain(name))
+                .map(str::to_owned),
+        );
+    }
+    Ok(names)
+}
+
+fn too_many() -> io::Error {
+    let text = "there are too many directories below it to look for a repository among them";
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 /// Also if the clock was set back.

@@ -4,7 +4,7 @@ use crate::body::AnswerBody;
 use crate::download;
 use crate::limits::{IDLE_TIMEOUT, OBJECT_BYTES_MAX};
 use crate::served::{Refused, Served};
-use crate::target::{RepositoryName, RequestTarget};
+use crate::target::{RepositoryName, RequestTarget, allowed_names};
 use crate::upload::{self, Upload};
 use crate::users::Login;
 use bale_repository::store::{Area, LocalStore, ObjectName, Store};
@@ -65,7 +65,10 @@ async fn route(
 ) -> Result<Response<AnswerBody>, Refused> {
     let user = login(served, &head.headers).await?;
     let target = RequestTarget::parse(head.uri.path());
-    let target = target.ok_or_else(|| Refused::new(StatusCode::NOT_FOUND, "not found"))?;
+    // What begins as an area or an object can be made by nobody.
+    let may_be_made = |target: &RequestTarget| matches!(target, RequestTarget::Repository(_));
+    let target = target.filter(|target| !is_create(head) || may_be_made(target));
+    let target = target.ok_or_else(|| unnamed(head))?;
     if let Some(name) = target.repository()
         && served.is_private
         && (user.is_none() || name.parts().next() != user.as_deref())
@@ -90,6 +93,18 @@ async fn route(
             object(served, head, body, store, name).await
         }
     }
+}
+
+/// What names nothing here; whoever wants to make a repository of such a name learns which may be.
+fn unnamed(head: &Parts) -> Refused {
+    match is_create(head) {
+        true => Refused::new(StatusCode::UNPROCESSABLE_ENTITY, allowed_names()),
+        false => Refused::new(StatusCode::NOT_FOUND, "not found"),
+    }
+}
+
+fn is_create(head: &Parts) -> bool {
+    head.method == Method::POST && head.uri.query() == Some("create=true")
 }
 
 /// Names of users are plain.
@@ -156,7 +171,7 @@ async fn create(
     head: &Parts,
     name: RepositoryName,
 ) -> Result<Response<AnswerBody>, Refused> {
-    if head.method != Method::POST || head.uri.query() != Some("create=true") {
+    if !is_create(head) {
         return Err(wrong_method());
     }
     let (state, wanted) = (served.clone(), name.clone());
@@ -169,6 +184,17 @@ async fn create(
         );
         return Err(Refused::new(StatusCode::UNPROCESSABLE_ENTITY, why));
     }
+    let (state, wanted) = (served.clone(), name.clone());
+    let inside = blocking(move || state.repositories.inside(&wanted)).await?;
+    if let Some(inside) = inside.map_err(|error| served.failed(&error))? {
+        let why = format!(
+            "/{} would lie around /{}, which is a repository of its own: make this one somewhere \
+             else",
+            shown(&[name.as_str()]),
+            shown(&[name.as_str(), &inside])
+        );
+        return Err(Refused::new(StatusCode::UNPROCESSABLE_ENTITY, why));
+    }
     let state = served.clone();
     let created = blocking(move || state.repositories.create(&name)).await?;
     created.map_err(|error| match error.kind() {
@@ -178,6 +204,12 @@ async fn create(
         _ => served.failed(&error),
     })?;
     Ok(Response::new(AnswerBody::empty()))
+}
+
+/// Parts of a path, with a slash behind each.
+fn shown(parts: &[&str]) -> String {
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    parts.map(|part| format!("{part}/")).collect()
 }
 
 async fn find(served: &Arc<Served>, name: RepositoryName) -> Result<LocalStore, Refused> {

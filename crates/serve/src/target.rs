@@ -6,10 +6,26 @@
 use bale_repository::store::{Area, ObjectName};
 
 /// Parts of a repository's name at most.
-const PARTS_MAX: usize = 16;
+pub const PARTS_MAX: usize = 16;
 
 /// Bytes of one of them at most.
 const PART_BYTES_MAX: usize = 64;
+
+/// Which names repositories may have, for whoever chose another one.
+pub fn allowed_names() -> String {
+    let mut reserved: Vec<&str> = Area::ALL
+        .iter()
+        .chain(&Area::OF_STRETCHES)
+        .map(|area| area.text())
+        .collect();
+    reserved.extend(["tmp", "metrics"]);
+    format!(
+        "no repository can have this name here: a name is made of letters (a to z, A to Z), \
+         digits, - and _, at most {PART_BYTES_MAX} of them, or of up to {PARTS_MAX} such parts \
+         with / between, and none of these is a part of it: {}",
+        reserved.join(", ")
+    )
+}
 
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]

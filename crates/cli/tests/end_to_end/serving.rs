@@ -307,5 +307,32 @@ fn no_repository_is_made_inside_of_another() {
         assert!(!refused.err.contains("trying again"), "{refused}");
     }
     assert!(!bench.path("served/team/web1/x").exists());
+    for (name, shown) in [("team", "/team/"), ("", "/")] {
+        let refused = init(name);
+        assert_eq!(refused.code, 1, "{refused}");
+        let text = format!("{shown} would lie around /team/web1/, which is a repository");
+        assert!(refused.err.contains(&text), "{text}: {refused}");
+    }
+    assert!(!bench.path("served/team/config").exists());
+    assert!(!bench.path("served/team/keys").exists());
     assert_eq!(init("team/web2").code, 0, "beside it there is room");
+}
+
+#[test]
+fn a_name_that_no_repository_can_have_is_refused_with_those_that_it_can() {
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    std::fs::create_dir(bench.path("served")).unwrap();
+    let served = bench.path("served").display().to_string();
+    let (_server, address) = start(&bench, &["--no-auth", &served]);
+    let long = "a".repeat(65);
+    for name in ["a.b", "config", "team/keys", "tmp", "metrics/x", &long] {
+        let repository = format!("rest:http://{address}/{name}");
+        let refused = bench.run(&["init", "-p", "pw", "-r", &repository]);
+        assert_eq!(refused.code, 1, "{refused}");
+        for text in ["a name is made of letters", "digits, - and _", "snapshots"] {
+            assert!(refused.err.contains(text), "{text}: {refused}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(bench.path("served")).unwrap().count(), 0);
 }
