@@ -111,6 +111,46 @@ fn over_ftp_a_check_names_what_is_no_object() {
     is_named_from_afar(&repository, &[], || server.served().join("r").into());
 }
 
+/// One of them is made as if it were a line of the listing that names an object.
+#[test]
+fn over_ftp_a_name_with_a_line_feed_is_named_as_foreign_and_stops_nothing() {
+    let server = ftp_of_pyftpdlib();
+    let repository = format!("ftp://me:s3cr3t@{}/r", server.address());
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    bench.write("source/file", "x");
+    let run = |words: &[&str]| bench.run(&[words, &["-p", "pw", "-r", &repository]].concat());
+    assert_eq!(run(&["init"]).code, 0);
+    assert_eq!(run(&["backup", "source"]).code, 0);
+    let object = "ab".repeat(32);
+    let forged = format!("a\ntype=file;size=5;modify=20260101000000; {object}");
+    let names = [
+        "keys/one\ntwo".to_owned(),
+        "snapshots/\n".to_owned(),
+        format!("packs/ab/{forged}"),
+        format!("index/{forged}"),
+        format!("snapshots/{forged}"),
+    ];
+    for name in &names {
+        let path = server.served().join("r").join(name);
+        std::fs::write(path, "hello").unwrap();
+    }
+    bench.write("source/more", "y");
+    assert_eq!(run(&["backup", "source"]).code, 0);
+    let ran = run(&["check", "--read-data", "--json"]);
+    assert_eq!(ran.code, 0, "{ran}");
+    assert_eq!(ran.summary()["not_objects"], names.len(), "{ran}");
+    for entry in ran.of_type("not_object") {
+        let path = entry["path"].as_str().unwrap();
+        assert!(names.iter().any(|name| name == path), "{ran}");
+    }
+    let said = run(&["check", "--scrub"]);
+    assert_eq!(said.code, 0, "{said}");
+    assert!(!said.text().contains("one\ntwo"), "escaped: {said}");
+    let words = ["prune", "--grace", "0"];
+    assert_eq!(run(&words).code, 0, "{}", run(&words));
+}
+
 #[test]
 fn in_a_bucket_a_check_names_what_is_no_object() {
     if !have("rclone") {

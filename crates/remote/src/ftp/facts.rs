@@ -5,7 +5,8 @@
 //! bytes of a line, and bytes of all of them.
 
 use crate::files::FileInfo;
-use std::io::{self, BufRead, ErrorKind, Read};
+use bale_repository::store::Area;
+use std::io::{self, BufRead, Chain, Cursor, ErrorKind, Read, Take};
 use std::time::{Duration, SystemTime};
 
 /// Bytes of one line at most.
@@ -22,50 +23,147 @@ pub struct FtpEntry<'a> {
 }
 
 /// Calls `found` with each name of a listing but those of the directory itself and the one above.
+///
+/// Where lines end with CR and LF an LF alone is in a name, and such a name is none of ours. What
+/// is no line behind a foreign name is the rest of it; behind a name that may be of ours it is an
+/// error.
 pub fn read_listing(listing: impl BufRead, found: &mut dyn FnMut(FtpEntry<'_>)) -> io::Result<()> {
-    let mut listing = listing.take(LISTING_BYTES_MAX);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = (&mut listing)
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)?;
-        if read == 0 {
-            return match listing.limit() {
-                0 => Err(invalid("it is longer than any can be")),
-                _ => Ok(()),
-            };
-        }
-        if line.pop_if(|last| *last == b'\n').is_none() {
-            let why = match read as u64 {
-                LINE_BYTES_MAX => invalid("a line of it is longer than any can be"),
-                _ => io::Error::new(ErrorKind::ConnectionAborted, "the listing is cut short"),
-            };
-            return Err(why);
-        }
-        line.pop_if(|last| *last == b'\r');
+    let mut lines = Lines::begin(listing)?;
+    let mut last: Option<(String, FileInfo)> = None;
+    let (mut count, is_in_doubt) = (0u64, lines.is_in_doubt);
+    while let Some(line) = lines.next()? {
+        count += 1;
+        // A name that is no text is none of ours either way.
+        let line = String::from_utf8_lossy(line);
         if line.is_empty() {
             continue;
         }
-        // A name that is no text is none of ours.
-        let Ok(text) = str::from_utf8(&line) else {
-            continue;
+        match (read_entry(&line), &mut last) {
+            (Ok(entry), last) => {
+                let entry = entry.map(|entry| (entry.name.to_owned(), entry.info));
+                report(std::mem::replace(last, entry), found);
+            }
+            (Err(_), Some((name, _))) if !may_be_ours(name) => {
+                name.push_str("\r\n");
+                name.push_str(&line);
+                if name.len() as u64 > LINE_BYTES_MAX {
+                    return Err(invalid("a name in it is longer than any can be"));
+                }
+            }
+            (Err(error), _) => return Err(error),
+        }
+    }
+    if is_in_doubt && count == 1 {
+        return Err(invalid(
+            "a name in it has line feeds, or ends with a return",
+        ));
+    }
+    report(last, found);
+    Ok(())
+}
+
+fn report(entry: Option<(String, FileInfo)>, found: &mut dyn FnMut(FtpEntry<'_>)) {
+    if let Some((name, info)) = entry {
+        found(FtpEntry { name: &name, info });
+    }
+}
+
+/// Digits of the names that have nothing else: of directories of packs, numbers, runs and objects.
+const HEX_LENS: [usize; 4] = [2, 8, 32, 64];
+
+/// Could an object, or a directory of objects, have this name?
+fn may_be_ours(name: &str) -> bool {
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let mut areas = Area::ALL.iter().chain(&Area::OF_STRETCHES);
+    let is_of_hex = HEX_LENS.contains(&name.len()) && name.bytes().all(is_hex);
+    is_of_hex || areas.any(|area| area.text() == name)
+}
+
+/// How lines end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// Nothing was read.
+    NotKnown,
+    /// As RFC 3659 says.
+    CrLf,
+    /// As some servers do it.
+    Lf,
+}
+
+/// The lines of a listing, without their ends.
+struct Lines<R> {
+    /// What was read to learn how lines end, and then the rest.
+    listing: Chain<Cursor<Vec<u8>>, Take<R>>,
+    line: Vec<u8>,
+    ends: Ends,
+    /// Only the first line ended with CR and LF, and without the CR it would be several with names
+    /// that may be of ours.
+    is_in_doubt: bool,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// The first line says how all end: with an LF alone no server ends one and CR and LF another,
+    /// so where a CR and LF comes soon, what is before it is one line.
+    fn begin(listing: R) -> io::Result<Lines<R>> {
+        let mut listing = listing.take(LISTING_BYTES_MAX);
+        let mut first = Vec::new();
+        let mut ends = Ends::NotKnown;
+        while ends == Ends::NotKnown {
+            let room = LINE_BYTES_MAX - first.len() as u64;
+            let read = (&mut listing).take(room).read_until(b'\n', &mut first)?;
+            match first.ends_with(b"\r\n") {
+                true => ends = Ends::CrLf,
+                false if read == 0 => ends = Ends::Lf,
+                false => {}
+            }
+        }
+        let mut pieces: Vec<&[u8]> = first.split(|byte| *byte == b'\n').collect();
+        // What is behind the last LF, and what ends with it.
+        pieces.truncate(pieces.len().saturating_sub(2));
+        let may_be_ours = |piece: &&[u8]| {
+            let piece = String::from_utf8_lossy(piece);
+            matches!(read_entry(&piece), Ok(Some(entry)) if may_be_ours(entry.name))
         };
-        if let Some(entry) = read_entry(text)? {
-            found(entry);
+        Ok(Lines {
+            is_in_doubt: ends == Ends::CrLf && pieces.iter().any(may_be_ours),
+            listing: Cursor::new(first).chain(listing),
+            line: Vec::new(),
+            ends,
+        })
+    }
+
+    /// `None` at the end.
+    fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        let end: &[u8] = match self.ends {
+            Ends::Lf => b"\n",
+            Ends::CrLf | Ends::NotKnown => b"\r\n",
+        };
+        self.line.clear();
+        loop {
+            let room = LINE_BYTES_MAX - self.line.len() as u64;
+            let read = (&mut self.listing)
+                .take(room)
+                .read_until(b'\n', &mut self.line)?;
+            if self.line.ends_with(end) {
+                let len = self.line.len() - end.len();
+                return Ok(Some(&self.line[..len]));
+            }
+            if read == 0 {
+                return match (self.line.len() as u64, self.listing.get_ref().1.limit()) {
+                    (0, 0) => Err(invalid("it is longer than any can be")),
+                    (0, _) => Ok(None),
+                    (LINE_BYTES_MAX, _) => Err(invalid("a line of it is longer than any can be")),
+                    _ => Err(cut_short()),
+                };
+            }
         }
     }
 }
 
 /// One line; `None` of what is no child.
 fn read_entry(line: &str) -> io::Result<Option<FtpEntry<'_>>> {
-    let (info, is_self, name) = read_facts(line).map(|(info, is_self)| {
-        (
-            info,
-            is_self,
-            line.split_once(' ').map_or("", |(_, name)| name),
-        )
-    })?;
+    let (info, is_self) = read_facts(line)?;
+    let name = line.split_once(' ').map_or("", |(_, name)| name);
     let is_child =
         !is_self && !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     Ok(is_child.then_some(FtpEntry { name, info }))
@@ -147,6 +245,10 @@ fn read_time(text: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
+fn cut_short() -> io::Error {
+    io::Error::new(ErrorKind::ConnectionAborted, "the listing is cut short")
+}
+
 fn invalid(why: &str) -> io::Error {
     let text = format!("the server's listing cannot be read: {why}");
     io::Error::new(ErrorKind::InvalidData, text)
@@ -174,9 +276,71 @@ mod tests {
         let listing = b"type=cdir;modify=20200101000000; .\r\nType=file;Size=12;x=y; a b\r\n\
                         \r\ntype=dir;size=4096; d\r\ntype=OS.unix=slink:/x;size=3; l\r\n\
                         type=file;size=1; \xff\r\n";
-        let expected = [("a b", Some(12)), ("d", None), ("l", None)];
+        let expected = [
+            ("a b", Some(12)),
+            ("d", None),
+            ("l", None),
+            ("\u{fffd}", Some(1)),
+        ];
         let expected = expected.map(|(name, len)| (name.to_owned(), len));
         assert_eq!(read(listing).unwrap(), expected);
+    }
+
+    /// Whoever may name a file makes no other appear, and stops nobody.
+    #[test]
+    fn a_line_feed_in_a_name_is_of_the_name() {
+        let object = "ab".repeat(32);
+        let forged = format!("x\ntype=file;size=5; {object}");
+        let listing = format!(
+            "type=file;size=1; {forged}\r\ntype=file;size=2; \n\r\ntype=file;size=3; y\r\nz\r\n\
+             type=file;size=4; {object}\r\n"
+        );
+        let expected = [(&*forged, 1), ("\n", 2), ("y\r\nz", 3), (&*object, 4)];
+        let expected = expected.map(|(name, len)| (name.to_owned(), Some(len)));
+        assert_eq!(read(listing.as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_line_feed_in_the_first_name_is_of_the_name() {
+        let object = "ab".repeat(32);
+        for rest in ["".to_owned(), format!("type=file;size=4; {object}\r\n")] {
+            let forged = format!("x\ntype=file;size=5; {object}");
+            let listing = format!("type=file;size=1; {forged}\r\n{rest}");
+            let entries = read(listing.as_bytes()).unwrap();
+            assert_eq!(entries[0], (forged, Some(1)));
+            assert_eq!(entries.len(), 1 + usize::from(!rest.is_empty()));
+        }
+    }
+
+    /// As rclone's.
+    #[test]
+    fn lines_may_all_end_with_a_line_feed_alone() {
+        let object = "ab".repeat(32);
+        let many = format!("type=file;size=4; {object}\n").repeat(200);
+        assert_eq!(read(many.as_bytes()).unwrap().len(), 200);
+        assert_eq!(read(b"type=dir; x\n").unwrap().len(), 1);
+        let cut = read(&many.as_bytes()[..many.len() - 1]).unwrap_err();
+        assert_eq!(cut.kind(), ErrorKind::ConnectionAborted);
+    }
+
+    /// A name on such a server that ends with a return must not hide those before it.
+    #[test]
+    fn a_return_at_the_end_of_a_name_hides_no_object() {
+        let object = "ab".repeat(32);
+        let listing = format!("type=file;size=4; {object}\ntype=file;size=1; x\r\n");
+        let error = read(listing.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    }
+
+    /// Then nobody knows whether it is there.
+    #[test]
+    fn rubbish_behind_the_name_of_an_object_is_an_error() {
+        let object = "ab".repeat(32);
+        for name in [&*object, "ab", "config"] {
+            let listing = format!("type=file;size=1; {name}\r\nrubbish\r\n");
+            let error = read(listing.as_bytes()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        }
     }
 
     #[test]
