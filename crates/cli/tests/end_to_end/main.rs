@@ -33,6 +33,7 @@ mod logins;
 mod looking;
 mod many_names;
 mod named;
+mod no_secrets;
 mod places;
 mod proxies;
 mod put_only;

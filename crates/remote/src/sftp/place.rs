@@ -14,7 +14,8 @@ const ALIVE_SECONDS: u32 = 30;
 const ALIVE_COUNT_MAX: u32 = 4;
 
 /// Why a place is refused that must not be shown.
-const PASSWORD: &str = "passwords are not taken from it: ssh has agents and keys, and asks";
+const PASSWORD: &str = "there seems to be a password in it, which is neither used nor shown: ssh \
+    has agents and keys, and asks (a path with an @ is written ./PATH, or in full)";
 
 /// A directory on a host that `ssh` reaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub(super) enum Asking {
 
 /// Why a text names no directory on a host.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("sftp:{text}: {why}; it is written sftp:USER@HOST:/PATH or sftp://USER@HOST:PORT//PATH")]
+#[error("sftp:{text}: {why}. It is written sftp:USER@HOST:/PATH or sftp://USER@HOST:PORT//PATH")]
 pub struct SftpPlaceError {
     text: String,
     why: &'static str,
@@ -75,11 +76,11 @@ impl SftpPlace {
                 ..place
             }),
             Err(PASSWORD) => Err(SftpPlaceError {
-                text: "//...".to_owned(),
+                text: "...".to_owned(),
                 why: PASSWORD,
             }),
             Err(why) => Err(SftpPlaceError {
-                text: text.to_owned(),
+                text: shown(text),
                 why,
             }),
         }
@@ -163,6 +164,9 @@ fn parse_short(text: &str) -> Result<SftpPlace, &'static str> {
     let path = rest
         .strip_prefix(':')
         .ok_or("there is no colon behind the host")?;
+    if holds_password(user.is_some(), path) {
+        return Err(PASSWORD);
+    }
     Ok(SftpPlace {
         user,
         host,
@@ -172,11 +176,35 @@ fn parse_short(text: &str) -> Result<SftpPlace, &'static str> {
     })
 }
 
+/// `USER:PASSWORD@HOST:PATH` reads as a path behind the host USER. A path that is meant so is not
+/// below the home directory without a user, or has no colon behind the `@`.
+fn holds_password(has_user: bool, path: &str) -> bool {
+    let is_plain = has_user || path.starts_with(['/', '.']);
+    match path.split_once('@') {
+        None => false,
+        Some((_, behind)) => !is_plain || behind.contains(':'),
+    }
+}
+
+/// For a message: all before the last `@` may be a password, unless it is a user alone.
+fn shown(text: &str) -> String {
+    let begin = if text.starts_with("//") { 2 } else { 0 };
+    match text[begin..].rfind('@') {
+        Some(at) if text[begin..begin + at].contains([':', '%']) => {
+            format!("{}***{}", &text[..begin], &text[begin + at..])
+        }
+        _ => text.to_owned(),
+    }
+}
+
 fn parse_url(url: &str) -> Result<SftpPlace, &'static str> {
     let slash = url.find('/').ok_or("there is no path")?;
     let (authority, path) = url.split_at(slash);
     let (user, rest) = split_user(authority, authority.len());
-    if user.as_ref().is_some_and(|user| user.contains(':')) {
+    let user = user.map(|user| decode_percent(&user)).transpose()?;
+    // With a slash in the password, it ends there.
+    let is_cut = user.is_none() && authority.contains(':') && path.contains('@');
+    if user.as_ref().is_some_and(|user| user.contains(':')) || is_cut {
         return Err(PASSWORD);
     }
     let (host, rest) = split_host(rest)?;
@@ -186,7 +214,7 @@ fn parse_url(url: &str) -> Result<SftpPlace, &'static str> {
         None => return Err("there is something between host and path"),
     };
     Ok(SftpPlace {
-        user: user.map(|user| decode_percent(&user)).transpose()?,
+        user,
         host,
         port,
         path: without_slash(&decode_percent(&path[1..])?),
@@ -250,6 +278,8 @@ mod tests {
             ("h:/", place("", "h", 0, "/")),
             ("u@d@h:a:b@c", place("u@d", "h", 0, "a:b@c")),
             ("u@[::1]:/x", place("u", "::1", 0, "/x")),
+            ("h:./a@b", place("", "h", 0, "./a@b")),
+            ("h:/srv/@daily", place("", "h", 0, "/srv/@daily")),
             ("//u@h:2222//srv/x", place("u", "h", 2222, "/srv/x")),
             ("//u@h/srv/x", place("u", "h", 0, "srv/x")),
             ("//h//", place("", "h", 0, "/")),
@@ -281,6 +311,16 @@ mod tests {
             "//h",
             "//h/",
             "//u:secret@h/x",
+            "//u%3asecret@h/x",
+            "//u:se/cret@h/x",
+            "//u:%zzsecret@h/x",
+            "u:secret@h:/x",
+            "u:secret@h/x",
+            "u:/secret@h:/x",
+            "u:se/cret@h:x",
+            "u@d:secret@h:/x",
+            "u:secret@[::1]:/x",
+            "u:secret@-h:/x",
             "//h:port/x",
             "//h:99999/x",
             "//[::1/x",
@@ -290,7 +330,7 @@ mod tests {
             "",
         ] {
             let error = SftpPlace::parse(text).expect_err(text).to_string();
-            assert!(!error.contains("secret"), "{error}");
+            assert!(!error.contains("cret"), "{error}");
         }
     }
 
