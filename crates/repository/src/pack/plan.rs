@@ -172,8 +172,9 @@ const fn among(pack_bytes: u64, uploads: usize) -> u64 {
     if uploads <= UPLOADS_MAX {
         return pack_bytes;
     }
+    const MEBIBYTE: u64 = 1 << 20;
     let all = pack_bytes * (1 + UPLOADS_MAX as u64);
-    all / (1 + uploads as u64) >> 20 << 20
+    all / (1 + uploads as u64) / MEBIBYTE * MEBIBYTE
 }
 
 const fn max(a: usize, b: usize) -> usize {
