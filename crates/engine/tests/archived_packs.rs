@@ -201,13 +201,17 @@ fn a_check_names_what_could_not_be_read_and_neither_calls_nor_marks_it_damaged()
 #[test]
 fn what_is_not_there_or_on_a_bad_sector_is_damaged() {
     const EIO: i32 = 5;
+    const ELOOP: i32 = 40;
     let scene = wasteful();
     let packs = packs_of_data(&scene);
-    let whys: [fn() -> Error; 4] = [
+    let whys: [fn() -> Error; 6] = [
         || Error::from_raw_os_error(EIO),
         || ErrorKind::NotFound.into(),
         || ErrorKind::UnexpectedEof.into(),
         || ErrorKind::IsADirectory.into(),
+        // No file, as a directory of this machine says it.
+        || ErrorKind::InvalidInput.into(),
+        || Error::from_raw_os_error(ELOOP),
     ];
     for why in whys {
         let store = ArchivedStore::refusing(scene.store.clone(), packs.clone(), why);

@@ -105,6 +105,7 @@ impl StoreError {
                 | Kind::UnexpectedEof
                 | Kind::FileTooLarge
                 | Kind::InvalidData
+                | Kind::InvalidInput
                 | Kind::IsADirectory
                 | Kind::NotADirectory
         );

@@ -27,7 +27,7 @@ fn what_is_no_place_or_no_command_is_refused_before_anything_is_started() {
             "sftp:USER@HOST:/PATH",
         ),
         ("sftp:h:/x", "'", "BALE_SFTP_COMMAND"),
-        ("sftp://me:s3cr3t@h/x", "true", "passwords"),
+        ("sftp://me:s3cr3t@h/x", "true", "a password in it"),
     ] {
         let mut run = bench.command();
         run.args(["init", "-p", "pw", "-r", repository]);
