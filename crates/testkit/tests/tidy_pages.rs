@@ -126,3 +126,27 @@ fn a_decision_says_what_is_not_proven() {
     }
     must_be_empty(&findings, "complete the decision:");
 }
+
+/// Two branches that each add a promise take the next number.
+#[test]
+fn every_promise_has_a_number_of_its_own() {
+    let proof = std::fs::read_to_string(repository().join("docs/PROOF.md")).unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut findings = Vec::new();
+    for line in proof.lines() {
+        let Some(id) = line
+            .strip_prefix("| ")
+            .and_then(|rest| rest.split(' ').next())
+        else {
+            continue;
+        };
+        let is_id = id.split_once('-').is_some_and(|(kind, number)| {
+            kind.chars().all(|it| it.is_ascii_uppercase()) && number.parse::<u32>().is_ok()
+        });
+        if is_id && !seen.insert(id) {
+            findings.push(id.to_owned());
+        }
+    }
+    assert!(seen.len() > 80, "tidy sees only {} promises", seen.len());
+    must_be_empty(&findings, "give it a number of its own in docs/PROOF.md:");
+}

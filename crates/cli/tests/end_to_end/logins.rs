@@ -125,10 +125,11 @@ fn the_server_of_a_cold_store_has_a_login_of_its_own() {
 fn a_repository_is_made_in_an_empty_directory_of_a_server() {
     let bench = Bench::new();
     bench.write("pw", "secret");
-    std::fs::create_dir_all(bench.path("served/mine")).unwrap();
-    let served = bench.path("served").display().to_string();
-    let (_server, address) = start(&bench, &["--no-auth", &served]);
-    for name in ["mine", ""] {
+    // Neither is around the other.
+    for (served, name) in [("served", "mine"), ("all", "")] {
+        let served = bench.path(served);
+        std::fs::create_dir_all(served.join(name)).unwrap();
+        let (_server, address) = start(&bench, &["--no-auth", &served.display().to_string()]);
         let repository = format!("rest:http://{address}/{name}");
         let listed = bench.run(&["snapshots", "-p", "pw", "-r", &repository]);
         assert_eq!(listed.code, 10, "{listed}");
