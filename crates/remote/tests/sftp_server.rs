@@ -4,12 +4,15 @@
 use bale_format::ObjectId;
 use bale_remote::sftp::{SftpOptions, SftpPlace, SftpServer, SftpStore, split_command};
 use bale_remote::{Opening, RealWaiting, RemoteOptions, RetryRules, Scheme};
-use bale_repository::store::{Area, LocalStore, ObjectName, Store, StoreError, conformance};
+use bale_repository::limits::UPLOADS_MAX_SFTP;
+use bale_repository::store::{
+    Area, LocalStore, ObjectName, Store, StoreError, StoreShape, conformance,
+};
 use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Where distributions put it: it is not for users to call.
 const DIRS: [&str; 4] = [
@@ -214,6 +217,48 @@ fn a_first_connection_that_fails_for_a_reason_that_passes_is_made_again() {
         let tries = std::fs::read_to_string(&count).unwrap().lines().count();
         assert_eq!(tries, 3, "{opening:?}");
     }
+}
+
+fn open_to_write(root: &Path) -> Arc<dyn Store> {
+    let options = RemoteOptions {
+        sftp_command: Some(vec![sftp_server().to_str().unwrap().to_owned()]),
+        ..RemoteOptions::default()
+    };
+    let waiting = Arc::new(RealWaiting::new(|| false, |_, _| {}));
+    let place = format!("nas:{}", root.display());
+    bale_remote::open(Scheme::Sftp, &place, Opening::Write, &options, waiting).unwrap()
+}
+
+/// Whoever tries again asks the store inside how many packs it takes.
+#[test]
+fn more_packs_are_on_their_way_over_sftp_than_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    LocalStore::create(dir.path()).unwrap();
+    let uploads_max = UPLOADS_MAX_SFTP;
+    let shape = open_to_write(dir.path()).shape();
+    assert_eq!(shape, StoreShape::Whole { uploads_max });
+}
+
+#[test]
+fn what_dead_processes_left_goes_while_nobody_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    LocalStore::create(dir.path()).unwrap();
+    let [old, young] = ["0", "1"].map(|digit| {
+        let name = format!("tmp/.tmp-{}", digit.repeat(32));
+        plant(dir.path(), &name, b"half");
+        dir.path().join(name)
+    });
+    let two_days = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+    let file = std::fs::File::options().write(true).open(&old).unwrap();
+    file.set_modified(two_days).unwrap();
+    let store = open_to_write(dir.path());
+    let began = Instant::now();
+    while old.exists() {
+        assert!(began.elapsed() < Duration::from_secs(300));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(young.exists());
+    drop(store);
 }
 
 #[test]
