@@ -19,10 +19,10 @@ mod tiers;
 mod unread;
 mod vanished;
 
-pub use damage::{CheckFinding, LostPath};
+pub use damage::{CheckFinding, LostPath, MendedBy};
 pub use data::Subset;
 pub(crate) use data::{PackState, state_of};
-pub use foreign::Foreign;
+pub use foreign::{Foreign, ForeignFound};
 pub use packs::{Marked, mark, marked_and_gone};
 pub(crate) use scrub::hash_object;
 pub use scrub::scrub;
@@ -153,6 +153,7 @@ fn look(
     }
     tiers::check_listings(repository, &index, &mut findings, monitor)?;
     copies::check_copies(repository, &mut findings, monitor)?;
+    copies::check_lengths_in_hot(repository, &index, &mut findings)?;
     structure::check_segments_of_packs(repository, &index, &mut findings)?;
     structure::check_packs(repository, &index, &mut findings)?;
     structure::check_catalogs(

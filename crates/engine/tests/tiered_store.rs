@@ -10,7 +10,7 @@ use std::time::Duration;
 use bale_engine::copy::{CopyOptions, copy};
 use bale_engine::mirror::{MirrorOptions, mirror};
 use bale_engine::repair::repair_hot;
-use bale_engine::verify::{CheckFinding, Subset, check, scrub};
+use bale_engine::verify::{CheckFinding, MendedBy, Subset, check, scrub};
 use bale_format::ObjectId;
 use bale_pipeline::monitor::Recorder;
 use bale_repository::error::{Error, Result};
@@ -484,6 +484,113 @@ fn what_cannot_be_read_in_the_cold_store_alone_is_named_and_no_damage() {
     }
 }
 
+/// No reader takes more of it than the index says, and fewer bytes are read from the cold one.
+#[test]
+fn a_pack_of_another_length_in_the_hot_store_is_named_without_reading_it() {
+    let mut two = TwoStores::new();
+    two.keep();
+    for name in two.hot.names(Area::Packs) {
+        let whole = two.hot.memory().objects()[&name].clone();
+        for bytes in [
+            [&whole[..], b"more"].concat(),
+            whole[..9].to_vec(),
+            Vec::new(),
+        ] {
+            let hot = two.hot.fork();
+            hot.memory().overwrite(&name, bytes);
+            let repository = two.open(&hot, &two.cold);
+            let report = check(&repository, None, &Recorder::default()).unwrap();
+            let [found] = &report.damage[..] else {
+                panic!("{report:?}");
+            };
+            assert_eq!(found.mended_by, Some(MendedBy::RepairHot), "{found:?}");
+            let cold = two.scene.open(two.cold.clone()).unwrap();
+            repair_hot(&cold, &hot, false, &Recorder::default()).unwrap();
+            let repository = two.open(&hot, &two.cold);
+            assert!(
+                check(&repository, None, &Recorder::default())
+                    .unwrap()
+                    .is_clean()
+            );
+        }
+    }
+}
+
+/// Rights that are missing, in each store and each area: nothing is damaged, and nothing silent.
+#[test]
+fn what_may_not_be_read_in_one_of_two_stores_is_named_with_the_store_and_left() {
+    let mut two = TwoStores::new();
+    two.keep();
+    let whole = two.hot.memory().objects();
+    for area in whole.keys().map(|name| name.area).collect::<BTreeSet<_>>() {
+        for is_cold in [true, false] {
+            let refused = Effect::Fail(std::io::ErrorKind::PermissionDenied);
+            let refusing = |store: &DatedStore, verb| {
+                let faulty = FaultyStore::over(store.clone());
+                let fault = InjectedFault::new(refused.clone()).of(verb).within(area);
+                faulty.inject(fault.for_ever());
+                faulty
+            };
+            for verb in [Verb::Get, Verb::ReadAt] {
+                let both = match is_cold {
+                    true => tiered(two.hot.clone(), refusing(&two.cold, verb)),
+                    false => tiered(refusing(&two.hot, verb), two.cold.clone()),
+                };
+                let repository = two.scene.open(both).unwrap();
+                let report = check(&repository, Some(Subset::All), &Recorder::default());
+                let report = report.unwrap();
+                let story = format!("{area}, cold: {is_cold}, {verb:?}: {report:?}");
+                assert!(report.is_clean(), "{story}");
+                let is_whole_read = matches!(area, Area::Keys | Area::Config | Area::ConfigCopy);
+                if is_whole_read == (verb == Verb::Get) {
+                    let which = if is_cold { "cold store" } else { "hot store" };
+                    let named = report.unread.listed.iter();
+                    assert!(
+                        named.filter(|it| it.what.contains(which)).count() > 0,
+                        "{story}"
+                    );
+                }
+                assert_eq!(repository.damage_marks().unwrap().marks.len(), 0);
+            }
+            if !is_cold {
+                let cold = two.scene.open(two.cold.clone()).unwrap();
+                let hot = refusing(&two.hot, Verb::ReadAt);
+                let left = repair_hot(&cold, &hot, false, &Recorder::default()).unwrap();
+                assert_eq!((left.objects, left.replaced), (0, 0), "{area}");
+                assert_eq!(two.hot.memory().objects(), whole);
+            }
+        }
+    }
+}
+
+/// It needs no key to see what one store has and the other lost.
+#[test]
+fn a_scrub_of_both_names_what_the_cold_store_lost_and_says_what_the_hot_one_lacks() {
+    let mut two = TwoStores::new();
+    two.keep();
+    for name in two.hot.memory().objects().into_keys() {
+        if !name.area.is_directory() {
+            continue;
+        }
+        let (hot, cold) = (two.hot.fork(), two.cold.fork());
+        cold.delete(&name).unwrap();
+        let both = tiered(two.hot.clone(), cold);
+        let lost = scrub(&both, &Recorder::default()).unwrap();
+        assert_eq!(lost.damage.len(), 1, "{name}: {lost:?}");
+        assert!(
+            lost.damage[0].what.contains("in the cold store"),
+            "{lost:?}"
+        );
+        hot.delete(&name).unwrap();
+        let both = tiered(hot, two.cold.clone());
+        let recorder = Recorder::default();
+        let lacks = scrub(&both, &recorder).unwrap();
+        assert!(lacks.damage.is_empty(), "{name}: {lacks:?}");
+        let is_said = !recorder.notes.lock().unwrap().is_empty();
+        assert_eq!(is_said, name.area != Area::Packs, "{name}");
+    }
+}
+
 #[test]
 fn a_pack_that_is_cut_in_the_cold_store_alone_is_mended_from_the_hot_one_and_not_marked() {
     let mut two = TwoStores::new();
@@ -540,17 +647,17 @@ fn a_key_or_config_that_is_damaged_in_one_store_is_named_with_the_store() {
                 // What a crash leaves out of the hot store is no damage.
                 let is_crash = is_lost && !is_cold && name.area == Area::Keys;
                 assert_eq!(report.is_clean(), is_crash, "{story}");
-                let advice = match (is_cold, name.area) {
-                    (true, Area::Keys) => "in the cold store",
-                    (true, _) => "bale repair config",
-                    (false, _) => "in the hot store",
+                let (which, mended_by) = match is_cold {
+                    true => (
+                        "in the cold store",
+                        MendedBy::RepairCold { read_data: false },
+                    ),
+                    false => ("in the hot store", MendedBy::RepairHot),
                 };
-                let is_said = |text: &str| text.contains(advice);
                 let mut damage = report.damage.iter();
-                assert!(
-                    is_crash || damage.any(|it| is_said(&it.what) || is_said(&it.text)),
-                    "{story}"
-                );
+                let is_said =
+                    |it: &CheckFinding| it.what.contains(which) && it.mended_by == Some(mended_by);
+                assert!(is_crash || damage.any(is_said), "{story}");
             }
         }
     }

@@ -7,10 +7,10 @@ use crate::progress::Console;
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::verify::{
-    self, CheckFinding, CheckReport, Foreign, LostPath, Marked, Subset, UnreadObjects,
+    self, CheckFinding, CheckReport, Foreign, ForeignFound, LostPath, Marked, MendedBy, Subset,
+    UnreadObjects,
 };
 use bale_repository::repository::Repository;
-use bale_repository::store::ForeignEntry;
 use serde_json::json;
 
 /// Looks for damage; exit 4 if there is any.
@@ -94,7 +94,7 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
             );
         }
         advise_on_unread(&report.unread);
-        if !report.damage.is_empty() {
+        if !advise_on_two_stores(&report.damage) && !report.damage.is_empty() {
             report!("What that takes away, and what helps, needs the key: bale check --read-data");
         }
     }
@@ -155,13 +155,17 @@ fn advise_on_unread(unread: &UnreadObjects) {
 /// What is harmless is no problem, and quiet means problems only.
 fn print_foreign(global: &Global, foreign: &Foreign) {
     let is_printed =
-        |entry: &&ForeignEntry| global.json || !global.quiet || entry.kind.is_in_the_way();
-    for entry in foreign.listed.iter().filter(is_printed) {
+        |found: &&ForeignFound| global.json || !global.quiet || found.entry.kind.is_in_the_way();
+    for ForeignFound { entry, store } in foreign.listed.iter().filter(is_printed) {
         if global.json {
-            let kind = entry.kind.text();
-            output::object(&json!({"type": "not_object", "path": entry.path, "kind": kind}));
+            output::object(&json!({
+                "type": "not_object", "path": entry.path, "kind": entry.kind.text(), "store": store,
+            }));
         } else {
-            let entry = entry.to_string();
+            let entry = match store {
+                Some(store) => format!("{entry} in the {store}"),
+                None => entry.to_string(),
+            };
             output::line(&format!(
                 "not an object of this repository: {}",
                 output::escape(entry.as_bytes())
@@ -275,18 +279,41 @@ fn mark(
     }
 }
 
+/// What one of two stores has whole: which repair brings it to the other. Says whether there was
+/// something.
+fn advise_on_two_stores(damage: &[CheckFinding]) -> bool {
+    let count = |is_meant: &dyn Fn(MendedBy) -> bool| {
+        let mended = damage.iter().filter_map(|finding| finding.mended_by);
+        mended.filter(|by| is_meant(*by)).count() as u64
+    };
+    let by_hot = count(&|by| by == MendedBy::RepairHot);
+    let by_reading = count(&|by| by == MendedBy::RepairCold { read_data: true });
+    let by_cold = by_reading + count(&|by| by == MendedBy::RepairCold { read_data: false });
+    if by_cold > 0 {
+        report!(
+            "The cold store lost or has damaged {} that the hot one has: `bale repair cold{}` says \
+             which and brings {} back (--dry-run writes nothing). Do that first, and check again.",
+            sizes::counted(by_cold, "object"),
+            if by_reading > 0 { " --read-data" } else { "" },
+            sizes::one_or_more(by_cold, "it", "them")
+        );
+    }
+    if by_hot > 0 {
+        report!(
+            "The hot store has damaged {} that the cold one has: `bale repair hot` writes {} \
+             again. Do that first, and check again.",
+            sizes::counted(by_hot, "object"),
+            sizes::one_or_more(by_hot, "it", "them")
+        );
+    }
+    by_cold + by_hot > 0
+}
+
 /// What is to be done, as far as it is true.
 fn print_advice(report: &CheckReport, marked: &std::result::Result<Marked, String>) {
-    let is_in_hot = |damage: &&CheckFinding| damage.text.contains("bale repair cold");
-    let in_hot = report.damage.iter().filter(is_in_hot).count() as u64;
-    if in_hot > 0 {
+    if advise_on_two_stores(&report.damage) {
         // What else is the matter is known only then.
-        return report!(
-            "The cold store lost or has damaged {} that the hot one has: `bale repair cold` says \
-             which and brings {} back (--dry-run writes nothing). Do that first, and check again.",
-            sizes::counted(in_hot, "object"),
-            sizes::one_or_more(in_hot, "it", "them")
-        );
+        return;
     }
     if report.packs_unindexed > 0 || report.index_objects_damaged > 0 {
         match report.is_clean() {

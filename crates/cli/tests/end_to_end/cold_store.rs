@@ -460,3 +460,68 @@ fn words_about_two_stores_say_which_is_meant() {
     assert_eq!(linked.code, 4, "{linked}");
     assert!(!linked.text().contains("no damage found"), "{linked}");
 }
+
+/// What is said to be done helps, and costs nothing.
+#[test]
+fn what_is_damaged_in_one_of_two_stores_is_mended_by_the_command_that_a_check_names() {
+    let bench = new();
+    let whole = |store: &str| -> Vec<(String, Vec<u8>)> {
+        let names = objects(&bench, store).into_iter();
+        names
+            .map(|name| {
+                (
+                    name.clone(),
+                    fs::read(bench.path(store).join(name)).unwrap(),
+                )
+            })
+            .collect()
+    };
+    let (hot, cold) = (whole("hot"), whole("cold"));
+    let key = ["--key-file", "new-key"];
+    for store in ["hot", "cold"] {
+        for (name, bytes) in hot.iter().filter(|(name, _)| name != "BALE-REPOSITORY.TAG") {
+            let path = bench.path(store).join(name);
+            let mut damaged = bytes.clone();
+            damaged[bytes.len() / 2] ^= 1;
+            fs::write(&path, damaged).unwrap();
+            let checked = bench.run(&[&["check", "--read-data"][..], &key, &BOTH].concat());
+            let story = format!("{store}/{name}: {checked}");
+            assert_eq!(checked.code, 4, "{story}");
+            assert!(!checked.to_string().contains("bale forget"), "{story}");
+            let advice = match store {
+                "hot" => "`bale repair hot`",
+                _ if name.starts_with("packs/") => "`bale repair cold --read-data`",
+                _ => "`bale repair cold`",
+            };
+            assert!(checked.err.contains(advice), "{story}");
+            let command = advice.trim_matches('`').trim_start_matches("bale ");
+            let words: Vec<&str> = command.split(' ').chain(key).collect();
+            both(&bench, &words);
+            both(&bench, &[&["check", "--read-data"][..], &key].concat());
+            assert_eq!(fs::read(&path).unwrap(), *bytes, "{story}");
+        }
+    }
+    assert_eq!((whole("hot"), whole("cold")), (hot, cold));
+}
+
+#[test]
+fn what_stands_in_the_place_of_an_object_of_the_hot_store_is_named_and_the_rest_comes_back() {
+    let bench = new();
+    bench.write("source/later", "more");
+    backup(&bench);
+    let before = objects(&bench, "hot");
+    bench.sh("cd hot/index; i=$(ls | head -1); rm $i; mkdir $i; rm $(ls -d * | tail -1)");
+    let words = ["repair", "hot", "--json", "--key-file", "new-key"];
+    for dry_run in [&["--dry-run"][..], &[]] {
+        let ran = bench.run(&[&words[..], &BOTH, dry_run].concat());
+        assert_eq!(ran.code, 4, "{ran}");
+        assert_eq!(ran.summary()["problems"], 1, "{ran}");
+        assert_eq!(ran.summary()["objects"], 1, "{ran}");
+        assert!(ran.text().contains("remove it there"), "{ran}");
+    }
+    let checked = bench.run(&[&["check", "--key-file", "new-key"][..], &BOTH].concat());
+    assert!(checked.text().contains("in the hot store hot"), "{checked}");
+    bench.sh("rmdir hot/index/*/");
+    both(&bench, &words);
+    assert_eq!(objects(&bench, "hot"), before);
+}

@@ -13,7 +13,7 @@
 //! where its bytes were read (of packs, or their length) and are not those of its name, or stand on
 //! a bad sector, and those of the hot store were read and are.
 
-use crate::two_stores::{Found, OTHER_BYTES, lengths, refuse_swapped};
+use crate::two_stores::{Found, InTheWay, OTHER_BYTES, lengths, refuse_swapped};
 use crate::whole::Wholeness;
 use bale_format::sealed::OBJECT_BYTES_MAX as SEALED_BYTES_MAX;
 use bale_format::{Access, ObjectId, Snapshot, UnverifiedConfig};
@@ -21,7 +21,7 @@ use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_repository::error::{Error, Result};
 use bale_repository::index::{ChunkIndex, PackInfo};
 use bale_repository::repository::{CONFIG_BYTES_MAX, Repository};
-use bale_repository::store::{Area, ForeignKind, ObjectInfo, ObjectName, PackContent, Store};
+use bale_repository::store::{Area, ObjectInfo, ObjectName, PackContent, Store};
 use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ impl Bringing<'_> {
         if area == Area::Packs {
             self.packs.extend(in_cold.keys().filter_map(ObjectName::id));
         }
-        let in_the_way = self.in_the_way(area)?;
+        let in_the_way = InTheWay::of(self.cold, area)?;
         let mut lost_records = Vec::new();
         for (name, len) in in_hot {
             if self.monitor.interrupted() {
@@ -221,7 +221,7 @@ impl Bringing<'_> {
             };
             let counts = matches!(area, Area::Snapshots | Area::Runs | Area::Keys);
             match found {
-                Found::Missing if let Some(what) = standing_at(&name, &in_the_way) => {
+                Found::Missing if let Some(what) = in_the_way.at(&name) => {
                     let text = format!(
                         "{what} in the cold store: remove it there, and this brings the object \
                          back"
@@ -241,18 +241,6 @@ impl Bringing<'_> {
             self.monitor.progress(Phase::Copy, progress);
         }
         self.records(lost_records)
-    }
-
-    /// What stands in the cold store in the places of objects, by its path: not followed, and not
-    /// removed.
-    fn in_the_way(&self, area: Area) -> Result<BTreeMap<String, ForeignKind>> {
-        let mut in_the_way = BTreeMap::new();
-        self.cold.list_foreign(area, &mut |entry| {
-            if entry.kind.is_in_the_way() {
-                in_the_way.insert(entry.path, entry.kind);
-            }
-        })?;
-        Ok(in_the_way)
     }
 
     /// In a directory that is not there everything was lost, if it is the right place.
@@ -444,15 +432,4 @@ impl Bringing<'_> {
             text,
         });
     }
-}
-
-/// What stands in the place of an object, or of the directory that it belongs into.
-fn standing_at(
-    name: &ObjectName,
-    in_the_way: &BTreeMap<String, ForeignKind>,
-) -> Option<&'static str> {
-    let path = name.path();
-    let above = path.match_indices('/').map(|(at, _)| &path[..at]);
-    let kind = above.chain([&*path]).find_map(|at| in_the_way.get(at));
-    kind.map(|kind| kind.meaning())
 }

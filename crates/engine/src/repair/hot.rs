@@ -5,7 +5,7 @@
 //! store is one, last: what an interrupt leaves names nothing that is missing, and the same again
 //! goes on. Nothing is removed but what is replaced; what the cold store does not have is counted.
 
-use crate::two_stores::packs_with_metadata;
+use crate::two_stores::{InTheWay, packs_with_metadata};
 use bale_format::ObjectId;
 use bale_format::sealed::OBJECT_BYTES_MAX as SEALED_BYTES_MAX;
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
@@ -46,7 +46,8 @@ pub struct HotReport {
     /// Snapshots and keys that the hot store did not have among others that it had: it lost them,
     /// or they were half forgotten.
     pub came_among_others: Vec<ObjectName>,
-    /// Objects that are damaged in the cold store, each named as a problem.
+    /// Objects that are damaged in the cold store, or that the hot one does not take or hand out;
+    /// each is named.
     pub problems: u64,
 }
 
@@ -85,6 +86,8 @@ enum Found {
     Nothing,
     Damaged,
     Intact,
+    /// Why; it may be intact.
+    Unreadable(String),
 }
 
 struct Copying<'a> {
@@ -118,11 +121,19 @@ impl Copying<'_> {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => self.report.beside += beside,
         }
+        let in_the_way = InTheWay::of(self.hot, area)?;
         let mut names: Vec<_> = wanted.into_iter().collect();
         names.sort();
         for name in names {
             if self.monitor.interrupted() {
                 return Err(Error::Interrupted);
+            }
+            if let Some(what) = in_the_way.at(&name).filter(|_| !there.contains(&name)) {
+                let text = format!(
+                    "{what} in the hot store: remove it there, and this brings the object back"
+                );
+                self.problem(&name, text);
+                continue;
             }
             let before = self.report.objects;
             self.object(&name, there.contains(&name))?;
@@ -145,9 +156,22 @@ impl Copying<'_> {
             true => self.look(name)?,
             false => Found::Nothing,
         };
-        if found == Found::Intact {
-            self.report.intact += 1;
-            return Ok(());
+        match &found {
+            Found::Intact => {
+                self.report.intact += 1;
+                return Ok(());
+            }
+            Found::Unreadable(text) => {
+                self.problem(
+                    name,
+                    format!(
+                        "it cannot be read in the hot store, and is left as it is: {text}. Where \
+                         that stays so, delete it there, and this brings it back"
+                    ),
+                );
+                return Ok(());
+            }
+            Found::Nothing | Found::Damaged => {}
         }
         let copied = match name.area {
             Area::Packs => self.copy_pack(name, found == Found::Damaged),
@@ -158,12 +182,8 @@ impl Copying<'_> {
             // Deleted since it was listed.
             Err(Error::Store(error)) if error.is_not_found() => return Ok(()),
             Ok(None) => {
-                self.report.problems += 1;
-                self.monitor.problem(&Problem {
-                    path: name.path().into_bytes(),
-                    action: "copy",
-                    text: "its bytes in the cold store are not what its name says".to_owned(),
-                });
+                let text = "its bytes in the cold store are not what its name says";
+                self.problem(name, text.to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -172,6 +192,15 @@ impl Copying<'_> {
         self.report.bytes += bytes;
         self.report.replaced += u64::from(found == Found::Damaged);
         Ok(())
+    }
+
+    fn problem(&mut self, name: &ObjectName, text: String) {
+        self.report.problems += 1;
+        self.monitor.problem(&Problem {
+            path: name.path().into_bytes(),
+            action: "copy",
+            text,
+        });
     }
 
     /// What the hot store has under this name.
@@ -191,7 +220,9 @@ impl Copying<'_> {
         };
         Ok(match is_intact {
             Ok(true) => Found::Intact,
-            // What cannot be read is written again.
+            Err(Error::Store(error)) if error.is_inconclusive() => {
+                Found::Unreadable(error.source.to_string())
+            }
             Ok(false) | Err(Error::Store(_)) => Found::Damaged,
             Err(error) => return Err(error),
         })

@@ -1,8 +1,9 @@
 //! What stands in one of two stores under the name of an object, as far as it can be said there.
 
 use crate::verify::hash_object;
-use bale_repository::error::Error;
-use bale_repository::store::{ObjectInfo, Store};
+use bale_repository::error::{Error, Result};
+use bale_repository::store::{Area, ForeignKind, ObjectInfo, ObjectName, Store};
+use std::collections::BTreeMap;
 
 /// Bytes that are not those of a name.
 pub(crate) const OTHER_BYTES: &str = "its content does not match its hash";
@@ -34,5 +35,32 @@ impl Found {
             }
             Err(error) => Found::Unreadable(error.to_string()),
         }
+    }
+}
+
+/// What stands in a store in the places of objects, by its path: not followed, and not removed.
+pub(crate) struct InTheWay(BTreeMap<String, ForeignKind>);
+
+impl InTheWay {
+    pub(crate) fn of(store: &dyn Store, area: Area) -> Result<InTheWay> {
+        let mut in_the_way = BTreeMap::new();
+        let listed = store.list_foreign(area, &mut |entry| {
+            if entry.kind.is_in_the_way() {
+                in_the_way.insert(entry.path, entry.kind);
+            }
+        });
+        match listed {
+            // A new place has no directories yet.
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(InTheWay(in_the_way)),
+        }
+    }
+
+    /// What stands in the place of an object, or of the directory that it belongs into.
+    pub(crate) fn at(&self, name: &ObjectName) -> Option<&'static str> {
+        let path = name.path();
+        let above = path.match_indices('/').map(|(at, _)| &path[..at]);
+        let kind = above.chain([&*path]).find_map(|at| self.0.get(at));
+        kind.map(|kind| kind.meaning())
     }
 }

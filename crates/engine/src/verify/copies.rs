@@ -1,7 +1,7 @@
 //! What each of two stores has under the names that both should have. Read together, an object that
 //! is whole in one hides a damaged one in the other, until that is all there is.
 
-use super::damage::Findings;
+use super::damage::{Findings, MendedBy};
 use super::tiers::REPAIR_HOT;
 use crate::two_stores::{Found, lengths, packs_with_metadata};
 use bale_format::{ObjectId, PackNumber};
@@ -23,6 +23,7 @@ const READ: [Area; 5] = [
 ];
 
 const REPAIR_COLD: &str = "bale repair cold writes it again";
+const REPAIR_COLD_READING: &str = "bale repair cold --read-data writes it again";
 
 /// Names what is damaged in one store and whole in the other. What is damaged in both is named by
 /// whoever reads them together; what is in one alone, where listings are compared.
@@ -62,6 +63,29 @@ pub(super) fn check_copies(
     Ok(())
 }
 
+/// Names packs of metadata that have another length in the hot store than the index says.
+pub(super) fn check_lengths_in_hot(
+    repository: &Repository,
+    index: &ChunkIndex,
+    findings: &mut Findings,
+) -> Result<()> {
+    let Some([hot, _]) = repository.store().tiers() else {
+        return Ok(());
+    };
+    for (name, len) in lengths(hot, Area::Packs)? {
+        let number = name.id().and_then(|id| index.pack_number(&id));
+        let Some(pack) = number.map(|number| index.pack(number)) else {
+            continue;
+        };
+        if pack.len != len {
+            let what = format!("{name} in the hot store {}", hot.place());
+            let text = format!("{len} bytes, should be {} ({REPAIR_HOT})", pack.len);
+            findings.damage_in_one(what, text, MendedBy::RepairHot);
+        }
+    }
+    Ok(())
+}
+
 fn name_the_worse(
     name: &ObjectName,
     [hot, cold]: [&dyn Store; 2],
@@ -69,45 +93,47 @@ fn name_the_worse(
     findings: &mut Findings,
 ) {
     match found {
-        [Found::Damaged(text), Found::Intact] => findings.damage(
+        [Found::Damaged(text), Found::Intact] => findings.damage_in_one(
             format!("{name} in the hot store {}", hot.place()),
             format!("{text}: that of the cold store is intact ({REPAIR_HOT})"),
+            MendedBy::RepairHot,
         ),
-        [Found::Intact, Found::Damaged(text)] => findings.damage(
+        [Found::Intact, Found::Damaged(text)] => findings.damage_in_one(
             format!("{name} in the cold store {}", cold.place()),
             format!("{text}: that of the hot store is intact ({REPAIR_COLD})"),
+            MendedBy::RepairCold { read_data: false },
         ),
         [found, Found::Unreadable(text)] if found != Found::Missing => {
-            findings.report.unread.name_with(name.to_string(), &text);
+            let what = format!("{name} in the cold store {}", cold.place());
+            findings.report.unread.name_with(what, &text);
         }
         [Found::Unreadable(text), found] if found != Found::Missing => {
-            findings.report.unread.name_with(name.to_string(), &text);
+            let what = format!("{name} in the hot store {}", hot.place());
+            findings.report.unread.name_with(what, &text);
         }
         [Found::Intact, Found::Archived] => findings.report.objects_archived += 1,
         _ => {}
     }
 }
 
-/// What packs of metadata hold in the cold store, of those among `chosen` that the hot one has: no
-/// reader takes them from there. They are read whole.
-pub(super) struct PacksInCold {
-    pub(super) damaged: BTreeMap<ObjectId, String>,
-    unread: BTreeMap<ObjectId, String>,
+/// Packs of metadata, of which both stores have one, among those that are `chosen`. Of the cold one
+/// all is read, for no reader takes them from there; the hot one was read before, if it could be.
+#[derive(Default)]
+pub(super) struct PacksOfBoth {
+    damaged_in_cold: BTreeMap<ObjectId, String>,
+    unread_in_cold: BTreeMap<ObjectId, String>,
+    unread_in_hot: BTreeMap<ObjectId, String>,
     pub(super) archived: u64,
 }
 
-impl PacksInCold {
+impl PacksOfBoth {
     pub(super) fn read(
         repository: &Repository,
         index: &ChunkIndex,
         chosen: &HashSet<PackNumber>,
         monitor: &dyn Monitor,
-    ) -> Result<PacksInCold> {
-        let mut packs = PacksInCold {
-            damaged: BTreeMap::new(),
-            unread: BTreeMap::new(),
-            archived: 0,
-        };
+    ) -> Result<PacksOfBoth> {
+        let mut packs = PacksOfBoth::default();
         let Some([hot, cold]) = repository.store().tiers() else {
             return Ok(packs);
         };
@@ -125,9 +151,16 @@ impl PacksInCold {
             if !of_hot.contains_key(&name) || !len.is_some_and(is_as_long) {
                 continue;
             }
+            // What is not handed out there was read from the cold one.
+            if let Err(error) = hot.read_at(&name, 0, &mut [0])
+                && error.is_inconclusive()
+            {
+                let text = error.source.to_string();
+                packs.unread_in_hot.insert(pack.id, text);
+            }
             match Found::of_listed(cold, &info(pack)) {
-                Found::Damaged(text) => drop(packs.damaged.insert(pack.id, text)),
-                Found::Unreadable(text) => drop(packs.unread.insert(pack.id, text)),
+                Found::Damaged(text) => drop(packs.damaged_in_cold.insert(pack.id, text)),
+                Found::Unreadable(text) => drop(packs.unread_in_cold.insert(pack.id, text)),
                 Found::Archived => packs.archived += 1,
                 Found::Intact | Found::Missing => {}
             }
@@ -137,23 +170,34 @@ impl PacksInCold {
 
     /// Was each of them read?
     pub(super) fn is_all_known(&self) -> bool {
-        self.archived == 0 && self.unread.is_empty()
+        self.archived == 0 && self.unread_in_cold.is_empty() && self.unread_in_hot.is_empty()
     }
 
     /// Those of packs that are whole in the hot store; others are named as damaged.
-    pub(super) fn report(&self, index: &ChunkIndex, cold: &str, findings: &mut Findings) {
-        for (id, text) in &self.unread {
-            let name = ObjectName::pack(*id).to_string();
-            findings.report.unread.name_with(name, text);
+    pub(super) fn report(
+        &self,
+        index: &ChunkIndex,
+        [hot, cold]: [&dyn Store; 2],
+        findings: &mut Findings,
+    ) {
+        let (hot, cold) = (hot.place(), cold.place());
+        for (unread, which) in [
+            (&self.unread_in_hot, format!("hot store {hot}")),
+            (&self.unread_in_cold, format!("cold store {cold}")),
+        ] {
+            for (id, text) in unread {
+                let what = format!("{} in the {which}", ObjectName::pack(*id));
+                findings.report.unread.name_with(what, text);
+            }
         }
-        for (id, text) in &self.damaged {
+        for (id, text) in &self.damaged_in_cold {
             let number = index.pack_number(id);
             if number.is_some_and(|number| !findings.is_damaged(number)) {
-                let text = format!("{text}: that of the hot store is whole ({REPAIR_COLD})");
-                findings.damage(
-                    format!("{} in the cold store {cold}", ObjectName::pack(*id)),
-                    text,
-                );
+                let text =
+                    format!("{text}: that of the hot store is whole ({REPAIR_COLD_READING})");
+                let what = format!("{} in the cold store {cold}", ObjectName::pack(*id));
+                let mended_by = MendedBy::RepairCold { read_data: true };
+                findings.damage_in_one(what, text, mended_by);
             }
         }
     }
@@ -171,6 +215,7 @@ pub(super) fn is_short_in_cold_alone(
         return false;
     };
     let name = ObjectName::pack(pack.id);
+    let mended_by = MendedBy::RepairCold { read_data: false };
     let is_whole = matches!(hot.stat(&name), Ok(Some(info)) if info.len == pack.len)
         && Found::of_listed(hot, &info(pack)) == Found::Intact;
     if is_whole {
@@ -178,7 +223,8 @@ pub(super) fn is_short_in_cold_alone(
             "{len} bytes, should be {}: that of the hot store is whole ({REPAIR_COLD})",
             pack.len
         );
-        findings.damage(format!("{name} in the cold store {}", cold.place()), text);
+        let what = format!("{name} in the cold store {}", cold.place());
+        findings.damage_in_one(what, text, mended_by);
     }
     is_whole
 }

@@ -18,6 +18,18 @@ pub struct CheckFinding {
     pub what: String,
     /// What is wrong with it.
     pub text: String,
+    /// One of two stores has it whole: what makes the other as whole.
+    pub mended_by: Option<MendedBy>,
+}
+
+/// A repair of one of two stores from the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MendedBy {
+    RepairHot,
+    RepairCold {
+        /// It reads packs only where it is told to.
+        read_data: bool,
+    },
 }
 
 /// A path that cannot be restored whole.
@@ -58,7 +70,24 @@ impl Findings {
     pub(super) fn damage(&mut self, what: impl Into<String>, text: impl Into<String>) {
         let (what, text) = (what.into(), text.into());
         let text = without_name(&what, &text).to_owned();
-        self.report.damage.push(CheckFinding { what, text });
+        self.report.damage.push(CheckFinding {
+            what,
+            text,
+            mended_by: None,
+        });
+    }
+
+    /// Of an object that is whole in one of two stores.
+    pub(super) fn damage_in_one(
+        &mut self,
+        what: impl Into<String>,
+        text: impl Into<String>,
+        mended_by: MendedBy,
+    ) {
+        self.damage(what, text);
+        if let Some(finding) = self.report.damage.last_mut() {
+            finding.mended_by = Some(mended_by);
+        }
     }
 
     /// An object that could not be read: damaged, if the error says so.

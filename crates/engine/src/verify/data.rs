@@ -1,8 +1,8 @@
 //! Reading stored bytes: every record of the chosen packs is opened, decompressed and compared with
 //! its id.
 
-use super::copies::PacksInCold;
-use super::damage::Findings;
+use super::copies::PacksOfBoth;
+use super::damage::{Findings, MendedBy};
 use super::scrub::hash_object;
 use super::tiers::REPAIR_HOT;
 use bale_format::{ChunkId, ChunkPlace, ObjectId, PackNumber};
@@ -46,8 +46,8 @@ pub(super) struct Read {
     /// In the hot one of two stores; whole in the cold one.
     damaged_in_hot: BTreeMap<ObjectId, String>,
     bad: HashSet<ChunkId>,
-    /// Packs of metadata as the cold one of two stores has them.
-    in_cold: Option<PacksInCold>,
+    /// Packs of metadata as each of two stores has them.
+    of_both: PacksOfBoth,
 }
 
 impl Read {
@@ -75,12 +75,13 @@ impl Read {
         }
         for (id, text) in &self.damaged_in_hot {
             let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
-            findings.damage(format!("pack {} in the hot store", id.short()), text);
+            let what = format!("pack {} in the hot store", id.short());
+            findings.damage_in_one(what, text, MendedBy::RepairHot);
         }
-        if let (Some(in_cold), Some([_, cold])) = (&self.in_cold, repository.store().tiers()) {
-            in_cold.report(index, &cold.place(), findings);
-            findings.report.packs_archived += in_cold.archived;
-            findings.report.read_all &= in_cold.is_all_known();
+        if let Some(stores) = repository.store().tiers() {
+            self.of_both.report(index, stores, findings);
+            findings.report.packs_archived += self.of_both.archived;
+            findings.report.read_all &= self.of_both.is_all_known();
         }
         for id in &self.bad {
             let mut copies = index.copies(id).peekable();
@@ -154,7 +155,7 @@ pub(super) fn check_data(
             },
         );
     }
-    read.in_cold = Some(PacksInCold::read(repository, index, &chosen, monitor)?);
+    read.of_both = PacksOfBoth::read(repository, index, &chosen, monitor)?;
     Ok(read)
 }
 

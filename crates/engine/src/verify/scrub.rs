@@ -1,10 +1,11 @@
 //! Comparing every object with its name, and `config` with its copy: finds every flipped bit, and
 //! needs no key.
 
-use super::damage::CheckFinding;
+use super::damage::{CheckFinding, MendedBy};
 use super::foreign::{self, Foreign};
 use super::unread::UnreadObjects;
 use super::vanished::is_gone;
+use crate::two_stores::compare;
 use bale_format::UnverifiedConfig;
 use bale_format::error::FormatError;
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
@@ -42,31 +43,76 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
         ..ScrubReport::default()
     };
     let Some([hot, cold]) = store.tiers() else {
-        scrub_one(store, &mut report, monitor)?;
+        scrub_one(store, false, &mut report, monitor)?;
         return Ok(report);
     };
     for (store, which) in [(hot, "hot"), (cold, "cold")] {
-        let before = report.damage.len();
-        scrub_one(store, &mut report, monitor)?;
-        for finding in &mut report.damage[before..] {
-            let place = store.place();
+        let (before, unread) = (report.damage.len(), report.unread.listed.len());
+        scrub_one(store, true, &mut report, monitor)?;
+        let place = store.place();
+        let found = report.damage[before..].iter_mut();
+        for finding in found.chain(&mut report.unread.listed[unread..]) {
             finding.what = format!("{} in the {which} store {place}", finding.what);
         }
+        for finding in &mut report.damage[before..] {
+            finding.mended_by = Some(match which {
+                "hot" => MendedBy::RepairHot,
+                _ => MendedBy::RepairCold { read_data: true },
+            });
+        }
     }
+    name_lost([hot, cold], &mut report, monitor)?;
     Ok(report)
 }
 
-fn scrub_one(store: &dyn Store, report: &mut ScrubReport, monitor: &dyn Monitor) -> Result<()> {
-    let has_stretches = scrub_configs(store, report);
-    let mut areas = vec![
-        Area::Keys,
-        Area::Packs,
-        Area::Index,
-        Area::Snapshots,
-        Area::Runs,
-        Area::Condemned,
-        Area::Damaged,
-    ];
+/// What the cold store does not have and the hot one has is lost there; what the hot one lacks is
+/// said, and read from the cold one.
+fn name_lost(
+    [hot, cold]: [&dyn Store; 2],
+    report: &mut ScrubReport,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    for area in NAMED_BY_HASH {
+        // Which packs the hot one should have only who has a key can say.
+        let beside = compare([hot, cold], area, |_| area != Area::Packs)?;
+        for name in beside.lost_by_cold {
+            report.damage.push(CheckFinding {
+                what: format!("{name} in the cold store {}", cold.place()),
+                text: "missing: the hot store has it".to_owned(),
+                mended_by: Some(MendedBy::RepairCold { read_data: true }),
+            });
+        }
+        if let Some(first) = beside.not_in_hot.first() {
+            monitor.note(&format!(
+                "{} objects in {area} are not in the hot store {}, {first} among them: they are \
+                 read from the cold one (bale repair hot brings them back)",
+                beside.not_in_hot.len(),
+                hot.place()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Areas of objects with hashes for names.
+const NAMED_BY_HASH: [Area; 7] = [
+    Area::Keys,
+    Area::Packs,
+    Area::Index,
+    Area::Snapshots,
+    Area::Runs,
+    Area::Condemned,
+    Area::Damaged,
+];
+
+fn scrub_one(
+    store: &dyn Store,
+    is_one_of_two: bool,
+    report: &mut ScrubReport,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    let has_stretches = scrub_configs(store, report, is_one_of_two);
+    let mut areas = NAMED_BY_HASH.to_vec();
     // Of others, a server may not know these.
     if has_stretches {
         areas.push(Area::Stretched);
@@ -116,6 +162,7 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
         Some(text) => report.damage.push(CheckFinding {
             what: info.name.to_string(),
             text,
+            mended_by: None,
         }),
     }
     Ok(())
@@ -123,7 +170,7 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
 
 /// Of two that differ and look whole, only who has a key can say which one is damaged. Says whether
 /// one of them names segments.
-fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) -> bool {
+fn scrub_configs(store: &dyn Store, report: &mut ScrubReport, is_one_of_two: bool) -> bool {
     let mut has_stretches = false;
     let mut lines = Vec::new();
     for name in ObjectName::configs() {
@@ -152,7 +199,11 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) -> bool {
         };
         report.damage.extend(fault.map(|fault| CheckFinding {
             what: name.to_string(),
-            text: format!("{fault} (bale repair config writes it again from the other)"),
+            text: match is_one_of_two {
+                true => fault,
+                false => format!("{fault} (bale repair config writes it again from the other)"),
+            },
+            mended_by: None,
         }));
     }
     if let [config, copy] = &lines[..]
@@ -163,6 +214,7 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport) -> bool {
         report.damage.push(CheckFinding {
             what: ObjectName::config_copy().to_string(),
             text: text.to_owned(),
+            mended_by: None,
         });
     }
     has_stretches

@@ -137,7 +137,9 @@ pub(super) fn check_configs(repository: &Repository, findings: &mut Findings) {
     };
     match repository.judge_configs() {
         Ok(judged) => {
-            if let Some(trouble) = judged.trouble {
+            // Of two stores each is looked at by itself.
+            let is_one = repository.store().tiers().is_none();
+            if let Some(trouble) = judged.trouble.filter(|_| is_one) {
                 let read = repository.store().get(&trouble.name, CONFIG_BYTES_MAX);
                 if let Err(error) = read
                     && error.is_inconclusive()

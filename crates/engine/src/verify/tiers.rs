@@ -2,7 +2,7 @@
 //! `config` in one store hides a damaged one in the other, until that is all there is; and what the
 //! cold store has lost is not listed, although the hot one has it still.
 
-use super::damage::Findings;
+use super::damage::{Findings, MendedBy};
 use crate::limits::ALIVE_SECONDS;
 use crate::two_stores::{Found, OTHER_BYTES, compare, names, packs_with_metadata};
 use bale_pipeline::monitor::Monitor;
@@ -24,16 +24,8 @@ fn found(
         Ok(bytes) if is_it(&bytes) => Found::Intact,
         Ok(_) => Found::Damaged(OTHER_BYTES.to_owned()),
         Err(error) if error.is_not_found() => Found::Missing,
+        Err(error) if error.is_inconclusive() => Found::Unreadable(error.source.to_string()),
         Err(error) => Found::Damaged(error.source.to_string()),
-    }
-}
-
-fn text(found: &Found) -> &str {
-    match found {
-        Found::Intact => "intact",
-        Found::Missing => "missing",
-        Found::Archived => "archived",
-        Found::Damaged(text) | Found::Unreadable(text) => text,
     }
 }
 
@@ -52,15 +44,24 @@ pub(super) fn check_tiers(repository: &Repository, findings: &mut Findings) -> R
         return Ok(());
     };
     for name in ObjectName::configs() {
-        let is_it = |bytes: &[u8]| bytes == judged.intact_bytes();
-        let found = found(hot.get(&name, CONFIG_BYTES_MAX), is_it);
-        if found != Found::Intact {
-            let text = match &found {
-                Found::Damaged(text) if text == OTHER_BYTES => "it has other bytes",
-                found => text(found),
+        for (store, which, mended_by) in [
+            (hot, "hot", MendedBy::RepairHot),
+            (cold, "cold", MendedBy::RepairCold { read_data: false }),
+        ] {
+            let what = format!("{name} in the {which} store {}", store.place());
+            let is_it = |bytes: &[u8]| bytes == judged.intact_bytes();
+            let text = match found(store.get(&name, CONFIG_BYTES_MAX), is_it) {
+                Found::Intact | Found::Archived => continue,
+                Found::Unreadable(text) => {
+                    findings.report.unread.name_with(what, &text);
+                    continue;
+                }
+                Found::Missing => "missing".to_owned(),
+                Found::Damaged(text) if text == OTHER_BYTES => "it has other bytes".to_owned(),
+                Found::Damaged(text) => text,
             };
-            let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
-            findings.damage(format!("{name} in the hot store {}", hot.place()), text);
+            let text = format!("{text}: nothing is lost ({})", repair_words(mended_by));
+            findings.damage_in_one(what, text, mended_by);
         }
     }
     Ok(())
@@ -102,7 +103,9 @@ pub(super) fn check_listings(
                 }
                 _ => "missing: the hot store has it (bale repair cold brings it back)",
             };
-            findings.damage(format!("{name} in the cold store {}", cold.place()), text);
+            let mended_by = MendedBy::RepairCold { read_data: false };
+            let what = format!("{name} in the cold store {}", cold.place());
+            findings.damage_in_one(what, text, mended_by);
         }
         if let Some(first) = beside.not_in_hot.first().filter(|_| !is_written) {
             monitor.note(&format!(
@@ -129,23 +132,39 @@ fn check_key(name: &ObjectName, [hot, cold]: [&dyn Store; 2], findings: &mut Fin
     // One that is removed goes from the hot one first: read last, it is not found lost on its way.
     let of_cold = read(cold);
     let of_hot = read(hot);
+    let in_hot = || format!("{name} in the hot store {}", hot.place());
+    let in_cold = || format!("{name} in the cold store {}", cold.place());
+    if let Found::Unreadable(text) = &of_hot {
+        findings.report.unread.name_with(in_hot(), text);
+    }
+    if let Found::Unreadable(text) = &of_cold {
+        findings.report.unread.name_with(in_cold(), text);
+    }
     match (&of_hot, &of_cold) {
-        (Found::Damaged(text), Found::Intact) => findings.damage(
-            format!("{name} in the hot store {}", hot.place()),
-            format!("{text}: that of the cold store is intact ({REPAIR_HOT})"),
-        ),
+        (Found::Damaged(text), Found::Intact) => {
+            let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
+            findings.damage_in_one(in_hot(), text, MendedBy::RepairHot);
+        }
         (Found::Intact, Found::Missing | Found::Damaged(_)) => {
-            let word = match of_cold {
-                Found::Missing => " --keys",
-                _ => "",
+            let (what, word) = match &of_cold {
+                Found::Damaged(text) => (text.as_str(), ""),
+                _ => ("missing", " --keys"),
             };
             let text = format!(
-                "{}: with this key the cold store alone does not open, nor is a hot one made again \
-                 from it (while the hot one is there, bale repair cold{word} brings it back)",
-                text(&of_cold)
+                "{what}: with this key the cold store alone does not open, nor is a hot one made \
+                 again from it (while the hot one is there, bale repair cold{word} brings it back)"
             );
-            findings.damage(format!("{name} in the cold store {}", cold.place()), text);
+            let mended_by = MendedBy::RepairCold { read_data: false };
+            findings.damage_in_one(in_cold(), text, mended_by);
         }
         _ => {}
+    }
+}
+
+/// What the advice of a finding says.
+fn repair_words(mended_by: MendedBy) -> &'static str {
+    match mended_by {
+        MendedBy::RepairHot => REPAIR_HOT,
+        MendedBy::RepairCold { .. } => "bale repair cold writes it again",
     }
 }

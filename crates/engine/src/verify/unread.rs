@@ -27,7 +27,11 @@ impl UnreadObjects {
         if self.listed.len() < UNREAD_LISTED_MAX {
             let what = what.into();
             let text = without_name(&what, text).to_owned();
-            self.listed.push(CheckFinding { what, text });
+            self.listed.push(CheckFinding {
+                what,
+                text,
+                mended_by: None,
+            });
         }
     }
 }

@@ -24,7 +24,7 @@ pub fn run(global: &Global, options: ColdOptions) -> Result<i32> {
     for object in &report.only_hot {
         print(global, object, options.dry_run);
     }
-    summary(global, &report, options.dry_run);
+    summary(global, &report, options);
     let is_left = report.left().next().is_some();
     Ok(match (report.problems, is_left || report.archived > 0) {
         (0, false) => exit::COMPLETE,
@@ -83,7 +83,8 @@ fn print(global: &Global, object: &OnlyHot, dry_run: bool) {
     output::line(&format!("{text}  {fate}"));
 }
 
-fn summary(global: &Global, report: &ColdReport, dry_run: bool) {
+fn summary(global: &Global, report: &ColdReport, options: ColdOptions) {
+    let dry_run = options.dry_run;
     let is_key = |object: &&OnlyHot| object.name.area == Area::Keys;
     let keys = report.left().filter(is_key).count() as u64;
     let records = report.left().count() as u64 - keys;
@@ -107,6 +108,9 @@ fn summary(global: &Global, report: &ColdReport, dry_run: bool) {
         sizes::count(report.replaced),
         sizes::count(report.intact),
     );
+    if !options.read_data {
+        report!("of packs the lengths were compared: --read-data reads them");
+    }
     if report.archived > 0 {
         report!(
             "archived, and so not looked at: {}",
