@@ -527,7 +527,7 @@ fn what_may_not_be_read_in_one_of_two_stores_is_named_with_the_store_and_left() 
             let refused = Effect::Fail(std::io::ErrorKind::PermissionDenied);
             let refusing = |store: &DatedStore, verb| {
                 let faulty = FaultyStore::over(store.clone());
-                let fault = InjectedFault::new(refused.clone()).of(verb).within(area);
+                let fault = InjectedFault::new(refused).of(verb).within(area);
                 faulty.inject(fault.for_ever());
                 faulty
             };

@@ -85,8 +85,9 @@ fn segments(served: &Path) -> BTreeSet<String> {
     files.map(|file| relative(&file.unwrap().path())).collect()
 }
 
-/// From `init` to the last byte of one file; `served` is where the segments are.
-fn lives(far: &Far<'_>, served: &Path) {
+/// From `init` to the last byte of one file; `served` is where the segments are, and `second` a place
+/// for a mirror.
+fn lives(far: &Far<'_>, served: &Path, second: Option<&str>) {
     let bench = far.bench;
     far.ok(&["init", "--segments", "64M", "--new-key-file", "key"]);
     for number in 0..BACKUPS {
@@ -103,7 +104,22 @@ fn lives(far: &Far<'_>, served: &Path) {
     far.restores();
     far.with_key(&["check", "--read-data"]);
     space_comes_back(far, served);
+    if let Some(second) = second {
+        is_mirrored(far, second);
+    }
     one_file_is_its_ranges(far, served);
+}
+
+/// To a place where nothing is, and whole there.
+fn is_mirrored(far: &Far<'_>, to: &str) {
+    far.with_key(&["mirror", "--to", to]);
+    let second = Far {
+        bench: far.bench,
+        stores: vec!["-r".to_owned(), to.to_owned()],
+        variables: far.variables.clone(),
+    };
+    second.restores();
+    second.with_key(&["check", "--read-data"]);
 }
 
 /// Each segment once, and each from its beginning to its end.
@@ -176,7 +192,8 @@ fn segments_live_on_an_ftp_server() {
     let server = ftp_of_pyftpdlib();
     let repository = format!("ftp://me:s3cr3t@{}/a/b", server.address());
     let far = Far::new(&bench, &["-r", &repository], &[]);
-    lives(&far, &server.served().join("a/b"));
+    let second = format!("ftp://me:s3cr3t@{}/second", server.address());
+    lives(&far, &server.served().join("a/b"), Some(&second));
 }
 
 #[test]
@@ -191,7 +208,7 @@ fn segments_live_in_a_cold_store_over_ftps_beside_a_hot_directory() {
     );
     let stores = ["-r", "hot", "--cold", &cold];
     let far = Far::new(&bench, &stores, &[("BALE_CA_FILE", &ca_file)]);
-    lives(&far, &server.served().join("cold"));
+    lives(&far, &server.served().join("cold"), None);
     // What is read to find a file is in the hot one.
     assert!(segments(&bench.path("hot")).is_empty());
     assert!(fs::read_dir(bench.path("hot/stretched")).unwrap().count() > 0);
@@ -206,7 +223,7 @@ fn segments_live_in_a_cold_store_over_ftp_beside_a_hot_one_over_sftp() {
     let sftp = sftp_server().display().to_string();
     let stores = ["-r", &hot, "--cold", &cold];
     let far = Far::new(&bench, &stores, &[("BALE_SFTP_COMMAND", &sftp)]);
-    lives(&far, &server.served().join("cold"));
+    lives(&far, &server.served().join("cold"), None);
     assert!(segments(&bench.path("hot")).is_empty());
 }
 
@@ -217,7 +234,7 @@ fn segments_live_in_a_cold_directory_beside_a_hot_store_on_a_server_of_ours() {
     let (_server, address) = serving::start(&bench, &["--no-auth", "served"]);
     let hot = format!("rest:http://{address}/hot");
     let far = Far::new(&bench, &["-r", &hot, "--cold", "cold"], &[]);
-    lives(&far, &bench.path("cold"));
+    lives(&far, &bench.path("cold"), None);
     assert!(segments(&bench.path("served/hot")).is_empty());
     assert!(
         fs::read_dir(bench.path("served/hot/stretched"))
@@ -234,7 +251,8 @@ fn segments_live_on_an_sftp_server() {
     let sftp = sftp_server().display().to_string();
     let stores = ["-r", repository.as_str()];
     let far = Far::new(&bench, &stores, &[("BALE_SFTP_COMMAND", &sftp)]);
-    lives(&far, &bench.path("far"));
+    let second = format!("sftp:me@nowhere:{}", bench.path("second").display());
+    lives(&far, &bench.path("far"), Some(&second));
 }
 
 #[test]

@@ -56,8 +56,12 @@ impl Mirroring<'_> {
     fn has_segments_there(&self) -> Result<bool> {
         let mut has_segments = false;
         if self.of_target.stretched().is_some() {
-            self.base
-                .list(Area::Stretches, &mut |_| has_segments = true)?;
+            let found = &mut |_| has_segments = true;
+            match self.base.list(Area::Stretches, found) {
+                // Where no repository is yet, servers say so.
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
         }
         Ok(has_segments)
     }

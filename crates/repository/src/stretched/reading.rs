@@ -72,11 +72,11 @@ impl StretchedStore {
         // Who writes meanwhile waits: what he adds is not lost.
         let mut known = self.known();
         let mut records: HashSet<ObjectId> = HashSet::new();
-        self.base.list(Area::Stretched, &mut |info| {
+        self.list_or_nothing(Area::Stretched, &mut |info| {
             records.extend(info.name.id());
         })?;
         let mut stretches: BTreeMap<StretchName, ObjectInfo> = BTreeMap::new();
-        self.base.list(Area::Stretches, &mut |info| {
+        self.list_or_nothing(Area::Stretches, &mut |info| {
             if let Some(name) = info.name.stretch_name() {
                 stretches.insert(name, info);
             }
@@ -103,6 +103,14 @@ impl StretchedStore {
         new.was_looked_at = true;
         *known = new;
         Ok(gone)
+    }
+
+    /// Where no repository is yet, servers say so.
+    fn list_or_nothing(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
+        match self.base.list(area, found) {
+            Err(error) if error.is_not_found() => Ok(()),
+            listed => listed,
+        }
     }
 
     /// Tells which of them are gone.
