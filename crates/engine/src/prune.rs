@@ -62,6 +62,8 @@ pub struct Pruned {
     pub packs_gone: u64,
     /// Segments given back; what was left of them was copied.
     pub segments_reclaimed: u64,
+    /// Short segments that were put together.
+    pub segments_joined: u64,
     /// Bytes given back with them.
     pub bytes_reclaimed: u64,
     /// Bytes of deleted packs in segments that stay, because much of them is used.

@@ -40,6 +40,8 @@ pub struct IndexRepair {
     /// Packs listed again of which so many records (the trailer is one) do not open: they are
     /// marked as damaged.
     pub damaged: Vec<(ObjectId, u64)>,
+    /// Index objects that the store did not hand out, and why: they stay.
+    pub unread: Vec<(ObjectName, String)>,
     /// Index objects that could not be read, removed after all packs were listed.
     pub objects_removed: u64,
     /// Records of segments written from their tables.
@@ -70,12 +72,12 @@ pub fn repair_index(
 ) -> Result<IndexRepair> {
     repository.check_access(Access::Write)?;
     let mut damaged = Vec::new();
-    let index = repository.reload_index_reporting(&mut |name, error| {
-        if is_damaged_object(&error) {
-            damaged.push(*name);
-        }
-    })?;
     let mut repair = IndexRepair::default();
+    let index =
+        repository.reload_index_reporting(&mut |name, error| match is_damaged_object(&error) {
+            true => damaged.push(*name),
+            false => repair.unread.push((*name, error.to_string())),
+        })?;
     repair_segments(repository, &mut repair, dry_run)?;
     let mut orphans: Vec<ObjectInfo> = Vec::new();
     repository.store().list(Area::Packs, &mut |info| {

@@ -22,6 +22,20 @@ pub(crate) struct Beside {
     pub not_in_hot: BTreeSet<ObjectName>,
 }
 
+impl Beside {
+    /// What the hot one lacks, in words: no damage.
+    pub(crate) fn lacks_of_hot(&self, area: Area, hot: &dyn Store) -> Option<String> {
+        let first = self.not_in_hot.first()?;
+        let count = self.not_in_hot.len() as u64;
+        Some(format!(
+            "not in the hot store {}: {} in {area}, {first} among them. What it lacks is read from \
+             the cold one (bale repair hot brings it back)",
+            hot.place(),
+            counted(count, "object"),
+        ))
+    }
+}
+
 /// Compares the names of an area; each store is listed once where they agree. `is_hot` says what
 /// the hot one should have.
 pub(crate) fn compare(

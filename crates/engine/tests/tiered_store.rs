@@ -706,7 +706,8 @@ fn what_a_hot_store_lacks_is_said_and_no_damage() {
         assert!(
             notes
                 .iter()
-                .any(|note| note.contains(&format!("in {area} are not in the hot store"))),
+                .any(|note| note.contains("not in the hot store")
+                    && note.contains(&format!("in {area}, "))),
             "{notes:?}"
         );
     }

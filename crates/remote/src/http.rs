@@ -8,6 +8,7 @@
 use crate::certificates;
 use crate::login::{LOGIN_ADVICE, LoginWords, StoreLogin};
 use crate::throttle::Throttle;
+use bale_repository::store::BadAnswer;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::io::{self, ErrorKind, Read};
@@ -212,7 +213,7 @@ fn from_library(error: ureq::Error) -> io::Error {
         ureq::Error::Rustls(error) => refused_certificate(&error),
         error if is_no_http(&error) => {
             let why = format!("the server does not speak HTTP as it should: {error}");
-            io::Error::new(ErrorKind::InvalidData, why)
+            io::Error::new(ErrorKind::InvalidData, BadAnswer(why))
         }
         error => io::Error::other(error.to_string()),
     }

@@ -170,6 +170,9 @@ fn a_range_is_the_one_requested_or_an_error() {
             .read_at(&name(), 10, &mut buf)
             .expect_err(&shown);
         assert_eq!(error.kind(), kind, "{shown}: {error}");
+        // What fits no such request says nothing of the object.
+        let is_of_object = matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::NotFound);
+        assert_eq!(error.is_inconclusive(), !is_of_object, "{error}");
         script.end();
     }
 }

@@ -111,7 +111,7 @@ impl StoreError {
         );
         let code = self.source.raw_os_error();
         let is_bad_medium = code.is_some_and(|code| BAD_MEDIUM.contains(&code));
-        self.is_archived() || !(is_damage || is_bad_medium)
+        self.is_archived() || self.is_bad_answer() || !(is_damage || is_bad_medium)
     }
 
     /// The same once more: an `io::Error` cannot be cloned.
@@ -120,6 +120,7 @@ impl StoreError {
         let source = match self.source.raw_os_error() {
             Some(code) => io::Error::from_raw_os_error(code),
             None if self.is_archived() => io::Error::new(self.kind(), Archived(text)),
+            None if self.is_bad_answer() => io::Error::new(self.kind(), BadAnswer(text)),
             None => io::Error::new(self.kind(), text),
         };
         StoreError {
@@ -135,6 +136,12 @@ impl StoreError {
         cause.is_some_and(|cause| cause.is::<Archived>())
     }
 
+    /// Is it the answer that is none, and not the object?
+    pub fn is_bad_answer(&self) -> bool {
+        let cause = self.source.get_ref();
+        cause.is_some_and(|cause| cause.is::<BadAnswer>())
+    }
+
     /// Is there no directory where the objects of an area should be? What was in it is unknown.
     pub fn is_missing_area(&self) -> bool {
         let cause = self.source.get_ref();
@@ -146,6 +153,12 @@ impl StoreError {
         self.kind() == io::ErrorKind::ResourceBusy
     }
 }
+
+/// A server that answers something that fits no such request: nothing is known of the object. A
+/// cause of an `io::Error`.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BadAnswer(pub String);
 
 /// A directory without which a repository is not whole is not there. A cause of an `io::Error`.
 #[derive(Clone, Debug, thiserror::Error)]

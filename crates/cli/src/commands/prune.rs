@@ -69,6 +69,7 @@ pub fn prune(
             "bytes_repacked": pruned.bytes_repacked, "problems": pruned.problems,
             "packs_gone": pruned.packs_gone,
             "segments_reclaimed": pruned.segments_reclaimed,
+            "segments_joined": pruned.segments_joined,
             "bytes_reclaimed": pruned.bytes_reclaimed,
             "bytes_waiting": pruned.bytes_waiting,
         }));
@@ -104,6 +105,12 @@ fn report_segments(pruned: &Pruned) {
             "gave back {} of which little was used ({})",
             sizes::counted(pruned.segments_reclaimed, "segment"),
             sizes::bytes(pruned.bytes_reclaimed)
+        );
+    }
+    if pruned.segments_joined > 0 {
+        report!(
+            "put {} together",
+            sizes::counted(pruned.segments_joined, "short segment")
         );
     }
     if pruned.bytes_waiting > 0 {

@@ -68,6 +68,11 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
     let console = Console::new(global);
     let report = bale_engine::repair::repair_index(&repository, dry_run, &console)?;
     console.finish();
+    for (name, text) in &report.unread {
+        let name = name.to_string();
+        let text = output::escape(without_name(&name, text).as_bytes());
+        report!("bale: {name}: could not be read, and stays: {text}");
+    }
     for (pack, text) in &report.unreadable {
         let name = ObjectName::pack(*pack).to_string();
         let text = output::escape(without_name(&name, text).as_bytes());
@@ -87,7 +92,7 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
             "type": "summary", "packs_listed": report.packs_listed,
             "chunks_listed": report.chunks_listed,
             "packs_unreadable": report.unreadable.len(), "packs_damaged": report.damaged.len(),
-            "objects_removed": report.objects_removed,
+            "objects_removed": report.objects_removed, "objects_unread": report.unread.len(),
             "segments_listed": report.segments_listed,
             "segment_records_removed": report.segment_records_removed, "dry_run": dry_run,
         }));
@@ -113,10 +118,10 @@ fn index(global: &Global, dry_run: bool) -> Result<i32> {
         }
     }
     Ok(
-        if report.unreadable.is_empty() && report.damaged.is_empty() {
-            exit::COMPLETE
-        } else {
-            exit::DAMAGE
+        match report.unreadable.is_empty() && report.damaged.is_empty() {
+            true if report.unread.is_empty() => exit::COMPLETE,
+            true => exit::INCOMPLETE,
+            false => exit::DAMAGE,
         },
     )
 }

@@ -6,11 +6,13 @@
 
 use super::Pruned;
 use bale_format::ObjectId;
+use bale_format::stretch::StretchName;
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::Repository;
 use bale_repository::store::ObjectName;
 use bale_repository::stretched::{Reclaimed, StretchUse, StretchedStore};
+use std::collections::HashSet;
 
 /// A segment with a smaller share of packs that were not deleted is given back, in per cent.
 const RECLAIM_BELOW_PERCENT: u8 = 40;
@@ -19,6 +21,8 @@ const RECLAIM_BELOW_PERCENT: u8 = 40;
 #[derive(Default)]
 pub(crate) struct GivenBack {
     pub(crate) segments: u64,
+    /// Short ones that were put together.
+    pub(crate) joined: u64,
     /// Bytes of packs that were deleted before.
     pub(crate) bytes: u64,
     /// Bytes of packs that were copied.
@@ -37,6 +41,7 @@ pub(super) fn reclaim(
 ) -> Result<()> {
     let given = give_back(repository, monitor)?;
     pruned.segments_reclaimed += given.segments;
+    pruned.segments_joined += given.joined;
     pruned.bytes_reclaimed += given.bytes;
     pruned.bytes_repacked += given.copied;
     pruned.bytes_waiting = given.waiting;
@@ -80,6 +85,7 @@ pub(crate) fn give_back(repository: &Repository, monitor: &dyn Monitor) -> Resul
     let (mut uses, stay): (Vec<_>, Vec<_>) = (stretched.uses()?.into_iter())
         .partition(|stretch| stretch.is_below(RECLAIM_BELOW_PERCENT));
     let (short, stay) = short_ones(stretched, stay);
+    let joined: HashSet<StretchName> = short.iter().map(|stretch| stretch.name).collect();
     uses.extend(short);
     let unused = |stretch: &StretchUse| stretch.len.saturating_sub(stretch.used);
     given.waiting = stay.iter().map(unused).sum();
@@ -109,7 +115,10 @@ pub(crate) fn give_back(repository: &Repository, monitor: &dyn Monitor) -> Resul
     stretched.settle()?;
     for (stretch, bytes) in copied {
         if stretched.let_go(&stretch.name)? {
-            given.segments += 1;
+            match joined.contains(&stretch.name) {
+                true => given.joined += 1,
+                false => given.segments += 1,
+            }
             given.bytes += stretch.len.saturating_sub(bytes);
             given.copied += bytes;
         }

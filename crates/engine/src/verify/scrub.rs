@@ -75,20 +75,15 @@ fn name_lost(
     for area in NAMED_BY_HASH {
         // Which packs the hot one should have only who has a key can say.
         let beside = compare([hot, cold], area, |_| area != Area::Packs)?;
-        for name in beside.lost_by_cold {
+        for name in &beside.lost_by_cold {
             report.damage.push(CheckFinding {
                 what: format!("{name} in the cold store {}", cold.place()),
                 text: "missing: the hot store has it".to_owned(),
                 mended_by: Some(MendedBy::RepairCold { read_data: true }),
             });
         }
-        if let Some(first) = beside.not_in_hot.first() {
-            monitor.note(&format!(
-                "{} objects in {area} are not in the hot store {}, {first} among them: they are \
-                 read from the cold one (bale repair hot brings them back)",
-                beside.not_in_hot.len(),
-                hot.place()
-            ));
+        if let Some(text) = beside.lacks_of_hot(area, hot) {
+            monitor.note(&text);
         }
     }
     Ok(())

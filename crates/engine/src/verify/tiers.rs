@@ -96,7 +96,7 @@ pub(super) fn check_listings(
             (Area::Packs, Some(id)) => metadata.contains(&id),
             _ => true,
         })?;
-        for name in beside.lost_by_cold {
+        for name in &beside.lost_by_cold {
             let text = match area {
                 Area::Snapshots | Area::Runs => {
                     "missing: the hot store has it (bale repair cold --snapshots brings it back)"
@@ -107,13 +107,8 @@ pub(super) fn check_listings(
             let what = format!("{name} in the cold store {}", cold.place());
             findings.damage_in_one(what, text, mended_by);
         }
-        if let Some(first) = beside.not_in_hot.first().filter(|_| !is_written) {
-            monitor.note(&format!(
-                "{} objects in {area} are not in the hot store {}, {first} among them: they are \
-                 read from the cold one (bale repair hot brings them back)",
-                beside.not_in_hot.len(),
-                hot.place()
-            ));
+        if let Some(text) = beside.lacks_of_hot(area, hot).filter(|_| !is_written) {
+            monitor.note(&text);
         }
     }
     Ok(())

@@ -6,6 +6,7 @@
 
 use super::{Answer, from_body};
 use crate::login::{LoginWords, PRIVATE_PLACES};
+use bale_repository::store::BadAnswer;
 use std::io::{self, ErrorKind, Read};
 use ureq::http::{StatusCode, header};
 
@@ -261,5 +262,5 @@ fn garbled(why: String) -> io::Error {
 }
 
 pub fn invalid(why: String) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, why)
+    io::Error::new(ErrorKind::InvalidData, BadAnswer(why))
 }
