@@ -1,8 +1,9 @@
 //! A repository in a cloud, as a store.
 //!
 //! An object is made only if it is not there. Amazon, Google and Azure decide that themselves;
-//! other servers of S3 may ignore or refuse the condition, so there a look goes before each object,
-//! and who makes a repository looks more often (`keeps_the_first`). A bucket that is missing is
+//! other servers of S3 may ignore or refuse the condition, so there a look goes before each object
+//! until it is seen that they keep to it, and who makes a repository looks more often
+//! (`keeps_the_first`). A bucket that is missing is
 //! never taken for an empty one.
 
 mod holding;
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A client under the policy of `bale init --print-policy put-only` gets no further.
 const MAY_ONLY_ADD: &str = "if they may only add (put-only), forget, prune and removing keys are \
@@ -52,6 +53,10 @@ struct Core {
     /// Made with the first request.
     service: Mutex<Option<Arc<Service>>>,
     conditions: AtomicU8,
+    /// Whether the server keeps to them was tried.
+    is_tried: AtomicBool,
+    /// What was tried with, if that was cut off.
+    doubted: Mutex<Option<String>>,
     /// Something was found in the bucket, or it was looked at.
     is_bucket_seen: AtomicBool,
 }
@@ -79,6 +84,8 @@ impl CloudStore {
             client,
             service: Mutex::new(None),
             conditions: AtomicU8::new(conditions as u8),
+            is_tried: AtomicBool::new(false),
+            doubted: Mutex::default(),
             is_bucket_seen: AtomicBool::new(false),
         };
         Ok(CloudStore {
@@ -264,7 +271,7 @@ impl Core {
         let is_cut = self.place.cloud == Cloud::Gcs && stored != StoredAs::Other;
         let is_looked_at =
             is_cut || matches!(conditions, Conditions::Unknown | Conditions::Refused);
-        if is_looked_at && service.stat(path)?.is_some() {
+        if is_looked_at && !self.is_in_doubt(path) && service.stat(path)?.is_some() {
             return Ok(());
         }
         let if_absent = conditions != Conditions::Refused && !is_cut;
@@ -279,7 +286,53 @@ impl Core {
                 self.learn(Conditions::Refused);
                 service.put(path, bytes.clone(), stored, false)
             }
+            Ok(()) if if_absent && stored != StoredAs::Other => {
+                self.find_out(&service, path, bytes, stored)
+            }
             put => put,
+        }
+    }
+
+    /// Was it being put a second time when the way broke? Then it is put again without a look.
+    fn is_in_doubt(&self, path: &str) -> bool {
+        self.doubted().as_deref() == Some(path)
+    }
+
+    fn doubted(&self) -> MutexGuard<'_, Option<String>> {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the server keep to conditions? The first pack is sent a second time, with the same bytes
+    /// and before anybody relies on it: where it is refused, no further object needs a look before.
+    fn find_out(
+        &self,
+        service: &Service,
+        path: &str,
+        bytes: &Bytes,
+        stored: StoredAs,
+    ) -> io::Result<()> {
+        let is_known = self.conditions() != Conditions::Unknown;
+        if is_known || self.is_tried.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        match service.put(path, bytes.clone(), stored, true) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.learn(Conditions::Seen);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let error = self.error("write", path, error);
+                match error.may_pass() {
+                    // Of what replaces and was cut off nobody knows what is there.
+                    true => {
+                        *self.doubted() = Some(path.to_owned());
+                        Err(error.source)
+                    }
+                    // Refused for another reason, it changed nothing.
+                    false => Ok(()),
+                }
+            }
         }
     }
 

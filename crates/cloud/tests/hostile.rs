@@ -206,6 +206,95 @@ fn what_is_there_is_not_sent_again() {
     assert_eq!((server.count("HEAD"), server.count("PUT")), (1, 2));
 }
 
+/// A pack and its bytes.
+fn pack(number: u8) -> (ObjectName, bytes::Bytes) {
+    let name = ObjectName::pack(ObjectId([number; 32]));
+    (name, bytes::Bytes::from(vec![number; 1000]))
+}
+
+#[test]
+fn once_a_pack_was_refused_a_second_time_no_look_goes_before_an_object() {
+    for keeps_the_first in [true, false] {
+        let puts = AtomicUsize::new(0);
+        let server = FakeServer::new(move |head| match head.split(' ').next() {
+            Some("HEAD") => answer(404, "", "").replace("Content-Length: 0\r\n", ""),
+            Some("GET") => answer(
+                200,
+                "",
+                "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
+            ),
+            _ => {
+                let number = puts.fetch_add(1, Ordering::SeqCst);
+                match keeps_the_first && number == 1 {
+                    true => answer(412, "", "<Error><Code>PreconditionFailed</Code></Error>"),
+                    false => answer(200, "ETag: \"x\"\r\n", ""),
+                }
+            }
+        });
+        let store = server.store();
+        for number in 0..4 {
+            let (name, bytes) = pack(number);
+            let data = PackContent::Data;
+            store.upload(&name, &bytes, data, &mut |_| {}).unwrap();
+        }
+        store.put(&name(), b"x").unwrap();
+        let looks = if keeps_the_first { 1 } else { 5 };
+        assert_eq!((server.count("HEAD"), server.count("PUT")), (looks, 6));
+        assert!(!store.keeps_the_first(), "of two at once nobody knows");
+    }
+}
+
+/// Nobody knows what a second pack of the same name left of the first.
+#[test]
+fn a_second_try_that_is_cut_off_is_no_success() {
+    let puts = AtomicUsize::new(0);
+    let server = FakeServer::new(move |head| match head.split(' ').next() {
+        // Half of it is there after the second.
+        Some("HEAD") if puts.load(Ordering::SeqCst) > 1 => answer(200, "ETag: \"x\"\r\n", ""),
+        Some("HEAD") => answer(404, "", "").replace("Content-Length: 0\r\n", ""),
+        Some("GET") => answer(
+            200,
+            "",
+            "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
+        ),
+        _ => match puts.fetch_add(1, Ordering::SeqCst) {
+            1 => answer(503, "", "<Error><Code>SlowDown</Code></Error>"),
+            _ => answer(200, "ETag: \"x\"\r\n", ""),
+        },
+    });
+    let store = server.store();
+    let (name, bytes) = pack(1);
+    let upload = || store.upload(&name, &bytes, PackContent::Data, &mut |_| {});
+    assert!(upload().unwrap_err().may_pass());
+    upload().unwrap();
+    assert_eq!(server.count("PUT"), 3);
+}
+
+#[test]
+fn a_second_try_that_may_not_be_costs_nothing() {
+    let puts = AtomicUsize::new(0);
+    let server = FakeServer::new(move |head| match head.split(' ').next() {
+        Some("HEAD") => answer(404, "", "").replace("Content-Length: 0\r\n", ""),
+        Some("GET") => answer(
+            200,
+            "",
+            "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
+        ),
+        _ => match puts.fetch_add(1, Ordering::SeqCst) {
+            1 => answer(403, "", "<Error><Code>AccessDenied</Code></Error>"),
+            _ => answer(200, "ETag: \"x\"\r\n", ""),
+        },
+    });
+    let store = server.store();
+    for number in 0..2 {
+        let (name, bytes) = pack(number);
+        store
+            .upload(&name, &bytes, PackContent::Data, &mut |_| {})
+            .unwrap();
+    }
+    assert_eq!((server.count("HEAD"), server.count("PUT")), (2, 3));
+}
+
 #[test]
 fn a_server_that_refuses_conditions_gets_none() {
     let server = FakeServer::new(|head| {
