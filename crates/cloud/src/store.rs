@@ -302,8 +302,9 @@ impl Core {
         self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the server keep to conditions? The first pack is sent a second time, with the same bytes
-    /// and before anybody relies on it: where it is refused, no further object needs a look before.
+    /// Does the server keep to conditions? The first pack is sent a second time, with the same
+    /// bytes and before anybody relies on it: where it is refused, no further object needs a look
+    /// before.
     fn find_out(
         &self,
         service: &Service,
