@@ -25,8 +25,8 @@ pub struct FtpEntry<'a> {
 /// Calls `found` with each name of a listing but those of the directory itself and the one above.
 ///
 /// Where lines end with CR and LF an LF alone is in a name, and such a name is none of ours. What
-/// is no line behind a foreign name is the rest of it; behind a name that may be of ours it is an
-/// error.
+/// is no line behind a foreign name is the rest of it, unless there is a slash in it; behind a name
+/// that may be of ours it is an error.
 pub fn read_listing(listing: impl BufRead, found: &mut dyn FnMut(FtpEntry<'_>)) -> io::Result<()> {
     let mut lines = Lines::begin(listing)?;
     let mut last: Option<(String, FileInfo)> = None;
@@ -43,7 +43,7 @@ pub fn read_listing(listing: impl BufRead, found: &mut dyn FnMut(FtpEntry<'_>)) 
                 let entry = entry.map(|entry| (entry.name.to_owned(), entry.info));
                 report(std::mem::replace(last, entry), found);
             }
-            (Err(_), Some((name, _))) if !may_be_ours(name) => {
+            (Err(_), Some((name, _))) if !may_be_ours(name) && !line.contains('/') => {
                 name.push_str("\r\n");
                 name.push_str(&line);
                 if name.len() as u64 > LINE_BYTES_MAX {
@@ -298,6 +298,13 @@ mod tests {
         let expected = [(&*forged, 1), ("\n", 2), ("y\r\nz", 3), (&*object, 4)];
         let expected = expected.map(|(name, len)| (name.to_owned(), Some(len)));
         assert_eq!(read(listing.as_bytes()).unwrap(), expected);
+    }
+
+    /// Found by the fuzzer: such a line made a name with a slash.
+    #[test]
+    fn a_line_with_a_slash_is_the_rest_of_no_name() {
+        let slash = b"type=dir; y\r\nz/../x\r\n";
+        assert_eq!(read(slash).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 
     #[test]
