@@ -179,14 +179,9 @@ fn a_listing_that_is_none_is_an_error() {
 
 #[test]
 fn what_is_there_is_not_sent_again() {
-    let server = FakeServer::new(|head| match head.starts_with("HEAD") {
-        true => answer(404, "", "").replace("Content-Length: 0\r\n", ""),
-        false if head.starts_with("GET") => answer(
-            200,
-            "",
-            "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
-        ),
-        false => answer(412, "", "<Error><Code>PreconditionFailed</Code></Error>"),
+    let server = FakeServer::new(|head| {
+        let refused = || answer(412, "", "<Error><Code>PreconditionFailed</Code></Error>");
+        of_empty_bucket(head).unwrap_or_else(refused)
     });
     let store = server.store();
     store.put(&name(), b"x").unwrap();
@@ -212,25 +207,43 @@ fn pack(number: u8) -> (ObjectName, bytes::Bytes) {
     (name, bytes::Bytes::from(vec![number; 1000]))
 }
 
+/// What an empty bucket says to whoever looks; nothing to others.
+fn of_empty_bucket(head: &str) -> Option<String> {
+    match head.split(' ').next() {
+        Some("HEAD") => Some(answer(404, "", "").replace("Content-Length: 0\r\n", "")),
+        Some("GET") => Some(answer(
+            200,
+            "",
+            "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
+        )),
+        _ => None,
+    }
+}
+
+/// A bucket that answers the second object put into it with this, and takes all others. From then
+/// on a look finds something, if there is to be `something_after` it.
+fn with_second_put(second: String, something_after: bool) -> FakeServer {
+    let puts = AtomicUsize::new(0);
+    let stored = || answer(200, "ETag: \"x\"\r\n", "");
+    FakeServer::new(move |head| {
+        let is_after = something_after && puts.load(Ordering::SeqCst) > 1;
+        match of_empty_bucket(head) {
+            Some(_) if is_after && head.starts_with("HEAD") => stored(),
+            Some(looked) => looked,
+            None => match puts.fetch_add(1, Ordering::SeqCst) {
+                1 => second.clone(),
+                _ => stored(),
+            },
+        }
+    })
+}
+
 #[test]
 fn once_a_pack_was_refused_a_second_time_no_look_goes_before_an_object() {
-    for keeps_the_first in [true, false] {
-        let puts = AtomicUsize::new(0);
-        let server = FakeServer::new(move |head| match head.split(' ').next() {
-            Some("HEAD") => answer(404, "", "").replace("Content-Length: 0\r\n", ""),
-            Some("GET") => answer(
-                200,
-                "",
-                "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
-            ),
-            _ => {
-                let number = puts.fetch_add(1, Ordering::SeqCst);
-                match keeps_the_first && number == 1 {
-                    true => answer(412, "", "<Error><Code>PreconditionFailed</Code></Error>"),
-                    false => answer(200, "ETag: \"x\"\r\n", ""),
-                }
-            }
-        });
+    let refused = answer(412, "", "<Error><Code>PreconditionFailed</Code></Error>");
+    let replaced = answer(200, "ETag: \"x\"\r\n", "");
+    for (second, looks) in [(refused, 1), (replaced, 5)] {
+        let server = with_second_put(second, false);
         let store = server.store();
         for number in 0..4 {
             let (name, bytes) = pack(number);
@@ -238,30 +251,16 @@ fn once_a_pack_was_refused_a_second_time_no_look_goes_before_an_object() {
             store.upload(&name, &bytes, data, &mut |_| {}).unwrap();
         }
         store.put(&name(), b"x").unwrap();
-        let looks = if keeps_the_first { 1 } else { 5 };
         assert_eq!((server.count("HEAD"), server.count("PUT")), (looks, 6));
         assert!(!store.keeps_the_first(), "of two at once nobody knows");
     }
 }
 
-/// Nobody knows what a second pack of the same name left of the first.
+/// Nobody knows what a second pack of the same name left of the first: half of it, perhaps.
 #[test]
 fn a_second_try_that_is_cut_off_is_no_success() {
-    let puts = AtomicUsize::new(0);
-    let server = FakeServer::new(move |head| match head.split(' ').next() {
-        // Half of it is there after the second.
-        Some("HEAD") if puts.load(Ordering::SeqCst) > 1 => answer(200, "ETag: \"x\"\r\n", ""),
-        Some("HEAD") => answer(404, "", "").replace("Content-Length: 0\r\n", ""),
-        Some("GET") => answer(
-            200,
-            "",
-            "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
-        ),
-        _ => match puts.fetch_add(1, Ordering::SeqCst) {
-            1 => answer(503, "", "<Error><Code>SlowDown</Code></Error>"),
-            _ => answer(200, "ETag: \"x\"\r\n", ""),
-        },
-    });
+    let busy = answer(503, "", "<Error><Code>SlowDown</Code></Error>");
+    let server = with_second_put(busy, true);
     let store = server.store();
     let (name, bytes) = pack(1);
     let upload = || store.upload(&name, &bytes, PackContent::Data, &mut |_| {});
@@ -272,25 +271,13 @@ fn a_second_try_that_is_cut_off_is_no_success() {
 
 #[test]
 fn a_second_try_that_may_not_be_costs_nothing() {
-    let puts = AtomicUsize::new(0);
-    let server = FakeServer::new(move |head| match head.split(' ').next() {
-        Some("HEAD") => answer(404, "", "").replace("Content-Length: 0\r\n", ""),
-        Some("GET") => answer(
-            200,
-            "",
-            "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
-        ),
-        _ => match puts.fetch_add(1, Ordering::SeqCst) {
-            1 => answer(403, "", "<Error><Code>AccessDenied</Code></Error>"),
-            _ => answer(200, "ETag: \"x\"\r\n", ""),
-        },
-    });
+    let denied = answer(403, "", "<Error><Code>AccessDenied</Code></Error>");
+    let server = with_second_put(denied, false);
     let store = server.store();
     for number in 0..2 {
         let (name, bytes) = pack(number);
-        store
-            .upload(&name, &bytes, PackContent::Data, &mut |_| {})
-            .unwrap();
+        let data = PackContent::Data;
+        store.upload(&name, &bytes, data, &mut |_| {}).unwrap();
     }
     assert_eq!((server.count("HEAD"), server.count("PUT")), (2, 3));
 }
@@ -299,16 +286,10 @@ fn a_second_try_that_may_not_be_costs_nothing() {
 fn a_server_that_refuses_conditions_gets_none() {
     let server = FakeServer::new(|head| {
         let is_conditional = head.to_ascii_lowercase().contains("if-none-match");
-        match head.split(' ').next() {
-            Some("HEAD") => answer(404, "", "").replace("Content-Length: 0\r\n", ""),
-            Some("GET") => answer(
-                200,
-                "",
-                "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
-            ),
-            _ if is_conditional => answer(501, "", "<Error><Code>NotImplemented</Code></Error>"),
-            _ => answer(200, "ETag: \"x\"\r\n", ""),
-        }
+        of_empty_bucket(head).unwrap_or_else(|| match is_conditional {
+            true => answer(501, "", "<Error><Code>NotImplemented</Code></Error>"),
+            false => answer(200, "ETag: \"x\"\r\n", ""),
+        })
     });
     let store = server.store();
     store.put(&name(), b"x").unwrap();
