@@ -4,16 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bale_engine::mirror::{MirrorOptions, Mirrored, mirror};
+use bale_engine::mirror::{MirrorOptions, mirror};
 use bale_format::ObjectId;
 use bale_pipeline::monitor::Recorder;
-use bale_repository::error::Result;
 use bale_repository::store::{Area, ObjectName, Store};
+use bale_testkit::mirroring::{DELETING, VERIFYING};
 use bale_testkit::recording_store::Verb;
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, FaultyStore, RecordingStore, Scene, StaleStore};
-
-const CALLS_MAX: u64 = 2_000;
 
 fn history() -> Scene {
     let mut scene = Scene::new();
@@ -23,37 +21,6 @@ fn history() -> Scene {
     scene.write("dir/deep/c.bin", &noise(4, 700 << 10));
     scene.keep();
     scene
-}
-
-fn empty(scene: &Scene) -> DatedStore {
-    DatedStore::new(scene.clock.clone())
-}
-
-fn mirror_to(scene: &Scene, target: impl Store + 'static) -> Result<Mirrored> {
-    mirror_with(scene, target, MirrorOptions::default())
-}
-
-fn mirror_with(
-    scene: &Scene,
-    target: impl Store + 'static,
-    options: MirrorOptions,
-) -> Result<Mirrored> {
-    let target: Arc<dyn Store> = Arc::new(target);
-    mirror(&scene.repository(), &target, &options, &Recorder::default())
-}
-
-fn deleting() -> MirrorOptions {
-    MirrorOptions {
-        delete: true,
-        ..MirrorOptions::default()
-    }
-}
-
-fn verifying() -> MirrorOptions {
-    MirrorOptions {
-        verify: true,
-        ..MirrorOptions::default()
-    }
 }
 
 fn damage(store: &DatedStore, name: &ObjectName, change: impl Fn(&mut Vec<u8>)) {
@@ -72,8 +39,8 @@ fn largest_pack(store: &DatedStore) -> ObjectName {
 #[test]
 fn a_mirror_has_the_same_objects_restores_equal_and_gets_nothing_twice() {
     let scene = history();
-    let target = empty(&scene);
-    let mirrored = mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    let mirrored = scene.mirror_to(target.clone()).unwrap();
     assert_eq!((mirrored.problems, mirrored.objects_there), (0, 0));
     for area in Area::ALL {
         assert_eq!(scene.store.names(area), target.names(area), "{area}");
@@ -99,46 +66,20 @@ fn a_mirror_has_the_same_objects_restores_equal_and_gets_nothing_twice() {
 #[test]
 fn a_mirror_killed_at_any_request_is_whole_and_goes_on() {
     let scene = history();
-    for after in 0..CALLS_MAX {
-        let mut crashed = false;
-        for last_is_done in [false, true] {
-            let target = empty(&scene);
-            let faulty = FaultyStore::over(target.clone());
-            faulty.crash_after(after, last_is_done);
-            let story = format!("killed at call {after}, done: {last_is_done}");
-            let done = mirror_to(&scene, faulty.clone());
-            crashed |= faulty.crashed();
-            assert!(done.is_ok() || faulty.crashed(), "{story}: {done:?}");
-            if !target.names(Area::Config).is_empty() {
-                let repository = scene.open(target.clone()).expect(&story);
-                for named in repository.snapshots().expect(&story) {
-                    let kept = scene.kept.iter().find(|(id, _)| *id == named.0);
-                    scene.assert_restores(&repository, &named, &kept.unwrap().1, &story);
-                }
-            }
-            mirror_to(&scene, target.clone()).expect(&story);
-            scene.assert_restorable(&target, &story);
-            assert!(scene.check(&target).unwrap().is_clean(), "{story}");
-        }
-        if !crashed {
-            assert!(after > 10, "{after}");
-            return;
-        }
-    }
-    panic!("more than {CALLS_MAX} calls");
+    scene.assert_mirrors_go_on_wherever_they_are_killed();
 }
 
 #[test]
 fn what_is_no_mirror_of_this_repository_is_not_touched() {
     let (scene, other) = (history(), history());
-    let error = mirror_to(&scene, other.store.clone()).unwrap_err();
+    let error = scene.mirror_to(other.store.clone()).unwrap_err();
     assert!(error.to_string().contains("another repository"), "{error}");
     let headless = other.store.fork();
     for name in ObjectName::configs() {
         headless.delete(&name).unwrap();
     }
     let before = headless.memory().objects();
-    assert!(mirror_to(&scene, headless.clone()).is_err());
+    assert!(scene.mirror_to(headless.clone()).is_err());
     assert_eq!(before, headless.memory().objects());
 }
 
@@ -152,8 +93,8 @@ fn damage_is_not_sent_and_what_needs_it_is_withheld() {
     scene.write("b", &noise(2, 1000));
     let whole = scene.keep();
     damage(&scene.store, &pack, |bytes| bytes[300_000] ^= 1);
-    let target = empty(&scene);
-    let mirrored = mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    let mirrored = scene.mirror_to(target.clone()).unwrap();
     assert_eq!((mirrored.problems, mirrored.snapshots_withheld), (2, 1));
     assert!(!target.names(Area::Packs).contains(&pack));
     let ids: Vec<ObjectId> = scene
@@ -170,80 +111,60 @@ fn damage_is_not_sent_and_what_needs_it_is_withheld() {
 #[test]
 fn an_intact_object_of_the_target_is_never_replaced_and_a_damaged_one_is_when_it_is_read() {
     let scene = history();
-    let target = empty(&scene);
-    mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    scene.mirror_to(target.clone()).unwrap();
     let pack = largest_pack(&scene.store);
     let intact = target.get(&pack, u64::MAX).unwrap();
 
     damage(&scene.store, &pack, |bytes| bytes[300_000] ^= 1);
-    for options in [MirrorOptions::default(), verifying()] {
-        mirror_with(&scene, target.clone(), options).unwrap();
+    for options in [MirrorOptions::default(), VERIFYING] {
+        scene.mirror_with(target.clone(), options).unwrap();
         assert_eq!(target.get(&pack, u64::MAX).unwrap(), intact);
     }
     // Damaged in both: what is there stays, too.
     damage(&target, &pack, |bytes| bytes[400_000] ^= 1);
     let spoiled = target.get(&pack, u64::MAX).unwrap();
-    let mirrored = mirror_with(&scene, target.clone(), verifying()).unwrap();
+    let mirrored = scene.mirror_with(target.clone(), VERIFYING).unwrap();
     assert_eq!((mirrored.objects_replaced, mirrored.problems), (0, 1));
     assert_eq!(target.get(&pack, u64::MAX).unwrap(), spoiled);
 
     damage(&scene.store, &pack, |bytes| bytes[300_000] ^= 1);
-    let believed = mirror_to(&scene, target.clone()).unwrap();
+    let believed = scene.mirror_to(target.clone()).unwrap();
     assert_eq!(believed.objects_sent, 0, "its length is right");
-    let mirrored = mirror_with(&scene, target.clone(), verifying()).unwrap();
+    let mirrored = scene.mirror_with(target.clone(), VERIFYING).unwrap();
     assert_eq!((mirrored.objects_replaced, mirrored.problems), (1, 0));
     assert_eq!(target.get(&pack, u64::MAX).unwrap(), intact);
     damage(&target, &pack, |bytes| bytes.truncate(500));
-    assert_eq!(
-        mirror_to(&scene, target.clone()).unwrap().objects_replaced,
-        1
-    );
+    assert_eq!(scene.mirror_to(target.clone()).unwrap().objects_replaced, 1);
     assert!(scene.check(&target).unwrap().is_clean());
 }
 
 #[test]
 fn what_the_source_pruned_goes_only_on_request_and_leaves_the_mirror_whole_at_any_moment() {
     let mut scene = history();
-    let target = empty(&scene);
-    mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    scene.mirror_to(target.clone()).unwrap();
     let (first, _) = scene.kept.remove(0);
     scene.repository().forget_snapshot(first).unwrap();
     scene.prune(&scene.repository(), Duration::ZERO).unwrap();
-    mirror_to(&scene, target.clone()).unwrap();
+    scene.mirror_to(target.clone()).unwrap();
     assert_eq!(
         target.names(Area::Snapshots).len(),
         2,
         "nothing was asked to go"
     );
 
-    for after in 0..CALLS_MAX {
-        let fork = target.fork();
-        let faulty = FaultyStore::over(fork.clone());
-        faulty.crash_after(after, true);
-        let done = mirror_with(&scene, faulty.clone(), deleting());
-        let story = format!("deleting, killed at call {after}");
-        let repository = scene.open(fork.clone()).unwrap();
-        for named in repository.snapshots().expect(&story) {
-            if let Some((_, tree)) = scene.kept.iter().find(|(id, _)| *id == named.0) {
-                scene.assert_restores(&repository, &named, tree, &story);
-            }
-        }
-        assert!(scene.check(&fork).unwrap().is_clean(), "{story}");
-        if done.is_ok() && !faulty.crashed() {
-            for area in Area::ALL {
-                assert_eq!(scene.store.names(area), fork.names(area), "{area}");
-            }
-            return;
-        }
+    let (fork, _) = scene.deleting_mirrors_killed_anywhere(&target);
+    for area in Area::ALL {
+        assert_eq!(scene.store.names(area), fork.names(area), "{area}");
     }
-    panic!("more than {CALLS_MAX} calls");
 }
 
 #[test]
 fn nothing_is_deleted_for_a_source_that_is_empty_was_set_back_or_is_damaged() {
     let scene = history();
-    let target = empty(&scene);
-    mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    scene.mirror_to(target.clone()).unwrap();
     let before = target.memory().objects();
     let newest = scene.kept[1].0;
     let spoils: [&dyn Fn(&DatedStore); 3] = [
@@ -267,7 +188,7 @@ fn nothing_is_deleted_for_a_source_that_is_empty_was_set_back_or_is_damaged() {
         let source = scene.open(source).unwrap();
         let options = MirrorOptions {
             verify: true,
-            ..deleting()
+            ..DELETING
         };
         let mirrored = mirror(&source, &store, &options, &monitor).unwrap();
         let problems = monitor.problems.lock().unwrap();
@@ -282,14 +203,14 @@ fn nothing_is_deleted_for_a_source_that_is_empty_was_set_back_or_is_damaged() {
 #[test]
 fn a_dry_run_counts_and_changes_nothing() {
     let scene = history();
-    let target = empty(&scene);
+    let target = scene.empty_place();
     let dry = MirrorOptions {
         dry_run: true,
-        ..deleting()
+        ..DELETING
     };
-    let would = mirror_with(&scene, target.clone(), dry).unwrap();
+    let would = scene.mirror_with(target.clone(), dry).unwrap();
     assert!(target.memory().objects().is_empty());
-    let done = mirror_to(&scene, target.clone()).unwrap();
+    let done = scene.mirror_to(target.clone()).unwrap();
     assert_eq!(would.objects_sent, done.objects_sent);
 }
 
@@ -297,13 +218,13 @@ fn a_dry_run_counts_and_changes_nothing() {
 #[test]
 fn nothing_is_deleted_for_a_source_that_lost_an_index_object() {
     let scene = history();
-    let target = empty(&scene);
-    mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    scene.mirror_to(target.clone()).unwrap();
     let before = target.memory().objects();
     for name in scene.store.names(Area::Index) {
         let bytes = scene.store.get(&name, u64::MAX).unwrap();
         scene.store.delete(&name).unwrap();
-        let mirrored = mirror_with(&scene, target.clone(), deleting()).unwrap();
+        let mirrored = scene.mirror_with(target.clone(), DELETING).unwrap();
         assert_eq!((mirrored.problems, mirrored.objects_deleted), (1, 0));
         assert_eq!(before, target.memory().objects());
         scene.store.put(&name, &bytes).unwrap();
@@ -318,12 +239,12 @@ fn a_source_that_lost_an_index_object_has_no_snapshot_sent_that_needs_it() {
     for name in scene.store.names(Area::Index) {
         let bytes = scene.store.get(&name, u64::MAX).unwrap();
         scene.store.delete(&name).unwrap();
-        let target = empty(&scene);
-        let mirrored = mirror_to(&scene, target.clone()).unwrap();
+        let target = scene.empty_place();
+        let mirrored = scene.mirror_to(target.clone()).unwrap();
         assert!(mirrored.snapshots_withheld > 0, "{mirrored:?}");
         assert_eq!(mirrored.problems, mirrored.snapshots_withheld);
         scene.store.put(&name, &bytes).unwrap();
-        let mirrored = mirror_to(&scene, target.clone()).unwrap();
+        let mirrored = scene.mirror_to(target.clone()).unwrap();
         assert_eq!(mirrored.problems, 0, "{mirrored:?}");
     }
 }
@@ -355,10 +276,10 @@ fn a_mirror_to_a_full_disk_leaves_snapshots_whole_says_so_and_goes_on() {
     let (mut unindexed, mut whole) = (0, 0);
     for free in steps {
         let story = format!("{free} of {bytes} bytes");
-        let target = empty(&scene);
+        let target = scene.empty_place();
         let full = FaultyStore::over(target.clone());
         full.full_after(free);
-        let refused = mirror_to(&scene, full.clone()).unwrap_err().to_string();
+        let refused = scene.mirror_to(full.clone()).unwrap_err().to_string();
         assert!(refused.contains("mirror again"), "{story}: {refused}");
         if target.names(Area::Config).is_empty() && target.names(Area::ConfigCopy).is_empty() {
             assert_eq!(target.names(Area::Packs), [], "{story}");
@@ -374,7 +295,7 @@ fn a_mirror_to_a_full_disk_leaves_snapshots_whole_says_so_and_goes_on() {
         }
         full.heal();
         scene.forget_newest_seen();
-        let done = mirror_to(&scene, full).unwrap();
+        let done = scene.mirror_to(full).unwrap();
         assert_eq!(done.problems, 0, "{story}");
         assert_eq!(target.memory().objects(), all, "{story}");
     }
@@ -391,7 +312,7 @@ fn a_source_that_lists_what_it_does_not_have_is_named_and_not_mirrored_in_silenc
         let store = StaleStore::over(&inner, scene.clock.clone(), Duration::ZERO);
         inner.delete(&lost).unwrap();
         let source = scene.open(store).unwrap();
-        let target: Arc<dyn Store> = Arc::new(empty(&scene));
+        let target: Arc<dyn Store> = Arc::new(scene.empty_place());
         let monitor = Recorder::default();
         let done = mirror(&source, &target, &MirrorOptions::default(), &monitor).unwrap();
         assert!(done.problems > 0, "{lost}");

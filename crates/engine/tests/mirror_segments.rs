@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bale_engine::mirror::{MirrorOptions, Mirrored, mirror};
 use bale_pipeline::memory::MemoryPlan;
-use bale_pipeline::monitor::Recorder;
-use bale_repository::error::{Error, Result};
+use bale_repository::error::Error;
 use bale_repository::pack::PackPlan;
 use bale_repository::repository::{InitOptions, Repository};
-use bale_repository::store::{Area, ObjectName, Store};
+use bale_repository::store::{Area, ObjectName};
 use bale_repository::stretched::STRETCH_BYTES_MIN;
+use bale_testkit::mirroring::VERIFYING;
 use bale_testkit::recording_store::Verb;
 use bale_testkit::scene::noise;
 use bale_testkit::{
@@ -19,8 +18,6 @@ use bale_testkit::{
 };
 
 const MIB: usize = 1 << 20;
-const CALLS_MAX: u64 = 2_000;
-
 fn of_size(stretch_bytes: u64) -> Scene {
     let mut scene = Scene::new();
     scene.store = DatedStore::new(scene.clock.clone());
@@ -40,30 +37,6 @@ fn history() -> Scene {
     scene.write("dir/deep/c.bin", &noise(4, 700 << 10));
     scene.keep();
     scene
-}
-
-fn empty(scene: &Scene) -> DatedStore {
-    DatedStore::new(scene.clock.clone())
-}
-
-fn mirror_to(scene: &Scene, target: impl Store + 'static) -> Result<Mirrored> {
-    mirror_with(scene, target, MirrorOptions::default())
-}
-
-fn mirror_with(
-    scene: &Scene,
-    target: impl Store + 'static,
-    options: MirrorOptions,
-) -> Result<Mirrored> {
-    let target: Arc<dyn Store> = Arc::new(target);
-    mirror(&scene.repository(), &target, &options, &Recorder::default())
-}
-
-fn deleting() -> MirrorOptions {
-    MirrorOptions {
-        delete: true,
-        ..MirrorOptions::default()
-    }
 }
 
 /// Packs of data in the order in which they lie.
@@ -116,8 +89,8 @@ fn with_many_packs() -> Scene {
 #[test]
 fn a_mirror_of_segments_has_the_same_packs_in_order_restores_equal_and_gets_nothing_twice() {
     for scene in [history(), with_many_packs()] {
-        let target = empty(&scene);
-        let mirrored = mirror_to(&scene, target.clone()).unwrap();
+        let target = scene.empty_place();
+        let mirrored = scene.mirror_to(target.clone()).unwrap();
         assert_eq!((mirrored.problems, mirrored.objects_there), (0, 0));
         let (ours, theirs) = (
             packs_in_order(&scene, &scene.store),
@@ -130,7 +103,7 @@ fn a_mirror_of_segments_has_the_same_packs_in_order_restores_equal_and_gets_noth
         scene.assert_sound(&target, "mirrored");
 
         let writes = RecordingStore::over(target.clone());
-        let again = mirror_to(&scene, writes.clone()).unwrap();
+        let again = scene.mirror_to(writes.clone()).unwrap();
         assert_eq!((again.objects_sent, again.bytes_sent), (0, 0));
         assert!(writes.calls().iter().all(|call| !call.verb.writes()));
     }
@@ -144,8 +117,8 @@ fn short_segments_come_together_in_a_mirror() {
         scene.keep();
     }
     assert_eq!(scene.store.names(Area::Stretches).len(), 4);
-    let target = empty(&scene);
-    mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    scene.mirror_to(target.clone()).unwrap();
     assert_eq!(target.names(Area::Stretches).len(), 1);
     scene.assert_sound(&target, "together");
 }
@@ -153,49 +126,24 @@ fn short_segments_come_together_in_a_mirror() {
 #[test]
 fn a_mirror_of_segments_killed_at_any_request_is_whole_and_goes_on() {
     let scene = history();
-    for after in 0..CALLS_MAX {
-        let mut crashed = false;
-        for last_is_done in [false, true] {
-            let target = empty(&scene);
-            let faulty = FaultyStore::over(target.clone());
-            faulty.crash_after(after, last_is_done);
-            let story = format!("killed at call {after}, done: {last_is_done}");
-            let done = mirror_to(&scene, faulty.clone());
-            crashed |= faulty.crashed();
-            assert!(done.is_ok() || faulty.crashed(), "{story}: {done:?}");
-            if !target.names(Area::Config).is_empty() {
-                let repository = scene.open(target.clone()).expect(&story);
-                for named in repository.snapshots().expect(&story) {
-                    let kept = scene.kept.iter().find(|(id, _)| *id == named.0);
-                    scene.assert_restores(&repository, &named, &kept.unwrap().1, &story);
-                }
-            }
-            mirror_to(&scene, target.clone()).expect(&story);
-            scene.assert_sound(&target, &story);
-        }
-        if !crashed {
-            assert!(after > 10, "{after}");
-            return;
-        }
-    }
-    panic!("more than {CALLS_MAX} calls");
+    scene.assert_mirrors_go_on_wherever_they_are_killed();
 }
 
 #[test]
 fn a_segment_of_the_mirror_that_breaks_costs_what_was_in_it_and_the_next_mirror_goes_on() {
     let scene = with_many_packs();
     for (verb, after) in [(Verb::Append, 6), (Verb::Publish, 2), (Verb::Begin, 2)] {
-        let target = empty(&scene);
+        let target = scene.empty_place();
         let faulty = FaultyStore::over(target.clone());
         let reset = Effect::Fail(std::io::ErrorKind::ConnectionReset);
         faulty.inject(InjectedFault::new(reset).of(verb).after(after));
-        let failed = mirror_to(&scene, faulty);
+        let failed = scene.mirror_to(faulty);
         assert!(
             matches!(&failed, Err(Error::Store(error)) if error.may_pass()),
             "{verb:?}: {failed:?}"
         );
         assert!(target.names(Area::Snapshots).is_empty());
-        let mirrored = mirror_to(&scene, target.clone()).unwrap();
+        let mirrored = scene.mirror_to(target.clone()).unwrap();
         assert_eq!(mirrored.problems, 0);
         scene.assert_sound(&target, "after it");
     }
@@ -206,8 +154,8 @@ fn a_damaged_pack_in_a_segment_is_not_sent_and_takes_no_other_with_it() {
     let scene = with_many_packs();
     let intact = scene.store.fork();
     rot_first_pack(&scene, &scene.store);
-    let target = empty(&scene);
-    let mirrored = mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    let mirrored = scene.mirror_to(target.clone()).unwrap();
     assert_eq!((mirrored.problems, mirrored.snapshots_withheld), (2, 1));
     let sent = packs_in_order(&scene, &target).concat();
     assert_eq!(
@@ -218,15 +166,11 @@ fn a_damaged_pack_in_a_segment_is_not_sent_and_takes_no_other_with_it() {
     // Mended, it comes.
     let mut mended = scene;
     mended.store = intact;
-    assert_eq!(mirror_to(&mended, target.clone()).unwrap().problems, 0);
+    assert_eq!(mended.mirror_to(target.clone()).unwrap().problems, 0);
     mended.assert_sound(&target, "mended");
     // What rots in the mirror comes again.
     rot_first_pack(&mended, &target);
-    let verifying = MirrorOptions {
-        verify: true,
-        ..MirrorOptions::default()
-    };
-    let mirrored = mirror_with(&mended, target.clone(), verifying).unwrap();
+    let mirrored = mended.mirror_with(target.clone(), VERIFYING).unwrap();
     assert_eq!((mirrored.problems, mirrored.objects_replaced), (0, 1));
     mended.assert_sound(&target, "sent again");
 }
@@ -240,35 +184,16 @@ fn what_the_source_pruned_goes_from_segments_of_the_mirror_and_their_bytes_come_
     scene.write("dir/deep/c.bin", &noise(4, 300 << 10));
     std::fs::remove_file(scene.source().join("large")).unwrap();
     scene.keep();
-    let target = empty(&scene);
-    mirror_to(&scene, target.clone()).unwrap();
+    let target = scene.empty_place();
+    scene.mirror_to(target.clone()).unwrap();
     let (first, _) = scene.kept.remove(0);
     scene.repository().forget_snapshot(first).unwrap();
     scene.prune(&scene.repository(), Duration::ZERO).unwrap();
-    mirror_to(&scene, target.clone()).unwrap();
+    scene.mirror_to(target.clone()).unwrap();
     let before = bytes_in_segments(&target);
-    for after in 0..CALLS_MAX {
-        let fork = target.fork();
-        let faulty = FaultyStore::over(fork.clone());
-        faulty.crash_after(after, true);
-        let done = mirror_with(&scene, faulty.clone(), deleting());
-        let story = format!("deleting, killed at call {after}");
-        let repository = scene.open(fork.clone()).unwrap();
-        for named in repository.snapshots().expect(&story) {
-            if let Some((_, tree)) = scene.kept.iter().find(|(id, _)| *id == named.0) {
-                scene.assert_restores(&repository, &named, tree, &story);
-            }
-        }
-        assert!(scene.check(&fork).unwrap().is_clean(), "{story}");
-        if let Ok(mirrored) = done
-            && !faulty.crashed()
-        {
-            assert!(mirrored.objects_deleted > 0);
-            assert!(bytes_in_segments(&fork) < before / 2, "{mirrored:?}");
-            return;
-        }
-    }
-    panic!("more than {CALLS_MAX} calls");
+    let (fork, mirrored) = scene.deleting_mirrors_killed_anywhere(&target);
+    assert!(mirrored.objects_deleted > 0);
+    assert!(bytes_in_segments(&fork) < before / 2, "{mirrored:?}");
 }
 
 fn bytes_in_segments(store: &DatedStore) -> usize {
@@ -282,18 +207,18 @@ fn bytes_in_segments(store: &DatedStore) -> usize {
 #[test]
 fn a_place_that_takes_no_streams_or_has_segments_of_another_repository_is_refused_untouched() {
     let scene = history();
-    let memory = empty(&scene);
-    let refused = mirror_to(&scene, WholeStore::over(memory.clone()));
+    let memory = scene.empty_place();
+    let refused = scene.mirror_to(WholeStore::over(memory.clone()));
     assert!(matches!(refused, Err(Error::NoStreams(_))), "{refused:?}");
     assert!(memory.memory().objects().is_empty());
     // All that is left of it is a segment.
     let other = history();
-    let target = empty(&scene);
+    let target = scene.empty_place();
     let segment = other.store.names(Area::Stretches)[0];
     let bytes = other.store.memory().objects()[&segment].clone();
     target.memory().overwrite(&segment, bytes);
     let before = target.memory().objects();
-    let refused = mirror_to(&scene, target.clone()).unwrap_err().to_string();
+    let refused = scene.mirror_to(target.clone()).unwrap_err().to_string();
     assert!(
         refused.contains("nothing says of which repository"),
         "{refused}"

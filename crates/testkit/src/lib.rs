@@ -12,6 +12,7 @@ pub mod http_gate;
 pub mod http_proxy;
 pub mod killed;
 pub mod live_tree;
+pub mod mirroring;
 pub mod needs;
 pub mod open_lines;
 pub mod ran;

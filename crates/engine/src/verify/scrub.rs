@@ -72,7 +72,7 @@ fn name_lost(
     report: &mut ScrubReport,
     monitor: &dyn Monitor,
 ) -> Result<()> {
-    for area in NAMED_BY_HASH {
+    for area in named_by_hash() {
         // Which packs the hot one should have only who has a key can say.
         let beside = compare([hot, cold], area, |_| area != Area::Packs)?;
         for name in &beside.lost_by_cold {
@@ -90,15 +90,9 @@ fn name_lost(
 }
 
 /// Areas of objects with hashes for names.
-const NAMED_BY_HASH: [Area; 7] = [
-    Area::Keys,
-    Area::Packs,
-    Area::Index,
-    Area::Snapshots,
-    Area::Runs,
-    Area::Condemned,
-    Area::Damaged,
-];
+fn named_by_hash() -> impl Iterator<Item = Area> {
+    Area::ALL.into_iter().filter(|area| area.is_directory())
+}
 
 fn scrub_one(
     store: &dyn Store,
@@ -107,7 +101,7 @@ fn scrub_one(
     monitor: &dyn Monitor,
 ) -> Result<()> {
     let has_stretches = scrub_configs(store, report, is_one_of_two);
-    let mut areas = NAMED_BY_HASH.to_vec();
+    let mut areas: Vec<Area> = named_by_hash().collect();
     // Of others, a server may not know these.
     if has_stretches {
         areas.push(Area::Stretched);
