@@ -93,7 +93,9 @@ pub fn mirror(
     sent.map_err(|error| with_full_advice(error, &place))?;
     if options.delete {
         mirroring.delete()?;
-        mirroring.give_back_segments()?;
+        if !mirroring.mirrored.is_deleting_refused {
+            mirroring.give_back_segments()?;
+        }
     }
     Ok(mirroring.mirrored)
 }

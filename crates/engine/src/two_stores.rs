@@ -4,7 +4,7 @@
 
 mod found;
 
-pub(crate) use found::{Found, InTheWay, OTHER_BYTES};
+pub(crate) use found::{Found, InTheWay};
 
 use bale_format::{ObjectId, PackNumber};
 use bale_pipeline::amount::counted;

@@ -24,8 +24,8 @@ pub use data::Subset;
 pub(crate) use data::{PackState, state_of};
 pub use foreign::{Foreign, ForeignFound};
 pub use packs::{Marked, mark, marked_and_gone};
-pub(crate) use scrub::hash_object;
 pub use scrub::scrub;
+pub(crate) use scrub::{OTHER_BYTES, hash_object};
 pub use unread::UnreadObjects;
 
 use crate::two_stores::{refuse_hot_alone, refuse_swapped};
@@ -153,9 +153,9 @@ fn look(
     }
     tiers::check_listings(repository, &index, &mut findings, monitor)?;
     copies::check_copies(repository, &mut findings, monitor)?;
-    copies::check_lengths_in_hot(repository, &index, &mut findings)?;
     structure::check_segments_of_packs(repository, &index, &mut findings)?;
     structure::check_packs(repository, &index, &mut findings)?;
+    copies::check_lengths_in_hot(repository, &index, &mut findings)?;
     structure::check_catalogs(
         repository,
         &index,

@@ -563,6 +563,43 @@ fn what_may_not_be_read_in_one_of_two_stores_is_named_with_the_store_and_left() 
     }
 }
 
+/// Nobody is sent to the hot store for what it never had, or to one that is as damaged.
+#[test]
+fn what_is_whole_in_neither_store_is_not_said_to_be_mended_by_the_other() {
+    let mut two = TwoStores::new();
+    two.keep();
+    let of_hot = two.hot.memory().objects();
+    for (name, bytes) in two.cold.memory().objects() {
+        if !name.area.is_directory() {
+            continue;
+        }
+        let (hot, cold) = (two.hot.fork(), two.cold.fork());
+        let mut damaged = bytes.clone();
+        damaged[bytes.len() / 2] ^= 1;
+        cold.memory().overwrite(&name, damaged.clone());
+        if of_hot.contains_key(&name) {
+            hot.memory().overwrite(&name, damaged);
+        }
+        let report = scrub(&tiered(hot, cold), &Recorder::default()).unwrap();
+        assert!(!report.damage.is_empty(), "{name}");
+        let is_mended = |it: &CheckFinding| it.mended_by.is_some();
+        assert!(!report.damage.iter().any(is_mended), "{name}: {report:?}");
+    }
+    for name in two.hot.names(Area::Packs) {
+        let (hot, cold) = (two.hot.fork(), two.cold.fork());
+        for store in [&hot, &cold] {
+            store.memory().overwrite(&name, of_hot[&name][1..].to_vec());
+        }
+        let repository = two.open(&hot, &cold);
+        let report = check(&repository, None, &Recorder::default()).unwrap();
+        assert!(!report.packs_damaged.is_empty(), "{report:?}");
+        assert!(
+            report.damage.iter().all(|it| it.mended_by.is_none()),
+            "{report:?}"
+        );
+    }
+}
+
 /// It needs no key to see what one store has and the other lost.
 #[test]
 fn a_scrub_of_both_names_what_the_cold_store_lost_and_says_what_the_hot_one_lacks() {

@@ -7,7 +7,7 @@
 use super::segments::PieceError;
 use super::{Mirroring, report_objects};
 use crate::limits::MIRROR_OBJECTS_AT_ONCE;
-use crate::verify::hash_object;
+use crate::verify::{OTHER_BYTES, hash_object};
 use crate::whole::{is_loss, with_archive_advice};
 use bale_format::sealed::OBJECT_BYTES_MAX;
 use bale_pipeline::monitor::Phase;
@@ -148,7 +148,7 @@ impl Mirroring<'_> {
     fn hash_of_source(&self, info: &ObjectInfo) -> Result<std::result::Result<(), Outcome>> {
         match hash_object(&**self.source.store(), info) {
             Ok(hash) if info.name.id().is_some_and(|id| id.0 == hash) => Ok(Ok(())),
-            Ok(_) => Ok(Err(Outcome::Damaged(WRONG_HASH.to_owned()))),
+            Ok(_) => Ok(Err(Outcome::Damaged(OTHER_BYTES.to_owned()))),
             Err(error) => self.refusal(info, error).map(Err),
         }
     }
@@ -208,8 +208,6 @@ impl Mirroring<'_> {
     }
 }
 
-const WRONG_HASH: &str = "its content does not match its hash";
-
 /// Why an object is not sent.
 pub(super) enum Refused {
     Outcome(Outcome),
@@ -222,6 +220,6 @@ pub(super) fn require_hash(
 ) -> std::result::Result<(), Refused> {
     match info.name.id().is_some_and(|id| id.0 == *hash.as_bytes()) {
         true => Ok(()),
-        false => Err(Refused::Outcome(Outcome::Damaged(WRONG_HASH.to_owned()))),
+        false => Err(Refused::Outcome(Outcome::Damaged(OTHER_BYTES.to_owned()))),
     }
 }

@@ -13,7 +13,8 @@
 //! where its bytes were read (of packs, or their length) and are not those of its name, or stand on
 //! a bad sector, and those of the hot store were read and are.
 
-use crate::two_stores::{Found, InTheWay, OTHER_BYTES, lengths, refuse_swapped};
+use crate::two_stores::{Found, InTheWay, lengths, refuse_swapped};
+use crate::verify::OTHER_BYTES;
 use crate::whole::Wholeness;
 use bale_format::sealed::OBJECT_BYTES_MAX as SEALED_BYTES_MAX;
 use bale_format::{Access, ObjectId, Snapshot, UnverifiedConfig};

@@ -1,12 +1,9 @@
 //! What stands in one of two stores under the name of an object, as far as it can be said there.
 
-use crate::verify::hash_object;
+use crate::verify::{OTHER_BYTES, hash_object};
 use bale_repository::error::{Error, Result};
 use bale_repository::store::{Area, ForeignKind, ObjectInfo, ObjectName, Store};
 use std::collections::BTreeMap;
-
-/// Bytes that are not those of a name.
-pub(crate) const OTHER_BYTES: &str = "its content does not match its hash";
 
 /// An object in one of the two stores.
 #[derive(Clone, Debug, PartialEq, Eq)]

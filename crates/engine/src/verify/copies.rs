@@ -2,7 +2,6 @@
 //! is whole in one hides a damaged one in the other, until that is all there is.
 
 use super::damage::{Findings, MendedBy};
-use super::tiers::REPAIR_HOT;
 use crate::two_stores::{Found, lengths, packs_with_metadata};
 use bale_format::{ObjectId, PackNumber};
 use bale_pipeline::monitor::Monitor;
@@ -21,9 +20,6 @@ const READ: [Area; 5] = [
     Area::Runs,
     Area::Snapshots,
 ];
-
-const REPAIR_COLD: &str = "bale repair cold writes it again";
-const REPAIR_COLD_READING: &str = "bale repair cold --read-data writes it again";
 
 /// Names what is damaged in one store and whole in the other. What is damaged in both is named by
 /// whoever reads them together; what is in one alone, where listings are compared.
@@ -63,7 +59,8 @@ pub(super) fn check_copies(
     Ok(())
 }
 
-/// Names packs of metadata that have another length in the hot store than the index says.
+/// Names packs of metadata that have another length in the hot store than the index says, and not
+/// in the cold one: those that have are damaged packs by now.
 pub(super) fn check_lengths_in_hot(
     repository: &Repository,
     index: &ChunkIndex,
@@ -74,13 +71,14 @@ pub(super) fn check_lengths_in_hot(
     };
     for (name, len) in lengths(hot, Area::Packs)? {
         let number = name.id().and_then(|id| index.pack_number(&id));
-        let Some(pack) = number.map(|number| index.pack(number)) else {
+        let Some(number) = number.filter(|number| !findings.is_damaged(*number)) else {
             continue;
         };
-        if pack.len != len {
+        let (should_be, mended_by) = (index.pack(number).len, MendedBy::RepairHot);
+        if len != should_be {
             let what = format!("{name} in the hot store {}", hot.place());
-            let text = format!("{len} bytes, should be {} ({REPAIR_HOT})", pack.len);
-            findings.damage_in_one(what, text, MendedBy::RepairHot);
+            let text = format!("{len} bytes, should be {should_be} ({})", mended_by.words());
+            findings.damage_in_one(what, text, mended_by);
         }
     }
     Ok(())
@@ -92,24 +90,26 @@ fn name_the_worse(
     found: [Found; 2],
     findings: &mut Findings,
 ) {
+    let in_hot = || format!("{name} in the hot store {}", hot.place());
+    let in_cold = || format!("{name} in the cold store {}", cold.place());
     match found {
-        [Found::Damaged(text), Found::Intact] => findings.damage_in_one(
-            format!("{name} in the hot store {}", hot.place()),
-            format!("{text}: that of the cold store is intact ({REPAIR_HOT})"),
-            MendedBy::RepairHot,
-        ),
-        [Found::Intact, Found::Damaged(text)] => findings.damage_in_one(
-            format!("{name} in the cold store {}", cold.place()),
-            format!("{text}: that of the hot store is intact ({REPAIR_COLD})"),
-            MendedBy::RepairCold { read_data: false },
-        ),
+        [Found::Damaged(text), Found::Intact] => {
+            let mended_by = MendedBy::RepairHot;
+            let words = mended_by.words();
+            let text = format!("{text}: that of the cold store is intact ({words})");
+            findings.damage_in_one(in_hot(), text, mended_by);
+        }
+        [Found::Intact, Found::Damaged(text)] => {
+            let mended_by = MendedBy::RepairCold { read_data: false };
+            let words = mended_by.words();
+            let text = format!("{text}: that of the hot store is intact ({words})");
+            findings.damage_in_one(in_cold(), text, mended_by);
+        }
         [found, Found::Unreadable(text)] if found != Found::Missing => {
-            let what = format!("{name} in the cold store {}", cold.place());
-            findings.report.unread.name_with(what, &text);
+            findings.report.unread.name_with(in_cold(), &text);
         }
         [Found::Unreadable(text), found] if found != Found::Missing => {
-            let what = format!("{name} in the hot store {}", hot.place());
-            findings.report.unread.name_with(what, &text);
+            findings.report.unread.name_with(in_hot(), &text);
         }
         [Found::Intact, Found::Archived] => findings.report.objects_archived += 1,
         _ => {}
@@ -193,10 +193,10 @@ impl PacksOfBoth {
         for (id, text) in &self.damaged_in_cold {
             let number = index.pack_number(id);
             if number.is_some_and(|number| !findings.is_damaged(number)) {
-                let text =
-                    format!("{text}: that of the hot store is whole ({REPAIR_COLD_READING})");
-                let what = format!("{} in the cold store {cold}", ObjectName::pack(*id));
                 let mended_by = MendedBy::RepairCold { read_data: true };
+                let words = mended_by.words();
+                let text = format!("{text}: that of the hot store is whole ({words})");
+                let what = format!("{} in the cold store {cold}", ObjectName::pack(*id));
                 findings.damage_in_one(what, text, mended_by);
             }
         }
@@ -220,8 +220,9 @@ pub(super) fn is_short_in_cold_alone(
         && Found::of_listed(hot, &info(pack)) == Found::Intact;
     if is_whole {
         let text = format!(
-            "{len} bytes, should be {}: that of the hot store is whole ({REPAIR_COLD})",
-            pack.len
+            "{len} bytes, should be {}: that of the hot store is whole ({})",
+            pack.len,
+            mended_by.words()
         );
         let what = format!("{name} in the cold store {}", cold.place());
         findings.damage_in_one(what, text, mended_by);

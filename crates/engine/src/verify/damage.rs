@@ -66,6 +66,19 @@ pub(super) struct Findings {
     unread_chunks: HashSet<ChunkId>,
 }
 
+impl MendedBy {
+    /// What it does, and its name.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            MendedBy::RepairHot => "bale repair hot writes it again",
+            MendedBy::RepairCold { read_data: false } => "bale repair cold writes it again",
+            MendedBy::RepairCold { read_data: true } => {
+                "bale repair cold --read-data writes it again"
+            }
+        }
+    }
+}
+
 impl Findings {
     pub(super) fn damage(&mut self, what: impl Into<String>, text: impl Into<String>) {
         let (what, text) = (what.into(), text.into());

@@ -3,8 +3,7 @@
 
 use super::copies::PacksOfBoth;
 use super::damage::{Findings, MendedBy};
-use super::scrub::hash_object;
-use super::tiers::REPAIR_HOT;
+use super::scrub::{OTHER_BYTES, hash_object};
 use bale_format::{ChunkId, ChunkPlace, ObjectId, PackNumber};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result, is_inconclusive};
@@ -12,8 +11,6 @@ use bale_repository::index::{ChunkIndex, PackInfo};
 use bale_repository::repository::Repository;
 use bale_repository::store::{ObjectInfo, ObjectName};
 use std::collections::{BTreeMap, HashSet};
-
-const OTHER_BYTES: &str = "its content does not match its hash";
 
 /// Which packs are read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,7 +71,8 @@ impl Read {
             }
         }
         for (id, text) in &self.damaged_in_hot {
-            let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
+            let words = MendedBy::RepairHot.words();
+            let text = format!("{text}: that of the cold store is intact ({words})");
             let what = format!("pack {} in the hot store", id.short());
             findings.damage_in_one(what, text, MendedBy::RepairHot);
         }

@@ -5,13 +5,16 @@ use super::damage::{CheckFinding, MendedBy};
 use super::foreign::{self, Foreign};
 use super::unread::UnreadObjects;
 use super::vanished::is_gone;
-use crate::two_stores::compare;
+use crate::two_stores::{Found, compare};
 use bale_format::UnverifiedConfig;
 use bale_format::error::FormatError;
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result, is_inconclusive, is_missing};
 use bale_repository::repository::{CONFIG_BYTES_MAX, fault_text};
 use bale_repository::store::{Area, ObjectInfo, ObjectName, Store};
+
+/// What is wrong with bytes that are not those of a name.
+pub(crate) const OTHER_BYTES: &str = "its content does not match its hash";
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 4 << 20;
@@ -43,26 +46,52 @@ pub fn scrub(store: &dyn Store, monitor: &dyn Monitor) -> Result<ScrubReport> {
         ..ScrubReport::default()
     };
     let Some([hot, cold]) = store.tiers() else {
-        scrub_one(store, false, &mut report, monitor)?;
+        scrub_one(store, None, &mut report, monitor)?;
         return Ok(report);
     };
-    for (store, which) in [(hot, "hot"), (cold, "cold")] {
+    let of_hot = Other {
+        store: cold,
+        mended_by: MendedBy::RepairHot,
+    };
+    let of_cold = Other {
+        store: hot,
+        mended_by: MendedBy::RepairCold { read_data: true },
+    };
+    for (store, which, other) in [(hot, "hot", of_hot), (cold, "cold", of_cold)] {
         let (before, unread) = (report.damage.len(), report.unread.listed.len());
-        scrub_one(store, true, &mut report, monitor)?;
+        scrub_one(store, Some(other), &mut report, monitor)?;
         let place = store.place();
         let found = report.damage[before..].iter_mut();
         for finding in found.chain(&mut report.unread.listed[unread..]) {
             finding.what = format!("{} in the {which} store {place}", finding.what);
         }
-        for finding in &mut report.damage[before..] {
-            finding.mended_by = Some(match which {
-                "hot" => MendedBy::RepairHot,
-                _ => MendedBy::RepairCold { read_data: true },
-            });
-        }
     }
     name_lost([hot, cold], &mut report, monitor)?;
     Ok(report)
+}
+
+/// The other of two stores, and what brings objects from there.
+#[derive(Clone, Copy)]
+struct Other<'a> {
+    store: &'a dyn Store,
+    mended_by: MendedBy,
+}
+
+impl Other<'_> {
+    /// What brings back an object, if it is whole there: packs of data are in the cold one alone.
+    fn mends(self, name: &ObjectName) -> Option<MendedBy> {
+        let is_whole = match name.area.is_directory() {
+            true => match self.store.stat(name) {
+                Ok(Some(listed)) => Found::of_listed(self.store, &listed) == Found::Intact,
+                _ => false,
+            },
+            false => {
+                let config = self.store.get(name, CONFIG_BYTES_MAX);
+                config.is_ok_and(|bytes| UnverifiedConfig::decode(&bytes).is_ok())
+            }
+        };
+        is_whole.then_some(self.mended_by)
+    }
 }
 
 /// What the cold store does not have and the hot one has is lost there; what the hot one lacks is
@@ -96,11 +125,11 @@ fn named_by_hash() -> impl Iterator<Item = Area> {
 
 fn scrub_one(
     store: &dyn Store,
-    is_one_of_two: bool,
+    other: Option<Other<'_>>,
     report: &mut ScrubReport,
     monitor: &dyn Monitor,
 ) -> Result<()> {
-    let has_stretches = scrub_configs(store, report, is_one_of_two);
+    let has_stretches = scrub_configs(store, other, report);
     let mut areas: Vec<Area> = named_by_hash().collect();
     // Of others, a server may not know these.
     if has_stretches {
@@ -114,7 +143,7 @@ fn scrub_one(
             if monitor.interrupted() {
                 return Err(Error::Interrupted);
             }
-            scrub_object(store, &info, report)?;
+            scrub_object(store, other, &info, report)?;
             let progress = Progress {
                 done: report.objects,
                 bytes_done: report.bytes,
@@ -126,13 +155,18 @@ fn scrub_one(
     Ok(())
 }
 
-fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) -> Result<()> {
+fn scrub_object(
+    store: &dyn Store,
+    other: Option<Other<'_>>,
+    info: &ObjectInfo,
+    report: &mut ScrubReport,
+) -> Result<()> {
     let Some(id) = info.name.id() else {
         return Ok(());
     };
     let text = match hash_object(store, info) {
         Ok(hash) if hash == id.0 => None,
-        Ok(_) => Some("its content does not match its hash".to_owned()),
+        Ok(_) => Some(OTHER_BYTES.to_owned()),
         // Pruned or forgotten since it was listed.
         Err(error) if is_missing(&error) && is_gone(store, &info.name)? => return Ok(()),
         Err(Error::Store(error)) if error.is_archived() => {
@@ -151,7 +185,7 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
         Some(text) => report.damage.push(CheckFinding {
             what: info.name.to_string(),
             text,
-            mended_by: None,
+            mended_by: other.and_then(|other| other.mends(&info.name)),
         }),
     }
     Ok(())
@@ -159,7 +193,7 @@ fn scrub_object(store: &dyn Store, info: &ObjectInfo, report: &mut ScrubReport) 
 
 /// Of two that differ and look whole, only who has a key can say which one is damaged. Says whether
 /// one of them names segments.
-fn scrub_configs(store: &dyn Store, report: &mut ScrubReport, is_one_of_two: bool) -> bool {
+fn scrub_configs(store: &dyn Store, other: Option<Other<'_>>, report: &mut ScrubReport) -> bool {
     let mut has_stretches = false;
     let mut lines = Vec::new();
     for name in ObjectName::configs() {
@@ -188,11 +222,11 @@ fn scrub_configs(store: &dyn Store, report: &mut ScrubReport, is_one_of_two: boo
         };
         report.damage.extend(fault.map(|fault| CheckFinding {
             what: name.to_string(),
-            text: match is_one_of_two {
-                true => fault,
-                false => format!("{fault} (bale repair config writes it again from the other)"),
+            text: match other {
+                Some(_) => fault,
+                None => format!("{fault} (bale repair config writes it again from the other)"),
             },
-            mended_by: None,
+            mended_by: other.and_then(|other| other.mends(&name)),
         }));
     }
     if let [config, copy] = &lines[..]

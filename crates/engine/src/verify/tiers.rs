@@ -3,8 +3,9 @@
 //! cold store has lost is not listed, although the hot one has it still.
 
 use super::damage::{Findings, MendedBy};
+use super::scrub::OTHER_BYTES;
 use crate::limits::ALIVE_SECONDS;
-use crate::two_stores::{Found, OTHER_BYTES, compare, names, packs_with_metadata};
+use crate::two_stores::{Found, compare, names, packs_with_metadata};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::Result;
 use bale_repository::index::ChunkIndex;
@@ -60,7 +61,7 @@ pub(super) fn check_tiers(repository: &Repository, findings: &mut Findings) -> R
                 Found::Damaged(text) if text == OTHER_BYTES => "it has other bytes".to_owned(),
                 Found::Damaged(text) => text,
             };
-            let text = format!("{text}: nothing is lost ({})", repair_words(mended_by));
+            let text = format!("{text}: nothing is lost ({})", mended_by.words());
             findings.damage_in_one(what, text, mended_by);
         }
     }
@@ -114,8 +115,6 @@ pub(super) fn check_listings(
     Ok(())
 }
 
-pub(super) const REPAIR_HOT: &str = "bale repair hot writes it again";
-
 fn check_key(name: &ObjectName, [hot, cold]: [&dyn Store; 2], findings: &mut Findings) {
     let read = |store: &dyn Store| {
         let is_it = |bytes: &[u8]| {
@@ -137,8 +136,10 @@ fn check_key(name: &ObjectName, [hot, cold]: [&dyn Store; 2], findings: &mut Fin
     }
     match (&of_hot, &of_cold) {
         (Found::Damaged(text), Found::Intact) => {
-            let text = format!("{text}: that of the cold store is intact ({REPAIR_HOT})");
-            findings.damage_in_one(in_hot(), text, MendedBy::RepairHot);
+            let mended_by = MendedBy::RepairHot;
+            let words = mended_by.words();
+            let text = format!("{text}: that of the cold store is intact ({words})");
+            findings.damage_in_one(in_hot(), text, mended_by);
         }
         (Found::Intact, Found::Missing | Found::Damaged(_)) => {
             let (what, word) = match &of_cold {
@@ -153,13 +154,5 @@ fn check_key(name: &ObjectName, [hot, cold]: [&dyn Store; 2], findings: &mut Fin
             findings.damage_in_one(in_cold(), text, mended_by);
         }
         _ => {}
-    }
-}
-
-/// What the advice of a finding says.
-fn repair_words(mended_by: MendedBy) -> &'static str {
-    match mended_by {
-        MendedBy::RepairHot => REPAIR_HOT,
-        MendedBy::RepairCold { .. } => "bale repair cold writes it again",
     }
 }
