@@ -17,6 +17,18 @@ fn large(first: u8) -> Vec<u8> {
     vec![first; LARGE]
 }
 
+/// A store whose first connection is cut after so many bytes of answers; `None` if that was too
+/// early to open it.
+fn open_and_cut_after(cut: usize) -> Option<(FakeServer, SftpStore)> {
+    let fake = laid_out();
+    fake.behave(Manners {
+        cut_after: Some(cut),
+        ..Manners::default()
+    });
+    let store = SftpStore::open(fake.reach(PATIENCE)).ok()?;
+    Some((fake, store))
+}
+
 /// As many uploads at once as there are packs on their way.
 fn upload_three(fake: &FakeServer, store: &SftpStore) {
     std::thread::scope(|scope| {
@@ -81,12 +93,7 @@ fn an_upload_goes_on_after_its_connection_was_cut_anywhere() {
     drop(store);
     // Answers of the first connection, of which one does not come whole.
     for cut in (0..600).step_by(37) {
-        let fake = laid_out();
-        fake.behave(Manners {
-            cut_after: Some(cut),
-            ..Manners::default()
-        });
-        let Ok(store) = SftpStore::open(fake.reach(PATIENCE)) else {
+        let Some((fake, store)) = open_and_cut_after(cut) else {
             continue;
         };
         std::thread::scope(|scope| {
@@ -145,12 +152,7 @@ fn a_pack_that_is_there_already_stays_although_the_file_of_another_is_open() {
 #[test]
 fn packs_one_after_the_other_go_on_after_their_connection_was_cut_anywhere() {
     for cut in (0..1500).step_by(41) {
-        let fake = laid_out();
-        fake.behave(Manners {
-            cut_after: Some(cut),
-            ..Manners::default()
-        });
-        let Ok(store) = SftpStore::open(fake.reach(PATIENCE)) else {
+        let Some((fake, store)) = open_and_cut_after(cut) else {
             continue;
         };
         for first in 1..=3 {
