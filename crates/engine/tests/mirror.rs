@@ -142,12 +142,7 @@ fn an_intact_object_of_the_target_is_never_replaced_and_a_damaged_one_is_when_it
 #[test]
 fn what_the_source_pruned_goes_only_on_request_and_leaves_the_mirror_whole_at_any_moment() {
     let mut scene = history();
-    let target = scene.empty_place();
-    scene.mirror_to(target.clone()).unwrap();
-    let (first, _) = scene.kept.remove(0);
-    scene.repository().forget_snapshot(first).unwrap();
-    scene.prune(&scene.repository(), Duration::ZERO).unwrap();
-    scene.mirror_to(target.clone()).unwrap();
+    let target = scene.mirrored_before_it_was_pruned();
     assert_eq!(
         target.names(Area::Snapshots).len(),
         2,

@@ -2,7 +2,6 @@
 //! same order, is whole at any moment, and takes over neither damage nor what was deleted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bale_pipeline::memory::MemoryPlan;
 use bale_repository::error::Error;
@@ -184,12 +183,7 @@ fn what_the_source_pruned_goes_from_segments_of_the_mirror_and_their_bytes_come_
     scene.write("dir/deep/c.bin", &noise(4, 300 << 10));
     std::fs::remove_file(scene.source().join("large")).unwrap();
     scene.keep();
-    let target = scene.empty_place();
-    scene.mirror_to(target.clone()).unwrap();
-    let (first, _) = scene.kept.remove(0);
-    scene.repository().forget_snapshot(first).unwrap();
-    scene.prune(&scene.repository(), Duration::ZERO).unwrap();
-    scene.mirror_to(target.clone()).unwrap();
+    let target = scene.mirrored_before_it_was_pruned();
     let before = bytes_in_segments(&target);
     let (fork, mirrored) = scene.deleting_mirrors_killed_anywhere(&target);
     assert!(mirrored.objects_deleted > 0);

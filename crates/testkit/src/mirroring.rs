@@ -8,6 +8,7 @@ use bale_pipeline::monitor::Recorder;
 use bale_repository::error::Result;
 use bale_repository::store::{Area, Store};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// More calls than any mirror of a test makes.
 const CALLS_MAX: u64 = 2_000;
@@ -45,6 +46,20 @@ impl Scene {
     ) -> Result<Mirrored> {
         let target: Arc<dyn Store> = Arc::new(target);
         mirror(&self.repository(), &target, &options, &Recorder::default())
+    }
+
+    /// A mirror made before the first snapshot was forgotten and pruned in the source, and once
+    /// more after that: without being asked to delete, it has everything still.
+    pub fn mirrored_before_it_was_pruned(&mut self) -> DatedStore {
+        let target = self.empty_place();
+        self.mirror_to(target.clone()).expect("a first mirror");
+        let (first, _) = self.kept.remove(0);
+        let source = self.repository();
+        source.forget_snapshot(first).expect("it is there");
+        self.prune(&self.repository(), Duration::ZERO)
+            .expect("a prune");
+        self.mirror_to(target.clone()).expect("a second mirror");
+        target
     }
 
     /// Of the kept snapshots those that are listed restore exactly; others are not looked at.
