@@ -6,7 +6,7 @@
 
 use bale_format::ObjectId;
 use bale_repository::error::{Error, Result};
-use bale_repository::pack::ChunkWriter;
+use bale_repository::pack::{ChunkWriter, LookBegun};
 use bale_repository::repository::Repository;
 use bale_repository::store::ObjectName;
 use std::sync::Arc;
@@ -20,14 +20,17 @@ pub(crate) const LOOK_BELIEVED: Duration = Duration::from_secs(120);
 const ROUNDS_MAX: usize = 3;
 
 /// Stores again what the writer relied on and what is condemned, marked as damaged or gone by now.
-/// `what` names the operation in errors.
+/// `begun` is a look that was begun
+/// with the last flush; `what` names the operation in errors.
 pub(crate) fn store_lost_again(
     repository: &Arc<Repository>,
     store: &ChunkWriter,
+    begun: LookBegun,
     what: &str,
 ) -> Result<()> {
+    let mut begun = begun;
     for _ in 0..ROUNDS_MAX {
-        let lost = store.lost_since_start()?;
+        let lost = store.lost_since_start(std::mem::take(&mut begun))?;
         if lost.is_empty() {
             return Ok(());
         }

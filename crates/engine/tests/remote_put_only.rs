@@ -96,7 +96,7 @@ fn a_snapshot_that_a_server_keeps_and_nobody_can_restore_is_said_and_the_next_on
         .to_string();
     assert!(said.contains(&stays[0].0.short()), "{said}");
     assert!(said.contains("cannot be taken back"), "{said}");
-    assert!(said.contains("run the backup again"), "{said}");
+    assert!(said.contains("run it again"), "{said}");
 
     let again = scene.backup(&open(&scene, put_only(&scene.store, |_| ())));
     let id = again.unwrap().id.unwrap();

@@ -14,7 +14,7 @@ use crate::waiting::Waiting;
 use bale_format::ObjectId;
 use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{
-    Area, ColdClasses, ForeignEntry, ObjectInfo, ObjectLocks, ObjectName, ObjectWriter,
+    Area, ColdClasses, ForeignEntry, Next, ObjectInfo, ObjectLocks, ObjectName, ObjectWriter,
     PackContent, Result, Store, StoreError, StoreShape, WholeWriter,
 };
 use bytes::Bytes;
@@ -203,8 +203,24 @@ impl Store for Retried {
         self.until_read(name, || self.store.read_at(name, offset, buf))
     }
 
+    fn expect(&self, next: Next<'_>) {
+        self.store.expect(next);
+    }
+
     fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>> {
         self.until_answered(|| self.store.stat(name))
+    }
+
+    fn are_there(&self, names: &[ObjectName]) -> Option<Result<Vec<bool>>> {
+        let can = std::cell::Cell::new(true);
+        let there = self.until_answered(|| match self.store.are_there(names) {
+            Some(there) => there,
+            None => {
+                can.set(false);
+                Ok(Vec::new())
+            }
+        });
+        can.get().then_some(there)
     }
 
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {

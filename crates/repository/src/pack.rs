@@ -20,8 +20,8 @@ pub use plan::PackPlan;
 
 use crate::error::{Error, Result};
 use crate::limits::ENCODE_QUEUE_PER_WORKER;
-use crate::repository::{NamedPacks, Repository};
-use crate::store::StoreError;
+use crate::repository::{NamedPacks, Repository, UnreliablePacks};
+use crate::store::{Next, StoreError};
 use bale_format::chunk::ChunkKind;
 use bale_format::keys::Keys;
 use bale_format::limits::BUNDLE_BYTES_MAX;
@@ -54,6 +54,31 @@ pub struct UploadTotals {
     /// How long those who fill packs waited for the store, and whoever wanted all of them to be
     /// there.
     pub waited: Duration,
+}
+
+/// A look whether what a snapshot will rely on is there, begun: packs that nobody has looked at
+/// since they were named, and those that were not to be relied on a moment ago.
+#[derive(Debug, Default)]
+pub struct LookBegun {
+    pub named: NamedPacks,
+    pub(crate) unreliable: Option<UnreliablePacks>,
+}
+
+impl LookBegun {
+    /// The look at what is not to be relied on begins again.
+    pub fn afresh(self) -> LookBegun {
+        LookBegun {
+            unreliable: None,
+            ..self
+        }
+    }
+
+    /// These packs are marked as damaged since: the look at what is not to be relied on begins
+    /// again.
+    pub fn before_marks(self, marked: &[ObjectId]) -> LookBegun {
+        let unreliable = self.unreliable.filter(|_| marked.is_empty());
+        LookBegun { unreliable, ..self }
+    }
 }
 
 /// What a buffer holds that is used again: a chunk as it is sealed. Smaller ones, of segments,
@@ -137,6 +162,9 @@ impl ChunkWriter {
         let (jobs, queue) = bounded::<EncodeJob>(count * ENCODE_QUEUE_PER_WORKER);
         let (give_back, spent) = bounded(count);
         let shared = Arc::new(EncoderShared::new(repository, options)?);
+        if !shared.options.dry_run {
+            shared.repository.store().expect(Next::Upload);
+        }
         let mut writer = ChunkWriter {
             shared,
             jobs: Some(jobs),
@@ -232,14 +260,26 @@ impl ChunkWriter {
 
     /// Waits for everything submitted, publishes all open packs, and names them in the index.
     pub fn flush(&self) -> Result<WriterCounts> {
-        let named = self.flush_before_look()?;
+        self.publish_all()?;
+        let named = self.shared.name_all()?;
         self.repository().look_at_named(&named)?;
         Ok(self.shared.written())
     }
 
-    /// The same without the look at the packs that were named last: [`Repository::look_at_named`],
-    /// for whoever has other requests to make beside it.
-    pub fn flush_before_look(&self) -> Result<NamedPacks> {
+    /// The same up to the look at the packs that were named last: it is begun, and goes on with
+    /// [`ChunkWriter::lost_since_start`] or [`Repository::look_at_named`].
+    pub fn flush_before_look(&self) -> Result<LookBegun> {
+        self.publish_all()?;
+        let repository = self.repository();
+        let (unreliable, named) =
+            repository.at_once(|| repository.unreliable_packs(), || self.shared.name_all());
+        Ok(LookBegun {
+            named: named?,
+            unreliable: Some(unreliable?),
+        })
+    }
+
+    fn publish_all(&self) -> Result<()> {
         self.shared.jobs.wait_for_all();
         self.shared.check()?;
         self.shared.publish_all()
@@ -251,10 +291,15 @@ impl ChunkWriter {
         self.shared.if_closed(more)
     }
 
+    /// Is anything relied on that was in the repository when this writer began?
+    pub fn relies_on_others(&self) -> bool {
+        self.shared.relies_on_others()
+    }
+
     /// Chunks relied on whose packs have been condemned or have vanished since the index was
     /// loaded.
-    pub fn lost_since_start(&self) -> Result<Vec<ChunkPlace>> {
-        self.shared.lost_since_start()
+    pub fn lost_since_start(&self, begun: LookBegun) -> Result<Vec<ChunkPlace>> {
+        self.shared.lost_since_start(begun)
     }
 
     /// Stores a chunk again although the index names it: its pack is condemned or gone.

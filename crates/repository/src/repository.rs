@@ -27,7 +27,7 @@ pub use first_look::FirstLooks;
 pub use flights::ChunkFlights;
 pub use marks::{DamageMark, DamageMarks};
 pub use named_packs::NamedPacks;
-pub use objects::{CondemnedList, Readable};
+pub use objects::{CondemnedList, ListedPacks, Readable, UnreliablePacks};
 pub use objects::{condemned_advice, is_damage};
 pub use opening::{CacheOptions, FoundRepository, InitOptions, Made, NewSlot, Secret};
 pub use sealed_file::SealedFile;

@@ -193,6 +193,15 @@ pub enum PackContent {
     Metadata,
 }
 
+/// What a store will be asked for in a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next<'n> {
+    /// Parts of this object.
+    Read(&'n ObjectName),
+    /// To take a pack, whole.
+    Upload,
+}
+
 /// Result of a store call.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
@@ -251,8 +260,21 @@ pub trait Store: Send + Sync {
     /// Fills `buf` from `offset`; an object too short is `UnexpectedEof`.
     fn read_at(&self, name: &ObjectName, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// Says what it will be asked for soon: one that must open something first does so meanwhile.
+    /// Waits for nothing, and promises nothing. A store around another one passes it on.
+    fn expect(&self, next: Next<'_>) {
+        let _is_as_quick_without = next;
+    }
+
     /// Length and time of one object; `None` if it is not there.
     fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>>;
+
+    /// Which of these are there, by their names alone and in one round trip. `None`: a store that
+    /// cannot, or where a listing is as quick. A store around another one passes it on.
+    fn are_there(&self, names: &[ObjectName]) -> Option<Result<Vec<bool>>> {
+        let _are_listed = names;
+        None
+    }
 
     /// Calls `found` for every object of an area, in no order, streaming. What is foreign is
     /// skipped. An object that comes or goes meanwhile may be listed or not.

@@ -164,6 +164,7 @@ impl StretchedStore {
 }
 
 impl Store for StretchedStore {
+    // Not handed on: expect, are_there: packs are parts of few objects.
     // Not handed on: cold_classes, object_locks: segments have no classes and no locks.
 
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<()> {

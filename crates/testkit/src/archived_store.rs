@@ -66,6 +66,7 @@ impl ArchivedStore {
 }
 
 impl Store for ArchivedStore {
+    // Not handed on: expect, are_there: no test needs them of it.
     // Not handed on: shape, upload, takes_streams, begin_stream: no test needs them of it.
     // Not handed on: list_foreign, is_remote, is_tiered, tiers: no test needs them of it.
     // Not handed on: hot_failed, cold_classes, object_locks: no test needs them of it.

@@ -70,6 +70,7 @@ impl DatedStore {
 }
 
 impl Store for DatedStore {
+    // Not handed on: expect, are_there: no test needs them of it.
     // Not handed on: shape, upload, takes_streams, begin_stream: no test needs them of it.
     // Not handed on: list_foreign, is_remote, tiers, hot_failed: no test needs them of it.
     // Not handed on: cold_classes, object_locks: no test needs them of it.

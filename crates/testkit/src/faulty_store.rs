@@ -280,6 +280,7 @@ fn damage(effect: Option<Effect>, bytes: &mut [u8]) -> usize {
 }
 
 impl Store for FaultyStore {
+    // Not handed on: expect, are_there: no test needs them of it.
     // Not handed on: shape, upload, takes_streams, begin_stream: no test needs them of it.
     // Not handed on: list_foreign, tiers, hot_failed, cold_classes: no test needs them of it.
     // Not handed on: object_locks: no test needs them of it.

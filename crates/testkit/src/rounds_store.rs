@@ -200,6 +200,7 @@ fn all_others_wait() -> bool {
 }
 
 impl Store for RoundsStore {
+    // Not handed on: expect, are_there: no test needs them of it.
     // Not handed on: shape, upload, takes_streams, begin_stream: no test needs them of it.
     // Not handed on: list_foreign, keeps_the_first, is_tiered, tiers: no test needs them of it.
     // Not handed on: hot_failed, cold_classes, object_locks: no test needs them of it.

@@ -51,6 +51,7 @@ impl StaleStore {
 }
 
 impl Store for StaleStore {
+    // Not handed on: expect, are_there: no test needs them of it.
     // Not handed on: shape, upload, begin_pack, takes_streams: no test needs them of it.
     // Not handed on: begin_stream, list_foreign, keeps_the_first: no test needs them of it.
     // Not handed on: is_remote, is_tiered, tiers, hot_failed: no test needs them of it.

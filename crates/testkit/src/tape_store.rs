@@ -104,6 +104,7 @@ impl TapeStore {
 }
 
 impl Store for TapeStore {
+    // Not handed on: expect, are_there: no test needs them of it.
     // Not handed on: takes_streams, begin_stream, list_foreign, tiers: no test needs them of it.
     // Not handed on: hot_failed, cold_classes, object_locks: no test needs them of it.
 

@@ -115,6 +115,7 @@ impl Drop for GateKeeper {
 }
 
 impl Store for WholeStore {
+    // Not handed on: expect, are_there: no test needs them of it.
     // Not handed on: begin_pack, takes_streams, begin_stream: no test needs them of it.
     // Not handed on: list_foreign, is_remote, tiers, hot_failed: no test needs them of it.
     // Not handed on: cold_classes, object_locks: no test needs them of it.

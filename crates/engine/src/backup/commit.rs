@@ -15,7 +15,7 @@ use bale_format::{ChunkId, ChunkKind, Entry, Layer, ObjectId, Snapshot};
 use bale_pipeline::monitor::Phase;
 use bale_repository::catalog::{CatalogReader, CatalogWriter, KeyRange};
 use bale_repository::error::{Error, Result};
-use bale_repository::pack::ChunkWriter;
+use bale_repository::pack::{ChunkWriter, LookBegun};
 use bale_repository::repository::Repository;
 use bale_repository::snapshots::{SourceKey, is_in_future, remembered};
 use bale_repository::store::{Area, ObjectName};
@@ -55,18 +55,14 @@ pub(super) fn commit(
 ) -> Result<Outcome> {
     tally.phase(Phase::Commit);
     let repository = &run.repository;
-    let named = store.flush_before_look()?;
-    let (are_there, relied_on) = repository.at_once(
-        || repository.look_at_named(&named),
-        || make_sure(run, parent, written, store, tally, options),
-    );
-    are_there?;
+    let begun = store.flush_before_look()?;
     let ReliedOn {
         scanned,
         layers,
         is_as_the_parent,
         looked,
-    } = relied_on?;
+        mut unlooked,
+    } = make_sure(run, parent, written, (store, begun), tally, options)?;
     let snapshot = Snapshot {
         parent: parent.id,
         thin: thin_chunks(repository, &scanned)?,
@@ -89,9 +85,10 @@ pub(super) fn commit(
     // Slept since (a closed lid): a store that only takes what is new would keep the snapshot.
     let is_young = looked.is_some_and(|looked| looked.is_within(LOOK_BELIEVED, repository));
     if !is_young && !has_looked_just_now(repository, parent, store) {
-        mend(repository, parent, &snapshot.layers, store)?;
+        let begun = std::mem::take(&mut unlooked);
+        mend(repository, parent, &snapshot.layers, store, begun)?;
     }
-    let id = write_and_look_again(run, parent, &snapshot, store, tally)?;
+    let id = write_and_look_again(run, parent, &snapshot, (store, unlooked), tally)?;
     Ok(outcome(Some(id), snapshot, noted, store))
 }
 
@@ -102,13 +99,15 @@ struct ReliedOn {
     is_as_the_parent: bool,
     /// When it was looked at, unless that was at the beginning of the run.
     looked: Option<TwoClocks>,
+    /// What was named since, then: the look behind the snapshot is at that, too.
+    unlooked: LookBegun,
 }
 
 fn make_sure(
     run: &BackupRun,
     parent: &Parent,
     written: StoredPass,
-    store: &Arc<ChunkWriter>,
+    (store, begun): (&Arc<ChunkWriter>, LookBegun),
     tally: &Tally<'_>,
     options: &BackupOptions,
 ) -> Result<ReliedOn> {
@@ -125,15 +124,20 @@ fn make_sure(
     // Rows that an unfinished run stored are as in its record, and yet in no snapshot.
     let is_as_the_parent = changes == 0 && amendments.is_empty() && parent.run.is_none();
     let layers = amend(repository, layers, amendments, store, options)?;
-    let mut looked = None;
+    let (mut looked, mut unlooked) = (None, LookBegun::default());
     if !options.dry_run {
         rely_on_segments(repository, &layers, store)?;
-        mark_damaged(repository, store.packs_found_damaged(), |text| {
+        let found_damaged = store.packs_found_damaged();
+        let begun = begun.before_marks(&found_damaged);
+        mark_damaged(repository, found_damaged.iter().copied(), |text| {
             tally.note(text)
         });
-        if !has_looked_just_now(repository, parent, store) {
-            mend(repository, parent, &layers, store)?;
-            looked = Some(TwoClocks::now(repository));
+        match found_damaged.is_empty() && has_looked_just_now(repository, parent, store) {
+            true => unlooked = begun.afresh(),
+            false => {
+                mend(repository, parent, &layers, store, begun)?;
+                looked = Some(TwoClocks::now(repository));
+            }
         }
     }
     Ok(ReliedOn {
@@ -141,6 +145,7 @@ fn make_sure(
         layers,
         is_as_the_parent,
         looked,
+        unlooked,
     })
 }
 
@@ -158,7 +163,7 @@ fn write_and_look_again(
     run: &BackupRun,
     parent: &Parent,
     snapshot: &Snapshot,
-    store: &Arc<ChunkWriter>,
+    (store, unlooked): (&Arc<ChunkWriter>, LookBegun),
     tally: &Tally<'_>,
 ) -> Result<ObjectId> {
     let repository = &run.repository;
@@ -168,7 +173,7 @@ fn write_and_look_again(
     let chunks_before = store.written().chunks_new;
     let (listed, mended) = repository.at_once(
         || ListedAtTheEnd::if_remote(repository),
-        || mend(repository, parent, &snapshot.layers, store),
+        || mend(repository, parent, &snapshot.layers, store, unlooked),
     );
     if let Err(error) = mended {
         return Err(take_back(repository, &[id], error));
@@ -222,13 +227,13 @@ impl ListedAtTheEnd {
     }
 }
 
-/// Did this run begin a moment ago, with packs that were listed then, and store nothing since? Then
-/// that look is the one before the snapshot; the one after it is made in any case.
+/// Did this run begin a moment ago, with packs that were listed then? Then that look is the one
+/// before the snapshot, and what was stored since was there when it was; the look behind the
+/// snapshot is made in any case. The index was compared with what was listed where there is a
+/// parent; without one this holds only for who relies on nothing that others stored.
 fn has_looked_just_now(repository: &Repository, parent: &Parent, store: &ChunkWriter) -> bool {
-    let is_from_one_snapshot = parent.id.is_some() && parent.run.is_none();
-    is_from_one_snapshot
-        && store.written().chunks_new == 0
-        && repository.has_listed_packs_just_now()
+    let is_compared = parent.id.is_some() || !store.relies_on_others();
+    is_compared && parent.run.is_none() && repository.has_listed_packs_just_now()
 }
 
 /// The index objects of today are known to the next backup.
@@ -314,9 +319,10 @@ fn mend(
     parent: &Parent,
     layers: &[Layer],
     store: &Arc<ChunkWriter>,
+    begun: LookBegun,
 ) -> Result<()> {
     let (stored_again, is_there) = repository.at_once(
-        || store_lost_again(repository, store, "backup"),
+        || store_lost_again(repository, store, begun, "backup"),
         || is_parent_there(repository, parent),
     );
     stored_again?;

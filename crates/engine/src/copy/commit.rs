@@ -14,6 +14,7 @@ use crate::relied::{store_lost_again, take_back};
 use bale_format::{Layer, ObjectId, SegmentRef, Snapshot};
 use bale_pipeline::amount::counted;
 use bale_repository::error::Result;
+use bale_repository::pack::LookBegun;
 use bale_repository::repository::{Named, Repository};
 use bale_repository::snapshots::remembered;
 use std::collections::HashMap;
@@ -33,9 +34,11 @@ pub(super) fn commit(
     lost: &mut LostRows,
 ) -> Result<Vec<CopiedSnapshot>> {
     let writer = storing.writer;
-    writer.flush()?;
-    target.mark_damaged(writer.packs_found_damaged())?;
-    store_lost_again(target, writer, "copy")?;
+    let begun = writer.flush_before_look()?;
+    let found_damaged = writer.packs_found_damaged();
+    let begun = begun.before_marks(&found_damaged);
+    target.mark_damaged(found_damaged)?;
+    store_lost_again(target, writer, begun, "copy")?;
     let mut written: Vec<(ObjectId, Snapshot)> = Vec::new();
     let mut copied = Vec::new();
     for named in queue {
@@ -69,7 +72,7 @@ pub(super) fn commit(
         });
     }
     // A prune that looked before the snapshots were there may have deleted since the last look.
-    if let Err(error) = store_lost_again(target, writer, "copy") {
+    if let Err(error) = store_lost_again(target, writer, LookBegun::default(), "copy") {
         let ids: Vec<ObjectId> = written.iter().map(|(id, _)| *id).collect();
         return Err(take_back(target, &ids, error));
     }

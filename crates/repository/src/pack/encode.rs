@@ -10,11 +10,13 @@ use super::open_pack::{OpenPack, Published};
 use super::open_packs::OpenPacks;
 use super::uploads::{Uploaded, Uploads};
 use super::verified::Verified;
-use super::{BUFFER_BYTES, EncodeJob, IfClosed, UploadTotals, WriterCounts, WriterOptions};
+use super::{
+    BUFFER_BYTES, EncodeJob, IfClosed, LookBegun, UploadTotals, WriterCounts, WriterOptions,
+};
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
 use crate::limits::INDEX_ENTRIES_TARGET;
-use crate::repository::{NamedPacks, Repository};
+use crate::repository::{ListedPacks, NamedPacks, Repository, UnreliablePacks};
 use crate::store::{PackContent, StoreError};
 use bale_format::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
 use bale_format::pack::Payload;
@@ -23,6 +25,10 @@ use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Packs that are looked at one by one, where a store can do that at once; of more a listing is
+/// made.
+const LOOKED_AT_MAX: usize = 256;
 
 /// Shared by the threads of one `ChunkWriter`.
 pub(super) struct EncoderShared {
@@ -138,9 +144,11 @@ impl EncoderShared {
     }
 
     /// Chunks relied on whose pack a prune has condemned, or deleted, since the index was loaded.
-    /// Call after a flush.
-    pub(super) fn lost_since_start(&self) -> Result<Vec<ChunkPlace>> {
-        let mut now = self.repository.packs_now()?;
+    /// Call after a flush. The packs that it named are looked at, too.
+    pub(super) fn lost_since_start(&self, begun: LookBegun) -> Result<Vec<ChunkPlace>> {
+        let LookBegun { named, unreliable } = begun;
+        let mut now = self.packs_behind(unreliable)?;
+        self.repository.look_at_named_in(&named, &now)?;
         if now.marks_unreadable && self.verified.is_none() {
             return Err(Error::Other(
                 "a mark of damaged packs cannot be read any more: run the backup again".to_owned(),
@@ -155,6 +163,31 @@ impl EncoderShared {
         let mut lost: Vec<ChunkPlace> = self.relied_on().filter(is_lost).copied().collect();
         lost.extend(self.own_lost(&reliable)?);
         Ok(lost)
+    }
+
+    /// What is relied on, and perhaps more.
+    fn packs_behind(&self, unreliable: Option<UnreliablePacks>) -> Result<ListedPacks> {
+        let unreliable = match unreliable {
+            Some(unreliable) => unreliable,
+            None => self.repository.unreliable_packs()?,
+        };
+        let mut wanted: HashSet<ObjectId> = lock(&self.own).clone();
+        let mut relied = self.relied_on();
+        while wanted.len() <= LOOKED_AT_MAX
+            && let Some(place) = relied.next()
+        {
+            wanted.insert(self.index.pack(place.pack).id);
+        }
+        if wanted.len() > LOOKED_AT_MAX {
+            return self.repository.packs_behind(unreliable);
+        }
+        let among = self.repository.packs_among(unreliable, wanted);
+        among.unwrap_or_else(|unreliable| self.repository.packs_behind(unreliable))
+    }
+
+    pub(super) fn relies_on_others(&self) -> bool {
+        let relied = &mut self.relied.iter();
+        relied.any(|bits| bits.load(Ordering::Relaxed) != 0)
     }
 
     fn relied_on(&self) -> impl Iterator<Item = &ChunkPlace> {
@@ -237,9 +270,8 @@ impl EncoderShared {
         lock(&self.transfers).transfers().clone()
     }
 
-    /// Publishes every open pack, then names everything published in index objects. What was named
-    /// last is not looked at again.
-    pub(super) fn publish_all(&self) -> Result<NamedPacks> {
+    /// Publishes every open pack.
+    pub(super) fn publish_all(&self) -> Result<()> {
         self.open.close_all(|pack| self.publish(pack))?;
         // What was uploaded by others may have failed.
         self.check()?;
@@ -249,6 +281,11 @@ impl EncoderShared {
             let taken = stretched.filling().taken;
             self.taken_before.store(taken, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    /// Names everything published in index objects. What was named last is not looked at again.
+    pub(super) fn name_all(&self) -> Result<NamedPacks> {
         self.name_published(1)
     }
 

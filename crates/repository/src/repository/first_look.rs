@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::limits::{OBJECT_FLIGHT_BYTES, SLOT_BYTES_MAX};
 use crate::metadata_cache::{CachedName, MetadataCache};
 use crate::store::{
-    Area, ColdClasses, ForeignEntry, ObjectInfo, ObjectLocks, ObjectName, ObjectWriter,
+    Area, ColdClasses, ForeignEntry, Next, ObjectInfo, ObjectLocks, ObjectName, ObjectWriter,
     PackContent, Result, Store, StoreError, StoreShape,
 };
 use bale_format::RepositoryId;
@@ -337,8 +337,16 @@ impl Store for FirstLook {
         self.store.read_at(name, offset, buf)
     }
 
+    fn expect(&self, next: Next<'_>) {
+        self.store.expect(next);
+    }
+
     fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>> {
         self.store.stat(name)
+    }
+
+    fn are_there(&self, names: &[ObjectName]) -> Option<Result<Vec<bool>>> {
+        self.store.are_there(names)
     }
 
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {

@@ -13,7 +13,7 @@
 use super::Repository;
 use super::fetched::{GAP_BYTES_MAX, RANGE_BYTES_MAX};
 use crate::limits::{FLIGHT_RANGE_BYTES, FLIGHT_THREADS, FLIGHT_THREADS_LEAST};
-use crate::store::ObjectName;
+use crate::store::{Next, ObjectName};
 use bale_format::pack::PackEntry;
 use bale_format::{ChunkId, ChunkKind, ChunkPlace, ObjectId};
 use bytes::Bytes;
@@ -25,6 +25,8 @@ use std::thread::JoinHandle;
 const EXPECTED_MAX: usize = 512;
 /// Chunks that are fetched before one behind them was read.
 const AHEAD_MAX: u64 = 64;
+/// Packs behind a flight that the store is told of.
+const PACKS_AHEAD_MAX: usize = 4;
 /// What lies so far behind the last one that was read is not wanted any more: its files were in
 /// place.
 const BEHIND_MAX: u64 = 64;
@@ -223,7 +225,12 @@ impl FlightsShared {
                 state = self.wait(state);
                 continue;
             };
+            let next = state.next_packs(&flight);
             drop(state);
+            for pack in next {
+                let name = ObjectName::pack(pack);
+                self.repository.store.expect(Next::Read(&name));
+            }
             let landing = Landing {
                 shared: self,
                 flight: &flight,
@@ -390,6 +397,18 @@ impl Expectations {
         };
         let is_room = self.bytes + first_len <= bytes_max || self.bytes == 0;
         is_room.then(|| self.gather(first, bytes_max, range_bytes_max))
+    }
+
+    /// The packs behind a flight that come next.
+    fn next_packs(&self, flight: &Flight) -> Vec<ObjectId> {
+        let mut last = flight.pack;
+        let behind = self.expected.iter().map(|chunk| (chunk.number, chunk.pack));
+        let behind = behind.skip_while(|(number, _)| *number <= flight.records[0].0);
+        let packs = behind.filter_map(|(_, pack)| {
+            let is_another = std::mem::replace(&mut last, pack) != pack;
+            is_another.then_some(pack)
+        });
+        packs.take(PACKS_AHEAD_MAX).collect()
     }
 
     /// What is here and nobody waits for makes place for what somebody waits for: the last expected

@@ -2,6 +2,7 @@
 //! there. In between a pack may be named that a prune took away while this process slept.
 
 use super::Repository;
+use super::objects::ListedPacks;
 use crate::error::{Error, Result};
 use crate::pack::Published;
 use crate::store::ObjectName;
@@ -34,7 +35,7 @@ impl Repository {
     }
 
     /// The same without the look whether they are still there: whoever relies on the names makes
-    /// it first, with [`Repository::look_at_named`].
+    /// it first, with [`Repository::look_at_named`] or [`Repository::look_at_named_in`].
     pub fn name_packs(&self, published: &[Published]) -> Result<NamedPacks> {
         let mut packs = Vec::new();
         let mut entries = Vec::new();
@@ -61,14 +62,30 @@ impl Repository {
 
     /// Is every pack there that was named? If one is not, its name is taken back.
     pub fn look_at_named(&self, named: &NamedPacks) -> Result<()> {
+        self.look_at_those(named, named.packs.clone())
+    }
+
+    /// The same by a listing that was made since.
+    pub fn look_at_named_in(&self, named: &NamedPacks, listed: &ListedPacks) -> Result<()> {
+        let unlisted = named.packs.iter().copied();
+        let unlisted = unlisted.filter(|pack| !listed.reliable.contains(pack));
+        self.look_at_those(named, unlisted.collect())
+    }
+
+    fn look_at_those(&self, named: &NamedPacks, packs: Vec<ObjectId>) -> Result<()> {
         let Some((index, _)) = named.index else {
             return Ok(());
         };
-        let Some(gone) = self.first_gone(named.packs.clone())? else {
+        let Some(gone) = self.first_gone(packs)? else {
             return Ok(());
         };
-        self.delete_index_object(&ObjectName::index(index))?;
-        let text = format!("pack {} was pruned: run it again", gone.short());
+        let mut text = format!("pack {} was pruned: run it again", gone.short());
+        if let Err(refused) = self.delete_index_object(&ObjectName::index(index)) {
+            let index = index.short();
+            text += &format!(
+                "; index object {index} names it still, and cannot be taken back ({refused})"
+            );
+        }
         Err(Error::Other(text))
     }
 

@@ -34,6 +34,25 @@ pub struct CondemnedList {
     pub modified: Option<SystemTime>,
 }
 
+/// The condemned lists and marks of damage, before packs are listed.
+#[derive(Debug)]
+pub struct UnreliablePacks {
+    packs: HashSet<ObjectId>,
+    marks_unreadable: bool,
+}
+
+impl UnreliablePacks {
+    fn among(self, packs: HashSet<ObjectId>) -> ListedPacks {
+        let mut packs = packs;
+        packs.retain(|pack| !self.packs.contains(pack));
+        ListedPacks {
+            reliable: packs,
+            unreliable: self.packs,
+            marks_unreadable: self.marks_unreadable,
+        }
+    }
+}
+
 /// Packs listed together with the condemned lists and marks of damage.
 #[derive(Debug)]
 pub struct ListedPacks {
@@ -241,20 +260,45 @@ impl Repository {
     pub fn packs_now(&self) -> Result<ListedPacks> {
         // Lists first: a deletion removes the pack before the list, so whatever goes meanwhile is
         // missed by one of the looks.
+        let unreliable = self.unreliable_packs()?;
+        self.packs_behind(unreliable)
+    }
+
+    /// Packs that are condemned or marked as damaged.
+    pub fn unreliable_packs(&self) -> Result<UnreliablePacks> {
         let (condemned, marks) =
             self.at_once(|| self.condemned_to_do_without(), || self.damage_marks());
         let (condemned, marks) = (condemned?, marks?);
+        let listed = condemned.iter().flat_map(|list| &list.record.packs);
+        Ok(UnreliablePacks {
+            packs: listed.chain(marks.packs()).copied().collect(),
+            marks_unreadable: !marks.unreadable.is_empty(),
+        })
+    }
+
+    /// Packs that are in the store now, behind the look at those that are not reliable.
+    pub fn packs_behind(&self, unreliable: UnreliablePacks) -> Result<ListedPacks> {
         let mut packs: HashSet<ObjectId> = HashSet::new();
         self.store
             .list(Area::Packs, &mut |info| packs.extend(info.name.id()))?;
-        let listed = condemned.iter().flat_map(|list| &list.record.packs);
-        let unreliable: HashSet<ObjectId> = listed.chain(marks.packs()).copied().collect();
-        packs.retain(|pack| !unreliable.contains(pack));
-        Ok(ListedPacks {
-            reliable: packs,
-            unreliable,
-            marks_unreadable: !marks.unreadable.is_empty(),
-        })
+        Ok(unreliable.among(packs))
+    }
+
+    /// The same of these packs alone, where the store can look at them at once.
+    pub fn packs_among(
+        &self,
+        unreliable: UnreliablePacks,
+        wanted: HashSet<ObjectId>,
+    ) -> std::result::Result<Result<ListedPacks>, UnreliablePacks> {
+        let names: Vec<_> = wanted.into_iter().map(ObjectName::pack).collect();
+        let Some(there) = self.store.are_there(&names) else {
+            return Err(unreliable);
+        };
+        Ok(there.map_err(Error::from).map(|there| {
+            let there = names.iter().zip(there).filter(|(_, is_there)| *is_there);
+            let there = there.filter_map(|(name, _)| name.id());
+            unreliable.among(there.collect())
+        }))
     }
 
     /// Looks for packs that were not listed: listings of some stores come behind, and what was

@@ -8,7 +8,7 @@
 //! Nothing here knows keys: which packs are metadata is said by whoever writes them.
 
 use super::{
-    Area, ColdClasses, ForeignEntry, ObjectInfo, ObjectLocks, ObjectName, ObjectWriter,
+    Area, ColdClasses, ForeignEntry, Next, ObjectInfo, ObjectLocks, ObjectName, ObjectWriter,
     PackContent, Result, Store, StoreError, StoreShape,
 };
 use bale_format::ObjectId;
@@ -265,8 +265,21 @@ impl Store for TieredStore {
         self.read(name, |store, _| store.read_at(name, offset, buf))
     }
 
+    fn expect(&self, next: Next<'_>) {
+        match next {
+            Next::Upload => self.cold.expect(next),
+            Next::Read(name) if self.is_cold_alone(name) => self.cold.expect(next),
+            Next::Read(_) => self.hot.expect(next),
+        }
+    }
+
     fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>> {
         self.cold.stat(name)
+    }
+
+    /// The cold one has everything.
+    fn are_there(&self, names: &[ObjectName]) -> Option<Result<Vec<bool>>> {
+        self.cold.are_there(names)
     }
 
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
