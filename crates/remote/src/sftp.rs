@@ -12,11 +12,12 @@
 
 use crate::process;
 use crate::throttle::Throttle;
+use bale_pipeline::amount::counted;
 use bale_pipeline::filter::{TAG_NAME, TAG_SIGNATURE};
 use bale_pipeline::random::{OsRandom, Random};
 use bale_repository::limits::UPLOADS_MAX_SFTP;
 use bale_repository::store::{
-    Area, ForeignEntry, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError,
+    Area, ForeignEntry, Next, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError,
     StoreShape, WholeWriter, ends_early,
 };
 use lanes::Lanes;
@@ -35,7 +36,10 @@ mod answer;
 mod connection;
 mod lanes;
 mod layout;
+mod limits;
 mod listing;
+mod open_files;
+mod permits;
 mod place;
 mod publish;
 mod refused;
@@ -294,6 +298,14 @@ impl Store for SftpStore {
         })
     }
 
+    fn expect(&self, next: Next<'_>) {
+        let opened = self.core.session().and_then(|session| match next {
+            Next::Read(name) => session.open_soon(&self.core.at(&name.path())),
+            Next::Upload => self.core.open_ahead(&session),
+        });
+        let _is_opened_later = opened;
+    }
+
     fn stat(&self, name: &ObjectName) -> Result<Option<ObjectInfo>> {
         self.with("stat", name, |core, session| {
             match session.lstat(&core.at(&name.path()))? {
@@ -301,6 +313,21 @@ impl Store for SftpStore {
                 None => Ok(None),
             }
         })
+    }
+
+    /// Instead of a listing of 256 directories.
+    fn are_there(&self, names: &[ObjectName]) -> Option<Result<Vec<bool>>> {
+        let what = counted(names.len() as u64, "object");
+        Some(self.with("stat", what, |core, session| {
+            let sent: Vec<_> = (names.iter())
+                .map(|name| session.send(&Request::Lstat(&core.at(&name.path()))))
+                .collect::<io::Result<_>>()?;
+            let answers = sent.into_iter().map(|sent| {
+                let there = sent.attributes()?;
+                Ok(there.is_some_and(|there| there.is_file()))
+            });
+            answers.collect()
+        }))
     }
 
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {

@@ -1,21 +1,22 @@
 //! Further connections, for large uploads beside each other.
 //!
 //! A server works on the requests of one connection in turn: while it syncs one pack the next one
-//! waits, and what names the first stands behind 16 MiB of the second. So an upload that comes
-//! while another is under way gets a connection of its own, up to a bound, made when it is first
-//! needed and kept. Where no further one can be had (the server allows one, or would ask for a
-//! password again) everything goes over the first.
+//! waits, and what names the first stands behind 16 MiB of the second. So there are as many
+//! connections as there were large uploads at the same time, up to a bound. They are made beside
+//! the uploads, for those that come next, and nobody waits for them. Where no further one can be
+//! had (the server allows one, or would ask for a password again) everything goes over the first.
 //!
-//! Behind a pack comes the next one, as a rule: its temporary file is opened while the one before
-//! is being synced and named, so that its bytes wait for no answer. What is open and not used is
+//! Behind a pack comes the next one, as a rule: its temporary file is opened before the bytes of
+//! the one before are sent, so that its own wait for no answer. What is open and not used is
 //! removed with the store, or swept like everything that dead processes leave.
 
-use super::connection::Sent;
+use super::connection::{self, Sent};
 use super::publish::Temporary;
 use super::request::Request;
 use super::session::Session;
 use super::{Core, Nth};
 use bale_repository::limits::UPLOADS_MAX_SFTP;
+use bale_repository::store::Area;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,11 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Connections beside the first: together as many as packs are uploaded at a time.
 const FURTHER_MAX: usize = UPLOADS_MAX_SFTP - 1;
 
-/// What is smaller goes over the first connection at once.
+/// What is smaller goes over the first connection at once, and comes alone.
 const UPLOAD_BYTES_MIN: usize = 1 << 20;
-
-/// What is as large is a pack, behind which another one comes: the first of a run has 4 MiB.
-const PACK_BYTES_MIN: usize = 3 << 20;
 
 /// The connections beside the first, and files that were opened ahead.
 #[derive(Default)]
@@ -89,48 +87,61 @@ impl Drop for Lane {
 }
 
 impl Core {
-    /// The connection for an object of this length: one without an upload, if there is one or
-    /// another can be made, else the one with the fewest.
-    pub(super) fn lane(&self, bytes: usize) -> io::Result<Lane> {
+    /// The connection for an object of this length: the one with the fewest uploads. Further ones
+    /// are made meanwhile, for what comes next.
+    pub(super) fn lane(self: &Arc<Self>, bytes: usize) -> io::Result<Lane> {
         let first = self.session()?;
         if bytes < UPLOAD_BYTES_MIN {
             return Ok(Lane::over(first));
         }
-        {
-            let mut further = lock(&self.lanes.further);
-            further.sessions.retain(|session| !session.has_ended());
-            let least = further.least(&first);
-            let all = further.sessions.len() + further.connecting;
-            let may_more = all < FURTHER_MAX && !further.is_refused;
-            if !may_more || least.uploads.load(Ordering::Relaxed) == 0 {
-                return Ok(Lane::over(least));
-            }
-            further.connecting += 1;
-        }
-        // Meanwhile others may take what is free, or connect, too.
-        let connected = self.connect(Nth::Further);
         let mut further = lock(&self.lanes.further);
-        further.connecting -= 1;
-        match connected {
-            Ok(session) => {
-                let session = Arc::new(session);
-                further.sessions.push(session.clone());
-                Ok(Lane::over(session))
+        further.sessions.retain(|session| !session.has_ended());
+        let lane = Lane::over(further.least(&first));
+        let all = further.sessions.iter().chain([&first]);
+        let uploads = all.map(|session| session.uploads.load(Ordering::Relaxed));
+        let wanted = (uploads.sum::<usize>() - 1).min(FURTHER_MAX);
+        let missing = wanted.saturating_sub(further.sessions.len() + further.connecting);
+        if missing > 0 && !further.is_refused {
+            further.connecting += missing;
+            drop(further);
+            (0..missing).for_each(|_| self.connect_beside());
+        }
+        Ok(lane)
+    }
+
+    /// Makes a further connection, and nobody waits for it. Without it nothing is lost but time.
+    fn connect_beside(self: &Arc<Self>) {
+        let core = Arc::clone(self);
+        let spawned = connection::spawn("sftp-connect", move || {
+            let connected = core.connect(Nth::Further).map(Arc::new).ok();
+            core.lanes.connected(connected.clone());
+            if let Some(session) = connected {
+                let _is_opened_later = core.open_ahead(&session);
             }
-            // Nothing is lost by it but time.
-            Err(_) => {
-                further.is_refused = true;
-                Ok(Lane::over(further.least(&first)))
-            }
+        });
+        if spawned.is_err() {
+            self.lanes.connected(None);
         }
     }
 
-    /// Opens the temporary file of the next pack on this connection, behind one of this length,
-    /// and does not wait for it.
-    pub(super) fn open_ahead(&self, session: &Arc<Session>, bytes: usize) -> io::Result<()> {
-        if bytes < PACK_BYTES_MIN {
-            return Ok(());
+    /// Opens the file of what will come behind this object, if something will, on this connection.
+    pub(super) fn open_next_ahead(
+        &self,
+        session: &Arc<Session>,
+        area: Option<Area>,
+        bytes: usize,
+    ) -> io::Result<()> {
+        match area {
+            // Another one, or an index object.
+            Some(Area::Packs) if bytes >= UPLOAD_BYTES_MIN => self.open_ahead(session),
+            // A snapshot or the record of a run.
+            Some(Area::Index) => self.open_ahead(session),
+            _ => Ok(()),
         }
+    }
+
+    /// Opens a temporary file on this connection, unless one is, and does not wait for it.
+    pub(super) fn open_ahead(&self, session: &Arc<Session>) -> io::Result<()> {
         let path = self.at(&self.draw_temporary_name()?);
         let mut ahead = lock(&self.lanes.ahead);
         ahead.retain(|file| !file.session.has_ended());
@@ -155,6 +166,16 @@ impl Core {
         // Others need not wait for the server, too.
         drop(ahead);
         file.take()
+    }
+}
+
+impl Lanes {
+    /// One that was being made is there, or cannot be had: then no more are tried for.
+    fn connected(&self, session: Option<Arc<Session>>) {
+        let mut further = lock(&self.further);
+        further.connecting -= 1;
+        further.is_refused |= session.is_none();
+        further.sessions.extend(session);
     }
 }
 

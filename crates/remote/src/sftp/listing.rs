@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 
 /// Requests for names in all directories that are read at the same time, and in each of them: with
-/// one round trip for a hundred names, 256 directories would take minutes. Each answer may be as
-/// long as a packet.
-const REQUESTS_AHEAD: usize = 256;
+/// one round trip for a hundred names, 256 directories would take minutes, and the second answer
+/// says that there are no more names. An answer may be as long as a packet, and is some kilobytes.
+const REQUESTS_AHEAD: usize = 512;
 const REQUESTS_AHEAD_OF_ONE: usize = 2;
 
 /// Names in one directory: a server that has more has no end.
@@ -123,7 +123,7 @@ impl Core {
         listed: &mut Listed<'_>,
     ) -> io::Result<Option<String>> {
         let mut last_gone = None;
-        for dirs in dirs.chunks(session.dirs_at_once) {
+        for dirs in dirs.chunks(session.dirs_at_once(dirs.len())?) {
             let paths: Vec<_> = dirs.iter().map(|dir| self.at(dir)).collect();
             let gone = read_dirs(session, &paths, &mut |at, file| {
                 let dir = &dirs[at];

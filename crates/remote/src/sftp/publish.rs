@@ -6,12 +6,13 @@
 //! has done it" from a real one, and the free space tells "full". Directories are not synced, for
 //! which there is no request.
 
+use super::Core;
 use super::answer::{is_plain_failure, is_refusal};
 use super::request::Request;
 use super::session::{OpenHandle, Session};
 use super::temporary::TEMPORARY_DIR;
+use super::transfer::{self, Written};
 use super::wire::SftpAttributes;
-use super::{Core, transfer};
 use crate::areas::{NEEDED, missing};
 use bale_repository::store::{Area, ObjectName};
 use std::io::{self, ErrorKind};
@@ -121,17 +122,20 @@ impl Core {
         target: &Target,
         bytes: &[u8],
     ) -> io::Result<()> {
+        let len = bytes.len() as u64;
         // What is there already is seldom written again: nobody waits to know it.
         let there = session.send(&Request::Lstat(&self.at(&target.path)))?;
         let is_there = || Ok::<_, io::Error>(there.attributes()?.is_some_and(|it| it.is_file()));
-        let temporary = match self.opened_ahead(session) {
+        let ahead = self.opened_ahead(session);
+        self.open_next_ahead(session, target.area, bytes.len())?;
+        let temporary = match ahead {
             Some(temporary) => {
-                let written = transfer::write(session, temporary.file()?, bytes);
+                let written = transfer::write_at(session, temporary.file()?, 0, bytes)?;
+                let whole = sync_whole(session, temporary, written, len);
                 if is_there()? {
                     return Ok(());
                 }
-                written?;
-                temporary
+                whole?
             }
             None => {
                 let temporary = self.create_temporary(session);
@@ -139,13 +143,11 @@ impl Core {
                     return Ok(());
                 }
                 let temporary = temporary?;
-                transfer::write(session, temporary.file()?, bytes)?;
-                temporary
+                let written = transfer::write_at(session, temporary.file()?, 0, bytes)?;
+                sync_whole(session, temporary, written, len)?
             }
         };
-        self.open_ahead(session, bytes.len())?;
-        let temporary = sync_whole(session, temporary, bytes.len() as u64)?;
-        self.give_name(session, temporary, target, bytes.len() as u64)
+        self.give_name(session, temporary, target, len)
     }
 
     pub(super) fn give_name(
@@ -252,10 +254,11 @@ pub(super) fn make_dir(session: &Session, path: &str) -> io::Result<()> {
     }
 }
 
-/// Syncs and closes, and looks whether all of it is there.
+/// Syncs and closes behind what was written last, and looks whether all of it is there.
 pub(super) fn sync_whole(
     session: &Session,
     mut temporary: Temporary,
+    written: Written<'_>,
     len: u64,
 ) -> io::Result<Temporary> {
     let Some(file) = temporary.file.take() else {
@@ -267,6 +270,7 @@ pub(super) fn sync_whole(
     let sync = sync.transpose()?;
     let closed = file.close()?;
     let there = session.send(&Request::Lstat(&temporary.path))?;
+    written.done()?;
     match sync.map(|sync| sync.done()) {
         Some(Err(error)) if error.kind() == ErrorKind::Unsupported => session.lacks_fsync(),
         Some(Err(error)) => return Err(error),

@@ -40,7 +40,7 @@ impl ObjectWriter for SftpStream {
         let temporary = self.temporary.take();
         self.temporary = self.store.said("write", "an object", || {
             let temporary = temporary.ok_or_else(failed_before)?;
-            transfer::write_at(&self.lane.session, temporary.file()?, self.len, bytes)?;
+            transfer::write_at(&self.lane.session, temporary.file()?, self.len, bytes)?.done()?;
             Ok(Some(temporary))
         })?;
         self.len += bytes.len() as u64;
@@ -52,7 +52,8 @@ impl ObjectWriter for SftpStream {
         let (core, session, len) = (&self.store.core, &self.lane.session, self.len);
         self.store.said("write", name, || {
             let temporary = temporary.ok_or_else(failed_before)?;
-            let named = sync_whole(session, temporary, len).and_then(|temporary| {
+            let nothing = transfer::Written::default();
+            let named = sync_whole(session, temporary, nothing, len).and_then(|temporary| {
                 core.give_name(session, temporary, &Target::object(name), len)
             });
             named.map_err(|error| core.full_or(session, error, len))

@@ -1,8 +1,10 @@
 //! Large reads and writes: many requests in flight, in order, on one handle.
 
 use super::connection::Sent;
+use super::limits::TRANSFER_BYTES_DEFAULT;
+use super::permits::{Permit, Turn};
 use super::request::Request;
-use super::session::{OpenHandle, Permit, Session};
+use super::session::{OpenHandle, Session};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -14,8 +16,8 @@ struct InFlight<'a> {
     offset: u64,
     len: usize,
     sent: Sent,
-    /// Given back when the answer is used.
-    permit: Permit<'a>,
+    /// Given back when the answer is used; none for what is small.
+    permit: Option<Permit<'a>>,
 }
 
 /// Gives the bytes of a range to `sink`, in order; says how many there were before the file ended.
@@ -27,12 +29,12 @@ pub(super) fn read(
 ) -> io::Result<u64> {
     let mut in_flight = VecDeque::new();
     let mut next = range.start;
+    let mut turn = turn(session, range.end - range.start);
     loop {
+        let bytes_max = session.read_bytes_max(range.end - range.start)?;
         while next < range.end && in_flight.len() < WINDOW {
-            let Some(permit) = permit(session, in_flight.is_empty()) else {
-                break;
-            };
-            let len = piece_len(range.end - next, session.read_bytes_max());
+            let permit = turn.as_ref().map(Turn::permit);
+            let len = piece_len(range.end - next, bytes_max);
             session.throttle.download(len)?;
             let sent = session.send(&Request::Read(&file.bytes, next, len))?;
             in_flight.push_back(InFlight {
@@ -42,6 +44,9 @@ pub(super) fn read(
                 permit,
             });
             next += len as u64;
+        }
+        if next >= range.end {
+            turn = None;
         }
         let Some(first) = in_flight.pop_front() else {
             return Ok(range.end - range.start);
@@ -75,47 +80,53 @@ pub(super) fn read(
     }
 }
 
-/// Writes all of `bytes` at the start of a file.
-pub(super) fn write(session: &Session, file: &OpenHandle, bytes: &[u8]) -> io::Result<()> {
-    write_at(session, file, 0, bytes)
+/// Writes that are sent, and whose last answers nobody has waited for.
+#[derive(Default)]
+#[must_use = "what was written is known with the answers only"]
+pub(super) struct Written<'a> {
+    in_flight: VecDeque<(Sent, Option<Permit<'a>>)>,
 }
 
-/// The same from an offset on.
-pub(super) fn write_at(
-    session: &Session,
+impl Written<'_> {
+    /// Waits for the answers; the first error counts.
+    pub(super) fn done(self) -> io::Result<()> {
+        let mut answers = self.in_flight.into_iter();
+        answers.try_for_each(|(sent, _permit)| sent.done())
+    }
+}
+
+/// Writes all of `bytes` from an offset on. What is sent behind it about the same file is done
+/// behind it (draft-ietf-secsh-filexfer-02, 6.1).
+pub(super) fn write_at<'a>(
+    session: &'a Session,
     file: &OpenHandle,
     offset: u64,
     bytes: &[u8],
-) -> io::Result<()> {
-    let mut in_flight = VecDeque::new();
+) -> io::Result<Written<'a>> {
+    let bytes_max = session.write_bytes_max(bytes.len())?;
+    let turn = turn(session, bytes.len() as u64);
+    let mut written = Written::default();
     let mut next = 0;
-    loop {
-        while next < bytes.len() && in_flight.len() < WINDOW {
-            let Some(permit) = permit(session, in_flight.is_empty()) else {
-                break;
-            };
-            let len = (bytes.len() - next).min(session.write_bytes_max);
-            let len = len.min(session.throttle.upload_piece());
-            session.throttle.upload(len)?;
-            let piece = &bytes[next..next + len];
-            let sent = session.send(&Request::Write(&file.bytes, offset + next as u64, piece))?;
-            in_flight.push_back((sent, permit));
-            next += len;
+    while next < bytes.len() {
+        if written.in_flight.len() == WINDOW {
+            let first = written.in_flight.pop_front();
+            first.map_or(Ok(()), |(sent, _permit)| sent.done())?;
         }
-        let Some((sent, permit)) = in_flight.pop_front() else {
-            return Ok(());
-        };
-        sent.done()?;
-        drop(permit);
+        let permit = turn.as_ref().map(Turn::permit);
+        let len = (bytes.len() - next).min(bytes_max);
+        let len = len.min(session.throttle.upload_piece());
+        session.throttle.upload(len)?;
+        let piece = &bytes[next..next + len];
+        let sent = session.send(&Request::Write(&file.bytes, offset + next as u64, piece))?;
+        written.in_flight.push_back((sent, permit));
+        next += len;
     }
+    Ok(written)
 }
 
-/// Waits for one only if this transfer has none, so that nobody waits for somebody who waits.
-fn permit(session: &Session, has_none: bool) -> Option<Permit<'_>> {
-    match has_none {
-        true => Some(session.permits.take()),
-        false => session.permits.try_take(),
-    }
+/// What is small is sent at once.
+fn turn(session: &Session, len: u64) -> Option<Turn<'_>> {
+    (len > TRANSFER_BYTES_DEFAULT as u64).then(|| session.permits.turn())
 }
 
 fn piece_len(left: u64, len_max: usize) -> usize {

@@ -1,6 +1,6 @@
 //! Servers that lie, end in the middle, refuse what they announced, or are full: an error that says
-//! what was attempted, or the right thing done; never a panic, never a wait without an end, and what
-//! was acknowledged is there, whole.
+//! what was attempted, or the right thing done; never a panic, never a wait without an end, and
+//! what was acknowledged is there, whole.
 
 mod fake;
 mod lanes;
@@ -71,7 +71,8 @@ fn each_extension_may_be_refused_although_it_is_announced() {
 fn an_object_takes_nine_requests_to_write_and_four_to_read() {
     let fake = laid_out();
     let store = open(&fake);
-    assert_eq!(fake.requests(), ["limits@openssh.com"]);
+    settle(&store);
+    assert_eq!(fake.requests(), ["limits@openssh.com", "LSTAT"]);
     store.put(&name(1), &content()).unwrap();
     let put = [
         "LSTAT",
@@ -406,17 +407,14 @@ fn a_listing_without_an_end_is_an_error() {
 #[test]
 fn no_answer_is_an_error_in_time_for_everybody_who_waits() {
     let fake = in_use();
-    // The answer to `limits` is 0; the first two of a put are next.
-    for at in [0, 1, 3] {
+    // The answer to `limits` is 0, for which only large objects wait; those to a put are next.
+    for (at, bytes) in [(0, vec![1; 100_000]), (1, content()), (3, content())] {
         fake.behave(Manners {
             twist: Some((at, Twist::Silent)),
             ..Manners::default()
         });
-        let opened = SftpStore::open(fake.reach(Duration::from_millis(300)));
-        let error = match opened {
-            Ok(store) => store.put(&name(1), &content()).expect_err("no answer"),
-            Err(error) => error,
-        };
+        let store = SftpStore::open(fake.reach(Duration::from_millis(300))).expect("it says hello");
+        let error = store.put(&name(1), &bytes).expect_err("no answer");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert!(error.to_string().contains("has not answered"), "{error}");
     }

@@ -62,8 +62,6 @@ pub struct Manners {
     pub read_bytes_max: usize,
     /// Reads and writes are answered in groups of so many, the last first.
     pub group: usize,
-    /// Writes are answered once so many connections have written.
-    pub writers_meet: usize,
     /// Further connections are refused.
     pub connections_max: usize,
     pub rename_replaces: bool,
@@ -84,7 +82,6 @@ impl Default for Manners {
             room: usize::MAX,
             read_bytes_max: usize::MAX,
             group: 1,
-            writers_meet: 0,
             connections_max: usize::MAX,
             rename_replaces: false,
             endless_listing: false,
@@ -169,6 +166,11 @@ impl FakeServer {
     /// That were made since it behaves as it does.
     pub fn connections(&self) -> usize {
         self.lock().connections
+    }
+
+    /// Connections that have written since it behaves as it does.
+    pub fn writers(&self) -> usize {
+        self.lock().writers
     }
 
     /// Names of requests since this was called last.

@@ -244,7 +244,7 @@ impl Talk {
             name = &extension;
         }
         if name == "WRITE" {
-            self.meet_writers();
+            self.count_writer();
         }
         let fake = self.fake.clone();
         let mut state = fake.lock();
@@ -376,13 +376,9 @@ impl Talk {
         }
     }
 
-    /// Waits until enough connections have written.
-    fn meet_writers(&mut self) {
+    fn count_writer(&mut self) {
         let is_first = !std::mem::replace(&mut self.has_written, true);
         self.fake.lock().writers += usize::from(is_first);
-        while self.fake.lock().writers < self.manners.writers_meet {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
     }
 
     fn write(&mut self, state: &mut State, fields: &mut Fields) -> Vec<u8> {
