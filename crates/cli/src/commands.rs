@@ -32,6 +32,7 @@ mod snapshot_owner;
 mod snapshots;
 mod stats;
 mod unmatched;
+mod unread_index;
 
 use crate::args::{Cli, Command, KeyCommand};
 use crate::exit;

@@ -32,9 +32,14 @@ pub fn something_is_missing() {
     IS_INCOMPLETE.store(true, Ordering::Relaxed);
 }
 
+/// Was something reported as missing?
+pub fn is_something_missing() -> bool {
+    IS_INCOMPLETE.load(Ordering::Relaxed)
+}
+
 /// The code of a command that ended with `code`, if nothing was missing.
 pub fn with_what_is_missing(code: i32) -> i32 {
-    match IS_INCOMPLETE.load(Ordering::Relaxed) {
+    match is_something_missing() {
         true if code == COMPLETE => INCOMPLETE,
         _ => code,
     }

@@ -38,6 +38,7 @@ mod run;
 mod second_pass;
 mod stored_segments;
 mod tally;
+mod unread_index;
 
 pub(crate) use choose::text_of as time_text;
 pub use run::{BackupOptions, Noted, Outcome};
@@ -127,6 +128,7 @@ fn scan_and_store(
     let expected = expected.unwrap_or_else(|| expected_totals::totals(parent, sources));
     let tally = Tally::new(monitor, parent, expected);
     report_not_found(options, &tally);
+    unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
     let done = store_and_commit(run, parent, sources, started, &store, &tally, options);
     let (outcome, digests) = done.map_err(|error| after_failure(&store, error))?;

@@ -52,7 +52,8 @@ pub struct ChunkIndex {
     entries: Vec<ChunkPlace>,
     sorted: bool,
     marks_unreadable: bool,
-    objects_unreadable: bool,
+    /// What is wrong with each index object that could not be read, with its name.
+    unread_objects: Vec<String>,
 }
 
 impl ChunkIndex {
@@ -131,14 +132,20 @@ impl ChunkIndex {
         self.marks_unreadable = true;
     }
 
-    /// Some index object could not be read.
-    pub(crate) fn miss_objects(&mut self) {
-        self.objects_unreadable = true;
+    /// Some index object could not be read: its name, and why.
+    pub(crate) fn miss_object(&mut self, trouble: String) {
+        self.unread_objects.push(trouble);
+    }
+
+    /// What is wrong with index objects that could not be read, each with its name: what they alone
+    /// name counts as absent.
+    pub fn unread_objects(&self) -> &[String] {
+        &self.unread_objects
     }
 
     /// Could all index objects and all marks of damaged packs be read?
     pub fn is_all(&self) -> bool {
-        !self.objects_unreadable && !self.marks_unreadable
+        self.unread_objects.is_empty() && !self.marks_unreadable
     }
 
     /// Could some mark of damaged packs not be read? Then any pack may be damaged and known to be,

@@ -1,6 +1,6 @@
 //! `bale diff`
 
-use super::{listing, select};
+use super::{listing, select, unread_index};
 use crate::args::{Diff, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place, sizes};
@@ -9,7 +9,9 @@ use bale_format::entry::is_below;
 use bale_format::{Entry, Kind, ObjectId};
 use bale_repository::catalog::{CatalogReader, Difference, diff};
 use bale_repository::error::Error;
+use bale_repository::repository::Repository;
 use serde_json::json;
+use std::sync::Arc;
 
 /// Counts of a comparison.
 #[derive(Default)]
@@ -25,7 +27,12 @@ struct Tally {
 /// Compares two catalogs; what they share is not read.
 pub fn run(global: &Global, options: &Diff) -> Result<i32> {
     let repository = place::open(global)?;
-    let listed = select::Listed::of(&repository)?;
+    let compared = compare(global, options, &repository);
+    unread_index::report_with(&repository, global.json, compared)
+}
+
+fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Result<i32> {
+    let listed = select::Listed::of(repository)?;
     let old = listed.choose(&options.old, &options.select, global.json)?;
     let new = listed.choose(&options.new, &options.select, global.json)?;
     if old.path != new.path {

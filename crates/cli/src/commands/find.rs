@@ -1,18 +1,20 @@
 //! `bale find`: patterns mean what they mean to `--exclude` (docs/SCRIPTING.md, "Patterns").
 
-use super::{listing, select, unmatched};
+use super::{listing, select, unmatched, unread_index};
 use crate::args::{Find, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place, sizes};
 use anyhow::Result;
 use bale_format::{Entry, Key};
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern, Reach, distinct};
+use bale_pipeline::monitor::Problem;
 use bale_repository::catalog::{CatalogReader, KeyRange};
-use bale_repository::error::Error;
+use bale_repository::error::{Error, is_inconclusive};
 use bale_repository::repository::{Named, Repository};
 use bale_repository::snapshots::Address;
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 /// Looks through catalogs, newest snapshot first; exit 1 if nothing matches.
 pub fn run(global: &Global, options: &Find) -> Result<i32> {
@@ -22,32 +24,38 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
     let mut snapshots = snapshots(global, &repository, options, &below)?;
     snapshots.reverse();
     let reaches = reaches(&matcher, &below);
-    let (mut found, mut is_below_there) = (false, below.is_empty());
+    let search = Search {
+        matcher,
+        reaches,
+        below,
+    };
+    let (mut found, mut is_below_there) = (false, search.below.is_empty());
+    let mut is_left_out = false;
     for named in &snapshots {
-        let catalog =
-            CatalogReader::open(repository.segment_source_wherever(), named.1.layers.clone())?;
-        is_below_there |= !below.is_empty() && catalog.lookup(&below)?.is_some();
-        let mut reported = false;
-        for entry in rows(&catalog, &reaches)? {
-            if interrupt::is_requested() {
-                return Err(Error::Interrupted.into());
-            }
-            let entry = entry?;
-            if !matcher.excludes(&entry.path()) {
-                continue;
-            }
-            if !std::mem::replace(&mut reported, true) && !global.json {
+        let mut print = |entry: &Entry, is_first: bool| {
+            if is_first && !global.json {
                 print_heading(named);
             }
             found = true;
-            print(global, options, named, &entry);
+            print(global, options, named, entry);
+        };
+        match search.through(&repository, named, &mut print) {
+            Ok(is_there) => is_below_there |= is_there,
+            Err(error) => {
+                leave_out(global, named, error)?;
+                is_left_out = true;
+            }
         }
     }
+    if is_left_out {
+        unread_index::report(&repository, global.json)?;
+    }
+    let Search { below, .. } = search;
     if found {
         return Ok(exit::COMPLETE);
     }
     let searched = sizes::counted(snapshots.len() as u64, "snapshot");
-    if !is_below_there && !snapshots.is_empty() {
+    if !is_below_there && !snapshots.is_empty() && !exit::is_something_missing() {
         let below = output::escape(&[b"/", &below[..]].concat());
         anyhow::bail!(
             "no {below} (--below) in the {searched} searched: it takes a path as `bale ls` prints \
@@ -60,6 +68,56 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
         exit::COMPLETE => exit::FAILED,
         incomplete => incomplete,
     })
+}
+
+/// What is looked for in each snapshot.
+struct Search {
+    matcher: Filter,
+    reaches: Vec<Reach>,
+    /// Empty: everywhere.
+    below: Vec<u8>,
+}
+
+impl Search {
+    /// Hands out what matches; is the path there below which it searches?
+    fn through(
+        &self,
+        repository: &Arc<Repository>,
+        named: &Named,
+        print: &mut dyn FnMut(&Entry, bool),
+    ) -> Result<bool> {
+        let layers = named.1.layers.clone();
+        let catalog = CatalogReader::open(repository.segment_source_wherever(), layers)?;
+        let is_there = !self.below.is_empty() && catalog.lookup(&self.below)?.is_some();
+        let mut is_first = true;
+        for entry in rows(&catalog, &self.reaches)? {
+            if interrupt::is_requested() {
+                return Err(Error::Interrupted.into());
+            }
+            let entry = entry?;
+            if self.matcher.excludes(&entry.path()) {
+                print(&entry, std::mem::take(&mut is_first));
+            }
+        }
+        Ok(is_there)
+    }
+}
+
+/// A catalog that is damaged says nothing of the others. A store that does not answer does.
+fn leave_out(global: &Global, (id, _): &Named, error: anyhow::Error) -> Result<()> {
+    let is_of_the_store = |cause: &Error| is_inconclusive(cause);
+    let mut causes = error.chain();
+    if causes.any(|cause| cause.downcast_ref().is_some_and(is_of_the_store)) {
+        return Err(error);
+    }
+    exit::something_is_missing();
+    let problem = Problem {
+        path: Vec::new(),
+        action: "search",
+        text: format!("snapshot {}, not searched whole: {error:#}", id.short()),
+    };
+    output::problem(&problem, global.json);
+    Ok(())
 }
 
 fn matcher(options: &Find) -> Result<Filter> {

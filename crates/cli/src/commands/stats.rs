@@ -2,7 +2,7 @@
 
 mod transfers;
 
-use super::{listing, select};
+use super::{listing, select, unread_index};
 use crate::args::{Global, Stats};
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
@@ -12,6 +12,7 @@ use bale_repository::catalog::CatalogReader;
 use bale_repository::repository::Repository;
 use bale_repository::store::Area;
 use serde_json::json;
+use std::sync::Arc;
 
 /// Counts what the repository holds, or one snapshot, or one subtree of it.
 pub fn run(global: &Global, options: &Stats) -> Result<i32> {
@@ -19,32 +20,38 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
     if options.transfers {
         return transfers::run(global, &repository, options);
     }
-    match &options.address {
-        None => whole(global, &repository)?,
-        Some(address) => {
-            let chosen = select::choose(&repository, address, &options.select, global.json)?;
-            let (id, snapshot) = &chosen.named;
-            let mut totals = snapshot.totals;
-            if !chosen.path.is_empty() {
-                let catalog = CatalogReader::open(
-                    repository.segment_source_wherever(),
-                    snapshot.layers.clone(),
-                )?;
-                let found = listing::require(&catalog, &chosen)?;
-                totals = Totals::default();
-                if found.kind != Kind::Directory {
-                    add(&mut totals, &found);
-                    print(global, &id.to_string(), &totals);
-                    return Ok(exit::COMPLETE);
-                }
-                for entry in catalog.subtree(&chosen.path)? {
-                    add(&mut totals, &entry?);
-                }
-            }
-            print(global, &id.to_string(), &totals);
-        }
-    }
+    let Some(address) = &options.address else {
+        // Packs and chunks are counted by it.
+        unread_index::report(&repository, global.json)?;
+        whole(global, &repository)?;
+        return Ok(exit::COMPLETE);
+    };
+    let chosen = select::choose(&repository, address, &options.select, global.json)?;
+    let totals = unread_index::report_with(&repository, global.json, totals(&repository, &chosen))?;
+    print(global, &chosen.named.0.to_string(), &totals);
     Ok(exit::COMPLETE)
+}
+
+/// Of a snapshot, or of what is at a path in it.
+fn totals(repository: &Arc<Repository>, chosen: &select::SelectedSnapshots) -> Result<Totals> {
+    let (_, snapshot) = &chosen.named;
+    if chosen.path.is_empty() {
+        return Ok(snapshot.totals);
+    }
+    let catalog = CatalogReader::open(
+        repository.segment_source_wherever(),
+        snapshot.layers.clone(),
+    )?;
+    let found = listing::require(&catalog, chosen)?;
+    let mut totals = Totals::default();
+    if found.kind != Kind::Directory {
+        add(&mut totals, &found);
+        return Ok(totals);
+    }
+    for entry in catalog.subtree(&chosen.path)? {
+        add(&mut totals, &entry?);
+    }
+    Ok(totals)
 }
 
 fn add(totals: &mut Totals, entry: &Entry) {

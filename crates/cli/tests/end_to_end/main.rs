@@ -55,4 +55,5 @@ mod thief;
 mod thief_in_a_bucket;
 mod tree;
 mod trouble;
+mod unread_index;
 mod words;

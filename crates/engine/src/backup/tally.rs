@@ -276,6 +276,15 @@ impl<'a> Tally<'a> {
         });
     }
 
+    /// Trouble with the repository itself.
+    pub(super) fn repository_problem(&self, action: &'static str, text: String) {
+        self.report(Problem {
+            path: Vec::new(),
+            action,
+            text,
+        });
+    }
+
     /// Trouble while a file was read. It waits for a second pass only if that makes the row again.
     pub(super) fn reading_problem(&self, problem: &scan::ScanProblem, flags: EntryFlags) {
         let text = problem.error.to_string();

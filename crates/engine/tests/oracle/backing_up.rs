@@ -57,7 +57,9 @@ pub fn backup_step(world: &mut World, step: &Backup) -> Held {
     let Some(outcome) = must_work(world, "backup", step.stop, done)? else {
         return Ok(());
     };
-    if outcome.snapshot.counts.problems != not_found_count + emptied_count(&watch) {
+    let unread_count = unread_count(&repository, &watch, step.stop)?;
+    let named_count = not_found_count + emptied_count(&watch) + unread_count;
+    if outcome.snapshot.counts.problems != named_count {
         let told = watch.problems();
         return Err(format!(
             "R2 a backup of what can be read tells problems: {told:?}"
@@ -86,6 +88,22 @@ fn emptied_count(watch: &Watch) -> u64 {
         .iter()
         .filter(|problem| problem.text.contains("is its file system mounted?"));
     emptied.filter(|problem| is_empty(problem)).count() as u64
+}
+
+/// Index objects that it named as unreadable: those that are, and none if all can be read.
+fn unread_count(repository: &Repository, watch: &Watch, stop: Stop) -> Held<u64> {
+    let told = watch.problems();
+    let of_index = told.iter().filter(|told| told.action == "read the index");
+    let named = of_index.count();
+    let index = repository.index();
+    let index = index.map_err(|error| format!("R2 a backup leaves no index: {error}"))?;
+    let unread = index.unread_objects();
+    match named == unread.len() || stop != Stop::Never && !unread.is_empty() {
+        true => Ok(named as u64),
+        false => Err(format!(
+            "R2 a backup names {named} index objects, and these cannot be read: {unread:?}"
+        )),
+    }
 }
 
 fn nth_id(world: &World, nth: usize) -> Option<ObjectId> {

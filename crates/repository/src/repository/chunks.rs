@@ -128,8 +128,8 @@ impl Repository {
                         return;
                     }
                     Err(error) if failed.is_ok() => {
+                        index.miss_object(error.to_string());
                         failed = unreadable(&info.name, error);
-                        index.miss_objects();
                     }
                     Err(_) => {}
                 }
@@ -138,8 +138,9 @@ impl Repository {
             failed?;
             if gone.is_empty() || number == LISTINGS_MAX {
                 for (name, error) in gone {
-                    index.miss_objects();
-                    unreadable(&name, listed_and_not_found(error, LISTINGS_MAX))?;
+                    let error = listed_and_not_found(error, LISTINGS_MAX);
+                    index.miss_object(error.to_string());
+                    unreadable(&name, error)?;
                 }
                 break;
             }
