@@ -14,6 +14,7 @@ mod heartbeat;
 pub mod limits;
 pub mod mirror;
 pub mod prune;
+mod read_again;
 mod relied;
 pub mod repair;
 pub mod restore;

@@ -385,3 +385,36 @@ fn without_any_key_slot_that_is_said() {
     assert!(matches!(error, Error::NoKeys(_)), "{error}");
     assert!(error.to_string().contains("no key slot is left in keys/"));
 }
+
+/// One answer that was garbled on its way had `config.copy` deleted and written anew.
+#[test]
+fn what_is_read_damaged_now_and_then_is_not_written_again() {
+    use bale_repository::store::Area;
+    use bale_testkit::{FaultyStore, InjectedFault};
+    let scene = small();
+    for area in Area::CONFIGS {
+        let garbled = |after: u64| {
+            let fault = InjectedFault::new(Effect::FlipBit(77)).of(Verb::Get);
+            fault.within(area).after(after)
+        };
+        // Which of the reads since the opening are garbled.
+        for reads in [&[0][..], &[1], &[2], &[3], &[0, 1], &[0, 2], &[0, 1, 2]] {
+            let story = format!("{area}, reads {reads:?}");
+            let store = scene.store.fork();
+            let before = objects(&store);
+            let faulty = FaultyStore::over(store.clone());
+            for read in reads {
+                faulty.inject(garbled(*read));
+            }
+            let repository = scene.open(faulty).expect(&story);
+            assert_eq!(renew_config_copy(&repository).unwrap(), None, "{story}");
+            // It says so, or it did not meet it.
+            let repaired = repair_config(&repository, false);
+            assert!(
+                matches!(&repaired, Ok(None) | Err(Error::Other(_))),
+                "{story}: {repaired:?}"
+            );
+            assert_eq!(objects(&store), before, "{story}");
+        }
+    }
+}

@@ -21,7 +21,7 @@ mod pack_keys;
 mod sealed_file;
 mod slots;
 
-pub use config::{CONFIG_BYTES_MAX, fault_text};
+pub use config::{CONFIG_BYTES_MAX, READS_BEFORE_MENDING, fault_text};
 pub use config::{ConfigFault, ConfigTrouble};
 pub use first_look::FirstLooks;
 pub use flights::ChunkFlights;

@@ -29,6 +29,15 @@ pub fn add_missing_config_copy(global: &Global, repository: &Repository, purpose
         return;
     }
     match renew_config_copy(repository) {
+        // It was mended meanwhile, or an answer was garbled.
+        Ok(None) if !is_config && matches!(trouble.fault, ConfigFault::Damaged(_)) => note(
+            global,
+            &format!(
+                "{} was read damaged at first, and otherwise when it was read again: nothing is \
+                 written (bale check says how it is)",
+                trouble.name
+            ),
+        ),
         Ok(None) => {}
         Ok(Some(trouble)) => {
             let was = match trouble.fault {

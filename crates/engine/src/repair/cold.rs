@@ -13,6 +13,7 @@
 //! where its bytes were read (of packs, or their length) and are not those of its name, or stand on
 //! a bad sector, and those of the hot store were read and are.
 
+use crate::read_again;
 use crate::two_stores::{Found, InTheWay, lengths, refuse_swapped};
 use crate::verify::OTHER_BYTES;
 use crate::whole::Wholeness;
@@ -263,7 +264,10 @@ impl Bringing<'_> {
                 false => Found::Damaged(format!("{} bytes, should be {len}", there.len)),
             };
         }
-        Found::of_listed(self.cold, there)
+        read_again::unless_always(
+            |found| matches!(found, Found::Damaged(_)),
+            || Found::of_listed(self.cold, there),
+        )
     }
 
     /// Brings it back where it is lost or damaged; tells whether it was.
@@ -404,7 +408,11 @@ impl Bringing<'_> {
     /// Both, whichever of them the cold store lacks or has damaged.
     fn configs(&mut self, intact: &[u8]) -> Result<()> {
         for name in ObjectName::configs() {
-            let replaces = match self.cold.get(&name, CONFIG_BYTES_MAX) {
+            let found = read_again::unless_always(
+                |found| matches!(found, Ok(bytes) if bytes != intact),
+                || self.cold.get(&name, CONFIG_BYTES_MAX),
+            );
+            let replaces = match found {
                 Ok(bytes) if bytes == intact => {
                     self.report.intact += 1;
                     continue;

@@ -5,6 +5,7 @@
 //! store is one, last: what an interrupt leaves names nothing that is missing, and the same again
 //! goes on. Nothing is removed but what is replaced; what the cold store does not have is counted.
 
+use crate::read_again;
 use crate::two_stores::{InTheWay, packs_with_metadata};
 use bale_format::ObjectId;
 use bale_format::sealed::OBJECT_BYTES_MAX as SEALED_BYTES_MAX;
@@ -66,6 +67,7 @@ pub fn repair_hot(
         cold: &**cold,
         hot,
         metadata: packs_with_metadata(&*repository.index()?),
+        config: repository.judge_configs()?.intact_bytes().to_vec(),
         dry_run,
         monitor,
         report: HotReport::default(),
@@ -94,6 +96,8 @@ struct Copying<'a> {
     cold: &'a dyn Store,
     hot: &'a dyn Store,
     metadata: HashSet<ObjectId>,
+    /// What `config` and its copy should be, proven by the keys.
+    config: Vec<u8>,
     dry_run: bool,
     monitor: &'a dyn Monitor,
     report: HotReport,
@@ -203,8 +207,15 @@ impl Copying<'_> {
         });
     }
 
-    /// What the hot store has under this name.
+    /// What the hot store has under this name, each time it is read.
     fn look(&self, name: &ObjectName) -> Result<Found> {
+        read_again::unless_always(
+            |found| matches!(found, Ok(Found::Damaged)),
+            || self.look_once(name),
+        )
+    }
+
+    fn look_once(&self, name: &ObjectName) -> Result<Found> {
         let is_intact = match name.id() {
             Some(id) => self
                 .hash_of(self.hot, name, &mut |_| Ok(()))
@@ -212,10 +223,7 @@ impl Copying<'_> {
             None => self
                 .hot
                 .get(name, OBJECT_BYTES_MAX)
-                .and_then(|bytes| {
-                    let other = self.cold.get(name, OBJECT_BYTES_MAX)?;
-                    Ok(bytes == other)
-                })
+                .map(|bytes| bytes == self.config)
                 .map_err(Error::from),
         };
         Ok(match is_intact {
@@ -277,11 +285,17 @@ impl Copying<'_> {
     }
 
     fn copy_whole(&self, name: &ObjectName, replaces: bool) -> Result<Option<u64>> {
-        let bytes = self.cold.get(name, OBJECT_BYTES_MAX)?;
-        let is_whole = |id: ObjectId| *blake3::hash(&bytes).as_bytes() == id.0;
-        if !name.id().is_none_or(is_whole) {
-            return Ok(None);
-        }
+        let bytes = match name.id() {
+            // Whichever of the two the cold store has damaged.
+            None => self.config.clone(),
+            Some(id) => {
+                let bytes = self.cold.get(name, OBJECT_BYTES_MAX)?;
+                if *blake3::hash(&bytes).as_bytes() != id.0 {
+                    return Ok(None);
+                }
+                bytes
+            }
+        };
         if self.dry_run {
             return Ok(Some(bytes.len() as u64));
         }

@@ -4,7 +4,7 @@
 //! Sound is the one under whose id a key slot opens and whose second line is that of the root key;
 //! nothing is taken from the other. Where both are sound they say the same, or the repository is
 //! refused. Nothing here writes but `rewrite_config`, and that only what was read and found sound a
-//! moment before.
+//! moment before; whoever calls it has had both read several times, and found the same each time.
 
 use super::slots::find_slot;
 use super::{Repository, Secret};
@@ -17,6 +17,10 @@ use bale_format::keys::Keys;
 
 /// Bytes of either of them at most.
 pub const CONFIG_BYTES_MAX: u64 = bale_format::limits::CONFIG_BYTES_MAX as u64;
+
+/// So many reads must find the same wrong before one of the two is written again: a store, or the
+/// way to it, may garble an answer now and then, and what is stored is whole.
+pub const READS_BEFORE_MENDING: usize = 3;
 
 /// What is wrong with one of the two while the other is sound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct Judged {
     config: Config,
     /// Of a sound one.
     bytes: Vec<u8>,
+    /// Of the other one, where it is not sound and was read.
+    unsound: Option<Vec<u8>>,
     pub trouble: Option<ConfigTrouble>,
 }
 
@@ -128,6 +134,22 @@ impl Repository {
         let store = &*self.store;
         let found = ObjectName::configs().map(|name| ConfigFile::read(store, name));
         judge(store, &found, &self.keys)
+    }
+
+    /// The same as often as it takes to believe that one of the two is not sound: `None` if that
+    /// was found at first, and not, or not the same, when the store was asked again.
+    pub fn judge_configs_surely(&self) -> Result<Option<Judged>> {
+        let first = self.judge_configs()?;
+        if first.trouble.is_none() {
+            return Ok(Some(first));
+        }
+        for _ in 1..READS_BEFORE_MENDING {
+            let again = self.judge_configs()?;
+            if again.trouble != first.trouble || again.unsound != first.unsound {
+                return Ok(None);
+            }
+        }
+        Ok(Some(first))
     }
 
     /// Writes again the one that is not sound. A crash in between leaves the sound one, which is
@@ -268,6 +290,10 @@ fn judge(store: &dyn Store, found: &[ConfigFile; 2], keys: &Keys) -> Result<Judg
     Ok(Judged {
         config: sound.config,
         bytes: sound.bytes,
+        unsound: trouble.as_ref().and_then(|(name, _)| {
+            let unsound = found.iter().find(|one| one.name == *name);
+            unsound.and_then(|one| one.bytes().map(<[u8]>::to_vec))
+        }),
         trouble: trouble.map(|(name, fault)| ConfigTrouble { name, fault }),
     })
 }
