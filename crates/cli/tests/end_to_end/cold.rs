@@ -218,6 +218,21 @@ fn robot_of_names(bench: &Bench) -> String {
     format!("bash {}", path.display())
 }
 
+/// What takes a field of each line gets it: the line of sums was printed for a pack.
+#[test]
+fn a_command_gets_a_line_for_each_pack_and_no_other() {
+    let bench = bench_of_packs();
+    let paths = "cat > lines; sed -n 's/.*\"path\":\"\\([^\"]*\\)\".*/\\1/p' lines";
+    let ran = restore(&bench, &robot(&bench, paths), &[]);
+    assert_eq!(ran.code, 0, "{ran}");
+    let lines = fs::read_to_string(bench.path("lines")).unwrap();
+    assert_eq!(lines.lines().count(), PARTS, "{lines}");
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["type"], "pack", "{lines}");
+    }
+}
+
 #[test]
 fn an_interrupt_ends_the_waiting_and_the_command() {
     let bench = bench_of_packs();

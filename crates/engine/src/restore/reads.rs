@@ -91,7 +91,7 @@ impl PackNames {
     }
 }
 
-pub(super) fn write_totals(totals: &ReadsTotals, out: &mut dyn Write) -> io::Result<()> {
+fn write_totals(totals: &ReadsTotals, out: &mut dyn Write) -> io::Result<()> {
     let line = json!({
         "type": "summary", "packs": totals.packs, "bytes": totals.bytes, "files": totals.files,
         "problems": totals.problems,

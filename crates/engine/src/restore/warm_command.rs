@@ -5,7 +5,7 @@
 //! command may print before it has read all of it. It is one process group, which ends with the
 //! restore at the latest: by SIGTERM, if it still runs.
 
-use super::reads::{PackNames, write_totals};
+use super::reads::PackNames;
 use bale_format::{ObjectId, PackNumber};
 use bale_pipeline::monitor::Monitor;
 use bale_pipeline::spill::unnamed_file;
@@ -183,14 +183,13 @@ impl Warmer for WarmCommand {
         self.packs.write(reads, &mut *list)
     }
 
-    fn begin(&self, totals: &ReadsTotals) -> io::Result<()> {
+    fn begin(&self, _totals: &ReadsTotals) -> io::Result<()> {
         let mut talk = self.talk.lock().expect("holders do not panic");
         if talk.out.is_empty() {
             talk.has_ended = true;
             return Ok(());
         }
         let mut list = self.list.lock().expect("holders do not panic");
-        write_totals(totals, &mut *list)?;
         list.flush()?;
         list.get_mut().rewind()?;
         talk.running = Some(self.start(list.get_ref().try_clone()?)?);
