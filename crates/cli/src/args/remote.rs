@@ -53,6 +53,9 @@ pub struct Remote {
     /// Of a command with two repositories the other one, which has a login of its own.
     #[arg(skip)]
     pub whose: Whose,
+    /// The place is that of the cold store, whoever's login it has.
+    #[arg(skip)]
+    pub is_cold: bool,
     /// Cache at most this much of what describes backups (snapshots, index, catalogs) on this
     /// machine; 0 for nothing [env: BALE_CACHE_SIZE] [default: 1G]
     #[arg(long, global = true, value_name = "SIZE")]

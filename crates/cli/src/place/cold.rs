@@ -123,7 +123,10 @@ pub fn find_cold_room(global: &Global, others: OtherThings) -> Result<Option<Roo
 fn of_cold(global: &Global, cold: &Location) -> Result<Global> {
     let hot = named(global)?.and_then(|hot| hot.server());
     let is_of_another = hot.is_some() && hot != cold.server();
-    remote::of_cold(global, is_of_another)
+    let mut options = remote::of_cold(global, is_of_another)?;
+    options.repo = global.cold.clone();
+    options.remote.is_cold = true;
+    Ok(options)
 }
 
 /// The store of a repository to be made.

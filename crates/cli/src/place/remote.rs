@@ -176,6 +176,23 @@ const fn login_names(whose: Whose) -> (&'static str, &'static str) {
     }
 }
 
+/// What to do in place of a password in an argument.
+pub fn hidden_password_advice(global: &Global) -> String {
+    let whose = match global.remote.is_cold {
+        true => Whose::Cold,
+        false => global.remote.whose,
+    };
+    let (option, _) = login_names(whose);
+    let variable = match whose {
+        Whose::Own => "BALE_REPOSITORY",
+        Whose::Source => "BALE_FROM_REPOSITORY",
+        Whose::Cold => "BALE_COLD",
+        // The place of a mirror is an argument always.
+        Whose::Mirror => return format!("give it with {option}"),
+    };
+    format!("give it with {option}, or name that place in {variable} instead")
+}
+
 /// For who is refused without one.
 fn login_advice(global: &Global) -> String {
     let (option, variable) = login_names(global.remote.whose);

@@ -156,15 +156,16 @@ fn remote(
     opened.map_err(open_error)
 }
 
-/// Said once: who gives a password as an argument shows it to everybody on this machine.
+/// Said once: who gives a password as an argument shows it to everybody on this machine. What a
+/// variable says others do not see.
 fn warn_of_shown_password(global: &Global, location: &Location) {
     static IS_REPORTED: AtomicBool = AtomicBool::new(false);
     let is_shown = global.repo.is_some() && location.holds_password();
     if is_shown && !IS_REPORTED.swap(true, Ordering::Relaxed) {
         report!(
-            "bale: the password in the name of the repository can be seen by everybody on this \
-             machine while the command runs: give it with --login-file, or name the repository in \
-             BALE_REPOSITORY"
+            "bale: the password in {location} can be seen by everybody on this machine while the \
+             command runs: {}",
+            remote::hidden_password_advice(global)
         );
     }
 }

@@ -138,3 +138,43 @@ fn a_repository_is_made_in_an_empty_directory_of_a_server() {
         assert!(!made.err.contains("trying again"), "{made}");
     }
 }
+
+/// It spoke of the repository's variable when the password was in that of the cold store.
+#[test]
+fn a_password_is_called_seen_only_where_it_is_an_argument_and_the_right_variable_is_named() {
+    let bench = Bench::new();
+    bench.backup();
+    let hot = bench.repository().display().to_string();
+    let at = "rest:http://me:s3cr3t@127.0.0.1:1/x";
+    let run = |words: &[&str], variables: &[(&str, &str)]| {
+        let mut command = bench.command();
+        command.args(["snapshots", "--retry-for", "0s"]).args(words);
+        command.envs(variables.iter().copied());
+        let ran = Ran::from(command.output().unwrap());
+        assert_ne!(ran.code, 0, "{ran}");
+        assert!(!format!("{ran}").contains("s3cr3t"), "{ran}");
+        ran.err
+    };
+    let seen = "can be seen by everybody";
+    for (words, variables) in [
+        (&["-r", &hot][..], &[("BALE_COLD", at)][..]),
+        (&[], &[("BALE_REPOSITORY", at)]),
+        (&[], &[("BALE_REPOSITORY", &hot), ("BALE_COLD", at)]),
+    ] {
+        let said = run(words, variables);
+        assert!(!said.contains(seen), "{words:?}: {said}");
+    }
+    for (words, variable, option) in [
+        (&["-r", at][..], "BALE_REPOSITORY", "--login-file"),
+        (
+            &["-r", &hot, "--cold", at],
+            "BALE_COLD",
+            "--cold-login-file",
+        ),
+    ] {
+        let said = run(words, &[]);
+        for part in [seen, variable, option] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}
