@@ -7,6 +7,7 @@
 //! a decorator. Calls block, from any number of threads.
 
 mod b2;
+mod certificate;
 mod connect;
 mod credentials;
 mod dates;
@@ -22,6 +23,7 @@ mod transport;
 mod variables;
 mod watch;
 
+pub use certificate::{HOW_TO_MAKE, refused_certificate_text};
 pub use connect::CloudOptions;
 pub use pace::Pace;
 pub use place::{Cloud, CloudPlace, CloudPlaceError};

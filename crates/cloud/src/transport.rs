@@ -5,6 +5,7 @@
 //! One of three files that know opendal. Errors leave as its errors with a `Refusal` as their
 //! source. No URL is in them: some clouds have keys in it.
 
+use crate::certificate::refused_certificate_text;
 use crate::pace::Pace;
 use crate::refusal::{Answer, Refusal, refusal};
 use crate::watch::{OutgoingObject, PiecesTaken, unless_silent};
@@ -386,10 +387,7 @@ fn kind_of_connection(kind: ErrorKind) -> Option<ErrorKind> {
 
 fn refused_certificate(error: &rustls::Error) -> Refusal {
     let text = match error {
-        rustls::Error::InvalidCertificate(why) => format!(
-            "the server's certificate is refused: {why:?}. If it is signed by an authority of your \
-             own, name the file of its certificate (BALE_CA_FILE)"
-        ),
+        rustls::Error::InvalidCertificate(why) => refused_certificate_text(why),
         error => format!("no encrypted connection: {error}"),
     };
     wire(ErrorKind::Other, text)

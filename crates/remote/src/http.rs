@@ -8,6 +8,7 @@
 use crate::certificates;
 use crate::login::{LOGIN_ADVICE, LoginWords, StoreLogin};
 use crate::throttle::Throttle;
+use bale_cloud::refused_certificate_text;
 use bale_repository::store::BadAnswer;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -95,6 +96,7 @@ pub struct HttpClient {
     authorization: Option<HeaderValue>,
     login: LoginWords,
     throttle: Throttle,
+    is_encrypted: bool,
     /// What speaks there has spoken HTTP before.
     has_answered: AtomicBool,
 }
@@ -130,6 +132,7 @@ impl HttpClient {
             authorization: login.map(authorization).transpose()?,
             login: LoginWords::new(login, &options.login_advice),
             throttle: options.throttle.clone(),
+            is_encrypted: url.is_encrypted(),
             has_answered: AtomicBool::new(false),
         })
     }
@@ -148,6 +151,10 @@ impl HttpClient {
             Err(error) if is_no_http(&error) && self.has_answered.load(Ordering::Relaxed) => {
                 let why = format!("what came is no answer: {error}");
                 Err(io::Error::new(ErrorKind::ConnectionAborted, why))
+            }
+            Err(error) if is_no_http(&error) && !self.is_encrypted => {
+                let why = format!("{error}; if it speaks TLS there, write https:// for http://");
+                Err(no_http(&why))
             }
             Err(error) => Err(from_library(error)),
         }
@@ -198,6 +205,11 @@ fn is_no_http(error: &ureq::Error) -> bool {
     )
 }
 
+fn no_http(why: &str) -> io::Error {
+    let why = format!("the server does not speak HTTP as it should: {why}");
+    io::Error::new(ErrorKind::InvalidData, BadAnswer(why))
+}
+
 fn from_library(error: ureq::Error) -> io::Error {
     match error {
         ureq::Error::Io(error) => from_wire(error),
@@ -211,10 +223,7 @@ fn from_library(error: ureq::Error) -> io::Error {
         ),
         ureq::Error::HostNotFound => io::Error::new(ErrorKind::HostUnreachable, NAME_NOT_RESOLVED),
         ureq::Error::Rustls(error) => refused_certificate(&error),
-        error if is_no_http(&error) => {
-            let why = format!("the server does not speak HTTP as it should: {error}");
-            io::Error::new(ErrorKind::InvalidData, BadAnswer(why))
-        }
+        error if is_no_http(&error) => no_http(&error.to_string()),
         error => io::Error::other(error.to_string()),
     }
 }
@@ -257,10 +266,7 @@ pub fn from_wire(error: io::Error) -> io::Error {
 
 fn refused_certificate(error: &rustls::Error) -> io::Error {
     io::Error::other(match error {
-        rustls::Error::InvalidCertificate(why) => format!(
-            "the server's certificate is refused: {why:?}. If it is signed by an authority of your \
-             own, name the file of its certificate"
-        ),
+        rustls::Error::InvalidCertificate(why) => refused_certificate_text(why),
         error => format!("no encrypted connection: {error}"),
     })
 }

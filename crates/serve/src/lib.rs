@@ -6,6 +6,7 @@
 //! a name. Names reach the disk only as `target` reads them, and no symbolic link is followed.
 //! What clients can make it take is in `limits`.
 
+mod authority;
 mod body;
 mod download;
 mod limits;

@@ -4,6 +4,7 @@
 //! password is in a thread of its own. A server that is told to end takes no more connections,
 //! completes the requests that are under way, and ends.
 
+use crate::authority::is_authoritys;
 use crate::limits::{
     CONNECTION_BUFFER_BYTES, CONNECTIONS_MAX, END_TIMEOUT, HANDSHAKE_TIMEOUT, HEAD_TIMEOUT,
     IDLE_TIMEOUT, LOGIN_CHECKS_MAX, TICK, UPLOADS_MAX,
@@ -131,7 +132,8 @@ impl Server {
             ServeAccess::Anybody => None,
             ServeAccess::Users(users) => Some(users),
         };
-        let tls = options.tls.as_ref().map(acceptor).transpose()?;
+        let tls = options.tls.as_ref().map(|files| acceptor(files, &log));
+        let tls = tls.transpose()?;
         let repositories =
             Repositories::new(dir.clone(), Box::new(SystemClock)).map_err(|source| {
                 let dir = dir.clone();
@@ -277,7 +279,7 @@ where
     let _ended = watcher.watch(connection).await;
 }
 
-fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
+fn acceptor(files: &TlsFiles, log: &Log) -> Result<TlsAcceptor, ServeError> {
     let at = |path: &PathBuf, why: String| ServeError::Tls {
         path: path.clone(),
         why,
@@ -289,6 +291,13 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, ServeError> {
         return Err(at(
             &files.certificates,
             "there is no certificate in it".to_owned(),
+        ));
+    }
+    if is_authoritys(&certificates[0]) {
+        log(&format!(
+            "the certificate in {} was made as that of an authority (CA:TRUE): clients refuse it. \
+             With -addext basicConstraints=critical,CA:FALSE openssl makes one for a server",
+            files.certificates.display()
         ));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key);

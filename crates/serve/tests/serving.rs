@@ -596,3 +596,31 @@ fn an_encrypted_server_is_believed_by_its_certificate_alone() {
         "{error}"
     );
 }
+
+/// What `openssl req -x509` makes is an authority, and no client takes that for a server's.
+#[test]
+fn a_certificate_of_an_authority_is_named_by_the_server_and_refused_with_how_to_make_another() {
+    let Some(files) = client::certificate_with("basicConstraints=critical,CA:TRUE") else {
+        bale_testkit::skipped("no openssl to make a certificate with");
+        return;
+    };
+    let running = Running::with(|options| options.tls = Some(files.tls()));
+    let said = running.log().join("\n");
+    assert!(said.contains("that of an authority (CA:TRUE)"), "{said}");
+    let url = format!("https://localhost:{}/a/", running.address().port());
+    let trusting = HttpOptions {
+        ca_file: Some(files.certificate.clone()),
+        ..options()
+    };
+    let store = RestStore::open(HttpUrl::parse(&url).unwrap(), &trusting).unwrap();
+    let (name, _) = hashed(Area::Packs, 1);
+    let error = store.get(&name, LEN_MAX).unwrap_err().to_string();
+    for part in ["CA:TRUE", "CA:FALSE", "openssl req", "BALE_CA_FILE"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    // Without encryption it is said where that may be.
+    let plain = format!("http://{}/a/", running.address());
+    let store = RestStore::open(HttpUrl::parse(&plain).unwrap(), &options()).unwrap();
+    let error = store.get(&name, LEN_MAX).unwrap_err().to_string();
+    assert!(error.contains("write https:// for http://"), "{error}");
+}

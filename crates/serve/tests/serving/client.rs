@@ -233,6 +233,11 @@ impl CertificateFiles {
 
 /// `None` without the program that makes it.
 pub fn certificate() -> Option<CertificateFiles> {
+    certificate_with("basicConstraints=critical,CA:FALSE")
+}
+
+/// The same with other words of whether it is an authority's.
+pub fn certificate_with(constraints: &str) -> Option<CertificateFiles> {
     if !bale_testkit::have("openssl") {
         return None;
     }
@@ -252,7 +257,7 @@ pub fn certificate() -> Option<CertificateFiles> {
         ])
         .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
         .args(["-addext", "subjectAltName=DNS:localhost"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-addext", constraints])
         .arg("-keyout")
         .arg(&key)
         .arg("-out")
