@@ -40,8 +40,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens the repository that the options name, or the user's own, to look at snapshots and what is
-/// in them, and changes nothing.
+/// Opens the repository that the options name, or the user's own, to read snapshots and what is in
+/// them, contents too, and changes nothing.
 pub fn open(global: &Global) -> Result<Arc<Repository>> {
     open_for(global, Use::Browse)
 }
@@ -56,8 +56,10 @@ pub fn open_for(global: &Global, purpose: Use) -> Result<Arc<Repository>> {
 pub enum Use {
     /// Nothing in it changes; the store itself is read.
     Read,
-    /// Snapshots are listed.
+    /// Snapshots are listed. A hot store is enough for it.
     List,
+    /// And their catalogs are read, which a hot store has, too: what is cached may be used.
+    Look,
     /// Snapshots are listed, and what is in them is read: what is cached may be used.
     Browse,
     /// A snapshot is made, and what is cached may be used.
@@ -78,12 +80,17 @@ impl Use {
         matches!(self, Use::Write | Use::BackUp)
     }
 
+    /// Nothing is read that the hot one of two stores does not have.
+    fn only_looks(self) -> bool {
+        matches!(self, Use::List | Use::Look)
+    }
+
     /// What deletes, checks or repairs believes nothing but the store, as it is when it looks.
     fn first_looks(self) -> FirstLooks {
         match self {
             Use::Read | Use::Write | Use::Configs => FirstLooks::Nothing,
             Use::List => FirstLooks::Snapshots,
-            Use::Browse => FirstLooks::Chunks,
+            Use::Look | Use::Browse => FirstLooks::Chunks,
             Use::BackUp => FirstLooks::Packs,
         }
     }

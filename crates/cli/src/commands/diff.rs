@@ -26,7 +26,7 @@ struct Tally {
 
 /// Compares two catalogs; what they share is not read.
 pub fn run(global: &Global, options: &Diff) -> Result<i32> {
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, place::Use::Look)?;
     let compared = compare(global, options, &repository);
     unread_index::report_with(&repository, global.json, compared)
 }

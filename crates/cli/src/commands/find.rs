@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub fn run(global: &Global, options: &Find) -> Result<i32> {
     let matcher = matcher(options)?;
     let below = below(options)?;
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, place::Use::Look)?;
     let mut snapshots = snapshots(global, &repository, options, &below)?;
     snapshots.reverse();
     let reaches = reaches(&matcher, &below);

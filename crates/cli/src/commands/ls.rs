@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Lists a directory of a snapshot, or everything below it, as it is read: a directory of any size
 /// fits.
 pub fn run(global: &Global, options: &Ls) -> Result<i32> {
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, place::Use::Look)?;
     let listed = list(global, options, &repository);
     unread_index::report_with(&repository, global.json, listed)
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Counts what the repository holds, or one snapshot, or one subtree of it.
 pub fn run(global: &Global, options: &Stats) -> Result<i32> {
-    let repository = place::open(global)?;
+    let repository = place::open_for(global, place::Use::Look)?;
     if options.transfers {
         return transfers::run(global, &repository, options);
     }

@@ -6,16 +6,21 @@ use super::named::is_same_place;
 use super::store::{Room, of_existing, store_at};
 use super::{Meant, Use, named, remote};
 use crate::args::{Global, Whose};
-use crate::exit::Usage;
+use crate::exit::{self, Usage};
 use crate::{output, secrets, variables};
 use anyhow::Result;
 use bale_remote::Location;
 use bale_repository::error::Error;
-use bale_repository::repository::Repository;
-use bale_repository::store::{LocalStore, MemoryStore, OnMiss, Store, TieredStore};
+use bale_repository::repository::{CONFIG_BYTES_MAX, Repository};
+use bale_repository::store::{
+    LocalStore, MemoryStore, ObjectName, OnMiss, Store, StoreError, TieredStore,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// That one of two stores is used was said, or why.
+static IS_ONE_OF_TWO_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// The cold store that is named, if one is: beside a repository that is named, too.
 pub fn cold_location(global: &Global) -> Result<Option<Location>, Usage> {
@@ -53,18 +58,55 @@ pub fn with_cold(global: &Global, hot: Arc<dyn Store>, purpose: Use) -> Result<A
     let Some(location) = cold_location(global)? else {
         return Ok(hot);
     };
-    let cold = store_at(
-        &of_cold(global, &location)?,
-        &location,
-        Meant::Named,
-        purpose,
-    )
-    .map_err(|error| no_cold_store(&location, error))?;
+    let options = of_cold(global, &location)?;
+    if purpose.only_looks()
+        && location.is_remote()
+        && let Some(error) = silence_of(&options, &location)?
+    {
+        note_silent_cold(global, &location, &error);
+        return Ok(hot);
+    }
+    let cold = store_at(&options, &location, Meant::Named, purpose)
+        .map_err(|error| no_cold_store(&location, error))?;
     let both = TieredStore::open(hot, cold, report_miss())?;
     if purpose.writes() {
         both.refuse_swapped()?;
     }
     Ok(Arc::new(both))
+}
+
+/// Why the cold store does not answer, if it does not. It is asked once: whoever only looks has
+/// another one.
+fn silence_of(options: &Global, location: &Location) -> Result<Option<StoreError>> {
+    let mut once = options.clone();
+    once.remote.retry_for = Some("0s".to_owned());
+    let store = match store_at(&once, location, Meant::Named, Use::Read) {
+        Ok(store) => store,
+        Err(error) => return error.downcast().map(Some),
+    };
+    for name in ObjectName::configs() {
+        match store.get(&name, CONFIG_BYTES_MAX) {
+            Ok(_) => return Ok(None),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Ok(Some(error)),
+        }
+    }
+    Ok(None)
+}
+
+/// What the hot store holds is shown, and nobody knows whether that is all.
+fn note_silent_cold(global: &Global, location: &Location, error: &StoreError) {
+    exit::something_is_missing();
+    IS_ONE_OF_TWO_REPORTED.store(true, Ordering::Relaxed);
+    let text = format!(
+        "the cold store {location} cannot be read ({error}): this is what the hot one holds, which \
+         may lack something or have it still"
+    );
+    let text = output::escape(text.as_bytes());
+    if global.json {
+        output::object(&serde_json::json!({"type": "note", "message": text}));
+    }
+    report!("bale: {text}");
 }
 
 /// A hot store that is not there, beside a cold one that is, was lost, and can be made again.
@@ -151,8 +193,10 @@ fn report_miss() -> OnMiss {
 
 /// Said once of a repository of which one store is named.
 pub fn note_one_of_two(global: &Global, repository: &Repository) {
-    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
-    if !repository.is_one_of_two() || IS_REPORTED.swap(true, Ordering::Relaxed) || global.quiet {
+    if !repository.is_one_of_two()
+        || IS_ONE_OF_TWO_REPORTED.swap(true, Ordering::Relaxed)
+        || global.quiet
+    {
         return;
     }
     let text = "this repository has a hot and a cold store, and one of them is named: nothing is \

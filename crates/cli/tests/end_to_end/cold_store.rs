@@ -1,6 +1,7 @@
 //! A repository with a cold store beside the hot one, as its users meet it.
 
 use crate::bench::{Bench, Ran};
+use crate::serving::start;
 use crate::tree::assert_same;
 use serde_json::Value;
 use std::fs;
@@ -524,4 +525,49 @@ fn what_stands_in_the_place_of_an_object_of_the_hot_store_is_named_and_the_rest_
     bench.sh("rmdir hot/index/*/");
     both(&bench, &words);
     assert_eq!(objects(&bench, "hot"), before);
+}
+
+/// A cold server that was down kept everybody from looking at what the hot store holds.
+#[test]
+fn what_the_hot_store_holds_is_shown_while_the_server_of_the_cold_one_is_down() {
+    let bench = Bench::new();
+    bench.write("source/file", "x".repeat(10_000));
+    bench.sh("mkdir served");
+    let served = bench.path("served").display().to_string();
+    let (mut server, address) = start(&bench, &["--no-auth", &served]);
+    let cold = format!("rest:http://{address}/cold");
+    let both = ["--repo", "hot", "--cold", &cold];
+    let with_key = [&both[..], &["--key-file", "key"]].concat();
+    bench.ok(&[&["init", "--new-key-file", "key"], &both[..]].concat());
+    for _ in 0..2 {
+        bench.ok(&[&["backup", "source"], &with_key[..]].concat());
+    }
+    let address = bench.address("");
+    let looks: [&[&str]; 6] = [
+        &["snapshots"],
+        &["ls", &address],
+        &["find", "file"],
+        &["stats"],
+        &["stats", &address],
+        &["diff", "latest~1", "latest"],
+    ];
+    let looked = |words: &[&str]| bench.run(&[words, &with_key].concat());
+    let before = looks.map(looked);
+    server.kill();
+    for (words, before) in looks.into_iter().zip(before) {
+        assert_eq!(before.code, 0, "{words:?}: {before}");
+        let ran = looked(words);
+        assert_eq!(ran.code, 3, "{words:?}: {ran}");
+        assert!(ran.err.contains("the cold store rest:http"), "{ran}");
+        assert!(!ran.err.contains("trying again"), "{ran}");
+        assert_eq!(ran.err.matches("cold store").count(), 1, "said once: {ran}");
+        // Bytes are counted where they are.
+        if words != ["stats"] {
+            assert_eq!(ran.text(), before.text(), "{words:?}");
+        }
+    }
+    // Contents are not in the hot one.
+    let restore = ["restore", &address, "-t", "target", "--retry-for", "0s"];
+    let refused = bench.run(&[&restore[..], &with_key].concat());
+    assert_eq!(refused.code, 1, "{refused}");
 }
