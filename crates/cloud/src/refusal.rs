@@ -266,7 +266,48 @@ fn is_off(date: Option<SystemTime>, now: SystemTime) -> bool {
 fn element(text: &str, name: &str) -> String {
     let after = text.split_once(&format!("<{name}>"));
     let inside = after.and_then(|(_, after)| after.split_once('<'));
-    inside.map_or(String::new(), |(inside, _)| inside.to_owned())
+    inside.map_or(String::new(), |(inside, _)| without_entities(inside))
+}
+
+/// With the letters that `&#39;`, `&#x27;`, `&amp;` and their likes stand for; what is none of them
+/// stays as it is.
+fn without_entities(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        plain.push_str(before);
+        let entity = after.split_once(';');
+        match entity.and_then(|(name, after)| Some((letter_of(name)?, after))) {
+            Some((letter, after)) => {
+                plain.push(letter);
+                rest = after;
+            }
+            None => {
+                plain.push('&');
+                rest = after;
+            }
+        }
+    }
+    plain.push_str(rest);
+    plain
+}
+
+fn letter_of(entity: &str) -> Option<char> {
+    let numbered = |digits: &str, radix| char::from_u32(u32::from_str_radix(digits, radix).ok()?);
+    match entity.strip_prefix('#') {
+        Some(number) => match number.strip_prefix('x') {
+            Some(digits) => numbered(digits, 16),
+            None => numbered(number, 10),
+        },
+        None => match entity {
+            "amp" => Some('&'),
+            "lt" => Some('<'),
+            "gt" => Some('>'),
+            "quot" => Some('"'),
+            "apos" => Some('\''),
+            _ => None,
+        },
+    }
 }
 
 /// Google's `{"error": {"message": ..}}`, and B2's `{"code": .., "message": ..}`.
@@ -396,6 +437,27 @@ mod tests {
         }
         let right = refusal(&head, UNIX_EPOCH + Duration::from_secs(3_500));
         assert!(!right.text.contains("clock"), "{right}");
+    }
+
+    #[test]
+    fn a_servers_text_is_read_without_its_entities() {
+        let body = b"<Error><Code>Odd</Code><Message>it&#39;s &lt;5&gt; &amp;amp; &#x22;x&quot; \
+            &nbsp; &#xd800; & &;</Message></Error>";
+        let answer = Answer {
+            status: 400,
+            body,
+            ..Answer::default()
+        };
+        let text = refusal(&answer, UNIX_EPOCH).text;
+        let plain = "it's <5> &amp; \"x\" &nbsp; &#xd800; & &;";
+        assert!(text.contains(plain), "{text}");
+        let steering = b"<Error><Code>Odd</Code><Message>a&#27;[31m</Message></Error>";
+        let answer = Answer {
+            body: steering,
+            ..answer
+        };
+        let text = refusal(&answer, UNIX_EPOCH).text;
+        assert!(text.contains("a[31m"), "{text}");
     }
 
     #[test]

@@ -137,6 +137,12 @@ impl HttpClient {
         })
     }
 
+    /// The same to a server that has no places of its users: none is spoken of where it refuses.
+    pub fn without_private_places(mut self) -> HttpClient {
+        self.login.has_private_places = false;
+        self
+    }
+
     fn run<B: AsSendBody>(
         &self,
         request: Result<Request<B>, ureq::http::Error>,

@@ -96,6 +96,12 @@ pub enum LocationError {
         schemes()
     )]
     UnknownScheme { text: String, scheme: String },
+    /// There is nothing at all.
+    #[error(
+        "the name of a repository is empty: name a directory, or a place as {} are",
+        schemes()
+    )]
+    Nothing,
     /// There is nothing after the scheme.
     #[error("{0:?} names no place: it is written {1}")]
     Empty(String, &'static str),
@@ -116,6 +122,9 @@ impl Location {
     /// Reads what a user wrote.
     pub fn parse(text: &OsStr) -> Result<Location, LocationError> {
         let bytes = text.as_bytes();
+        if bytes.is_empty() {
+            return Err(LocationError::Nothing);
+        }
         if bytes.len() > LOCATION_BYTES_MAX {
             return Err(LocationError::TooLong(bytes.len()));
         }

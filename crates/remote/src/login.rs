@@ -21,6 +21,8 @@ pub struct StoreLogin {
 pub(crate) struct LoginWords {
     words: Arc<str>,
     pub(crate) is_given: bool,
+    /// The server may keep a place for each user.
+    pub(crate) has_private_places: bool,
 }
 
 impl LoginWords {
@@ -33,6 +35,7 @@ impl LoginWords {
         LoginWords {
             words: words.into(),
             is_given: login.is_some(),
+            has_private_places: true,
         }
     }
 

@@ -38,6 +38,9 @@ const VARIABLES: [(&str, &str); 1] = [("RCLONE_ASK_PASSWORD", "false")];
 /// and tries again by itself.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
+/// What it says of a remote that its configuration does not have: the next time, too.
+const NOT_CONFIGURED: &str = "didn't find section in config file";
+
 /// Given to a process whose connection has ended, to end by itself.
 const END_WAIT: Duration = Duration::from_secs(5);
 
@@ -155,6 +158,13 @@ impl HttpTransport for RcloneTransport {
 /// Why the connection ended is said by the process, if it said something.
 fn with_words(error: &io::Error, process: &ServerProcess) -> io::Error {
     let how = process.finish(END_WAIT);
+    if how.contains(NOT_CONFIGURED) {
+        let text = format!(
+            "rclone knows no such remote: {how} (`rclone listremotes` lists those that it knows, \
+             `rclone config` makes one)"
+        );
+        return io::Error::new(ErrorKind::InvalidInput, text);
+    }
     let kind = match error.kind() {
         ErrorKind::NotFound => ErrorKind::ConnectionAborted,
         kind => kind,

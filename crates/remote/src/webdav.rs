@@ -64,7 +64,7 @@ impl DavFiles {
     pub fn new(url: HttpUrl, options: &HttpOptions) -> io::Result<DavFiles> {
         let method = |name: &[u8]| Method::from_bytes(name).map_err(io::Error::other);
         Ok(DavFiles {
-            client: HttpClient::new(&url, options)?,
+            client: HttpClient::new(&url, options)?.without_private_places(),
             url,
             propfind: method(b"PROPFIND")?,
             make_collection: method(b"MKCOL")?,
@@ -265,7 +265,7 @@ impl RemoteFiles for DavFiles {
         match answer.status() {
             StatusCode::PRECONDITION_FAILED => Err(ErrorKind::AlreadyExists.into()),
             StatusCode::CONFLICT => Err(ErrorKind::NotFound.into()),
-            _ => expect_success(answer),
+            _ => expect_success(answer).map_err(not_moved),
         }
     }
 
@@ -391,6 +391,15 @@ impl RemoteFiles for DavFiles {
     fn dirs_at_once(&self) -> usize {
         DIRS_AT_ONCE
     }
+}
+
+/// A file that was written is not given its name: nobody guesses that from the word of a status.
+fn not_moved(error: io::Error) -> io::Error {
+    let text = format!(
+        "the server wrote a file and does not move it (MOVE): {error}. A proxy before it must hand \
+         on MOVE, and name the server in the header Destination as it does in the URL"
+    );
+    io::Error::new(error.kind(), text)
 }
 
 fn file_info(resource: &DavResource) -> FileInfo {

@@ -5,7 +5,7 @@ mod script;
 
 use bale_format::ObjectId;
 use bale_remote::webdav::{DavFiles, DavResource, read_multistatus};
-use bale_remote::{FileStore, HttpUrl};
+use bale_remote::{FileStore, HttpUrl, RemoteFiles};
 use bale_repository::store::{Area, ObjectName, Store};
 use script::{ScriptServer, answer, options, whole};
 use std::io::{self, ErrorKind, Read};
@@ -291,4 +291,36 @@ fn the_collection_of_a_run_goes_without_what_came_into_it_meanwhile() {
     let script = Script::new(&[done, used]);
     script.store.delete(&run).unwrap();
     assert_eq!(script.end().len(), 2);
+}
+
+/// It was told of `--private`, which servers of WebDAV do not have.
+#[test]
+fn a_login_that_is_refused_is_named_without_what_another_server_would_do() {
+    for status in ["401 U", "403 F"] {
+        let script = Script::new(&[whole(status, "")]);
+        let error = script.store.get(&name(), 1 << 20).unwrap_err().to_string();
+        assert!(error.contains("no login was given"), "{error}");
+        assert!(!error.contains("--private"), "{error}");
+        script.end();
+    }
+}
+
+/// A proxy that does not rewrite `Destination` answers so: nothing of it said what was refused.
+#[test]
+fn a_move_that_is_refused_is_named() {
+    for (status, kind) in [
+        ("404 N", ErrorKind::NotFound),
+        ("502 B", ErrorKind::ResourceBusy),
+        ("501 N", ErrorKind::Other),
+    ] {
+        let server = ScriptServer::new(vec![whole(status, "")]);
+        let url = HttpUrl::parse_escaped(&server.url).unwrap();
+        let files = DavFiles::new(url, &options()).unwrap();
+        let error = files.rename("tmp/a", "config").unwrap_err();
+        assert_eq!(error.kind(), kind);
+        for part in ["MOVE", "Destination"] {
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+        server.end();
+    }
 }

@@ -85,6 +85,10 @@ pub fn check_storage_class(
 pub fn waiting(global: &Global) -> Arc<dyn Waiting> {
     let quiet = global.quiet;
     let again = move |error: &StoreError, pause: Duration| {
+        // Nothing is tried again: what was cut off is our own doing.
+        if interrupt::is_requested() {
+            return;
+        }
         output::count_repeated();
         if !quiet {
             report!(

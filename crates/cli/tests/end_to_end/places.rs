@@ -210,6 +210,47 @@ fn a_cache_that_is_not_private_costs_time_unless_it_was_named() {
 }
 
 #[test]
+fn an_empty_name_of_a_repository_makes_no_sense() {
+    let bench = Bench::new();
+    bench.backup();
+    let hot = bench.repository();
+    let key = hot.with_extension("key").display().to_string();
+    let hot = hot.display().to_string();
+    for words in [
+        &["snapshots", "-r", ""][..],
+        &["init", "-r", ""],
+        &["snapshots", "-r", &hot, "--cold", ""],
+        &["mirror", "-r", &hot, "--to", ""],
+        &["copy", "-r", &hot, "--from-repo", ""],
+    ] {
+        let ran = bench.run(&[words, &["--key-file", &key]].concat());
+        assert_eq!(ran.code, 2, "{words:?}: {ran}");
+        assert!(ran.err.contains("empty"), "{ran}");
+    }
+}
+
+/// Its program ends at once, and said the same for a quarter of an hour.
+#[test]
+fn a_remote_that_rclone_does_not_know_is_refused_at_once() {
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    let words = "echo \"CRITICAL: Failed to create file system for \\\"$1\\\": didn't find section in \
+                 config file (\\\"nope\\\")\" >&2; exit 1";
+    let program = bench.write("rclone", words).display().to_string();
+    let mut command = bench.command();
+    command.env("BALE_RCLONE_COMMAND", format!("sh {program}"));
+    let ran = Ran::from(
+        command
+            .args(["snapshots", "-p", "pw", "-r", "rclone:nope:r"])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(!ran.err.contains("trying again"), "{ran}");
+    assert!(ran.err.contains("rclone config"), "{ran}");
+}
+
+#[test]
 fn a_repository_is_not_made_among_other_things() {
     let bench = Bench::new();
     bench.write("pw", "secret");

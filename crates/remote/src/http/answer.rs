@@ -82,7 +82,10 @@ fn refused_login(status: StatusCode, text: &str, login: Option<&LoginWords>) -> 
     let mut why = format!("{what}{text}");
     // Who may only add is who he says he is.
     if let Some(login) = login.filter(|_| !text.contains("append-only")) {
-        why = format!("{why}; {}; {PRIVATE_PLACES}", login.text());
+        why = format!("{why}; {}", login.text());
+        if login.has_private_places {
+            why = format!("{why}; {PRIVATE_PLACES}");
+        }
     }
     io::Error::new(ErrorKind::PermissionDenied, why)
 }
