@@ -14,6 +14,7 @@ pub mod lvm2;
 pub mod mkext4;
 pub mod partitions;
 pub mod recognize;
+pub mod section;
 pub mod source;
 pub mod xfs;
 
