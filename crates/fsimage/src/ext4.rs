@@ -17,6 +17,7 @@
 //! the [`Mapping::Node`]s of a file, read them again after a barrier and compare.
 
 mod acl;
+mod block_bitmap;
 mod bytes;
 mod checksum;
 mod content;
@@ -38,6 +39,7 @@ mod xattr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+pub use block_bitmap::BlockBitmaps;
 pub use directory::{DirBlock, DirContext, DirProblem, DirentRef};
 pub use error::{Damage, Ext4Error, JournalDamage, Structure};
 pub use features::Features;

@@ -9,6 +9,7 @@
 
 mod crc32;
 pub mod ext4;
+pub mod in_use;
 pub mod inode;
 pub mod lvm2;
 pub mod mkext4;

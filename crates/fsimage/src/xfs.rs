@@ -28,6 +28,7 @@ mod dir;
 mod dirblocks;
 mod error;
 mod extents;
+mod free_space;
 #[doc(hidden)]
 pub mod fuzz;
 mod inobt;
@@ -42,6 +43,7 @@ pub use dir::DirName;
 pub use dirblocks::{DevicePiece, DirBlock, DirBlocks};
 pub use error::{Result, XfsError};
 pub use extents::ForkExtents;
+pub use free_space::FreeSpace;
 pub use inobt::{AgInodes, CHUNK_INODES, InodeChunk, InodeChunks};
 pub use inode::{DiskInode, ForkKind};
 pub use log::LogState;

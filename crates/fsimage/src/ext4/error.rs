@@ -128,6 +128,12 @@ pub enum Damage {
     /// once.
     #[error("content of {0} bytes is over the limit of this call")]
     TooLong(u64),
+    /// A block bitmap and its descriptor count differently.
+    #[error("block bitmap has {0} free clusters, its descriptor counts others")]
+    FreeCount(u64),
+    /// A block bitmap without the tables of its own group.
+    #[error("block bitmap has the table at block {0} as free")]
+    TableFree(u64),
     /// The source failed while this structure was read.
     #[error("structure could not be read")]
     Unreadable,
@@ -149,6 +155,7 @@ pub enum Structure {
     XattrValue,
     GroupDescriptor,
     InodeBitmap,
+    BlockBitmap,
 }
 
 impl std::fmt::Display for Structure {
@@ -162,6 +169,7 @@ impl std::fmt::Display for Structure {
             Structure::XattrValue => "xattr value",
             Structure::GroupDescriptor => "group descriptor",
             Structure::InodeBitmap => "inode bitmap",
+            Structure::BlockBitmap => "block bitmap",
         })
     }
 }

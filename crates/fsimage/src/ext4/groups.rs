@@ -85,6 +85,8 @@ struct Group {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Descriptor {
     pub(super) itable_block: u64,
+    pub(super) block_bitmap_block: u64,
+    pub(super) block_bitmap_csum: u32,
     pub(super) inode_bitmap_block: u64,
     pub(super) inode_bitmap_csum: u32,
     pub(super) free_clusters: u32,
@@ -95,6 +97,7 @@ pub(super) struct Descriptor {
 }
 
 pub(super) const FLAG_INODE_UNINIT: u16 = 1;
+pub(super) const FLAG_BLOCK_UNINIT: u16 = 2;
 const CHECKSUM_OFFSET: usize = 30;
 
 impl Descriptor {
@@ -115,6 +118,8 @@ impl Descriptor {
         };
         let descriptor = Descriptor {
             itable_block: join_u64(high32(40), u32_at(bytes, 8)),
+            block_bitmap_block: join_u64(high32(32), u32_at(bytes, 0)),
+            block_bitmap_csum: wide16(24, 56),
             inode_bitmap_block: join_u64(high32(36), u32_at(bytes, 4)),
             inode_bitmap_csum: wide16(26, 58),
             free_clusters: wide16(12, 44),
@@ -328,7 +333,7 @@ fn contiguous_blocks(sb: &Superblock, index: u32, max: u32) -> u32 {
 
 /// Block of the `index`-th descriptor block; `copy` 0 is the one the kernel uses, others are
 /// backups.
-fn descriptor_block(sb: &Superblock, index: u32, copy: u32) -> Option<u64> {
+pub(super) fn descriptor_block(sb: &Superblock, index: u32, copy: u32) -> Option<u64> {
     if !sb.incompat(INCOMPAT_META_BG) || index < sb.first_meta_bg {
         // With 1 KiB blocks the superblock is in block 1, also where bigalloc begins counting at
         // block 0.
@@ -366,6 +371,25 @@ fn nth_backup_group(sb: &Superblock, nth: u32) -> Option<u32> {
     (1..sb.groups_count.min(8))
         .filter(|group| sb.group_has_superblock(*group))
         .nth(index)
+}
+
+/// Blocks at the start of a group that hold copies of the superblock and of descriptors, with what
+/// is reserved for further descriptors.
+pub(super) fn base_meta_blocks(sb: &Superblock, group: u32) -> u64 {
+    let per_block = sb.block_bytes / sb.desc_bytes;
+    let has_superblock = sb.group_has_superblock(group);
+    let is_meta = sb.incompat(INCOMPAT_META_BG) && group / per_block >= sb.first_meta_bg;
+    if is_meta {
+        let in_meta = group % per_block;
+        let has_descriptors = in_meta <= 1 || in_meta == per_block - 1;
+        return u64::from(has_superblock) + u64::from(has_descriptors);
+    }
+    let descriptors = match sb.incompat(INCOMPAT_META_BG) {
+        true => sb.first_meta_bg,
+        false => sb.groups_count.div_ceil(per_block),
+    };
+    let all = 1 + u64::from(descriptors) + u64::from(sb.reserved_descriptor_blocks);
+    if has_superblock { all } else { 0 }
 }
 
 /// One bit of a group's inode bitmap.

@@ -63,6 +63,7 @@ pub struct Superblock {
     /// log2 of blocks per cluster; 0 without bigalloc.
     pub cluster_ratio_log: u32,
     pub(super) first_meta_bg: u32,
+    pub(super) reserved_descriptor_blocks: u16,
     pub(super) backup_groups: [u32; 2],
     pub(super) special_inodes: [u32; 5],
 }
@@ -259,6 +260,7 @@ fn decode(bytes: &[u8; SUPERBLOCK_BYTES], features: Features) -> Result<Superblo
         copy_in_group: u16_at(bytes, 90),
         cluster_ratio_log: cluster_ratio_log(bytes, features)?,
         first_meta_bg: u32_at(bytes, 260),
+        reserved_descriptor_blocks: u16_at(bytes, 206),
         backup_groups: [u32_at(bytes, 588), u32_at(bytes, 592)],
         special_inodes: special_inodes(bytes, features),
     })

@@ -61,6 +61,12 @@ pub(super) const SEAL_INOBT: Seal = Seal {
     owner_is_u64: false,
 };
 
+/// Free-space btree block, by the start of stretches.
+pub(super) const SEAL_BNOBT: Seal = Seal {
+    structure: "free space btree block",
+    ..SEAL_INOBT
+};
+
 /// Block map btree block.
 pub(super) const SEAL_BMBT: Seal = Seal {
     structure: "extent btree block",

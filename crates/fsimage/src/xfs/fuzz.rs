@@ -30,6 +30,7 @@ pub(crate) fn example(has_checksums: bool) -> Xfs {
             has_file_types: true,
             has_sparse_inodes: has_checksums,
             log_is_v2: true,
+            ro_compat: 0,
             log_unit_bytes: 1,
             ag_blocks_log: 16,
             inodes_per_block_log: 3,
@@ -121,6 +122,13 @@ pub fn log(bytes: &[u8]) {
     if let Ok(Some(place)) = xfs.newest_log_record(&device) {
         let _ = xfs.inodes_logged_since(&device, place);
     }
+}
+
+/// An allocation group: header of its free space, and the btree that the header leads to.
+pub fn free_space(bytes: &[u8]) {
+    let mut device = bytes.to_vec();
+    device.resize(bytes.len().next_multiple_of(4096), 0);
+    super::free_space::check_group(&example(false), &device);
 }
 
 /// Records of an inode btree.

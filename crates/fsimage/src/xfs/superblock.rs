@@ -97,6 +97,8 @@ pub struct Superblock {
     /// Inode chunks may have holes.
     pub has_sparse_inodes: bool,
     pub(super) log_is_v2: bool,
+    /// Features that only a writer must know.
+    pub(super) ro_compat: u32,
     /// Records begin at multiples of this; 0 or 1: of a basic block.
     pub(super) log_unit_bytes: u32,
     pub(super) ag_blocks_log: u32,
@@ -200,6 +202,7 @@ impl Superblock {
             has_file_types: incompat & INCOMPAT_FTYPE != 0
                 || (!has_checksums && v4_features2(sector) & V4_FEATURES2_FTYPE != 0),
             has_sparse_inodes: incompat & INCOMPAT_SPARSE_INODES != 0,
+            ro_compat: if has_checksums { be32(sector, 212) } else { 0 },
             log_is_v2: has_checksums || be16(sector, 100) & 0x0400 != 0,
             log_unit_bytes: be32(sector, 196),
             ag_blocks_log: u32::from(sector[124]),
