@@ -13,6 +13,7 @@ pub mod in_use;
 pub mod inode;
 pub mod lvm2;
 pub mod mkext4;
+pub mod ntfs;
 pub mod partitions;
 pub mod recognize;
 pub mod section;

@@ -1,0 +1,143 @@
+//! Which clusters are in use, by $Bitmap.
+//!
+//! It has no checksum. A portion in which a cluster is free that certainly is not (of the boot
+//! sector, the MFT, its copy, the bitmap itself) is in use as a whole, and so is what is behind the
+//! last cluster. A volume that was not left cleanly is refused: its log may allocate what the
+//! bitmap has as free.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::record::{DATA, VOLUME_INFORMATION};
+use super::stream::{MappedStream, NtfsStream};
+use super::{Ntfs, NtfsError, NtfsFault, bytes::u16_at, log};
+use crate::ByteSource;
+use crate::in_use::{InUse, UseDoubt, UsePortion, are_set, push_range, runs_of_ones};
+
+const LOG_RECORD: u64 = 2;
+const VOLUME_RECORD: u64 = 3;
+const BITMAP_RECORD: u64 = 6;
+/// Bits of one portion: at most half a million ranges come of them.
+const PORTION_BITS: u64 = 8 * (128 << 10);
+const VOLUME_VALUE_MAX: u64 = 64;
+const VOLUME_DIRTY: u16 = 1;
+
+/// The bitmap of a volume.
+pub struct ClusterBitmap {
+    ntfs: Ntfs,
+    bitmap: MappedStream,
+    /// Clusters that are in use for certain, sorted; they may overlap.
+    known: Vec<Range<u64>>,
+    len_bytes: u64,
+}
+
+impl ClusterBitmap {
+    /// Opens the volume at the start of a source.
+    pub fn open(source: Arc<dyn ByteSource>) -> Result<ClusterBitmap, UseDoubt> {
+        let len_bytes = source.len_bytes();
+        let ntfs = Ntfs::open(source).map_err(UseDoubt::damage)?;
+        if !was_left_cleanly(&ntfs).map_err(UseDoubt::damage)? {
+            return Err(UseDoubt::Because(
+                "Windows did not leave it cleanly (shut it down without fast start, or run chkdsk)",
+            ));
+        }
+        let bitmap = bitmap_of(&ntfs).map_err(UseDoubt::damage)?;
+        let mirror_bytes = 4 * u64::from(ntfs.boot.record_bytes);
+        let mirror = ntfs.boot.mirror_cluster;
+        let of_boot = [0..1, mirror..mirror + ntfs.boot.clusters_of(mirror_bytes)];
+        let streams = [&bitmap, ntfs.mft.as_ref()].into_iter();
+        let of_streams = streams.flat_map(|stream| stream.runs.iter());
+        let mut known: Vec<_> = of_streams.filter_map(|run| run.clusters()).collect();
+        known.extend(of_boot);
+        known.sort_by_key(|range| range.start);
+        Ok(ClusterBitmap {
+            ntfs,
+            bitmap,
+            known,
+            len_bytes,
+        })
+    }
+
+    pub fn ntfs(&self) -> &Ntfs {
+        &self.ntfs
+    }
+
+    /// The bits of clusters from `first` on, which is a multiple of 8.
+    fn bits(&self, first: u64, count: u64) -> Result<Vec<u8>, NtfsError> {
+        let mut bytes = vec![0; count.div_ceil(8) as usize];
+        let (source, boot) = (self.ntfs.source.as_ref(), &self.ntfs.boot);
+        let read = self.bitmap.read_stored(source, boot, first / 8, &mut bytes);
+        read.map_err(|error| error.of(BITMAP_RECORD, "$Bitmap"))?;
+        for known in &self.known {
+            let inside = known.start.max(first)..known.end.min(first + count);
+            let bits = inside.start.saturating_sub(first)..inside.end.saturating_sub(first);
+            if !inside.is_empty() && !are_set(&bytes, bits) {
+                return Err(NtfsError::record(BITMAP_RECORD)(NtfsFault::Value(DATA)));
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl InUse for ClusterBitmap {
+    fn portion(&mut self, at: u64) -> UsePortion {
+        let cluster_bytes = u64::from(self.ntfs.boot.cluster_bytes);
+        let clusters = self.ntfs.boot.clusters;
+        let cluster = at / cluster_bytes;
+        if cluster >= clusters {
+            return UsePortion::whole(at..self.len_bytes, None);
+        }
+        let first = cluster / PORTION_BITS * PORTION_BITS;
+        let count = PORTION_BITS.min(clusters - first);
+        let end = (first + count) * cluster_bytes;
+        match self.bits(first, count) {
+            Ok(bits) => {
+                let mut used = Vec::new();
+                runs_of_ones(&bits, count, |run| {
+                    let start = (first + run.start) * cluster_bytes;
+                    push_range(&mut used, start.max(at)..(first + run.end) * cluster_bytes);
+                });
+                UsePortion {
+                    end,
+                    used,
+                    doubt: None,
+                }
+            }
+            Err(error) => UsePortion::whole(at..end, Some(UseDoubt::damage(error))),
+        }
+    }
+}
+
+/// The bitmap's runs: all of it on the device, as it is.
+fn bitmap_of(ntfs: &Ntfs) -> Result<MappedStream, NtfsError> {
+    let fault = NtfsError::record(BITMAP_RECORD);
+    match ntfs.stream(BITMAP_RECORD, DATA, b"")? {
+        NtfsStream::Mapped(mapped) => {
+            let is_stored =
+                mapped.flags == 0 && mapped.runs.iter().all(|run| run.cluster.is_some());
+            let needed = ntfs.boot.clusters.div_ceil(8);
+            match is_stored && mapped.size >= needed && mapped.initialized >= needed {
+                true => Ok(mapped),
+                false => Err(fault(NtfsFault::Size(DATA))),
+            }
+        }
+        NtfsStream::Resident(_) => Err(fault(NtfsFault::Size(DATA))),
+    }
+}
+
+fn was_left_cleanly(ntfs: &Ntfs) -> Result<bool, NtfsError> {
+    let information = ntfs.stream(VOLUME_RECORD, VOLUME_INFORMATION, b"")?;
+    let information = ntfs.value(VOLUME_RECORD, &information, VOLUME_VALUE_MAX)?;
+    let flags = u16_at(&information, 10);
+    let missing = || NtfsError::record(VOLUME_RECORD)(NtfsFault::Value(VOLUME_INFORMATION));
+    if flags.ok_or_else(missing)? & VOLUME_DIRTY != 0 {
+        return Ok(false);
+    }
+    let NtfsStream::Mapped(log) = ntfs.stream(LOG_RECORD, DATA, b"")? else {
+        return Ok(false);
+    };
+    let mut head = vec![0; log::HEAD_BYTES.min(usize::try_from(log.size).unwrap_or(0))];
+    let read = log.read_stored(ntfs.source.as_ref(), &ntfs.boot, 0, &mut head);
+    read.map_err(|error| error.of(LOG_RECORD, "$LogFile"))?;
+    Ok(log::is_clean(&head))
+}
