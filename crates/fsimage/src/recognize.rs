@@ -3,7 +3,12 @@
 //! A mark is no proof: who reads by it must be able to read what it stands for, and a stretch with
 //! marks of two kinds is of neither.
 
+mod foreign;
+
+pub use foreign::foreign_mark;
+
 use crate::source::ByteSource;
+use std::fmt;
 use std::io;
 
 /// Something with a mark.
@@ -25,6 +30,23 @@ pub enum Recognized {
     /// Marks of several kinds.
     Ambiguous,
     Unknown,
+}
+
+impl fmt::Display for Recognized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Recognized::Ext => "ext4",
+            Recognized::Xfs => "XFS",
+            Recognized::Ntfs => "NTFS",
+            Recognized::Btrfs => "Btrfs",
+            Recognized::Fat => "FAT",
+            Recognized::Swap { .. } => "swap",
+            Recognized::Lvm2 => "LVM2",
+            Recognized::Luks => "LUKS",
+            Recognized::Ambiguous => "ambiguous",
+            Recognized::Unknown => "unknown",
+        })
+    }
 }
 
 /// Bytes that are looked at, from the front: to the mark of btrfs and the largest page.

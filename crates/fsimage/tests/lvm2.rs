@@ -1,124 +1,14 @@
 //! Linear volumes of LVM2 as its own programs make and list them, and damaged metadata.
 
+mod physical_volume;
 mod tools;
 
 use bale_fsimage::lvm2::{LinearSegment, LvmError, LvmText, LvmTextError, PhysicalVolume};
 
+use physical_volume::{AREA, AREA_BYTES, EXTENT, TEXT, disk};
 use std::fs::File;
 use std::process::Command;
 use tools::{has_tools, is_given};
-
-/// What `lvm` writes, shortened; the id is that of the disk below.
-const TEXT: &str = r#"vg0 {
-id = "aaaaaa-bbbb-cccc-dddd-eeee-ffff-gggggg"
-seqno = 7
-format = "lvm2" # informational
-status = ["RESIZEABLE", "READ", "WRITE"]
-flags = []
-extent_size = 8192
-physical_volumes {
-pv0 {
-id = "abcdef-ghij-klmn-opqr-stuv-wxyz-012345"
-device = "/dev/\"odd\""
-status = ["ALLOCATABLE"]
-dev_size = 204800
-pe_start = 2048
-pe_count = 24
-}
-pv1 {
-id = "zzzzzz-ghij-klmn-opqr-stuv-wxyz-012345"
-pe_start = 2048
-pe_count = 24
-}
-}
-logical_volumes {
-root {
-segment_count = 2
-segment1 {
-start_extent = 0
-extent_count = 3
-type = "striped"
-stripe_count = 1
-stripes = [
-"pv0", 0
-]
-}
-segment2 {
-start_extent = 3
-extent_count = 2
-type = "striped"
-stripe_count = 1
-stripes = ["pv0", 10]
-}
-}
-striped { segment_count = 1 segment1 { start_extent = 0 extent_count = 2 type = "striped" stripe_count = 2 stripes = ["pv0", 20, "pv1", 0] } }
-thin { segment_count = 1 segment1 { start_extent = 0 extent_count = 2 type = "thin" } }
-away { segment_count = 1 segment1 { start_extent = 0 extent_count = 2 type = "striped" stripe_count = 1 stripes = ["pv1", 0] } }
-beyond { segment_count = 1 segment1 { start_extent = 0 extent_count = 9 type = "striped" stripe_count = 1 stripes = ["pv0", 20] } }
-}
-}
-"#;
-
-const EXTENT: u64 = 4 << 20;
-const DISK_BYTES: usize = 100 << 20;
-const AREA: usize = 4096;
-const AREA_BYTES: usize = 1 << 20;
-
-fn crc(bytes: &[u8]) -> [u8; 4] {
-    let mut value = 0xf597_a6cfu32;
-    for byte in bytes {
-        value ^= u32::from(*byte);
-        for _ in 0..8 {
-            value = (value >> 1) ^ (0xedb8_8320 * (value & 1));
-        }
-    }
-    value.to_le_bytes()
-}
-
-/// A physical volume with this text, which begins at that place of its area.
-fn disk(text: &str, at: usize) -> Vec<u8> {
-    let mut bytes = vec![0; DISK_BYTES];
-    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-    let text = [text.as_bytes(), &[0]].concat();
-    let first = text.len().min(AREA_BYTES - at);
-    put(AREA + at, &text[..first]);
-    put(AREA + 512, &text[first..]);
-    let number = |number: usize| (number as u64).to_le_bytes();
-    let mut head = [
-        b" LVM2 x[5A%r0N*>".as_slice(),
-        &[1, 0, 0, 0],
-        &number(AREA),
-        &number(AREA_BYTES),
-        &number(at),
-        &number(text.len()),
-        &crc(&text),
-    ]
-    .concat();
-    head.resize(508, 0);
-    put(AREA, &crc(&head));
-    put(AREA + 4, &head);
-    let mut label = [
-        &32u32.to_le_bytes()[..],
-        b"LVM2 001",
-        b"abcdefghijklmnopqrstuvwxyz012345",
-        &number(DISK_BYTES),
-        &number(1 << 20),
-        &number(0),
-        &number(0),
-        &number(0),
-        &number(AREA),
-        &number(AREA_BYTES),
-        &number(0),
-        &number(0),
-    ]
-    .concat();
-    label.resize(492, 0);
-    put(512, b"LABELONE");
-    put(520, &number(1));
-    put(528, &crc(&label));
-    put(532, &label);
-    bytes
-}
 
 fn read(bytes: &Vec<u8>) -> Result<PhysicalVolume, LvmError> {
     PhysicalVolume::read(bytes, 0, bytes.len() as u64)
@@ -147,6 +37,8 @@ fn linear_volumes_have_their_places_and_others_a_reason() {
             },
         ];
         assert_eq!(of("root"), Ok(root.to_vec()));
+        let visible = found.volumes.iter().filter(|volume| volume.is_visible);
+        assert!(visible.map(|volume| volume.name.as_str()).eq(["root"]));
         assert_eq!(of("striped"), Err("it is striped"));
         assert_eq!(of("thin"), Err("it is not linear"));
         assert_eq!(of("away"), Err("a part of it is on another disk"));
@@ -279,6 +171,7 @@ fn volumes_are_where_lvm_says() {
     drop(device);
     let found = PhysicalVolume::read(&File::open(&path).unwrap(), 0, 200 << 20).unwrap();
     assert_eq!(found.group, group);
+    assert!(found.volumes.iter().all(|volume| volume.is_visible));
     let found = found.volumes.into_iter().flat_map(|volume| {
         let segments = volume.segments.unwrap().into_iter();
         segments.map(move |segment| (volume.name.clone(), segment))

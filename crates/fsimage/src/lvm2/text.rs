@@ -86,6 +86,16 @@ impl LvmText {
         }
     }
 
+    /// Is a word in a list of them?
+    pub fn has_word(&self, name: &str, word: &str) -> bool {
+        let is_word = |value: &LvmValue| matches!(value, LvmValue::Text(text) if text == word);
+        match self.value(name) {
+            Some(LvmValue::List(words)) => words.iter().any(is_word),
+            Some(value) => is_word(value),
+            None => false,
+        }
+    }
+
     /// How often its group was changed: of two copies the higher one is newer.
     pub fn number(&self) -> Option<u64> {
         let mut groups = self.sections();

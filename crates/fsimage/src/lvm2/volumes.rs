@@ -11,6 +11,8 @@ const SEGMENTS_MAX: u64 = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogicalVolume {
     pub name: String,
+    /// Not a part of another volume, such as the data of a thin pool, or a copy in a mirror.
+    pub is_visible: bool,
     /// In the order of its own bytes, without gaps; or why they are not known: it is striped,
     /// mirrored, thin, a snapshot, or has a part on another disk.
     pub segments: Result<Vec<LinearSegment>, &'static str>,
@@ -76,6 +78,7 @@ pub fn read_volumes(
         .take(VOLUMES_MAX + 1)
         .map(|(name, volume)| LogicalVolume {
             name: name.to_owned(),
+            is_visible: volume.has_word("status", "VISIBLE"),
             segments: extents.segments(volume),
         })
         .collect();
