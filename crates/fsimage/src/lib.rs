@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allocated;
 mod crc32;
 pub mod ext4;
 pub mod in_use;
