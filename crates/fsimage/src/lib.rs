@@ -1,5 +1,6 @@
-//! File systems as bytes: reads ext4 and XFS structures from a byte source, and writes complete
-//! ext4 file systems. Says where on a disk they are: partition tables, linear volumes of LVM2.
+//! File systems as bytes: reads ext4, XFS and NTFS structures from a byte source, and writes
+//! complete ext4 file systems. Says where on a disk they are (partition tables, linear volumes of
+//! LVM2), and what of the disk is in use.
 //!
 //! Everything that is read here is untrusted: checked arithmetic, bounds before allocation, visited
 //! sets and operation budgets, no panic, no unsafe. This crate opens no file and starts no thread;

@@ -9,10 +9,18 @@ mod attributes;
 mod boot;
 mod bytes;
 mod cluster_bitmap;
+mod content;
 mod error;
+mod file;
+#[doc(hidden)]
+pub mod fuzz;
 mod log;
+mod lznt1;
+mod names;
 mod record;
+mod reparse;
 mod runs;
+mod security;
 mod stream;
 
 use std::sync::Arc;
@@ -21,12 +29,18 @@ pub use attributes::WholeAttribute;
 pub use boot::NtfsBoot;
 pub use cluster_bitmap::ClusterBitmap;
 pub use error::{NtfsError, NtfsFault};
+pub use file::{NtfsFile, NtfsXattr, ROOT_RECORD};
+pub use names::NtfsName;
 pub use record::{AttributeBody, MftRecord, MftReference, NtfsAttribute, NtfsAttributes};
 pub use runs::ClusterRun;
+pub use security::SecurityDescriptors;
 pub use stream::{MappedStream, NtfsStream};
 
 use crate::ByteSource;
 use record::DATA;
+
+/// Of the MFT, for one read.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// An opened volume. Cloning is cheap.
 #[derive(Clone)]
@@ -103,6 +117,23 @@ impl Ntfs {
         let read = (self.mft).read_stored(self.source.as_ref(), &self.boot, offset, bytes);
         read.map_err(|error| error.of(number, "MFT record"))?;
         MftRecord::parse(number, bytes).map_err(fault)
+    }
+
+    /// Pieces of the MFT for one read each: first record, and how many.
+    fn pieces(&self, first: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let step = PIECE_BYTES / u64::from(self.boot.record_bytes);
+        let end = end.min(self.records());
+        (first..end)
+            .step_by(step as usize)
+            .map(move |first| (first, step.min(end - first)))
+    }
+
+    fn read_records(&self, first: u64, count: u64, bytes: &mut Vec<u8>) -> Result<(), NtfsError> {
+        let record_bytes = u64::from(self.boot.record_bytes);
+        bytes.resize((count * record_bytes) as usize, 0);
+        let offset = first * record_bytes;
+        let read = (self.mft).read_stored(self.source.as_ref(), &self.boot, offset, bytes);
+        read.map_err(|error| error.of(first, "MFT records"))
     }
 
     /// One attribute of a file.

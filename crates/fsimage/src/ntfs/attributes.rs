@@ -38,16 +38,27 @@ pub(super) struct ListEntry {
 impl Ntfs {
     /// All attributes of a file, by its first record; but for their list.
     pub fn attributes(&self, base: &MftRecord<'_>) -> Result<Vec<WholeAttribute>, NtfsError> {
+        self.attributes_of(base, |kind| kind != ATTRIBUTE_LIST)
+    }
+
+    /// Those of some kinds.
+    pub(super) fn attributes_of(
+        &self,
+        base: &MftRecord<'_>,
+        is_wanted: fn(u32) -> bool,
+    ) -> Result<Vec<WholeAttribute>, NtfsError> {
         let fault = NtfsError::record(base.number());
         let mut found = Vec::new();
         match self.attribute_list(base)? {
             None => {
                 for attribute in base.attributes() {
-                    self.add(&mut found, &attribute.map_err(&fault)?)
-                        .map_err(&fault)?;
+                    let attribute = attribute.map_err(&fault)?;
+                    if is_wanted(attribute.kind) {
+                        self.add(&mut found, &attribute).map_err(&fault)?;
+                    }
                 }
             }
-            Some(list) => self.follow(base, &list, &mut found)?,
+            Some(list) => self.follow(base, &list, is_wanted, &mut found)?,
         }
         let is_whole = |attribute: &WholeAttribute| match &attribute.stream {
             NtfsStream::Mapped(mapped) => mapped.is_whole(&self.boot),
@@ -81,11 +92,12 @@ impl Ntfs {
         &self,
         base: &MftRecord<'_>,
         list: &[ListEntry],
+        is_wanted: fn(u32) -> bool,
         found: &mut Vec<WholeAttribute>,
     ) -> Result<(), NtfsError> {
         let fault = NtfsError::record(base.number());
         let mut others: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        for entry in list.iter().filter(|entry| entry.kind != ATTRIBUTE_LIST) {
+        for entry in list.iter().filter(|entry| is_wanted(entry.kind)) {
             let number = entry.record.number;
             if number == base.number() {
                 let piece = find(base, entry).map_err(&fault)?;

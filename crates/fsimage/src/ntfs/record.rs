@@ -16,9 +16,13 @@ const ATTRIBUTES_END: u32 = u32::MAX;
 const RESIDENT_HEAD: usize = 24;
 const MAPPED_HEAD: usize = 64;
 
+pub(super) const STANDARD_INFORMATION: u32 = 0x10;
 pub(super) const ATTRIBUTE_LIST: u32 = 0x20;
+pub(super) const FILE_NAME: u32 = 0x30;
+pub(super) const SECURITY_DESCRIPTOR: u32 = 0x50;
 pub(super) const VOLUME_INFORMATION: u32 = 0x70;
 pub(super) const DATA: u32 = 0x80;
+pub(super) const REPARSE_POINT: u32 = 0xc0;
 
 /// A record whose fixups are right, and undone.
 #[derive(Clone, Copy, Debug)]

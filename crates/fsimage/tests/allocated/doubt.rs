@@ -293,7 +293,8 @@ impl ByteSource for Damaged {
     }
 }
 
-/// Whatever is wrong anywhere, what comes out are ranges of the disk in order, whose sums are right.
+/// Whatever is wrong anywhere, what comes out are ranges of the disk in order, whose sums are
+/// right.
 #[test]
 fn of_damaged_metadata_come_ranges_or_reasons() {
     if !can_run(&PROGRAMS) {

@@ -1,4 +1,5 @@
 //! Images in a temporary directory, and copies of them that have nothing but what is to be read.
+#![allow(dead_code, reason = "every test program uses another part")]
 
 use crate::mounting::mount_patiently;
 use crate::tools::{has_tools, is_given};

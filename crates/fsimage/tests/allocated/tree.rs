@@ -1,4 +1,5 @@
 //! Trees of files that are made at random, the same of the same seed, and what is in one.
+#![allow(dead_code, reason = "every test program uses another part")]
 
 use std::collections::BTreeMap;
 use std::fs;
