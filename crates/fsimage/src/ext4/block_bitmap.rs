@@ -14,7 +14,7 @@ use super::error::{Damage, Structure};
 use super::features::*;
 use super::groups::{Descriptor, FLAG_BLOCK_UNINIT, base_meta_blocks, descriptor_block};
 use super::limits::DESC_BYTES_MAX;
-use super::superblock::Superblock;
+use super::superblock::{SUPERBLOCK_BYTES, Superblock};
 use super::{Ext4, Origin};
 use crate::ByteSource;
 use crate::ext4::checksum::crc32c;
@@ -73,6 +73,8 @@ impl BlockBitmaps {
             "it was not unmounted, and has no journal"
         } else if superblock.features.ro_compat & !RO_BITMAPS_UNCHANGED != 0 {
             "it has features of which it is not known what they change"
+        } else if !copies_are_in_place(&fs) {
+            "a copy of its superblock is not where it should be"
         } else {
             return Ok(BlockBitmaps {
                 unreplayed: fs.replayed.then_some(source),
@@ -255,6 +257,21 @@ impl InUse for BlockBitmaps {
         }
         UsePortion { end, used, doubt }
     }
+}
+
+/// Whether blocks are where they say they are, far from the superblock: in the data of a thin pool,
+/// or on one disk of several, they are not. The first and the last copy are looked at.
+fn copies_are_in_place(fs: &Ext4) -> bool {
+    let sb = fs.superblock();
+    let has_copy = |group: &u32| sb.group_has_superblock(*group);
+    let first = (1..sb.groups_count).find(has_copy);
+    let last = (1..sb.groups_count).rev().find(has_copy);
+    first.into_iter().chain(last).all(|group| {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let offset = sb.block_offset(sb.group_start(group));
+        let read = offset.map(|offset| fs.source.read_exact_at(offset, &mut bytes));
+        matches!(read, Some(Ok(()))) && sb.is_copied_by(&bytes)
+    })
 }
 
 /// Of a group; the last may have fewer.

@@ -111,6 +111,13 @@ impl Superblock {
         Ok(superblock)
     }
 
+    /// Whether these bytes are a copy of it, perhaps of another time.
+    pub(super) fn is_copied_by(&self, bytes: &[u8; SUPERBLOCK_BYTES]) -> bool {
+        u16_at(bytes, 56) == MAGIC
+            && bytes[104..120] == self.uuid
+            && block_bytes(u32_at(bytes, 24)).is_ok_and(|found| found == self.block_bytes)
+    }
+
     /// Whether inodes, directories, extent nodes and xattr blocks carry checksums.
     pub fn has_checksums(&self) -> bool {
         self.features.ro_compat & RO_METADATA_CSUM != 0

@@ -8,12 +8,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::boot::BOOT_BYTES;
 use super::record::{DATA, VOLUME_INFORMATION};
 use super::stream::{MappedStream, NtfsStream};
 use super::{Ntfs, NtfsError, NtfsFault, bytes::u16_at, log};
 use crate::ByteSource;
 use crate::in_use::{InUse, UseDoubt, UsePortion, are_set, push_range, runs_of_ones};
 
+/// Records that have a copy.
+const MIRRORED_RECORDS: u64 = 4;
 const LOG_RECORD: u64 = 2;
 const VOLUME_RECORD: u64 = 3;
 const BITMAP_RECORD: u64 = 6;
@@ -41,8 +44,13 @@ impl ClusterBitmap {
                 "Windows did not leave it cleanly (shut it down without fast start, or run chkdsk)",
             ));
         }
+        if !copies_are_in_place(&ntfs).map_err(UseDoubt::damage)? {
+            return Err(UseDoubt::Because(
+                "copies of its boot sector or its first records are not where they should be",
+            ));
+        }
         let bitmap = bitmap_of(&ntfs).map_err(UseDoubt::damage)?;
-        let mirror_bytes = 4 * u64::from(ntfs.boot.record_bytes);
+        let mirror_bytes = MIRRORED_RECORDS * u64::from(ntfs.boot.record_bytes);
         let mirror = ntfs.boot.mirror_cluster;
         let of_boot = [0..1, mirror..mirror + ntfs.boot.clusters_of(mirror_bytes)];
         let streams = [&bitmap, ntfs.mft.as_ref()].into_iter();
@@ -123,6 +131,33 @@ fn bitmap_of(ntfs: &Ntfs) -> Result<MappedStream, NtfsError> {
         }
         NtfsStream::Resident(_) => Err(fault(NtfsFault::Size(DATA))),
     }
+}
+
+/// Whether clusters are where they say they are: of a volume on several disks, one disk has the
+/// boot sector, and few clusters in their places.
+fn copies_are_in_place(ntfs: &Ntfs) -> Result<bool, NtfsError> {
+    let boot = &ntfs.boot;
+    let read = |what: &'static str, offset: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        let read = ntfs.source.read_exact_at(offset, &mut bytes);
+        read.map_err(|source| NtfsError::Read {
+            what,
+            offset,
+            source,
+        })?;
+        Ok::<_, NtfsError>(bytes)
+    };
+    let behind = boot.sectors * u64::from(boot.sector_bytes);
+    if behind + BOOT_BYTES as u64 <= ntfs.source.len_bytes() {
+        let copy = read("copy of the boot sector", behind, BOOT_BYTES)?;
+        if copy != read("boot sector", 0, BOOT_BYTES)? {
+            return Ok(false);
+        }
+    }
+    let place = |cluster: u64| cluster * u64::from(boot.cluster_bytes);
+    let len = MIRRORED_RECORDS as usize * boot.record_bytes as usize;
+    let records = read("MFT", place(boot.mft_cluster), len)?;
+    Ok(records == read("copy of the MFT", place(boot.mirror_cluster), len)?)
 }
 
 fn was_left_cleanly(ntfs: &Ntfs) -> Result<bool, NtfsError> {

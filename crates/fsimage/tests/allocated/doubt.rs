@@ -106,13 +106,13 @@ fn a_file_system_longer_than_its_disk_is_read_whole() {
     for words in ["mke2fs -q -F -t ext4", "mkfs.xfs -q -f", "mkntfs -q -F -f"] {
         let image = Image::make(400, words);
         image.copied().assert_believed("disk");
-        image.file().set_len(399 << 20).unwrap();
-        image.copied().why_whole("disk");
         // What is behind its end is read.
         image.file().set_len(500 << 20).unwrap();
         let copied = image.copied();
         copied.assert_believed("disk");
         assert!(copied.bytes > 100 << 20);
+        image.file().set_len(399 << 20).unwrap();
+        image.copied().why_whole("disk");
     }
 }
 
@@ -199,6 +199,40 @@ fn a_file_system_below_the_mark_of_something_else_is_read_whole() {
         let why = image.copied().why_whole("disk");
         assert!(why.contains(expected), "{why}");
         file.write_all_at(&before, at).unwrap();
+    }
+    image.copied().assert_believed("disk");
+}
+
+/// The data of a thin pool: the first blocks are where they are in the volume, others are not.
+#[test]
+fn a_file_system_whose_blocks_are_elsewhere_is_read_whole() {
+    if !can_run(&PROGRAMS) {
+        return;
+    }
+    for (words, from) in [
+        ("mke2fs -q -F -t ext4 -b 1024", 6 << 20),
+        ("mke2fs -q -F -t ext4 -b 1024 -O bigalloc", 20 << 20),
+    ] {
+        let image = Image::make(200, words);
+        image.copied().assert_believed("disk");
+        let mut bytes = Vec::new();
+        image.file().read_to_end(&mut bytes).unwrap();
+        bytes[from..].rotate_right(64 << 10);
+        image.file().write_all_at(&bytes, 0).unwrap();
+        let why = image.copied().why_whole("disk");
+        assert!(why.contains("copy of its superblock"), "{why}");
+    }
+    // Of NTFS there are copies of the first records, in the middle, and of the boot sector, behind.
+    let image = Image::make(200, "mkntfs -q -F -f");
+    image.copied().assert_believed("disk");
+    for at in [100 << 20, 200 << 20] {
+        let mut before = vec![0; 8192];
+        let file = image.file();
+        FileExt::read_exact_at(&file, &mut before, at - 8192).unwrap();
+        file.write_all_at(&[0; 8192], at - 8192).unwrap();
+        let why = image.copied().why_whole("disk");
+        assert!(why.contains("copies of its boot sector"), "{why}");
+        file.write_all_at(&before, at - 8192).unwrap();
     }
     image.copied().assert_believed("disk");
 }
