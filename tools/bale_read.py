@@ -418,9 +418,9 @@ class Repository:
     def snapshots(self):
         """(id, snapshot), oldest first."""
         found = [(name, json.loads(plain)) for name, plain in self.open_objects("snapshots", 2)]
-        for name in (name for name, snapshot in found if snapshot["version"] > 1):
+        for name in (name for name, snapshot in found if snapshot["version"] > 2):
             self.report(f"snapshots/{name} is newer")
-        known = [item for item in found if item[1]["version"] == 1]
+        known = [item for item in found if item[1]["version"] in (1, 2)]
         return sorted(known, key=lambda item: item[1]["time"])
 
     def catalog(self, snapshot):
@@ -507,13 +507,20 @@ class Restore:
         self.repository = repository
         self.target = os.fsencode(target)
         self.links = {}
+        self.images = {}
         self.directories = []
         self.problems = 0
 
     def run(self, rows):
         os.makedirs(self.target, exist_ok=True)
         for row in rows:
-            self.attempt(self.place, row, self.path(row))
+            if row["kind"] == 8:
+                self.attempt(self.write_extent, row, self.image_path(row))
+            else:
+                self.attempt(self.place, row, self.path(row))
+        # Last, since extents come after the row of their image.
+        for row, path in self.images.values():
+            self.attempt(self.finish, row, path)
         # Last, and the deepest first: writing into a directory changes its times.
         for row, path in sorted(self.directories, key=lambda item: item[1], reverse=True):
             self.attempt(self.finish, row, path)
@@ -532,6 +539,28 @@ class Restore:
         components = [c for c in (row["parent"] + b"/" + row["name"]).split(b"/") if c]
         require(not {b".", b".."} & set(components), "catalog: a name is . or ..")
         return os.path.join(self.target, *components)
+
+    def image_path(self, row):
+        return os.path.join(self.target, row["parent"])
+
+    def write_extent(self, row, path):
+        """A stretch of an image, whose row came before: what no extent covers is a hole."""
+        require(row["parent"] in self.images, "an extent without its image")
+        image, name, size = self.images[row["parent"]][0], row["name"], row["size"]
+        require(re.fullmatch(rb"[0-9a-f]{16}", name), "name of an extent")
+        start = int(name, 16)
+        require(row["layout"] == 1 and 0 < size and start + size <= image["size"], "an extent outside its image")
+        require(start % (1 << 20) + size <= 1 << 20, "an extent across blocks")
+        if row["flags"] & 1 << 4:
+            self.problem(path, f"bytes from {start}: some could not be read by the backup")
+        content = self.repository.chunk("data", row["chunk"])[row["offset"] :][:size]
+        require(len(content) == size, "chunk is shorter than the extent")
+        with open(path, "r+b") as file:
+            # Zeros in it are holes of the image as well as those between extents.
+            for at in range(0, size, 4096):
+                block = content[at : at + 4096]
+                if any(block):
+                    require(os.pwrite(file.fileno(), block, start + at) == len(block), "short write")
 
     def place(self, row, path):
         if row["flags"] & (1 << 2 | 1 << 4):
@@ -562,11 +591,14 @@ class Restore:
             return
         if row["nlink"] > 1:
             self.links[link] = path
+        if kind == 1 and row["layout"] == 3:
+            self.images[b"/".join(part for part in (row["parent"], row["name"]) if part)] = row, path
+            return
         self.finish(row, path)
 
     def write_file(self, row, path):
         size, layout, content = row["size"], row["layout"], b""
-        require(layout <= 2, f"layout {layout}")
+        require(layout <= 3, f"layout {layout}")
         if layout == 1:
             content = self.repository.chunk("data", row["chunk"])[row["offset"] :][:size]
             require(len(content) == size, "chunk is shorter than the file")

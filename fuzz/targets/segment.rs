@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bale_format::{Segment, SegmentKeys};
+use bale_format::{ImageExtent, IMAGE_BLOCK_BYTES, Kind, Segment, SegmentKeys};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -15,7 +15,12 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(segment) = Segment::decode(data) {
         assert_eq!(keys.ok(), Some(segment.rows()));
         for row in 0..segment.rows() {
-            let _ = segment.entry(row);
+            let entry = segment.entry(row);
+            if entry.kind == Kind::Extent {
+                let extent = ImageExtent::of(&entry).expect("an extent has a place and content");
+                let within = extent.start % IMAGE_BLOCK_BYTES;
+                assert!(extent.bytes > 0 && within + extent.bytes <= IMAGE_BLOCK_BYTES);
+            }
         }
     }
 });

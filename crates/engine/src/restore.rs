@@ -26,7 +26,7 @@ use bale_restore::{
     RestoreReport, ScratchSpace,
 };
 use bytes::Bytes;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -125,6 +125,13 @@ impl SnapshotCatalog {
 impl CatalogSource for SnapshotCatalog {
     fn rows(&self, path: &[u8]) -> std::result::Result<CatalogRows<'_>, ChunkTrouble> {
         let rows = self.rows.subtree(path)?;
+        Ok(Box::new(rows.map(|row| {
+            row.map_err(|error| Box::new(error) as ChunkTrouble)
+        })))
+    }
+
+    fn extents(&self, path: &[u8]) -> std::result::Result<CatalogRows<'_>, ChunkTrouble> {
+        let rows = self.rows.extents(path);
         Ok(Box::new(rows.map(|row| {
             row.map_err(|error| Box::new(error) as ChunkTrouble)
         })))
@@ -292,6 +299,38 @@ impl SnapshotRestore<'_> {
         }
         bale_restore::restore(&catalog, &chunks, scratch, self.target, &options, monitor)
             .map_err(|error| into_engine_error(error, self.snapshot, &self.options))
+    }
+
+    /// Restores the one image that is chosen to the target itself: a file or a device. With
+    /// `may_cut`, a file that is longer is cut.
+    pub fn restore_image(
+        &self,
+        may_cut: bool,
+        scratch: &ScratchSpace,
+        monitor: &dyn Monitor,
+    ) -> Result<RestoreReport> {
+        let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
+        let (target, options) = (self.target_itself(), &self.options);
+        let target = (target.as_path(), may_cut);
+        bale_restore::restore_image(&catalog, &chunks, scratch, target, options, monitor)
+            .map_err(|error| into_engine_error(error, self.snapshot, options))
+    }
+
+    /// Compares the target itself with the one image that is chosen.
+    pub fn verify_image(
+        &self,
+        scratch: &ScratchSpace,
+        monitor: &dyn Monitor,
+    ) -> Result<RestoreReport> {
+        let (catalog, chunks) = seams(self.repository, self.snapshot, monitor)?;
+        let (target, options) = (self.target_itself(), &self.options);
+        bale_restore::verify_image(&catalog, &chunks, scratch, &target, options, monitor)
+            .map_err(|error| into_engine_error(error, self.snapshot, options))
+    }
+
+    /// Links to it are followed: devices have many names.
+    fn target_itself(&self) -> PathBuf {
+        std::fs::canonicalize(self.target).unwrap_or_else(|_| self.target.to_owned())
     }
 
     /// The options with what deleting must leave alone because of this snapshot. An error if it

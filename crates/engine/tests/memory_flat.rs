@@ -64,6 +64,10 @@ impl CatalogSource for Catalog {
         Ok(Box::new(self.0.subtree(path)?.map(|row| Ok(row?))))
     }
 
+    fn extents(&self, path: &[u8]) -> Result<CatalogRows<'_>, ChunkTrouble> {
+        Ok(Box::new(self.0.extents(path).map(|row| Ok(row?))))
+    }
+
     fn lookup(&self, path: &[u8]) -> Result<Option<Entry>, ChunkTrouble> {
         Ok(self.0.lookup(path)?)
     }

@@ -24,6 +24,8 @@ pub enum Kind {
     Fifo = 6,
     /// Socket: recorded, never restored.
     Socket = 7,
+    /// No path: a stretch of an image, whose row is its parent.
+    Extent = 8,
 }
 
 impl Kind {
@@ -37,6 +39,7 @@ impl Kind {
             5 => Kind::CharDevice,
             6 => Kind::Fifo,
             7 => Kind::Socket,
+            8 => Kind::Extent,
             _ => return None,
         })
     }
@@ -65,6 +68,8 @@ impl Kind {
             Kind::CharDevice => 0o020000,
             Kind::Fifo => 0o010000,
             Kind::Socket => 0o140000,
+            // Nothing that a file system has.
+            Kind::Extent => 0,
         }
     }
 }
@@ -181,6 +186,11 @@ impl EntryFlags {
         self.0 & other.0 == other.0
     }
 
+    /// Is any bit of `other` set?
+    pub fn has_any(self, other: EntryFlags) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Sets all bits of `other`.
     pub fn set(&mut self, other: EntryFlags) {
         self.0 |= other.0;
@@ -210,6 +220,8 @@ pub enum Content {
         /// Chunk of kind pieces.
         list: ChunkId,
     },
+    /// The extents that are the rows below this one; zeros where there is none.
+    Image,
 }
 
 /// One row of a catalog.
@@ -289,12 +301,25 @@ impl Entry {
         join(&self.parent, &self.name)
     }
 
+    /// The path that it is a part of: of an extent, that of its image.
+    pub fn path_to_name(&self) -> Vec<u8> {
+        match self.kind {
+            Kind::Extent => self.parent.to_vec(),
+            _ => self.path(),
+        }
+    }
+
     /// Key of this row.
     pub fn key(&self) -> Key {
         Key {
             parent: self.parent.clone(),
             name: self.name.clone(),
         }
+    }
+
+    /// Is it an image, whose bytes are those of its extents?
+    pub fn is_image(&self) -> bool {
+        self.content == Content::Image
     }
 
     /// Is this one of several names of one inode?

@@ -24,7 +24,7 @@ pub use pointers::{Pointer, pointers};
 
 use crate::entry::{Content, Entry, EntryFlags, Kind, Time};
 use crate::id::ChunkId;
-use check::{check_bundled, check_strings};
+use check::{check_bundled, check_extent, check_strings};
 use columns::Columns;
 use std::ops::Range;
 use values::{BytesColumn, Values};
@@ -212,9 +212,15 @@ impl Segment {
         let chunk_len = self.chunks.get(row).len();
         let offset = u64::try_from(self.offset.get(row)).map_err(|_| "negative offset")?;
         match (self.layout.get(row), kind, chunk_len) {
+            (0, Kind::Extent, _) => Err("an extent without content"),
             (0, _, 0) if offset == 0 => Ok(()),
             (1, Kind::File, 32) => check_bundled(offset, size),
             (2, Kind::File, 32) if offset == 0 => Ok(()),
+            (3, Kind::File, 0) if offset == 0 => Ok(()),
+            (1, Kind::Extent, 32) => {
+                check_bundled(offset, size)?;
+                check_extent(self.keys.name(self.rows.start + row), size)
+            }
             _ => Err("layout does not fit the row"),
         }
     }
@@ -306,6 +312,7 @@ impl Segment {
                 offset: self.offset.get(row) as u32,
             },
             2 => Content::Pieces { list: chunk() },
+            3 => Content::Image,
             _ => Content::None,
         }
     }

@@ -10,6 +10,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// Stands in `source_filesystems` for a source that is backed up as it is, byte by byte.
+pub const SOURCE_IS_RAW: &str = "raw";
+/// Images of one snapshot.
+pub const IMAGES_MAX: usize = 1024;
 /// Stands in `filesystems` for a source that is itself a file system, read as an image.
 pub const SOURCE_IS_IMAGE: &str = "image";
 /// Problems listed by name in a snapshot; all are counted.
@@ -20,7 +24,7 @@ pub const WITHHELD_LISTED_MAX: usize = 1000;
 /// One committed backup, or what an unfinished one has finished so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Version of this record: 1.
+    /// Version of this record: 1, or 2 of one with images.
     pub version: u32,
     /// The run that made it, 32 hex digits.
     pub run: String,
@@ -69,6 +73,9 @@ pub struct Snapshot {
     /// File systems that rows point at.
     #[serde(default)]
     pub filesystems: Vec<Filesystem>,
+    /// Images of devices, in the order of their paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ImageRecord>,
     /// Of the whole snapshot.
     #[serde(default)]
     pub totals: Totals,
@@ -144,6 +151,53 @@ pub struct ProblemRecord {
     pub action: String,
     /// Why it failed.
     pub text: String,
+}
+
+/// An image of a device: how it was read, and what the next backup may believe of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageRecord {
+    /// Path of its row, absolute.
+    pub path: PathText,
+    /// Device or file that it is of, absolute.
+    pub source: PathText,
+    pub how: ImageState,
+    /// Who said what had changed; `none` where everything was read.
+    pub tracker: String,
+    /// What the tracker needs to say what changed after this snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<String>,
+}
+
+/// Whether the bytes of an image are of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageState {
+    /// A point in time that whoever serves the device holds.
+    Export,
+    /// A storage snapshot.
+    Snapshot,
+    /// The file system in it was frozen.
+    Frozen,
+    /// Nobody had the device in use, or could begin to use it.
+    Unmounted,
+    /// A file that nobody wrote to, as far as can be seen.
+    Still,
+    /// It was in use, or changed while it was read: its bytes may be of several moments.
+    Fuzzy,
+}
+
+impl ImageState {
+    /// As in the record.
+    pub fn text(self) -> &'static str {
+        match self {
+            ImageState::Export => "export",
+            ImageState::Snapshot => "snapshot",
+            ImageState::Frozen => "frozen",
+            ImageState::Unmounted => "unmounted",
+            ImageState::Still => "still",
+            ImageState::Fuzzy => "fuzzy",
+        }
+    }
 }
 
 /// One sorted sequence of rows; newer layers hide older rows.

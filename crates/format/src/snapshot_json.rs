@@ -8,14 +8,19 @@ use crate::limits::{
     FILESYSTEMS_MAX, LAYERS_MAX, NAME_BYTES_MAX, OBJECT_PLAIN_BYTES_MAX, PARENT_BYTES_MAX,
     SEGMENT_ROWS_MAX, TRANSFERS_LISTED_MAX,
 };
-use crate::snapshot::{Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot, WITHHELD_LISTED_MAX};
+use crate::snapshot::{
+    IMAGES_MAX, Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot, WITHHELD_LISTED_MAX,
+};
 use serde::{Deserialize, Serialize};
 
 const WHAT: &str = "snapshot";
 const WHAT_CONDEMNED: &str = "condemned list";
 const WHAT_DAMAGED: &str = "mark of damaged packs";
-/// The version written here, and the highest one read.
+/// The version of a snapshot of files.
 pub const SNAPSHOT_VERSION: u32 = 1;
+/// The version of one with images, and the highest one read: who does not know extents would show
+/// images of no content, and take away what they are made of.
+pub const SNAPSHOT_VERSION_IMAGES: u32 = 2;
 const CONDEMNED_VERSION: u32 = 1;
 const DAMAGED_VERSION: u32 = 1;
 const NANOS_MAX: u32 = 999_999_999;
@@ -47,6 +52,7 @@ impl Snapshot {
             parent: None,
             original: None,
             filesystems: Vec::new(),
+            images: Vec::new(),
             totals: Default::default(),
             counts: Default::default(),
             transfers: Default::default(),
@@ -80,7 +86,7 @@ impl Snapshot {
 
     /// From an opened object.
     pub fn from_json(plain: &[u8]) -> Result<Snapshot, FormatError> {
-        check_json(WHAT, plain, SNAPSHOT_VERSION)?;
+        check_json(WHAT, plain, SNAPSHOT_VERSION_IMAGES)?;
         let snapshot: Snapshot =
             serde_json::from_slice(plain).map_err(|error| FormatError::json(WHAT, &error))?;
         check_snapshot(&snapshot)?;
@@ -200,7 +206,11 @@ fn check_json(what: &'static str, plain: &[u8], known: u32) -> Result<(), Format
 }
 
 fn check_snapshot(snapshot: &Snapshot) -> Result<(), FormatError> {
-    if snapshot.version != SNAPSHOT_VERSION {
+    let version = match snapshot.images.is_empty() {
+        true => SNAPSHOT_VERSION,
+        false => SNAPSHOT_VERSION_IMAGES,
+    };
+    if !(version..=SNAPSHOT_VERSION_IMAGES).contains(&snapshot.version) {
         return Err(FormatError::damaged(
             WHAT,
             Fault::Value {
@@ -241,6 +251,7 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), FormatError> {
             snapshot.filesystems.len(),
             FILESYSTEMS_MAX,
         ),
+        ("number of images", snapshot.images.len(), IMAGES_MAX),
         (
             "number of transfers",
             snapshot.transfers.list.len(),

@@ -142,6 +142,7 @@ fn snapshot(layers: Vec<Layer>) -> Snapshot {
         parent: None,
         original: None,
         filesystems: Vec::new(),
+        images: Vec::new(),
         totals: Totals {
             files: 6,
             ..Totals::default()

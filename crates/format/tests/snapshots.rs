@@ -1,6 +1,8 @@
 //! Snapshots come back, and one that a reader could not rely on is refused.
 
-use bale_format::snapshot::{Counts, Filesystem, PathText, ProblemRecord, Totals};
+use bale_format::snapshot::{
+    Counts, Filesystem, IMAGES_MAX, ImageRecord, ImageState, PathText, ProblemRecord, Totals,
+};
 use bale_format::{ChunkId, FormatError, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
 
 fn time(seconds: i64) -> Time {
@@ -48,6 +50,7 @@ fn snapshot(segments: Vec<SegmentRef>) -> Snapshot {
             scanner: "inode".to_owned(),
             barrier: Some(time(9)),
         }],
+        images: Vec::new(),
         totals: Totals {
             files: 1,
             ..Totals::default()
@@ -156,4 +159,40 @@ fn a_snapshot_cut_off_anywhere_is_refused() {
     for length in 0..plain.len() {
         assert!(Snapshot::from_json(&plain[..length]).is_err());
     }
+}
+
+#[test]
+fn images_make_a_record_that_older_readers_refuse_as_newer() {
+    let image = ImageRecord {
+        path: PathText(b"/disk.raw".to_vec()),
+        source: PathText(b"/dev/sdb".to_vec()),
+        how: ImageState::Fuzzy,
+        tracker: "none".to_owned(),
+        basis: None,
+    };
+    let with_image = |version| Snapshot {
+        version,
+        images: vec![image.clone()],
+        ..snapshot(Vec::new())
+    };
+    let plain = with_image(2).to_json().unwrap();
+    assert_eq!(Snapshot::from_json(&plain).unwrap(), with_image(2));
+    let text = String::from_utf8(plain).unwrap();
+    assert!(
+        text.contains("\"version\":2") && text.contains("\"how\":\"fuzzy\""),
+        "{text}"
+    );
+    // Nobody may take it for one of files.
+    assert!(with_image(1).to_json().is_err());
+    let newer = text.replace("\"version\":2", "\"version\":3");
+    let refused = Snapshot::from_json(newer.as_bytes());
+    assert!(
+        matches!(refused, Err(FormatError::Newer { .. })),
+        "{refused:?}"
+    );
+    let many = Snapshot {
+        images: vec![image.clone(); IMAGES_MAX + 1],
+        ..with_image(2)
+    };
+    assert!(many.to_json().is_err());
 }

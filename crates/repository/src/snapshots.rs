@@ -10,7 +10,7 @@ pub mod remembered;
 use crate::error::{Error, Result};
 use crate::repository::Named;
 use bale_format::entry::is_below;
-use bale_format::snapshot::SOURCE_IS_IMAGE;
+use bale_format::snapshot::{SOURCE_IS_IMAGE, SOURCE_IS_RAW};
 use bale_format::{Snapshot, Time};
 use std::cmp::Reverse;
 
@@ -148,8 +148,15 @@ impl SourceKey {
     pub fn may_be(&self, other: &SourceKey) -> bool {
         let (ours, theirs) = (&self.filesystems, &other.filesystems);
         let is_known_other = !ours.is_empty() && !theirs.is_empty() && ours != theirs;
-        let is_known_other = is_known_other || self.is_image() != other.is_image();
+        let is_of_other_kind =
+            self.is_image() != other.is_image() || self.is_raw() != other.is_raw();
+        let is_known_other = is_known_other || is_of_other_kind;
         self.host == other.host && self.paths == other.paths && !is_known_other
+    }
+
+    /// Is a device meant, byte by byte?
+    fn is_raw(&self) -> bool {
+        self.filesystems.iter().any(|name| name == SOURCE_IS_RAW)
     }
 
     /// Is what is in an image meant, and not the file that it is? Whoever made the snapshot knew.
@@ -177,7 +184,10 @@ pub enum Holds {
 /// Of a path without leading slash.
 pub fn holds(snapshot: &Snapshot, path: &[u8]) -> Holds {
     let mut held = Holds::Nothing;
-    for source in &snapshot.paths {
+    // Images are not at the paths of their devices.
+    let images = snapshot.images.iter().map(|image| &image.path);
+    let sources = snapshot.paths.iter().filter(|_| snapshot.images.is_empty());
+    for source in sources.chain(images) {
         let source = clean_path(&source.0);
         if is_below(path, &source) {
             return Holds::All;

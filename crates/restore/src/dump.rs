@@ -6,6 +6,7 @@
 //! stretch of a large one is zeros, for its length has been written already.
 
 mod file_bytes;
+mod image_bytes;
 mod tar;
 mod tree;
 
@@ -73,7 +74,10 @@ pub fn dump(
     let entries = match entry {
         Some(entry) if entry.kind == Kind::File => {
             contents.report_flags(&entry);
-            contents.write(&entry, path, out)?;
+            match entry.is_image() {
+                true => contents.write_image(catalog, &entry, path, out)?,
+                false => contents.write(&entry, path, out)?,
+            }
             1
         }
         Some(entry) if entry.kind != Kind::Directory => return Err(DumpError::NoContent),

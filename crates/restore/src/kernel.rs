@@ -15,6 +15,9 @@ mod compare;
 mod delete;
 mod directories;
 mod hard_links;
+mod image_blocks;
+mod image_target;
+mod images;
 mod make;
 mod metadata;
 mod outcome;
@@ -35,6 +38,8 @@ use crate::{
 };
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::{Monitor, Phase};
+use image_target::ImageRule;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// What a restore takes at most, beside reading its chunks and its catalog: rows that wait for
@@ -64,12 +69,15 @@ pub fn restore(
     progress.planned(&planned.plan);
     let run = worker::RestoreRun::new(&target, chunks, options, progress, &mut planned)
         .read_only(options.dry_run);
+    let images = &planned.images;
+    make_images_readable(&run, (catalog, chunks), scratch, images)?;
 
     let directories = directories::create(&run, planned.directories, scratch)?;
-    match options.warmer {
+    match options.warmer.filter(|_| images.is_empty()) {
         Some(warmer) => arriving::restore(&run, planned.content, scratch, warmer)?,
         None => write_content::restore(&run, planned.content, scratch)?,
     }
+    images::restore(&run, catalog, scratch, images, ImageRule::InDirectory)?;
     hard_links::restore(&run, planned.links)?;
     // What stays before what goes: a name that the snapshot does not have may hold the last copy of
     // what it has lost.
@@ -102,6 +110,100 @@ pub fn verify(
     progress.planned(&planned.plan);
     let run =
         worker::RestoreRun::new(&target, chunks, options, progress, &mut planned).read_only(true);
+    let found = std::mem::take(&mut planned.images);
     compare::compare(&run, planned, scratch)?;
+    images::compare(&run, catalog, scratch, &found, ImageRule::InDirectory)?;
     Ok(run.report())
+}
+
+/// Restores the one image that `options` say of `catalog` to this very path: a new file, a file of
+/// which the blocks that differ are written, or an unused device. With `may_cut`, a file that is
+/// longer is cut.
+pub fn restore_image(
+    catalog: &dyn CatalogSource,
+    chunks: &dyn ChunkSource,
+    scratch: &ScratchSpace,
+    (path, may_cut): (&Path, bool),
+    options: &RestoreOptions,
+    monitor: &dyn Monitor,
+) -> Result<RestoreReport, RestoreError> {
+    let (mut planned, target) = plan_image(catalog, chunks, scratch, path, options, monitor)?;
+    if path.symlink_metadata().is_err() {
+        target.check_space(&planned.plan, options)?;
+    }
+    let readable = options.readable(chunks);
+    let chunks = readable.as_ref().map_or(chunks, |readable| readable);
+    let progress = PhaseProgress::new(monitor, Phase::Restore);
+    progress.planned(&planned.plan);
+    let run = worker::RestoreRun::new(&target, chunks, options, progress, &mut planned)
+        .read_only(options.dry_run);
+    make_images_readable(&run, (catalog, chunks), scratch, &planned.images)?;
+    let rule = ImageRule::Named { path, may_cut };
+    images::restore(&run, catalog, scratch, &planned.images, rule)?;
+    Ok(run.report())
+}
+
+/// Reads back what [`restore_image`] wrote.
+pub fn verify_image(
+    catalog: &dyn CatalogSource,
+    chunks: &dyn ChunkSource,
+    scratch: &ScratchSpace,
+    path: &Path,
+    options: &RestoreOptions,
+    monitor: &dyn Monitor,
+) -> Result<RestoreReport, RestoreError> {
+    let (mut planned, target) = plan_image(catalog, chunks, scratch, path, options, monitor)?;
+    let readable = options.readable(chunks);
+    let chunks = readable.as_ref().map_or(chunks, |readable| readable);
+    let progress = PhaseProgress::new(monitor, Phase::ReadData);
+    progress.planned(&planned.plan);
+    let run =
+        worker::RestoreRun::new(&target, chunks, options, progress, &mut planned).read_only(true);
+    let rule = ImageRule::Named {
+        path,
+        may_cut: false,
+    };
+    images::compare(&run, catalog, scratch, &planned.images, rule)?;
+    Ok(run.report())
+}
+
+/// The plan of one image whose name is that of `path`, and the directory in which that is.
+fn plan_image(
+    catalog: &dyn CatalogSource,
+    chunks: &dyn ChunkSource,
+    scratch: &ScratchSpace,
+    path: &Path,
+    options: &RestoreOptions,
+    monitor: &dyn Monitor,
+) -> Result<(crate::plan::Planned, target::Target), RestoreError> {
+    let mut planned = crate::plan::plan(catalog, chunks, scratch, options, monitor)?;
+    let [image] = &mut planned.images[..] else {
+        return Err(RestoreError::NotOneImage {
+            images: planned.images.len(),
+        });
+    };
+    let name = path.file_name().unwrap_or_default();
+    image.entry.parent = Default::default();
+    image.entry.name = bytes::Bytes::copy_from_slice(name.as_bytes());
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    Ok((planned, target::Target::open(directory, false)?))
+}
+
+/// Before anything is written: images take packs in their own order.
+fn make_images_readable(
+    run: &worker::RestoreRun,
+    (catalog, chunks): (&dyn CatalogSource, &dyn ChunkSource),
+    scratch: &ScratchSpace,
+    images: &[crate::plan::PlannedImage],
+) -> Result<(), RestoreError> {
+    if let Some(warmer) = run.options.warmer.filter(|_| !images.is_empty()) {
+        let (options, monitor) = (run.options, run.monitor);
+        let problems = crate::make_readable(catalog, chunks, scratch, options, monitor, warmer)?;
+        let counter = &run.counters.problems;
+        counter.fetch_add(problems, std::sync::atomic::Ordering::Relaxed);
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@
 
 pub mod dump;
 pub mod ext4;
+mod extents;
 mod guard;
 mod kernel;
 mod losses;
@@ -28,7 +29,7 @@ mod warm;
 pub mod xattrs;
 
 pub use guard::{DeviceAndInode, Protected};
-pub use kernel::{memory_bytes, restore, verify};
+pub use kernel::{memory_bytes, restore, restore_image, verify, verify_image};
 pub use losses::{LOSS_PATHS_LISTED_MAX, Loss, LossKind};
 pub use options::{Overwrite, RestoreOptions};
 pub use pack_reads::{PackReads, ReadsTotals};

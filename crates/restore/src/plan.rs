@@ -15,8 +15,9 @@ use crate::progress::report_problem;
 use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use crate::select::{Above, above, chosen};
 use crate::totals::PlanTotals;
-use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, pieces, row};
+use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, extents, pieces, row};
 use bale_format::entry::{is_below, join};
+use bale_format::snapshot::IMAGES_MAX;
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
 use bale_pipeline::monitor::Monitor;
 use bytes::Bytes;
@@ -41,6 +42,8 @@ pub struct Planned {
     pub content: SortedPairs,
     /// By group; first the row that was sent to `content`, then the other names.
     pub links: SortedPairs,
+    /// Few, and each a work of its own.
+    pub images: Vec<PlannedImage>,
     /// Problems met while planning.
     pub problems: u64,
     /// Was part of the repository the reason of some?
@@ -49,6 +52,14 @@ pub struct Planned {
     pub losses: Losses,
     /// Was every row read? Else nothing may be deleted for want of a row.
     pub complete: bool,
+}
+
+/// An image, whose bytes are rows of the catalog.
+pub struct PlannedImage {
+    /// In the catalog.
+    pub path: Vec<u8>,
+    /// Relative to the target.
+    pub entry: Entry,
 }
 
 /// Order of work on contents; the first byte of a key. The second half is the same again for
@@ -100,6 +111,7 @@ pub fn plan(
         directories: sorter(),
         content: sorter(),
         groups: sorter(),
+        images: Vec::new(),
         buffer: Vec::new(),
     };
     let complete = planner.read(&root)?;
@@ -140,6 +152,7 @@ struct Planner<'a> {
     directories: PairSorter,
     content: PairSorter,
     groups: PairSorter,
+    images: Vec<PlannedImage>,
     buffer: Vec<u8>,
 }
 
@@ -214,6 +227,12 @@ impl Planner<'_> {
         }
         match entry.kind {
             Kind::Directory => self.push_directory(&entry),
+            // Not a path: rows of a catalog come without them.
+            Kind::Extent => Ok(()),
+            _ if entry.is_image() => {
+                self.push_image(path, entry);
+                Ok(())
+            }
             _ if entry.is_hard_link() => self.push_group(&entry),
             _ => self.push_content(&entry),
         }
@@ -258,6 +277,16 @@ impl Planner<'_> {
             .map_err(RestoreError::Scratch)
     }
 
+    fn push_image(&mut self, path: Vec<u8>, entry: Entry) {
+        if self.images.len() == IMAGES_MAX {
+            let text = format!("refused: a snapshot has at most {IMAGES_MAX} images");
+            return self.problem(&path, "restore", &text);
+        }
+        let bytes = extents::stored_bytes(self.catalog, &path, entry.size);
+        self.count(&entry, bytes);
+        self.images.push(PlannedImage { path, entry });
+    }
+
     fn push_group(&mut self, entry: &Entry) -> Result<(), RestoreError> {
         self.encode(entry);
         self.groups
@@ -288,7 +317,7 @@ impl Planner<'_> {
             return Ok(Some(key));
         }
         let (phase, chunk, inside) = match &entry.content {
-            Content::None => {
+            Content::None | Content::Image => {
                 self.problem(
                     &entry.path(),
                     "restore",
@@ -347,6 +376,7 @@ impl Planner<'_> {
             directories,
             content,
             links,
+            images: self.images,
             problems: if self.options.is_plan_reported {
                 0
             } else {

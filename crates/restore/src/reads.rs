@@ -4,6 +4,7 @@
 //! Metadata is read to find this out, and is not among it. What stands in the target already is not
 //! looked at. Memory is that of the plan, and the ranges of one pack.
 
+use crate::extents::{Stretch, Stretches};
 use crate::pack_reads::{PackReads, ReadsTotals};
 use crate::pieces;
 use crate::progress::report_problem;
@@ -38,6 +39,14 @@ pub fn plan_reads(
         let (_, encoded) = pair.map_err(RestoreError::Scratch)?;
         let entry = row::decode(encoded).map_err(RestoreError::Scratch)?;
         reads.push(&entry, &mut |_| {})?;
+    }
+    for image in planned.images {
+        let (path, size) = (&image.path, image.entry.size);
+        for stretch in Stretches::of(catalog, path, size).map_err(RestoreError::Catalog)? {
+            if let Stretch::Data(extent) = stretch {
+                reads.push_chunk(&extent.chunk, &mut |_| {})?;
+            }
+        }
     }
     let mut totals = reads.finish(found)?;
     totals.problems += planned.problems;
@@ -115,7 +124,7 @@ impl<'a> ReadsSorter<'a> {
         }
         self.totals.files += 1;
         match &entry.content {
-            Content::None => Ok(()),
+            Content::None | Content::Image => Ok(()),
             Content::Bundled { chunk, .. } => self.push_chunk(chunk, found),
             Content::Pieces { list } => self.push_pieces(entry, list, found),
         }

@@ -119,6 +119,12 @@ pub enum RestoreError {
     /// The path is not in the snapshot.
     #[error("no such path in the snapshot")]
     NotFound,
+    /// A file or a device takes one image.
+    #[error(
+        "{images} images are selected, and a file or device takes one: name it \
+         (SNAPSHOT:/NAME), or a directory for all of them"
+    )]
+    NotOneImage { images: usize },
     /// Nothing in the snapshot is wanted.
     #[error(
         "nothing in the snapshot is selected: no path matches --include, or --exclude matches all \

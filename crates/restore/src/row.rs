@@ -40,6 +40,7 @@ pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
             out.put_u8(2);
             out.put_slice(&list.0);
         }
+        Content::Image => out.put_u8(3),
     }
     out.put_slice(&entry.parent);
     out.put_slice(&entry.name);
@@ -97,8 +98,10 @@ fn take(row: &mut Bytes) -> Option<Entry> {
 
 fn take_content(row: &mut Bytes) -> Option<Content> {
     let tag = row.get_u8();
-    if tag == 0 {
-        return Some(Content::None);
+    match tag {
+        0 => return Some(Content::None),
+        3 => return Some(Content::Image),
+        _ => {}
     }
     if row.len() < 32 {
         return None;
@@ -151,6 +154,7 @@ mod tests {
             Content::None,
             Content::Bundled { chunk, offset: 9 },
             Content::Pieces { list: chunk },
+            Content::Image,
         ] {
             let entry = sample(content);
             let mut row = Vec::new();

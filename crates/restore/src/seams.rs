@@ -42,6 +42,9 @@ pub trait CatalogSource: Sync {
     /// All rows at `path` and below, in order.
     fn rows(&self, path: &[u8]) -> Result<CatalogRows<'_>, ChunkTrouble>;
 
+    /// The rows that are the bytes of the image at `path`, in the order of the device.
+    fn extents(&self, path: &[u8]) -> Result<CatalogRows<'_>, ChunkTrouble>;
+
     /// One row.
     fn lookup(&self, path: &[u8]) -> Result<Option<Entry>, ChunkTrouble>;
 }

@@ -187,6 +187,7 @@ fn snapshot(time: Time) -> Snapshot {
             scanner: "inode".to_owned(),
             barrier: Some(time),
         }],
+        images: Vec::new(),
         totals: Totals::default(),
         counts: Counts::default(),
         transfers: Default::default(),

@@ -204,6 +204,7 @@ fn type_letter(kind: Kind) -> u8 {
         Kind::CharDevice => b'c',
         Kind::Fifo => b'p',
         Kind::Socket => b's',
+        Kind::Extent => b'e',
     }
 }
 

@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 /// The entry at the path that was asked for, or the error that there is none.
 pub fn require(catalog: &CatalogReader, chosen: &SelectedSnapshots) -> Result<Entry> {
     let found = catalog.lookup(&chosen.path)?;
+    // A snapshot of images has no row of the root: nothing is to be said of it.
+    let root = || Entry::new(Default::default(), Default::default(), Kind::Directory);
+    let found = found.or_else(|| chosen.path.is_empty().then(root));
     Ok(found.ok_or_else(|| Error::NoPath {
         path: format!("/{}", String::from_utf8_lossy(&chosen.path)),
         snapshot: chosen.named.0.short(),
@@ -85,6 +88,7 @@ pub fn kind_name(kind: Kind) -> &'static str {
         Kind::CharDevice => "chardev",
         Kind::Fifo => "fifo",
         Kind::Socket => "socket",
+        Kind::Extent => "extent",
     }
 }
 
@@ -125,6 +129,7 @@ pub fn mode_text(entry: &Entry) -> String {
         Kind::CharDevice => 'c',
         Kind::Fifo => 'p',
         Kind::Socket => 's',
+        Kind::Extent => 'e',
     };
     let mut text = String::from(kind);
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {

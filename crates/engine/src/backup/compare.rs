@@ -243,6 +243,8 @@ impl<'a> Comparer<'a> {
         }
         match row.content {
             Content::None => true,
+            // No scan finds an image: this is another thing of that name.
+            Content::Image => false,
             Content::Bundled { chunk, .. } => self.chunk_is_there(chunk),
             Content::Pieces { list } => {
                 self.store.rely_on(&list)

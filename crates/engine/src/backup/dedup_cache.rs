@@ -93,7 +93,7 @@ impl ChunkNumbers {
     /// Where stored content is; `None` if there is none.
     pub fn known_content(&mut self, content: Content) -> Option<ContentRef> {
         Some(match content {
-            Content::None => return None,
+            Content::None | Content::Image => return None,
             Content::Bundled { chunk, offset } => ContentRef::Bundled {
                 chunk: self.known(chunk),
                 offset,

@@ -272,7 +272,7 @@ fn add_row(
         return None;
     }
     match (before.content, after.content) {
-        (Content::None, Content::None) => {}
+        (Content::None, Content::None) | (Content::Image, Content::Image) => {}
         (
             Content::Bundled { chunk, offset },
             Content::Bundled {

@@ -18,6 +18,7 @@ const NAMED_MAX: u64 = 1000;
 #[derive(Default)]
 pub(super) struct LostRows {
     pub(super) rows: u64,
+    last: Vec<u8>,
 }
 
 impl LostRows {
@@ -45,13 +46,14 @@ impl LostRows {
         let source = reading.source.segment_source_wherever();
         let catalog = CatalogReader::open(source, snapshot.layers.clone())?;
         let before = self.rows;
+        self.last.clear();
         let mut done: Option<Key> = None;
         for (first, last) in ranges {
             let range = KeyRange {
                 start: Some(first),
                 end: None,
             };
-            for row in catalog.rows(range) {
+            for row in catalog.all_rows(range) {
                 let row = row?;
                 let key = row.key();
                 if key > last {
@@ -63,7 +65,7 @@ impl LostRows {
                 // Stretches of two layers may lap.
                 if done.as_ref().is_none_or(|done| *done < key) {
                     if storing.is_lost(&row) {
-                        self.name(reading, &row.path());
+                        self.name(reading, row.path_to_name());
                     }
                     done = Some(key);
                 }
@@ -72,10 +74,15 @@ impl LostRows {
         Ok(self.rows - before)
     }
 
-    fn name(&mut self, reading: Reading<'_>, path: &[u8]) {
+    /// Extents of one image follow each other, and are one path.
+    fn name(&mut self, reading: Reading<'_>, path: Vec<u8>) {
+        if self.last == path {
+            return;
+        }
+        self.last.clone_from(&path);
         self.rows += 1;
         if self.rows <= NAMED_MAX {
-            let path = [b"/", path].concat();
+            let path = [b"/", &path[..]].concat();
             reading.problem(path, "its content is lost in the source".to_owned());
         }
     }

@@ -13,7 +13,7 @@ use super::rows_by_place::{KnownChunks, RowPlace, RowsByPlace, row_key};
 use super::segments::read_segments;
 use bale_format::segment::Segment;
 use bale_format::{
-    ChunkId, ChunkKind, Content, ObjectId, Piece, PieceList, SegmentRef, XattrsColumn,
+    ChunkId, ChunkKind, Content, Kind, ObjectId, Piece, PieceList, SegmentRef, XattrsColumn,
 };
 use bale_pipeline::monitor::Phase;
 use bale_pipeline::spill::{Sorted, Sorter};
@@ -164,7 +164,13 @@ impl Needs {
         for row in 0..segment.rows() {
             let view = segment.view(row);
             match view.content {
-                Content::None => {}
+                Content::None | Content::Image => {}
+                // An extent has no hash: its bytes are as good as its chunk.
+                Content::Bundled { chunk, .. } if view.kind == Kind::Extent => {
+                    if let Some(position) = self.needed(reading, &chunk, ChunkKind::Data) {
+                        self.content.add(position);
+                    }
+                }
                 Content::Bundled { chunk, offset } => {
                     if let Some(position) = self.needed(reading, &chunk, ChunkKind::Data) {
                         let place = RowPlace {

@@ -10,7 +10,8 @@ use super::rows_by_place::{row_key, spilling};
 use super::storing::Storing;
 use bale_format::segment::Segment;
 use bale_format::{
-    ChunkKind, Content, Entry, EntryFlags, SegmentBuilder, SegmentError, SegmentRef, XattrsColumn,
+    ChunkKind, Content, Entry, EntryFlags, Kind, SegmentBuilder, SegmentError, SegmentRef,
+    XattrsColumn,
 };
 use bale_pipeline::monitor::Phase;
 use bale_pipeline::spill::Sorted;
@@ -173,7 +174,11 @@ impl Rewriting {
 fn rewrite_row(entry: &mut Entry, hash: Option<[u8; 16]>, storing: &Storing<'_>) -> bool {
     let has_attributes = rewrite_attributes(entry, storing);
     let content = match entry.content {
-        Content::None => Some((Content::None, None)),
+        Content::None | Content::Image => Some((entry.content, None)),
+        Content::Bundled { chunk, offset } if entry.kind == Kind::Extent => {
+            let chunk = storing.new_id(&chunk);
+            chunk.map(|chunk| (Content::Bundled { chunk, offset }, None))
+        }
         Content::Bundled { chunk, offset } => {
             let chunk = storing.new_id(&chunk);
             let content = |(chunk, hash)| (Content::Bundled { chunk, offset }, Some(hash));

@@ -70,7 +70,7 @@ impl<'a> Storing<'a> {
     pub(super) fn is_lost(&self, row: &Entry) -> bool {
         let set = XattrsColumn::chunk_of(&row.xattrs);
         let content = match row.content {
-            Content::None => true,
+            Content::None | Content::Image => true,
             Content::Bundled { chunk, offset } => self.holds(&chunk, u64::from(offset), row.size),
             Content::Pieces { list } => self.new_list(&list).is_some(),
         };

@@ -33,6 +33,7 @@ pub(super) fn name_lost_paths(
         needed: HashSet::new(),
         lists: HashMap::new(),
         touched: HashMap::new(),
+        last: Vec::new(),
     };
     if !walk.findings.has_suspects() {
         return Ok(walk.needed);
@@ -51,10 +52,13 @@ struct Walk<'a> {
     lists: HashMap<ChunkId, Arc<[ChunkId]>>,
     /// Does some row of the segment point at a suspect chunk? 33 bytes for each distinct one.
     touched: HashMap<ChunkId, bool>,
+    /// The path that was named last.
+    last: Vec<u8>,
 }
 
 impl Walk<'_> {
     fn snapshot(&mut self, id: ObjectId, layers: &[Layer], monitor: &dyn Monitor) -> Result<()> {
+        self.last.clear();
         let mut ranges = Vec::new();
         let mut readable = Vec::new();
         for layer in layers {
@@ -89,7 +93,7 @@ impl Walk<'_> {
         }
         let catalog = CatalogReader::open(self.repository.segment_source_remembering(), readable)?;
         for range in merged(ranges) {
-            for row in catalog.rows(range) {
+            for row in catalog.all_rows(range) {
                 if monitor.interrupted() {
                     return Err(Error::Interrupted);
                 }
@@ -139,7 +143,12 @@ impl Walk<'_> {
         } else {
             return;
         };
-        self.findings.lost(snapshot, entry.path(), 1, text);
+        // Extents of one image follow each other.
+        let path = entry.path_to_name();
+        if self.last != path {
+            self.findings.lost(snapshot, path.clone(), 1, text);
+            self.last = path;
+        }
     }
 
     fn suspect_xattrs(&self, entry: &Entry) -> Option<ChunkId> {
@@ -148,7 +157,7 @@ impl Walk<'_> {
 
     fn suspects_of_content(&mut self, entry: &Entry) -> Arc<[ChunkId]> {
         match entry.content {
-            Content::None => Arc::default(),
+            Content::None | Content::Image => Arc::default(),
             Content::Bundled { chunk, .. } => match self.findings.is_suspect(&chunk) {
                 true => Arc::from([chunk]),
                 false => Arc::default(),

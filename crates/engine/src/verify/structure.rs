@@ -383,7 +383,7 @@ impl Checker<'_> {
     fn check_entry(&mut self, entry: &Entry) {
         self.check_xattrs(entry);
         match entry.content {
-            Content::None => {}
+            Content::None | Content::Image => {}
             Content::Bundled { chunk, offset } => {
                 if let Some(len) = self.plain_len(&chunk)
                     && u64::from(offset).saturating_add(entry.size) > len

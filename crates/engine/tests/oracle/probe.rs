@@ -202,7 +202,7 @@ impl Reader {
         }
         let mut bytes = Vec::with_capacity(node.content.len());
         match entry.content {
-            Content::None => {}
+            Content::None | Content::Image => {}
             Content::Bundled { chunk, offset } => match self.get(&chunk, ChunkKind::Data) {
                 Ok(chunk) => {
                     let range = offset as usize..offset as usize + entry.size as usize;

@@ -217,7 +217,7 @@ impl Model {
         let id = match self.row(path).content {
             Content::Bundled { chunk, .. } => chunk,
             Content::Pieces { list } => list,
-            Content::None => panic!("no chunk"),
+            Content::None | Content::Image => panic!("no chunk"),
         };
         self.broken.lock().unwrap().insert(id);
     }
@@ -231,6 +231,10 @@ impl CatalogSource for Model {
             rows.filter(move |row| is_below(&row.path(), &below))
                 .map(Ok),
         ))
+    }
+
+    fn extents(&self, _path: &[u8]) -> Result<CatalogRows<'_>, ChunkTrouble> {
+        Ok(Box::new(std::iter::empty()))
     }
 
     fn lookup(&self, path: &[u8]) -> Result<Option<Entry>, ChunkTrouble> {
@@ -372,6 +376,7 @@ fn check_row(model: &Model, row: &Entry, path: &[u8], place: &Path) {
         Kind::CharDevice => kind.is_char_device(),
         Kind::Fifo => kind.is_fifo(),
         Kind::Socket => kind.is_socket(),
+        Kind::Extent => false,
     };
     assert!(same_kind, "{place:?} is {kind:?}");
     if row.kind != Kind::Symlink {

@@ -112,6 +112,7 @@ impl SegmentBuilder {
             Content::None => (0, &[][..], 0),
             Content::Bundled { chunk, offset } => (1, &chunk.0[..], *offset),
             Content::Pieces { list } => (2, &list.0[..], 0),
+            Content::Image => (3, &[][..], 0),
         };
         self.layout.push(layout);
         self.chunks.push(chunk);
@@ -124,11 +125,13 @@ impl SegmentBuilder {
         self.kind.len()
     }
 
-    /// Bytes of the regular files of some rows, as a segment reference states them.
+    /// Bytes of the regular files of some rows, as a segment reference states them: those of images
+    /// are in extents.
     pub fn file_bytes(&self, rows: Range<usize>) -> u64 {
         let is_file = |row: &usize| {
-            self.kind[*row] == Kind::File as i32
-                && !EntryFlags(self.flags[*row] as u32).has(EntryFlags::REMOVED)
+            let has_bytes = self.kind[*row] == Kind::Extent as i32
+                || self.kind[*row] == Kind::File as i32 && self.layout[*row] != 3;
+            has_bytes && !EntryFlags(self.flags[*row] as u32).has(EntryFlags::REMOVED)
         };
         rows.filter(is_file)
             .fold(0u64, |sum, row| sum.saturating_add(self.size[row] as u64))

@@ -5,6 +5,7 @@ use super::{
     XATTRS_BYTES_MAX,
 };
 use crate::entry::{Content, Entry, Kind, compare_parents};
+use crate::extent::{IMAGE_BLOCK_BYTES, extent_offset};
 
 /// A single component that is safe to join to a path, or the empty name of the root row.
 pub(super) fn check_name(parent: &[u8], name: &[u8]) -> Result<(), &'static str> {
@@ -75,6 +76,19 @@ pub(super) fn check_bundled(offset: u64, size: u64) -> Result<(), &'static str> 
     }
 }
 
+/// The name of an extent is where it begins on the device; it is within one block of an image.
+pub(super) fn check_extent(name: &[u8], size: u64) -> Result<(), &'static str> {
+    match extent_offset(name) {
+        None => Err("name of an extent"),
+        Some(_) if size == 0 => Err("an extent without bytes"),
+        Some(at) if at % IMAGE_BLOCK_BYTES + size > IMAGE_BLOCK_BYTES => {
+            Err("an extent lies across blocks")
+        }
+        Some(at) if at > i64::MAX as u64 - size => Err("an extent ends beyond all devices"),
+        Some(_) => Ok(()),
+    }
+}
+
 /// How an entry's parent and the parent of the row before relate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParentStep {
@@ -132,9 +146,14 @@ pub fn check_fields(entry: &Entry) -> Result<(), &'static str> {
     }
     check_strings(&entry.target, &entry.xattrs)?;
     match entry.content {
+        Content::None if entry.kind == Kind::Extent => Err("an extent without content"),
         Content::None => Ok(()),
+        Content::Bundled { offset, .. } if entry.kind == Kind::Extent => {
+            check_bundled(u64::from(offset), entry.size)?;
+            check_extent(&entry.name, entry.size)
+        }
         _ if entry.kind != Kind::File => Err("only regular files have content"),
         Content::Bundled { offset, .. } => check_bundled(u64::from(offset), entry.size),
-        Content::Pieces { .. } => Ok(()),
+        Content::Pieces { .. } | Content::Image => Ok(()),
     }
 }

@@ -52,7 +52,7 @@ pub fn pointers(file: &[u8]) -> Result<Vec<Pointer>, SegmentError> {
 
 fn content(layout: i32, chunk: &[u8]) -> Result<Option<Pointer>, SegmentError> {
     match layout {
-        0 if chunk.is_empty() => Ok(None),
+        0 | 3 if chunk.is_empty() => Ok(None),
         1 => Ok(Some(Pointer::Bundle(id_of(chunk)?))),
         2 => Ok(Some(Pointer::Pieces(id_of(chunk)?))),
         _ => Err(SegmentError::Damaged("layout does not fit the row")),

@@ -3,6 +3,7 @@
 
 use super::{SegmentBuilder, SegmentError, SegmentKeys, *};
 use crate::entry::{Key, join};
+use crate::extent::ImageExtent;
 use bytes::Bytes;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
@@ -43,7 +44,7 @@ prop_compose! {
         numbers in any::<(u64, u64, u32, u32)>(),
         target in prop::collection::vec(1..255u8, 0..20),
         xattrs in prop::option::of(prop::collection::vec(any::<u8>(), 1..30)),
-        layout in 0..3, chunk in any::<[u8; 32]>(),
+        layout in 0..4, chunk in any::<[u8; 32]>(),
         hash in any::<Option<[u8; 16]>>(), offset in 0..1_000_000u32,
     ) -> Entry {
         let mut entry = named("", "x");
@@ -61,7 +62,8 @@ prop_compose! {
             entry.content = match layout {
                 0 => Content::None,
                 1 => Content::Bundled { chunk, offset },
-                _ => Content::Pieces { list: chunk },
+                2 => Content::Pieces { list: chunk },
+                _ => Content::Image,
             };
             if layout == 1 {
                 entry.size %= 1 << 20;
@@ -199,6 +201,17 @@ fn bad_entries() -> Vec<(&'static str, Entry)> {
         entry
     };
     let chunk = ChunkId([1; 32]);
+    let extent = |name: &str, size, offset| {
+        let mut entry = named("disk.raw", name);
+        (entry.kind, entry.size) = (Kind::Extent, size);
+        entry.content = Content::Bundled { chunk, offset };
+        entry
+    };
+    let mut empty_extent = extent("0000000000000000", 1, 0);
+    empty_extent.content = Content::None;
+    let mut image_directory = named("p", "n");
+    image_directory.kind = Kind::Directory;
+    image_directory.content = Content::Image;
     let mut bundled_directory = named("p", "n");
     bundled_directory.kind = Kind::Directory;
     bundled_directory.content = Content::Pieces { list: chunk };
@@ -242,6 +255,20 @@ fn bad_entries() -> Vec<(&'static str, Entry)> {
             changed(|entry| entry.xattrs = Bytes::from_static(b"\x02abc")),
         ),
         ("content of a directory", bundled_directory),
+        ("an image that is a directory", image_directory),
+        ("an extent without content", empty_extent),
+        ("an extent of no bytes", extent("0000000000000000", 0, 0)),
+        ("an extent of a short name", extent("100000", 1, 0)),
+        ("an extent in capitals", extent("00000000000A0000", 1, 0)),
+        ("an extent of two blocks", extent("00000000000ffffe", 3, 0)),
+        (
+            "an extent beyond all devices",
+            extent("7fffffffffffffff", 1, 0),
+        ),
+        (
+            "an extent beyond its chunk",
+            extent("0000000000000000", 2, (16 << 20) - 1),
+        ),
         (
             "bundle beyond its chunk",
             changed(|entry| {
@@ -253,6 +280,40 @@ fn bad_entries() -> Vec<(&'static str, Entry)> {
             }),
         ),
     ]
+}
+
+#[test]
+fn an_image_and_its_extents_survive_and_count_their_bytes_once() {
+    let image = Bytes::from_static(b"disk.raw");
+    let mut row = named("", "disk.raw");
+    (row.size, row.content) = (1 << 40, Content::Image);
+    let extent = |start, bytes| ImageExtent {
+        start,
+        bytes,
+        chunk: ChunkId([(start % 251) as u8; 32]),
+        offset: 7,
+        is_incomplete: start == 1 << 20,
+    };
+    let extents = [
+        extent(0, 4096),
+        extent(1 << 20, 1 << 20),
+        extent((1 << 40) - 1, 1),
+    ];
+    let entries: Vec<Entry> = std::iter::once(row)
+        .chain(extents.iter().map(|extent| extent.row(&image)))
+        .collect();
+    let file = made_of(&entries);
+    let segment = Segment::decode(&file).unwrap();
+    assert!(segment.entries(0..4).eq(entries.iter().cloned()));
+    let found = segment.entries(1..4).map(|row| ImageExtent::of(&row));
+    assert!(found.eq(extents.iter().copied().map(Some)));
+    let pointed: Vec<Pointer> = extents.iter().map(|of| Pointer::Bundle(of.chunk)).collect();
+    assert_eq!(pointers(&file).unwrap(), pointed);
+    let mut builder = SegmentBuilder::new();
+    entries
+        .iter()
+        .for_each(|entry| builder.push(entry).unwrap());
+    assert_eq!(builder.file_bytes(0..4), 4096 + (1 << 20) + 1);
 }
 
 #[test]
@@ -409,7 +470,7 @@ proptest! {
         let mut expected = Vec::new();
         for entry in &entries {
             match entry.content {
-                Content::None => {}
+                Content::None | Content::Image => {}
                 Content::Bundled { chunk, .. } => expected.push(Pointer::Bundle(chunk)),
                 Content::Pieces { list } => expected.push(Pointer::Pieces(list)),
             }

@@ -54,8 +54,8 @@ pub fn diff(old: &CatalogReader, new: &CatalogReader) -> Differences {
     keys.extend(cursors(new, old));
     Differences {
         keys: LayerMerge::new(keys),
-        old: old.rows(KeyRange::all()).into_merge(),
-        new: new.rows(KeyRange::all()).into_merge(),
+        old: old.all_rows(KeyRange::all()).into_merge(),
+        new: new.all_rows(KeyRange::all()).into_merge(),
         failed: false,
     }
 }

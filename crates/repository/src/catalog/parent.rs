@@ -68,7 +68,7 @@ impl Iterator for Runs {
 impl ParentCursor {
     /// Before the first row of a range; threads of its own load and decode ahead.
     pub fn open(parent: &CatalogReader, range: KeyRange) -> ParentCursor {
-        let mut merge = parent.rows(range).into_merge();
+        let mut merge = parent.all_rows(range).into_merge();
         merge.load_ahead();
         let runs = Runs {
             merge,

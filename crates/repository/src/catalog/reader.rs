@@ -60,14 +60,29 @@ impl CatalogReader {
         &self.layers
     }
 
-    /// Rows of a range, in order.
+    /// Rows of a range, in order, without extents: those are no paths, and the segments that hold
+    /// nothing else are not read.
     pub fn rows(&self, range: KeyRange) -> Rows {
+        Rows {
+            hides_extents: true,
+            ..self.all_rows(range)
+        }
+    }
+
+    /// The same with extents.
+    pub fn all_rows(&self, range: KeyRange) -> Rows {
         let layers = (0..self.layers.len()).map(|layer| self.cursor(layer, range.clone()));
         Rows {
             merge: LayerMerge::new(layers.collect()),
             first: None,
+            hides_extents: false,
             failed: false,
         }
+    }
+
+    /// The rows that are the bytes of an image, in the order of the device.
+    pub fn extents(&self, image: &[u8]) -> Rows {
+        self.all_rows(KeyRange::children(image))
     }
 
     /// The children of a directory, in order of their names.
@@ -88,6 +103,7 @@ impl CatalogReader {
             return Ok(Rows {
                 merge: LayerMerge::default(),
                 first,
+                hides_extents: true,
                 failed: false,
             });
         }
@@ -159,6 +175,7 @@ fn check_layer(layer: &Layer) -> Result<()> {
 pub struct Rows {
     merge: LayerMerge,
     first: Option<Entry>,
+    hides_extents: bool,
     failed: bool,
 }
 
@@ -178,6 +195,14 @@ impl Rows {
     fn step(&mut self) -> Result<Option<Entry>> {
         while self.merge.head()?.is_some() {
             let entry = (!self.merge.is_removed()).then(|| self.merge.entry());
+            if let Some(extent) = entry
+                .as_ref()
+                .filter(|entry| self.hides_extents && entry.kind == Kind::Extent)
+                && let Some(behind) = KeyRange::children(&extent.parent).end
+            {
+                self.merge.seek(&behind);
+                continue;
+            }
             self.merge.advance();
             if entry.is_some() {
                 return Ok(entry);
@@ -206,7 +231,7 @@ impl Iterator for Rows {
 /// Rows that count in all layers, hidden and removed ones included. Reads everything: a check of
 /// `Layer::rows`.
 pub fn counted_rows(reader: &CatalogReader) -> Result<u64> {
-    let mut merge = reader.rows(KeyRange::all()).into_merge();
+    let mut merge = reader.all_rows(KeyRange::all()).into_merge();
     while merge.head()?.is_some() {
         merge.advance();
     }

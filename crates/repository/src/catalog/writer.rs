@@ -103,10 +103,11 @@ pub struct Partial {
     pub until: Key,
 }
 
-/// Bytes of a file, or of the one that a removed row hides.
+/// Bytes of a file, or of the one that a removed row hides; those of an image are in its extents.
 pub fn file_bytes(row: &Entry) -> u64 {
     match row.kind {
-        Kind::File => row.size,
+        Kind::File if row.is_image() => 0,
+        Kind::File | Kind::Extent => row.size,
         _ => 0,
     }
 }

@@ -25,7 +25,7 @@ pub const fn chunks_kept(memory: &MemoryPlan) -> usize {
 
 /// Stretches of a file with holes that its map in the archive may have; a file with more is written
 /// with its zeros.
-const RANGES_MAX: usize = 1 << 20;
+pub const RANGES_MAX: usize = 1 << 20;
 
 /// Bytes that a dump writes of one file, 8 PiB. A list of a few bytes can claim more, and its zeros
 /// would have no end.
@@ -129,7 +129,7 @@ impl<'a> Contents<'a> {
         }
         match &entry.content {
             _ if entry.size == 0 => Ok(()),
-            Content::None => {
+            Content::None | Content::Image => {
                 self.problem(path, "damaged row: no content");
                 Ok(())
             }
@@ -258,7 +258,7 @@ impl<'a> Contents<'a> {
         out.write_all(bytes).map_err(DumpError::Output)
     }
 
-    fn put_zeros(&mut self, length: u64, out: &mut dyn Write) -> Result<(), DumpError> {
+    pub fn put_zeros(&mut self, length: u64, out: &mut dyn Write) -> Result<(), DumpError> {
         let mut left = length;
         while left > 0 {
             let now = left.min(ZEROS.len() as u64);

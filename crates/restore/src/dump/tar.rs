@@ -138,7 +138,7 @@ fn type_of(member: &Member) -> u8 {
         return b'1';
     }
     match member.entry.kind {
-        Kind::File | Kind::Socket => b'0',
+        Kind::File | Kind::Socket | Kind::Extent => b'0',
         Kind::Symlink => b'2',
         Kind::CharDevice => b'3',
         Kind::BlockDevice => b'4',

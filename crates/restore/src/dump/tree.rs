@@ -4,6 +4,7 @@
 //! then a name below it may follow the link.
 
 use super::file_bytes::Contents;
+use super::image_bytes;
 use super::tar::{self, BLOCK_BYTES, Member, RECORD_BYTES};
 use super::{CatalogSource, DumpError, ScratchSpace};
 use crate::names::{check_name, check_path};
@@ -309,6 +310,7 @@ impl Writer<'_, '_> {
                 }
             }
             Content::Pieces { list } => self.large(&entry, &path, &name, &list),
+            Content::Image => self.image(&entry, &path, &name),
         }
     }
 
@@ -343,6 +345,29 @@ impl Writer<'_, '_> {
         self.out.write_all(&map).map_err(DumpError::Output)?;
         self.contents
             .write_ranges(list, entry.size, &ranges, path, self.out)?;
+        self.fill(size)
+    }
+
+    /// As a file with holes, if there are not too many.
+    fn image(&mut self, entry: &Entry, path: &[u8], name: &[u8]) -> Result<(), DumpError> {
+        let ranges = image_bytes::ranges(self.catalog, path, entry.size)?;
+        let data = match &ranges {
+            Some(ranges) => ranges.iter().map(|range| range.1).sum(),
+            None => entry.size,
+        };
+        if self.contents.is_endless(data, path) {
+            return Ok(());
+        }
+        let (map, sparse) = match &ranges {
+            Some(ranges) => (tar::sparse_map(ranges, entry.size), Some(entry.size)),
+            None => (Vec::new(), None),
+        };
+        let size = map.len() as u64 + data;
+        self.head(entry, name, None, size, sparse)?;
+        self.out.write_all(&map).map_err(DumpError::Output)?;
+        let wanted = ranges.unwrap_or_else(|| vec![(0, entry.size)]);
+        let (catalog, out) = (self.catalog, &mut *self.out);
+        (self.contents).write_image_ranges(catalog, entry, path, &wanted, out)?;
         self.fill(size)
     }
 

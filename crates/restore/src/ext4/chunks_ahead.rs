@@ -316,7 +316,7 @@ impl ChunkFeeder<'_> {
             let bytes = match &entry.content {
                 _ if entry.kind != Kind::File || entry.size == 0 => RowBytes::None,
                 _ if is_further => RowBytes::Earlier,
-                Content::None => RowBytes::None,
+                Content::None | Content::Image => RowBytes::None,
                 Content::Bundled { chunk, offset } => self.bundled(position, chunk, *offset)?,
                 Content::Pieces { list } => RowBytes::Pieces(*list),
             };

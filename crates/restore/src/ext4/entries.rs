@@ -162,7 +162,8 @@ fn content_of(entry: &Entry) -> NewKind<'_> {
         Kind::BlockDevice => NewKind::BlockDevice { major, minor },
         Kind::CharDevice => NewKind::CharDevice { major, minor },
         Kind::Fifo => NewKind::Fifo,
-        Kind::Socket => NewKind::Socket,
+        // An extent is no path, and never comes here.
+        Kind::Socket | Kind::Extent => NewKind::Socket,
     }
 }
 

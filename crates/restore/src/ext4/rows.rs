@@ -193,6 +193,12 @@ impl<'a> WantedRows<'a> {
         let unreadable = entry.flags.has(EntryFlags::UNREADABLE);
         self.report_flags(&entry);
         let has_bytes = entry.kind == Kind::File && (entry.size > 0 || unreadable);
+        if entry.is_image() {
+            let text = "left out: it is an image of a device; restore it by itself, to a file or a \
+                device";
+            self.problem(&entry.path(), "restore", text);
+            return None;
+        }
         if has_bytes && entry.content == Content::None {
             let text = "its content could not be read by the backup";
             self.problem(&entry.path(), "restore", text);

@@ -161,7 +161,7 @@ pub fn is_entry(place: &OwnedFd, stat: &Stat, entry: &Entry) -> bool {
             .is_ok_and(|target| target.as_bytes() == &entry.target[..]),
         Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == make::device(entry),
         Kind::Fifo | Kind::Socket => true,
-        Kind::Directory => false,
+        Kind::Directory | Kind::Extent => false,
     }
 }
 

@@ -74,7 +74,7 @@ fn equal(
         }
         Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == device(entry),
         Kind::Fifo | Kind::Socket => true,
-        Kind::Directory => false,
+        Kind::Directory | Kind::Extent => false,
     })
 }
 

@@ -171,7 +171,7 @@ fn chunks_of(rows: &[Vec<u8>]) -> Vec<ChunkId> {
     let chunks = entries.filter_map(|entry| match entry.content {
         Content::Bundled { chunk, .. } => Some(chunk),
         Content::Pieces { list } => Some(list),
-        Content::None => None,
+        Content::None | Content::Image => None,
     });
     chunks.collect()
 }

@@ -19,7 +19,7 @@ pub fn group_key(entry: &Entry) -> Vec<u8> {
     identity.update(&entry.rdev.to_le_bytes());
     identity.update(&entry.target);
     match (&entry.content, &entry.content_hash) {
-        (Content::None, _) => identity.update(b"none"),
+        (Content::None | Content::Image, _) => identity.update(b"none"),
         (Content::Bundled { .. }, Some(hash)) => identity.update(b"bundled").update(hash),
         (Content::Bundled { chunk, offset }, None) => {
             identity.update(&chunk.0).update(&offset.to_le_bytes())

@@ -80,6 +80,8 @@ impl ScanReport {
             Kind::CharDevice => &mut self.char_devices,
             Kind::Fifo => &mut self.fifos,
             Kind::Socket => &mut self.sockets,
+            // No scan finds one.
+            Kind::Extent => return,
         };
         *counter += 1;
         if entry.kind == Kind::File {
