@@ -22,6 +22,7 @@ mod dedup_cache;
 mod digest_cache;
 mod empty_sources;
 mod expected_totals;
+mod images;
 mod index_seen;
 mod left_out_paths;
 mod linked_inodes;
@@ -41,11 +42,11 @@ mod tally;
 mod unread_index;
 
 pub(crate) use choose::text_of as time_text;
+pub use images::{ImageSource, backup_images};
 pub use run::{BackupOptions, Noted, Outcome};
 
 use crate::heartbeat::Heartbeat;
 use crate::limits::CHECKPOINT_SECONDS;
-use bale_format::Access;
 use bale_pipeline::error::with_causes;
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
@@ -75,26 +76,33 @@ pub fn backup(
     options: &BackupOptions,
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
-    repository.check_access(Access::Write)?;
-    if !options.dry_run {
-        // Now, and not at the commit: a list that cannot be read would have it refused.
-        repository.condemned_at_first()?;
-    }
     let run = BackupRun::begin(repository, sources, scan.mode, options)?;
     let emptied = empty_sources::problems(&run, sources)?;
-    let every = options.sign_of_life_every;
-    let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
-    let signs = (!options.dry_run).then(|| signs_of_life(&run, every));
-    let _signs_until_the_end = signs.transpose()?;
-    let mut unreadable = HashSet::new();
     let options = &BackupOptions {
         not_found: [&options.not_found[..], &emptied].concat(),
         ..options.clone()
     };
+    begin(&run, options, monitor, |parent| {
+        scan_and_store(&run, parent, sources, scan.clone(), options, monitor)
+    })
+}
+
+/// Finds the parent and has `store` do the rest, again where the parent turns out to be damaged.
+fn begin(
+    run: &BackupRun,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+    mut store: impl FnMut(&Parent) -> Result<Outcome>,
+) -> Result<Outcome> {
+    let repository = &run.repository;
+    let every = options.sign_of_life_every;
+    let every = every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS));
+    let signs = (!options.dry_run).then(|| signs_of_life(run, every));
+    let _signs_until_the_end = signs.transpose()?;
+    let mut unreadable = HashSet::new();
     loop {
-        let parent = Parent::find(repository, &run, options, &unreadable, monitor)?;
-        let done = scan_and_store(&run, &parent, sources, scan.clone(), options, monitor);
-        match done {
+        let parent = Parent::find(repository, run, options, &unreadable, monitor)?;
+        match store(&parent) {
             Err(Error::Catalog(error)) if parent.is_unreadable(&error, &mut unreadable) => {
                 // The damage is told, and costs time instead of the backup: another parent, or
                 // none.

@@ -68,6 +68,17 @@ pub fn user_of_file(path: &Path, meta: &Metadata) -> Option<String> {
     locked.then(|| "is locked by another program, as a virtual machine locks its disks".to_owned())
 }
 
+/// Is this device mounted, and nowhere for writing?
+pub fn is_mounted_read_only(device: Dev) -> bool {
+    let number = format!("{}:{}", major(device), minor(device));
+    let mounts = mounts();
+    let mut of_it = mounts
+        .iter()
+        .filter(|mount| mount.number == number.as_bytes())
+        .peekable();
+    of_it.peek().is_some() && of_it.all(|mount| !mount.is_writable)
+}
+
 /// Where this device is mounted.
 pub fn mount_of_device(device: Dev) -> Option<PathBuf> {
     let number = format!("{}:{}", major(device), minor(device));

@@ -8,5 +8,6 @@
 
 pub mod image;
 mod problem;
+pub mod raw;
 pub mod read;
 pub mod scan;

@@ -24,7 +24,9 @@ pub use arranged::{Arranged, GroupHasher, PlannedRead, arranged_bytes, bucket_by
 pub use blocks::FileBlock;
 pub use device::read_first_bytes;
 pub use first_names::{FirstNames, first_names_bytes};
+pub(crate) use large::map_is_sane;
 pub use large::{FinishedFile, LargeFile, LargeReader, ReadPiece};
+pub(crate) use ranges::{Filled, next_data, read_range};
 pub use small::{ReadBefore, SmallFile, SmallReader, SmallState, read_small};
 
 use crate::problem::ScanProblem;
@@ -53,6 +55,8 @@ pub const BLOCK_BYTES: usize = 1 << 20;
 pub const BLOCKS_AHEAD_MAX: usize = 4;
 /// Fewer, and nothing is read while a block is taken.
 pub const BLOCKS_AHEAD_MIN: usize = 2;
+/// Blocks of a raw image that are kept to be used again.
+pub(crate) const SPARE_BLOCKS_MAX: usize = 8;
 /// Threads that read large files.
 pub(crate) const LARGE_THREADS_MAX: usize = 4;
 /// Further attempts at a file that changed while it was read.
@@ -96,7 +100,7 @@ pub const fn device_bytes(memory: &MemoryPlan, threads: usize) -> usize {
 }
 
 /// `stat` of an open file.
-fn stat_of(fd: BorrowedFd<'_>) -> io::Result<Statx> {
+pub(crate) fn stat_of(fd: BorrowedFd<'_>) -> io::Result<Statx> {
     let mask = StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME) | StatxFlags::DIOALIGN;
     Ok(rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, mask)?)
 }
@@ -151,7 +155,7 @@ fn refresh(entry: &mut Entry, stat: &Statx) -> io::Result<()> {
 }
 
 /// Does it have fewer blocks than bytes?
-fn may_have_holes(stat: &Statx) -> bool {
+pub(crate) fn may_have_holes(stat: &Statx) -> bool {
     stat.stx_blocks.saturating_mul(512) < stat.stx_size
 }
 

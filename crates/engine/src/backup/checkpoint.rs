@@ -1,11 +1,11 @@
 //! Records of an unfinished run: what is stored so far can be listed, restored, and gone on from.
 
 use super::index_seen::{self, MadeFor};
-use super::rows::RowWriter;
 use super::run::BackupRun;
 use super::tally::Tally;
 use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS, SEGMENT_PATIENCE};
 use bale_format::{ObjectId, Snapshot};
+use bale_repository::catalog::Partial;
 use bale_repository::error::Result;
 use bale_repository::pack::{ChunkWriter, IfClosed};
 use bale_repository::store::ObjectName;
@@ -15,6 +15,15 @@ use std::time::{Duration, Instant};
 /// A segment on a server to which nothing came for so long is closed: servers of FTP end transfers
 /// that stand still for five minutes, and what was in them is lost.
 const SEGMENT_IDLE_MAX: Duration = Duration::from_secs(120);
+
+/// Makes a catalog, and says what of it an unfinished run can be gone on from.
+pub(super) trait Resumable {
+    /// After it, no row waits for its content; the last one loses no row.
+    fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>>;
+
+    /// In bundles that are open.
+    fn bytes_in_bundles(&self) -> u64;
+}
 
 /// Decides when a record is due, and replaces the last one.
 pub(super) struct Checkpoints<'a> {
@@ -56,7 +65,7 @@ impl<'a> Checkpoints<'a> {
         }
     }
 
-    pub(super) fn when_due(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+    pub(super) fn when_due(&mut self, rows: &mut impl Resumable) -> Result<()> {
         self.looked = self.looked.wrapping_add(1);
         let often = self.every < Duration::from_secs(CHECKPOINT_SECONDS);
         if !often && !self.looked.is_multiple_of(1024) {
@@ -85,16 +94,16 @@ impl<'a> Checkpoints<'a> {
     }
 
     /// Writes a record because it costs little here.
-    pub(super) fn write_now(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+    pub(super) fn write_now(&mut self, rows: &mut impl Resumable) -> Result<()> {
         self.write(rows, false)
     }
 
     /// Writes a record as the last act of an interrupted run.
-    pub(super) fn write_last(&mut self, rows: &mut RowWriter<'_>) -> Result<()> {
+    pub(super) fn write_last(&mut self, rows: &mut impl Resumable) -> Result<()> {
         self.write(rows, true)
     }
 
-    fn write(&mut self, rows: &mut RowWriter<'_>, is_last: bool) -> Result<()> {
+    fn write(&mut self, rows: &mut impl Resumable, is_last: bool) -> Result<()> {
         let is_disturbed = self.guard.is_some_and(|guard| guard.check().is_some());
         if self.store.is_dry_run() || is_disturbed {
             return Ok(());

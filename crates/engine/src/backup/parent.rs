@@ -5,7 +5,7 @@ use super::choose::{Choice, choose};
 use super::left_out_paths::Withheld;
 use super::run::{BackupOptions, BackupRun};
 use super::{index_seen, rule};
-use bale_format::snapshot::{Filesystem, Totals};
+use bale_format::snapshot::{Filesystem, ImageRecord, Totals};
 use bale_format::{
     ChunkId, ChunkKind, ChunkPlace, Key, Layer, ObjectId, PackNumber, RowView, Time,
 };
@@ -30,6 +30,8 @@ pub(super) struct Parent {
     pub(super) is_newest: bool,
     pub(super) totals: Totals,
     pub(super) filesystems: Vec<Filesystem>,
+    /// Of the finished snapshot.
+    pub(super) images: Vec<ImageRecord>,
     /// Chunks whose files are to be stored afresh.
     pub(super) thin: HashSet<ChunkId>,
     /// Piece lists are followed to their chunks: the index and the packs do not agree, so chunks
@@ -128,6 +130,7 @@ impl Parent {
             is_newest: false,
             totals: Totals::default(),
             filesystems: Vec::new(),
+            images: Vec::new(),
             thin: HashSet::new(),
             thorough: false,
             withheld: Withheld::default(),
@@ -149,6 +152,7 @@ impl Parent {
             parent.withheld = Withheld::of(&snapshot);
             parent.thin = snapshot.thin.into_iter().collect();
             parent.barriers = barriers(&snapshot.filesystems);
+            parent.images = snapshot.images;
             parent.filesystems = snapshot.filesystems;
             layers = snapshot.layers;
         }
@@ -207,6 +211,7 @@ impl Parent {
             is_newest: self.is_newest,
             totals: self.totals,
             filesystems,
+            images: self.images.clone(),
             thin: self.thin.clone(),
             thorough: self.thorough,
             withheld: self.withheld.clone(),

@@ -6,7 +6,7 @@
 //! but the project of the last row. A segment of which less than three quarters would be full is
 //! not closed, so many small projects make a third more segments at most.
 
-use super::checkpoint::Checkpoints;
+use super::checkpoint::{Checkpoints, Resumable};
 use super::queue::PackingItem;
 use super::rows::RowWriter;
 use bale_format::entry::is_below;

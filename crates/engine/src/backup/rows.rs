@@ -5,6 +5,7 @@
 //! too many wait, all bundles are closed.
 
 use super::bundle::Bundles;
+use super::checkpoint::Resumable;
 use super::cut_large::LargeStore;
 use super::dedup;
 use super::dedup_cache::{ChunkNumbers, ContentRef, ContentTable};
@@ -146,19 +147,6 @@ impl<'a> RowWriter<'a> {
             at(self, Moment::AfterItem)?;
         }
         Ok(())
-    }
-
-    /// Closes all bundles, so that no row waits, and tells what a run that stops now could go on
-    /// from.
-    pub(super) fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
-        self.close_bundles()?;
-        if is_last {
-            self.catalog.close_segments()?;
-        }
-        Ok(self
-            .last_key
-            .as_ref()
-            .map(|last| self.catalog.checkpoint(last)))
     }
 
     /// Ends the catalog. Only now are all changes known: rows waited for their bundles.
@@ -387,11 +375,6 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
-    /// In bundles that are open.
-    pub(super) fn bytes_in_bundles(&self) -> u64 {
-        self.bundles.bytes() as u64
-    }
-
     /// No row waits then.
     pub(super) fn close_bundles(&mut self) -> Result<()> {
         self.bundles.close(&mut self.chunks, self.store)?;
@@ -476,6 +459,21 @@ impl<'a> RowWriter<'a> {
             name: entry.name,
         });
         Ok(())
+    }
+}
+
+impl Resumable for RowWriter<'_> {
+    fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
+        self.close_bundles()?;
+        if is_last {
+            self.catalog.close_segments()?;
+        }
+        let last = self.last_key.as_ref();
+        Ok(last.map(|last| self.catalog.checkpoint(last)))
+    }
+
+    fn bytes_in_bundles(&self) -> u64 {
+        self.bundles.bytes() as u64
     }
 }
 

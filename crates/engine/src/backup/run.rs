@@ -2,7 +2,7 @@
 
 use bale_format::id::hex;
 use bale_format::snapshot::PathText;
-use bale_format::{ObjectId, Snapshot};
+use bale_format::{Access, ObjectId, Snapshot};
 use bale_pipeline::clock::moment_of;
 use bale_pipeline::monitor::Problem;
 use bale_repository::error::{Error, Result};
@@ -98,28 +98,56 @@ impl BackupRun {
         hex(&self.repository.keys().content_hash(&name))
     }
 
+    /// The same with what is known by now.
+    pub(super) fn with_draft(&self, draft: Snapshot) -> BackupRun {
+        BackupRun {
+            repository: self.repository.clone(),
+            id: self.id,
+            draft,
+        }
+    }
+
     pub(super) fn begin(
         repository: &Arc<Repository>,
         sources: &Sources,
         mode: ScanMode,
         options: &BackupOptions,
     ) -> Result<BackupRun> {
-        let id: [u8; 16] = bale_pipeline::random::draw(repository.random())
-            .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
         let paths = sources
             .paths()
             .iter()
             .map(|path| PathText(path.as_os_str().as_bytes().to_vec()))
             .collect();
+        let filesystems = source_filesystems(sources, mode);
+        let draft = Snapshot::begun([0; 16], repository.clock().time());
+        BackupRun::begin_as(repository, (paths, filesystems), draft, options)
+    }
+
+    /// A run of these sources and the file systems they are on. Of the draft counts what only its
+    /// kind of backup has.
+    pub(super) fn begin_as(
+        repository: &Arc<Repository>,
+        (paths, source_filesystems): (Vec<PathText>, Vec<String>),
+        draft: Snapshot,
+        options: &BackupOptions,
+    ) -> Result<BackupRun> {
+        repository.check_access(Access::Write)?;
+        if !options.dry_run {
+            // Now, and not at the commit: a list that cannot be read would have it refused.
+            repository.condemned_at_first()?;
+        }
+        let id: [u8; 16] = bale_pipeline::random::draw(repository.random())
+            .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
         let draft = Snapshot {
+            run: hex(&id),
             host: options.host.clone(),
             user: options.user.clone(),
             program: options.program.clone(),
             tags: options.tags.clone(),
             paths,
-            source_filesystems: source_filesystems(sources, mode),
+            source_filesystems,
             excludes: options.excludes.clone(),
-            ..Snapshot::begun(id, repository.clock().time())
+            ..draft
         };
         Ok(BackupRun {
             repository: repository.clone(),

@@ -207,6 +207,17 @@ impl<'a> Tally<'a> {
         );
     }
 
+    /// Of images, which are few and large.
+    pub(super) fn report_bytes(&self, bytes_done: u64) {
+        let progress = Progress {
+            done: self.files.load(Ordering::Relaxed),
+            total: self.expected.files,
+            bytes_done,
+            bytes_total: self.expected.bytes,
+        };
+        self.monitor.progress(Phase::Backup, progress);
+    }
+
     /// Everything is as in the parent.
     pub(super) fn all_unchanged(&self, filesystem: Filesystem, parent: &Parent) {
         self.filesystem(filesystem, &[]);

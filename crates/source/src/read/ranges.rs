@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// `end`.
 ///
 /// The map is asked for range by range, so a file of a billion extents takes no memory.
-pub(super) fn next_data(
+pub(crate) fn next_data(
     fd: BorrowedFd<'_>,
     from: u64,
     end: u64,
@@ -34,19 +34,19 @@ pub(super) fn next_data(
 
 /// What a read of a range gave.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Filled {
+pub(crate) struct Filled {
     /// Bytes in the buffer; fewer than asked for: the file ends there.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// Ranges of the buffer that could not be read and are zero.
-    pub(super) bad: Vec<Range<usize>>,
+    pub(crate) bad: Vec<Range<usize>>,
     /// The first reason.
-    pub(super) error: Option<Errno>,
+    pub(crate) error: Option<Errno>,
 }
 
 /// Fills `buffer` from `offset`, at least up to `enough` bytes: a direct read cannot go on after
 /// the end of a file, where nothing is aligned any more. Errors other than of the device are
 /// returned at once.
-pub(super) fn read_range(
+pub(crate) fn read_range(
     fd: impl AsFd,
     offset: u64,
     buffer: &mut [u8],

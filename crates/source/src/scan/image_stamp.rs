@@ -35,7 +35,7 @@ struct WriteCount {
 impl ImageStamp {
     /// Waits a little where the image was written to just now. One that is written to all the time
     /// is another one afterwards in any case.
-    pub(super) fn of(path: &Path) -> io::Result<ImageStamp> {
+    pub(crate) fn of(path: &Path) -> io::Result<ImageStamp> {
         let began = Instant::now();
         loop {
             let before = WriteCount::of(path)?;

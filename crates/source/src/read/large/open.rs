@@ -50,7 +50,7 @@ fn set_direct(file: &OwnedFd) -> rustix::io::Result<()> {
 /// A map of holes is asked for only of what is on disk: bytes that wait to be written were missing
 /// from it on some file systems. And a map without any data is not believed of a file that has
 /// blocks.
-pub(super) fn map_is_sane(file: &OwnedFd, stat: &Statx) -> bool {
+pub(crate) fn map_is_sane(file: &impl AsFd, stat: &Statx) -> bool {
     // A file system that cannot write back has nothing waiting.
     let _ = rustix::fs::fdatasync(file);
     match next_data(file.as_fd(), 0, stat.stx_size) {

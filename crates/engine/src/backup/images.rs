@@ -1,0 +1,220 @@
+//! A backup of images: devices as they are, block by block.
+//!
+//! The events are those of a backup of files, but that nothing is scanned: what is read follows
+//! from ranges that hold something, and from what a tracker says has changed. An image is a row
+//! below the root, and its bytes are rows below that; what did not change keeps its rows.
+
+mod pass;
+
+use super::commit::commit;
+use super::parent::Parent;
+use super::run::{BackupOptions, BackupRun, Outcome};
+use super::tally::Tally;
+use super::{after_failure, begin, report_not_found, start_writer};
+use bale_format::snapshot::{IMAGES_MAX, ImageRecord, ImageState, PathText, SOURCE_IS_RAW, Totals};
+use bale_format::snapshot_json::SNAPSHOT_VERSION_IMAGES;
+use bale_format::{EntryFlags, Snapshot};
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::{Error, Result};
+use bale_repository::pack::ChunkWriter;
+use bale_repository::repository::Repository;
+use bale_source::raw::{ChangeTracker, Changes, DeviceRanges, NoTracker, RawImage};
+use pass::{ImagePass, pass};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// A device to back up, and who knows what of it.
+pub struct ImageSource {
+    pub image: RawImage,
+    /// Which ranges hold anything; `None`: those that are no holes of the file that it is in.
+    pub allocated: Option<DeviceRanges>,
+    pub tracker: Box<dyn ChangeTracker>,
+}
+
+impl ImageSource {
+    /// Of which nobody knows anything.
+    pub fn untracked(image: RawImage) -> ImageSource {
+        ImageSource {
+            image,
+            allocated: None,
+            tracker: Box::new(NoTracker),
+        }
+    }
+
+    fn record(&self) -> ImageRecord {
+        ImageRecord {
+            path: PathText([b"/", &self.image.name()[..]].concat()),
+            source: PathText(self.image.path().as_os_str().as_bytes().to_vec()),
+            how: self.image.state(),
+            tracker: self.tracker.name().to_owned(),
+            basis: self.tracker.next_basis(),
+        }
+    }
+}
+
+/// Backs up images and commits a snapshot of them. With `allow_fuzzy`, one that may be of several
+/// moments is no problem; the snapshot says so in any case.
+pub fn backup_images(
+    repository: &Arc<Repository>,
+    sources: &mut [ImageSource],
+    allow_fuzzy: bool,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+) -> Result<Outcome> {
+    sources.sort_by(|a, b| a.image.name().cmp(b.image.name()));
+    refuse_names_twice(sources)?;
+    let paths = sources
+        .iter()
+        .map(|source| source.record().source)
+        .collect();
+    let draft = Snapshot {
+        version: SNAPSHOT_VERSION_IMAGES,
+        images: sources.iter().map(ImageSource::record).collect(),
+        ..Snapshot::begun([0; 16], repository.clock().time())
+    };
+    let filesystems = vec![SOURCE_IS_RAW.to_owned()];
+    let run = BackupRun::begin_as(repository, (paths, filesystems), draft, options)?;
+    let outcome = begin(&run, options, monitor, |parent| {
+        store(&run, parent, sources, allow_fuzzy, options, monitor)
+    })?;
+    if outcome.id.is_some() {
+        let trackers = sources.iter_mut().map(|source| &mut source.tracker);
+        trackers.for_each(|tracker| tracker.committed());
+    }
+    Ok(outcome)
+}
+
+/// Two rows of one name would be one.
+fn refuse_names_twice(sources: &[ImageSource]) -> Result<()> {
+    if sources.len() > IMAGES_MAX {
+        return Err(Error::Other(format!(
+            "{} images in one snapshot: at most {IMAGES_MAX}",
+            sources.len()
+        )));
+    }
+    for pair in sources.windows(2) {
+        if pair[0].image.name() == pair[1].image.name() {
+            return Err(Error::Other(format!(
+                "{} and {} would both be {} in the snapshot: back them up one by one",
+                pair[0].image.path().display(),
+                pair[1].image.path().display(),
+                String::from_utf8_lossy(pair[0].image.name()).escape_debug(),
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn store(
+    run: &BackupRun,
+    parent: &Parent,
+    sources: &mut [ImageSource],
+    allow_fuzzy: bool,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+) -> Result<Outcome> {
+    let expected = Totals {
+        files: sources.len() as u64,
+        bytes: sources.iter().map(|source| source.image.len_bytes()).sum(),
+        ..Totals::default()
+    };
+    let tally = Tally::new(monitor, parent, expected);
+    report_not_found(options, &tally);
+    let store = start_writer(run, parent, options)?;
+    let done = store_and_commit(run, parent, sources, (&store, &tally), allow_fuzzy, options);
+    done.map_err(|error| after_failure(&store, error))
+}
+
+fn store_and_commit(
+    run: &BackupRun,
+    parent: &Parent,
+    sources: &mut [ImageSource],
+    (store, tally): (&Arc<ChunkWriter>, &Tally<'_>),
+    allow_fuzzy: bool,
+    options: &BackupOptions,
+) -> Result<Outcome> {
+    let mut work = Vec::new();
+    for source in sources.iter_mut() {
+        let changes = changes(source, parent, tally);
+        let data = source.allocated.take();
+        let data = data.unwrap_or_else(|| source.image.data_ranges());
+        work.push(ImagePass {
+            image: &source.image,
+            data,
+            changes,
+        });
+    }
+    let mut stored = pass(run, parent, store, tally, options, work)?;
+    let mut images: Vec<ImageRecord> = sources.iter().map(ImageSource::record).collect();
+    for (source, record) in sources.iter().zip(&mut images) {
+        let Some(text) = source.image.disturbance() else {
+            continue;
+        };
+        record.how = ImageState::Fuzzy;
+        // What is of several moments is nothing to go on from.
+        record.basis = None;
+        report_fuzzy(source, &text, allow_fuzzy, tally);
+        let key = source.image.row().key();
+        stored.scanned.amendments.add(&key, EntryFlags::CHANGED)?;
+    }
+    let draft = Snapshot {
+        images,
+        ..run.draft.clone()
+    };
+    commit(
+        &run.with_draft(draft),
+        parent,
+        stored,
+        store,
+        tally,
+        options,
+    )
+}
+
+/// What a tracker says is believed only where all that it leaves out is as the parent has it.
+fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Changes {
+    let record = source.record();
+    let before = (parent.images.iter())
+        .find(|before| before.path == record.path && before.tracker == record.tracker);
+    let changes = source
+        .tracker
+        .changed_since(before.and_then(|before| before.basis.as_deref()));
+    let row = parent.catalog.lookup(source.image.name()).ok().flatten();
+    let row = row.filter(|row| row.is_image() && !row.flags.has_any(pass::TROUBLE));
+    let why = match (&changes, before, row) {
+        (Changes::Everything(_), ..) => return changes,
+        _ if !parent.is_reusable_whole() => "not all that the parent has is at hand",
+        (_, None, _) => "the parent was made without it",
+        (_, _, None) => "the parent does not have all of the image",
+        (_, _, Some(row)) if row.size > source.image.len_bytes() => "the image is shorter",
+        (Changes::Ranges(ranges), _, Some(row)) => {
+            let mut ranges = ranges.clone();
+            if row.size < source.image.len_bytes() {
+                ranges.retain(|range| range.start < row.size);
+                ranges
+                    .iter_mut()
+                    .for_each(|range| range.end = range.end.min(row.size));
+                ranges.push(row.size..source.image.len_bytes());
+            }
+            return Changes::Ranges(ranges);
+        }
+    };
+    let path = source.image.path().display();
+    tally.note(&format!("{path}: everything is read: {why}"));
+    Changes::Everything(why.to_owned())
+}
+
+fn report_fuzzy(source: &ImageSource, text: &str, is_allowed: bool, tally: &Tally<'_>) {
+    let path = source.image.path();
+    if is_allowed {
+        let path = path.display();
+        return tally.note(&format!("{path} is fuzzy, as allowed: {text}"));
+    }
+    let bytes = path.as_os_str().as_bytes();
+    let bytes = bytes.strip_prefix(b"/").unwrap_or(bytes);
+    let text = format!(
+        "{text}: its bytes may be of several moments (fuzzy; unmount it, read a storage snapshot, \
+         or say --allow-fuzzy)"
+    );
+    tally.report_problem(bytes, "read at one moment", text);
+}

@@ -1,0 +1,395 @@
+//! One pass over images: read, compare with the parent's rows, store.
+//!
+//! Threads read blocks and hash them, ahead of the one that compares; those that compress are
+//! behind it. So an image that did not change costs reading and hashing, and one block more or less
+//! takes the same memory.
+
+use super::super::checkpoint::{Checkpoints, Resumable};
+use super::super::commit::StoredPass;
+use super::super::compare::Scanned;
+use super::super::parent::Parent;
+use super::super::recount::Class;
+use super::super::run::{BackupOptions, BackupRun};
+use super::super::stored_segments::StoredSegments;
+use super::super::tally::Tally;
+use crate::limits::image_ahead;
+use bale_format::extent::extent_name;
+use bale_format::{ChunkId, ChunkKind, Entry, EntryFlags, ImageExtent, Key};
+use bale_pipeline::ordered::in_order_within;
+use bale_repository::catalog::{CatalogWriter, KeyRange, ParentCursor, Partial, file_bytes};
+use bale_repository::error::{Error, Result};
+use bale_repository::pack::ChunkWriter;
+use bale_source::raw::{BlockWork, Changes, DeviceRanges, RawBlock, RawImage, plan};
+use bytes::Bytes;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// Flags of a row of an image of which not everything is as it was at one moment.
+pub(super) const TROUBLE: EntryFlags =
+    EntryFlags(EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0 | EntryFlags::UNREADABLE.0);
+
+/// Sorts behind the names of all extents.
+const BEHIND_EXTENTS: &[u8] = b"\xff";
+
+/// An image, and what of it is read.
+pub(super) struct ImagePass<'a> {
+    pub(super) image: &'a RawImage,
+    pub(super) data: DeviceRanges,
+    pub(super) changes: Changes,
+}
+
+/// Reads and stores images, which are in the order of their names.
+pub(super) fn pass(
+    run: &BackupRun,
+    parent: &Parent,
+    store: &Arc<ChunkWriter>,
+    tally: &Tally<'_>,
+    options: &BackupOptions,
+    images: Vec<ImagePass<'_>>,
+) -> Result<StoredPass> {
+    let repository = &run.repository;
+    let segments = StoredSegments(store.clone());
+    let mut writer = ImageWriter {
+        store,
+        tally,
+        catalog: CatalogWriter::new(parent.catalog.clone(), segments),
+        cursor: ParentCursor::open(&parent.catalog, KeyRange::all()),
+        scanned: Scanned::new(repository.spill_dir()?, &repository.memory()),
+        changes: 0,
+        last_key: None,
+        bytes_done: 0,
+    };
+    let every = (!options.dry_run).then_some(options.checkpoint_every);
+    let mut checkpoints =
+        every.map(|every| Checkpoints::new(run, store, tally, None, &parent.index_objects, every));
+    let written = writer.write_all(images, checkpoints.as_mut());
+    if let (Err(Error::Interrupted), Some(checkpoints)) = (&written, &mut checkpoints) {
+        // What is finished is kept, so that the next run need not begin anew.
+        checkpoints.write_last(&mut writer)?;
+    }
+    written?;
+    writer.finish()
+}
+
+/// A block on its way from the threads that read.
+enum Prepared {
+    Zeros(Range<u64>),
+    Unchanged(Range<u64>),
+    Read {
+        range: Range<u64>,
+        /// Without an id it is nothing but zeros.
+        block: RawBlock,
+        id: Option<ChunkId>,
+    },
+    Failed(Range<u64>, io::Error),
+}
+
+/// Why an image is not read any further.
+enum Stop {
+    /// The rest of it cannot be had, which was reported.
+    Ended,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+struct ImageWriter<'a> {
+    store: &'a Arc<ChunkWriter>,
+    tally: &'a Tally<'a>,
+    catalog: CatalogWriter<StoredSegments>,
+    cursor: ParentCursor,
+    scanned: Scanned,
+    changes: u64,
+    last_key: Option<Key>,
+    bytes_done: u64,
+}
+
+impl ImageWriter<'_> {
+    fn write_all(
+        &mut self,
+        images: Vec<ImagePass<'_>>,
+        mut checkpoints: Option<&mut Checkpoints<'_>>,
+    ) -> Result<()> {
+        let mut before = Vec::new();
+        for pass in &images {
+            before.push(self.put_row(pass.image)?);
+        }
+        for (pass, old) in images.into_iter().zip(before) {
+            let (image, changes_before) = (pass.image, self.changes);
+            self.write_extents(pass, &mut checkpoints)?;
+            let row = image.row();
+            let class = match old {
+                None => Class::New,
+                Some(old) if old == row && self.changes == changes_before => Class::Unmodified,
+                Some(_) => Class::Changed,
+            };
+            self.tally.stored(&row, class);
+            if class != Class::Unmodified {
+                self.tally.report_difference(&row, class);
+            }
+        }
+        Ok(())
+    }
+
+    /// The row of the image, and the one that the parent had.
+    fn put_row(&mut self, image: &RawImage) -> Result<Option<Entry>> {
+        let row = image.row();
+        let old = self.advance(&row.parent, &row.name, false)?;
+        if let Some(old) = old
+            .as_ref()
+            .filter(|old| old.is_image() && old.size != row.size)
+        {
+            self.tally.note(&format!(
+                "{} has {} bytes now, and had {} in the snapshot before",
+                image.path().display(),
+                row.size,
+                old.size
+            ));
+        }
+        if old.as_ref() != Some(&row) {
+            self.put(&row)?;
+        }
+        self.last_key = Some(row.key());
+        Ok(old)
+    }
+
+    fn write_extents(
+        &mut self,
+        pass: ImagePass<'_>,
+        checkpoints: &mut Option<&mut Checkpoints<'_>>,
+    ) -> Result<()> {
+        let ImagePass {
+            image,
+            data,
+            changes,
+        } = pass;
+        let store = self.store.clone();
+        let work = |_: &mut (), work: BlockWork| prepare(image, &store, work);
+        let ahead = image_ahead(&self.store.repository().memory());
+        let blocks = plan(image.len_bytes(), data, changes);
+        let taken = in_order_within(
+            ahead,
+            blocks,
+            || (),
+            work,
+            |prepared| {
+                self.take(image, prepared)?;
+                match checkpoints {
+                    Some(checkpoints) => Ok(checkpoints.when_due(self)?),
+                    None => Ok(()),
+                }
+            },
+        );
+        match taken {
+            Ok(()) | Err(Stop::Ended) => {}
+            Err(Stop::Failed(error)) => return Err(error),
+        }
+        // What the parent has behind the end of the image.
+        self.advance(image.name(), BEHIND_EXTENTS, false)?;
+        Ok(())
+    }
+
+    fn take(&mut self, image: &RawImage, prepared: Prepared) -> std::result::Result<(), Stop> {
+        if self.tally.interrupted() {
+            return Err(Stop::Failed(Error::Interrupted));
+        }
+        let bytes = match prepared {
+            Prepared::Zeros(range) => range.end - range.start,
+            Prepared::Unchanged(range) => self.pass_unchanged(image, range)?,
+            Prepared::Read { range, block, id } => self.take_block(image, range, block, id)?,
+            Prepared::Failed(range, error) => {
+                let text = format!("byte {} and all behind it: {error}", range.start);
+                return self.end(image, EntryFlags::INCOMPLETE, text);
+            }
+        };
+        self.bytes_done += bytes;
+        self.tally.report_bytes(self.bytes_done);
+        Ok(())
+    }
+
+    /// Rows of the parent that stay.
+    fn pass_unchanged(&mut self, image: &RawImage, range: Range<u64>) -> Result<u64> {
+        let (name, bytes) = (image.name(), range.end - range.start);
+        self.advance(name, &extent_name(range.start), false)?;
+        // Behind the last byte of the range, and in front of what follows.
+        let last = [&extent_name(range.end - 1)[..], BEHIND_EXTENTS].concat();
+        self.advance(name, &last, true)?;
+        self.last_key = Some(Key {
+            parent: name.clone(),
+            name: last.into(),
+        });
+        Ok(bytes)
+    }
+
+    fn take_block(
+        &mut self,
+        image: &RawImage,
+        range: Range<u64>,
+        block: RawBlock,
+        id: Option<ChunkId>,
+    ) -> std::result::Result<u64, Stop> {
+        let name = extent_name(range.start);
+        let old = self.advance(image.name(), &name, false)?;
+        let bytes = block.bytes().len() as u64;
+        self.tally.read(bytes);
+        match id {
+            None => {
+                if let Some(old) = old {
+                    self.remove(&old)?;
+                }
+            }
+            Some(chunk) => {
+                let extent = ImageExtent {
+                    start: range.start,
+                    bytes,
+                    chunk,
+                    offset: 0,
+                    is_incomplete: !block.bad.is_empty(),
+                };
+                self.store_block(chunk, &block)?;
+                let row = extent.row(image.name());
+                if old.as_ref() != Some(&row) {
+                    self.put(&row)?;
+                }
+            }
+        }
+        self.last_key = Some(Key {
+            parent: image.name().clone(),
+            name,
+        });
+        self.report_bad(image, range.start, &block)?;
+        if range.start + bytes < range.end {
+            let text = format!(
+                "it was cut short while it was read: it had {} bytes, and ends at {} now",
+                image.len_bytes(),
+                range.start + bytes
+            );
+            self.end(image, EntryFlags::CHANGED, text)?;
+        }
+        Ok(bytes)
+    }
+
+    fn store_block(&mut self, id: ChunkId, block: &RawBlock) -> Result<()> {
+        let is_there = !self.store.is_thin(&id) && self.store.rely_on(&id);
+        if !is_there {
+            let mut bytes = self.store.buffer(block.bytes().len());
+            bytes.extend_from_slice(block.bytes());
+            self.store.store_as(ChunkKind::Data, id, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// What the device did not give is zeros, named, and read again next time.
+    fn report_bad(&mut self, image: &RawImage, start: u64, block: &RawBlock) -> Result<()> {
+        for bad in &block.bad {
+            let (from, to) = (start + bad.start as u64, start + bad.end as u64);
+            let why = block.error.as_ref().map(io::Error::to_string);
+            let why = why.unwrap_or_default();
+            self.problem(image, format!("bytes {from} to {to}: {why}"));
+        }
+        if !block.bad.is_empty() {
+            let (key, flags) = (image.row().key(), EntryFlags::INCOMPLETE);
+            self.scanned.amendments.add(&key, flags)?;
+        }
+        Ok(())
+    }
+
+    fn end(
+        &mut self,
+        image: &RawImage,
+        flags: EntryFlags,
+        text: String,
+    ) -> std::result::Result<(), Stop> {
+        self.problem(image, text);
+        let added = self.scanned.amendments.add(&image.row().key(), flags);
+        added.map_err(Stop::Failed)?;
+        Err(Stop::Ended)
+    }
+
+    fn problem(&self, image: &RawImage, text: String) {
+        let path = image.path().as_os_str().as_bytes();
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        self.tally.report_problem(path, "read", text);
+    }
+
+    /// The parent's row of this key. Those before it go, unless they are passed over unchanged.
+    fn advance(&mut self, parent: &Bytes, name: &[u8], stays: bool) -> Result<Option<Entry>> {
+        let (catalog, changes) = (&mut self.catalog, &mut self.changes);
+        let old = self.cursor.advance_to(parent, name, |row| {
+            if stays {
+                return Ok(());
+            }
+            *changes += 1;
+            catalog.remove(&row.key(), file_bytes(&row))
+        })?;
+        Ok(old.map(|old| old.entry()))
+    }
+
+    fn put(&mut self, row: &Entry) -> Result<()> {
+        self.changes += 1;
+        Ok(self.catalog.put(row)?)
+    }
+
+    fn remove(&mut self, row: &Entry) -> Result<()> {
+        self.changes += 1;
+        Ok(self.catalog.remove(&row.key(), file_bytes(row))?)
+    }
+
+    fn finish(self) -> Result<StoredPass> {
+        let ImageWriter {
+            mut catalog,
+            cursor,
+            mut changes,
+            scanned,
+            ..
+        } = self;
+        // What is no image of this backup, and nothing of it.
+        cursor.finish(|row| {
+            changes += 1;
+            catalog.remove(&row.key(), file_bytes(&row))
+        })?;
+        Ok(StoredPass {
+            scanned,
+            layers: catalog.finish()?.layers,
+            changes,
+        })
+    }
+}
+
+impl Resumable for ImageWriter<'_> {
+    fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
+        if is_last {
+            self.catalog.close_segments()?;
+        }
+        let last = self.last_key.as_ref();
+        Ok(last.map(|last| self.catalog.checkpoint(last)))
+    }
+
+    fn bytes_in_bundles(&self) -> u64 {
+        0
+    }
+}
+
+/// Work of the threads that read.
+fn prepare(image: &RawImage, store: &ChunkWriter, work: BlockWork) -> Prepared {
+    let range = match work {
+        BlockWork::Zeros(range) => return Prepared::Zeros(range),
+        BlockWork::Unchanged(range) => return Prepared::Unchanged(range),
+        BlockWork::Read(range) => range,
+    };
+    match image.read(range.clone()) {
+        Err(error) => Prepared::Failed(range, error),
+        Ok(block) => {
+            // A part that could not be read is stored, so that the row says so.
+            let is_stored = !block.is_zero() || !block.bad.is_empty();
+            let id = is_stored.then(|| store.keys().chunk_id(ChunkKind::Data, block.bytes()));
+            Prepared::Read { range, block, id }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Images of devices: what was backed up comes back byte for byte, whatever happened in between,
+//! and what did not change costs nothing.
+
+mod backup;
+mod bench;
+mod disturbed;
+mod neighbours;
+mod restore;
+mod tracked;
