@@ -1,6 +1,7 @@
 //! One file for each command: options in, one engine call, lines out.
 
 mod backup;
+mod backup_images;
 mod catalog;
 mod check;
 mod cold;

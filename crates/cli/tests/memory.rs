@@ -8,6 +8,7 @@ use bale_engine::limits;
 use bale_pipeline::memory::MemoryPlan;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -339,6 +340,63 @@ fn what_is_measured_is_below_what_is_proven() {
     let more = plan.bytes() - MemoryPlan::USUAL.bytes();
     assert!(peaks.walk <= MIXED_BYTES_MAX + more as u64, "{peaks:?}");
     peaks.assert_below_what_is_proven(&plan);
+}
+
+/// A device that is mostly holes, with a stretch that does not compress and a few blocks after it.
+fn assert_image_is_bounded(device_bytes: u64) {
+    let place = Place {
+        root: tempfile::tempdir().unwrap(),
+    };
+    let image = place.path("disk.raw");
+    let file = fs::File::create(&image).unwrap();
+    file.set_len(device_bytes).unwrap();
+    let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    file.write_all_at(&numbers.content(160 << 20, false), 1 << 20)
+        .unwrap();
+    for at in 1..=64 {
+        file.write_all_at(b"data", device_bytes / 65 * at).unwrap();
+    }
+    let text = |name: &str| place.path(name).display().to_string();
+    let (image, target) = (text("disk.raw"), text("restored.raw"));
+    for (memory, plan) in [
+        (
+            Some("128MiB"),
+            MemoryPlan::new(128 << 20, processors()).unwrap(),
+        ),
+        (None, MemoryPlan::of_machine(processors())),
+    ] {
+        let _was_not_there = fs::remove_dir_all(place.path("repository"));
+        let _was_not_there = fs::remove_file(&target);
+        place.peak_of(&["init"], memory);
+        let backup = ["backup", "--image", &image];
+        let restore = ["restore", "latest", "--target", &target];
+        for (words, proven) in [
+            (&backup[..], limits::image_bytes(&plan)),
+            (&backup, limits::image_bytes(&plan)),
+            (&restore, limits::restore_bytes(&plan)),
+            (&restore, limits::restore_bytes(&plan)),
+        ] {
+            let peak = place.peak_of(words, memory);
+            println!("{words:?} with {memory:?}: {} MiB", peak >> 20);
+            assert!(
+                peak <= proven as u64,
+                "{words:?} took {} MiB, and {} were proven",
+                peak >> 20,
+                proven >> 20
+            );
+        }
+    }
+}
+
+#[test]
+fn an_image_of_a_tebibyte_with_holes_takes_no_more_memory_than_a_small_one() {
+    assert_image_is_bounded(1 << 40);
+}
+
+#[test]
+#[ignore = "long: maps of holes of 16 TiB, which few file systems take as one file"]
+fn an_image_of_sixteen_tebibytes_with_holes_takes_no_more_memory_than_a_small_one() {
+    assert_image_is_bounded((16 << 40) - (1 << 20));
 }
 
 #[test]

@@ -12,12 +12,14 @@ use std::path::PathBuf;
 pub struct Restore {
     /// Snapshot, or snapshot:/path; latest:/path is the newest that was made of all of /path
     pub address: OsString,
-    /// Where to: an existing or new directory
+    /// Where to: an existing or new directory. Of an image, if it is the only one or named
+    /// (SNAP:/disk.raw), also a file or an unused device: a new file is as sparse as can be, and of
+    /// what is there only blocks that differ are written
     #[arg(
         short,
         long,
         value_name = "DIR",
-        value_hint = ValueHint::DirPath,
+        value_hint = ValueHint::AnyPath,
         required_unless_present_any = ["to_ext4", "plan"],
     )]
     pub target: Option<PathBuf>,
@@ -65,7 +67,8 @@ pub struct Restore {
     #[arg(long)]
     pub verify: bool,
     /// Start even if the target seems too small, is in a repository, (--delete) is / or a home
-    /// directory, or (--to-ext4) holds something that will be lost
+    /// directory, (--to-ext4) holds something that will be lost, or (of an image) is a longer file,
+    /// which is cut
     #[arg(long)]
     pub force: bool,
     /// What is not readable at once.

@@ -82,6 +82,31 @@ pub struct Backup {
         value_parser = NonEmptyStringValueParser::new(),
     )]
     pub snapshot_command: Option<String>,
+    /// Back up a block device, or a file that is an image of one, block by block, in place of
+    /// files. In the snapshot it is a file of the last part of its path, of a device with .raw
+    /// behind (/dev/sdb is /sdb.raw)
+    ///
+    /// Repeat it for several. Blocks of zeros are not stored, and holes of a file are not read.
+    /// What is in use, or changes while it is read, is fuzzy: named, recorded in the snapshot, and
+    /// exit code 3. A device is held, so that nobody mounts it meanwhile.
+    #[arg(
+        long,
+        value_name = "SOURCE",
+        value_hint = ValueHint::AnyPath,
+        conflicts_with_all = [
+            "paths", "files_from", "files_from0", "snapshot_command", "exclude", "iexclude",
+            "exclude_file", "exclude_if_present", "exclude_caches", "exclude_larger_than",
+            "one_file_system", "scan", "no_freeze", "include_repositories",
+        ],
+    )]
+    pub image: Vec<PathBuf>,
+    /// An image that is fuzzy is as good as any: no problem, and no exit code 3
+    #[arg(
+        long,
+        requires = "image",
+        conflicts_with_all = ["paths", "files_from", "files_from0"],
+    )]
+    pub allow_fuzzy: bool,
     /// Tag the snapshot (repeat, or separate by commas)
     #[arg(long, value_name = "TAG", value_parser = tags)]
     pub tag: Vec<String>,

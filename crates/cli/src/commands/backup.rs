@@ -1,6 +1,6 @@
 //! `bale backup`
 
-use super::{host, left_out, look, retain, select};
+use super::{backup_images, host, left_out, look, retain, select};
 use crate::args::{Backup, Global};
 use crate::exit::{self, GoesOn, Usage};
 use crate::named_paths::NamedPath;
@@ -27,6 +27,9 @@ const SNAPSHOT_WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// Backs up; exit 3 if something could not be read or changed while it was read.
 pub fn run(global: &Global, options: &Backup) -> Result<i32> {
+    if !options.image.is_empty() {
+        return backup_images::run(global, options);
+    }
     let began = Instant::now();
     let paths = paths(options)?;
     let filter = look::filter(&options.look)?;
@@ -90,7 +93,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
 }
 
 /// Whoever waits for a store is waked by an interruption, with the trouble that he waited for.
-fn interrupted_while_waiting(error: Error) -> Error {
+pub fn interrupted_while_waiting(error: Error) -> Error {
     match error {
         Error::Store(trouble) if trouble.may_pass() && interrupt::is_requested() => {
             Error::Interrupted
@@ -100,7 +103,7 @@ fn interrupted_while_waiting(error: Error) -> Error {
 }
 
 /// A store that could not be reached any more ends a run as an interruption does.
-fn how_it_ends(error: Error, options: &Backup) -> anyhow::Error {
+pub fn how_it_ends(error: Error, options: &Backup) -> anyhow::Error {
     match &error {
         Error::Store(trouble) if trouble.may_pass() && !options.dry_run => {
             anyhow::Error::from(error).context(GoesOn)
@@ -110,7 +113,7 @@ fn how_it_ends(error: Error, options: &Backup) -> anyhow::Error {
 }
 
 /// What the words say; whatever this command works with is excluded in any case.
-fn engine_options(
+pub fn engine_options(
     options: &Backup,
     repository: &Arc<Repository>,
     works_with: &[PathBuf],
@@ -162,7 +165,7 @@ fn parent(repository: &Arc<Repository>, options: &Backup) -> Result<Option<Objec
 }
 
 /// A dry run makes nothing, nor does a run that only lost the name of its repository.
-fn open(global: &Global, options: &Backup) -> Result<Arc<Repository>> {
+pub fn open(global: &Global, options: &Backup) -> Result<Arc<Repository>> {
     if options.dry_run {
         return place::open(global);
     }
@@ -188,13 +191,13 @@ fn take_snapshots(
     take_all(&command, sources, mode, &name, &mut note).context("take a storage snapshot")
 }
 
-fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
+pub fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
     let (totals, counts) = (&outcome.snapshot.totals, &outcome.snapshot.counts);
     if global.json {
         let id = outcome
             .id
             .map_or(Value::Null, |id| Value::String(id.to_string()));
-        return output::object(&json!({
+        let mut value = json!({
             "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs,
             "others": totals.others,
             "bytes": totals.bytes, "hard_links": totals.hard_links, "files_new": counts.files_new,
@@ -206,7 +209,9 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
             "upload_retries": outcome.uploads.retries,
             "upload_wait_seconds": outcome.uploads.waited.as_secs_f64(),
             "left_out": outcome.noted.left_out, "seconds": seconds, "dry_run": options.dry_run,
-        }));
+        });
+        backup_images::put(&mut value, &outcome.snapshot);
+        return output::object(&value);
     }
     if global.quiet {
         return;
@@ -227,6 +232,7 @@ fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, 
         sizes::either(totals.dirs, "directory", "directories"),
         sizes::bytes(totals.bytes),
     );
+    backup_images::report(&outcome.snapshot);
     let (read, stored) = (
         sizes::bytes(counts.bytes_read),
         sizes::bytes(counts.bytes_stored),

@@ -11,6 +11,7 @@ use bale_repository::catalog::{CatalogReader, Difference, diff};
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
 use serde_json::json;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Counts of a comparison.
@@ -53,17 +54,86 @@ fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Res
     };
     let (old_catalog, new_catalog) = (open(&old)?, open(&new)?);
     let mut tally = Tally::default();
+    let mut images = Images::default();
     for difference in diff(&old_catalog, &new_catalog) {
         if interrupt::is_requested() {
             return Err(Error::Interrupted.into());
         }
         let difference = difference?;
-        if is_below(&difference.entry().path(), &new.path) {
-            report(global, options, &difference, &mut tally);
+        if !is_below(&difference.entry().path_to_name(), &new.path) {
+            continue;
         }
+        match images.take(difference, &mut tally) {
+            None => {}
+            Some(ImageDifference::Row(difference)) => {
+                report(global, options, &difference, &mut tally);
+            }
+            Some(ImageDifference::Content(path)) => {
+                if let Some(entry) = new_catalog.lookup(&path)? {
+                    tally.changed += 1;
+                    print(global, "M", &entry);
+                }
+            }
+        }
+    }
+    for difference in images.held {
+        report(global, options, &difference, &mut tally);
     }
     summary(global, &tally, [&old, &new].map(|side| side.named.0));
     Ok(exit::COMPLETE)
+}
+
+/// Extents are the content of their image, and no paths.
+#[derive(Default)]
+struct Images {
+    /// Rows of images that differ in metadata: their extents, which come later, say in what else.
+    /// Few, as images are.
+    held: Vec<Difference>,
+    /// Images that were reported as having come, gone or changed.
+    reported: HashSet<Vec<u8>>,
+}
+
+/// What is to be reported.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one lives for one step of a loop"
+)]
+enum ImageDifference {
+    Row(Difference),
+    /// The bytes of the image at this path differ.
+    Content(Vec<u8>),
+}
+
+impl Images {
+    fn take(&mut self, difference: Difference, tally: &mut Tally) -> Option<ImageDifference> {
+        let entry = difference.entry();
+        if entry.kind == Kind::Extent {
+            let (old, new) = match &difference {
+                Difference::Added(new) => (0, new.size),
+                Difference::Removed(old) => (old.size, 0),
+                Difference::Changed { old, new } => (old.size, new.size),
+            };
+            tally.bytes_removed += old;
+            tally.bytes_added += new;
+            let path = entry.parent.to_vec();
+            self.held.retain(|held| held.entry().path() != path);
+            let is_news = self.reported.insert(path.clone());
+            return is_news.then_some(ImageDifference::Content(path));
+        }
+        if !entry.is_image() {
+            return Some(ImageDifference::Row(difference));
+        }
+        match &difference {
+            Difference::Changed { old, new } if !is_content(old, new) => {
+                self.held.push(difference);
+                None
+            }
+            _ => {
+                self.reported.insert(entry.path());
+                Some(ImageDifference::Row(difference))
+            }
+        }
+    }
 }
 
 /// Which snapshot it is: `latest` may be of another source than was thought.
@@ -83,7 +153,8 @@ fn side(chosen: &select::SelectedSnapshots) -> String {
 
 fn report(global: &Global, options: &Diff, difference: &Difference, tally: &mut Tally) {
     let size = |entry: &Entry| {
-        if entry.kind == Kind::File {
+        // Bytes of images are those of their extents.
+        if entry.kind == Kind::File && !entry.is_image() {
             entry.size
         } else {
             0
@@ -123,7 +194,9 @@ fn is_content(old: &Entry, new: &Entry) -> bool {
         || old.target != new.target
         || old.rdev != new.rdev
         || (new.kind == Kind::File
-            && (old.size != new.size || old.content_hash != new.content_hash))
+            && (old.size != new.size
+                || old.content_hash != new.content_hash
+                || old.is_image() != new.is_image()))
 }
 
 fn print(global: &Global, mark: &str, entry: &Entry) {

@@ -3,7 +3,7 @@
 use super::select::SelectedSnapshots;
 use super::{cold, deleting, select};
 use crate::args::{Global, Restore};
-use crate::exit;
+use crate::exit::{self, Usage};
 use crate::named_paths::NamedPath;
 use crate::progress::Console;
 use crate::{output, place, sizes};
@@ -17,6 +17,8 @@ use bale_restore::{
     Loss, Overwrite, ReportedProblems, RestoreOptions, RestoreReport, ScratchSpace,
 };
 use serde_json::{Value, json};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -64,14 +66,13 @@ pub fn run(global: &Global, options: &Restore) -> Result<i32> {
             report.restored
         }
         (None, Some(target)) => {
-            deleting::refuse_large_targets(options, target)?;
             let work = SnapshotRestore {
                 repository: &repository,
                 snapshot: &chosen.named,
                 target,
                 options: restore_options,
             };
-            into_directory(options, &work, &scratch, &console)?
+            into_target(options, &chosen, &work, &scratch, &console)?
         }
         (None, None) => unreachable!("one of both is required"),
     };
@@ -131,18 +132,78 @@ fn chosen(
 /// Before anything is read: it is known what can stand there.
 fn require_target(options: &Restore) -> Result<()> {
     if let Some(path) = &options.target {
-        let target = NamedPath {
-            by: "--target",
-            attempt: "restore to",
-            path,
-            advice: "Name a directory that is there or can be made",
+        // An image may be meant, which is known only once the snapshot is.
+        return match may_hold_image(path) {
+            true => Ok(()),
+            false => target_directory(path).require_directory(),
         };
-        return target.require_directory();
     }
     match &options.to_ext4 {
         Some(path) => new_image(path).require_place_for_file(),
         None => Ok(()),
     }
+}
+
+fn target_directory(path: &Path) -> NamedPath<'_> {
+    NamedPath {
+        by: "--target",
+        attempt: "restore to",
+        path,
+        advice: "Name a directory that is there or can be made",
+    }
+}
+
+/// A file or a block device.
+fn may_hold_image(path: &Path) -> bool {
+    let kind = std::fs::metadata(path).map(|meta| meta.file_type());
+    kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device())
+}
+
+/// Is the target the place of one image itself, and no directory for it? So it is if it is a file
+/// or a device, or is not there and has no slash at its end, and one image is meant.
+fn is_image_itself(options: &Restore, chosen: &SelectedSnapshots, target: &Path) -> Result<bool> {
+    let images = &chosen.named.1.images;
+    let is_named = |path: &[u8]| path.strip_prefix(b"/") == Some(&chosen.path[..]);
+    let is_one = match chosen.path.is_empty() {
+        true => images.len() == 1,
+        false => images.iter().any(|image| is_named(&image.path.0)),
+    };
+    let is_for_directory = target.as_os_str().as_bytes().ends_with(b"/") || target.is_dir();
+    if !is_one || is_for_directory {
+        target_directory(target).require_directory()?;
+        return Ok(false);
+    }
+    if options.delete {
+        let text = "--delete is for directories: an image replaces what is in its target anyway";
+        return Err(Usage(text.to_owned()).into());
+    }
+    let place = NamedPath {
+        advice: "Name a file in a directory that is there, a device, or a directory",
+        ..target_directory(target)
+    };
+    place.require_place_for_file()?;
+    Ok(true)
+}
+
+fn to_itself(
+    options: &Restore,
+    work: &SnapshotRestore,
+    scratch: &ScratchSpace,
+    console: &Console,
+) -> Result<RestoreReport> {
+    let mut report = work.restore_image(options.force, scratch, console)?;
+    if options.verify && !options.dry_run {
+        let again = SnapshotRestore {
+            options: RestoreOptions {
+                is_plan_reported: true,
+                ..work.options.clone()
+            },
+            ..*work
+        };
+        let verified = again.verify_image(scratch, console)?;
+        add_verified(&mut report, &verified);
+    }
+    Ok(report)
 }
 
 /// Of every command that makes a file system.
@@ -194,6 +255,21 @@ fn print_unmatched(pattern: &str) {
         "--include \"{}\" matched nothing: patterns are of paths below the one that is restored",
         output::escape(pattern.as_bytes())
     );
+}
+
+fn into_target(
+    options: &Restore,
+    chosen: &SelectedSnapshots,
+    work: &SnapshotRestore,
+    scratch: &ScratchSpace,
+    console: &Console,
+) -> Result<RestoreReport> {
+    let is_itself = is_image_itself(options, chosen, work.target)?;
+    deleting::refuse_large_targets(options, work.target)?;
+    match is_itself {
+        true => to_itself(options, work, scratch, console),
+        false => into_directory(options, work, scratch, console),
+    }
 }
 
 fn into_directory(

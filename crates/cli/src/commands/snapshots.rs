@@ -7,6 +7,7 @@ use crate::times::local_time;
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::forget::{self, GroupBy, Policy};
+use bale_format::snapshot::{ImageRecord, ImageState};
 use bale_format::{Snapshot, Time};
 use bale_repository::repository::Named;
 use jiff::tz::TimeZone;
@@ -160,6 +161,10 @@ fn print((id, snapshot): &Named, widths: &Widths) {
         let problems = sizes::counted(snapshot.counts.problems, "problem");
         marks.push_str(&format!("  [{problems}]"));
     }
+    let is_fuzzy = |image: &ImageRecord| image.how == ImageState::Fuzzy;
+    if snapshot.images.iter().any(is_fuzzy) {
+        marks.push_str("  [fuzzy]");
+    }
     let tags = if snapshot.tags.is_empty() {
         String::new()
     } else {
@@ -220,7 +225,7 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         .iter()
         .map(|path| serde_json::to_value(path).unwrap_or_default())
         .collect();
-    json!({
+    let mut value = json!({
         "type": "snapshot", "id": id.to_string(), "short_id": id.short(),
         "time": crate::times::time_text(snapshot.time),
         "finished": crate::times::time_text(snapshot.finished), "host": snapshot.host,
@@ -232,5 +237,7 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         "files": totals.files, "dirs": totals.dirs, "others": totals.others, "bytes": totals.bytes,
         "hard_links": totals.hard_links, "problems": snapshot.counts.problems,
         "bytes_stored": snapshot.counts.bytes_stored,
-    })
+    });
+    super::backup_images::put(&mut value, snapshot);
+    value
 }

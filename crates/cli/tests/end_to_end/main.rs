@@ -23,6 +23,7 @@ mod generating;
 mod golden;
 mod healing;
 mod hidden;
+mod images;
 mod inits_at_once;
 mod keys;
 mod killing;

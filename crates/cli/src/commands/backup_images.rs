@@ -1,0 +1,101 @@
+//! `bale backup --image`
+
+use super::{backup, retain};
+use crate::args::{Backup, Global};
+use crate::output;
+use crate::progress::Console;
+use crate::{exit, place};
+use anyhow::Result;
+use bale_engine::backup::{BackupOptions, ImageSource, backup_images};
+use bale_format::Snapshot;
+use bale_format::snapshot::ImageRecord;
+use bale_pipeline::monitor::{Monitor, Problem};
+use bale_repository::error::Error;
+use bale_source::raw::RawImage;
+use serde_json::{Value, json};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Instant;
+
+/// Backs up devices and images of them; exit 3 if something could not be read, or is fuzzy.
+pub fn run(global: &Global, options: &Backup) -> Result<i32> {
+    let began = Instant::now();
+    let repository = backup::open(global, options)?;
+    retain::check(options, &repository)?;
+    let console = Console::new(global);
+    let (mut sources, mut not_found) = (Vec::new(), Vec::new());
+    for path in &options.image {
+        match RawImage::open(path) {
+            Ok(image) => sources.push(ImageSource::untracked(image)),
+            Err(error) => not_found.push(not_opened(path, &error)),
+        }
+    }
+    if sources.is_empty() {
+        not_found
+            .iter()
+            .for_each(|problem| console.problem(problem));
+        return Err(anyhow::anyhow!("none of the images can be read"));
+    }
+    let works_with = place::works_with(global)?;
+    let engine_options = BackupOptions {
+        not_found,
+        excludes: Vec::new(),
+        ..backup::engine_options(options, &repository, &works_with)?
+    };
+    let fuzzy = options.allow_fuzzy;
+    let outcome = backup_images(&repository, &mut sources, fuzzy, &engine_options, &console);
+    console.finish();
+    let outcome = outcome.map_err(backup::interrupted_while_waiting);
+    if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
+        report!("what was finished is stored: run the same command again to continue");
+    }
+    let outcome = outcome.map_err(|error| backup::how_it_ends(error, options))?;
+    let problems = outcome.snapshot.counts.problems;
+    let is_locked = retain::run(global, options, &repository, &outcome, &console);
+    let seconds = began.elapsed().as_secs_f64();
+    backup::summary(global, options, &outcome, problems, seconds);
+    Ok(if problems > 0 || !is_locked? {
+        exit::INCOMPLETE
+    } else {
+        exit::COMPLETE
+    })
+}
+
+fn not_opened(path: &Path, error: &std::io::Error) -> Problem {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Problem {
+        path: absolute.as_os_str().as_bytes().to_vec(),
+        action: "open the image",
+        text: error.to_string(),
+    }
+}
+
+/// Images of a snapshot for scripts, if it has any. Fields: docs/SCRIPTING.md.
+pub fn put(value: &mut Value, snapshot: &Snapshot) {
+    if snapshot.images.is_empty() {
+        return;
+    }
+    let images: Vec<Value> = snapshot.images.iter().map(object).collect();
+    value["images"] = json!(images);
+}
+
+fn object(image: &ImageRecord) -> Value {
+    let mut value = json!({
+        "how": image.how.text(), "tracker": image.tracker, "basis": image.basis,
+    });
+    output::put_path(&mut value, "path", &image.path.0);
+    output::put_path(&mut value, "source", &image.source.0);
+    value
+}
+
+/// The same for people.
+pub fn report(snapshot: &Snapshot) {
+    for image in &snapshot.images {
+        report!(
+            "image {} of {}: {}",
+            output::escape(&image.path.0),
+            output::escape(&image.source.0),
+            image.how.text()
+        );
+    }
+}
