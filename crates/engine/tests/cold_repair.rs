@@ -1,7 +1,7 @@
 //! What the cold store has lost or has damaged comes back from the hot one: nothing that was
 //! deleted on purpose without the user's word, and nothing that is not proven.
 
-use bale_engine::repair::{ColdOptions, ColdReport, repair_cold};
+use bale_engine::repair::{ColdOptions, ColdReport, repair_cold, repair_hot};
 use bale_engine::verify::{Subset, check};
 use bale_format::ObjectId;
 use bale_pipeline::monitor::Recorder;
@@ -9,7 +9,7 @@ use bale_repository::error::{Error, Result};
 use bale_repository::repository::Repository;
 use bale_repository::store::{Area, MemoryStore, ObjectName, Store, TieredStore};
 use bale_testkit::scene::noise;
-use bale_testkit::{DatedStore, FaultyStore, InjectedFault, Scene, Tree, Verb};
+use bale_testkit::{DatedStore, Effect, FaultyStore, InjectedFault, Scene, Tree, Verb};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -335,4 +335,36 @@ fn stores_that_are_swapped_empty_or_of_another_repository_are_not_written() {
         &Recorder::default(),
     );
     assert!(matches!(none, Err(Error::NoColdStore(_))));
+}
+
+/// An answer that is garbled on its way says nothing of what is stored.
+#[test]
+fn one_bad_read_of_either_store_has_nothing_replaced() {
+    let two = TwoStores::new();
+    let repository = two.scene.open(two.cold.clone()).unwrap();
+    let areas = [Area::Config, Area::ConfigCopy, Area::Keys, Area::Index];
+    let areas = areas.into_iter().chain([Area::Snapshots, Area::Packs]);
+    for (area, verb) in areas.flat_map(|area| [Verb::Get, Verb::ReadAt].map(|verb| (area, verb))) {
+        let garbled = InjectedFault::new(Effect::FlipBit(9)).of(verb).within(area);
+        let (hot, cold) = (two.hot.fork(), two.cold.fork());
+        let before = [&hot, &cold].map(|store| store.memory().objects());
+        let faulty = FaultyStore::over(cold.clone());
+        faulty.inject(garbled.clone());
+        let report = two.repair(&hot, faulty, EVERYTHING).unwrap();
+        assert_eq!(
+            (report.objects, report.problems),
+            (0, 0),
+            "{area}: {report:?}"
+        );
+        let faulty = FaultyStore::over(hot.clone());
+        faulty.inject(garbled);
+        let report = repair_hot(&repository, &faulty, false, &Recorder::default()).unwrap();
+        assert_eq!(
+            (report.objects, report.problems),
+            (0, 0),
+            "{area}: {report:?}"
+        );
+        let after = [&hot, &cold].map(|store| store.memory().objects());
+        assert!(after == before, "{area}");
+    }
 }
