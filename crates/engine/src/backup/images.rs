@@ -10,7 +10,7 @@ use super::commit::commit;
 use super::parent::Parent;
 use super::run::{BackupOptions, BackupRun, Outcome};
 use super::tally::Tally;
-use super::{after_failure, begin, report_not_found, start_writer};
+use super::{after_failure, begin, report_not_found, start_writer, unread_index};
 use bale_format::snapshot::{IMAGES_MAX, ImageRecord, ImageState, PathText, SOURCE_IS_RAW, Totals};
 use bale_format::snapshot_json::SNAPSHOT_VERSION_IMAGES;
 use bale_format::{EntryFlags, Snapshot};
@@ -120,6 +120,7 @@ fn store(
     };
     let tally = Tally::new(monitor, parent, expected);
     report_not_found(options, &tally);
+    unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
     let done = store_and_commit(run, parent, sources, (&store, &tally), allow_fuzzy, options);
     done.map_err(|error| after_failure(&store, error))
