@@ -193,14 +193,7 @@ fn to_itself(
 ) -> Result<RestoreReport> {
     let mut report = work.restore_image(options.force, scratch, console)?;
     if options.verify && !options.dry_run {
-        let again = SnapshotRestore {
-            options: RestoreOptions {
-                is_plan_reported: true,
-                ..work.options.clone()
-            },
-            ..*work
-        };
-        let verified = again.verify_image(scratch, console)?;
+        let verified = reported(work).verify_image(scratch, console)?;
         add_verified(&mut report, &verified);
     }
     Ok(report)
@@ -280,17 +273,21 @@ fn into_directory(
 ) -> Result<RestoreReport> {
     let mut report = work.restore(scratch, console)?;
     if options.verify && !options.dry_run {
-        let again = SnapshotRestore {
-            options: RestoreOptions {
-                is_plan_reported: true,
-                ..work.options.clone()
-            },
-            ..*work
-        };
-        let verified = again.verify(scratch, console)?;
+        let verified = reported(work).verify(scratch, console)?;
         add_verified(&mut report, &verified);
     }
     Ok(report)
+}
+
+/// The same restore, whose plan has been reported.
+fn reported<'a>(work: &SnapshotRestore<'a>) -> SnapshotRestore<'a> {
+    SnapshotRestore {
+        options: RestoreOptions {
+            is_plan_reported: true,
+            ..work.options.clone()
+        },
+        ..*work
+    }
 }
 
 fn add_verified(report: &mut RestoreReport, verified: &RestoreReport) {
