@@ -21,6 +21,7 @@ use crate::http::url::HttpUrl;
 use crate::http::{Answer, HttpClient, HttpOptions, HttpTransport, from_body};
 use crate::login::unescape;
 use crate::shown::shown;
+use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{ObjectName, ends_early};
 use std::io::{self, ErrorKind, Read};
 use ureq::http::{HeaderName, Method, StatusCode, header};
@@ -145,7 +146,9 @@ impl DavFiles {
         let looked = self.propfind("", "0", PROPFIND_AVAILABLE, &mut |found| {
             available = available.or(found.available);
         });
-        match available.filter(|available| looked.is_ok() && *available < len) {
+        // Those that failed beside this one have given back what they had written.
+        let needed = len.saturating_mul(UPLOADS_MAX as u64);
+        match available.filter(|available| looked.is_ok() && *available < needed) {
             Some(available) => {
                 let text =
                     format!("no space left: the server has room for {available} bytes ({error})");

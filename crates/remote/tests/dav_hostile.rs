@@ -6,6 +6,7 @@ mod script;
 use bale_format::ObjectId;
 use bale_remote::webdav::{DavFiles, DavResource, read_multistatus};
 use bale_remote::{FileStore, HttpUrl, RemoteFiles};
+use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{Area, ObjectName, Store};
 use script::{ScriptServer, answer, options, whole};
 use std::io::{self, ErrorKind, Read};
@@ -237,10 +238,13 @@ fn a_server_that_cannot_write_and_has_no_room_is_full() {
         );
         whole("207 M", &listing(&text))
     };
+    // Uploads that failed beside this one have given back theirs.
+    let just_enough = UPLOADS_MAX * b"hello".len();
     for (looked, is_full) in [
         (room("4"), true),
         (room("0"), true),
-        (room("5"), false),
+        (room(&(just_enough - 1).to_string()), true),
+        (room(&just_enough.to_string()), false),
         // Without a limit, or without a word of it.
         (room("-3"), false),
         (whole("207 M", &listing(&collection("/r/"))), false),

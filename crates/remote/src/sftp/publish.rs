@@ -14,6 +14,7 @@ use super::temporary::TEMPORARY_DIR;
 use super::transfer::{self, Written};
 use super::wire::SftpAttributes;
 use crate::areas::{NEEDED, missing};
+use bale_repository::limits::UPLOADS_MAX_SFTP;
 use bale_repository::store::{Area, ObjectName};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -110,9 +111,17 @@ impl Core {
     /// What was the matter with a file of this length: perhaps that there is no room for it.
     pub(super) fn full_or(&self, session: &Session, error: io::Error, len: u64) -> io::Error {
         let is_unclear = is_plain_failure(&error) || error.kind() == ErrorKind::WriteZero;
-        match is_unclear && session.is_full(self.root(), len) {
-            true => io::Error::new(ErrorKind::StorageFull, format!("no space left: {error}")),
-            false => error,
+        let free = is_unclear
+            .then(|| session.free_bytes(self.root()))
+            .flatten();
+        // Those that failed beside this one have given back what they had written.
+        let needed = len.max(1).saturating_mul(UPLOADS_MAX_SFTP as u64);
+        match free {
+            Some(free) if free < needed => {
+                let text = format!("no space left: the server has room for {free} bytes ({error})");
+                io::Error::new(ErrorKind::StorageFull, text)
+            }
+            _ => error,
         }
     }
 

@@ -142,19 +142,17 @@ impl Session {
         self.has_hardlink.store(false, Ordering::Relaxed);
     }
 
-    /// Has the file system of `path` no room for so many bytes, as far as the server says?
-    pub(super) fn is_full(&self, path: &str, len: u64) -> bool {
+    /// Room in bytes on the file system of `path`, where the server says; none without inodes for one more file.
+    pub(super) fn free_bytes(&self, path: &str) -> Option<u64> {
         if !self.has_statvfs {
-            return false;
+            return None;
         }
         let answer = self.send(&Request::Statvfs(path)).and_then(Sent::extended);
-        let space = answer
-            .ok()
-            .and_then(|bytes| decode_file_system(&bytes).ok());
-        space.is_some_and(|space| {
-            let free = space.blocks_available.saturating_mul(space.block_bytes);
-            free < len.max(1) || space.inodes > 0 && space.inodes_available == 0
-        })
+        let space = decode_file_system(&answer.ok()?).ok()?;
+        match space.inodes > 0 && space.inodes_available == 0 {
+            true => Some(0),
+            false => Some(space.blocks_available.saturating_mul(space.block_bytes)),
+        }
     }
 }
 
