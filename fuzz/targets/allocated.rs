@@ -20,6 +20,9 @@ fuzz_target!(|data: &[u8]| {
         sum += range.end - range.start;
     }
     let parts = ranges.into_parts();
-    assert_eq!(sum, parts.iter().map(|part| part.allocated_bytes).sum::<u64>());
+    assert_eq!(
+        sum,
+        parts.iter().map(|part| part.allocated_bytes).sum::<u64>()
+    );
     assert_eq!(len, parts.iter().map(|part| part.bytes).sum::<u64>());
 });

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bale_format::{ImageExtent, IMAGE_BLOCK_BYTES, Kind, Segment, SegmentKeys};
+use bale_format::{IMAGE_BLOCK_BYTES, ImageExtent, Kind, Segment, SegmentKeys};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -387,7 +387,7 @@ fn later_versions_are_called_newer_and_never_damaged() {
         UnverifiedConfig::decode(b"{\"format\":2}\n?").map(drop)
     ));
     assert!(newer(KeySlot::decode(b"{\"slot\":2}").map(drop)));
-    assert!(newer(Snapshot::from_json(b"{\"version\":2}").map(drop)));
+    assert!(newer(Snapshot::from_json(b"{\"version\":3}").map(drop)));
     assert!(newer(Condemned::from_json(b"{\"version\":2}").map(drop)));
     assert!(newer(DamagedPacks::from_json(b"{\"version\":2}").map(drop)));
 }
