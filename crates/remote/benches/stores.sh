@@ -6,7 +6,8 @@
 #   STORES="serve sftp" FAR=only sudo -E crates/remote/benches/stores.sh 5
 #
 # STORES: some of serve, sftp, s3 (SeaweedFS), rclone (its S3 server); those without a program are left out and named.
-# FAR: yes (near and far), no, only. RATE: megabytes a second (100), DELAY: milliseconds (50). BALE and LINE name the
+# FAR: yes (near and far), no, only. SPLIT=yes: the client on one core and the servers on another, as if each had a
+# machine of its own; else all share the machine. RATE: megabytes a second (100), DELAY: milliseconds (50). BALE and LINE name the
 # binaries; COUNT files are made (300,000).
 # Prints for each run: seconds, seconds divided by those of the local directory in this round (near) or by what the
 # repository's bytes take on the line (far), CPU seconds of the client, and of all that takes part.
@@ -14,6 +15,8 @@ set -eu
 rounds=${1:-3} work=$(mktemp -d "${2:-/tmp}/stores.XXXXXX")
 bale=$(realpath "${BALE:-target/release/bale}") line=$(realpath "${LINE:-target/release/examples/line}")
 count=${COUNT:-300000} far=${FAR:-yes} rate=${RATE:-100} delay=${DELAY:-50}
+on_client="" on_server=""
+if [ "${SPLIT:-no}" = yes ]; then on_client="taskset -c 0" on_server="taskset -c 1"; fi
 export BALE_PASSWORD=stores BALE_CACHE_DIR=$work/cache AWS_ACCESS_KEY_ID=bench AWS_SECRET_ACCESS_KEY=benchbench
 export AWS_REGION=us-east-1
 sftp_server=$(command -v sftp-server || echo /usr/lib/openssh/sftp-server)
@@ -54,7 +57,7 @@ until_answers() {
 start() {
     case $1 in
         serve)
-            "$bale" serve --no-auth --listen 127.0.0.1:7801 "$work/served" >"$work/serve.log" 2>&1 &
+            $on_server "$bale" serve --no-auth --listen 127.0.0.1:7801 "$work/served" >"$work/serve.log" 2>&1 &
             near_serve=rest:http://127.0.0.1:7801/ far_serve=rest:http://127.0.0.1:7901/
             "$line" 127.0.0.1:7901 127.0.0.1:7801 $delay $rate & until_answers 7801 ;;
         sftp)
@@ -64,7 +67,7 @@ start() {
             echo '{"identities":[{"name":"b","credentials":[{"accessKey":"bench","secretKey":"benchbench"}],
                 "actions":["Admin","Read","Write","List"]}]}' >"$work/s3.json"
             mkdir "$work/weed"
-            weed server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir="$work/weed" -master.volumeSizeLimitMB=64 -volume.max=200 \
+            $on_server weed server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir="$work/weed" -master.volumeSizeLimitMB=64 -volume.max=200 \
                 -master.port=7813 -master.port.grpc=7814 -volume.port=7815 -volume.port.grpc=7816 -filer.port=7817 \
                 -filer.port.grpc=7818 -s3.port.grpc=7819 -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false \
                 -filer -s3 -s3.port=7803 -s3.config="$work/s3.json" >"$work/weed.log" 2>&1 &
@@ -74,7 +77,7 @@ start() {
                 -u bench:benchbench -X PUT http://127.0.0.1:7803/bench ;;
         rclone)
             mkdir -p "$work/rclone/bench"
-            rclone serve s3 --addr 127.0.0.1:7804 --auth-key bench,benchbench "$work/rclone" >"$work/rclone.log" 2>&1 &
+            $on_server rclone serve s3 --addr 127.0.0.1:7804 --auth-key bench,benchbench "$work/rclone" >"$work/rclone.log" 2>&1 &
             near_rclone=s3:http://127.0.0.1:7804/bench/ far_rclone=s3:http://127.0.0.1:7904/bench/
             "$line" 127.0.0.1:7904 127.0.0.1:7804 $delay $rate & until_answers 7804 ;;
     esac
@@ -92,13 +95,13 @@ run() {
     "$bale" -q -r "$repo" init >/dev/null 2>&1
     drop
     all_before=$(cpu) began=$(seconds)
-    { time "$bale" -q -r "$repo" backup --scan inode "$work/g.img" 2>&3; } 3>&2 2>"$work/time"
+    { time $on_client "$bale" -q -r "$repo" backup --scan inode "$work/g.img" 2>&3; } 3>&2 2>"$work/time"
     took_backup=$(echo "$(seconds) - $began" | bc) all=$(($(cpu) - all_before))
     print "$name backup" "$took_backup" "$3" "$all"
     rm -rf "$work/cache"
     drop
     all_before=$(cpu) began=$(seconds)
-    { time "$bale" -q -r "$repo" restore latest --target "$work/to/r" 2>&3; } 3>&2 2>"$work/time"
+    { time $on_client "$bale" -q -r "$repo" restore latest --target "$work/to/r" 2>&3; } 3>&2 2>"$work/time"
     took_restore=$(echo "$(seconds) - $began" | bc) all=$(($(cpu) - all_before))
     print "$name restore" "$took_restore" "${4:-$3}" "$all"
     rm -rf "$work/to/r" "$work/cache"
@@ -120,7 +123,7 @@ for round in $(seq "$rounds"); do
     for store in $stores; do
         near=near_$store at_far=far_$store
         if [ "$far" != only ]; then
-            [ "$store" != sftp ] || export BALE_SFTP_COMMAND=$sftp_server
+            [ "$store" != sftp ] || export BALE_SFTP_COMMAND="$on_server $sftp_server"
             run "$store" "${!near}n$number" "$local_backup" "$local_restore"
         fi
         if [ "$far" != no ]; then

@@ -142,7 +142,8 @@ impl Session {
         self.has_hardlink.store(false, Ordering::Relaxed);
     }
 
-    /// Room in bytes on the file system of `path`, where the server says; none without inodes for one more file.
+    /// Room in bytes on the file system of `path`, where the server says; none if it has no inode
+    /// for one more file.
     pub(super) fn free_bytes(&self, path: &str) -> Option<u64> {
         if !self.has_statvfs {
             return None;
