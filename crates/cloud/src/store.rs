@@ -2,9 +2,8 @@
 //!
 //! An object is made only if it is not there. Amazon, Google and Azure decide that themselves;
 //! other servers of S3 may ignore or refuse the condition, so there a look goes before each object
-//! until it is seen that they keep to it, and who makes a repository looks more often
-//! (`keeps_the_first`). A bucket that is missing is
-//! never taken for an empty one.
+//! but a new pack until it is seen that they keep to it, and who makes a repository looks more often
+//! (`keeps_the_first`). A bucket that is missing is never taken for an empty one.
 
 mod holding;
 
@@ -19,12 +18,19 @@ use bale_repository::store::{
 use bytes::Bytes;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 /// A client under the policy of `bale init --print-policy put-only` gets no further.
 const MAY_ONLY_ADD: &str = "if they may only add (put-only), forget, prune and removing keys are \
     for whoever has keys that may delete";
+
+/// More objects than these are looked for in a listing: it names 1,000 with one request.
+const LOOKED_AT_ALONE_MAX: usize = 64;
+/// At a time.
+const LOOKS_AT_ONCE: usize = 16;
 
 /// What becomes of the condition that an object is not there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,10 +59,6 @@ struct Core {
     /// Made with the first request.
     service: Mutex<Option<Arc<Service>>>,
     conditions: AtomicU8,
-    /// Whether the server keeps to them was tried.
-    is_tried: AtomicBool,
-    /// What was tried with, if that was cut off.
-    doubted: Mutex<Option<String>>,
     /// Something was found in the bucket, or it was looked at.
     is_bucket_seen: AtomicBool,
 }
@@ -84,8 +86,6 @@ impl CloudStore {
             client,
             service: Mutex::new(None),
             conditions: AtomicU8::new(conditions as u8),
-            is_tried: AtomicBool::new(false),
-            doubted: Mutex::default(),
             is_bucket_seen: AtomicBool::new(false),
         };
         Ok(CloudStore {
@@ -110,7 +110,9 @@ impl Store for CloudStore {
         StoreShape::Whole { uploads_max }
     }
 
-    /// Without a copy of the pack.
+    /// Without a copy of the pack, and without a look before: its name is the hash of what was
+    /// sealed with a new salt, so nothing but an earlier try of this one can be there, with the same
+    /// bytes.
     fn upload(
         &self,
         name: &ObjectName,
@@ -122,7 +124,11 @@ impl Store for CloudStore {
             PackContent::Data => StoredAs::DataPack,
             PackContent::Metadata => StoredAs::Pack,
         };
-        let put = self.core.put(&name.path(), pack, content);
+        let put = match self.core.is_cut(content) {
+            // A second try is spared the bytes.
+            true => self.core.put(&name.path(), pack, content),
+            false => self.core.put_unseen(&name.path(), pack, content),
+        };
         put.map_err(|error| self.core.error("write", name, error))
     }
 
@@ -145,6 +151,31 @@ impl Store for CloudStore {
         let stat = self.core.stat(&name.path());
         let stat = stat.map_err(|error| self.core.error("stat", name, error))?;
         Ok(stat.map(|stat| info(*name, stat)))
+    }
+
+    /// Looks at a few are less than a listing of everything: some servers read each object for it
+    /// (rclone's, for the hash that it lists).
+    fn are_there(&self, names: &[ObjectName]) -> Option<Result<Vec<bool>>> {
+        if names.len() > LOOKED_AT_ALONE_MAX {
+            return None;
+        }
+        let share = names.len().div_ceil(LOOKS_AT_ONCE).max(1);
+        let of_share = |names: &[ObjectName]| -> Result<Vec<bool>> {
+            names
+                .iter()
+                .map(|name| Ok(self.stat(name)?.is_some()))
+                .collect()
+        };
+        let looked = thread::scope(|scope| {
+            let shares: Vec<_> = (names.chunks(share))
+                .map(|names| scope.spawn(move || of_share(names)))
+                .collect();
+            let looked = shares.into_iter().map(|share| share.join());
+            looked
+                .map(|looked| looked.unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect::<Result<Vec<_>>>()
+        });
+        Some(looked.map(|looked| looked.concat()))
     }
 
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
@@ -264,17 +295,21 @@ impl Core {
     }
 
     fn put(&self, path: &str, bytes: &Bytes, stored: StoredAs) -> io::Result<()> {
-        let service = self.service()?;
         let conditions = self.conditions();
-        // With a condition Google's way takes a request for each 8 MiB, after one that begins. A
-        // pack is what its name says, so a look does for it.
-        let is_cut = self.place.cloud == Cloud::Gcs && stored != StoredAs::Other;
-        let is_looked_at =
-            is_cut || matches!(conditions, Conditions::Unknown | Conditions::Refused);
-        if is_looked_at && !self.is_in_doubt(path) && service.stat(path)?.is_some() {
+        let is_looked_at = matches!(conditions, Conditions::Unknown | Conditions::Refused);
+        // A pack under a condition is cut on Google's way, and so goes without, behind a look.
+        let is_looked_at = is_looked_at || self.is_cut(stored);
+        if is_looked_at && self.service()?.stat(path)?.is_some() {
             return Ok(());
         }
-        let if_absent = conditions != Conditions::Refused && !is_cut;
+        self.put_unseen(path, bytes, stored)
+    }
+
+    /// Without a look before. A server that ignores conditions replaces what is there.
+    fn put_unseen(&self, path: &str, bytes: &Bytes, stored: StoredAs) -> io::Result<()> {
+        let service = self.service()?;
+        let conditions = self.conditions();
+        let if_absent = conditions != Conditions::Refused && !self.is_cut(stored);
         match service.put(path, bytes.clone(), stored, if_absent) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 self.learn(Conditions::Seen);
@@ -286,55 +321,13 @@ impl Core {
                 self.learn(Conditions::Refused);
                 service.put(path, bytes.clone(), stored, false)
             }
-            Ok(()) if if_absent && stored != StoredAs::Other => {
-                self.find_out(&service, path, bytes, stored)
-            }
             put => put,
         }
     }
 
-    /// Was it being put a second time when the way broke? Then it is put again without a look.
-    fn is_in_doubt(&self, path: &str) -> bool {
-        self.doubted().as_deref() == Some(path)
-    }
-
-    fn doubted(&self) -> MutexGuard<'_, Option<String>> {
-        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does the server keep to conditions? The first pack is sent a second time, with the same
-    /// bytes and before anybody relies on it: where it is refused, no further object needs a look
-    /// before.
-    fn find_out(
-        &self,
-        service: &Service,
-        path: &str,
-        bytes: &Bytes,
-        stored: StoredAs,
-    ) -> io::Result<()> {
-        let is_known = self.conditions() != Conditions::Unknown;
-        if is_known || self.is_tried.swap(true, Ordering::Relaxed) {
-            return Ok(());
-        }
-        match service.put(path, bytes.clone(), stored, true) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.learn(Conditions::Seen);
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let error = self.error("write", path, error);
-                match error.may_pass() {
-                    // Of what replaces and was cut off nobody knows what is there.
-                    true => {
-                        *self.doubted() = Some(path.to_owned());
-                        Err(error.source)
-                    }
-                    // Refused for another reason, it changed nothing.
-                    false => Ok(()),
-                }
-            }
-        }
+    /// With a condition Google's way takes a request for each 8 MiB, after one that begins.
+    fn is_cut(&self, stored: StoredAs) -> bool {
+        self.place.cloud == Cloud::Gcs && stored != StoredAs::Other
     }
 
     fn read_at(&self, path: &str, offset: u64, buf: &mut [u8]) -> io::Result<()> {
