@@ -3,6 +3,7 @@
 
 mod cold;
 mod copy;
+mod export;
 mod ext4;
 mod forget;
 mod generate;
@@ -16,6 +17,7 @@ mod sources;
 
 pub use cold::ColdReads;
 pub use copy::{Copy, FromRepository};
+pub use export::Export;
 pub use forget::{Forget, Prune, PruneChoices};
 pub use generate::Generate;
 pub use global::Global;
@@ -116,6 +118,16 @@ the speed of the disk")]
     #[command(after_help = "Examples:\n  bale dump latest:/etc/fstab\n  \
             bale dump latest:/home/me | tar tvf -")]
     Dump(Dump),
+    /// Serve images of a snapshot to other programs over NBD, without restoring them
+    #[command(after_help = "Examples:\n  \
+            bale export latest --nbd unix:/run/bale/disk.sock\n  \
+bale export latest:/sdb.raw --nbd localhost:10809 &\n  \
+nbdcopy nbd://localhost:10809/ /dev/vg/new   # or nbdfuse, qemu-img convert, a guest's disk\n  \
+bale export 3fa9c1d2:/vm.img --nbd unix:/tmp/vm.sock --once &\n  \
+guestmount --ro --format=raw -i -a 'nbd://?socket=/tmp/vm.sock' /mnt\n\n\
+It serves until it is interrupted (Ctrl-C, SIGTERM), or with --once until the last client has \
+gone. Several images are exports of their names, and the first is the one without a name.")]
+    Export(Box<Export>),
     /// Look for damage
     #[command(
         after_help = "Examples:\n  bale check\n  bale check --read-data-subset 1/12\n  \

@@ -10,6 +10,7 @@ mod deleting;
 mod diff;
 mod dump;
 mod entry_format;
+mod export;
 mod find;
 mod forget;
 mod generate;
@@ -62,6 +63,7 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Stats(options) => stats::run(global, &options),
         Command::Restore(options) => restore::run(global, &options),
         Command::Dump(options) => dump::run(global, &options),
+        Command::Export(options) => export::run(global, &options),
         Command::Check(options) => check::run(global, &options),
         Command::Copy(options) => copy::run(global, &options),
         Command::Mirror(options) => mirror::run(global, &options),
@@ -116,6 +118,7 @@ fn only_prints(command: &Command) -> bool {
         Command::Init(_)
         | Command::Backup(_)
         | Command::Restore(_)
+        | Command::Export(_)
         | Command::Check(_)
         | Command::Copy(_)
         | Command::Mirror(_)

@@ -9,6 +9,7 @@
 pub mod backup;
 pub mod copy;
 pub mod dump;
+pub mod export;
 pub mod forget;
 mod heartbeat;
 pub mod limits;

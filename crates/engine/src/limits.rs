@@ -342,6 +342,14 @@ pub const fn dump_bytes(memory: &MemoryPlan) -> usize {
         + objects_bytes(memory)
 }
 
+/// Ceiling of an export, beside what its server holds for clients ([`bale_nbd::SERVER_BYTES`]).
+pub const fn export_bytes(memory: &MemoryPlan) -> usize {
+    fetch_bytes(memory, bale_restore::image_reader::reads_at_once(memory))
+        + bale_restore::image_reader::memory_bytes(memory)
+        + flight_bytes(memory)
+        + objects_bytes(memory)
+}
+
 /// How far a copy reads ahead of what it stores. To open and to verify takes a fraction of the time
 /// that compressing takes, and what is far away is fetched by others: two threads feed eight.
 pub(crate) const fn copy_ahead(memory: &MemoryPlan) -> ReadAhead {
@@ -396,6 +404,7 @@ const fn holds(memory: &MemoryPlan) -> bool {
         && restore_bytes(memory) <= memory.bytes()
         && restore_to_ext4_bytes(memory) <= memory.bytes()
         && dump_bytes(memory) <= memory.bytes()
+        && export_bytes(memory) <= memory.bytes()
         && copy_bytes(memory) <= memory.bytes()
         // The index is read before there is content and when all of it is stored: no chunks are
         // encoded then.

@@ -137,6 +137,18 @@ impl CatalogSource for SnapshotCatalog {
         })))
     }
 
+    /// Neighbours are looked up in turn, and their segment is remembered.
+    fn extents_from(
+        &self,
+        path: &[u8],
+        start: u64,
+    ) -> std::result::Result<CatalogRows<'_>, ChunkTrouble> {
+        let rows = self.lookups.extents_from(path, start);
+        Ok(Box::new(rows.map(|row| {
+            row.map_err(|error| Box::new(error) as ChunkTrouble)
+        })))
+    }
+
     fn lookup(&self, path: &[u8]) -> std::result::Result<Option<Entry>, ChunkTrouble> {
         Ok(self.lookups.lookup(path)?)
     }

@@ -24,5 +24,5 @@ pub use export::{AllocationRun, NbdExport};
 pub use qemu::{
     ImageFormat, QemuImage, QemuImageError, QemuImageOptions, image_header, vmdk_descriptor,
 };
-pub use server::{NbdServer, NbdServerAddress, NbdServerError};
+pub use server::{NbdServer, NbdServerAddress, NbdServerError, SERVER_BYTES};
 pub use uri::{NbdTransport, NbdUri, NbdUriError};

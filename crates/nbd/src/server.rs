@@ -2,7 +2,8 @@
 //!
 //! It listens on a Unix socket that only its user may connect to, or on a port of the loopback
 //! address, which every user of the machine may: nothing is encrypted and nobody is asked for a
-//! password. Clients are bounded in number; each has a thread.
+//! password, so that other addresses are for who says so. Clients are bounded in number, and so is
+//! the memory that they take together; each has a thread.
 
 mod listener;
 mod negotiate;
@@ -11,17 +12,25 @@ mod transmit;
 use crate::export::NbdExport;
 use crate::socket::Socket;
 use crate::uri::{NbdTransport, NbdUri};
+use crate::wire::{OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
 use listener::Listener;
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Clients at once; further connections are closed.
 const CLIENTS_MAX: usize = 16;
+
+/// Memory of a server at most: of each client a piece of data or an option, and extents with their
+/// bytes; and one answer that is large.
+pub const SERVER_BYTES: usize = CLIENTS_MAX
+    * (transmit::PIECE_BYTES as usize + OPTION_BYTES_MAX + transmit::EXTENTS_MAX * 48)
+    + REQUEST_BYTES_MAX as usize;
 
 /// For everything that a client says before its first request.
 const NEGOTIATION_MAX: Duration = Duration::from_secs(30);
@@ -36,6 +45,8 @@ pub enum NbdServerAddress {
     Unix(PathBuf),
     /// Of the loopback address; port 0 takes a free one.
     Loopback(SocketAddr),
+    /// Of any address: whoever reaches it is served.
+    Anywhere(SocketAddr),
 }
 
 /// Why a server cannot begin.
@@ -66,6 +77,9 @@ pub struct NbdServer {
 struct Served {
     exports: Vec<(String, Arc<dyn NbdExport>)>,
     clients: Mutex<Clients>,
+    sessions: AtomicU64,
+    /// Held for an answer that is large and must be whole.
+    large: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -105,6 +119,8 @@ impl NbdServer {
         let shared = Arc::new(Served {
             exports,
             clients: Mutex::default(),
+            sessions: AtomicU64::new(0),
+            large: Mutex::default(),
         });
         let (wake, woken) =
             std::os::unix::net::UnixStream::pair().map_err(NbdServerError::Thread)?;
@@ -136,6 +152,11 @@ impl NbdServer {
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         self.shared.clients().running.len()
+    }
+
+    /// Clients that chose an export, since the beginning.
+    pub fn sessions(&self) -> u64 {
+        self.shared.sessions.load(Ordering::Relaxed)
     }
 
     /// Accepts nobody any more, answers what was requested, and closes all connections.
@@ -207,8 +228,9 @@ fn serve_client(served: &Served, socket: Socket) -> io::Result<()> {
     let Some(session) = negotiate::negotiate(served, &mut reader, &mut writer)? else {
         return Ok(());
     };
+    served.sessions.fetch_add(1, Ordering::Relaxed);
     reader.deadline = None;
     // A client may say nothing for days.
     reader.socket().set_no_read_timeout()?;
-    transmit::transmit(&session, &mut reader, &mut writer)
+    transmit::transmit(&session, &served.large, &mut reader, &mut writer)
 }

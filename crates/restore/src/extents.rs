@@ -9,12 +9,22 @@ use bale_format::ImageExtent;
 use std::ops::Range;
 
 /// A run of an image's bytes.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stretch {
     Data(ImageExtent),
     Zeros(Range<u64>),
     /// What the catalog says of it cannot be had, and why. Empty: nothing is missing for it.
     Unknown(Range<u64>, String),
+}
+
+impl Stretch {
+    /// The byte behind.
+    pub fn end(&self) -> u64 {
+        match self {
+            Stretch::Data(extent) => extent.end(),
+            Stretch::Zeros(range) | Stretch::Unknown(range, _) => range.end,
+        }
+    }
 }
 
 /// Runs in order, without gaps, up to the size of the image.
@@ -35,10 +45,20 @@ impl<'a> Stretches<'a> {
         path: &[u8],
         size: u64,
     ) -> Result<Stretches<'a>, ChunkTrouble> {
+        Stretches::from(catalog, path, size, 0)
+    }
+
+    /// The same from a byte on, which is the first of a block, so that no extent reaches over it.
+    pub fn from(
+        catalog: &'a dyn CatalogSource,
+        path: &[u8],
+        size: u64,
+        start: u64,
+    ) -> Result<Stretches<'a>, ChunkTrouble> {
         Ok(Stretches {
-            rows: catalog.extents(path)?,
+            rows: catalog.extents_from(path, start)?,
             size,
-            at: 0,
+            at: start,
             next: None,
             lost: None,
         })

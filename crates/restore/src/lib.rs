@@ -8,6 +8,7 @@ pub mod dump;
 pub mod ext4;
 mod extents;
 mod guard;
+pub mod image_reader;
 mod kernel;
 mod losses;
 pub mod names;

@@ -1,5 +1,6 @@
 //! What a restore is given: content and catalog.
 
+use bale_format::extent::extent_offset;
 use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry};
 use bytes::Bytes;
 
@@ -44,6 +45,16 @@ pub trait CatalogSource: Sync {
 
     /// The rows that are the bytes of the image at `path`, in the order of the device.
     fn extents(&self, path: &[u8]) -> Result<CatalogRows<'_>, ChunkTrouble>;
+
+    /// The same without those that begin before `start`, the first byte of a block.
+    fn extents_from(&self, path: &[u8], start: u64) -> Result<CatalogRows<'_>, ChunkTrouble> {
+        let is_before = move |row: &Result<Entry, ChunkTrouble>| {
+            let offset = row.as_ref().ok().and_then(|row| extent_offset(&row.name));
+            offset.is_some_and(|offset| offset < start)
+        };
+        let rows = self.extents(path)?;
+        Ok(Box::new(rows.filter(move |row| !is_before(row))))
+    }
 
     /// One row.
     fn lookup(&self, path: &[u8]) -> Result<Option<Entry>, ChunkTrouble>;

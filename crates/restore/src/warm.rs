@@ -21,7 +21,7 @@ pub enum Arrival {
 }
 
 /// Makes packs readable, in whatever order.
-pub trait Warmer: Sync {
+pub trait Warmer: Send + Sync {
     /// Takes one of the packs that will be read; they come in the order of the restore.
     fn want(&self, reads: &PackReads) -> io::Result<()>;
 

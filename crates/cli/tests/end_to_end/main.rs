@@ -15,6 +15,7 @@ mod copying_far;
 mod counted;
 mod deleting;
 mod dying;
+mod exporting;
 mod file_servers;
 mod foreign;
 mod forgetting;

@@ -4,6 +4,7 @@
 mod backup;
 mod bench;
 mod disturbed;
+mod export;
 mod neighbours;
 mod restore;
 mod tracked;

@@ -32,7 +32,7 @@ impl Listener {
             NbdServerAddress::Loopback(address) if !address.ip().is_loopback() => {
                 Err(NbdServerError::NotLoopback(*address))
             }
-            NbdServerAddress::Loopback(address) => {
+            NbdServerAddress::Loopback(address) | NbdServerAddress::Anywhere(address) => {
                 let failed = |error| NbdServerError::Listen(address.to_string(), error);
                 let listener = TcpListener::bind(address).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;

@@ -12,16 +12,18 @@ use crate::wire::reply::{
 use crate::wire::request::{NbdRequest, command, decode_request, request_bytes, request_flags};
 use crate::wire::{HeaderStyle, REQUEST_BYTES_MAX, status_flags};
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of data that are in memory for a read that may be answered in pieces.
-const PIECE_BYTES: u64 = 1 << 20;
+pub(super) const PIECE_BYTES: u64 = 1 << 20;
 
 /// Extents in one reply at most.
-const EXTENTS_MAX: usize = 16 << 10;
+pub(super) const EXTENTS_MAX: usize = 16 << 10;
 
 /// Serves requests until the client says farewell or is gone.
 pub(super) fn transmit(
     session: &Session,
+    large: &Mutex<()>,
     reader: &mut ReadHalf,
     writer: &mut WriteHalf,
 ) -> io::Result<()> {
@@ -32,6 +34,7 @@ pub(super) fn transmit(
         let request = decode_request(&head, session.style).map_err(io::Error::other)?;
         let mut turn = Turn {
             session,
+            large,
             request,
             writer,
             buffer: &mut buffer,
@@ -39,17 +42,17 @@ pub(super) fn transmit(
         if request.command == command::DISCONNECT {
             return Ok(());
         }
-        turn.receive(reader)?;
-        turn.answer()?;
-        // A large request is rare.
-        buffer.truncate(PIECE_BYTES as usize);
-        buffer.shrink_to(PIECE_BYTES as usize);
+        match turn.has_data()? {
+            true => turn.receive_and_write(reader)?,
+            false => turn.answer()?,
+        }
     }
 }
 
 /// One request.
 struct Turn<'a> {
     session: &'a Session,
+    large: &'a Mutex<()>,
     request: NbdRequest,
     writer: &'a mut WriteHalf,
     buffer: &'a mut Vec<u8>,
@@ -76,8 +79,8 @@ fn refusal<T>(code: ServerCode, why: &str) -> Result<T, Refusal> {
 }
 
 impl Turn<'_> {
-    /// Takes the data of a write, so that the next request is found behind it.
-    fn receive(&mut self, reader: &mut ReadHalf) -> io::Result<()> {
+    /// Does data follow the request?
+    fn has_data(&self) -> io::Result<bool> {
         let is_write = self.request.command == command::WRITE;
         let says_data = self.request.flags & request_flags::PAYLOAD_LEN != 0;
         if self.session.style == HeaderStyle::Extended && says_data != is_write {
@@ -85,14 +88,39 @@ impl Turn<'_> {
                 "data where there is none, or none where there is",
             ));
         }
-        if !is_write {
-            return Ok(());
-        }
-        if self.request.bytes > REQUEST_BYTES_MAX.into() {
+        if is_write && self.request.bytes > REQUEST_BYTES_MAX.into() {
             return Err(io::Error::other("more data than was allowed"));
         }
-        self.buffer.resize(self.request.bytes as usize, 0);
-        reader.fill(self.buffer)
+        Ok(is_write)
+    }
+
+    /// Takes the data of a write piece by piece, all of it even if it is not wanted, so that the
+    /// next request is found behind it.
+    fn receive_and_write(&mut self, reader: &mut ReadHalf) -> io::Result<()> {
+        let NbdRequest { offset, bytes, .. } = self.request;
+        let mut done = self.check();
+        let mut at = 0;
+        while at < bytes {
+            let piece = (bytes - at).min(PIECE_BYTES);
+            self.buffer.resize(piece as usize, 0);
+            reader.fill(self.buffer)?;
+            if done.is_ok() {
+                let written = self.session.export.write_at(offset + at, self.buffer);
+                done = written.map_err(Refusal::from);
+            }
+            at += piece;
+        }
+        match done.and_then(|()| self.flush_if_asked()) {
+            Ok(()) => self.done(),
+            Err(refusal) => self.refuse(&refusal),
+        }
+    }
+
+    fn flush_if_asked(&self) -> Result<(), Refusal> {
+        if self.request.flags & request_flags::FUA != 0 {
+            self.session.export.flush()?;
+        }
+        Ok(())
     }
 
     fn answer(&mut self) -> io::Result<()> {
@@ -168,28 +196,20 @@ impl Turn<'_> {
         } = self.request;
         let export = &self.session.export;
         match command {
-            command::WRITE => export.write_at(offset, self.buffer)?,
             command::TRIM => export.trim(offset, bytes)?,
             command::WRITE_ZEROES => {
                 export.zero(offset, bytes, flags & request_flags::NO_HOLE != 0)?;
             }
             _ => export.flush()?,
         }
-        if flags & request_flags::FUA != 0 {
-            export.flush()?;
-        }
-        Ok(())
+        self.flush_if_asked()
     }
 
     fn read(&mut self) -> io::Result<()> {
         let NbdRequest { offset, bytes, .. } = self.request;
         let is_whole = self.request.flags & request_flags::DF != 0;
         if self.session.style == HeaderStyle::Simple || is_whole {
-            self.buffer.resize(bytes as usize, 0);
-            return match self.session.export.read_at(offset, self.buffer) {
-                Ok(()) => self.send_data(offset, true),
-                Err(error) => self.refuse(&error.into()),
-            };
+            return self.read_whole();
         }
         let mut at = offset;
         let end = offset + bytes;
@@ -207,6 +227,21 @@ impl Turn<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Before anything is sent all of it must be there: one of those that are large at a time.
+    fn read_whole(&mut self) -> io::Result<()> {
+        let NbdRequest { offset, bytes, .. } = self.request;
+        let is_large = bytes > PIECE_BYTES;
+        let _turn = is_large.then(|| self.large.lock().unwrap_or_else(PoisonError::into_inner));
+        self.buffer.resize(bytes as usize, 0);
+        let answered = match self.session.export.read_at(offset, self.buffer) {
+            Ok(()) => self.send_data(offset, true),
+            Err(error) => self.refuse(&error.into()),
+        };
+        self.buffer.truncate(PIECE_BYTES as usize);
+        self.buffer.shrink_to(PIECE_BYTES as usize);
+        answered
     }
 
     /// How many bytes from there on, and whether they are a hole; if not, they are in the buffer.

@@ -2,7 +2,9 @@
 
 use super::cursor::{LayerCursor, LayerMerge};
 use super::{CatalogError, KeyRange, Result, SegmentSource};
+use bale_format::extent::extent_name;
 use bale_format::{Entry, Key, Kind, Layer, SegmentRef};
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// Layers that a snapshot may have; writers stay below.
@@ -83,6 +85,16 @@ impl CatalogReader {
     /// The rows that are the bytes of an image, in the order of the device.
     pub fn extents(&self, image: &[u8]) -> Rows {
         self.all_rows(KeyRange::children(image))
+    }
+
+    /// The same without those that begin before a byte.
+    pub fn extents_from(&self, image: &[u8], start: u64) -> Rows {
+        let mut range = KeyRange::children(image);
+        range.start = Some(Key {
+            parent: Bytes::copy_from_slice(image),
+            name: extent_name(start),
+        });
+        self.all_rows(range)
     }
 
     /// The children of a directory, in order of their names.

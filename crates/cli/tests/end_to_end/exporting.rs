@@ -1,0 +1,258 @@
+//! Images served to other programs while they are in the repository: `export`.
+
+use crate::bench::{Bench, Ran, have, skipped};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+
+/// An export that runs, killed if nobody ends it.
+struct Exported {
+    child: Option<Child>,
+    /// What it said when it began.
+    objects: Vec<Value>,
+    rest: BufReader<std::process::ChildStdout>,
+}
+
+impl Exported {
+    /// Of so many images.
+    fn start(bench: &Bench, words: &[&str], images: usize) -> Exported {
+        let mut command = bench.command();
+        command.args(["export", "--json"]).args(words);
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let mut rest = BufReader::new(child.stdout.take().unwrap());
+        let mut objects = Vec::new();
+        while objects.len() < images {
+            let mut line = String::new();
+            if rest.read_line(&mut line).unwrap() == 0 {
+                let ran = Ran::from(child.wait_with_output().unwrap());
+                panic!("{words:?}: {ran}");
+            }
+            let object: Value = serde_json::from_str(&line).unwrap();
+            if object["type"] == "export" {
+                objects.push(object);
+            }
+        }
+        Exported {
+            child: Some(child),
+            objects,
+            rest,
+        }
+    }
+
+    fn uri(&self) -> &str {
+        self.objects[0]["uri"].as_str().unwrap()
+    }
+
+    /// Ends it as a terminal would; its code and its summary.
+    fn end(mut self) -> (i32, Value) {
+        let id = self.child.as_ref().unwrap().id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-INT", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        self.wait()
+    }
+
+    /// Its end.
+    fn wait(&mut self) -> (i32, Value) {
+        let mut child = self.child.take().unwrap();
+        let mut text = String::new();
+        self.rest.read_to_string(&mut text).unwrap();
+        let code = child.wait().unwrap().code().unwrap();
+        let summary = text.lines().last().unwrap_or_default();
+        (code, serde_json::from_str(summary).unwrap())
+    }
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// An image with holes, backed up twice with changes in between.
+fn with_image() -> Bench {
+    let bench = Bench::new();
+    bench.sh(
+        "head -c 2500000 /dev/urandom > disk.img; truncate -s 90000128 disk.img
+        head -c 300000 /dev/urandom | dd of=disk.img bs=1000 seek=70000 conv=notrunc status=none",
+    );
+    bench.ok(&["backup", "--image", "disk.img"]);
+    bench.sh("cp disk.img first.img; printf other | dd of=disk.img bs=1 seek=5000 conv=notrunc");
+    bench.ok(&["backup", "--image", "disk.img"]);
+    bench
+}
+
+fn has_clients() -> bool {
+    let missing = ["nbdinfo", "nbdcopy", "qemu-img"]
+        .into_iter()
+        .find(|program| !have(program));
+    if missing.is_some() {
+        skipped("nbdinfo, nbdcopy (libnbd-bin) and qemu-img (qemu-utils)");
+    }
+    missing.is_none()
+}
+
+fn quoted(uri: &str) -> String {
+    format!("'{uri}'")
+}
+
+#[test]
+fn what_nbdinfo_nbdcopy_and_qemu_img_get_is_the_image_that_was_backed_up() {
+    if !has_clients() {
+        return;
+    }
+    let bench = with_image();
+    for (snapshot, image) in [("latest", "disk.img"), ("latest~1", "first.img")] {
+        for address in ["unix:disk.sock", "localhost:0"] {
+            let exported = Exported::start(&bench, &[snapshot, "--nbd", address], 1);
+            assert_eq!(exported.objects[0]["path"], "/disk.img");
+            assert_eq!(exported.objects[0]["size"], 90_000_128);
+            let uri = quoted(exported.uri());
+            bench.sh(&format!(
+                "test $(nbdinfo --size {uri}) = 90000128; nbdinfo --is readonly {uri}
+                nbdinfo --map {uri} | grep -q hole,zero
+                nbdcopy {uri} copied; cmp copied {image}
+                qemu-img compare -f raw -F raw {uri} {image}
+                qemu-img convert -f raw -O qcow2 {uri} copied.qcow2
+                qemu-img compare -f qcow2 -F raw copied.qcow2 {image}; rm copied copied.qcow2"
+            ));
+            let (code, summary) = exported.end();
+            assert_eq!((code, &summary["problems"]), (0, &0.into()), "{summary}");
+            // A hole is not read: far less than two copies and a comparison.
+            let read = summary["bytes_read"].as_u64().unwrap();
+            assert!((2_800_000..30_000_000).contains(&read), "{summary}");
+            assert!(!bench.path("disk.sock").exists());
+        }
+    }
+}
+
+#[test]
+fn with_once_it_ends_when_the_last_client_has_gone() {
+    if !has_clients() {
+        return;
+    }
+    let bench = with_image();
+    let mut exported = Exported::start(&bench, &["latest", "--nbd", "unix:s", "--once"], 1);
+    bench.sh(&format!(
+        "nbdcopy {} copied; cmp copied disk.img",
+        quoted(exported.uri())
+    ));
+    let (code, summary) = exported.wait();
+    assert_eq!(code, 0);
+    assert!(summary["clients"].as_u64() >= Some(1), "{summary}");
+}
+
+#[test]
+fn several_images_are_exports_of_their_names_and_one_path_is_one() {
+    if !has_clients() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.sh("head -c 1000000 /dev/urandom > a.img; head -c 2000000 /dev/urandom > b.img");
+    bench.ok(&["backup", "--image", "a.img", "--image", "b.img"]);
+    let exported = Exported::start(&bench, &["latest", "--nbd", "unix:s"], 2);
+    for (object, name) in exported.objects.iter().zip(["a.img", "b.img"]) {
+        let uri = quoted(object["uri"].as_str().unwrap());
+        bench.sh(&format!(
+            "nbdcopy {uri} copied; cmp copied {name}; rm copied"
+        ));
+    }
+    drop(exported);
+    let exported = Exported::start(&bench, &["latest:/b.img", "--nbd", "unix:s"], 1);
+    bench.sh(&format!(
+        "nbdcopy {} copied; cmp copied b.img",
+        quoted(exported.uri())
+    ));
+    let (code, _) = exported.end();
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn what_is_no_image_and_where_anybody_could_read_it_are_refused() {
+    let bench = with_image();
+    for (address, words) in [
+        ("0.0.0.0:0", "--allow-network"),
+        ("somewhere", "neither unix:SOCKET nor HOST:PORT"),
+        ("unix:", "names no socket"),
+        ("localhost:ten", "neither unix:SOCKET nor HOST:PORT"),
+    ] {
+        let ran = bench.run(&["export", "latest", "--nbd", address]);
+        assert_eq!(ran.code, 2, "{ran}");
+        assert!(ran.err.contains(words), "{ran}");
+    }
+    let ran = bench.run(&["export", "latest:/nothing", "--nbd", "unix:s"]);
+    assert_eq!(ran.code, 1, "{ran}");
+    bench.write("source/file", "text");
+    bench.backup();
+    let ran = bench.run(&["export", "latest", "--nbd", "unix:s"]);
+    assert_eq!(ran.code, 1, "{ran}");
+    assert!(ran.err.contains("backup --image"), "{ran}");
+    bench.write("taken", "a file");
+    let ran = bench.run(&["export", "latest~1", "--host", "", "--nbd", "unix:taken"]);
+    assert_ne!(ran.code, 0, "{ran}");
+    assert_eq!(fs::read(bench.path("taken")).unwrap(), b"a file");
+}
+
+#[test]
+fn a_damaged_chunk_fails_the_reads_of_its_range_and_is_named_at_the_end() {
+    if !has_clients() || !have("qemu-io") {
+        return;
+    }
+    let bench = with_image();
+    // The largest pack holds the data; in its middle is one of the chunks.
+    bench.sh(
+        "pack=$(find home/.local/share/bale/repository/packs -type f -size +2000k | head -n 1)
+        printf damaged! | dd of=$pack bs=1 seek=1200000 conv=notrunc status=none",
+    );
+    let exported = Exported::start(&bench, &["latest", "--nbd", "unix:s"], 1);
+    let uri = quoted(exported.uri());
+    bench.sh(&format!(
+        "if nbdcopy {uri} copied; then exit 1; fi
+        bad=0
+        for block in 0 1 2; do
+            qemu-io -f raw -r -c \"read -P 0 $((block << 20)) 1\" {uri} > out 2>&1 || true
+            if grep -q 'Input/output error' out; then bad=$((bad + 1)); fi
+        done
+        test $bad = 1
+        qemu-io -f raw -r -c 'read -P 0 80M 1M' {uri}"
+    ));
+    let (code, summary) = exported.end();
+    assert_eq!((code, &summary["problems"]), (3, &1.into()), "{summary}");
+}
+
+#[test]
+fn rubbish_and_a_hundred_clients_at_once_take_nothing_from_others() {
+    if !has_clients() {
+        return;
+    }
+    let bench = with_image();
+    let exported = Exported::start(&bench, &["latest", "--nbd", "unix:s"], 1);
+    let connect = || UnixStream::connect(bench.path("s")).unwrap();
+    for byte in 0..=255u8 {
+        let _ = connect().write_all(&[byte; 300]);
+    }
+    let waiting: Vec<UnixStream> = (0..100).map(|_| connect()).collect();
+    drop(waiting);
+    let uri = quoted(exported.uri());
+    bench.sh(&format!("nbdcopy {uri} copied; cmp copied disk.img"));
+    let id = exported.child.as_ref().unwrap().id();
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 512 << 10, "{peak} kB");
+    let (code, _) = exported.end();
+    assert_eq!(code, 0);
+}
