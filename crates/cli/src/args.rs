@@ -124,6 +124,8 @@ the speed of the disk")]
 bale export latest:/sdb.raw --nbd localhost:10809 &\n  \
 nbdcopy nbd://localhost:10809/ /dev/vg/new   # or nbdfuse, qemu-img convert, a guest's disk\n  \
 bale export 3fa9c1d2:/vm.img --nbd unix:/tmp/vm.sock --once &\n  \
+bale export latest:/vm.img --nbd unix:/tmp/vm.sock --overlay /var/tmp/vm.overlay   # a guest \
+boots from it\n  \
 guestmount --ro --format=raw -i -a 'nbd://?socket=/tmp/vm.sock' /mnt\n\n\
 It serves until it is interrupted (Ctrl-C, SIGTERM), or with --once until the last client has \
 gone. Several images are exports of their names, and the first is the one without a name.")]

@@ -1,13 +1,14 @@
 //! Export: images of a snapshot, served to other programs at once and without being restored.
 //!
-//! Nothing is written: not to the repository, not to this machine. What cannot be read fails the
-//! requests that need it, is a problem, and does not end the export.
+//! Nothing is written to the repository; what clients write, if they may, goes to a file of this
+//! machine that is laid over an image. What cannot be read fails the requests that need it, is a
+//! problem, and does not end the export.
 
 mod image;
 
 use crate::dump::options_of;
 use crate::restore::{RepositoryChunks, SnapshotCatalog, into_engine_error};
-use bale_nbd::{NbdExport, NbdServer, NbdServerAddress, NbdUri};
+use bale_nbd::{NbdExport, NbdOverlay, NbdServer, NbdServerAddress, NbdUri, OverlayOf};
 use bale_pipeline::error::with_causes;
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bale_repository::error::{Error, Result};
@@ -18,6 +19,7 @@ use bale_restore::{
     CatalogSource, ChunkSource, ReadableChunks, ScratchSpace, Warmer, make_readable,
 };
 use bytes::Bytes;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,6 +119,31 @@ fn image_paths(catalog: &SnapshotCatalog, snapshot: &Named, path: &[u8]) -> Resu
         "{} is no image of a device: {others}",
         shown(path)
     )))
+}
+
+/// An overlay over an image, in a file that is made if it is not there. It belongs to this image of
+/// this snapshot alone.
+pub fn open_overlay(
+    repository: &Repository,
+    snapshot: &Named,
+    image: &Arc<ImageExport>,
+    file: &Path,
+) -> Result<Arc<NbdOverlay>> {
+    let mut identity = blake3::Hasher::new_derive_key("bale overlay of an image 1");
+    identity.update(&repository.id().0);
+    identity.update(&snapshot.0.0);
+    identity.update(image.path());
+    let of = OverlayOf {
+        identity: *identity.finalize().as_bytes(),
+        name: format!(
+            "{}:/{}",
+            snapshot.0.short(),
+            String::from_utf8_lossy(image.path())
+        ),
+    };
+    let overlay = NbdOverlay::open(file, image.clone(), &of);
+    let overlay = overlay.map_err(|error| Error::Other(with_causes(&error)))?;
+    Ok(Arc::new(overlay))
 }
 
 /// Serves until the monitor asks for the end, or the last client has gone. `started` is told where,

@@ -10,6 +10,7 @@
 mod client;
 mod error;
 mod export;
+mod overlay;
 mod qemu;
 mod server;
 mod shown;
@@ -21,6 +22,7 @@ pub mod wire;
 pub use client::{NbdClient, NbdClientOptions, NbdExtent, NbdExtents, NbdReading, NbdWriting};
 pub use error::{NbdAction, NbdError, NbdFault};
 pub use export::{AllocationRun, NbdExport};
+pub use overlay::{NbdOverlay, OverlayError, OverlayOf};
 pub use qemu::{
     ImageFormat, QemuImage, QemuImageError, QemuImageOptions, image_header, vmdk_descriptor,
 };

@@ -2,8 +2,9 @@
 
 use super::cold::ColdReads;
 use super::snapshots::Pick;
-use clap::Args;
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// `export`
 #[derive(Debug, Args)]
@@ -21,6 +22,14 @@ pub struct Export {
     /// End when the last client has gone
     #[arg(long)]
     pub once: bool,
+    /// Let clients write: what they write goes to this file, sparse and on this machine, and the
+    /// snapshot stays as it is. Made if it is not there; named again, the export goes on from it
+    ///
+    /// A guest can run from the image at once, while nothing is restored. What it flushed stays,
+    /// also if this command is killed. Of one image, and only of that of this snapshot: keep the
+    /// snapshot as long as the file is of use.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub overlay: Option<PathBuf>,
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,

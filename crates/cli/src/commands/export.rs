@@ -7,7 +7,9 @@ use crate::progress::Console;
 use crate::{exit, output, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::dump::options_of;
-use bale_engine::export::{ExportOptions, ExportReport, ImageExport, open_images, serve_images};
+use bale_engine::export::{
+    ExportOptions, ExportReport, ImageExport, open_images, open_overlay, serve_images,
+};
 use bale_nbd::{NbdExport, NbdServerAddress, NbdUri};
 use serde_json::json;
 use std::ffi::OsStr;
@@ -33,16 +35,31 @@ pub fn run(global: &Global, options: &Export) -> Result<i32> {
     let (images, unreadable) =
         open_images(&repository, snapshot, path, warmer, &scratch, &console)?;
     let is_whole = images.iter().all(|image| is_whole(image, json));
-    let exports = images
-        .iter()
-        .map(|image| image.clone() as Arc<dyn NbdExport>);
+    let overlay = match &options.overlay {
+        None => None,
+        Some(_) if images.len() > 1 => {
+            let text = "--overlay is of one image, and this snapshot holds several: SNAP:/IMAGE";
+            return Err(Usage(text.to_owned()).into());
+        }
+        Some(file) => Some(open_overlay(&repository, snapshot, &images[0], file)?),
+    };
+    let exports = match &overlay {
+        Some(overlay) => vec![overlay.clone() as Arc<dyn NbdExport>],
+        None => images
+            .iter()
+            .map(|image| image.clone() as Arc<dyn NbdExport>)
+            .collect(),
+    };
     let served = ExportOptions {
         address,
         is_once: options.once,
     };
     let mut started = |uris: &[NbdUri]| started(&images, uris, global);
-    let report = serve_images(&images, exports.collect(), &served, &console, &mut started);
+    let report = serve_images(&images, exports, &served, &console, &mut started);
     console.finish();
+    if let Some(overlay) = &overlay {
+        overlay.flush().context("make the overlay durable")?;
+    }
     let mut report = report?;
     report.problems += unreadable;
     summary(&report, global);
