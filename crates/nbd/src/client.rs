@@ -297,8 +297,14 @@ impl NbdClient {
     }
 
     /// Extents of a range, in order, whatever its length in bounded memory.
-    pub fn extents(&self, range: std::ops::Range<u64>) -> NbdExtents<'_> {
+    pub fn extents(&self, range: std::ops::Range<u64>) -> NbdExtents<&NbdClient> {
         NbdExtents::new(self, range)
+    }
+
+    /// All extents of the export, for as long as somebody takes them.
+    pub fn into_extents(client: Arc<NbdClient>) -> NbdExtents<Arc<NbdClient>> {
+        let whole = 0..client.len();
+        NbdExtents::new(client, whole)
     }
 
     /// Sends the data and returns; that it is written is known when it is waited for, that it stays

@@ -65,6 +65,13 @@ pub enum NbdError {
     },
 }
 
+impl NbdError {
+    /// The device behind the server cannot give this place; others it may.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self, NbdError::Server { code, .. } if *code == ServerCode::IO)
+    }
+}
+
 /// The number of an error, as the protocol has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerCode(pub u32);

@@ -63,6 +63,19 @@ impl NbdUri {
         scheme.is_some_and(|scheme| scheme.starts_with("nbd"))
     }
 
+    /// What may be shown of a text that is meant as a URI: as it would be written, or, of one that
+    /// is none, all but what may be a user and a password.
+    pub fn shown(text: &str) -> String {
+        if let Ok(uri) = NbdUri::parse(text) {
+            return uri.to_string();
+        }
+        let begin = text.find("://").map_or(0, |scheme| scheme + "://".len());
+        match text[begin..].rfind('@') {
+            Some(at) => format!("{}***{}", &text[..begin], &text[begin + at..]),
+            None => text.to_owned(),
+        }
+    }
+
     pub fn parse(text: &str) -> Result<NbdUri, NbdUriError> {
         let (scheme, rest) = text.split_once("://").ok_or(NbdUriError::Scheme)?;
         let (is_encrypted, is_unix) = match scheme {
@@ -300,6 +313,9 @@ mod tests {
         for (text, error) in cases {
             assert_eq!(NbdUri::parse(text), Err(error), "{text}");
         }
+        let shown = NbdUri::shown("nbds://user:pass@word@h/e");
+        assert_eq!(shown, "nbds://***@h/e");
+        assert_eq!(NbdUri::shown("nbd://h"), "nbd://h:10809/");
         let long = format!("nbd://h/{}", "x".repeat(4097));
         assert_eq!(NbdUri::parse(&long), Err(NbdUriError::Export));
     }

@@ -1,4 +1,5 @@
-//! A raw image: the bytes of a block device, or of a file that is one, as they are, in blocks.
+//! A raw image: the bytes of a block device, of a file that is one, or of an export of a server, as
+//! they are, in blocks.
 //!
 //! What its file systems know of it is for others: [`allocation`](DeviceRanges) says which ranges
 //! hold anything, a [`ChangeTracker`] which may have changed, and [`plan`] makes of both what is
@@ -7,162 +8,133 @@
 
 mod blocks;
 mod changes;
+mod device;
+mod export;
+mod local;
 mod state;
 
 pub use blocks::{BlockPlan, BlockWork, plan};
 pub use changes::{ChangeTracker, Changes, NoTracker};
 
-use crate::read::{
-    Filled, SPARE_BLOCKS_MAX, map_is_sane, may_have_holes, next_data, read_range, stat_of,
-};
-use crate::scan::ImageStamp;
-use bale_format::entry::{Entry, Kind, Time};
+use crate::read::SPARE_BLOCKS_MAX;
+use bale_format::entry::{Entry, Kind};
 use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::snapshot::ImageState;
+use bale_fsimage::ByteSource;
+use bale_nbd::NbdUri;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
-use state::Use;
-use std::fs::{File, Metadata};
-use std::io::{self, Seek, SeekFrom};
+use device::{DeviceBytes, ImageDevice};
+use export::ExportDevice;
+use local::LocalDevice;
+use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Ranges of a device that are to be read, sorted and apart; what is between them is zeros, or
 /// nobody's. Whoever does not know a part of the device hands it out.
 pub type DeviceRanges = Box<dyn Iterator<Item = Range<u64>> + Send>;
 
-/// An open device or file.
+/// Does this name an export of an NBD server, and no device or file?
+pub fn is_export(path: &Path) -> bool {
+    path.to_str().is_some_and(NbdUri::is_meant)
+}
+
+/// What may be shown of a source of an image: its URI without user and password, or its absolute
+/// path. It is what a snapshot records, if the image can be opened.
+pub fn shown_source(path: &Path) -> PathBuf {
+    match path.to_str().filter(|text| NbdUri::is_meant(text)) {
+        Some(text) => match export::uri_of(text) {
+            Ok(uri) => uri.to_string().into(),
+            Err(_) => NbdUri::shown(text).into(),
+        },
+        None => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+    }
+}
+
+/// How an image is opened.
+#[derive(Clone, Debug, Default)]
+pub struct RawImageOptions {
+    /// Somebody holds the export of a server still: all its bytes are of one moment.
+    pub is_point_in_time: bool,
+}
+
+/// An open device, file or export of a server.
 pub struct RawImage {
-    path: PathBuf,
-    name: Bytes,
-    metadata: Metadata,
-    buffered: File,
-    /// `None`: the file system it is on has no direct reads.
-    direct: Option<OwnedFd>,
-    len_bytes: u64,
-    used: Use,
-    stamp: ImageStamp,
+    device: Arc<dyn ImageDevice>,
     give_back: Sender<AlignedBuffer>,
     spare: Receiver<AlignedBuffer>,
 }
 
 impl RawImage {
-    /// Opens a device or a file for reading. What it is called in a snapshot is the last part of
-    /// its path as it was given, of a device with `.raw` behind.
+    /// Opens a device or a file for reading, or an export that a URI of NBD names.
     pub fn open(path: &Path) -> io::Result<RawImage> {
-        let path = absolute(path)?;
-        let metadata = std::fs::metadata(&path)?;
-        let kind = metadata.file_type();
-        if !kind.is_block_device() && !kind.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "it is neither a block device nor a file",
-            ));
-        }
-        let mut buffered = File::open(&path)?;
-        let used = Use::of(&path, &metadata);
-        let stamp = ImageStamp::of(&path)?;
-        let len_bytes = match kind.is_block_device() {
-            true => buffered.seek(SeekFrom::End(0))?,
-            false => buffered.metadata()?.len(),
+        RawImage::open_with(path, &RawImageOptions::default())
+    }
+
+    /// The same with options. What it is called in a snapshot is the last part of its path as it
+    /// was given, of a device with `.raw` behind; of an export the last part of the export's name,
+    /// with `.raw` behind.
+    pub fn open_with(path: &Path, options: &RawImageOptions) -> io::Result<RawImage> {
+        let uri = path.to_str().filter(|text| NbdUri::is_meant(text));
+        let device: Arc<dyn ImageDevice> = match uri {
+            Some(uri) => Arc::new(ExportDevice::connect(uri, options.is_point_in_time)?),
+            None => Arc::new(LocalDevice::open(path)?),
         };
-        let direct = File::options()
-            .read(true)
-            .custom_flags(OFlags::DIRECT.bits() as i32)
-            .open(&path);
         let (give_back, spare) = bounded(SPARE_BLOCKS_MAX);
         Ok(RawImage {
-            name: name_of(&path, kind.is_block_device())?,
-            path,
-            metadata,
-            buffered,
-            direct: direct.ok().map(OwnedFd::from),
-            len_bytes,
-            used,
-            stamp,
+            device,
             give_back,
             spare,
         })
     }
 
-    /// Absolute, as it was given.
+    /// Absolute, as it was given; of an export its URI.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.device.path()
     }
 
     /// Of its row, which is below the root.
     pub fn name(&self) -> &Bytes {
-        &self.name
+        self.device.name()
     }
 
     pub fn len_bytes(&self) -> u64 {
-        self.len_bytes
+        self.device.len_bytes()
     }
 
     /// Its row, without flags.
     pub fn row(&self) -> Entry {
-        let mut row = Entry::new(Bytes::new(), self.name.clone(), Kind::File);
-        row.size = self.len_bytes;
+        let mut row = Entry::new(Bytes::new(), self.name().clone(), Kind::File);
+        row.size = self.len_bytes();
         row.content = bale_format::Content::Image;
-        row.mtime = time_of(self.metadata.mtime(), self.metadata.mtime_nsec());
-        row.ctime = row.mtime;
-        (row.uid, row.gid) = (self.metadata.uid(), self.metadata.gid());
         row.mode = 0o600;
-        if self.metadata.is_file() {
-            row.mode = self.metadata.mode() & 0o777;
-            row.ctime = time_of(self.metadata.ctime(), self.metadata.ctime_nsec());
-            row.inode = self.metadata.ino();
-        }
+        self.device.describe(&mut row);
         row
     }
 
     /// Whether its bytes are of one moment, as far as can be said before they are read.
     pub fn state(&self) -> ImageState {
-        match (&self.used, self.metadata.is_file()) {
-            (Use::Others(_), _) => ImageState::Fuzzy,
-            (Use::Nobody(_), true) => ImageState::Still,
-            (Use::Nobody(_), false) => ImageState::Unmounted,
-        }
+        self.device.state()
     }
 
     /// Why its bytes may be of several moments: who uses it, or, after it was read, that it
     /// changed.
     pub fn disturbance(&self) -> Option<String> {
-        if let Use::Others(text) = &self.used {
-            return Some(format!("it {text}"));
-        }
-        let problem = self.stamp.check()?;
-        Some(problem.error.to_string())
+        self.device.disturbance()
     }
 
-    /// The ranges that are no holes of the file that it is in. Of a device, and where nobody knows,
-    /// all.
+    /// The ranges that hold anything: no holes of the file that it is in, nothing that a server
+    /// says to be zeros. Where nobody knows, all.
     pub fn data_ranges(&self) -> DeviceRanges {
-        let whole = 0..self.len_bytes;
-        let is_sparse = stat_of(self.buffered.as_fd()).is_ok_and(|stat| {
-            self.metadata.is_file() && may_have_holes(&stat) && map_is_sane(&self.buffered, &stat)
-        });
-        let file = self.buffered.try_clone().ok().filter(|_| is_sparse);
-        let Some(file) = file else {
-            return Box::new(std::iter::once(whole).filter(|range| !range.is_empty()));
-        };
-        let (mut at, end) = (0, whole.end);
-        Box::new(std::iter::from_fn(move || {
-            let data = match next_data(file.as_fd(), at, end) {
-                Ok(data) => data?,
-                // What is not known to be a hole is read.
-                Err(_) if at < end => at..end,
-                Err(_) => return None,
-            };
-            at = data.end;
-            Some(data)
-        }))
+        self.device.data_ranges()
+    }
+
+    /// Its bytes, for readers of file systems.
+    pub fn byte_source(&self) -> Arc<dyn ByteSource> {
+        Arc::new(DeviceBytes(self.device.clone()))
     }
 
     /// Reads within one block: past the page cache where that is possible. What the device cannot
@@ -172,33 +144,14 @@ impl RawImage {
         debug_assert!(wanted as u64 <= IMAGE_BLOCK_BYTES);
         let buffer = self.spare.try_recv().ok();
         let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::new(IMAGE_BLOCK_BYTES as usize));
-        let filled = self.read_into(range.start, &mut buffer, wanted)?;
+        let read = self.device.read_into(range.start, &mut buffer, wanted)?;
         Ok(RawBlock {
-            len: filled.len.min(wanted),
-            bad: filled.bad,
-            error: filled.error.map(io::Error::from),
+            len: read.len.min(wanted),
+            bad: read.bad,
+            error: read.error,
             buffer: Some(buffer),
             give_back: self.give_back.clone(),
         })
-    }
-
-    fn read_into(
-        &self,
-        start: u64,
-        buffer: &mut AlignedBuffer,
-        wanted: usize,
-    ) -> io::Result<Filled> {
-        let is_aligned = start.is_multiple_of(ALIGNMENT as u64);
-        if let Some(direct) = self.direct.as_ref().filter(|_| is_aligned) {
-            let len = wanted.next_multiple_of(ALIGNMENT).min(buffer.len());
-            match read_range(direct.as_fd(), start, &mut buffer[..len], wanted) {
-                // Blocks that are larger than ours, or an end within one.
-                Err(Errno::INVAL) => {}
-                filled => return Ok(filled?),
-            }
-        }
-        let buffer = &mut buffer[..wanted];
-        Ok(read_range(self.buffered.as_fd(), start, buffer, wanted)?)
     }
 }
 
@@ -233,42 +186,5 @@ impl Drop for RawBlock {
         if let Some(buffer) = self.buffer.take() {
             let _one_more_is_made_when_needed = self.give_back.try_send(buffer);
         }
-    }
-}
-
-fn time_of(seconds: i64, nanos: i64) -> Time {
-    Time {
-        seconds,
-        nanos: u32::try_from(nanos).unwrap_or_default(),
-    }
-}
-
-/// Links in the directories above are resolved; the last part is as it was given.
-fn absolute(path: &Path) -> io::Result<PathBuf> {
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => {
-            let parent = match parent.as_os_str().is_empty() {
-                true => Path::new("."),
-                false => parent,
-            };
-            Ok(std::fs::canonicalize(parent)?.join(name))
-        }
-        _ => std::fs::canonicalize(path),
-    }
-}
-
-fn name_of(path: &Path, is_device: bool) -> io::Result<Bytes> {
-    const NAME_BYTES_MAX: usize = 255;
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut name = name.as_bytes().to_vec();
-    if is_device {
-        name.extend_from_slice(b".raw");
-    }
-    match name.len() <= NAME_BYTES_MAX {
-        true => Ok(name.into()),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "its name with .raw is too long for a file",
-        )),
     }
 }

@@ -17,7 +17,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("fsimage", &[]),
     ("pipeline", &["format", "sys"]),
     ("repository", &["format", "sys", "pipeline"]),
-    ("source", &["format", "sys", "fsimage", "pipeline"]),
+    ("source", &["format", "sys", "fsimage", "pipeline", "nbd"]),
     ("restore", &["format", "sys", "fsimage", "pipeline"]),
     (
         "engine",

@@ -82,13 +82,18 @@ pub struct Backup {
         value_parser = NonEmptyStringValueParser::new(),
     )]
     pub snapshot_command: Option<String>,
-    /// Back up a block device, or a file that is an image of one, block by block, in place of
-    /// files. In the snapshot it is a file of the last part of its path, of a device with .raw
-    /// behind (/dev/sdb is /sdb.raw)
+    /// Back up a block device, a file that is an image of one, or an export of an NBD server
+    /// (nbd://HOST/EXPORT), block by block, in place of files. In the snapshot it is a file of the
+    /// last part of its path, of a device or an export with .raw behind (/dev/sdb is /sdb.raw)
     ///
-    /// Repeat it for several. Blocks of zeros are not stored, and holes of a file are not read.
-    /// What is in use, or changes while it is read, is fuzzy: named, recorded in the snapshot, and
-    /// exit code 3. A device is held, so that nobody mounts it meanwhile.
+    /// Repeat it for several. Blocks of zeros are not stored, and holes of a file are not read, nor
+    /// what a server says to be zeros. What is in use, or changes while it is read, is fuzzy:
+    /// named, recorded in the snapshot, and exit code 3. A device is held, so that nobody mounts it
+    /// meanwhile; of an export nobody knows, see --point-in-time.
+    ///
+    /// An export is named as nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH; with nbds
+    /// for nbd its connection is encrypted, and ?tls-certificates=DIRECTORY names where ca-cert.pem
+    /// is, if the system does not trust the server's certificate.
     #[arg(
         long,
         value_name = "SOURCE",
@@ -100,6 +105,14 @@ pub struct Backup {
         ],
     )]
     pub image: Vec<PathBuf>,
+    /// The exports that --image names stand still: whoever serves them holds a point in time.
+    /// Without it they are fuzzy, as no server says whether somebody writes
+    #[arg(
+        long,
+        requires = "image",
+        conflicts_with_all = ["paths", "files_from", "files_from0"],
+    )]
+    pub point_in_time: bool,
     /// An image that is fuzzy is as good as any: no problem, and no exit code 3
     #[arg(
         long,

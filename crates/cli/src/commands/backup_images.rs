@@ -11,7 +11,7 @@ use bale_format::Snapshot;
 use bale_format::snapshot::ImageRecord;
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::error::Error;
-use bale_source::raw::RawImage;
+use bale_source::raw::{RawImage, RawImageOptions, is_export, shown_source};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,9 +23,16 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let repository = backup::open(global, options)?;
     retain::check(options, &repository)?;
     let console = Console::new(global);
+    if options.point_in_time && !options.image.iter().any(|path| is_export(path)) {
+        let text = "--point-in-time is said of exports (nbd://...), and no --image names one";
+        return Err(exit::Usage(text.to_owned()).into());
+    }
+    let opened = RawImageOptions {
+        is_point_in_time: options.point_in_time,
+    };
     let (mut sources, mut not_found) = (Vec::new(), Vec::new());
     for path in &options.image {
-        match RawImage::open(path) {
+        match RawImage::open_with(path, &opened) {
             Ok(image) => sources.push(ImageSource::untracked(image)),
             Err(error) => not_found.push(not_opened(path, &error)),
         }
@@ -62,11 +69,12 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
 }
 
 fn not_opened(path: &Path, error: &std::io::Error) -> Problem {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let shown = shown_source(path);
+    let text = error.to_string();
     Problem {
-        path: absolute.as_os_str().as_bytes().to_vec(),
+        path: shown.as_os_str().as_bytes().to_vec(),
         action: "open the image",
-        text: error.to_string(),
+        text,
     }
 }
 

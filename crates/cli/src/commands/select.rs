@@ -13,6 +13,7 @@ use bale_repository::snapshots::remembered::Missed;
 use bale_repository::snapshots::{
     Address, SnapshotFilter, find_holding, is_by_order, newest_first, remembered,
 };
+use bale_source::raw::{is_export, shown_source};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -314,6 +315,9 @@ pub fn split_tags(text: &str) -> Vec<String> {
 }
 
 fn absolute(path: &Path) -> Vec<u8> {
+    if is_export(path) {
+        return shown_source(path).into_os_string().into_encoded_bytes();
+    }
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let clean = bale_repository::snapshots::clean_path(path.as_os_str().as_bytes());
     [b"/".as_slice(), &clean].concat()

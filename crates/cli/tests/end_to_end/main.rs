@@ -16,6 +16,7 @@ mod counted;
 mod deleting;
 mod dying;
 mod exporting;
+mod exports;
 mod file_servers;
 mod foreign;
 mod forgetting;

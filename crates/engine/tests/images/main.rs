@@ -5,6 +5,7 @@ mod backup;
 mod bench;
 mod disturbed;
 mod export;
+mod exports;
 mod neighbours;
 mod restore;
 mod tracked;

@@ -11,7 +11,7 @@ use crate::wire::HeaderStyle;
 use crate::wire::reply::Descriptor;
 use crate::wire::status_flags;
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 /// Bytes of one request for extents: a length of 32 bits, and a multiple of the largest block.
 const QUERY_BYTES: u64 = (1 << 32) - (64 << 10);
@@ -39,17 +39,18 @@ impl NbdExtent {
     }
 }
 
-/// Extents of a range, in order and without gaps. After an error there is nothing more.
-pub struct NbdExtents<'a> {
-    client: &'a NbdClient,
+/// Extents of a range, in order and without gaps, of a client lent or shared. After an error
+/// there is nothing more.
+pub struct NbdExtents<C> {
+    client: C,
     /// What is not requested yet.
     left: Range<u64>,
     ready: VecDeque<NbdExtent>,
     open: Option<NbdExtent>,
 }
 
-impl<'a> NbdExtents<'a> {
-    pub(super) fn new(client: &'a NbdClient, range: Range<u64>) -> NbdExtents<'a> {
+impl<C: Deref<Target = NbdClient>> NbdExtents<C> {
+    pub(super) fn new(client: C, range: Range<u64>) -> NbdExtents<C> {
         let end = range.end.min(client.len());
         NbdExtents {
             client,
@@ -110,7 +111,7 @@ impl<'a> NbdExtents<'a> {
     }
 }
 
-impl Iterator for NbdExtents<'_> {
+impl<C: Deref<Target = NbdClient>> Iterator for NbdExtents<C> {
     type Item = Result<NbdExtent, NbdError>;
 
     fn next(&mut self) -> Option<Self::Item> {
