@@ -27,7 +27,7 @@ pub use remote::Whose;
 pub use restore::Restore;
 pub use serve::Serve;
 pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
-pub use sources::{Backup, Look, Scan, ScanPaths};
+pub use sources::{Backup, DiskFormat, Look, Scan, ScanPaths};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;

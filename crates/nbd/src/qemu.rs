@@ -147,13 +147,23 @@ pub struct QemuImage {
 }
 
 impl QemuImage {
+    /// The image and all files that it is made of, as it names them now.
+    pub fn files(
+        path: &Path,
+        format: ImageFormat,
+        options: &QemuImageOptions,
+    ) -> Result<Vec<PathBuf>, QemuImageError> {
+        let chain = chain::describe(path, format, options.allows_files_elsewhere)?;
+        Ok(chain.files)
+    }
+
     /// Starts a process for this image, which is read-only, and waits until it is open.
     pub fn open(
         path: &Path,
         format: ImageFormat,
         options: &QemuImageOptions,
     ) -> Result<QemuImage, QemuImageError> {
-        let description = chain::describe(path, format, options.allows_files_elsewhere)?;
+        let chain = chain::describe(path, format, options.allows_files_elsewhere)?;
         let program = options.program.display().to_string();
         let start = |source| QemuImageError::Start {
             program: program.clone(),
@@ -173,7 +183,7 @@ impl QemuImage {
             .args(["-c", HAND_OVER, "sh"])
             .arg(&options.program)
             .args(["--read-only", SHARED])
-            .arg(format!("json:{description}"))
+            .arg(format!("json:{}", chain.description))
             .stdin(Stdio::from(OwnedFd::from(listener)))
             .stdout(Stdio::null())
             .stderr(Stdio::from(said.try_clone().map_err(start)?))

@@ -10,9 +10,12 @@ mod blocks;
 mod changes;
 mod device;
 mod export;
+mod export_reader;
 mod local;
+mod qemu_file;
 mod state;
 
+pub use bale_nbd::ImageFormat;
 pub use blocks::{BlockPlan, BlockWork, plan};
 pub use changes::{ChangeTracker, Changes, NoTracker};
 
@@ -28,6 +31,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use device::{DeviceBytes, ImageDevice};
 use export::ExportDevice;
 use local::LocalDevice;
+use qemu_file::QemuFileDevice;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -59,6 +63,32 @@ pub fn shown_source(path: &Path) -> PathBuf {
 pub struct RawImageOptions {
     /// Somebody holds the export of a server still: all its bytes are of one moment.
     pub is_point_in_time: bool,
+    pub format: SourceFormat,
+    /// May an image of a format of QEMU name files outside of its own directory?
+    pub allows_files_elsewhere: bool,
+}
+
+/// What is in a file that is an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceFormat {
+    /// As the end of its name says: `.qcow2`, `.vmdk`, `.vdi`, `.vhdx`, and raw otherwise.
+    #[default]
+    ByName,
+    /// The bytes of the disk, as they are.
+    Raw,
+    /// A format of QEMU: the disk is what QEMU reads out of it.
+    Qemu(ImageFormat),
+}
+
+impl SourceFormat {
+    /// `None`: raw.
+    fn of(self, path: &Path) -> Option<ImageFormat> {
+        match self {
+            SourceFormat::ByName if path.is_file() => ImageFormat::by_name(path),
+            SourceFormat::ByName | SourceFormat::Raw => None,
+            SourceFormat::Qemu(format) => Some(format),
+        }
+    }
 }
 
 /// An open device, file or export of a server.
@@ -75,13 +105,17 @@ impl RawImage {
     }
 
     /// The same with options. What it is called in a snapshot is the last part of its path as it
-    /// was given, of a device with `.raw` behind; of an export the last part of the export's name,
-    /// with `.raw` behind.
+    /// was given, of a device and of what QEMU reads with `.raw` behind; of an export the last part
+    /// of the export's name, with `.raw` behind.
     pub fn open_with(path: &Path, options: &RawImageOptions) -> io::Result<RawImage> {
         let uri = path.to_str().filter(|text| NbdUri::is_meant(text));
-        let device: Arc<dyn ImageDevice> = match uri {
-            Some(uri) => Arc::new(ExportDevice::connect(uri, options.is_point_in_time)?),
-            None => Arc::new(LocalDevice::open(path)?),
+        let device: Arc<dyn ImageDevice> = match (uri, options.format.of(path)) {
+            (Some(uri), _) => Arc::new(ExportDevice::connect(uri, options.is_point_in_time)?),
+            (None, None) => Arc::new(LocalDevice::open(path)?),
+            (None, Some(format)) => {
+                let elsewhere = options.allows_files_elsewhere;
+                Arc::new(QemuFileDevice::open(path, format, elsewhere)?)
+            }
         };
         let (give_back, spare) = bounded(SPARE_BLOCKS_MAX);
         Ok(RawImage {

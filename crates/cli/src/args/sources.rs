@@ -18,6 +18,21 @@ pub enum Scan {
     Inode,
 }
 
+/// `--image-format`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DiskFormat {
+    /// The bytes of the disk as they are
+    Raw,
+    /// QEMU
+    Qcow2,
+    /// VMware
+    Vmdk,
+    /// VirtualBox
+    Vdi,
+    /// Hyper-V
+    Vhdx,
+}
+
 /// What to look at, and how: the options of everything that scans.
 #[derive(Clone, Debug, Args)]
 pub struct Look {
@@ -84,7 +99,8 @@ pub struct Backup {
     pub snapshot_command: Option<String>,
     /// Back up a block device, a file that is an image of one, or an export of an NBD server
     /// (nbd://HOST/EXPORT), block by block, in place of files. In the snapshot it is a file of the
-    /// last part of its path, of a device or an export with .raw behind (/dev/sdb is /sdb.raw)
+    /// last part of its path, of a device or an export with .raw behind (/dev/sdb is /sdb.raw); of
+    /// a .qcow2, .vmdk, .vdi or .vhdx the disk that is in it, with .raw behind
     ///
     /// Repeat it for several. Blocks of zeros are not stored, and holes of a file are not read, nor
     /// what a server says to be zeros. What is in use, or changes while it is read, is fuzzy:
@@ -105,6 +121,26 @@ pub struct Backup {
         ],
     )]
     pub image: Vec<PathBuf>,
+    /// What the files that --image names are, where their names do not end with it (.qcow2, .vmdk,
+    /// .vdi, .vhdx; else raw). The disk in them is read by a qemu-nbd that is started for it, and
+    /// stored as /NAME.raw; with raw the file is stored as it is. What is in a file never decides,
+    /// as a guest can write into a raw one what looks like any format
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        requires = "image",
+        conflicts_with_all = ["paths", "files_from", "files_from0"],
+    )]
+    pub image_format: Option<DiskFormat>,
+    /// An image may be based on files outside of its directory. Without it one that is, is refused:
+    /// whoever wrote an image could have any file of this machine read
+    #[arg(
+        long,
+        requires = "image",
+        conflicts_with_all = ["paths", "files_from", "files_from0"],
+    )]
+    pub allow_files_elsewhere: bool,
     /// The exports that --image names stand still: whoever serves them holds a point in time.
     /// Without it they are fuzzy, as no server says whether somebody writes
     #[arg(

@@ -1,7 +1,7 @@
 //! `bale backup --image`
 
 use super::{backup, retain};
-use crate::args::{Backup, Global};
+use crate::args::{Backup, DiskFormat, Global};
 use crate::output;
 use crate::progress::Console;
 use crate::{exit, place};
@@ -11,7 +11,9 @@ use bale_format::Snapshot;
 use bale_format::snapshot::ImageRecord;
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::error::Error;
-use bale_source::raw::{RawImage, RawImageOptions, is_export, shown_source};
+use bale_source::raw::{
+    ImageFormat, RawImage, RawImageOptions, SourceFormat, is_export, shown_source,
+};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,12 +25,11 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let repository = backup::open(global, options)?;
     retain::check(options, &repository)?;
     let console = Console::new(global);
-    if options.point_in_time && !options.image.iter().any(|path| is_export(path)) {
-        let text = "--point-in-time is said of exports (nbd://...), and no --image names one";
-        return Err(exit::Usage(text.to_owned()).into());
-    }
+    check_words(options)?;
     let opened = RawImageOptions {
         is_point_in_time: options.point_in_time,
+        format: source_format(options.image_format),
+        allows_files_elsewhere: options.allow_files_elsewhere,
     };
     let (mut sources, mut not_found) = (Vec::new(), Vec::new());
     for path in &options.image {
@@ -66,6 +67,34 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// Options of one kind of image, and no image of that kind.
+fn check_words(options: &Backup) -> Result<()> {
+    let is_of_files = options.image_format.is_some() || options.allow_files_elsewhere;
+    let exports = options.image.iter().filter(|path| is_export(path)).count();
+    let text = match exports {
+        0 if options.point_in_time => {
+            "--point-in-time is said of exports (nbd://...), and no --image names one"
+        }
+        all if is_of_files && all == options.image.len() => {
+            "--image-format and --allow-files-elsewhere are of files, and every --image is an \
+             export"
+        }
+        _ => return Ok(()),
+    };
+    Err(exit::Usage(text.to_owned()).into())
+}
+
+fn source_format(format: Option<DiskFormat>) -> SourceFormat {
+    match format {
+        None => SourceFormat::ByName,
+        Some(DiskFormat::Raw) => SourceFormat::Raw,
+        Some(DiskFormat::Qcow2) => SourceFormat::Qemu(ImageFormat::Qcow2),
+        Some(DiskFormat::Vmdk) => SourceFormat::Qemu(ImageFormat::Vmdk),
+        Some(DiskFormat::Vdi) => SourceFormat::Qemu(ImageFormat::Vdi),
+        Some(DiskFormat::Vhdx) => SourceFormat::Qemu(ImageFormat::Vhdx),
+    }
 }
 
 fn not_opened(path: &Path, error: &std::io::Error) -> Problem {

@@ -41,6 +41,7 @@ mod places;
 mod proxies;
 mod put_only;
 mod put_only_life;
+mod qemu_files;
 mod readers;
 mod refusing_buckets;
 mod remote_life;

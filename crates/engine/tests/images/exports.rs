@@ -174,7 +174,10 @@ impl Served {
 }
 
 fn open(uri: &str, is_point_in_time: bool) -> io::Result<RawImage> {
-    let options = RawImageOptions { is_point_in_time };
+    let options = RawImageOptions {
+        is_point_in_time,
+        ..RawImageOptions::default()
+    };
     RawImage::open_with(Path::new(uri), &options)
 }
 

@@ -7,5 +7,6 @@ mod disturbed;
 mod export;
 mod exports;
 mod neighbours;
+mod qemu_files;
 mod restore;
 mod tracked;

@@ -3,31 +3,48 @@
 use super::image_header::{HEAD_BYTES_MAX, ImageHeaderError, check_vdi, check_vhdx, read_qcow2};
 use super::vmdk_descriptor::read_vmdk;
 use super::{ImageFormat, QemuImageError};
+use rustix::fs::OFlags;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Images of a chain at most.
 const LAYERS_MAX: usize = 64;
+
+/// An image and whatever it is made of.
+pub(super) struct ImageChain {
+    /// For QEMU.
+    pub description: Value,
+    /// The image first.
+    pub files: Vec<PathBuf>,
+}
 
 /// Describes an image and whatever it is based on.
 pub(super) fn describe(
     path: &Path,
     format: ImageFormat,
     allows_elsewhere: bool,
-) -> Result<Value, QemuImageError> {
-    let chain = Chain { allows_elsewhere };
-    chain.image(path, format, LAYERS_MAX)
+) -> Result<ImageChain, QemuImageError> {
+    let mut chain = Chain {
+        allows_elsewhere,
+        files: Vec::new(),
+    };
+    let description = chain.image(path, format, LAYERS_MAX)?;
+    let files = chain.files;
+    Ok(ImageChain { description, files })
 }
 
 struct Chain {
     allows_elsewhere: bool,
+    /// Found so far: in each layer as many as a header of a bounded length can name.
+    files: Vec<PathBuf>,
 }
 
 impl Chain {
     fn image(
-        &self,
+        &mut self,
         path: &Path,
         format: ImageFormat,
         layers_left: usize,
@@ -41,7 +58,7 @@ impl Chain {
             path: path.clone(),
             source,
         };
-        let mut image = json!({ "driver": format.name(), "file": file(&path)? });
+        let mut image = json!({ "driver": format.name(), "file": self.file(&path)? });
         match format {
             ImageFormat::Qcow2 => {
                 let found = read_qcow2(&head).map_err(header)?;
@@ -54,7 +71,8 @@ impl Chain {
                     }
                 };
                 if let Some(name) = &found.data_file {
-                    image["data-file"] = file(&self.resolve(&path, name)?)?;
+                    let named = self.resolve(&path, name)?;
+                    image["data-file"] = self.file(&named)?;
                 }
             }
             ImageFormat::Vmdk => {
@@ -65,7 +83,8 @@ impl Chain {
                         let named = crate::shown::shown(name.as_bytes());
                         return Err(QemuImageError::NoFile { path, named });
                     }
-                    self.resolve(&path, name)?;
+                    let named = self.resolve(&path, name)?;
+                    self.files.push(named);
                 }
                 image["backing"] = match &found.parent {
                     None => Value::Null,
@@ -84,7 +103,7 @@ impl Chain {
     /// What an image is based on. A format that nobody names is not guessed: what is in a raw image
     /// is a guest's to write, and may look like any format.
     fn backing(
-        &self,
+        &mut self,
         path: &Path,
         format: Option<&str>,
         layers_left: usize,
@@ -93,7 +112,7 @@ impl Chain {
             None => return Err(Err(ImageHeaderError::BackingFormat)),
             Some("raw") => {
                 let path = canonical(path).map_err(Ok)?;
-                return Ok(json!({ "driver": "raw", "file": file(&path).map_err(Ok)? }));
+                return Ok(json!({ "driver": "raw", "file": self.file(&path).map_err(Ok)? }));
             }
             Some("qcow2") => ImageFormat::Qcow2,
             Some("vmdk") => ImageFormat::Vmdk,
@@ -131,6 +150,13 @@ impl Chain {
         }
     }
 
+    fn file(&mut self, path: &Path) -> Result<Value, QemuImageError> {
+        let name = path.to_str();
+        let name = name.ok_or_else(|| QemuImageError::Name(path.to_owned()))?;
+        self.files.push(path.to_owned());
+        Ok(json!({ "driver": "file", "filename": name }))
+    }
+
     fn elsewhere(&self, image: &Path, name: &str) -> QemuImageError {
         QemuImageError::Elsewhere {
             path: image.to_owned(),
@@ -151,15 +177,11 @@ fn canonical(path: &Path) -> Result<PathBuf, QemuImageError> {
     })
 }
 
-fn file(path: &Path) -> Result<Value, QemuImageError> {
-    let name = path.to_str();
-    let name = name.ok_or_else(|| QemuImageError::Name(path.to_owned()))?;
-    Ok(json!({ "driver": "file", "filename": name }))
-}
-
 fn head_of(path: &Path) -> Result<Vec<u8>, QemuImageError> {
     let read = || -> io::Result<Vec<u8>> {
-        let file = File::open(path)?;
+        // Nobody may ever write to what is a pipe.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }

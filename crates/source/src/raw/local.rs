@@ -95,14 +95,7 @@ impl ImageDevice for LocalDevice {
     }
 
     fn describe(&self, row: &mut Entry) {
-        row.mtime = time_of(self.metadata.mtime(), self.metadata.mtime_nsec());
-        row.ctime = row.mtime;
-        (row.uid, row.gid) = (self.metadata.uid(), self.metadata.gid());
-        if self.metadata.is_file() {
-            row.mode = self.metadata.mode() & 0o777;
-            row.ctime = time_of(self.metadata.ctime(), self.metadata.ctime_nsec());
-            row.inode = self.metadata.ino();
-        }
+        describe_file(&self.metadata, row);
     }
 
     fn state(&self) -> ImageState {
@@ -160,6 +153,18 @@ impl ImageDevice for LocalDevice {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.buffered.read_exact_at(buffer, offset)
+    }
+}
+
+/// Times, owner and mode of a device or a file.
+pub(super) fn describe_file(metadata: &Metadata, row: &mut Entry) {
+    row.mtime = time_of(metadata.mtime(), metadata.mtime_nsec());
+    row.ctime = row.mtime;
+    (row.uid, row.gid) = (metadata.uid(), metadata.gid());
+    if metadata.is_file() {
+        row.mode = metadata.mode() & 0o777;
+        row.ctime = time_of(metadata.ctime(), metadata.ctime_nsec());
+        row.inode = metadata.ino();
     }
 }
 
