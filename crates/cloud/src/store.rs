@@ -2,14 +2,15 @@
 //!
 //! An object is made only if it is not there. Amazon, Google and Azure decide that themselves;
 //! other servers of S3 may ignore or refuse the condition, so there a look goes before each object
-//! but a new pack until it is seen that they keep to it, and who makes a repository looks more often
-//! (`keeps_the_first`). A bucket that is missing is never taken for an empty one.
+//! but a new pack until it is seen that they keep to it, and who makes a repository looks more
+//! often (`keeps_the_first`). A bucket that is missing is never taken for an empty one.
 
 mod holding;
 
 use crate::connect::{self, CloudOptions};
 use crate::place::{Cloud, CloudPlace};
 use crate::service::{Service, Stat, StoredAs};
+use bale_pipeline::ordered::{ReadAhead, in_order_within};
 use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{
     Area, ColdClasses, ForeignEntry, ForeignKind, ObjectInfo, ObjectLocks, ObjectName,
@@ -18,10 +19,8 @@ use bale_repository::store::{
 use bytes::Bytes;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 /// A client under the policy of `bale init --print-policy put-only` gets no further.
 const MAY_ONLY_ADD: &str = "if they may only add (put-only), forget, prune and removing keys are \
@@ -111,8 +110,8 @@ impl Store for CloudStore {
     }
 
     /// Without a copy of the pack, and without a look before: its name is the hash of what was
-    /// sealed with a new salt, so nothing but an earlier try of this one can be there, with the same
-    /// bytes.
+    /// sealed with a new salt, so nothing but an earlier try of this one can be there, with the
+    /// same bytes.
     fn upload(
         &self,
         name: &ObjectName,
@@ -159,23 +158,23 @@ impl Store for CloudStore {
         if names.len() > LOOKED_AT_ALONE_MAX {
             return None;
         }
-        let share = names.len().div_ceil(LOOKS_AT_ONCE).max(1);
-        let of_share = |names: &[ObjectName]| -> Result<Vec<bool>> {
-            names
-                .iter()
-                .map(|name| Ok(self.stat(name)?.is_some()))
-                .collect()
+        let ahead = ReadAhead {
+            threads: LOOKS_AT_ONCE.min(names.len()),
+            results: LOOKS_AT_ONCE,
         };
-        let looked = thread::scope(|scope| {
-            let shares: Vec<_> = (names.chunks(share))
-                .map(|names| scope.spawn(move || of_share(names)))
-                .collect();
-            let looked = shares.into_iter().map(|share| share.join());
-            looked
-                .map(|looked| looked.unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect::<Result<Vec<_>>>()
-        });
-        Some(looked.map(|looked| looked.concat()))
+        let mut there = Vec::new();
+        let look = |_: &mut (), name: &ObjectName| self.stat(name);
+        let looked = in_order_within(
+            ahead,
+            names.iter(),
+            || (),
+            look,
+            |found| {
+                there.push(found?.is_some());
+                Ok(())
+            },
+        );
+        Some(looked.map(|()| there))
     }
 
     fn list(&self, area: Area, found: &mut dyn FnMut(ObjectInfo)) -> Result<()> {
