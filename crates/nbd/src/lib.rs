@@ -10,8 +10,10 @@
 mod client;
 mod error;
 mod export;
+mod machine;
 mod overlay;
 mod qemu;
+mod qmp;
 mod server;
 mod shown;
 mod socket;
@@ -22,9 +24,11 @@ pub mod wire;
 pub use client::{NbdClient, NbdClientOptions, NbdExtent, NbdExtents, NbdReading, NbdWriting};
 pub use error::{NbdAction, NbdError, NbdFault};
 pub use export::{AllocationRun, NbdExport};
+pub use machine::{MachineError, MachineOptions, QemuMachine};
 pub use overlay::{NbdOverlay, OverlayError, OverlayOf};
 pub use qemu::{
     ImageFormat, QemuImage, QemuImageError, QemuImageOptions, image_header, vmdk_descriptor,
 };
+pub use qmp::{QmpClient, QmpError};
 pub use server::{NbdServer, NbdServerAddress, NbdServerError, SERVER_BYTES};
 pub use uri::{NbdTransport, NbdUri, NbdUriError};

@@ -12,12 +12,14 @@ mod device;
 mod export;
 mod export_reader;
 mod local;
+mod qemu_disk;
 mod qemu_file;
 mod state;
 
 pub use bale_nbd::ImageFormat;
 pub use blocks::{BlockPlan, BlockWork, plan};
 pub use changes::{ChangeTracker, Changes, NoTracker};
+pub use qemu_disk::{QemuSource, open_disks};
 
 use crate::read::SPARE_BLOCKS_MAX;
 use bale_format::entry::{Entry, Kind};
@@ -46,9 +48,17 @@ pub fn is_export(path: &Path) -> bool {
     path.to_str().is_some_and(NbdUri::is_meant)
 }
 
+/// Does this name something else than a device or a file of this machine?
+pub fn is_of_server(path: &Path) -> bool {
+    is_export(path) || QemuSource::is_meant(path)
+}
+
 /// What may be shown of a source of an image: its URI without user and password, or its absolute
 /// path. It is what a snapshot records, if the image can be opened.
 pub fn shown_source(path: &Path) -> PathBuf {
+    if let (true, Ok(source)) = (QemuSource::is_meant(path), QemuSource::parse(path)) {
+        return source.shown().into();
+    }
     match path.to_str().filter(|text| NbdUri::is_meant(text)) {
         Some(text) => match export::uri_of(text) {
             Ok(uri) => uri.to_string().into(),
@@ -117,12 +127,16 @@ impl RawImage {
                 Arc::new(QemuFileDevice::open(path, format, elsewhere)?)
             }
         };
+        Ok(RawImage::of(device))
+    }
+
+    fn of(device: Arc<dyn ImageDevice>) -> RawImage {
         let (give_back, spare) = bounded(SPARE_BLOCKS_MAX);
-        Ok(RawImage {
+        RawImage {
             device,
             give_back,
             spare,
-        })
+        }
     }
 
     /// Absolute, as it was given; of an export its URI.

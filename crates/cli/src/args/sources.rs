@@ -110,6 +110,12 @@ pub struct Backup {
     /// An export is named as nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH; with nbds
     /// for nbd its connection is encrypted, and ?tls-certificates=DIRECTORY names where ca-cert.pem
     /// is, if the system does not trust the server's certificate.
+    ///
+    /// A disk of a machine that runs in QEMU is qemu:NODE?qmp=SOCKET&scratch=DIRECTORY: its block
+    /// node, the socket of QEMU's monitor, and a directory for this machine alone in which QEMU
+    /// keeps what the machine overwrites meanwhile. All disks of a machine are read at one moment,
+    /// and later backups read what was written since, as QEMU's dirty bitmaps say. If QEMU's server
+    /// of NBD runs already, add &server=SOCKET.
     #[arg(
         long,
         value_name = "SOURCE",

@@ -11,13 +11,18 @@ use bale_format::Snapshot;
 use bale_format::snapshot::ImageRecord;
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::error::Error;
+use bale_repository::repository::Repository;
 use bale_source::raw::{
-    ImageFormat, RawImage, RawImageOptions, SourceFormat, is_export, shown_source,
+    ImageFormat, QemuSource, RawImage, RawImageOptions, SourceFormat, is_export, is_of_server,
+    open_disks, shown_source,
 };
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// Of the repository's id, in names of QEMU's bitmaps.
+const OWNER_CHARS: usize = 12;
 
 /// Backs up devices and images of them; exit 3 if something could not be read, or is fuzzy.
 pub fn run(global: &Global, options: &Backup) -> Result<i32> {
@@ -26,13 +31,16 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     retain::check(options, &repository)?;
     let console = Console::new(global);
     check_words(options)?;
+    let (machines, images) = (options.image.iter())
+        .map(PathBuf::as_path)
+        .partition(|path| QemuSource::is_meant(path));
     let opened = RawImageOptions {
         is_point_in_time: options.point_in_time,
         format: source_format(options.image_format),
         allows_files_elsewhere: options.allow_files_elsewhere,
     };
-    let (mut sources, mut not_found) = (Vec::new(), Vec::new());
-    for path in &options.image {
+    let (mut sources, mut not_found) = open_machines(machines, &repository);
+    for path in images {
         match RawImage::open_with(path, &opened) {
             Ok(image) => sources.push(ImageSource::untracked(image)),
             Err(error) => not_found.push(not_opened(path, &error)),
@@ -72,16 +80,12 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
 /// Options of one kind of image, and no image of that kind.
 fn check_words(options: &Backup) -> Result<()> {
     let is_of_files = options.image_format.is_some() || options.allow_files_elsewhere;
-    let exports = options.image.iter().filter(|path| is_export(path)).count();
-    let text = match exports {
-        0 if options.point_in_time => {
-            "--point-in-time is said of exports (nbd://...), and no --image names one"
-        }
-        all if is_of_files && all == options.image.len() => {
-            "--image-format and --allow-files-elsewhere are of files, and every --image is an \
-             export"
-        }
-        _ => return Ok(()),
+    let text = if options.point_in_time && !options.image.iter().any(|path| is_export(path)) {
+        "--point-in-time is said of exports (nbd://...), and no --image names one"
+    } else if is_of_files && options.image.iter().all(|path| is_of_server(path)) {
+        "--image-format and --allow-files-elsewhere are of files, and no --image names one"
+    } else {
+        return Ok(());
     };
     Err(exit::Usage(text.to_owned()).into())
 }
@@ -95,6 +99,46 @@ fn source_format(format: Option<DiskFormat>) -> SourceFormat {
         Some(DiskFormat::Vdi) => SourceFormat::Qemu(ImageFormat::Vdi),
         Some(DiskFormat::Vhdx) => SourceFormat::Qemu(ImageFormat::Vhdx),
     }
+}
+
+/// Disks of running machines, those of one machine at one moment.
+fn open_machines(paths: Vec<&Path>, repository: &Repository) -> (Vec<ImageSource>, Vec<Problem>) {
+    // Bitmaps of this repository are told from those of others.
+    let owner = repository
+        .id()
+        .to_string()
+        .chars()
+        .take(OWNER_CHARS)
+        .collect::<String>();
+    let (mut sources, mut not_found) = (Vec::new(), Vec::new());
+    let mut machines: Vec<Vec<(&Path, QemuSource)>> = Vec::new();
+    for path in paths {
+        match QemuSource::parse(path) {
+            Err(error) => not_found.push(not_opened(path, &error)),
+            Ok(disk) => {
+                let same = machines
+                    .iter_mut()
+                    .find(|disks| disks[0].1.is_of_same_machine(&disk));
+                match same {
+                    Some(disks) => disks.push((path, disk)),
+                    None => machines.push(vec![(path, disk)]),
+                }
+            }
+        }
+    }
+    for machine in machines {
+        let (paths, disks): (Vec<&Path>, Vec<QemuSource>) = machine.into_iter().unzip();
+        match open_disks(&disks, &owner) {
+            Err(error) => {
+                not_found.extend(paths.into_iter().map(|path| not_opened(path, &error)));
+            }
+            Ok(opened) => sources.extend(opened.into_iter().map(|(image, tracker)| ImageSource {
+                tracker,
+                ..ImageSource::untracked(image)
+            })),
+        }
+    }
+    (sources, not_found)
 }
 
 fn not_opened(path: &Path, error: &std::io::Error) -> Problem {

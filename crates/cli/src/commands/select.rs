@@ -13,7 +13,7 @@ use bale_repository::snapshots::remembered::Missed;
 use bale_repository::snapshots::{
     Address, SnapshotFilter, find_holding, is_by_order, newest_first, remembered,
 };
-use bale_source::raw::{is_export, shown_source};
+use bale_source::raw::{is_of_server, shown_source};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -315,7 +315,7 @@ pub fn split_tags(text: &str) -> Vec<String> {
 }
 
 fn absolute(path: &Path) -> Vec<u8> {
-    if is_export(path) {
+    if is_of_server(path) {
         return shown_source(path).into_os_string().into_encoded_bytes();
     }
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

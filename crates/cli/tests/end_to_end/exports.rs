@@ -250,3 +250,90 @@ fn what_a_server_cannot_give_is_named_and_a_server_that_goes_ends_nothing_but_it
     assert_eq!(ran.code, 3, "{ran}");
     assert!(ran.err.contains("open the image"), "{ran}");
 }
+
+#[test]
+fn disks_of_a_running_machine_are_backed_up_by_the_bitmaps_that_it_keeps() {
+    if !has_all(&["qemu-storage-daemon", "qemu-img"]) {
+        return;
+    }
+    let bench = Bench::new();
+    let first = image(&bench, "first.img");
+    bench
+        .sh("qemu-img create -q -f qcow2 second.qcow2 8M; mkdir -m 700 scratch; mkdir -m 777 open");
+    let words = [
+        "--chardev",
+        "socket,path=qmp,server=on,wait=off,id=m",
+        "--monitor",
+        "chardev=m",
+        "--blockdev",
+        "raw,node-name=first,file.driver=file,file.filename=first.img",
+        "--blockdev",
+        "qcow2,node-name=second,file.driver=file,file.filename=second.qcow2",
+    ];
+    let _machine = Server::start(
+        &bench,
+        "s",
+        &[&["qemu-storage-daemon"][..], &words].concat(),
+    );
+    bench.sh("until test -S qmp; do sleep 0.01; done");
+    let disk = |node: &str| format!("qemu:{node}?qmp=qmp&scratch=scratch");
+    let both = [disk("first"), disk("second")];
+    let backup = ["backup", "--json", "--image", &both[0], "--image", &both[1]];
+    let summary = bench.ok(&backup).summary();
+    for (number, name) in ["first", "second"].iter().enumerate() {
+        let found = &summary["images"][number];
+        let (path, source) = (
+            format!("/{name}.raw"),
+            format!("qemu:{name}?qmp={}", bench.path("qmp").display()),
+        );
+        assert_eq!(
+            (&found["path"], &found["source"]),
+            (&json!(path), &json!(source))
+        );
+        assert_eq!(
+            (&found["how"], &found["tracker"]),
+            (&json!("export"), &json!("qemu"))
+        );
+        assert!(
+            found["basis"]
+                .as_str()
+                .is_some_and(|basis| basis.starts_with("bale-"))
+        );
+    }
+    assert_eq!(summary["bytes_read"], 4 << 20);
+    // Nobody wrote, and nothing is read.
+    let again = bench.ok(&backup).summary();
+    assert_eq!(
+        (&again["bytes_read"], &again["files_unmodified"]),
+        (&json!(0), &json!(2))
+    );
+    bench.ok(&[
+        "restore",
+        "latest:/first.raw",
+        "--target",
+        "restored",
+        "--verify",
+    ]);
+    assert!(fs::read(bench.path("restored")).unwrap() == first);
+    for (source, words) in [
+        (
+            "qemu:third?qmp=qmp&scratch=scratch",
+            "QEMU has no node third",
+        ),
+        (
+            "qemu:first?qmp=qmp&scratch=open",
+            "can be written to by others",
+        ),
+        (
+            "qemu:first?qmp=nothing&scratch=scratch",
+            "connect to QEMU's monitor",
+        ),
+        ("qemu:first?qmp=qmp", "not of the form"),
+    ] {
+        let ran = bench.run(&["backup", "--image", source]);
+        assert_eq!(ran.code, 1, "{ran}");
+        assert!(ran.err.contains(words), "{ran}");
+    }
+    // A bitmap outlives what fails.
+    assert_eq!(bench.ok(&backup).summary()["bytes_read"], 0);
+}

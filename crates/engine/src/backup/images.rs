@@ -183,6 +183,9 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Chan
     let row = parent.catalog.lookup(source.image.name()).ok().flatten();
     let row = row.filter(|row| row.is_image() && !row.flags.has_any(pass::TROUBLE));
     let why = match (&changes, before, row) {
+        (Changes::Everything(_), ..) if record.tracker == NoTracker.name() => return changes,
+        // Of a first one that is no news.
+        (Changes::Everything(why), Some(_), _) => &why.clone(),
         (Changes::Everything(_), ..) => return changes,
         _ if !parent.is_reusable_whole() => "not all that the parent has is at hand",
         (_, None, _) => "the parent was made without it",

@@ -7,6 +7,7 @@ mod disturbed;
 mod export;
 mod exports;
 mod neighbours;
+mod qemu_disks;
 mod qemu_files;
 mod restore;
 mod tracked;
