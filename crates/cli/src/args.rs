@@ -111,6 +111,7 @@ system, %% percent; \\\\n, \\\\t, \\\\0, \\\\\\\\")]
             bale restore latest:/home/me/mail --target /tmp/mail\n  \
 bale restore latest:/ --include '/etc/**' --target /tmp/r --dry-run\n  \
 bale restore latest:/home/me -t /tmp/r --warm-up=3   # from Glacier, for three days\n  \
+bale restore latest:/vm.img --target vm.qcow2 --image-format qcow2\n  \
 bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready file system, at \
 the speed of the disk")]
     Restore(Box<Restore>),

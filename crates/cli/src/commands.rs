@@ -26,6 +26,7 @@ mod policy;
 mod prune;
 mod repair;
 mod restore;
+mod restore_as;
 mod retain;
 mod scan;
 mod select;

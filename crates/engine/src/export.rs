@@ -4,6 +4,7 @@
 //! machine that is laid over an image. What cannot be read fails the requests that need it, is a
 //! problem, and does not end the export.
 
+mod convert;
 mod image;
 
 use crate::dump::options_of;
@@ -23,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use convert::{Converted, convert_image};
 pub use image::ImageExport;
 
 /// Between two looks at what clients did.

@@ -26,6 +26,7 @@ pub use error::{NbdAction, NbdError, NbdFault};
 pub use export::{AllocationRun, NbdExport};
 pub use machine::{MachineError, MachineOptions, QemuMachine};
 pub use overlay::{NbdOverlay, OverlayError, OverlayOf};
+pub use qemu::convert::{QemuConvertError, convert, is_alike};
 pub use qemu::{
     ImageFormat, QemuImage, QemuImageError, QemuImageOptions, image_header, vmdk_descriptor,
 };

@@ -10,6 +10,7 @@
 //! when this process is killed.
 
 mod chain;
+pub mod convert;
 pub mod image_header;
 pub mod vmdk_descriptor;
 

@@ -27,6 +27,19 @@ pub struct Restore {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath,
         conflicts_with_all = ["target", "overwrite", "delete"])]
     pub to_ext4: Option<PathBuf>,
+    /// Write the image to a new file in this format, with QEMU's qemu-img (vmdk, vdi and vhdx are
+    /// others that it writes)
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_parser = ["raw", "qcow2", "vmdk", "vdi", "vhdx"],
+        requires = "target",
+        conflicts_with_all = [
+            "to_ext4", "include", "exclude", "overwrite", "delete", "inode_flags", "dry_run",
+            "plan",
+        ],
+    )]
+    pub image_format: Option<String>,
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
@@ -68,7 +81,7 @@ pub struct Restore {
     pub verify: bool,
     /// Start even if the target seems too small, is in a repository, (--delete) is / or a home
     /// directory, (--to-ext4) holds something that will be lost, or (of an image) is a longer file,
-    /// which is cut
+    /// which is cut, or (--image-format) a file that is replaced
     #[arg(long)]
     pub force: bool,
     /// What is not readable at once.

@@ -1,7 +1,7 @@
 //! `bale restore`
 
 use super::select::SelectedSnapshots;
-use super::{cold, deleting, select};
+use super::{cold, deleting, restore_as, select};
 use crate::args::{Global, Restore};
 use crate::exit::{self, Usage};
 use crate::named_paths::NamedPath;
@@ -24,6 +24,13 @@ use std::time::Instant;
 
 /// Restores; exit 3 if something did not come back as it was.
 pub fn run(global: &Global, options: &Restore) -> Result<i32> {
+    match restore_as::format(options) {
+        Some(format) => restore_as::run(global, options, format),
+        None => restore(global, options),
+    }
+}
+
+fn restore(global: &Global, options: &Restore) -> Result<i32> {
     let began = Instant::now();
     check_words(global, options)?;
     let repository = place::open(global)?;
@@ -314,7 +321,7 @@ fn into_image(
     Ok(report)
 }
 
-fn summary(
+pub fn summary(
     global: &Global,
     (options, lacks_cold): (&Restore, bool),
     (report, image, unmatched): (&RestoreReport, Option<&Ext4Report>, &[&str]),

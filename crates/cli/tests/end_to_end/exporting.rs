@@ -92,6 +92,21 @@ fn with_image() -> Bench {
     bench
 }
 
+/// An image of which each pack of data has lost a chunk.
+fn with_damage() -> Bench {
+    let bench = Bench::new();
+    bench.sh("head -c 4000000 /dev/urandom > disk.img; truncate -s 90000128 disk.img");
+    bench.ok(&["backup", "--image", "disk.img"]);
+    // In each pack that holds data a byte of its first chunk.
+    bench.sh(
+        "find home/.local/share/bale/repository/packs -type f -size +700k > packs; test -s packs
+        while read pack; do
+            printf damaged! | dd of=$pack bs=1 seek=500000 conv=notrunc status=none
+        done < packs",
+    );
+    bench
+}
+
 fn has_clients() -> bool {
     let missing = ["nbdinfo", "nbdcopy", "qemu-img"]
         .into_iter()
@@ -208,16 +223,7 @@ fn a_damaged_chunk_fails_the_reads_of_its_range_and_is_named_at_the_end() {
     if !has_clients() || !have("qemu-io") {
         return;
     }
-    let bench = Bench::new();
-    bench.sh("head -c 4000000 /dev/urandom > disk.img; truncate -s 90000128 disk.img");
-    bench.ok(&["backup", "--image", "disk.img"]);
-    // In each pack that holds data a byte of its first chunk.
-    bench.sh(
-        "find home/.local/share/bale/repository/packs -type f -size +700k > packs; test -s packs
-        while read pack; do
-            printf damaged! | dd of=$pack bs=1 seek=500000 conv=notrunc status=none
-        done < packs",
-    );
+    let bench = with_damage();
     let exported = Exported::start(&bench, &["latest", "--nbd", "unix:s"], 1);
     let uri = quoted(exported.uri());
     bench.sh(&format!(
@@ -337,4 +343,73 @@ fn what_is_written_goes_to_the_overlay_and_is_there_after_a_kill_and_the_snapsho
     );
     bench.ok(&["restore", "latest", "--target", "restored.img"]);
     bench.sh("cmp restored.img disk.img; test $(du -k disk.overlay | cut -f1) -lt 2000");
+}
+
+#[test]
+fn an_image_is_restored_in_the_formats_of_qemu_and_replaces_nothing_unasked() {
+    if !has_clients() {
+        return;
+    }
+    let bench = with_image();
+    for format in ["qcow2", "vmdk", "vdi", "vhdx"] {
+        let target = format!("out.{format}");
+        let words = [
+            "restore",
+            "latest",
+            "--target",
+            &target,
+            "--image-format",
+            format,
+        ];
+        let ran = bench.ok(&[&words[..], &["--verify", "--json"]].concat());
+        assert_eq!(ran.summary()["files_written"], 1);
+        // These formats are longer than an image that is no whole number of their units.
+        bench.sh(&format!(
+            "qemu-img compare -f {format} -F raw {target} disk.img
+            test $(du -k {target} | cut -f1) -lt 12000; test $(stat -c %a {target}) = 600"
+        ));
+        let ran = bench.run(&words);
+        assert!(ran.code == 1 && ran.err.contains("--force"), "{ran}");
+        bench.ok(&[&words[..], &["--force"]].concat());
+    }
+    let raw = [
+        "restore",
+        "latest",
+        "--target",
+        "out.raw",
+        "--image-format",
+        "raw",
+    ];
+    bench.ok(&raw);
+    bench.sh("cmp out.raw disk.img; test $(ls -A | grep -c bale-image) = 0");
+}
+
+#[test]
+fn a_qcow2_of_an_image_that_lost_a_chunk_has_zeros_for_it_and_the_rest() {
+    if !has_clients() {
+        return;
+    }
+    let bench = with_damage();
+    let words = [
+        "restore",
+        "latest",
+        "--target",
+        "out.qcow2",
+        "--image-format",
+        "qcow2",
+    ];
+    let ran = bench.run(&[&words[..], &["--json"]].concat());
+    assert_eq!(ran.code, 3, "{ran}");
+    assert_eq!(ran.summary()["incomplete"], 1);
+    let mut expected = fs::read(bench.path("disk.img")).unwrap();
+    let problems = ran.of_type("problem");
+    assert!(!problems.is_empty(), "{ran}");
+    for problem in problems {
+        let text = problem["message"].as_str().unwrap().to_owned();
+        let numbers = text.split(' ').filter_map(|word| word.parse().ok());
+        let range: Vec<usize> = numbers.take(2).collect();
+        expected[range[0]..range[1]].fill(0);
+    }
+    bench.write("expected", expected);
+    bench.sh("qemu-img compare -f qcow2 -F raw out.qcow2 expected");
 }

@@ -134,6 +134,33 @@ impl ImageExport {
     }
 }
 
+impl ImageExport {
+    /// The same with zeros for what cannot be read, which is noted.
+    pub(super) fn read_or_zeros(&self, offset: u64, buffer: &mut [u8]) {
+        let end = offset + buffer.len() as u64;
+        let mut at = offset;
+        let mut readable_to = end;
+        while at < end {
+            let part = &mut buffer[(at - offset) as usize..(readable_to - offset) as usize];
+            let Err(unreadable) = self.reader.read_at(at, part) else {
+                at = readable_to;
+                readable_to = end;
+                continue;
+            };
+            self.note(&unreadable);
+            let from = unreadable.range.start.clamp(at, readable_to);
+            let to = unreadable.range.end.clamp(at + 1, readable_to);
+            buffer[(from - offset) as usize..(to - offset) as usize].fill(0);
+            // What is in front of it is read alone.
+            match from > at {
+                true => readable_to = from,
+                false => (at, readable_to) = (to, end),
+            }
+        }
+        (self.bytes_read).fetch_add(buffer.len() as u64, Ordering::Relaxed);
+    }
+}
+
 impl NbdExport for ImageExport {
     fn len(&self) -> u64 {
         self.reader.size()
