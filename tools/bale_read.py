@@ -451,7 +451,7 @@ class Repository:
     # Section 7: content of files
 
     def pieces(self, list_id, size, depth=None):
-        """(length, chunk or None, readable) in order; lengths add up to size."""
+        """(length, chunk or None, start of a part or None, readable) in order; lengths add up to size."""
         plain = self.chunk("pieces", list_id)
         what = f"piece list {list_id.hex()}"
         require(len(plain) >= 8 and plain[1:4] == bytes(3), what)
@@ -465,9 +465,11 @@ class Repository:
                 at += 40
             else:
                 tag, length = struct.unpack_from("<BQ", plain, at)
-                require(tag <= 2 and length > 0, f"{what}: tag {tag}, length {length}")
-                yield length, plain[at + 9 : at + 41] if tag == 0 else None, tag != 2
-                at += 41 if tag == 0 else 9
+                require(tag <= 3 and length > 0, f"{what}: tag {tag}, length {length}")
+                start = struct.unpack_from("<I", plain, at + 41)[0] if tag == 3 else None
+                require(tag not in (0, 3) or (start or 0) + length <= 1 << 24, f"{what}: beyond any chunk")
+                yield length, plain[at + 9 : at + 41] if tag in (0, 3) else None, start, tag != 2
+                at += {0: 41, 3: 45}.get(tag, 9)
             total += length
         require(total == size and at == len(plain), f"{what}: lengths do not add up")
 
@@ -612,9 +614,10 @@ class Restore:
 
     def write_pieces(self, row, path, file):
         offset = 0
-        for length, chunk_id, readable in self.repository.pieces(row["chunk"], row["size"]):
+        for length, chunk_id, start, readable in self.repository.pieces(row["chunk"], row["size"]):
             if chunk_id is not None:
                 content = self.repository.chunk("data", chunk_id)
+                content = content if start is None else content[start : start + length]
                 require(len(content) == length, "chunk is not as long as its piece")
                 require(os.pwrite(file.fileno(), content, offset) == length, "short write")
             elif not readable:

@@ -193,13 +193,40 @@ fn a_piece_list_is_refused_by_all_readers_or_by_none() {
     say(false, "a reserved byte", |list| list[2] = 1);
     say(false, "a byte behind the last entry", |list| list.push(0));
     say(false, "an unknown depth", |list| list[0] = 4);
-    say(false, "an unknown tag", |list| list[8] = 3);
+    say(false, "an unknown tag", |list| list[8] = 4);
     say(false, "an empty piece", |list| list[9..17].fill(0));
     say(false, "no entries", |list| list[4..8].fill(0));
     say(false, "one entry more than there are", |list| list[4] += 1);
     say(false, "cut", |list| {
         list.truncate(list.len().saturating_sub(1))
     });
+}
+
+/// A leaf of the first chunk, as a part of it that begins and ends where it is said to.
+fn part_of_first_chunk(list: &[u8], start: u32, length: u64) -> Vec<u8> {
+    let mut forged = vec![0, 0, 0, 0, 2, 0, 0, 0, 3];
+    forged.extend_from_slice(&length.to_le_bytes());
+    forged.extend_from_slice(&list[17..49]);
+    forged.extend_from_slice(&start.to_le_bytes());
+    forged.push(1);
+    forged.extend_from_slice(&(LARGE_BYTES as u64 - length).to_le_bytes());
+    forged
+}
+
+#[test]
+fn a_part_of_a_chunk_is_taken_where_it_lies_in_its_chunk_and_refused_by_all_where_not() {
+    let say = |is_accepted, wants_prune, story: &str, (start, length): (u32, u64)| {
+        all_say(is_accepted, wants_prune, story, &|_, list| {
+            Forged::Pieces(part_of_first_chunk(list, start, length))
+        });
+    };
+    let chunk_bytes = LARGE_BYTES as u64;
+    say(true, true, "from its middle", (1000, 5000));
+    say(true, true, "up to its end", (1000, chunk_bytes - 1000));
+    let behind = chunk_bytes - 999;
+    say(false, false, "a byte behind its end", (1000, behind));
+    say(false, true, "behind any chunk", (1 << 24, 1));
+    say(false, true, "at the end of 32 bits", (u32::MAX, 5000));
 }
 
 /// The size of the row is known to all but a prune, which marks what a list names, however long.

@@ -13,19 +13,25 @@ use crate::error::{Fault, FormatError};
 use crate::fields::Fields;
 use crate::id::ChunkId;
 use crate::limits::{CHUNK_BYTES_MAX, PIECES_DEPTH_MAX, PIECES_ENTRIES_MAX};
+use std::ops::Range;
 
 const WHAT: &str = "piece list";
-/// Tag, length, chunk id.
-pub(crate) const LEAF_ENTRY_BYTES_MAX: usize = 41;
+/// Tag, length, chunk id, offset in the chunk.
+pub(crate) const LEAF_ENTRY_BYTES_MAX: usize = 45;
 const TAG_DATA: u8 = 0;
 const TAG_HOLE: u8 = 1;
 const TAG_UNREADABLE: u8 = 2;
+const TAG_PART: u8 = 3;
 
 /// A stretch of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// The whole of a data chunk.
-    Data { bytes: u64, chunk: ChunkId },
+    /// Bytes of a data chunk: those from `start` on, or all of it.
+    Data {
+        bytes: u64,
+        chunk: ChunkId,
+        start: Option<u32>,
+    },
     /// Zeroes that the file system does not store.
     Hole { bytes: u64 },
     /// Could not be read; restored as a hole and named.
@@ -33,6 +39,32 @@ pub enum Piece {
 }
 
 impl Piece {
+    /// All of a data chunk of this length.
+    pub fn whole(bytes: u64, chunk: ChunkId) -> Piece {
+        Piece::Data {
+            bytes,
+            chunk,
+            start: None,
+        }
+    }
+
+    /// Where its bytes are in its chunk, which has `chunk_bytes`. `None`: the chunk is not as long
+    /// as the piece says, or the piece has no chunk.
+    pub fn range_in(&self, chunk_bytes: usize) -> Option<Range<usize>> {
+        let Piece::Data { bytes, start, .. } = *self else {
+            return None;
+        };
+        let bytes = usize::try_from(bytes).ok()?;
+        match start {
+            None => (bytes == chunk_bytes).then_some(0..bytes),
+            Some(start) => {
+                let start = start as usize;
+                let end = start.checked_add(bytes)?;
+                (end <= chunk_bytes).then_some(start..end)
+            }
+        }
+    }
+
     pub fn bytes(&self) -> u64 {
         match *self {
             Piece::Data { bytes, .. } | Piece::Hole { bytes } | Piece::Unreadable { bytes } => {
@@ -43,14 +75,16 @@ impl Piece {
 
     fn encode(&self, out: &mut Vec<u8>) {
         let tag = match self {
-            Piece::Data { .. } => TAG_DATA,
+            Piece::Data { start: None, .. } => TAG_DATA,
+            Piece::Data { start: Some(_), .. } => TAG_PART,
             Piece::Hole { .. } => TAG_HOLE,
             Piece::Unreadable { .. } => TAG_UNREADABLE,
         };
         out.push(tag);
         out.extend_from_slice(&self.bytes().to_le_bytes());
-        if let Piece::Data { chunk, .. } = self {
+        if let Piece::Data { chunk, start, .. } = self {
             out.extend_from_slice(&chunk.0);
+            out.extend(start.iter().flat_map(|start| start.to_le_bytes()));
         }
     }
 
@@ -58,9 +92,11 @@ impl Piece {
         let tag = fields.u8()?;
         let bytes = fields.u64()?;
         let piece = match tag {
-            TAG_DATA => Piece::Data {
+            TAG_DATA => Piece::whole(bytes, ChunkId(fields.array()?)),
+            TAG_PART => Piece::Data {
                 bytes,
                 chunk: ChunkId(fields.array()?),
+                start: Some(fields.u32()?),
             },
             TAG_HOLE => Piece::Hole { bytes },
             TAG_UNREADABLE => Piece::Unreadable { bytes },
@@ -72,7 +108,9 @@ impl Piece {
 
     fn check_length(&self) -> Result<(), FormatError> {
         let max = match self {
-            Piece::Data { .. } => CHUNK_BYTES_MAX as u64,
+            Piece::Data { start, .. } => {
+                (CHUNK_BYTES_MAX as u64).saturating_sub(u64::from(start.unwrap_or(0)))
+            }
             _ => u64::MAX,
         };
         if self.bytes() == 0 || self.bytes() > max {
@@ -194,5 +232,51 @@ impl PieceList {
                 },
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(start: u32, bytes: u64) -> Piece {
+        Piece::Data {
+            bytes,
+            chunk: ChunkId([7; 32]),
+            start: Some(start),
+        }
+    }
+
+    #[test]
+    fn a_piece_is_all_of_its_chunk_or_a_part_that_lies_in_it() {
+        let whole = Piece::whole(10, ChunkId([7; 32]));
+        assert_eq!(whole.range_in(10), Some(0..10));
+        assert_eq!((whole.range_in(9), whole.range_in(11)), (None, None));
+        assert_eq!(part(3, 7).range_in(10), Some(3..10));
+        assert_eq!(part(0, 10).range_in(10), Some(0..10));
+        assert_eq!(
+            (part(4, 7).range_in(10), part(11, 1).range_in(10)),
+            (None, None)
+        );
+        assert_eq!(Piece::Hole { bytes: 10 }.range_in(10), None);
+    }
+
+    #[test]
+    fn a_part_that_no_chunk_can_hold_is_refused_when_it_is_read_and_when_it_is_written() {
+        let last = CHUNK_BYTES_MAX as u64 - 1;
+        for (piece, fits) in [
+            (part(1, last), true),
+            (part(1, last + 1), false),
+            (part(CHUNK_BYTES_MAX as u32, 1), false),
+            (part(u32::MAX, 1), false),
+            (part(5, 0), false),
+        ] {
+            let plain = PieceList::Leaf(vec![piece]).encode();
+            let decoded = PieceList::decode(&plain);
+            assert_eq!(decoded.is_ok(), fits, "{piece:?}");
+            let mut store = |_: &[u8]| Ok::<_, FormatError>(ChunkId([1; 32]));
+            let pushed = PieceListBuilder::new().push(piece, &mut store);
+            assert_eq!(pushed.is_ok(), fits, "{piece:?}");
+        }
     }
 }

@@ -223,12 +223,18 @@ fn big_file(writer: &mut Writer<'_>, data: &[u8]) -> Entry {
     let mut store = |plain: &[u8]| -> Result<ChunkId, bale_format::FormatError> {
         Ok(writer.chunk(ChunkKind::Pieces, plain))
     };
+    let part = |range: std::ops::Range<u32>| Piece::Data {
+        bytes: range.len() as u64,
+        chunk,
+        start: Some(range.start),
+    };
     for piece in [
-        Piece::Data { bytes, chunk },
+        Piece::whole(bytes, chunk),
         Piece::Hole {
             bytes: BIG_HOLE_BYTES,
         },
-        Piece::Data { bytes, chunk },
+        part(0..100_000),
+        part(100_000..bytes as u32),
         Piece::Hole { bytes: 5 },
     ] {
         builder.push(piece, &mut store).unwrap();

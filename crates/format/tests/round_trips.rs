@@ -18,7 +18,14 @@ fn keys() -> Keys {
 fn any_piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
         3 => (1..=16_777_216_u64, any::<[u8; 32]>())
-            .prop_map(|(bytes, id)| Piece::Data { bytes, chunk: ChunkId(id) }),
+            .prop_map(|(bytes, id)| Piece::whole(bytes, ChunkId(id))),
+        3 => (1..=16_000_000_u64, 0..=777_216_u32, any::<[u8; 32]>()).prop_map(
+            |(bytes, start, id)| Piece::Data {
+                bytes,
+                chunk: ChunkId(id),
+                start: Some(start),
+            }
+        ),
         1 => (1..1_u64 << 40).prop_map(|bytes| Piece::Hole { bytes }),
         1 => (1..1_u64 << 40).prop_map(|bytes| Piece::Unreadable { bytes }),
     ]

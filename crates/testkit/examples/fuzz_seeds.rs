@@ -139,9 +139,11 @@ fn write_catalog(seeds: &Path) {
         Ok::<_, bale_format::FormatError>(ChunkId([1; 32]))
     };
     for piece in [
+        Piece::whole(1000, ChunkId([2; 32])),
         Piece::Data {
             bytes: 1000,
-            chunk: ChunkId([2; 32]),
+            chunk: ChunkId([3; 32]),
+            start: Some(4096),
         },
         Piece::Hole { bytes: 5 << 20 },
         Piece::Unreadable { bytes: 4096 },

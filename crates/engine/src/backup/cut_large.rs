@@ -199,7 +199,7 @@ impl<'a> FileCutter<'a> {
         let chunk = self
             .store
             .store_as(ChunkKind::Data, self.hasher.finish(), piece)?;
-        self.push(Piece::Data { bytes, chunk })
+        self.push(Piece::whole(bytes, chunk))
     }
 
     fn push(&mut self, piece: Piece) -> Result<()> {

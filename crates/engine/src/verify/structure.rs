@@ -441,16 +441,17 @@ impl Checker<'_> {
         place.map(|place| u64::from(place.chunk.plain_bytes))
     }
 
-    /// Every list can be read and is what the one above it, or the row, says; every piece is as
-    /// long as its chunk.
+    /// Every list can be read and is what the one above it, or the row, says; every piece is its
+    /// chunk or lies in it.
     fn check_pieces(&mut self, root: ChunkId, size: u64) {
         let mut walk = PieceWalk::new(root, size);
         loop {
             match walk.step() {
                 PieceStep::End => return,
                 PieceStep::Piece { piece, .. } => {
-                    if let Piece::Data { bytes, chunk } = piece
-                        && self.plain_len(&chunk).is_some_and(|len| len != bytes)
+                    if let Piece::Data { chunk, .. } = piece
+                        && (self.plain_len(&chunk))
+                            .is_some_and(|len| piece.range_in(len as usize).is_none())
                     {
                         let list = walk.current().unwrap_or(root);
                         (self.findings).bad_chunk(list, "names a chunk of another length");

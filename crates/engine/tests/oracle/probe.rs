@@ -246,7 +246,11 @@ impl Reader {
                 for piece in &pieces {
                     match piece {
                         Piece::Data { chunk, .. } => match self.get(chunk, ChunkKind::Data) {
-                            Ok(chunk) => bytes.extend_from_slice(&chunk),
+                            Ok(chunk) => {
+                                let range = piece.range_in(chunk.len());
+                                let range = range.ok_or("a piece beyond its chunk")?;
+                                bytes.extend_from_slice(&chunk[range]);
+                            }
                             Err(chunk) => faults.push(chunk),
                         },
                         Piece::Hole { bytes: len } => bytes.resize(bytes.len() + *len as usize, 0),

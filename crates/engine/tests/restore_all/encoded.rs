@@ -8,6 +8,8 @@ use bale_format::ChunkId;
 pub enum Piece {
     /// The whole of a data chunk.
     Data(ChunkId),
+    /// Bytes of a data chunk from this one on.
+    Part(ChunkId, u32),
     /// Nothing allocated.
     Hole,
     /// Could not be read when the backup ran.
@@ -21,12 +23,16 @@ pub fn encode_leaf(pieces: &[(u64, Piece)]) -> Vec<u8> {
     for (length, piece) in pieces {
         let (tag, id) = match piece {
             Piece::Data(id) => (0, Some(id)),
+            Piece::Part(id, _) => (3, Some(id)),
             Piece::Hole => (1, None),
             Piece::Unreadable => (2, None),
         };
         list.push(tag);
         list.extend_from_slice(&length.to_le_bytes());
         list.extend(id.iter().flat_map(|id| id.0));
+        if let Piece::Part(_, start) = piece {
+            list.extend_from_slice(&start.to_le_bytes());
+        }
     }
     list
 }

@@ -211,6 +211,8 @@ fn lies_about_lengths_end_as_problems() {
     count[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut cut = leaf(&[(10, Piece::Data(data))]);
     cut.truncate(20);
+    let behind = leaf(&[(10, Piece::Part(data, 1))]);
+    let far_behind = leaf(&[(10, Piece::Part(data, u32::MAX))]);
     let unknown = leaf(&[(10, Piece::Data(bale_format::ChunkId([9; 32])))]);
     let lists = [
         short,
@@ -222,6 +224,8 @@ fn lies_about_lengths_end_as_problems() {
         count,
         cut,
         b"x".to_vec(),
+        behind,
+        far_behind,
         unknown,
     ];
     for (number, list) in lists.iter().enumerate() {
@@ -253,10 +257,11 @@ fn lies_about_lengths_end_as_problems() {
     let mut forced = options();
     forced.force_space = true;
     let (report, watch) = run(&model, &ground.target(), &forced);
-    // Of one the chunk is missing and the file is written: it is named for both.
+    // Of one the chunk is missing, and of one it is too short for the part; the files are written:
+    // each is named for both.
     let report = report.unwrap();
-    assert_eq!(report.problems, 15, "{:?}", watch.problems());
-    assert_eq!((report.incomplete, report.bytes_missing), (1, 10));
+    assert_eq!(report.problems, 18, "{:?}", watch.problems());
+    assert_eq!((report.incomplete, report.bytes_missing), (2, 20));
     assert_eq!(
         std::fs::read(ground.target().join("good")).unwrap(),
         b"good"
@@ -267,7 +272,7 @@ fn lies_about_lengths_end_as_problems() {
         .collect();
     names.sort();
     // A file with a good list keeps what can be had; a file with a bad one is not made.
-    assert_eq!(names, ["bad9", "good"]);
+    assert_eq!(names, ["bad11", "bad9", "good"]);
 }
 
 #[test]

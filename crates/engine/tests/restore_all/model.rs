@@ -136,6 +136,34 @@ impl Model {
         entry
     }
 
+    /// The same content, with a list in which the second of two chunks is two parts and a third
+    /// part begins in the middle of the first chunk.
+    fn second_chunk_in_parts(&mut self, path: &str, cut: u32) {
+        let content = self.contents[path.as_bytes()].clone();
+        let chunk_bytes = 300_000;
+        let first = self.chunk(&content[..chunk_bytes]);
+        let second = self.chunk(&content[chunk_bytes..]);
+        let repeated = 1000..41_000;
+        let list = encode_leaf(&[
+            (chunk_bytes as u64, Piece::Data(first)),
+            (cut.into(), Piece::Part(second, 0)),
+            (
+                (content.len() - chunk_bytes) as u64 - u64::from(cut),
+                Piece::Part(second, cut),
+            ),
+            (
+                repeated.len() as u64,
+                Piece::Part(first, repeated.start as u32),
+            ),
+        ]);
+        let list = self.chunk(&list);
+        let content = [&content[..], &content[repeated]].concat();
+        let row = self.row(path);
+        row.size = content.len() as u64;
+        row.content = Content::Pieces { list };
+        self.contents.insert(path.as_bytes().to_vec(), content);
+    }
+
     pub fn symlink(&mut self, path: impl AsRef<[u8]>, target: &[u8]) -> &mut Entry {
         let entry = self.add(path.as_ref(), Kind::Symlink, 0o777);
         entry.target = Bytes::copy_from_slice(target);
@@ -488,6 +516,7 @@ pub fn everyday(files: u64) -> Model {
             (200_000, Some(&noise(2, 200_000))),
         ],
     );
+    model.second_chunk_in_parts("d1/big", 50_000);
     model.link("d2/again", "d1/big");
     model.link("d2/more", "d0/e0/f0");
     model.close();

@@ -233,15 +233,14 @@ impl<'a> Contents<'a> {
         let text = match piece {
             Piece::Hole { .. } => return self.put_zeros(stop - start, out),
             Piece::Unreadable { .. } => "could not be read by the backup".to_owned(),
-            Piece::Data {
-                chunk,
-                bytes: length,
-            } => match self.chunk(&chunk) {
-                Ok(bytes) if bytes.len() as u64 == length => {
-                    let part = (start - offset) as usize..(stop - offset) as usize;
-                    return self.put(&bytes[part], out);
-                }
-                Ok(_) => "damaged piece list: its chunk has another length".to_owned(),
+            Piece::Data { chunk, .. } => match self.chunk(&chunk) {
+                Ok(bytes) => match piece.range_in(bytes.len()) {
+                    Some(range) => {
+                        let part = (start - offset) as usize..(stop - offset) as usize;
+                        return self.put(&bytes[range][part], out);
+                    }
+                    None => "damaged piece list: its chunk has another length".to_owned(),
+                },
                 Err(text) => text,
             },
         };

@@ -65,8 +65,8 @@ pub struct PieceItem {
 
 /// What is in the stretch.
 pub enum PieceBytes {
-    /// The whole of a chunk.
-    Chunk(Arc<AwaitedChunk>),
+    /// Of a chunk, what the piece says.
+    Chunk(Arc<AwaitedChunk>, Piece),
     /// The backup could not read it.
     Unreadable,
     /// The list of pieces cannot be used from here on.
@@ -364,7 +364,14 @@ impl ChunkFeeder<'_> {
             let bytes = match piece {
                 Piece::Hole { .. } => continue,
                 Piece::Unreadable { .. } => PieceBytes::Unreadable,
-                Piece::Data { chunk, .. } => PieceBytes::Chunk(self.slot(&chunk, length)?),
+                Piece::Data { chunk, start, .. } => {
+                    // How long the chunk of a part is, the list does not say.
+                    let chunk_bytes = match start {
+                        None => length,
+                        Some(_) => length.max(BUNDLE_BYTES_MAX as u64),
+                    };
+                    PieceBytes::Chunk(self.slot(&chunk, chunk_bytes)?, piece)
+                }
             };
             self.put(ImageItem::Piece(PieceItem {
                 offset,

@@ -206,8 +206,8 @@ fn trouble_of(piece: &PieceItem) -> Option<String> {
     match &piece.bytes {
         PieceBytes::Unreadable => Some("could not be read by the backup".to_owned()),
         PieceBytes::Damaged(text) => Some(text.clone()),
-        PieceBytes::Chunk(slot) => match slot.wait() {
-            Ok(bytes) if bytes.len() as u64 == piece.length => None,
+        PieceBytes::Chunk(slot, part) => match slot.wait() {
+            Ok(bytes) if part.range_in(bytes.len()).is_some() => None,
             Ok(_) => Some("damaged piece list: its chunk has another length".to_owned()),
             Err(text) => Some(text.to_owned()),
         },
@@ -216,11 +216,11 @@ fn trouble_of(piece: &PieceItem) -> Option<String> {
 
 /// The bytes of a piece from `start`, or zeros.
 fn copy(piece: &PieceItem, start: u64, part: &mut [u8]) {
-    if let PieceBytes::Chunk(slot) = &piece.bytes
+    if let PieceBytes::Chunk(slot, of_chunk) = &piece.bytes
         && let Ok(bytes) = slot.wait()
-        && bytes.len() as u64 == piece.length
+        && let Some(range) = of_chunk.range_in(bytes.len())
     {
-        let from = (start - piece.offset) as usize;
+        let from = range.start + (start - piece.offset) as usize;
         part.copy_from_slice(&bytes[from..from + part.len()]);
     } else {
         part.fill(0);

@@ -6,7 +6,7 @@ use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use bale_format::ChunkId;
 use std::collections::VecDeque;
 
-/// Pieces of a group that are sorted in memory, at 80 bytes each; more go to a sorter.
+/// Pieces of a group that are sorted in memory, at 88 bytes each; more go to a sorter.
 const PIECES_IN_MEMORY_MAX: usize = 1 << 17;
 
 /// Memory of the sorter of one group.
@@ -21,6 +21,8 @@ pub struct PieceRow {
     pub key: [u8; 24],
     pub id: ChunkId,
     pub length: u64,
+    /// Of a part of the chunk: its first byte.
+    pub start: Option<u32>,
 }
 
 impl PieceRow {
@@ -33,6 +35,28 @@ impl PieceRow {
         let number = u32::from_be_bytes(self.key[12..16].try_into().expect("4 bytes"));
         let offset = u64::from_be_bytes(self.key[16..].try_into().expect("8 bytes"));
         (number as usize, offset)
+    }
+
+    /// Id, length and, of a part, its first byte.
+    fn encode_value(&self) -> Vec<u8> {
+        let start = self.start.map(u32::to_le_bytes);
+        let mut value = [&self.id.0[..], &self.length.to_le_bytes()].concat();
+        value.extend(start.iter().flatten());
+        value
+    }
+
+    fn decode(key: &[u8], value: &[u8]) -> Option<PieceRow> {
+        let (id, rest) = value.split_first_chunk::<32>()?;
+        let (length, start) = rest.split_first_chunk::<8>()?;
+        Some(PieceRow {
+            key: key.try_into().ok()?,
+            id: ChunkId(*id),
+            length: u64::from_le_bytes(*length),
+            start: match start {
+                [] => None,
+                start => Some(u32::from_le_bytes(start.try_into().ok()?)),
+            },
+        })
     }
 }
 
@@ -88,10 +112,7 @@ impl GroupPieces {
         }
         let sorter = (self.sorter).get_or_insert_with(|| scratch.sorter(SORTER_BYTES));
         for row in self.rows.drain(..).chain([row]) {
-            let mut value = [0; 40];
-            value[..32].copy_from_slice(&row.id.0);
-            value[32..].copy_from_slice(&row.length.to_le_bytes());
-            sorter.push(&row.key, &value)?;
+            sorter.push(&row.key, &row.encode_value())?;
         }
         Ok(())
     }
@@ -104,21 +125,13 @@ impl GroupPieces {
             return Ok(Box::new(self.rows.into_iter().map(Ok)));
         };
         for row in self.rows.drain(..) {
-            let mut value = [0; 40];
-            value[..32].copy_from_slice(&row.id.0);
-            value[32..].copy_from_slice(&row.length.to_le_bytes());
-            sorter.push(&row.key, &value)?;
+            sorter.push(&row.key, &row.encode_value())?;
         }
         let sorted: SortedPairs = sorter.finish()?;
         Ok(Box::new(sorted.map(|pair| {
             let (key, value) = pair?;
             let damaged = || std::io::Error::from(std::io::ErrorKind::InvalidData);
-            let (id, length) = value.split_at_checked(32).ok_or_else(damaged)?;
-            Ok(PieceRow {
-                key: key.try_into().map_err(|_| damaged())?,
-                id: ChunkId::from_slice(id).map_err(|_| damaged())?,
-                length: u64::from_le_bytes(length.try_into().map_err(|_| damaged())?),
-            })
+            PieceRow::decode(&key, &value).ok_or_else(damaged)
         })))
     }
 }

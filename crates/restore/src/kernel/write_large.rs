@@ -6,8 +6,10 @@
 //! kill loses the files of a group or two. The same walk, reading instead of writing, verifies.
 
 mod alone;
+mod permits;
 
 pub use alone::restore_alone;
+pub use permits::Permits;
 
 use crate::kernel::outcome::{Cause, EntryFailure, EntryOutcome};
 use crate::kernel::piece_rows::{ExpectedPieces, GroupPieces, PieceRow, PlaceBytes};
@@ -20,11 +22,11 @@ use crate::scratch::ScratchSpace;
 use crate::{RestoreError, pieces, row};
 use bale_format::{ChunkId, Entry, Piece};
 use bale_pipeline::monitor::Act;
-use bytes::Bytes;
+use permits::Permit;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 
 /// Bytes of a group: further files wait for the next one.
 const GROUP_BYTES_MAX: u64 = 64 << 30;
@@ -39,42 +41,6 @@ pub enum Purpose {
     Write,
     /// To compare the file with them.
     Compare,
-}
-
-/// Counts files that may be open.
-pub struct Permits {
-    free: Mutex<usize>,
-    freed: Condvar,
-}
-
-impl Permits {
-    pub fn new(count: usize) -> Arc<Permits> {
-        Arc::new(Permits {
-            free: Mutex::new(count),
-            freed: Condvar::new(),
-        })
-    }
-
-    fn take(self: &Arc<Permits>) -> Permit {
-        let mut free = self.free.lock().expect("no holder of this lock panics");
-        while *free == 0 {
-            free = self
-                .freed
-                .wait(free)
-                .expect("no holder of this lock panics");
-        }
-        *free -= 1;
-        Permit(self.clone())
-    }
-}
-
-struct Permit(Arc<Permits>);
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        *self.0.free.lock().expect("no holder of this lock panics") += 1;
-        self.0.freed.notify_one();
-    }
 }
 
 /// A large file between its first and its last piece.
@@ -108,12 +74,21 @@ impl Drop for RestoredLargeFile {
     }
 }
 
+/// Where bytes of a chunk go.
+struct PieceWrite {
+    file: Arc<RestoredLargeFile>,
+    offset: u64,
+    length: u64,
+    /// Of a part of the chunk: its first byte.
+    start: Option<u32>,
+}
+
 /// One chunk and where its bytes go.
 pub struct PieceTask {
     id: ChunkId,
     slot: Arc<FetchedChunk>,
     purpose: Purpose,
-    writes: Vec<(Arc<RestoredLargeFile>, u64, u64)>,
+    writes: Vec<PieceWrite>,
 }
 
 /// Collects large files into groups.
@@ -234,6 +209,7 @@ impl<'r> Gatherer<'r> {
             let Piece::Data {
                 chunk: id,
                 bytes: length,
+                start,
             } = piece
             else {
                 return self.hole(&file, offset, piece);
@@ -253,7 +229,13 @@ impl<'r> Gatherer<'r> {
             key[..12].copy_from_slice(&place.sort_key());
             key[12..16].copy_from_slice(&number.to_be_bytes());
             key[16..].copy_from_slice(&offset.to_be_bytes());
-            sorting = self.pieces.push(self.scratch, PieceRow { key, id, length });
+            let row = PieceRow {
+                key,
+                id,
+                length,
+                start,
+            };
+            sorting = self.pieces.push(self.scratch, row);
             sorting.as_ref().copied().map_err(ToString::to_string)
         });
         sorting.map_err(RestoreError::Scratch)?;
@@ -306,7 +288,12 @@ impl<'r> Gatherer<'r> {
             let damaged = || RestoreError::Scratch(std::io::ErrorKind::InvalidData.into());
             let file = files.get(number).cloned().ok_or_else(damaged)?;
             file.pending.fetch_add(1, Ordering::Relaxed);
-            let write = (file, offset, piece.length);
+            let write = PieceWrite {
+                file,
+                offset,
+                length: piece.length,
+                start: piece.start,
+            };
             let place = piece.place();
             let slot = match &mut next {
                 Some((at, task)) if *at == place && task.id == piece.id => {
@@ -359,17 +346,30 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
             Cause::Text(text) | Cause::Damage(text) => text,
             Cause::Os(error) => error.to_string(),
         });
-    for (file, offset, length) in task.writes {
-        let result = match &bytes {
+    for write in task.writes {
+        let PieceWrite {
+            file,
+            offset,
+            length,
+            start,
+        } = write;
+        let piece = Piece::Data {
+            bytes: length,
+            chunk: task.id,
+            start,
+        };
+        let part =
+            (bytes.as_ref()).map(|bytes| piece.range_in(bytes.len()).map(|range| &bytes[range]));
+        let result = match part {
             _ if file.abandoned.load(Ordering::Relaxed) => Ok(()),
             Err(text) => Err(EntryFailure::damage(format!(
                 "bytes {offset} to {}: {text}",
                 offset + length
             ))),
-            Ok(bytes) if bytes.len() as u64 != length => Err(EntryFailure::damage(format!(
+            Ok(None) => Err(EntryFailure::damage(format!(
                 "damaged piece list: chunk at {offset} has another length"
             ))),
-            Ok(bytes) => match task.purpose {
+            Ok(Some(bytes)) => match task.purpose {
                 Purpose::Write => write_at(&file.fd, offset, bytes),
                 Purpose::Compare => read_back::same_at(&file.fd, offset, bytes),
             },
@@ -389,8 +389,8 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
     }
 }
 
-fn write_at(fd: &OwnedFd, mut offset: u64, bytes: &Bytes) -> Result<(), EntryFailure> {
-    let mut rest = &bytes[..];
+fn write_at(fd: &OwnedFd, mut offset: u64, bytes: &[u8]) -> Result<(), EntryFailure> {
+    let mut rest = bytes;
     while !rest.is_empty() {
         match rustix::io::pwrite(fd, rest, offset) {
             Ok(0) => return Err(EntryFailure::text("write", "nothing was taken")),

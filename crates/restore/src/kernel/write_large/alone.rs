@@ -57,16 +57,17 @@ fn fill_alone(
         let Piece::Data {
             chunk: id,
             bytes: length,
+            ..
         } = piece
         else {
             is_whole &= !matches!(piece, Piece::Unreadable { .. });
             return Ok(());
         };
         let bytes = FetchedChunk::default().get(&id, chunks).and_then(|bytes| {
-            if bytes.len() as u64 != length {
+            let Some(range) = piece.range_in(bytes.len()) else {
                 return Err(EntryFailure::damage("damaged piece list: wrong length"));
-            }
-            write_at(fd, offset, &bytes)
+            };
+            write_at(fd, offset, &bytes[range])
         });
         bytes_written += length;
         bytes.map_err(|error| {
