@@ -1,16 +1,16 @@
 //! Extents of an export as a stream: what is allocated, what is dirty.
 //!
-//! One reply is in memory at a time. Replies about several contexts are joined, neighbours that are
-//! alike are one extent, and every reply takes the stream forward, so it ends.
+//! One reply is in memory at a time, as it came. Replies about several contexts are joined as they
+//! are taken, neighbours that are alike are one extent, and every reply takes the stream forward:
+//! so it ends.
 
 use super::NbdClient;
 use super::handshake::Contexts;
 use super::pending::Statuses;
-use crate::error::NbdError;
+use crate::error::{NbdAction, NbdError};
 use crate::wire::HeaderStyle;
 use crate::wire::reply::Descriptor;
 use crate::wire::status_flags;
-use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 
 /// Bytes of one request for extents: a length of 32 bits, and a multiple of the largest block.
@@ -45,7 +45,7 @@ pub struct NbdExtents<C> {
     client: C,
     /// What is not requested yet.
     left: Range<u64>,
-    ready: VecDeque<NbdExtent>,
+    reply: Option<JoinedReply>,
     open: Option<NbdExtent>,
 }
 
@@ -55,59 +55,51 @@ impl<C: Deref<Target = NbdClient>> NbdExtents<C> {
         NbdExtents {
             client,
             left: range.start.min(end)..end,
-            ready: VecDeque::new(),
+            reply: None,
             open: None,
         }
     }
 
     /// One reply more.
-    fn request(&mut self) -> Result<(), NbdError> {
+    fn request(&mut self) -> Result<JoinedReply, NbdError> {
         let contexts = self.client.negotiated.contexts;
-        let offset = self.left.start;
         if contexts == Contexts::default() {
             // Nobody says anything: all of it is data.
-            self.ready.push_back(NbdExtent {
-                offset,
-                bytes: self.left.end - offset,
-                is_hole: false,
-                is_zero: false,
-                is_dirty: None,
-            });
-            self.left.start = self.left.end;
-            return Ok(());
+            return Ok(JoinedReply::new(
+                contexts,
+                Statuses::default(),
+                self.left.clone(),
+            ));
         }
         let block = u64::from(self.client.negotiated.blocks.minimum);
         let query = match self.client.negotiated.style {
             HeaderStyle::Extended => EXTENDED_QUERY_BYTES,
             _ => QUERY_BYTES,
         };
-        let from = offset - offset % block;
+        let from = self.left.start - self.left.start % block;
         let until = self.left.end.next_multiple_of(block).min(self.client.len());
         let until = until.min(from + query);
         let statuses = self.client.block_status(from, until - from)?;
-        let extents = joined(contexts, &statuses, from..until);
-        for extent in extents {
+        Ok(JoinedReply::new(contexts, statuses, from..until))
+    }
+
+    /// The next of the reply that is there, as far as it is requested.
+    fn take(&mut self) -> Option<NbdExtent> {
+        let reply = self.reply.as_mut()?;
+        for extent in reply {
             let end = (extent.offset + extent.bytes).min(self.left.end);
             let start = extent.offset.max(self.left.start);
             if start < end {
                 self.left.start = end;
-                self.ready.push_back(NbdExtent {
+                return Some(NbdExtent {
                     offset: start,
                     bytes: end - start,
                     ..extent
                 });
             }
         }
-        match self.left.start > offset {
-            true => Ok(()),
-            // Less than a block of what was requested was not.
-            false => Err(self.client.impossible(
-                crate::error::NbdAction::ListExtents,
-                offset,
-                self.left.end - offset,
-                "the server speaks of less than a block",
-            )),
-        }
+        self.reply = None;
+        None
     }
 }
 
@@ -116,7 +108,7 @@ impl<C: Deref<Target = NbdClient>> Iterator for NbdExtents<C> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            while let Some(extent) = self.ready.pop_front() {
+            while let Some(extent) = self.take() {
                 match &mut self.open {
                     Some(open) if open.is_like(&extent) => open.bytes += extent.bytes,
                     open => {
@@ -126,80 +118,115 @@ impl<C: Deref<Target = NbdClient>> Iterator for NbdExtents<C> {
                     }
                 }
             }
+            let offset = self.left.start;
             if self.left.is_empty() {
                 return self.open.take().map(Ok);
             }
-            if let Err(error) = self.request() {
-                self.left.start = self.left.end;
-                self.open = None;
-                return Some(Err(error));
+            match self.request() {
+                Ok(reply) if reply.end > offset => self.reply = Some(reply),
+                wrong => {
+                    let bytes = self.left.end - offset;
+                    self.left.start = self.left.end;
+                    self.open = None;
+                    return Some(Err(wrong.err().unwrap_or_else(|| {
+                        // Less than a block of what was requested was not.
+                        let why = "the server speaks of less than a block";
+                        self.client
+                            .impossible(NbdAction::ListExtents, offset, bytes, why)
+                    })));
+                }
             }
         }
     }
 }
 
-/// As far as all contexts go.
-fn joined(contexts: Contexts, statuses: &Statuses, range: Range<u64>) -> Vec<NbdExtent> {
-    let of = |id: Option<u32>| {
-        let found = id.and_then(|id| statuses.found.iter().find(|(of, _)| *of == id));
-        found.map(|(_, extents)| extents.as_slice())
-    };
-    let (allocation, dirty) = (of(contexts.allocation), of(contexts.dirty));
-    let mut allocation = Run::new(allocation);
-    let mut dirty = Run::new(dirty);
-    let mut extents = Vec::new();
-    let mut offset = range.start;
-    while offset < range.end {
-        let left = range.end - offset;
-        let (Some(first), Some(second)) = (allocation.at(left), dirty.at(left)) else {
-            break;
+/// What a reply says of its range, extent by extent, as far as all contexts go.
+struct JoinedReply {
+    statuses: Statuses,
+    allocation: Cursor,
+    dirty: Cursor,
+    offset: u64,
+    end: u64,
+}
+
+impl JoinedReply {
+    fn new(contexts: Contexts, statuses: Statuses, range: Range<u64>) -> JoinedReply {
+        let list = |id: Option<u32>| {
+            let found = statuses.found.iter();
+            found.clone().position(|(of, _)| Some(*of) == id)
         };
+        let (allocation, dirty) = (list(contexts.allocation), list(contexts.dirty));
+        let said = [allocation, dirty].into_iter().flatten().map(|list| {
+            let descriptors = statuses.found[list].1.iter();
+            descriptors.map(|found| found.bytes).sum::<u64>()
+        });
+        let left = range.end - range.start;
+        let end = range.start + said.fold(left, u64::min);
+        JoinedReply {
+            statuses,
+            allocation: Cursor::new(allocation),
+            dirty: Cursor::new(dirty),
+            offset: range.start,
+            end,
+        }
+    }
+}
+
+impl Iterator for JoinedReply {
+    type Item = NbdExtent;
+
+    fn next(&mut self) -> Option<NbdExtent> {
+        let (offset, left) = (self.offset, self.end - self.offset);
+        if left == 0 {
+            return None;
+        }
+        let first = self.allocation.at(&self.statuses, left)?;
+        let second = self.dirty.at(&self.statuses, left)?;
         let bytes = first.bytes.min(second.bytes).min(left);
-        extents.push(NbdExtent {
+        self.allocation.skip(&self.statuses, bytes);
+        self.dirty.skip(&self.statuses, bytes);
+        self.offset += bytes;
+        Some(NbdExtent {
             offset,
             bytes,
             is_hole: first.flags & status_flags::HOLE != 0,
             is_zero: first.flags & status_flags::ZERO != 0,
-            is_dirty: (dirty.extents).map(|_| second.flags & status_flags::DIRTY != 0),
-        });
-        allocation.skip(bytes);
-        dirty.skip(bytes);
-        offset += bytes;
+            is_dirty: (self.dirty.list).map(|_| second.flags & status_flags::DIRTY != 0),
+        })
     }
-    extents
 }
 
-/// Descriptors of one context, taken piece by piece; without a context all is one, without flags.
-struct Run<'a> {
-    extents: Option<&'a [Descriptor]>,
+/// A place in the descriptors of one context; without a context all is one, without flags.
+struct Cursor {
+    list: Option<usize>,
     at: usize,
     taken: u64,
 }
 
-impl<'a> Run<'a> {
-    fn new(extents: Option<&'a [Descriptor]>) -> Run<'a> {
+impl Cursor {
+    fn new(list: Option<usize>) -> Cursor {
         let (at, taken) = (0, 0);
-        Run { extents, at, taken }
+        Cursor { list, at, taken }
     }
 
-    fn at(&self, left: u64) -> Option<Descriptor> {
-        let Some(extents) = self.extents else {
+    fn at(&self, statuses: &Statuses, left: u64) -> Option<Descriptor> {
+        let Some(list) = self.list else {
             let (bytes, flags) = (left, 0);
             return Some(Descriptor { bytes, flags });
         };
-        let found = extents.get(self.at)?;
+        let found = statuses.found[list].1.get(self.at)?;
         Some(Descriptor {
             bytes: found.bytes - self.taken,
             flags: found.flags,
         })
     }
 
-    fn skip(&mut self, bytes: u64) {
-        let Some(extents) = self.extents else {
+    fn skip(&mut self, statuses: &Statuses, bytes: u64) {
+        let Some(list) = self.list else {
             return;
         };
         self.taken += bytes;
-        if self.taken == extents[self.at].bytes {
+        if self.taken == statuses.found[list].1[self.at].bytes {
             (self.at, self.taken) = (self.at + 1, 0);
         }
     }
