@@ -11,10 +11,12 @@
 //! are those of no moment.
 
 mod content;
+mod file_systems;
 mod layout;
 mod part;
 mod swap;
 
+pub use file_systems::DiskFileSystem;
 pub use part::{DiskPart, PartContent, WholeReason};
 
 use crate::ByteSource;
@@ -27,6 +29,7 @@ use std::sync::Arc;
 /// The ranges of a disk to be read: sorted, apart from each other. An iterator.
 pub struct AllocatedRanges {
     parts: Vec<DiskPart>,
+    file_systems: Vec<DiskFileSystem>,
     uses: Vec<PartUse>,
     stretches: std::vec::IntoIter<Stretch>,
     /// What is left of the stretch that is looked at.
@@ -45,6 +48,7 @@ impl AllocatedRanges {
         let layout = DiskLayout::read(disk, sector_bytes);
         AllocatedRanges {
             parts: layout.parts,
+            file_systems: layout.file_systems,
             uses: layout.uses,
             stretches: layout.stretches.into_iter(),
             current: None,
@@ -57,6 +61,11 @@ impl AllocatedRanges {
     /// have come to their end.
     pub fn parts(&self) -> &[DiskPart] {
         &self.parts
+    }
+
+    /// The file systems that can be read by themselves, in the order of the parts.
+    pub fn file_systems(&self) -> &[DiskFileSystem] {
+        &self.file_systems
     }
 
     pub fn into_parts(self) -> Vec<DiskPart> {

@@ -36,7 +36,7 @@ mod overlay;
 mod superblock;
 mod xattr;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 pub use block_bitmap::BlockBitmaps;
@@ -64,7 +64,8 @@ pub struct Ext4 {
     superblock: Arc<Superblock>,
     groups: Arc<GroupTable>,
     origin: Origin,
-    replayed: bool,
+    /// What stands for the device where its journal was replayed.
+    replayed: Option<Arc<overlay::Replayed>>,
 }
 
 /// Which copy of the superblock was used.
@@ -98,6 +99,11 @@ impl Ext4 {
     /// Groups whose inodes cannot be found: their files are missing from every scan.
     pub fn group_problems(&self) -> &[GroupProblem] {
         &self.groups.problems
+    }
+
+    /// Are bytes of this range not those of the device, but those of a replayed journal?
+    pub fn is_replaced(&self, range: &Range<u64>) -> bool {
+        (self.replayed.as_ref()).is_some_and(|replayed| replayed.touches(range))
     }
 
     /// Where content and metadata are read from. After [`Ext4::open_replayed`] this is the replayed

@@ -4,18 +4,21 @@
 //! belongs to what is around them, and is read whole.
 
 use super::content::{PartUse, look_into};
+use super::file_systems::DiskFileSystem;
 use super::part::{DiskPart, PartContent, WholeReason};
 use crate::ByteSource;
 use crate::lvm2::{LinearSegment, LogicalVolume, PhysicalVolume};
 use crate::partitions::{PartitionFault, PartitionTable};
 use crate::recognize::{Recognized, recognize};
 use crate::section::Section;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The parts of a disk.
 pub(super) struct DiskLayout {
     pub(super) parts: Vec<DiskPart>,
+    pub(super) file_systems: Vec<DiskFileSystem>,
     pub(super) uses: Vec<PartUse>,
     /// In the order of the disk, without gaps.
     pub(super) stretches: Vec<Stretch>,
@@ -204,10 +207,39 @@ impl Claims {
             self.parts[stretch.part].bytes += bytes;
         }
         DiskLayout {
+            file_systems: self.file_systems(&filled),
             parts: self.parts,
             uses: self.uses,
             stretches: filled,
         }
+    }
+
+    /// What can be read by itself, in the order of the parts.
+    fn file_systems(&self, stretches: &[Stretch]) -> Vec<DiskFileSystem> {
+        let mut found: Vec<DiskFileSystem> = Vec::new();
+        let mut around: HashMap<usize, Arc<[Range<u64>]>> = HashMap::new();
+        for part in (0..self.parts.len()).filter(|part| !self.is_around(*part)) {
+            let outer = self.around[part];
+            let around = around
+                .entry(outer)
+                .or_insert_with(|| self.outside(outer, stretches));
+            let around = match part {
+                DISK => Arc::default(),
+                _ => around.clone(),
+            };
+            let segments = &self.segments[part];
+            let one = DiskFileSystem::of(&self.parts[part], &self.source, segments, around);
+            // The name of a volume with its group in front may be that of another volume.
+            found.extend(one.filter(|one| found.iter().all(|other| other.name != one.name)));
+        }
+        found
+    }
+
+    /// What belongs to a part around others or to the disk, and to none of those others.
+    fn outside(&self, part: usize, stretches: &[Stretch]) -> Arc<[Range<u64>]> {
+        let belongs = |stretch: &&Stretch| [part, DISK].contains(&stretch.part);
+        let outside = stretches.iter().filter(belongs);
+        outside.map(|stretch| stretch.disk.clone()).collect()
     }
 
     /// Is a part one that others are within?

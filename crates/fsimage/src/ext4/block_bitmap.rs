@@ -77,7 +77,7 @@ impl BlockBitmaps {
             "a copy of its superblock is not where it should be"
         } else {
             return Ok(BlockBitmaps {
-                unreplayed: fs.replayed.then_some(source),
+                unreplayed: fs.replayed.is_some().then_some(source),
                 fs,
                 len_bytes,
             });

@@ -36,7 +36,7 @@ impl Ext4 {
             superblock: Arc::new(superblock),
             groups: Arc::new(groups),
             origin,
-            replayed: false,
+            replayed: None,
         })
     }
 
@@ -44,10 +44,13 @@ impl Ext4 {
     pub fn open_replayed(source: Arc<dyn ByteSource>) -> Result<Ext4, Ext4Error> {
         match Ext4::replay(source.clone())? {
             None => Ext4::open(source),
-            Some(replayed) => Ok(Ext4 {
-                replayed: true,
-                ..Ext4::open(Arc::new(replayed))?
-            }),
+            Some(replayed) => {
+                let replayed = Arc::new(replayed);
+                Ok(Ext4 {
+                    replayed: Some(replayed.clone()),
+                    ..Ext4::open(replayed)?
+                })
+            }
         }
     }
 
@@ -75,7 +78,7 @@ impl Ext4 {
 
     /// Whether committed changes are still in the journal only.
     pub fn needs_recovery(&self) -> Result<bool, Ext4Error> {
-        if self.replayed {
+        if self.replayed.is_some() {
             return Ok(false);
         }
         match self.origin {

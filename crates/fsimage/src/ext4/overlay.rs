@@ -1,6 +1,7 @@
 //! A device as it would look after its journal was replayed, without writing to it.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::ByteSource;
@@ -46,6 +47,18 @@ impl Replayed {
             .map(|patch| (patch.block * self.block_bytes, self.block_bytes))
     }
 
+    /// Does a block that differs from the device have bytes of this range?
+    pub(super) fn touches(&self, range: &Range<u64>) -> bool {
+        let first = self.first_patch_behind(range.start);
+        (self.patches.get(first)).is_some_and(|patch| patch.block * self.block_bytes < range.end)
+    }
+
+    /// Number of the first patch that ends behind this offset.
+    fn first_patch_behind(&self, offset: u64) -> usize {
+        self.patches
+            .partition_point(|patch| (patch.block + 1) * self.block_bytes <= offset)
+    }
+
     /// Copies the part of one patch that falls into `buf`, which begins at `offset`.
     fn apply(&self, patch: &Patch, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let start = patch.block * self.block_bytes;
@@ -69,9 +82,7 @@ impl ByteSource for Replayed {
     fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.base.read_exact_at(offset, buf)?;
         let end = offset + buf.len() as u64;
-        let first = self
-            .patches
-            .partition_point(|patch| (patch.block + 1) * self.block_bytes <= offset);
+        let first = self.first_patch_behind(offset);
         let touching = self.patches[first..]
             .iter()
             .take_while(|patch| patch.block * self.block_bytes < end);
@@ -130,5 +141,11 @@ mod tests {
     #[test]
     fn replaced_names_exactly_the_patched_blocks() {
         assert_eq!(replayed().replaced().collect::<Vec<_>>(), [(4, 4), (8, 4)]);
+        for from in 0..16 {
+            for to in from + 1..=16 {
+                let touches = replayed().touches(&(from..to));
+                assert_eq!(touches, from < 12 && to > 4, "{from}..{to}");
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::image::{Copied, Image, can_run, run};
 use crate::tree::{Random, churn};
-use bale_fsimage::allocated::PartContent;
+use bale_fsimage::allocated::{AllocatedRanges, PartContent};
 use bale_fsimage::lvm2::{LinearSegment, PhysicalVolume};
 use bale_fsimage::partitions::PartitionTable;
 use bale_fsimage::recognize::Recognized;
@@ -78,6 +78,37 @@ fn assert_content(copied: &Copied, name: &str, content: Recognized) {
     assert_eq!(copied.part(name).content, PartContent::Content(content));
 }
 
+/// These are the file systems of the disk, and the disk has their bytes.
+fn assert_file_systems(disk: &Image, expected: &[(&str, &Image, &[LinearSegment])]) {
+    let ranges = AllocatedRanges::of(Arc::new(disk.file()), None);
+    let found = ranges.file_systems().iter();
+    let names: Vec<&str> = found.map(|one| one.name.as_str()).collect();
+    let names_expected: Vec<&str> = expected.iter().map(|one| one.0).collect();
+    assert_eq!(names, names_expected);
+    for (one, (name, image, segments)) in ranges.file_systems().iter().zip(expected) {
+        let (source, image) = (one.source(), image.file());
+        let (mut had, mut wanted) = (vec![0; STEP as usize], vec![0; STEP as usize]);
+        for at in (0..source.len_bytes()).step_by(STEP as usize) {
+            let len = STEP.min(source.len_bytes() - at) as usize;
+            source.read_exact_at(at, &mut had[..len]).unwrap();
+            image.read_exact_at(&mut wanted[..len], at).unwrap();
+            assert!(had[..len] == wanted[..len], "{name} at {at}");
+        }
+        let place = |one: &LinearSegment| one.disk_offset..one.disk_offset + one.bytes;
+        let places: Vec<_> = segments.iter().map(place).collect();
+        let on_disk: Vec<_> = one.on_disk(0..source.len_bytes()).collect();
+        assert_eq!(on_disk, places);
+        // Its own bytes, the table of partitions or the metadata of LVM2, and of no other a byte.
+        let depends_on = one.depends_on();
+        let is_in = |at: u64| depends_on.iter().any(|range| range.contains(&at));
+        assert!(is_in(513) && is_in(places[0].start) && is_in(places[0].end - 1));
+        let others = expected.iter().filter(|other| other.0 != *name);
+        for place in others.flat_map(|other| other.2.iter().map(place)) {
+            assert!(!is_in(place.start) && !is_in(place.end - 1));
+        }
+    }
+}
+
 fn partitions_are_read(table: &str, names: [&str; 5]) {
     if !can_run(&PROGRAMS) {
         return;
@@ -104,6 +135,8 @@ fn partitions_are_read(table: &str, names: [&str; 5]) {
     let gap = places[4].disk_offset + places[4].bytes;
     file.write_all_at(&unknown, gap + 4096).unwrap();
 
+    let expected = [(names[0], &ext4, of(0)), (names[1], &xfs, of(1))];
+    assert_file_systems(&disk, &expected);
     let copied = disk.copied();
     let [name_ext4, name_xfs, name_swap, name_ntfs, name_unknown] = names;
     for name in [name_ext4, name_xfs, name_swap, name_ntfs] {
@@ -206,6 +239,7 @@ fn of_linear_volumes_each_is_read_as_what_it_holds() {
     let xfs = Image::make(320, "mkfs.xfs -q -f");
     churn(&xfs.mount("noatime,nouuid").path, 5, 5);
     put(&disk.file(), &xfs, &b);
+    assert_file_systems(&disk, &[("a", &ext4, &a), ("b", &xfs, &b)]);
     let copied = disk.copied();
     copied.assert_believed("a");
     copied.assert_believed("b");

@@ -3,7 +3,10 @@
 use crate::image::{Copied, Image, Mounted, can_run, run};
 use crate::tree::{churn, tree_of};
 use bale_fsimage::allocated::PartContent;
+use bale_fsimage::ext4::Ext4;
 use bale_fsimage::recognize::Recognized;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 const PROGRAMS: [&str; 6] = [
     "mke2fs", "mount", "umount", "e2fsck", "dumpe2fs", "fsfreeze",
@@ -143,6 +146,41 @@ fn of_an_ext4_that_is_in_use_everything_that_a_replay_brings_back_is_read() {
         assert_eq!(copied.image.mount("noatime").tree(), expected);
         run("e2fsck", &["-f", "-n", &copied.image.name()]);
     }
+}
+
+/// How many blocks of 4 KiB are others than on the device; each is said to be.
+fn blocks_replaced(image: &Image) -> usize {
+    const BLOCK_BYTES: u64 = 4096;
+    let device = image.file();
+    let fs = Ext4::open_replayed(Arc::new(image.file())).unwrap();
+    let (mut had, mut seen) = ([0; BLOCK_BYTES as usize], [0; BLOCK_BYTES as usize]);
+    let starts = (0..fs.source().len_bytes()).step_by(BLOCK_BYTES as usize);
+    let differ = starts.filter(|at| {
+        device.read_exact_at(&mut had, *at).unwrap();
+        fs.source().read_exact_at(*at, &mut seen).unwrap();
+        let differs = had != seen;
+        let is_replaced = fs.is_replaced(&(*at..at + BLOCK_BYTES));
+        assert!(is_replaced || !differs, "at {at}");
+        differs
+    });
+    differ.count()
+}
+
+#[test]
+fn blocks_that_a_replay_changes_are_told_from_those_of_the_device() {
+    if !can_run(&PROGRAMS) {
+        return;
+    }
+    let image = Image::make(100, "mke2fs -q -F -t ext4 -b 4096");
+    let still = {
+        let mounted = image.mount("noatime,data=journal");
+        churn(&mounted.path, 5, 2);
+        commit(&mounted);
+        image.still_copy()
+    };
+    assert!(blocks_replaced(&still) > 10);
+    drop(still.mount("noatime"));
+    assert_eq!(blocks_replaced(&still), 0);
 }
 
 /// Whoever does not replay finds what was there before the journal.
