@@ -7,6 +7,7 @@
 //! write meanwhile is looked at before (a device is held, so that nobody mounts it) and after.
 
 mod blocks;
+pub mod change_list;
 mod changes;
 mod device;
 mod export;

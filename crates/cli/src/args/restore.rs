@@ -3,6 +3,7 @@
 use super::Pick;
 use super::cold::ColdReads;
 use super::ext4::Ext4Choices;
+use super::sources::DiskFormat;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,14 +33,14 @@ pub struct Restore {
     #[arg(
         long,
         value_name = "FORMAT",
-        value_parser = ["raw", "qcow2", "vmdk", "vdi", "vhdx"],
+        value_enum,
         requires = "target",
         conflicts_with_all = [
             "to_ext4", "include", "exclude", "overwrite", "delete", "inode_flags", "dry_run",
             "plan",
         ],
     )]
-    pub image_format: Option<String>,
+    pub image_format: Option<DiskFormat>,
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,

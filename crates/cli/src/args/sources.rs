@@ -155,6 +155,31 @@ pub struct Backup {
         conflicts_with_all = ["paths", "files_from", "files_from0"],
     )]
     pub point_in_time: bool,
+    /// Read only what a list says may have changed since the snapshot of --changes-since:
+    /// thin_delta:FILE, era_invalidate:FILE (XML of these programs) or json:FILE. Of one image
+    ///
+    /// JSON is {"extents": [{"offset": BYTES, "length": BYTES}]}. The list must name all that
+    /// changed between the device as that snapshot has it and as it is read now: what it leaves out
+    /// is taken from the snapshot unread. One that is not understood is refused; where it cannot be
+    /// believed, everything is read, and it is said why.
+    #[arg(
+        long,
+        value_name = "FORMAT:FILE",
+        requires_all = ["image", "changes_since"],
+        conflicts_with_all = ["force", "paths", "files_from", "files_from0"],
+    )]
+    pub changes: Option<OsString>,
+    /// The snapshot that --changes is relative to
+    #[arg(
+        long,
+        value_name = "SNAP",
+        requires = "changes",
+        conflicts_with = "parent"
+    )]
+    pub changes_since: Option<String>,
+    /// Bytes of the blocks that a list of era_invalidate counts (64K)
+    #[arg(long, value_name = "SIZE", requires = "changes")]
+    pub changes_block_size: Option<String>,
     /// An image that is fuzzy is as good as any: no problem, and no exit code 3
     #[arg(
         long,

@@ -157,7 +157,7 @@ fn in_use(left_out: LeftOut, works_with: &[PathBuf], sources: &Sources) -> LeftO
 
 /// The snapshot that was named to compare with.
 fn parent(repository: &Arc<Repository>, options: &Backup) -> Result<Option<ObjectId>> {
-    let Some(text) = &options.parent else {
+    let Some(text) = options.parent.as_ref().or(options.changes_since.as_ref()) else {
         return Ok(None);
     };
     let listed = select::Listed::of(repository)?;

@@ -4,19 +4,22 @@ use super::{backup, retain};
 use crate::args::{Backup, DiskFormat, Global};
 use crate::output;
 use crate::progress::Console;
-use crate::{exit, place};
-use anyhow::Result;
+use crate::{exit, place, sizes};
+use anyhow::{Context, Result};
 use bale_engine::backup::{BackupOptions, ImageSource, backup_images};
 use bale_format::Snapshot;
 use bale_format::snapshot::ImageRecord;
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
+use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_file};
 use bale_source::raw::{
     ImageFormat, QemuSource, RawImage, RawImageOptions, SourceFormat, is_export, is_of_server,
     open_disks, shown_source,
 };
 use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -34,6 +37,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let (machines, images) = (options.image.iter())
         .map(PathBuf::as_path)
         .partition(|path| QemuSource::is_meant(path));
+    let changes = change_list(options)?;
     let opened = RawImageOptions {
         is_point_in_time: options.point_in_time,
         format: source_format(options.image_format),
@@ -58,6 +62,12 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         excludes: Vec::new(),
         ..backup::engine_options(options, &repository, &works_with)?
     };
+    if let (Some(changes), Some(since)) = (changes, engine_options.parent) {
+        sources[0].tracker = Box::new(ImportedChanges {
+            since,
+            ranges: changes,
+        });
+    }
     let fuzzy = options.allow_fuzzy;
     let outcome = backup_images(&repository, &mut sources, fuzzy, &engine_options, &console);
     console.finish();
@@ -75,6 +85,41 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// What a list says, before anything else is looked at.
+fn change_list(options: &Backup) -> Result<Option<Vec<Range<u64>>>> {
+    let Some(text) = &options.changes else {
+        return Ok(None);
+    };
+    if options.image.len() != 1 || QemuSource::is_meant(&options.image[0]) {
+        let text = "--changes is of one image, and of none in QEMU, which knows what changed";
+        return Err(exit::Usage(text.to_owned()).into());
+    }
+    let formats = [
+        ("thin_delta:", ChangeListFormat::ThinDelta),
+        ("era_invalidate:", ChangeListFormat::EraInvalidate),
+        ("json:", ChangeListFormat::Json),
+    ];
+    let shown = output::escape(text.as_bytes());
+    let mut found = formats.iter().filter_map(|(name, format)| {
+        let path = text.as_bytes().strip_prefix(name.as_bytes())?;
+        Some((Path::new(OsStr::from_bytes(path)), *format))
+    });
+    let Some((path, format)) = found.next() else {
+        let text = format!(
+            "--changes {shown}: neither thin_delta:FILE, era_invalidate:FILE nor json:FILE"
+        );
+        return Err(exit::Usage(text).into());
+    };
+    let block_bytes = options
+        .changes_block_size
+        .as_deref()
+        .map(sizes::parse_bytes);
+    let block_bytes = block_bytes.transpose()?;
+    let ranges = read_change_file(path, format, block_bytes)
+        .with_context(|| format!("the list of changes {}", output::path(path)))?;
+    Ok(Some(ranges))
 }
 
 /// Options of one kind of image, and no image of that kind.

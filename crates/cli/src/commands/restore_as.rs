@@ -1,7 +1,7 @@
 //! `bale restore --image-format`: an image as a file of another format.
 
 use super::{cold, restore, select};
-use crate::args::{Global, Restore};
+use crate::args::{DiskFormat, Global, Restore};
 use crate::exit::{self, Usage};
 use crate::named_paths::NamedPath;
 use crate::place;
@@ -14,12 +14,12 @@ use std::time::Instant;
 
 /// The format, if it is one that the restore itself does not write.
 pub fn format(options: &Restore) -> Option<ImageFormat> {
-    match options.image_format.as_deref()? {
-        "qcow2" => Some(ImageFormat::Qcow2),
-        "vmdk" => Some(ImageFormat::Vmdk),
-        "vdi" => Some(ImageFormat::Vdi),
-        "vhdx" => Some(ImageFormat::Vhdx),
-        _ => None,
+    match options.image_format? {
+        DiskFormat::Raw => None,
+        DiskFormat::Qcow2 => Some(ImageFormat::Qcow2),
+        DiskFormat::Vmdk => Some(ImageFormat::Vmdk),
+        DiskFormat::Vdi => Some(ImageFormat::Vdi),
+        DiskFormat::Vhdx => Some(ImageFormat::Vhdx),
     }
 }
 

@@ -6,6 +6,7 @@
 mod archived;
 mod bench;
 mod buckets;
+mod change_lists;
 mod choosing;
 mod cold;
 mod cold_store;

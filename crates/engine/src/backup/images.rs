@@ -175,8 +175,15 @@ fn store_and_commit(
 /// What a tracker says is believed only where all that it leaves out is as the parent has it.
 fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Changes {
     let record = source.record();
-    let before = (parent.images.iter())
-        .find(|before| before.path == record.path && before.tracker == record.tracker);
+    let since = source.tracker.since_snapshot();
+    let mut before = parent.images.iter();
+    let before = before.find(|before| match since {
+        // Rows of an unfinished run are of a later moment.
+        Some(since) => {
+            before.path == record.path && parent.id == Some(since) && parent.run.is_none()
+        }
+        None => before.path == record.path && before.tracker == record.tracker,
+    });
     let changes = source
         .tracker
         .changed_since(before.and_then(|before| before.basis.as_deref()));
@@ -188,6 +195,9 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Chan
         (Changes::Everything(why), Some(_), _) => &why.clone(),
         (Changes::Everything(_), ..) => return changes,
         _ if !parent.is_reusable_whole() => "not all that the parent has is at hand",
+        (_, None, _) if since.is_some() => {
+            "the parent is not the snapshot that the list of changes is of"
+        }
         (_, None, _) => "the parent was made without it",
         (_, _, None) => "the parent does not have all of the image",
         (_, _, Some(row)) if row.size > source.image.len_bytes() => "the image is shorter",

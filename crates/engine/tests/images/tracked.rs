@@ -4,6 +4,7 @@ use crate::bench::{BLOCK, Images, NAME};
 use bale_engine::backup::{BackupOptions, ImageSource, Outcome};
 use bale_format::ChunkKind;
 use bale_pipeline::monitor::Recorder;
+use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_list};
 use bale_source::raw::{ChangeTracker, Changes};
 use bale_testkit::scene::noise;
 use std::ops::Range;
@@ -112,4 +113,65 @@ fn a_tracker_is_not_believed_where_the_parent_is_another_or_lacks_something() {
     assert_eq!(read(&backup(&mut images, 11, &[])), 6);
     let (id, bytes) = images.kept[0].clone();
     images.assert_restores(&images.scene.repository(), id, &bytes);
+}
+
+/// With the list of changes that another program made.
+fn import(images: &mut Images, since: usize, list: &str, parent: Option<usize>) -> Outcome {
+    let ranges = read_change_list(list.as_bytes(), ChangeListFormat::Json, None).unwrap();
+    let since = images.kept[since].0;
+    let mut sources = [ImageSource {
+        tracker: Box::new(ImportedChanges { since, ranges }),
+        ..images.source(NAME)
+    }];
+    let options = BackupOptions {
+        parent: parent.map(|parent| images.kept[parent].0),
+        ..BackupOptions::default()
+    };
+    let (monitor, repository) = (Recorder::default(), images.scene.repository());
+    let outcome = images.backup_into(&repository, &mut sources, &options, &monitor);
+    let outcome = outcome.unwrap();
+    assert_eq!(outcome.snapshot.images[0].tracker, "import");
+    images.kept.push((outcome.id.unwrap(), images.bytes()));
+    outcome
+}
+
+#[test]
+fn with_a_list_of_changes_what_it_names_is_read_and_every_snapshot_is_what_was_there() {
+    let mut images = Images::of(&noise(1, 20 * BLOCK as usize));
+    // Made without any tracker.
+    images.keep();
+    let mut number = 7u64;
+    for round in 0..6 {
+        let mut extents = Vec::new();
+        for _ in 0..3 {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695);
+            let (offset, len) = ((number >> 33) % (19 * BLOCK), 1 + (number >> 20) % 9000);
+            images.write_at(offset, &noise(number, len as usize));
+            extents.push(format!("{{\"offset\": {offset}, \"length\": {len}}}"));
+        }
+        let list = format!("{{\"extents\": [{}]}}", extents.join(", "));
+        let outcome = import(&mut images, round, &list, Some(round));
+        assert!(read(&outcome) <= 6, "{}", read(&outcome));
+    }
+    images.assert_whole();
+}
+
+#[test]
+fn a_list_of_changes_is_not_believed_with_another_parent_than_its_own() {
+    let mut images = Images::of(&noise(1, 8 * BLOCK as usize));
+    images.keep();
+    images.write_at(BLOCK, b"not in the list");
+    images.keep();
+    images.write_at(3 * BLOCK, b"in the list");
+    let list = format!(
+        "{{\"extents\": [{{\"offset\": {}, \"length\": 11}}]}}",
+        3 * BLOCK
+    );
+    assert_eq!(read(&import(&mut images, 1, &list, None)), 1);
+    // Of the second snapshot, but compared with the first; and with the newest, which is neither.
+    assert_eq!(read(&import(&mut images, 1, &list, Some(0))), 8);
+    assert_eq!(read(&import(&mut images, 1, &list, None)), 8);
+    images.assert_whole();
 }

@@ -4,6 +4,7 @@
 //! read and compared; one that is wrong in the other direction would make snapshots of a device
 //! that never was.
 
+use bale_format::ObjectId;
 use std::ops::Range;
 
 /// What may have changed.
@@ -28,6 +29,12 @@ pub trait ChangeTracker: Send {
     /// What the snapshot that is being made records, for the next one; `None`: there is nothing to
     /// go on from. It is believed once that snapshot is committed, never before.
     fn next_basis(&self) -> Option<String>;
+
+    /// If what it says is of a snapshot that somebody named, and not of a basis: which. It is then
+    /// believed with that snapshot as the parent alone.
+    fn since_snapshot(&self) -> Option<ObjectId> {
+        None
+    }
 
     /// The snapshot with the next basis is committed: what is older may be forgotten.
     fn committed(&mut self) {}
