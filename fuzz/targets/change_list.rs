@@ -18,6 +18,10 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(ranges) = read_change_list(list, format, block_bytes) else {
         return;
     };
-    assert!(ranges.iter().all(|range| range.start < range.end && range.start % (1 << 20) == 0));
+    assert!(
+        ranges
+            .iter()
+            .all(|range| range.start < range.end && range.start % (1 << 20) == 0)
+    );
     assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
 });
