@@ -68,6 +68,10 @@ impl AllocatedRanges {
         &self.file_systems
     }
 
+    pub fn into_file_systems(self) -> Vec<DiskFileSystem> {
+        self.file_systems
+    }
+
     pub fn into_parts(self) -> Vec<DiskPart> {
         self.parts
     }

@@ -27,7 +27,9 @@ pub(crate) use volume::{
 };
 pub use xfs_bulkstat::XfsBulkstat;
 
+use bale_fsimage::ByteSource;
 use bytes::Bytes;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -100,6 +102,13 @@ impl Image {
         Ok(Image::new(volume, device, state))
     }
 
+    /// Opens the file system in a part of an image that is open already and stands still.
+    pub fn of_part(part: Arc<dyn ByteSource>) -> Result<Image, ImageError> {
+        let device = Arc::new(Device::of_part(part));
+        let volume = open_volume(&device, OpenedAs::Still)?;
+        Ok(Image::new(volume, device, OpenedAs::Still))
+    }
+
     /// A mounted XFS read through bulkstat; `directory` is any directory of it.
     pub(crate) fn from_bulkstat(
         path: &Path,
@@ -153,6 +162,11 @@ impl Image {
     pub(crate) fn direct_for_content(&self) -> Option<&Arc<OwnedFd>> {
         let direct = self.device.direct();
         direct.filter(|_| !self.facts.is_replayed)
+    }
+
+    /// Are bytes of this range other than those of the device, as a replayed journal has them?
+    pub fn differs_from_device(&self, range: &Range<u64>) -> bool {
+        self.volume.differs_from_device(range)
     }
 
     pub fn state(&self) -> OpenedAs {

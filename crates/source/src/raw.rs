@@ -181,6 +181,11 @@ impl RawImage {
         self.device.data_ranges()
     }
 
+    /// Size of a sector of a device, which partition tables count in. Of a file nobody knows it.
+    pub fn sector_bytes(&self) -> Option<u32> {
+        self.device.sector_bytes()
+    }
+
     /// Its bytes, for readers of file systems.
     pub fn byte_source(&self) -> Arc<dyn ByteSource> {
         Arc::new(DeviceBytes(self.device.clone()))

@@ -37,14 +37,24 @@ impl Span {
     }
 }
 
-/// An open device or image file.
+/// An open device or image file, or a part of one.
 pub struct Device {
+    bytes: DeviceBytes,
+    len_bytes: u64,
+}
+
+enum DeviceBytes {
+    Opened(OpenedFile),
+    /// Of an image that somebody else has open.
+    Part(Arc<dyn ByteSource>),
+}
+
+struct OpenedFile {
     buffered: File,
     /// `None`: the file system it is on has no direct reads.
     direct: Option<Arc<OwnedFd>>,
     /// What cannot be read past the page cache may be read through it: nobody writes.
     may_be_cached: bool,
-    len_bytes: u64,
 }
 
 impl Device {
@@ -79,23 +89,41 @@ impl Device {
         };
         let len_bytes = buffered.len_bytes();
         Ok(Device {
-            buffered,
-            direct,
-            may_be_cached,
+            bytes: DeviceBytes::Opened(OpenedFile {
+                buffered,
+                direct,
+                may_be_cached,
+            }),
             len_bytes,
         })
     }
 
+    /// A part of an image, to which nobody writes.
+    pub fn of_part(part: Arc<dyn ByteSource>) -> Device {
+        Device {
+            len_bytes: part.len_bytes(),
+            bytes: DeviceBytes::Part(part),
+        }
+    }
+
     /// For direct reads elsewhere.
     pub fn direct(&self) -> Option<&Arc<OwnedFd>> {
-        self.direct.as_ref()
+        match &self.bytes {
+            DeviceBytes::Opened(opened) => opened.direct.as_ref(),
+            DeviceBytes::Part(_) => None,
+        }
     }
 
     /// Reads past the page cache where that is possible. Tells where in the buffer, which must have
     /// room for [`Span::aligned_len`], the bytes are.
     pub fn read_direct(&self, span: Span, buffer: &mut AlignedBuffer) -> io::Result<Range<usize>> {
-        let Some(direct) = &self.direct else {
-            return self.read_buffered(span, buffer);
+        let (direct, may_be_cached) = match &self.bytes {
+            DeviceBytes::Opened(OpenedFile {
+                direct: Some(direct),
+                may_be_cached,
+                ..
+            }) => (direct, *may_be_cached),
+            _ => return self.read_buffered(span, buffer),
         };
         let lead = (span.offset % ALIGNMENT as u64) as usize;
         let wanted = lead + span.len as usize;
@@ -105,7 +133,7 @@ impl Device {
             let room = &mut buffer[filled..span.aligned_len()];
             match rustix::io::pread(direct, room, start + filled as u64) {
                 // Where the file ends within a block, or its blocks are larger than ours.
-                Ok(0) | Err(Errno::INVAL) if self.may_be_cached => {
+                Ok(0) | Err(Errno::INVAL) if may_be_cached => {
                     return self.read_buffered(span, buffer);
                 }
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -124,14 +152,17 @@ impl Device {
         buffer: &mut AlignedBuffer,
     ) -> io::Result<Range<usize>> {
         let len = span.len as usize;
-        FileExt::read_exact_at(&self.buffered, &mut buffer[..len], span.offset)?;
+        self.read_exact_at(span.offset, &mut buffer[..len])?;
         Ok(0..len)
     }
 }
 
 impl ByteSource for Device {
     fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        FileExt::read_exact_at(&self.buffered, buf, offset)
+        match &self.bytes {
+            DeviceBytes::Opened(opened) => FileExt::read_exact_at(&opened.buffered, buf, offset),
+            DeviceBytes::Part(part) => part.read_exact_at(offset, buf),
+        }
     }
 
     fn len_bytes(&self) -> u64 {

@@ -103,6 +103,10 @@ impl Volume for Ext4Volume {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
         self.fs.source().read_exact_at(offset, bytes)
     }
+
+    fn differs_from_device(&self, range: &std::ops::Range<u64>) -> bool {
+        self.fs.is_replaced(range)
+    }
 }
 
 impl InodeTables for Ext4Volume {

@@ -10,6 +10,7 @@ use super::{NamesPiece, TablePiece, XfsBulkstat};
 use bale_fsimage::xfs::LogPlace;
 use bale_fsimage::{FileKind, Inode, MappedExtent, Timestamp};
 use std::io;
+use std::ops::Range;
 
 /// An opened file system.
 pub(super) trait Volume: InodeTables + DirectoryNames + InodeContent + Send + Sync {
@@ -17,6 +18,10 @@ pub(super) trait Volume: InodeTables + DirectoryNames + InodeContent + Send + Sy
     fn facts(&self) -> VolumeFacts;
     /// Of the device as the file system sees it: with what a replayed journal changes.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+    /// Are bytes of this range other than those of the device, as a replayed journal has them?
+    fn differs_from_device(&self, _range: &Range<u64>) -> bool {
+        false
+    }
     /// If it has one that names inodes.
     fn log(&self) -> Option<&dyn InodeLog> {
         None

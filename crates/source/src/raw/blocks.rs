@@ -1,7 +1,8 @@
-//! What is done with each block of a device: read, known to be zeros, or known to be unchanged.
+//! What is done with each block of a device: read, known to be zeros, free, or known to be
+//! unchanged.
 //!
-//! Ranges of any length and alignment become whole blocks: one that holds data anywhere is read,
-//! unless a tracker says of all of it that nothing changed.
+//! Ranges of any length and alignment become whole blocks: one that holds data anywhere, and in
+//! which anything is in use, is read, unless a tracker says of all of it that nothing changed.
 
 use super::{Changes, DeviceRanges};
 use bale_format::extent::IMAGE_BLOCK_BYTES;
@@ -15,6 +16,8 @@ pub enum BlockWork {
     Read(Range<u64>),
     /// It holds nothing.
     Zeros(Range<u64>),
+    /// The file system that it belongs to has all of it as free.
+    Free(Range<u64>),
     /// As it was.
     Unchanged(Range<u64>),
 }
@@ -24,16 +27,24 @@ pub struct BlockPlan {
     len_bytes: u64,
     at: u64,
     data: Peekable<DeviceRanges>,
+    /// `None`: nobody knows what is free.
+    in_use: Option<Peekable<DeviceRanges>>,
     /// `None`: everything may have changed.
     changes: Option<Peekable<std::vec::IntoIter<Range<u64>>>>,
 }
 
-/// The plan for a device of so many bytes.
-pub fn plan(len_bytes: u64, data: DeviceRanges, changes: Changes) -> BlockPlan {
+/// The plan for a device of so many bytes. `in_use` is a superset of what is not free; `None`: all.
+pub fn plan(
+    len_bytes: u64,
+    data: DeviceRanges,
+    in_use: Option<DeviceRanges>,
+    changes: Changes,
+) -> BlockPlan {
     BlockPlan {
         len_bytes,
         at: 0,
         data: data.peekable(),
+        in_use: in_use.map(Iterator::peekable),
         changes: match changes {
             Changes::Everything(_) => None,
             Changes::Ranges(ranges) => Some(ranges.into_iter().peekable()),
@@ -56,7 +67,16 @@ impl Iterator for BlockPlan {
         }
         // The block holds data, and so do those behind it up to the end of what was handed out.
         let data_end = self.data.peek().map_or(end, |range| range.end).min(end);
-        let data_end = data_end.next_multiple_of(IMAGE_BLOCK_BYTES).min(end);
+        let mut data_end = data_end.next_multiple_of(IMAGE_BLOCK_BYTES).min(end);
+        if let Some(in_use) = &mut self.in_use {
+            let used = first_block_of(in_use, at..end);
+            if used > at {
+                self.at = used.min(data_end);
+                return Some(BlockWork::Free(at..self.at));
+            }
+            let used_end = in_use.peek().map_or(end, |range| range.end);
+            data_end = data_end.min(used_end.next_multiple_of(IMAGE_BLOCK_BYTES));
+        }
         let changed = match &mut self.changes {
             None => at,
             Some(changes) => first_block_of(changes, at..end),
@@ -97,11 +117,21 @@ mod tests {
     const BLOCK: u64 = IMAGE_BLOCK_BYTES;
 
     fn planned(len: u64, data: Vec<Range<u64>>, changes: Option<&[Range<u64>]>) -> Vec<BlockWork> {
+        planned_of(len, data, None, changes)
+    }
+
+    fn planned_of(
+        len: u64,
+        data: Vec<Range<u64>>,
+        in_use: Option<Vec<Range<u64>>>,
+        changes: Option<&[Range<u64>]>,
+    ) -> Vec<BlockWork> {
         let changes = match changes {
             None => Changes::Everything(String::new()),
             Some(changes) => Changes::Ranges(changes.to_vec()),
         };
-        plan(len, Box::new(data.into_iter()), changes).collect()
+        let in_use = in_use.map(|ranges| Box::new(ranges.into_iter()) as DeviceRanges);
+        plan(len, Box::new(data.into_iter()), in_use, changes).collect()
     }
 
     #[test]
@@ -145,24 +175,28 @@ mod tests {
     proptest! {
         #[test]
         fn every_byte_is_planned_once_and_as_its_ranges_say(
-            data in ranges(9 * BLOCK), changes in prop::option::of(ranges(9 * BLOCK)),
-            len in 7 * BLOCK..9 * BLOCK,
+            data in ranges(9 * BLOCK), in_use in prop::option::of(ranges(9 * BLOCK)),
+            changes in prop::option::of(ranges(9 * BLOCK)), len in 7 * BLOCK..9 * BLOCK,
         ) {
             let mut at = 0;
-            for work in planned(len, data.clone(), changes.as_deref()) {
-                let (BlockWork::Read(range) | BlockWork::Zeros(range) | BlockWork::Unchanged(range)) =
-                    &work;
+            for work in planned_of(len, data.clone(), in_use.clone(), changes.as_deref()) {
+                let (BlockWork::Read(range)
+                | BlockWork::Zeros(range)
+                | BlockWork::Free(range)
+                | BlockWork::Unchanged(range)) = &work;
                 prop_assert_eq!(range.start, at);
                 prop_assert!(range.end > at);
                 at = range.end;
                 for start in (range.start..range.end).step_by(BLOCK as usize) {
                     let block = start..(start + BLOCK).min(len);
                     let holds = touches(&data, &block);
+                    let is_used = in_use.as_ref().is_none_or(|in_use| touches(in_use, &block));
                     let may_differ = changes.as_ref().is_none_or(|changes| touches(changes, &block));
                     match work {
-                        BlockWork::Read(_) => prop_assert!(holds && may_differ),
+                        BlockWork::Read(_) => prop_assert!(holds && is_used && may_differ),
                         BlockWork::Zeros(_) => prop_assert!(!holds),
-                        BlockWork::Unchanged(_) => prop_assert!(holds && !may_differ),
+                        BlockWork::Free(_) => prop_assert!(holds && !is_used),
+                        BlockWork::Unchanged(_) => prop_assert!(holds && is_used && !may_differ),
                     }
                 }
             }

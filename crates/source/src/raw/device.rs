@@ -45,6 +45,11 @@ pub(super) trait ImageDevice: Send + Sync {
     /// Why its bytes may be of several moments, as far as is known now.
     fn disturbance(&self) -> Option<String>;
 
+    /// Size of a sector of a device, bytes.
+    fn sector_bytes(&self) -> Option<u32> {
+        None
+    }
+
     /// A superset of what is not zeros.
     fn data_ranges(&self) -> DeviceRanges;
 

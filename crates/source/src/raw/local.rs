@@ -114,6 +114,13 @@ impl ImageDevice for LocalDevice {
         Some(problem.error.to_string())
     }
 
+    fn sector_bytes(&self) -> Option<u32> {
+        match self.metadata.is_file() {
+            true => None,
+            false => rustix::fs::ioctl_blksszget(&self.buffered).ok(),
+        }
+    }
+
     /// What is no hole of the file; of a device all.
     fn data_ranges(&self) -> DeviceRanges {
         let whole = 0..self.len_bytes;

@@ -123,7 +123,12 @@ fn refuse_mounted(path: &Path) -> Result<()> {
     )))
 }
 
-fn filesystem(image: &Image, mount: &Path, state: TablesState, opened: Time) -> Filesystem {
+pub(super) fn filesystem(
+    image: &Image,
+    mount: &Path,
+    state: TablesState,
+    opened: Time,
+) -> Filesystem {
     let barrier = if image.facts().was_never_mounted {
         None
     } else if image.facts().was_in_use {

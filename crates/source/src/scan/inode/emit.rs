@@ -91,6 +91,19 @@ impl ImageScanner {
         let maker = order.maker.clone();
         Ok(ImageScanner::behind(order, maker))
     }
+
+    /// The same of all of a file system that nothing writes to, as a directory of this name below
+    /// the root.
+    pub fn start_as(
+        name: Bytes,
+        gathered: &Gathered,
+        context: MountContext,
+        emit_options: &EmitOptions,
+    ) -> io::Result<ImageScanner> {
+        let order = Order::start_as(name, gathered, context, emit_options)?;
+        let maker = order.maker.clone();
+        Ok(ImageScanner::behind(order, maker))
+    }
 }
 
 fn amend(path: &Bytes, flags: EntryFlags) -> ScanItem {

@@ -150,7 +150,7 @@ impl Order {
         EntryPlaces::Each(places)
     }
 
-    fn directory_entry(
+    pub(super) fn directory_entry(
         &mut self,
         number: u64,
         parent: Bytes,

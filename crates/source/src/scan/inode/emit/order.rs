@@ -189,6 +189,50 @@ impl Order {
         context: MountContext,
         emit_options: &EmitOptions,
     ) -> io::Result<Order> {
+        let handles = context.handles.clone();
+        let cache = FdCache::with_handles(DIRECTORY_FDS_MAX, Grafts::default(), handles);
+        let stat = stat_at(CWD, c"/")?;
+        let directory = Directory::root(&cache, identity_of(&stat));
+        let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)
+            .ok_or_else(|| io::Error::other("the root is of no known type"))?;
+        let fd = directory.open()?;
+        let (device, mount) = (directory.identity().device, mount_of(&stat));
+        let mut order = Order::of(gathered, context, emit_options);
+        let filesystems = &order.rules.filesystems;
+        entry.filesystem = filesystems.number(device, mount, fd.as_fd(), c".");
+        let mut entries = vec![entry];
+        let places = order.show_image(&directory, &mut entries, &mut Vec::new());
+        order.push_batch(entries, places);
+        order.report_general_faults();
+        let stay = order.rules.one_file_system.then(|| stay_of(&stat));
+        let reach = reach_of_node(sources.root(), stay);
+        order.enter(directory, Bytes::new(), reach);
+        Ok(order)
+    }
+
+    /// Begins to emit all of a file system that nothing writes to, as a directory of this name
+    /// below the root. The kernel is asked nothing.
+    pub(super) fn start_as(
+        name: Bytes,
+        gathered: &Gathered,
+        context: MountContext,
+        emit_options: &EmitOptions,
+    ) -> io::Result<Order> {
+        let mut order = Order::of(gathered, context, emit_options);
+        let number = order.image.facts().root;
+        let (entry, inode) = order.directory_entry(number, Bytes::new(), name.clone())?;
+        let places = EntryPlaces::Each(vec![EntryPlace::Image(inode)]);
+        order.push_batch(vec![entry], places);
+        order.report_general_faults();
+        let (device, inode) = (order.context.device, number);
+        let cache = FdCache::with_handles(DIRECTORY_FDS_MAX, Grafts::default(), None);
+        let root = Directory::root(&cache, Identity { device, inode: 0 });
+        let directory = root.child(name.clone(), Identity { device, inode }, None);
+        order.enter(directory, name, ChildrenReach::All(None));
+        Ok(order)
+    }
+
+    fn of(gathered: &Gathered, context: MountContext, emit_options: &EmitOptions) -> Order {
         let barrier = context.filesystem.barrier.unwrap_or_default();
         let filesystems = Filesystems::new(barrier);
         let own = filesystems.adopt(context.device, context.filesystem.clone());
@@ -199,21 +243,12 @@ impl Order {
             left_out: emit_options.left_out.clone(),
             stat_access: !rustix::process::geteuid().is_root(),
         };
-        let handles = context.handles.clone();
-        let cache = FdCache::with_handles(DIRECTORY_FDS_MAX, Grafts::default(), handles);
-        let stat = stat_at(CWD, c"/")?;
-        let directory = Directory::root(&cache, identity_of(&stat));
-        let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)
-            .ok_or_else(|| io::Error::other("the root is of no known type"))?;
-        let fd = directory.open()?;
-        let (device, mount) = (directory.identity().device, mount_of(&stat));
-        entry.filesystem = rules.filesystems.number(device, mount, fd.as_fd(), c".");
         let maker = Maker {
             image: gathered.image.clone(),
             barrier: context.barrier,
             raw: Vec::new(),
         };
-        let mut order = Order {
+        Order {
             image: gathered.image.clone(),
             tree: gathered.tree.again(),
             faults: gathered.faults.clone(),
@@ -230,15 +265,7 @@ impl Order {
             own,
             maker,
             unfound: Unfound::default(),
-        };
-        let mut entries = vec![entry];
-        let places = order.show_image(&directory, &mut entries, &mut Vec::new());
-        order.push_batch(entries, places);
-        order.report_general_faults();
-        let stay = order.rules.one_file_system.then(|| stay_of(&stat));
-        let reach = reach_of_node(sources.root(), stay);
-        order.enter(directory, Bytes::new(), reach);
-        Ok(order)
+        }
     }
 
     fn report_general_faults(&mut self) {

@@ -1,0 +1,65 @@
+//! Inode scan of the file system in a part of an image that is backed up as it is.
+//!
+//! It is read whole, as a directory of a name that is given, below the root. Nothing writes to the
+//! image, which is for the caller to know.
+
+use super::image_source::filesystem;
+use super::inode::{EmitOptions, Gather, IMAGE_DEVICE, ImageScanner, InodeTotals, MountContext};
+use super::started::{ScanItems, gather};
+use super::{ScanOptions, barrier_now};
+use crate::image::Image;
+use bale_format::snapshot::Filesystem;
+use bale_pipeline::error::{Failure, Result};
+use bale_pipeline::monitor::Monitor;
+use bytes::Bytes;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What there is, before a byte of content is read.
+pub struct PartScan {
+    /// The stream, in the order of the catalog. Its first entry is the directory of the name that
+    /// was given, and all are found in the image.
+    pub items: ScanItems,
+    pub filesystem: Filesystem,
+    pub totals: InodeTotals,
+}
+
+impl PartScan {
+    /// Reads inode tables and directories. Of the options count memory, the directory for temporary
+    /// files, and what keys digests.
+    pub fn start(
+        image: &Arc<Image>,
+        name: &Bytes,
+        options: ScanOptions,
+        monitor: &dyn Monitor,
+    ) -> Result<PartScan> {
+        let shown = [b"/", &name[..]].concat();
+        let place = Path::new(OsStr::from_bytes(&shown));
+        let gathered = match gather(image, place, Path::new(""), &options, monitor)? {
+            Gather::Whole(gathered) => gathered,
+            Gather::Unchanged(_) => {
+                return Err(Failure::Other("nothing to compare tables with".to_owned()));
+            }
+        };
+        let filesystem = filesystem(image, place, gathered.state(), barrier_now());
+        let context = MountContext {
+            filesystem: filesystem.clone(),
+            device: IMAGE_DEVICE,
+            image_path: None,
+            barrier: None,
+            changed: Arc::default(),
+            handles: None,
+        };
+        let totals = gathered.totals();
+        let emit_options = EmitOptions::from(options);
+        let scanner = ImageScanner::start_as(name.clone(), &gathered, context, &emit_options);
+        let scanner = scanner.map_err(Failure::local("scan", place))?;
+        Ok(PartScan {
+            items: Box::new(scanner.ahead()),
+            filesystem,
+            totals,
+        })
+    }
+}
