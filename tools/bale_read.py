@@ -655,6 +655,17 @@ def find_snapshot(repository, wanted):
     return matching[0][1]
 
 
+def is_wanted(row, snapshot, path):
+    """Who wants all of a snapshot wants images, and not the files in them as well."""
+    place = row["parent"] + b"/" + row["name"] if row["parent"] else row["name"]
+    if path is not None:
+        wanted = os.fsencode(path).strip(b"/")
+        return place == wanted or place.startswith(wanted + b"/")
+    views = [view for image in snapshot.get("images", []) for view in image.get("views", [])]
+    is_image = row["kind"] == 8 or row["layout"] == 3
+    return is_image or place.split(b"/")[0] not in {unbase64(view["path"]).lstrip(b"/") for view in views}
+
+
 def main():
     parser = argparse.ArgumentParser(description="Read a Bale repository without Bale.")
     parser.add_argument("repository")
@@ -666,6 +677,7 @@ def main():
     restore = commands.add_parser("restore")
     restore.add_argument("snapshot")
     restore.add_argument("target")
+    restore.add_argument("path", nargs="?", help="this path and what is below; needed for the files in an image")
     arguments = parser.parse_args()
     try:
         repository = Repository(arguments.repository, read_secrets(arguments))
@@ -676,7 +688,8 @@ def main():
         repository.load_stretches()
         repository.load_index()
         run = Restore(repository, arguments.target)
-        run.run(repository.catalog(snapshot))
+        rows = repository.catalog(snapshot)
+        run.run(row for row in rows if is_wanted(row, snapshot, arguments.path))
         return 3 if run.problems or repository.damage else 0
     except (Damaged, Newer, OSError) as error:
         print(f"bale_read: {error}", file=sys.stderr)

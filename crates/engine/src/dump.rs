@@ -41,7 +41,7 @@ pub fn dump_when_readable(
     monitor: &dyn Monitor,
 ) -> Result<DumpReport> {
     let path = &options.below[..];
-    let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
+    let catalog = SnapshotCatalog::of(repository, &snapshot.1)?;
     let chunks = RepositoryChunks::new(repository.clone())?;
     let mut problems = 0;
     if let Some(warmer) = options.warmer {

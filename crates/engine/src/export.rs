@@ -57,7 +57,7 @@ pub fn open_images(
     scratch: &ScratchSpace,
     monitor: &dyn Monitor,
 ) -> Result<(Vec<Arc<ImageExport>>, u64)> {
-    let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
+    let catalog = SnapshotCatalog::of(repository, &snapshot.1)?;
     let paths = image_paths(&catalog, snapshot, path)?;
     if paths.len() > IMAGES_AT_ONCE_MAX {
         return Err(Error::Other(format!(

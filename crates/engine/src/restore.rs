@@ -12,7 +12,7 @@ pub use warm_up::WarmUp;
 use crate::limits::flight_bytes;
 use bale_format::entry::join;
 use bale_format::snapshot::PathText;
-use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Layer};
+use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Layer, Snapshot};
 use bale_pipeline::error::with_causes;
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern, PatternError, Reach, distinct};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
@@ -26,6 +26,7 @@ use bale_restore::{
     RestoreReport, ScratchSpace,
 };
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,8 +97,13 @@ impl ChunkSource for RepositoryChunks {
 const CATALOG_PART: usize = 3;
 
 /// A snapshot's catalog.
+///
+/// Who asks for all of it does not get the files in images, which would be everything a second
+/// time: they are there for who names them.
 pub struct SnapshotCatalog {
     repository: Arc<Repository>,
+    /// Directories of the views of images.
+    views: HashSet<Bytes>,
     rows: CatalogReader,
     /// The same, for look-ups: those of directories above a path are often in one segment, which is
     /// remembered.
@@ -105,13 +111,25 @@ pub struct SnapshotCatalog {
 }
 
 impl SnapshotCatalog {
-    /// Of a snapshot with these layers.
-    pub fn open(repository: &Arc<Repository>, layers: Vec<Layer>) -> Result<SnapshotCatalog> {
+    pub fn of(repository: &Arc<Repository>, snapshot: &Snapshot) -> Result<SnapshotCatalog> {
+        let layers: Vec<Layer> = snapshot.layers.clone();
+        let views = snapshot.images.iter().flat_map(|image| &image.views);
+        let name = |path: &PathText| path.0.strip_prefix(b"/").map(Bytes::copy_from_slice);
         Ok(SnapshotCatalog {
             repository: repository.clone(),
+            views: views.filter_map(|view| name(&view.path)).collect(),
             rows: CatalogReader::open(repository.segment_source_wherever(), layers.clone())?,
             lookups: CatalogReader::open(repository.segment_source_wherever_remembering(), layers)?,
         })
+    }
+
+    fn is_of_view(&self, row: &Entry) -> bool {
+        let path = match row.parent.is_empty() {
+            true => &row.name[..],
+            false => &row.parent[..],
+        };
+        let end = path.iter().position(|byte| *byte == b'/');
+        !row.is_image() && self.views.contains(&path[..end.unwrap_or(path.len())])
     }
 
     /// The same, of which so many bytes may be fetched together.
@@ -125,8 +143,12 @@ impl SnapshotCatalog {
 impl CatalogSource for SnapshotCatalog {
     fn rows(&self, path: &[u8]) -> std::result::Result<CatalogRows<'_>, ChunkTrouble> {
         let rows = self.rows.subtree(path)?;
-        Ok(Box::new(rows.map(|row| {
-            row.map_err(|error| Box::new(error) as ChunkTrouble)
+        let rows = rows.map(|row| row.map_err(|error| Box::new(error) as ChunkTrouble));
+        if self.views.is_empty() || !path.is_empty() {
+            return Ok(Box::new(rows));
+        }
+        Ok(Box::new(rows.filter(|row| {
+            row.as_ref().map_or(true, |row| !self.is_of_view(row))
         })))
     }
 
@@ -405,7 +427,7 @@ pub(super) fn seams_within(
     bytes: usize,
     monitor: &dyn Monitor,
 ) -> Result<(SnapshotCatalog, RepositoryChunks)> {
-    let catalog = SnapshotCatalog::open(repository, snapshot.1.layers.clone())?;
+    let catalog = SnapshotCatalog::of(repository, &snapshot.1)?;
     monitor.progress(Phase::Plan, Progress::default());
     let chunks = RepositoryChunks::within(repository.clone(), bytes)?;
     Ok((catalog, chunks))

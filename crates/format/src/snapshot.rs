@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 pub const SOURCE_IS_RAW: &str = "raw";
 /// Images of one snapshot.
 pub const IMAGES_MAX: usize = 1024;
+/// Views of one image, and of all images of a snapshot.
+pub const VIEWS_MAX: usize = 4096;
+/// Runs of blocks that an image names as left out.
+pub const LEFT_OUT_RUNS_MAX: usize = 256;
 /// Stands in `filesystems` for a source that is itself a file system, read as an image.
 pub const SOURCE_IS_IMAGE: &str = "image";
 /// Problems listed by name in a snapshot; all are counted.
@@ -166,6 +170,37 @@ pub struct ImageRecord {
     /// What the tracker needs to say what changed after this snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basis: Option<String>,
+    /// Blocks that were not read, as the file system that each belongs to had all of it as free:
+    /// `[first, count]` in blocks of [`IMAGE_BLOCK_BYTES`](crate::extent::IMAGE_BLOCK_BYTES), in
+    /// order. A superset: runs that are close may be one. At most [`LEFT_OUT_RUNS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<(u64, u64)>,
+    /// The files in it: a directory for each file system. At most [`VIEWS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ImageView>,
+}
+
+/// A directory whose rows are the files of a file system in an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageView {
+    /// Path of its row, absolute: a child of the root.
+    pub path: PathText,
+    /// `ext4`, `xfs` ...
+    pub kind: String,
+    /// As text; empty if none is known.
+    pub uuid: String,
+    /// Of its rows, which those of the snapshot do not count.
+    pub totals: Totals,
+    /// Trouble met while it was listed: it is listed again by the next backup.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub problems: u64,
+    /// Why it has no rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_listed: Option<String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Whether the bytes of an image are of one moment.

@@ -3,13 +3,15 @@
 
 use crate::entry::{Key, Time};
 use crate::error::{Fault, FormatError};
+use crate::extent::IMAGE_BLOCK_BYTES;
 use crate::id::{ObjectId, from_hex, hex};
 use crate::limits::{
     FILESYSTEMS_MAX, LAYERS_MAX, NAME_BYTES_MAX, OBJECT_PLAIN_BYTES_MAX, PARENT_BYTES_MAX,
     SEGMENT_ROWS_MAX, TRANSFERS_LISTED_MAX,
 };
 use crate::snapshot::{
-    IMAGES_MAX, Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot, WITHHELD_LISTED_MAX,
+    IMAGES_MAX, ImageRecord, LEFT_OUT_RUNS_MAX, Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot,
+    VIEWS_MAX, WITHHELD_LISTED_MAX,
 };
 use serde::{Deserialize, Serialize};
 
@@ -263,6 +265,7 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), FormatError> {
             return Err(FormatError::over(WHAT, field, found, max));
         }
     }
+    snapshot.images.iter().try_for_each(check_image)?;
     snapshot.until.iter().try_for_each(check_key)?;
     snapshot.layers.iter().try_for_each(check_layer)
 }
@@ -277,6 +280,44 @@ fn check_time(what: &'static str, time: Time) -> Result<(), FormatError> {
                 max: u64::from(NANOS_MAX),
             },
         ));
+    }
+    Ok(())
+}
+
+/// Blocks that were left out come in runs that are sorted and apart; a view is a child of the root.
+fn check_image(image: &ImageRecord) -> Result<(), FormatError> {
+    if image.views.len() > VIEWS_MAX {
+        let field = "number of views";
+        return Err(FormatError::over(WHAT, field, image.views.len(), VIEWS_MAX));
+    }
+    for view in &image.views {
+        let name = view.path.0.strip_prefix(b"/").unwrap_or_default();
+        if name.is_empty() || name.contains(&b'/') || name.len() > NAME_BYTES_MAX {
+            return Err(FormatError::damaged(
+                WHAT,
+                Fault::Text {
+                    field: "path of a view",
+                    reason: "no child of the root".to_owned(),
+                },
+            ));
+        }
+    }
+    let runs = &image.left_out;
+    if runs.len() > LEFT_OUT_RUNS_MAX {
+        let field = "number of runs left out";
+        return Err(FormatError::over(
+            WHAT,
+            field,
+            runs.len(),
+            LEFT_OUT_RUNS_MAX,
+        ));
+    }
+    let mut behind = 0;
+    for (first, count) in runs {
+        let end = first.checked_add(*count);
+        let end = end.and_then(|end| end.checked_mul(IMAGE_BLOCK_BYTES).map(|_| end));
+        let end = end.filter(|end| *end > *first && *first >= behind);
+        behind = end.ok_or_else(|| order("blocks left out"))?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Snapshots come back, and one that a reader could not rely on is refused.
 
 use bale_format::snapshot::{
-    Counts, Filesystem, IMAGES_MAX, ImageRecord, ImageState, PathText, ProblemRecord, Totals,
+    Counts, Filesystem, IMAGES_MAX, ImageRecord, ImageState, ImageView, LEFT_OUT_RUNS_MAX,
+    PathText, ProblemRecord, Totals,
 };
 use bale_format::{ChunkId, FormatError, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
 
@@ -169,6 +170,8 @@ fn images_make_a_record_that_older_readers_refuse_as_newer() {
         how: ImageState::Fuzzy,
         tracker: "none".to_owned(),
         basis: None,
+        left_out: vec![(0, 3), (7, 1)],
+        views: Vec::new(),
     };
     let with_image = |version| Snapshot {
         version,
@@ -195,4 +198,36 @@ fn images_make_a_record_that_older_readers_refuse_as_newer() {
         ..with_image(2)
     };
     assert!(many.to_json().is_err());
+    let view = |path: &[u8]| ImageView {
+        path: PathText(path.to_vec()),
+        kind: "ext4".to_owned(),
+        uuid: String::new(),
+        totals: Totals::default(),
+        problems: 0,
+        not_listed: None,
+    };
+    let with_views = |paths: &[&[u8]]| {
+        let mut snapshot = with_image(2);
+        snapshot.images[0].views = paths.iter().map(|path| view(path)).collect();
+        snapshot
+    };
+    let good = with_views(&[b"/p1", b"/root"]);
+    assert_eq!(Snapshot::from_json(&good.to_json().unwrap()).unwrap(), good);
+    for path in [&b""[..], b"/", b"p1", b"/p1/a", &[b'/'; 300]] {
+        assert!(with_views(&[path]).to_json().is_err(), "{path:?}");
+    }
+    for left_out in [
+        vec![(3, 2), (4, 1)],
+        vec![(9, 1), (0, 1)],
+        vec![(5, 0)],
+        vec![(u64::MAX, 2)],
+        vec![(0, u64::MAX >> 20 << 1)],
+        (0..LEFT_OUT_RUNS_MAX as u64 + 1)
+            .map(|run| (2 * run, 1))
+            .collect(),
+    ] {
+        let mut odd = with_image(2);
+        odd.images[0].left_out = left_out;
+        assert!(odd.to_json().is_err(), "{odd:?}");
+    }
 }

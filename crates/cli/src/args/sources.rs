@@ -103,9 +103,11 @@ pub struct Backup {
     /// a .qcow2, .vmdk, .vdi or .vhdx the disk that is in it, with .raw behind
     ///
     /// Repeat it for several. Blocks of zeros are not stored, and holes of a file are not read, nor
-    /// what a server says to be zeros. What is in use, or changes while it is read, is fuzzy:
-    /// named, recorded in the snapshot, and exit code 3. A device is held, so that nobody mounts it
-    /// meanwhile; of an export nobody knows, see --point-in-time.
+    /// what a server says to be zeros, nor what the file systems on it have as free (ext2/3/4, XFS,
+    /// NTFS, swap, on all of it, in partitions or in linear volumes of LVM; see --read-free). What
+    /// is in use, or changes while it is read, is fuzzy: named, recorded in the snapshot, and exit
+    /// code 3; it is read whole. A device is held, so that nobody mounts it meanwhile; of an export
+    /// nobody knows, see --point-in-time.
     ///
     /// An export is named as nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH; with nbds
     /// for nbd its connection is encrypted, and ?tls-certificates=DIRECTORY names where ca-cert.pem
@@ -180,6 +182,23 @@ pub struct Backup {
     /// Bytes of the blocks that a list of era_invalidate counts (64K)
     #[arg(long, value_name = "SIZE", requires = "changes")]
     pub changes_block_size: Option<String>,
+    /// Read and store what no file system of an image has in use, too: deleted files come back with
+    /// the image, as far as nothing was written over them
+    #[arg(
+        long,
+        requires = "image",
+        conflicts_with_all = ["paths", "files_from", "files_from0"],
+    )]
+    pub read_free: bool,
+    /// Do not list the files in the images. Without it, the snapshot has a directory beside the
+    /// image for each ext2/3/4 and XFS on it (/p1 for the first partition, /disk for one without
+    /// partitions, the name of a volume), whose files are listed, found and restored one by one
+    #[arg(
+        long,
+        requires = "image",
+        conflicts_with_all = ["paths", "files_from", "files_from0"],
+    )]
+    pub no_file_catalog: bool,
     /// An image that is fuzzy is as good as any: no problem, and no exit code 3
     #[arg(
         long,

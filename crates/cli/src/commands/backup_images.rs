@@ -8,7 +8,7 @@ use crate::{exit, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::backup::{BackupOptions, ImageSource, backup_images};
 use bale_format::Snapshot;
-use bale_format::snapshot::ImageRecord;
+use bale_format::snapshot::{ImageRecord, ImageView};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
@@ -67,6 +67,11 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             since,
             ranges: changes,
         });
+    }
+    for source in &mut sources {
+        source.reads_free = options.read_free;
+        source.lists_files = !options.no_file_catalog;
+        source.is_one_of_several = options.image.len() > 1;
     }
     let fuzzy = options.allow_fuzzy;
     let outcome = backup_images(&repository, &mut sources, fuzzy, &engine_options, &console);
@@ -208,9 +213,22 @@ pub fn put(value: &mut Value, snapshot: &Snapshot) {
 fn object(image: &ImageRecord) -> Value {
     let mut value = json!({
         "how": image.how.text(), "tracker": image.tracker, "basis": image.basis,
+        "left_out": image.left_out,
+        "views": image.views.iter().map(view_object).collect::<Vec<_>>(),
     });
     output::put_path(&mut value, "path", &image.path.0);
     output::put_path(&mut value, "source", &image.source.0);
+    value
+}
+
+fn view_object(view: &ImageView) -> Value {
+    let totals = &view.totals;
+    let mut value = json!({
+        "kind": view.kind, "uuid": view.uuid, "files": totals.files, "dirs": totals.dirs,
+        "others": totals.others, "bytes": totals.bytes, "hard_links": totals.hard_links,
+        "problems": view.problems, "not_listed": view.not_listed,
+    });
+    output::put_path(&mut value, "path", &view.path.0);
     value
 }
 
@@ -223,5 +241,12 @@ pub fn report(snapshot: &Snapshot) {
             output::escape(&image.source.0),
             image.how.text()
         );
+        for view in &image.views {
+            let path = output::escape(&view.path.0);
+            match &view.not_listed {
+                Some(why) => report!("  {path}: {}, not listed: {why}", view.kind),
+                None => report!("  {path}: {}, {} files", view.kind, view.totals.files),
+            }
+        }
     }
 }

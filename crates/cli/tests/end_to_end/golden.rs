@@ -11,15 +11,19 @@ use std::process::Command;
 
 /// All there are. One is added with every version of the format, or feature of it, and none is ever
 /// taken away.
-const GOLDEN: [&str; 3] = ["golden-1", "golden-2", IMAGES];
+const GOLDEN: [&str; 4] = ["golden-1", "golden-2", IMAGES, VIEWS];
 
 /// Its snapshots hold images, below the root.
 const IMAGES: &str = "golden-3";
+
+/// Its snapshots hold an image and the files in it.
+const VIEWS: &str = "golden-4";
 
 /// Where in a snapshot the tree is that the manifest describes.
 fn below(name: &str) -> &'static str {
     match name {
         IMAGES => "",
+        VIEWS => "disk",
         _ => "golden",
     }
 }
@@ -91,6 +95,7 @@ fn golden_repositories_are_restored_by_the_second_reader() {
                 .arg(testdata().join(name).join("password"))
                 .args(["restore", snapshot["id"].as_str().unwrap()])
                 .arg(&out)
+                .args((name == VIEWS).then_some(below(name)))
                 .output()
                 .unwrap();
             let err = String::from_utf8_lossy(&read.stderr);
@@ -117,8 +122,9 @@ fn open_words(bench: &Bench, name: &str) -> Vec<String> {
 fn assert_manifest(name: &str, number: usize, target: &Path) {
     let file = testdata().join(name).join(format!("manifest-{number}"));
     let mut tree = describe(target);
-    if name == IMAGES {
-        // Of the directory that images are restored into a snapshot of them says nothing.
+    if [IMAGES, VIEWS].contains(&name) {
+        // Of the directory that images are restored into a snapshot of them says nothing, and what
+        // a restore makes of the one that a view is restored to is its user's.
         tree.retain(|path, _| !path.is_empty());
     }
     let got = lines(&tree);

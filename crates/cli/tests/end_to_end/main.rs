@@ -26,6 +26,7 @@ mod generating;
 mod golden;
 mod healing;
 mod hidden;
+mod image_files;
 mod images;
 mod inits_at_once;
 mod keys;

@@ -4,7 +4,14 @@
 //! from ranges that hold something, and from what a tracker says has changed. An image is a row
 //! below the root, and its bytes are rows below that; what did not change keeps its rows.
 
+mod block_map;
+mod block_runs;
+mod file_content;
+mod in_use;
 mod pass;
+mod view_names;
+mod view_rows;
+mod views;
 
 use super::commit::commit;
 use super::parent::Parent;
@@ -19,9 +26,13 @@ use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_repository::repository::Repository;
 use bale_source::raw::{ChangeTracker, Changes, DeviceRanges, NoTracker, RawImage};
+use block_map::BlockMap;
+use block_runs::{BlockRuns, recorded};
 use pass::{ImagePass, pass};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use views::Listing;
 
 /// A device to back up, and who knows what of it.
 pub struct ImageSource {
@@ -29,6 +40,13 @@ pub struct ImageSource {
     /// Which ranges hold anything; `None`: those that are no holes of the file that it is in.
     pub allocated: Option<DeviceRanges>,
     pub tracker: Box<dyn ChangeTracker>,
+    /// Read what no file system has in use, too.
+    pub reads_free: bool,
+    /// List the files in it, too.
+    pub lists_files: bool,
+    /// Others were named beside it, whether or not they could be opened: names of its views have
+    /// its own in front.
+    pub is_one_of_several: bool,
 }
 
 impl ImageSource {
@@ -38,6 +56,9 @@ impl ImageSource {
             image,
             allocated: None,
             tracker: Box::new(NoTracker),
+            reads_free: false,
+            lists_files: true,
+            is_one_of_several: false,
         }
     }
 
@@ -48,6 +69,8 @@ impl ImageSource {
             how: self.image.state(),
             tracker: self.tracker.name().to_owned(),
             basis: self.tracker.next_basis(),
+            left_out: Vec::new(),
+            views: Vec::new(),
         }
     }
 }
@@ -142,12 +165,34 @@ fn store_and_commit(
         work.push(ImagePass {
             image: &source.image,
             data,
+            in_use: match source.reads_free {
+                true => None,
+                false => in_use::in_use(&source.image, tally),
+            },
             changes,
+            map: block_map(source, run, options)?,
         });
     }
-    let mut stored = pass(run, parent, store, tally, options, work)?;
+    let passed = pass(run, parent, store, tally, options, work)?;
+    let (mut stored, mut passed) = (passed.stored, passed.images);
     let mut images: Vec<ImageRecord> = sources.iter().map(ImageSource::record).collect();
-    for (source, record) in sources.iter().zip(&mut images) {
+    for ((source, record), passed) in sources.iter().zip(&mut images).zip(&mut passed) {
+        let left_out = std::mem::take(&mut passed.left_out);
+        report_left_out(source, &left_out, tally);
+        record.left_out = left_out.into_record();
+    }
+    let listing = Listing {
+        run,
+        parent,
+        store,
+        tally,
+    };
+    let views = match options.dry_run {
+        true => vec![Vec::new(); images.len()],
+        false => listing.list(sources, &mut stored, passed)?,
+    };
+    for ((source, record), views) in sources.iter().zip(&mut images).zip(views) {
+        record.views = views;
         let Some(text) = source.image.disturbance() else {
             continue;
         };
@@ -201,8 +246,8 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Chan
         (_, None, _) => "the parent was made without it",
         (_, _, None) => "the parent does not have all of the image",
         (_, _, Some(row)) if row.size > source.image.len_bytes() => "the image is shorter",
-        (Changes::Ranges(ranges), _, Some(row)) => {
-            let mut ranges = ranges.clone();
+        (Changes::Ranges(ranges), Some(before), Some(row)) => {
+            let mut ranges = with_left_out(ranges, &before.left_out);
             if row.size < source.image.len_bytes() {
                 ranges.retain(|range| range.start < row.size);
                 ranges
@@ -216,6 +261,50 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Chan
     let path = source.image.path().display();
     tally.note(&format!("{path}: everything is read: {why}"));
     Changes::Everything(why.to_owned())
+}
+
+/// What was free and is in use now may hold what nobody wrote since.
+fn with_left_out(changes: &[Range<u64>], left_out: &[(u64, u64)]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = changes.to_vec();
+    ranges.extend(recorded(left_out));
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, before| {
+        let goes_on = next.start <= before.end;
+        if goes_on {
+            before.end = before.end.max(next.end);
+        }
+        goes_on
+    });
+    ranges
+}
+
+/// Where its blocks are, for those who list its files. A dry run stores nothing to point at.
+fn block_map(
+    source: &ImageSource,
+    run: &BackupRun,
+    options: &BackupOptions,
+) -> Result<Option<BlockMap>> {
+    if !source.lists_files || options.dry_run || source.image.state() == ImageState::Fuzzy {
+        return Ok(None);
+    }
+    let directory = run.repository.spill_dir()?;
+    let map = BlockMap::new(&directory, source.image.len_bytes());
+    let map = map.map_err(|error| {
+        let shown = directory.display();
+        Error::Other(format!("make a temporary file in {shown}: {error}"))
+    })?;
+    Ok(Some(map))
+}
+
+fn report_left_out(source: &ImageSource, left_out: &BlockRuns, tally: &Tally<'_>) {
+    if left_out.bytes() > 0 {
+        tally.note(&format!(
+            "{}: {} bytes of {} are in blocks that no file system has in use, and were left out",
+            source.image.path().display(),
+            left_out.bytes(),
+            source.image.len_bytes()
+        ));
+    }
 }
 
 fn report_fuzzy(source: &ImageSource, text: &str, is_allowed: bool, tally: &Tally<'_>) {

@@ -69,6 +69,10 @@ impl<'a> Tally<'a> {
         }
     }
 
+    pub(super) fn monitor(&self) -> &dyn Monitor {
+        self.monitor
+    }
+
     pub(super) fn interrupted(&self) -> bool {
         self.monitor.interrupted()
     }

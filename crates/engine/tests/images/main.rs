@@ -1,6 +1,7 @@
 //! Images of devices: what was backed up comes back byte for byte, whatever happened in between,
 //! and what did not change costs nothing.
 
+mod allocated;
 mod backup;
 mod bench;
 mod disturbed;
@@ -10,4 +11,6 @@ mod neighbours;
 mod qemu_disks;
 mod qemu_files;
 mod restore;
+mod told;
 mod tracked;
+mod views;

@@ -1,61 +1,16 @@
 //! What a tracker says is believed, and no further than it can be.
 
 use crate::bench::{BLOCK, Images, NAME};
+use crate::told::tracked;
 use bale_engine::backup::{BackupOptions, ImageSource, Outcome};
 use bale_format::ChunkKind;
 use bale_pipeline::monitor::Recorder;
 use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_list};
-use bale_source::raw::{ChangeTracker, Changes};
 use bale_testkit::scene::noise;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Says what it was told, to whoever has the basis of the last snapshot.
-struct Told {
-    changes: Vec<Range<u64>>,
-    epoch: u64,
-    committed: Arc<AtomicU64>,
-}
-
-impl ChangeTracker for Told {
-    fn name(&self) -> &'static str {
-        "told"
-    }
-
-    fn changed_since(&mut self, basis: Option<&str>) -> Changes {
-        match basis == Some(&self.epoch.to_string()) {
-            true => Changes::Ranges(self.changes.clone()),
-            false => Changes::Everything("another epoch".to_owned()),
-        }
-    }
-
-    fn next_basis(&self) -> Option<String> {
-        Some((self.epoch + 1).to_string())
-    }
-
-    fn committed(&mut self) {
-        self.committed.store(self.epoch + 1, Ordering::Relaxed);
-    }
-}
 
 fn backup(images: &mut Images, epoch: u64, changes: &[Range<u64>]) -> Outcome {
-    let committed = Arc::new(AtomicU64::new(0));
-    let mut sources = [ImageSource {
-        tracker: Box::new(Told {
-            changes: changes.to_vec(),
-            epoch,
-            committed: committed.clone(),
-        }),
-        ..images.source(NAME)
-    }];
-    let (options, monitor) = (BackupOptions::default(), Recorder::default());
-    let repository = images.scene.repository();
-    let outcome = images.backup_into(&repository, &mut sources, &options, &monitor);
-    let outcome = outcome.unwrap();
-    assert_eq!(committed.load(Ordering::Relaxed), epoch + 1);
-    let record = &outcome.snapshot.images[0];
-    assert_eq!(record.basis.as_deref(), Some(&(epoch + 1).to_string()[..]));
+    let outcome = tracked(images, epoch, changes.to_vec());
     images.kept.push((outcome.id.unwrap(), images.bytes()));
     outcome
 }

@@ -97,7 +97,7 @@ impl Reader {
             .map(|segment| segment.id)
             .collect();
         let short = named.0.short();
-        let catalog = match SnapshotCatalog::open(repository, named.1.layers.clone()) {
+        let catalog = match SnapshotCatalog::of(repository, &named.1) {
             Ok(catalog) => catalog,
             Err(error) if unreadable.is_empty() => {
                 return Err(format!("R1 catalog of {short}: {error}"));

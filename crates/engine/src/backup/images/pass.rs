@@ -12,6 +12,9 @@ use super::super::recount::Class;
 use super::super::run::{BackupOptions, BackupRun};
 use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
+use super::block_map::BlockMap;
+use super::block_runs::BlockRuns;
+use super::view_names::ViewNames;
 use crate::limits::image_ahead;
 use bale_format::extent::extent_name;
 use bale_format::{ChunkId, ChunkKind, Entry, EntryFlags, ImageExtent, Key};
@@ -37,7 +40,27 @@ const BEHIND_EXTENTS: &[u8] = b"\xff";
 pub(super) struct ImagePass<'a> {
     pub(super) image: &'a RawImage,
     pub(super) data: DeviceRanges,
+    /// `None`: all.
+    pub(super) in_use: Option<DeviceRanges>,
     pub(super) changes: Changes,
+    /// To be filled, if the files in the image are listed.
+    pub(super) map: Option<BlockMap>,
+}
+
+/// What a pass came to.
+pub(super) struct Passed {
+    pub(super) stored: StoredPass,
+    pub(super) images: Vec<PassedImage>,
+}
+
+/// Of one image.
+pub(super) struct PassedImage {
+    name: Bytes,
+    /// Blocks that are free.
+    pub(super) left_out: BlockRuns,
+    /// Blocks whose rows are other than the parent's.
+    pub(super) changed: BlockRuns,
+    pub(super) map: Option<BlockMap>,
 }
 
 /// Reads and stores images, which are in the order of their names.
@@ -48,7 +71,7 @@ pub(super) fn pass(
     tally: &Tally<'_>,
     options: &BackupOptions,
     images: Vec<ImagePass<'_>>,
-) -> Result<StoredPass> {
+) -> Result<Passed> {
     let repository = &run.repository;
     let segments = StoredSegments(store.clone());
     let mut writer = ImageWriter {
@@ -58,6 +81,8 @@ pub(super) fn pass(
         cursor: ParentCursor::open(&parent.catalog, KeyRange::all()),
         scanned: Scanned::new(repository.spill_dir()?, &repository.memory()),
         changes: 0,
+        views: ViewNames::of_parent(parent),
+        passed: Vec::new(),
         last_key: None,
         bytes_done: 0,
     };
@@ -76,6 +101,7 @@ pub(super) fn pass(
 /// A block on its way from the threads that read.
 enum Prepared {
     Zeros(Range<u64>),
+    Free(Range<u64>),
     Unchanged(Range<u64>),
     Read {
         range: Range<u64>,
@@ -106,8 +132,45 @@ struct ImageWriter<'a> {
     cursor: ParentCursor,
     scanned: Scanned,
     changes: u64,
+    /// Of the parent: rows that stay as they are here.
+    views: ViewNames,
+    /// Of each image, the last one being that which is read.
+    passed: Vec<PassedImage>,
     last_key: Option<Key>,
     bytes_done: u64,
+}
+
+impl PassedImage {
+    fn knows(&mut self, row: &Entry) -> Result<()> {
+        match (&mut self.map, ImageExtent::of(row)) {
+            (Some(map), Some(extent)) if row.parent == self.name => {
+                map.put(&extent).map_err(unknown)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn knows_zeros(&mut self, range: &Range<u64>) -> Result<()> {
+        match &mut self.map {
+            Some(map) => map.put_zeros(range).map_err(unknown),
+            None => Ok(()),
+        }
+    }
+
+    /// A row of the parent goes, which may be of another image.
+    fn loses(&mut self, row: &Entry) -> Result<()> {
+        if let Some(extent) = ImageExtent::of(row).filter(|_| row.parent == self.name) {
+            let end = extent.start.saturating_add(extent.bytes);
+            self.changed.push(&(extent.start..end));
+        }
+        Ok(())
+    }
+}
+
+fn unknown(error: io::Error) -> Error {
+    Error::Other(format!(
+        "note in a temporary file where blocks are: {error}"
+    ))
 }
 
 impl ImageWriter<'_> {
@@ -167,12 +230,20 @@ impl ImageWriter<'_> {
         let ImagePass {
             image,
             data,
+            in_use,
             changes,
+            map,
         } = pass;
+        self.passed.push(PassedImage {
+            name: image.name().clone(),
+            left_out: BlockRuns::default(),
+            changed: BlockRuns::default(),
+            map,
+        });
         let store = self.store.clone();
         let work = |_: &mut (), work: BlockWork| prepare(image, &store, work);
         let ahead = image_ahead(&self.store.repository().memory());
-        let blocks = plan(image.len_bytes(), data, changes);
+        let blocks = plan(image.len_bytes(), data, in_use, changes);
         let taken = in_order_within(
             ahead,
             blocks,
@@ -200,7 +271,14 @@ impl ImageWriter<'_> {
             return Err(Stop::Failed(Error::Interrupted));
         }
         let bytes = match prepared {
-            Prepared::Zeros(range) => range.end - range.start,
+            Prepared::Zeros(range) => {
+                self.at_image().knows_zeros(&range)?;
+                range.end - range.start
+            }
+            Prepared::Free(range) => {
+                self.at_image().left_out.push(&range);
+                range.end - range.start
+            }
             Prepared::Unchanged(range) => self.pass_unchanged(image, range)?,
             Prepared::Read { range, block, id } => self.take_block(image, range, block, id)?,
             Prepared::Failed(range, error) => {
@@ -216,7 +294,12 @@ impl ImageWriter<'_> {
     /// Rows of the parent that stay.
     fn pass_unchanged(&mut self, image: &RawImage, range: Range<u64>) -> Result<u64> {
         let (name, bytes) = (image.name(), range.end - range.start);
-        self.advance(name, &extent_name(range.start), false)?;
+        // What has no row was zeros then: blocks that were left out count as changed.
+        self.at_image().knows_zeros(&range)?;
+        let first = self.advance(name, &extent_name(range.start), false)?;
+        if let Some(first) = first {
+            self.at_image().knows(&first)?;
+        }
         // Behind the last byte of the range, and in front of what follows.
         let last = [&extent_name(range.end - 1)[..], BEHIND_EXTENTS].concat();
         self.advance(name, &last, true)?;
@@ -243,6 +326,10 @@ impl ImageWriter<'_> {
                 if let Some(old) = old {
                     self.remove(&old)?;
                 }
+                let is_whole = range.start + bytes == range.end;
+                if is_whole {
+                    self.at_image().knows_zeros(&range)?;
+                }
             }
             Some(chunk) => {
                 let extent = ImageExtent {
@@ -256,7 +343,9 @@ impl ImageWriter<'_> {
                 let row = extent.row(image.name());
                 if old.as_ref() != Some(&row) {
                     self.put(&row)?;
+                    self.at_image().changed.push(&range);
                 }
+                self.at_image().knows(&row)?;
             }
         }
         self.last_key = Some(Key {
@@ -320,15 +409,36 @@ impl ImageWriter<'_> {
 
     /// The parent's row of this key. Those before it go, unless they are passed over unchanged.
     fn advance(&mut self, parent: &Bytes, name: &[u8], stays: bool) -> Result<Option<Entry>> {
-        let (catalog, changes) = (&mut self.catalog, &mut self.changes);
+        let (catalog, changes, views) = (&mut self.catalog, &mut self.changes, &self.views);
+        let mut passed = self.passed.last_mut();
+        let mut known = Ok(());
         let old = self.cursor.advance_to(parent, name, |row| {
+            if views.have(&row) {
+                return Ok(());
+            }
+            if let Some(image) = &mut passed {
+                let told = match stays {
+                    true => image.knows(&row),
+                    false => image.loses(&row),
+                };
+                if known.is_ok() {
+                    known = told;
+                }
+            }
             if stays {
                 return Ok(());
             }
             *changes += 1;
             catalog.remove(&row.key(), file_bytes(&row))
         })?;
-        Ok(old.map(|old| old.entry()))
+        let old = old.map(|old| old.entry());
+        known?;
+        Ok(old)
+    }
+
+    /// What is known of the image that is read.
+    fn at_image(&mut self) -> &mut PassedImage {
+        self.passed.last_mut().expect("one of each image")
     }
 
     fn put(&mut self, row: &Entry) -> Result<()> {
@@ -338,26 +448,36 @@ impl ImageWriter<'_> {
 
     fn remove(&mut self, row: &Entry) -> Result<()> {
         self.changes += 1;
+        self.at_image().loses(row)?;
         Ok(self.catalog.remove(&row.key(), file_bytes(row))?)
     }
 
-    fn finish(self) -> Result<StoredPass> {
+    fn finish(self) -> Result<Passed> {
         let ImageWriter {
             mut catalog,
             cursor,
             mut changes,
             scanned,
+            views,
+            passed,
             ..
         } = self;
         // What is no image of this backup, and nothing of it.
         cursor.finish(|row| {
+            if views.have(&row) {
+                return Ok(());
+            }
             changes += 1;
             catalog.remove(&row.key(), file_bytes(&row))
         })?;
-        Ok(StoredPass {
+        let stored = StoredPass {
             scanned,
             layers: catalog.finish()?.layers,
             changes,
+        };
+        Ok(Passed {
+            stored,
+            images: passed,
         })
     }
 }
@@ -380,6 +500,7 @@ impl Resumable for ImageWriter<'_> {
 fn prepare(image: &RawImage, store: &ChunkWriter, work: BlockWork) -> Prepared {
     let range = match work {
         BlockWork::Zeros(range) => return Prepared::Zeros(range),
+        BlockWork::Free(range) => return Prepared::Free(range),
         BlockWork::Unchanged(range) => return Prepared::Unchanged(range),
         BlockWork::Read(range) => range,
     };

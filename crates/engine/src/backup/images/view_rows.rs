@@ -1,0 +1,209 @@
+//! The rows of one view: what a scan of its file system finds, with content, compared with the rows
+//! that the parent has.
+
+use super::super::amendments::Amendments;
+use super::super::refused_rows;
+use super::super::stored_segments::StoredSegments;
+use super::super::tally::Tally;
+use super::file_content::FileContents;
+use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
+use bale_format::snapshot::Totals;
+use bale_format::xattrs::XattrsColumn;
+use bale_format::{ChunkKind, Entry, EntryFlags, Key, Kind, Layer};
+use bale_repository::catalog::{CatalogReader, CatalogWriter, KeyRange, ParentCursor, file_bytes};
+use bale_repository::error::{Error, Result};
+use bale_repository::pack::ChunkWriter;
+use bale_source::image::EntryPlace;
+use bale_source::scan::{Batch, ScanItem, ScanItems};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// What a view came to.
+pub(super) struct WrittenView {
+    pub(super) layers: Vec<Layer>,
+    /// Rows put or removed.
+    pub(super) changes: u64,
+    pub(super) totals: Totals,
+    pub(super) problems: u64,
+    /// Position of its file system in the list of the snapshot.
+    pub(super) filesystem: Option<u32>,
+}
+
+/// Writes the rows of the view of one name, and removes those that are not there any more.
+pub(super) struct ViewRows<'a> {
+    store: &'a Arc<ChunkWriter>,
+    tally: &'a Tally<'a>,
+    amendments: &'a mut Amendments,
+    catalog: CatalogWriter<StoredSegments>,
+    cursor: ParentCursor,
+    /// The parent's row of the view itself.
+    old_top: Option<Entry>,
+    last_key: Option<Key>,
+    written: WrittenView,
+}
+
+impl<'a> ViewRows<'a> {
+    pub(super) fn of(
+        name: &[u8],
+        before: &CatalogReader,
+        store: &'a Arc<ChunkWriter>,
+        tally: &'a Tally<'a>,
+        amendments: &'a mut Amendments,
+    ) -> Result<ViewRows<'a>> {
+        let segments = StoredSegments(store.clone());
+        Ok(ViewRows {
+            store,
+            tally,
+            amendments,
+            catalog: CatalogWriter::new(before.clone(), segments),
+            cursor: ParentCursor::open(before, KeyRange::below(name)),
+            old_top: before.lookup(name)?,
+            last_key: None,
+            written: WrittenView {
+                layers: Vec::new(),
+                changes: 0,
+                totals: Totals::default(),
+                problems: 0,
+                filesystem: None,
+            },
+        })
+    }
+
+    /// Takes what a scan finds; `taken` are positions of file systems that others have.
+    pub(super) fn write(
+        &mut self,
+        items: ScanItems,
+        contents: &mut FileContents<'_>,
+        taken: &[u32],
+    ) -> Result<()> {
+        for item in items {
+            if self.tally.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            match item {
+                ScanItem::Filesystem(found) => {
+                    self.written.filesystem = Some(self.tally.filesystem(found, taken));
+                }
+                ScanItem::Entries(batch) => self.take_batch(batch, contents)?,
+                ScanItem::Amend { key, flags } => self.amendments.add(&key, flags)?,
+                ScanItem::Problem(problem) => {
+                    self.written.problems += 1;
+                    self.tally.problem(&problem);
+                }
+                ScanItem::Note(note) => self.tally.scan_note(&note),
+                ScanItem::Unchanged(_) => {
+                    let text = "a scan of an image knows nothing of the one before";
+                    return Err(Error::Other(text.to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_batch(&mut self, batch: Batch, contents: &mut FileContents<'_>) -> Result<()> {
+        let Batch { places, entries } = batch;
+        for (at, mut entry) in entries.into_iter().enumerate() {
+            entry.filesystem = self.written.filesystem.unwrap_or_default();
+            let place = places.of(at);
+            if let Err(problem) = place.complete(&mut entry) {
+                self.written.problems += 1;
+                self.tally.problem(&problem);
+            }
+            if entry.kind == Kind::File && entry.size > 0 {
+                self.give_content(&place, &mut entry, contents)?;
+            }
+            self.put(entry)?;
+        }
+        Ok(())
+    }
+
+    fn give_content(
+        &mut self,
+        place: &EntryPlace,
+        entry: &mut Entry,
+        contents: &mut FileContents<'_>,
+    ) -> Result<()> {
+        let trouble = match place {
+            EntryPlace::Image(inode) => contents.give(inode, entry)?,
+            EntryPlace::Directory(_) => {
+                entry.flags.set(EntryFlags::UNREADABLE);
+                Some("it is not found in the image".to_owned())
+            }
+        };
+        if let Some(text) = trouble {
+            self.written.problems += 1;
+            self.tally.report_problem(&entry.path(), "read", text);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, mut entry: Entry) -> Result<()> {
+        if let Some((1, set)) = entry.xattrs.split_first().map(|(kind, set)| (*kind, set))
+            && set.len() > XATTRS_INLINE_BYTES_MAX
+        {
+            let id = self.store.store(ChunkKind::Xattrs, set.to_vec())?;
+            entry.xattrs = XattrsColumn::chunk(id);
+        }
+        let had_flags = entry.flags;
+        let Some(entry) = refused_rows::storable(entry, self.last_key.as_ref(), self.tally) else {
+            self.written.problems += 1;
+            return Ok(());
+        };
+        self.written.problems += u64::from(entry.flags != had_flags);
+        let old = match entry.parent.is_empty() {
+            true => self.old_top.take(),
+            false => self.advance(&entry.parent, &entry.name)?,
+        };
+        if old.as_ref() != Some(&entry) {
+            self.written.changes += 1;
+            self.catalog.put(&entry)?;
+        }
+        self.count(&entry);
+        self.last_key = Some(entry.key());
+        Ok(())
+    }
+
+    fn count(&mut self, entry: &Entry) {
+        let totals = &mut self.written.totals;
+        match entry.kind {
+            Kind::File => {
+                totals.files += 1;
+                totals.bytes = totals.bytes.saturating_add(entry.size);
+            }
+            Kind::Directory => totals.dirs += 1,
+            _ => totals.others += 1,
+        }
+        totals.hard_links += u64::from(entry.is_hard_link());
+    }
+
+    /// The parent's row of this key. Those before it are gone.
+    fn advance(&mut self, parent: &Bytes, name: &[u8]) -> Result<Option<Entry>> {
+        let (catalog, changes) = (&mut self.catalog, &mut self.written.changes);
+        let old = self.cursor.advance_to(parent, name, |row| {
+            *changes += 1;
+            catalog.remove(&row.key(), file_bytes(&row))
+        })?;
+        Ok(old.map(|old| old.entry()))
+    }
+
+    /// What the scan did not find is gone.
+    pub(super) fn finish(self) -> Result<WrittenView> {
+        let ViewRows {
+            mut catalog,
+            cursor,
+            old_top,
+            mut written,
+            ..
+        } = self;
+        if let Some(old) = old_top {
+            written.changes += 1;
+            catalog.remove(&old.key(), file_bytes(&old))?;
+        }
+        cursor.finish(|row| {
+            written.changes += 1;
+            catalog.remove(&row.key(), file_bytes(&row))
+        })?;
+        written.layers = catalog.finish()?.layers;
+        Ok(written)
+    }
+}

@@ -1,0 +1,257 @@
+//! The second view of an image: the files in it, as directories beside it.
+//!
+//! When all blocks are stored, each file system that can be read by itself is scanned by its
+//! inodes, and its rows point into the chunks of the blocks. A view whose file system has no block
+//! that changed keeps its rows. An image of several moments has no views: what its tables say need
+//! not be where they say it is.
+
+use super::super::commit::StoredPass;
+use super::super::parent::Parent;
+use super::super::run::BackupRun;
+use super::super::tally::Tally;
+use super::ImageSource;
+use super::block_map::BlockMap;
+use super::file_content::FileContents;
+use super::pass::PassedImage;
+use super::view_names::{ViewNames, view_name};
+use super::view_rows::{ViewRows, WrittenView};
+use bale_format::snapshot::{ImageState, ImageView, PathText, Totals, VIEWS_MAX};
+use bale_fsimage::allocated::{AllocatedRanges, DiskFileSystem};
+use bale_pipeline::error::Failure;
+use bale_repository::catalog::CatalogReader;
+use bale_repository::error::{Error, Result};
+use bale_repository::pack::ChunkWriter;
+use bale_source::image::Image;
+use bale_source::scan::{PartScan, ScanOptions};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What a listing works with.
+pub(super) struct Listing<'a> {
+    pub(super) run: &'a BackupRun,
+    pub(super) parent: &'a Parent,
+    pub(super) store: &'a Arc<ChunkWriter>,
+    pub(super) tally: &'a Tally<'a>,
+}
+
+/// A view that is to be.
+struct Planned {
+    /// Position of its image.
+    image: usize,
+    name: Bytes,
+    file_system: DiskFileSystem,
+    /// As the parent has it, if none of its blocks changed.
+    kept: Option<ImageView>,
+}
+
+/// Of one image: where its blocks are, and its views.
+struct ListedImage {
+    map: Option<BlockMap>,
+    views: Vec<ImageView>,
+}
+
+impl Listing<'_> {
+    /// Lists files of images whose blocks are stored. The views of each.
+    pub(super) fn list(
+        &self,
+        sources: &[ImageSource],
+        stored: &mut StoredPass,
+        passed: Vec<PassedImage>,
+    ) -> Result<Vec<Vec<ImageView>>> {
+        let planned = self.plan(sources, &passed);
+        let mut taken = self.kept_filesystems(&planned);
+        let before = ViewNames::of_parent(self.parent);
+        let names: HashSet<&Bytes> = planned.iter().map(|view| &view.name).collect();
+        let gone: Vec<&Bytes> = before.iter().filter(|name| !names.contains(name)).collect();
+        let mut images: Vec<ListedImage> = passed
+            .into_iter()
+            .map(|image| ListedImage {
+                map: image.map,
+                views: Vec::new(),
+            })
+            .collect();
+        for view in &planned {
+            let record = match &view.kept {
+                Some(kept) => kept.clone(),
+                None => self.write_view(view, stored, &mut images[view.image], &mut taken)?,
+            };
+            images[view.image].views.push(record);
+        }
+        for name in gone {
+            let catalog = self.catalog(stored)?;
+            let rows = self.rows(name, &catalog, stored)?;
+            let written = rows.finish()?;
+            take(stored, &written);
+        }
+        Ok(images.into_iter().map(|image| image.views).collect())
+    }
+
+    fn plan(&self, sources: &[ImageSource], passed: &[PassedImage]) -> Vec<Planned> {
+        let images: Vec<Bytes> = sources.iter().map(|one| one.image.name().clone()).collect();
+        let several = sources.len() > 1;
+        let mut planned: Vec<Planned> = Vec::new();
+        for (at, (source, passed)) in sources.iter().zip(passed).enumerate() {
+            let is_fuzzy = source.image.state() == ImageState::Fuzzy;
+            if passed.map.is_none() || is_fuzzy || source.image.disturbance().is_some() {
+                continue;
+            }
+            let (bytes, sector) = (source.image.byte_source(), source.image.sector_bytes());
+            for file_system in AllocatedRanges::of(bytes, sector).into_file_systems() {
+                let several = several || source.is_one_of_several;
+                let part = &file_system.name;
+                let name = view_name(source.image.name(), part, several, &images);
+                let name = name.filter(|name| planned.iter().all(|other| other.name != *name));
+                let Some(name) = name.filter(|_| planned.len() < VIEWS_MAX) else {
+                    let path = source.image.path().display();
+                    let text = format!(
+                        "{path}: the files of {} are not listed",
+                        part.escape_debug()
+                    );
+                    self.tally.note(&text);
+                    continue;
+                };
+                planned.push(Planned {
+                    kept: self.kept(source, passed, &name, &file_system),
+                    image: at,
+                    name,
+                    file_system,
+                });
+            }
+        }
+        planned
+    }
+
+    /// The parent's view, if nothing that it is made of changed, and it is whole.
+    fn kept(
+        &self,
+        source: &ImageSource,
+        passed: &PassedImage,
+        name: &Bytes,
+        file_system: &DiskFileSystem,
+    ) -> Option<ImageView> {
+        if !self.parent.is_reusable_whole() || passed.changed.touch(&file_system.depends_on()) {
+            return None;
+        }
+        let path = source.record().path;
+        let before = self.parent.images.iter().find(|image| image.path == path)?;
+        let mut views = before.views.iter();
+        let view = views.find(|view| view.path.0.strip_prefix(b"/") == Some(&name[..]))?;
+        (view.problems == 0 && view.not_listed.is_none()).then(|| view.clone())
+    }
+
+    /// Positions in the list of file systems that rows of kept views point at.
+    fn kept_filesystems(&self, planned: &[Planned]) -> Vec<u32> {
+        let kept = planned.iter().filter_map(|view| view.kept.as_ref());
+        let places: HashSet<&PathText> = kept.map(|view| &view.path).collect();
+        let list = self.parent.filesystems.iter().enumerate();
+        let kept = list.filter(|(_, one)| places.contains(&one.mount));
+        kept.map(|(position, _)| position as u32).collect()
+    }
+
+    fn write_view(
+        &self,
+        view: &Planned,
+        stored: &mut StoredPass,
+        of: &mut ListedImage,
+        taken: &mut Vec<u32>,
+    ) -> Result<ImageView> {
+        let path = PathText([b"/", &view.name[..]].concat());
+        let not_listed = |why: String| ImageView {
+            kind: view.file_system.content.to_string(),
+            path: path.clone(),
+            uuid: String::new(),
+            totals: Totals::default(),
+            problems: 0,
+            not_listed: Some(why),
+        };
+        let opened = Image::of_part(view.file_system.source().clone());
+        let scan = match opened {
+            Err(error) => Err(error.to_string()),
+            Ok(image) => self.scan(image, &view.name)?,
+        };
+        let catalog = self.catalog(stored)?;
+        let mut rows = self.rows(&view.name, &catalog, stored)?;
+        let (image, scan) = match scan {
+            Ok(found) => found,
+            Err(why) => {
+                let shown = String::from_utf8_lossy(&view.name);
+                let text = format!(
+                    "the files of /{} are not listed: {why}",
+                    shown.escape_debug()
+                );
+                self.tally.note(&text);
+                let written = rows.finish()?;
+                take(stored, &written);
+                return Ok(not_listed(why));
+            }
+        };
+        let map = of.map.take().expect("planned with one");
+        let mut contents = FileContents::new(self.store, &view.file_system, &image, map);
+        let (kind, uuid) = (scan.filesystem.kind.clone(), scan.filesystem.uuid.clone());
+        rows.write(scan.items, &mut contents, taken)?;
+        let written = rows.finish()?;
+        let (map, bytes_read) = contents.into_map();
+        of.map = Some(map);
+        self.tally.read(bytes_read);
+        taken.extend(written.filesystem);
+        take(stored, &written);
+        Ok(ImageView {
+            path,
+            kind,
+            uuid,
+            totals: written.totals,
+            problems: written.problems,
+            not_listed: None,
+        })
+    }
+
+    /// The inner error: why it is not listed.
+    fn scan(
+        &self,
+        image: Image,
+        name: &Bytes,
+    ) -> Result<std::result::Result<(Arc<Image>, PartScan), String>> {
+        let repository = &self.run.repository;
+        let options = ScanOptions {
+            spill_directory: repository.spill_dir()?,
+            memory: repository.memory(),
+            ..ScanOptions::default()
+        };
+        let image = Arc::new(image);
+        match PartScan::start(&image, name, options, self.tally.monitor()) {
+            Ok(scan) => Ok(Ok((image, scan))),
+            Err(Failure::Interrupted) => Err(Error::Interrupted),
+            Err(error) => {
+                let text = bale_pipeline::error::with_causes(&error);
+                self.tally
+                    .report_problem(name, "list the files", text.clone());
+                Ok(Err(text))
+            }
+        }
+    }
+
+    /// What is stored by now, to be read.
+    fn catalog(&self, stored: &StoredPass) -> Result<CatalogReader> {
+        let repository = &self.run.repository;
+        self.store.flush()?;
+        repository.reload_index_as_far_as_possible()?;
+        let layers = stored.layers.clone();
+        Ok(CatalogReader::open(repository.segment_source(), layers)?)
+    }
+
+    fn rows<'a>(
+        &'a self,
+        name: &[u8],
+        catalog: &CatalogReader,
+        stored: &'a mut StoredPass,
+    ) -> Result<ViewRows<'a>> {
+        let amendments = &mut stored.scanned.amendments;
+        ViewRows::of(name, catalog, self.store, self.tally, amendments)
+    }
+}
+
+fn take(stored: &mut StoredPass, written: &WrittenView) {
+    stored.layers.clone_from(&written.layers);
+    stored.changes += written.changes;
+}
