@@ -9,6 +9,7 @@ mod block_runs;
 mod file_content;
 mod in_use;
 mod pass;
+mod passed;
 mod view_names;
 mod view_rows;
 mod views;

@@ -1,8 +1,8 @@
 //! Where in the repository each block of an image is, as far as the pass over its blocks knows.
 //!
 //! In an unnamed file: a byte of state for each block, and behind these a place for each that is
-//! stored. A block of which nothing was said is [`BlockContent::Unknown`], never zeros: what is read
-//! out of it must come from the image.
+//! stored. A block of which nothing was said is [`BlockContent::Unknown`], never zeros: what is
+//! read out of it must come from the image.
 
 use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::{ChunkId, ImageExtent};

@@ -1,9 +1,9 @@
 //! Content of files in an image: where their bytes are in the chunks that its blocks are.
 //!
-//! Nothing is stored a second time but what is in no stored block: content that is in inodes, blocks
-//! that a journal has in another state than the image, and blocks that the file system calls free
-//! and a file has all the same. Those are read through the file system. Zeros that take room in the
-//! file system are parts of a chunk of zeros, and no holes.
+//! Nothing is stored a second time but what is in no stored block: content that is in inodes,
+//! blocks that a journal has in another state than the image, and blocks that the file system calls
+//! free and a file has all the same. Those are read through the file system. Zeros that take room
+//! in the file system are parts of a chunk of zeros, and no holes.
 
 use super::block_map::{BlockContent, BlockMap};
 use bale_format::extent::IMAGE_BLOCK_BYTES;

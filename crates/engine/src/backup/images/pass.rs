@@ -13,7 +13,7 @@ use super::super::run::{BackupOptions, BackupRun};
 use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
 use super::block_map::BlockMap;
-use super::block_runs::BlockRuns;
+use super::passed::{Passed, PassedImage};
 use super::view_names::ViewNames;
 use crate::limits::image_ahead;
 use bale_format::extent::extent_name;
@@ -44,22 +44,6 @@ pub(super) struct ImagePass<'a> {
     pub(super) in_use: Option<DeviceRanges>,
     pub(super) changes: Changes,
     /// To be filled, if the files in the image are listed.
-    pub(super) map: Option<BlockMap>,
-}
-
-/// What a pass came to.
-pub(super) struct Passed {
-    pub(super) stored: StoredPass,
-    pub(super) images: Vec<PassedImage>,
-}
-
-/// Of one image.
-pub(super) struct PassedImage {
-    name: Bytes,
-    /// Blocks that are free.
-    pub(super) left_out: BlockRuns,
-    /// Blocks whose rows are other than the parent's.
-    pub(super) changed: BlockRuns,
     pub(super) map: Option<BlockMap>,
 }
 
@@ -140,39 +124,6 @@ struct ImageWriter<'a> {
     bytes_done: u64,
 }
 
-impl PassedImage {
-    fn knows(&mut self, row: &Entry) -> Result<()> {
-        match (&mut self.map, ImageExtent::of(row)) {
-            (Some(map), Some(extent)) if row.parent == self.name => {
-                map.put(&extent).map_err(unknown)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn knows_zeros(&mut self, range: &Range<u64>) -> Result<()> {
-        match &mut self.map {
-            Some(map) => map.put_zeros(range).map_err(unknown),
-            None => Ok(()),
-        }
-    }
-
-    /// A row of the parent goes, which may be of another image.
-    fn loses(&mut self, row: &Entry) -> Result<()> {
-        if let Some(extent) = ImageExtent::of(row).filter(|_| row.parent == self.name) {
-            let end = extent.start.saturating_add(extent.bytes);
-            self.changed.push(&(extent.start..end));
-        }
-        Ok(())
-    }
-}
-
-fn unknown(error: io::Error) -> Error {
-    Error::Other(format!(
-        "note in a temporary file where blocks are: {error}"
-    ))
-}
-
 impl ImageWriter<'_> {
     fn write_all(
         &mut self,
@@ -234,12 +185,8 @@ impl ImageWriter<'_> {
             changes,
             map,
         } = pass;
-        self.passed.push(PassedImage {
-            name: image.name().clone(),
-            left_out: BlockRuns::default(),
-            changed: BlockRuns::default(),
-            map,
-        });
+        let passed = PassedImage::begun(image.name().clone(), map);
+        self.passed.push(passed);
         let store = self.store.clone();
         let work = |_: &mut (), work: BlockWork| prepare(image, &store, work);
         let ahead = image_ahead(&self.store.repository().memory());

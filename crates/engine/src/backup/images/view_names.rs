@@ -1,7 +1,7 @@
 //! What views are called, and which rows of a catalog are theirs.
 //!
-//! A view is a directory beside its image, of the name of the part that its file system is in (`p1`,
-//! `disk`, a volume). Where a backup names several images, the image's name is in front.
+//! A view is a directory beside its image, of the name of the part that its file system is in
+//! (`p1`, `disk`, a volume). Where a backup names several images, the image's name is in front.
 
 use super::super::parent::Parent;
 use bale_format::{Entry, Kind};

@@ -12,7 +12,7 @@ use super::super::tally::Tally;
 use super::ImageSource;
 use super::block_map::BlockMap;
 use super::file_content::FileContents;
-use super::pass::PassedImage;
+use super::passed::PassedImage;
 use super::view_names::{ViewNames, view_name};
 use super::view_rows::{ViewRows, WrittenView};
 use bale_format::snapshot::{ImageState, ImageView, PathText, Totals, VIEWS_MAX};
