@@ -194,6 +194,9 @@ pub struct ImageView {
     /// Trouble met while it was listed: it is listed again by the next backup.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub problems: u64,
+    /// Of its files, what is in no block that is stored of the image: also then.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes_apart: u64,
     /// Why it has no rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_listed: Option<String>,

@@ -204,6 +204,7 @@ fn images_make_a_record_that_older_readers_refuse_as_newer() {
         uuid: String::new(),
         totals: Totals::default(),
         problems: 0,
+        bytes_apart: 0,
         not_listed: None,
     };
     let with_views = |paths: &[&[u8]]| {

@@ -2,9 +2,11 @@
 
 use crate::bench::{BLOCK, Images, NAME};
 use crate::told::{differences, tracked, tracked_with};
-use bale_engine::backup::Outcome;
+use bale_engine::backup::{BackupOptions, Outcome};
 use bale_engine::restore::SnapshotRestore;
+use bale_format::snapshot::ImageState;
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress, Recorder};
+use bale_repository::catalog::{CatalogReader, KeyRange};
 use bale_restore::{Everything, RestoreOptions, ScratchSpace};
 use bale_testkit::needs;
 use bale_testkit::scene::noise;
@@ -114,6 +116,48 @@ impl Monitor for Scans {
     fn problem(&self, problem: &Problem) {
         panic!("{problem:?}");
     }
+}
+
+/// Writes to the image once its files are being listed.
+struct WritesMeanwhile<'a>(&'a Images);
+
+impl Monitor for WritesMeanwhile<'_> {
+    fn progress(&self, phase: Phase, _progress: Progress) {
+        if phase == Phase::Scan {
+            self.0.write_at(40 * BLOCK, b"meanwhile");
+        }
+    }
+
+    fn problem(&self, _problem: &Problem) {}
+}
+
+#[test]
+fn an_image_written_to_while_its_files_are_listed_has_no_view() {
+    if !has_tools() {
+        return;
+    }
+    let images = Images::new();
+    image(&images);
+    let first = images.backup();
+    assert_eq!(first.snapshot.images[0].views.len(), 1);
+    // Something to list.
+    fs::write(images.path("new"), noise(5, 9000)).unwrap();
+    let command = format!("write {} new", images.path("new").display());
+    let path = images.path(NAME);
+    run("debugfs", &["-w", "-R", &command, path.to_str().unwrap()]);
+    let (repository, mut sources) = (images.scene.repository(), [images.source(NAME)]);
+    let (options, monitor) = (BackupOptions::default(), WritesMeanwhile(&images));
+    let outcome = images.backup_into(&repository, &mut sources, &options, &monitor);
+    let outcome = outcome.unwrap();
+    let record = &outcome.snapshot.images[0];
+    assert_eq!((record.how, record.views.len()), (ImageState::Fuzzy, 0));
+    let repository = images.scene.repository();
+    let layers = Images::named(&repository, outcome.id.unwrap()).1.layers;
+    let catalog = CatalogReader::open(repository.segment_source(), layers).unwrap();
+    let paths = catalog.rows(KeyRange::all()).map(|row| row.unwrap().path());
+    assert_eq!(paths.collect::<Vec<_>>(), [NAME.as_bytes()]);
+    // The next one is of one moment again.
+    assert_files(&images, &images.backup());
 }
 
 #[test]

@@ -79,12 +79,23 @@ impl Listing<'_> {
             images[view.image].views.push(record);
         }
         for name in gone {
-            let catalog = self.catalog(stored)?;
-            let rows = self.rows(name, &catalog, stored)?;
-            let written = rows.finish()?;
-            take(stored, &written);
+            self.remove_view(name, stored)?;
+        }
+        // Where an image was written to while its files were listed, they are of no moment.
+        for view in &planned {
+            if sources[view.image].image.disturbance().is_some() {
+                self.remove_view(&view.name, stored)?;
+                images[view.image].views.clear();
+            }
         }
         Ok(images.into_iter().map(|image| image.views).collect())
+    }
+
+    fn remove_view(&self, name: &[u8], stored: &mut StoredPass) -> Result<()> {
+        let catalog = self.catalog(stored)?;
+        let written = self.rows(name, &catalog, stored)?.finish()?;
+        take(stored, &written);
+        Ok(())
     }
 
     fn plan(&self, sources: &[ImageSource], passed: &[PassedImage]) -> Vec<Planned> {
@@ -137,7 +148,8 @@ impl Listing<'_> {
         let before = self.parent.images.iter().find(|image| image.path == path)?;
         let mut views = before.views.iter();
         let view = views.find(|view| view.path.0.strip_prefix(b"/") == Some(&name[..]))?;
-        (view.problems == 0 && view.not_listed.is_none()).then(|| view.clone())
+        let is_whole = (view.problems, view.bytes_apart) == (0, 0) && view.not_listed.is_none();
+        is_whole.then(|| view.clone())
     }
 
     /// Positions in the list of file systems that rows of kept views point at.
@@ -163,6 +175,7 @@ impl Listing<'_> {
             uuid: String::new(),
             totals: Totals::default(),
             problems: 0,
+            bytes_apart: 0,
             not_listed: Some(why),
         };
         let opened = Image::of_part(view.file_system.source().clone());
@@ -202,6 +215,7 @@ impl Listing<'_> {
             uuid,
             totals: written.totals,
             problems: written.problems,
+            bytes_apart: bytes_read,
             not_listed: None,
         })
     }
