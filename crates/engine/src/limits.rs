@@ -4,6 +4,12 @@
 //! What grows with stored bytes instead of being bounded here: the chunk index (see `index.rs`,
 //! formula at the struct).
 
+mod images;
+
+pub use images::image_bytes;
+use images::image_changes_bytes;
+pub(crate) use images::{image_ahead, image_parent_chunks};
+
 /// Mean bytes of files after `BUNDLE_BYTES_MIN` until content closes a bundle.
 pub(crate) const BUNDLE_BYTES_EXTRA_MEAN: usize = 1 << 20;
 /// A bundle is closed at this many files at the latest, so that rows waiting for its id stay few.
@@ -51,15 +57,6 @@ pub(crate) const CHECKPOINT_BYTES: u64 = 8 << 30;
 /// Where that would close a segment, it may be so many times later than `CHECKPOINT_SECONDS`.
 pub(crate) const SEGMENT_PATIENCE: u32 = 12;
 
-/// Threads that read blocks of images and hash them.
-const IMAGE_THREADS: usize = 4;
-/// What an allocator keeps beside their blocks, for so many threads.
-const IMAGE_BESIDE_BYTES: usize = 20 << 20;
-/// Blocks that they are ahead.
-const IMAGE_BLOCKS_AHEAD: usize = 8;
-/// The same with the least memory.
-const IMAGE_BLOCKS_AHEAD_LEAST: usize = 3;
-
 /// Sorting rows of a copy: by their chunk, or by their place in catalogs.
 pub(crate) const COPY_SORT_BYTES: usize = 8 << 20;
 /// Chunks of a source that is far away, on their way.
@@ -75,7 +72,6 @@ pub(crate) const COPY_FLUSH_BYTES: u64 = 4 << 30;
 pub(crate) const COPY_FLUSH_EVERY: Duration = Duration::from_secs(CHECKPOINT_SECONDS);
 
 use bale_format::chunk::CONTEXT_BYTES_MAX;
-use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::limits::BUNDLE_BYTES_MAX;
 use bale_format::record::record_bytes;
 use bale_pipeline::memory::{
@@ -196,25 +192,6 @@ const fn pack_bytes(memory: &MemoryPlan) -> usize {
         + store_bytes(memory.workers())
         + (memory.share(ROWS_WAITING_MAX) + items) * ROW_BYTES
         + memory.share_from(SEEN_BYTES_LEAST, SEEN_BYTES)
-}
-
-/// Blocks of an image that are read and hashed ahead, and threads that do it.
-pub(crate) const fn image_ahead(memory: &MemoryPlan) -> ReadAhead {
-    ReadAhead {
-        threads: memory.share_from(2, IMAGE_THREADS),
-        results: memory.share_from(IMAGE_BLOCKS_AHEAD_LEAST, IMAGE_BLOCKS_AHEAD),
-    }
-}
-
-/// Ceiling of a backup of images, whatever their size: blocks on their way and those that wait to
-/// be used again, and no table of contents.
-pub const fn image_bytes(memory: &MemoryPlan) -> usize {
-    let blocks = (2 * image_ahead(memory).results + 1) * IMAGE_BLOCK_BYTES as usize;
-    PROGRAM_BYTES
-        + store_bytes(memory.workers())
-        + CATALOG_BYTES
-        + blocks
-        + memory.share(IMAGE_BESIDE_BYTES)
 }
 
 /// Ceiling of a backup that walks. Beside all of these stands the index of the chunks that the
@@ -399,7 +376,7 @@ pub(crate) const fn copy_flight_bytes(memory: &MemoryPlan) -> usize {
 /// not handed over, which are a batch less a file, and a file, of two buckets at most?
 const fn holds(memory: &MemoryPlan) -> bool {
     walk_bytes(memory) <= memory.bytes()
-        && image_bytes(memory) <= memory.bytes()
+        && image_changes_bytes(memory) <= memory.bytes()
         && inode_bytes(memory) <= memory.inode_bytes()
         && restore_bytes(memory) <= memory.bytes()
         && restore_to_ext4_bytes(memory) <= memory.bytes()

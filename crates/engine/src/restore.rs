@@ -112,12 +112,22 @@ pub struct SnapshotCatalog {
 
 impl SnapshotCatalog {
     pub fn of(repository: &Arc<Repository>, snapshot: &Snapshot) -> Result<SnapshotCatalog> {
-        let layers: Vec<Layer> = snapshot.layers.clone();
         let views = snapshot.images.iter().flat_map(|image| &image.views);
         let name = |path: &PathText| path.0.strip_prefix(b"/").map(Bytes::copy_from_slice);
         Ok(SnapshotCatalog {
-            repository: repository.clone(),
             views: views.filter_map(|view| name(&view.path)).collect(),
+            ..SnapshotCatalog::of_layers(repository, snapshot.layers.clone())?
+        })
+    }
+
+    /// For who reads the extents of images alone.
+    pub(crate) fn of_layers(
+        repository: &Arc<Repository>,
+        layers: Vec<Layer>,
+    ) -> Result<SnapshotCatalog> {
+        Ok(SnapshotCatalog {
+            repository: repository.clone(),
+            views: HashSet::new(),
             rows: CatalogReader::open(repository.segment_source_wherever(), layers.clone())?,
             lookups: CatalogReader::open(repository.segment_source_wherever_remembering(), layers)?,
         })

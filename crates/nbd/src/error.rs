@@ -66,6 +66,11 @@ pub enum NbdError {
 }
 
 impl NbdError {
+    /// The server says no, in order: what was requested else it may still answer.
+    pub fn is_of_server(&self) -> bool {
+        matches!(self, NbdError::Server { .. })
+    }
+
     /// The device behind the server cannot give this place; others it may.
     pub fn is_of_device(&self) -> bool {
         matches!(self, NbdError::Server { code, .. } if *code == ServerCode::IO)

@@ -230,6 +230,7 @@ impl QemuMachine {
             is_encrypted: false,
             certificates: None,
             export,
+            bitmap: None,
         }
     }
 

@@ -197,6 +197,7 @@ impl QemuImage {
             is_encrypted: false,
             certificates: None,
             export: String::new(),
+            bitmap: None,
         };
         let mut image = QemuImage {
             child,

@@ -146,6 +146,7 @@ impl NbdServer {
             is_encrypted: false,
             certificates: None,
             export: export.to_owned(),
+            bitmap: None,
         }
     }
 

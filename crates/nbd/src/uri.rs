@@ -1,9 +1,11 @@
 //! `nbd://HOST[:PORT]/EXPORT` and `nbd+unix:///EXPORT?socket=PATH`: where an export is, as the URI
-//! specification of NBD writes it; with `nbds` for `nbd`, encrypted.
+//! specification of NBD writes it; with `nbds` for `nbd`, encrypted. `bitmap=NAME` is ours: the
+//! dirty bitmap that says what changed.
 //!
 //! What is not understood is refused: an option that is left out in silence may have been one that
 //! protects.
 
+use crate::wire::DIRTY_BITMAP_PREFIX;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -27,6 +29,8 @@ pub struct NbdUri {
     pub certificates: Option<PathBuf>,
     /// Empty: the server's default.
     pub export: String,
+    /// Name of a dirty bitmap of QEMU that says what changed. It is no part of where the export is.
+    pub bitmap: Option<String>,
 }
 
 /// Why a text is no URI of an export.
@@ -46,9 +50,11 @@ pub enum NbdUriError {
     NoSocket,
     #[error("the name of its export is longer than 4096 bytes")]
     Export,
+    #[error("the name of its bitmap is longer than 4096 bytes with its prefix")]
+    Bitmap,
     #[error("it has a % that no two hex digits follow, a zero, or bytes that are not UTF-8")]
     Escape,
-    #[error("its option {0} is not known; socket and tls-certificates are")]
+    #[error("its option {0} is not known; socket, tls-certificates and bitmap are")]
     Option(String),
     #[error("its option {0} is there twice, or for another kind of connection")]
     OptionTwice(&'static str),
@@ -98,6 +104,10 @@ impl NbdUri {
             return Err(NbdUriError::Export);
         }
         let options = UriOptions::parse(query)?;
+        let bitmap_bytes = options.bitmap.as_ref().map_or(0, String::len);
+        if bitmap_bytes > crate::wire::TEXT_BYTES_MAX - DIRTY_BITMAP_PREFIX.len() {
+            return Err(NbdUriError::Bitmap);
+        }
         if options.socket.is_some() && !is_unix {
             return Err(NbdUriError::OptionTwice("socket"));
         }
@@ -117,6 +127,7 @@ impl NbdUri {
             is_encrypted,
             certificates: options.certificates.map(PathBuf::from),
             export,
+            bitmap: options.bitmap,
         })
     }
 }
@@ -145,6 +156,7 @@ impl fmt::Display for NbdUri {
 struct UriOptions {
     socket: Option<String>,
     certificates: Option<String>,
+    bitmap: Option<String>,
 }
 
 impl UriOptions {
@@ -156,6 +168,7 @@ impl UriOptions {
             let (place, name) = match name.as_str() {
                 "socket" => (&mut options.socket, "socket"),
                 "tls-certificates" => (&mut options.certificates, "tls-certificates"),
+                "bitmap" => (&mut options.bitmap, "bitmap"),
                 _ => return Err(NbdUriError::Option(crate::shown::shown(name.as_bytes()))),
             };
             if place.is_some() || value.is_empty() {
@@ -292,6 +305,7 @@ mod tests {
             ("nbd+unix:///e", NbdUriError::NoSocket),
             ("nbd+unix://h/e?socket=s", NbdUriError::HostOfSocket),
             ("nbd://h/?socket=s", NbdUriError::OptionTwice("socket")),
+            ("nbd://h/?bitmap=", NbdUriError::OptionTwice("bitmap")),
             (
                 "nbd://h/?tls-certificates=d",
                 NbdUriError::OptionTwice("tls-certificates"),
@@ -318,5 +332,14 @@ mod tests {
         assert_eq!(NbdUri::shown("nbd://h"), "nbd://h:10809/");
         let long = format!("nbd://h/{}", "x".repeat(4097));
         assert_eq!(NbdUri::parse(&long), Err(NbdUriError::Export));
+        let long = format!("nbd://h/?bitmap={}", "x".repeat(4096));
+        assert_eq!(NbdUri::parse(&long), Err(NbdUriError::Bitmap));
+    }
+
+    #[test]
+    fn a_bitmap_is_no_part_of_where_an_export_is() {
+        let uri = NbdUri::parse("nbd+unix:///e?socket=/s&bitmap=b%20c").unwrap();
+        assert_eq!(uri.bitmap.as_deref(), Some("b c"));
+        assert_eq!(uri.to_string(), "nbd+unix:///e?socket=/s");
     }
 }

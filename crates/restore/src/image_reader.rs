@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// Images that share their chunks, at most.
 pub const IMAGES_AT_ONCE_MAX: usize = 32;
+/// Windows of rows that a reader of parts keeps.
+const PARTS_WINDOWS_MAX: usize = 2;
 /// Chunks that are read at once, at most.
 const READS_AT_ONCE_MAX: usize = 8;
 /// Bytes of chunks that are kept, with the usual ceiling of memory.
@@ -41,6 +43,11 @@ pub const fn reads_at_once(memory: &MemoryPlan) -> usize {
 /// What readers that share their chunks take at most, beside chunks that are being fetched.
 pub const fn memory_bytes(memory: &MemoryPlan) -> usize {
     chunks_bytes(memory) + map::MEMORY_BYTES
+}
+
+/// What a reader of parts takes, used by so many threads, beside its chunks.
+pub const fn parts_memory_bytes(threads: usize) -> usize {
+    (PARTS_WINDOWS_MAX + threads) * map::WINDOW_BYTES
 }
 
 const fn chunks_bytes(memory: &MemoryPlan) -> usize {
@@ -64,7 +71,8 @@ pub struct UnreadableRange {
 pub struct ImageReader {
     map: ImageMap,
     chunks: Arc<CachedChunks>,
-    forward: ForwardReads,
+    /// `None`: nothing is read ahead.
+    forward: Option<ForwardReads>,
     size: u64,
 }
 
@@ -80,8 +88,22 @@ impl ImageReader {
         ImageReader {
             map: ImageMap::new(catalog, path, size, images),
             chunks: chunks.clone(),
-            forward: ForwardReads::default(),
+            forward: Some(ForwardReads::default()),
             size,
+        }
+    }
+
+    /// The same for who reads a part here and a part there: nothing is read ahead, and two windows
+    /// of its rows are kept.
+    pub fn of_parts(
+        catalog: Arc<dyn CatalogSource + Send>,
+        chunks: &Arc<CachedChunks>,
+        image: (&[u8], u64),
+    ) -> ImageReader {
+        let few = IMAGES_AT_ONCE_MAX / PARTS_WINDOWS_MAX;
+        ImageReader {
+            forward: None,
+            ..ImageReader::new(catalog, (chunks, few), image)
         }
     }
 
@@ -99,7 +121,8 @@ impl ImageReader {
     /// Fills the buffer with what is at `offset`; all of it lies in the image.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), UnreadableRange> {
         let end = offset + buffer.len() as u64;
-        if let Some(ahead) = self.forward.next(offset..end, self.size) {
+        let forward = self.forward.as_ref();
+        if let Some(ahead) = forward.and_then(|forward| forward.next(offset..end, self.size)) {
             self.read_ahead(ahead);
         }
         let mut at = offset;

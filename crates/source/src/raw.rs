@@ -6,8 +6,10 @@
 //! read of the device and what is not. Nothing here interprets a byte. Whether somebody else may
 //! write meanwhile is looked at before (a device is held, so that nobody mounts it) and after.
 
+mod block_ranges;
 mod blocks;
 pub mod change_list;
+mod changed_parts;
 mod changes;
 mod device;
 mod export;
@@ -19,6 +21,7 @@ mod state;
 
 pub use bale_nbd::ImageFormat;
 pub use blocks::{BlockPlan, BlockWork, plan};
+pub use changed_parts::{BitmapChanges, UnreadPart};
 pub use changes::{ChangeTracker, Changes, NoTracker};
 pub use qemu_disk::{QemuSource, open_disks};
 
@@ -31,7 +34,7 @@ use bale_nbd::NbdUri;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use device::{DeviceBytes, ImageDevice};
+use device::{DeviceBytes, DeviceRead, ImageDevice};
 use export::ExportDevice;
 use local::LocalDevice;
 use qemu_file::QemuFileDevice;
@@ -54,6 +57,13 @@ pub fn is_of_server(path: &Path) -> bool {
     is_export(path) || QemuSource::is_meant(path)
 }
 
+/// Does this name an export with a bitmap that says what changed?
+pub fn has_bitmap(path: &Path) -> bool {
+    let uri = path.to_str().filter(|text| NbdUri::is_meant(text));
+    let uri = uri.and_then(|text| NbdUri::parse(text).ok());
+    uri.is_some_and(|uri| uri.bitmap.is_some())
+}
+
 /// What may be shown of a source of an image: its URI without user and password, or its absolute
 /// path. It is what a snapshot records, if the image can be opened.
 pub fn shown_source(path: &Path) -> PathBuf {
@@ -74,6 +84,8 @@ pub fn shown_source(path: &Path) -> PathBuf {
 pub struct RawImageOptions {
     /// Somebody holds the export of a server still: all its bytes are of one moment.
     pub is_point_in_time: bool,
+    /// The server of an export with a bitmap gives nothing but what that has as changed.
+    pub changes_only: bool,
     pub format: SourceFormat,
     /// May an image of a format of QEMU name files outside of its own directory?
     pub allows_files_elsewhere: bool,
@@ -105,6 +117,7 @@ impl SourceFormat {
 /// An open device, file or export of a server.
 pub struct RawImage {
     device: Arc<dyn ImageDevice>,
+    changes_only: bool,
     give_back: Sender<AlignedBuffer>,
     spare: Receiver<AlignedBuffer>,
 }
@@ -121,20 +134,27 @@ impl RawImage {
     pub fn open_with(path: &Path, options: &RawImageOptions) -> io::Result<RawImage> {
         let uri = path.to_str().filter(|text| NbdUri::is_meant(text));
         let device: Arc<dyn ImageDevice> = match (uri, options.format.of(path)) {
-            (Some(uri), _) => Arc::new(ExportDevice::connect(uri, options.is_point_in_time)?),
+            (Some(uri), _) => {
+                let (still, part) = (options.is_point_in_time, options.changes_only);
+                Arc::new(ExportDevice::connect(uri, still, part)?)
+            }
             (None, None) => Arc::new(LocalDevice::open(path)?),
             (None, Some(format)) => {
                 let elsewhere = options.allows_files_elsewhere;
                 Arc::new(QemuFileDevice::open(path, format, elsewhere)?)
             }
         };
-        Ok(RawImage::of(device))
+        Ok(RawImage {
+            changes_only: options.changes_only && device.tracked().is_some(),
+            ..RawImage::of(device)
+        })
     }
 
     fn of(device: Arc<dyn ImageDevice>) -> RawImage {
         let (give_back, spare) = bounded(SPARE_BLOCKS_MAX);
         RawImage {
             device,
+            changes_only: false,
             give_back,
             spare,
         }
@@ -196,16 +216,24 @@ impl RawImage {
     pub fn read(&self, range: Range<u64>) -> io::Result<RawBlock> {
         let wanted = (range.end - range.start) as usize;
         debug_assert!(wanted as u64 <= IMAGE_BLOCK_BYTES);
-        let buffer = self.spare.try_recv().ok();
-        let mut buffer = buffer.unwrap_or_else(|| AlignedBuffer::new(IMAGE_BLOCK_BYTES as usize));
+        let mut buffer = self.buffer();
         let read = self.device.read_into(range.start, &mut buffer, wanted)?;
-        Ok(RawBlock {
+        Ok(self.block(buffer, read, wanted))
+    }
+
+    fn buffer(&self) -> AlignedBuffer {
+        let buffer = self.spare.try_recv().ok();
+        buffer.unwrap_or_else(|| AlignedBuffer::new(IMAGE_BLOCK_BYTES as usize))
+    }
+
+    fn block(&self, buffer: AlignedBuffer, read: DeviceRead, wanted: usize) -> RawBlock {
+        RawBlock {
             len: read.len.min(wanted),
             bad: read.bad,
             error: read.error,
             buffer: Some(buffer),
             give_back: self.give_back.clone(),
-        })
+        }
     }
 }
 

@@ -111,7 +111,9 @@ pub struct Backup {
     ///
     /// An export is named as nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH; with nbds
     /// for nbd its connection is encrypted, and ?tls-certificates=DIRECTORY names where ca-cert.pem
-    /// is, if the system does not trust the server's certificate.
+    /// is, if the system does not trust the server's certificate. With ?bitmap=NAME its server's
+    /// dirty bitmap of that name (of QEMU) says what changed since the snapshot of --changes-since,
+    /// and nothing else is read; where that cannot be believed, everything is, and it is said why.
     ///
     /// A disk of a machine that runs in QEMU is qemu:NODE?qmp=SOCKET&scratch=DIRECTORY: its block
     /// node, the socket of QEMU's monitor, and a directory for this machine alone in which QEMU
@@ -171,14 +173,23 @@ pub struct Backup {
         conflicts_with_all = ["force", "paths", "files_from", "files_from0"],
     )]
     pub changes: Option<OsString>,
-    /// The snapshot that --changes is relative to
+    /// The snapshot that --changes, or the bitmap that an --image names, is relative to
     #[arg(
         long,
         value_name = "SNAP",
-        requires = "changes",
-        conflicts_with = "parent"
+        requires = "image",
+        conflicts_with_all = ["parent", "force", "paths", "files_from", "files_from0"],
     )]
     pub changes_since: Option<String>,
+    /// Of exports with a bitmap request nothing but what changed, as their servers fail everything
+    /// else; the rest of a block comes from the snapshot of --changes-since, which must hold the
+    /// image in the same length and whole, or the backup is refused
+    #[arg(
+        long,
+        requires_all = ["image", "changes_since"],
+        conflicts_with_all = ["changes", "paths", "files_from", "files_from0"],
+    )]
+    pub changes_only: bool,
     /// Bytes of the blocks that a list of era_invalidate counts (64K)
     #[arg(long, value_name = "SIZE", requires = "changes")]
     pub changes_block_size: Option<String>,

@@ -14,8 +14,8 @@ use bale_repository::error::Error;
 use bale_repository::repository::Repository;
 use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_file};
 use bale_source::raw::{
-    ImageFormat, QemuSource, RawImage, RawImageOptions, SourceFormat, is_export, is_of_server,
-    open_disks, shown_source,
+    BitmapChanges, Changes, ImageFormat, QemuSource, RawImage, RawImageOptions, SourceFormat,
+    has_bitmap, is_export, is_of_server, open_disks, shown_source,
 };
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -40,13 +40,18 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let changes = change_list(options)?;
     let opened = RawImageOptions {
         is_point_in_time: options.point_in_time,
+        changes_only: options.changes_only,
         format: source_format(options.image_format),
         allows_files_elsewhere: options.allow_files_elsewhere,
     };
     let (mut sources, mut not_found) = open_machines(machines, &repository);
+    let mut bitmaps = Vec::new();
     for path in images {
-        match RawImage::open_with(path, &opened) {
-            Ok(image) => sources.push(ImageSource::untracked(image)),
+        match open_with_bitmap(path, &opened) {
+            Ok((image, bitmap)) => {
+                bitmaps.extend(bitmap.map(|bitmap| (sources.len(), bitmap)));
+                sources.push(ImageSource::untracked(image));
+            }
             Err(error) => not_found.push(not_opened(path, &error)),
         }
     }
@@ -62,11 +67,13 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         excludes: Vec::new(),
         ..backup::engine_options(options, &repository, &works_with)?
     };
-    if let (Some(changes), Some(since)) = (changes, engine_options.parent) {
-        sources[0].tracker = Box::new(ImportedChanges {
-            since,
-            ranges: changes,
-        });
+    if let Some(since) = engine_options.parent {
+        if let Some(ranges) = changes {
+            sources[0].tracker = Box::new(ImportedChanges { since, ranges });
+        }
+        for (place, changes) in bitmaps {
+            sources[place].tracker = Box::new(BitmapChanges { since, changes });
+        }
     }
     for source in &mut sources {
         source.reads_free = options.read_free;
@@ -90,6 +97,16 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// An image, and what its bitmap says if it names one, before anything else is looked at.
+fn open_with_bitmap(
+    path: &Path,
+    options: &RawImageOptions,
+) -> std::io::Result<(RawImage, Option<Changes>)> {
+    let image = RawImage::open_with(path, options)?;
+    let changes = image.bitmap_changes()?;
+    Ok((image, changes))
 }
 
 /// What a list says, before anything else is looked at.
@@ -129,11 +146,21 @@ fn change_list(options: &Backup) -> Result<Option<Vec<Range<u64>>>> {
 
 /// Options of one kind of image, and no image of that kind.
 fn check_words(options: &Backup) -> Result<()> {
+    let bitmaps = options.image.iter().filter(|path| has_bitmap(path)).count();
+    let since = options.changes_since.is_some();
     let is_of_files = options.image_format.is_some() || options.allow_files_elsewhere;
     let text = if options.point_in_time && !options.image.iter().any(|path| is_export(path)) {
         "--point-in-time is said of exports (nbd://...), and no --image names one"
     } else if is_of_files && options.image.iter().all(|path| is_of_server(path)) {
         "--image-format and --allow-files-elsewhere are of files, and no --image names one"
+    } else if bitmaps > 0 && !since {
+        "bitmap=NAME says what changed since a snapshot: --changes-since names it"
+    } else if bitmaps > 0 && options.changes.is_some() {
+        "--changes and bitmap=NAME both say what changed: one of them"
+    } else if since && bitmaps == 0 && options.changes.is_none() {
+        "--changes-since is of --changes, or of an export with bitmap=NAME, and there is neither"
+    } else if options.changes_only && bitmaps == 0 {
+        "--changes-only is of exports with bitmap=NAME, and no --image names one"
     } else {
         return Ok(());
     };

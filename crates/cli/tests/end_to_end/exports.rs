@@ -11,12 +11,12 @@ const HAND_OVER: &str = "exec 3<&0 </dev/null || exit; LISTEN_PID=$$; LISTEN_FDS
                          export LISTEN_PID LISTEN_FDS; exec \"$@\"";
 
 /// A server of somebody else, at `NAME.socket`; ended with the test.
-struct Server {
+pub struct Server {
     child: Child,
 }
 
 impl Server {
-    fn start(bench: &Bench, name: &str, program: &[&str]) -> Server {
+    pub fn start(bench: &Bench, name: &str, program: &[&str]) -> Server {
         let socket = bench.path(&format!("{name}.socket"));
         let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
         let child = Command::new("/bin/sh")
@@ -31,7 +31,7 @@ impl Server {
         Server { child }
     }
 
-    fn nbdkit(bench: &Bench, name: &str, words: &[&str]) -> Server {
+    pub fn nbdkit(bench: &Bench, name: &str, words: &[&str]) -> Server {
         Server::start(bench, name, &[&["nbdkit", "--foreground"], words].concat())
     }
 }
@@ -43,7 +43,7 @@ impl Drop for Server {
     }
 }
 
-fn has_all(programs: &[&str]) -> bool {
+pub fn has_all(programs: &[&str]) -> bool {
     let missing: Vec<_> = programs.iter().filter(|it| !have(it)).collect();
     if !missing.is_empty() {
         skipped(&format!("{missing:?} not installed"));
@@ -52,7 +52,7 @@ fn has_all(programs: &[&str]) -> bool {
 }
 
 /// Some megabytes with holes.
-fn image(bench: &Bench, name: &str) -> Vec<u8> {
+pub fn image(bench: &Bench, name: &str) -> Vec<u8> {
     bench.sh(&format!(
         "head -c 2500000 /dev/urandom > {name}; truncate -s 9000448 {name}
         head -c 30000 /dev/urandom | dd of={name} bs=1000 seek=7000 conv=notrunc status=none"

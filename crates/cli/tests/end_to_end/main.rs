@@ -5,6 +5,7 @@
 
 mod archived;
 mod bench;
+mod bitmaps;
 mod buckets;
 mod change_lists;
 mod choosing;

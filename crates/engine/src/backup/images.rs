@@ -8,8 +8,10 @@ mod block_map;
 mod block_runs;
 mod file_content;
 mod in_use;
+mod parent_images;
 mod pass;
 mod passed;
+mod prepare;
 mod view_names;
 mod view_rows;
 mod views;
@@ -29,6 +31,7 @@ use bale_repository::repository::Repository;
 use bale_source::raw::{ChangeTracker, Changes, DeviceRanges, NoTracker, RawImage};
 use block_map::BlockMap;
 use block_runs::{BlockRuns, recorded};
+use parent_images::ParentImages;
 use pass::{ImagePass, pass};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -159,19 +162,26 @@ fn store_and_commit(
     options: &BackupOptions,
 ) -> Result<Outcome> {
     let mut work = Vec::new();
+    let mut parts = None;
+    if sources.iter().any(|source| source.image.is_changes_only()) {
+        parts = Some(ParentImages::open(&run.repository, parent)?);
+    }
     for source in sources.iter_mut() {
-        let changes = changes(source, parent, tally);
+        let changes = changes(source, parent, tally)?;
         let data = source.allocated.take();
         let data = data.unwrap_or_else(|| source.image.data_ranges());
+        let image = &source.image;
+        let parts = parts.as_ref().filter(|_| image.is_changes_only());
         work.push(ImagePass {
-            image: &source.image,
+            image,
             data,
-            in_use: match source.reads_free {
+            in_use: match source.reads_free || image.is_changes_only() {
                 true => None,
-                false => in_use::in_use(&source.image, tally),
+                false => in_use::in_use(image, tally),
             },
             changes,
             map: block_map(source, run, options)?,
+            parent: parts.map(|parts| parts.image(image.name(), image.len_bytes())),
         });
     }
     let passed = pass(run, parent, store, tally, options, work)?;
@@ -218,8 +228,10 @@ fn store_and_commit(
     )
 }
 
-/// What a tracker says is believed only where all that it leaves out is as the parent has it.
-fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Changes {
+/// What a tracker says is believed only where all that it leaves out is as the parent has it. An
+/// image of which nothing else may be read is refused otherwise.
+fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Result<Changes> {
+    let is_part = source.image.is_changes_only();
     let record = source.record();
     let since = source.tracker.since_snapshot();
     let mut before = parent.images.iter();
@@ -236,17 +248,27 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Chan
     let row = parent.catalog.lookup(source.image.name()).ok().flatten();
     let row = row.filter(|row| row.is_image() && !row.flags.has_any(pass::TROUBLE));
     let why = match (&changes, before, row) {
-        (Changes::Everything(_), ..) if record.tracker == NoTracker.name() => return changes,
+        (Changes::Everything(_), ..) if record.tracker == NoTracker.name() && !is_part => {
+            return Ok(changes);
+        }
         // Of a first one that is no news.
         (Changes::Everything(why), Some(_), _) => &why.clone(),
-        (Changes::Everything(_), ..) => return changes,
-        _ if !parent.is_reusable_whole() => "not all that the parent has is at hand",
+        (Changes::Everything(why), ..) if is_part => &why.clone(),
+        (Changes::Everything(_), ..) => return Ok(changes),
+        // What of it is not at hand is then looked at block by block.
+        _ if !parent.is_reusable_whole() && !is_part => "not all that the parent has is at hand",
         (_, None, _) if since.is_some() => {
             "the parent is not the snapshot that the list of changes is of"
         }
         (_, None, _) => "the parent was made without it",
         (_, _, None) => "the parent does not have all of the image",
         (_, _, Some(row)) if row.size > source.image.len_bytes() => "the image is shorter",
+        (_, _, Some(row)) if is_part && row.size < source.image.len_bytes() => {
+            "the image is longer"
+        }
+        (_, Some(before), _) if is_part && !before.left_out.is_empty() => {
+            "of the parent blocks were left out as free, which --read-free reads"
+        }
         (Changes::Ranges(ranges), Some(before), Some(row)) => {
             let mut ranges = with_left_out(ranges, &before.left_out);
             if row.size < source.image.len_bytes() {
@@ -256,12 +278,18 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Chan
                     .for_each(|range| range.end = range.end.min(row.size));
                 ranges.push(row.size..source.image.len_bytes());
             }
-            return Changes::Ranges(ranges);
+            return Ok(Changes::Ranges(ranges));
         }
     };
     let path = source.image.path().display();
+    if is_part {
+        return Err(Error::Other(format!(
+            "{path}: what changed is not enough: {why}. Begin again with a bitmap of which \
+             everything can be read, without --changes-only"
+        )));
+    }
     tally.note(&format!("{path}: everything is read: {why}"));
-    Changes::Everything(why.to_owned())
+    Ok(Changes::Everything(why.to_owned()))
 }
 
 /// What was free and is in use now may hold what nobody wrote since.
@@ -285,7 +313,9 @@ fn block_map(
     run: &BackupRun,
     options: &BackupOptions,
 ) -> Result<Option<BlockMap>> {
-    if !source.lists_files || options.dry_run || source.image.state() == ImageState::Fuzzy {
+    // Its file systems cannot be read where nothing but what changed can.
+    let lists = source.lists_files && !source.image.is_changes_only();
+    if !lists || options.dry_run || source.image.state() == ImageState::Fuzzy {
         return Ok(None);
     }
     let directory = run.repository.spill_dir()?;

@@ -80,6 +80,25 @@ impl CachedChunks {
         Ok(chunks)
     }
 
+    /// Without a thread: nothing is read ahead. So many are read at once, and so many bytes kept.
+    pub fn without_threads(
+        source: Arc<dyn ChunkSource + Send>,
+        reads_max: usize,
+        bytes_max: usize,
+    ) -> CachedChunks {
+        CachedChunks {
+            shared: Arc::new(SharedChunks {
+                source,
+                bytes_max,
+                reads_max,
+                state: Mutex::default(),
+                arrived: Condvar::new(),
+                called: Condvar::new(),
+            }),
+            threads: Vec::new(),
+        }
+    }
+
     /// One chunk, whole; why not, if it cannot be had.
     pub fn read(&self, id: &ChunkId) -> Result<Bytes, String> {
         self.shared.read(id)

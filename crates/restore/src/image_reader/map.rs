@@ -14,9 +14,11 @@ const WINDOWS_MAX: usize = super::IMAGES_AT_ONCE_MAX;
 /// Windows that are being read at once, by clients and for them.
 const LOADING_MAX: usize = 16;
 
-/// What they take at most.
-pub const MEMORY_BYTES: usize =
-    (WINDOWS_MAX + LOADING_MAX) * WINDOW_STRETCHES_MAX * size_of::<Stretch>();
+/// What one takes at most.
+pub const WINDOW_BYTES: usize = WINDOW_STRETCHES_MAX * size_of::<Stretch>();
+
+/// What all take at most.
+pub const MEMORY_BYTES: usize = (WINDOWS_MAX + LOADING_MAX) * WINDOW_BYTES;
 
 pub struct ImageMap {
     catalog: Arc<dyn CatalogSource + Send>,

@@ -2,6 +2,7 @@
 //! are.
 
 use super::DeviceRanges;
+use super::export_reader::ExportReader;
 use bale_format::entry::Entry;
 use bale_format::snapshot::ImageState;
 use bale_fsimage::ByteSource;
@@ -64,6 +65,11 @@ pub(super) trait ImageDevice: Send + Sync {
 
     /// Fills all of the buffer, wherever it begins.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// If it is an export with a bitmap that says what changed: that.
+    fn tracked(&self) -> Option<&ExportReader> {
+        None
+    }
 }
 
 /// The device as readers of file systems take it.

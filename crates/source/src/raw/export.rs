@@ -23,18 +23,29 @@ pub(super) struct ExportDevice {
     path: PathBuf,
     name: Bytes,
     reader: ExportReader,
+    is_tracked: bool,
     is_point_in_time: bool,
 }
 
 impl ExportDevice {
     /// Connects to the server of this export. What is recorded of its URI has no path of
-    /// certificates.
-    pub(super) fn connect(text: &str, is_point_in_time: bool) -> io::Result<ExportDevice> {
+    /// certificates, and no bitmap. With `changes_only` nothing but what its bitmap has as changed
+    /// may be requested.
+    pub(super) fn connect(
+        text: &str,
+        is_point_in_time: bool,
+        changes_only: bool,
+    ) -> io::Result<ExportDevice> {
         let uri = uri_of(text)?;
+        let reader = match changes_only && uri.bitmap.is_some() {
+            true => ExportReader::connect_to_changes(&uri)?,
+            false => ExportReader::connect(&uri)?,
+        };
         Ok(ExportDevice {
             path: uri.to_string().into(),
             name: row_name(name_of(&uri).as_bytes(), false)?,
-            reader: ExportReader::connect(&uri)?,
+            reader,
+            is_tracked: uri.bitmap.is_some(),
             is_point_in_time,
         })
     }
@@ -86,6 +97,10 @@ impl ImageDevice for ExportDevice {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.reader.read_exact_at(offset, buffer)
+    }
+
+    fn tracked(&self) -> Option<&ExportReader> {
+        self.is_tracked.then_some(&self.reader)
     }
 }
 

@@ -3,8 +3,9 @@
 //! What the server says to be zeros is not read. A place that its device cannot give is looked at
 //! in halves until it is known how much of it is lost; a connection that is lost ends all.
 
-use super::DeviceRanges;
+use super::block_ranges::BlockRanges;
 use super::device::DeviceRead;
+use super::{Changes, DeviceRanges};
 use crate::read::SALVAGE_BYTES;
 use bale_nbd::{NbdClient, NbdClientOptions, NbdError, NbdExtents, NbdReading, NbdUri};
 use bale_pipeline::error::with_causes;
@@ -37,8 +38,19 @@ pub(super) struct ExportReader {
 
 impl ExportReader {
     pub(super) fn connect(uri: &NbdUri) -> io::Result<ExportReader> {
+        ExportReader::connect_to(uri, true)
+    }
+
+    /// The same of one of which it may not be requested what is allocated: all of it may hold data.
+    pub(super) fn connect_to_changes(uri: &NbdUri) -> io::Result<ExportReader> {
+        ExportReader::connect_to(uri, false)
+    }
+
+    fn connect_to(uri: &NbdUri, wants_allocation: bool) -> io::Result<ExportReader> {
         let options = NbdClientOptions {
             connections: CONNECTIONS,
+            wants_allocation,
+            dirty_bitmap: uri.bitmap.clone(),
             ..NbdClientOptions::default()
         };
         let client = NbdClient::connect(uri, &options).map_err(io_error)?;
@@ -53,6 +65,38 @@ impl ExportReader {
 
     pub(super) fn len_bytes(&self) -> u64 {
         self.client.len()
+    }
+
+    /// What the bitmap says changed, by blocks. A server that says no is one that does not know;
+    /// one that breaks the protocol, or goes, is an error.
+    pub(super) fn changes(&self) -> io::Result<Changes> {
+        let mut ranges = BlockRanges::default();
+        for extent in self.client.extents(0..self.client.len()) {
+            match extent {
+                Ok(extent) if extent.is_dirty == Some(false) => {}
+                Ok(extent) => ranges.push(extent.offset..extent.offset + extent.bytes),
+                Err(error) if error.is_of_server() => {
+                    return Ok(Changes::Everything(with_causes(&error)));
+                }
+                Err(error) => return Err(io_error(error)),
+            }
+        }
+        Ok(Changes::Ranges(ranges.finish()))
+    }
+
+    /// The bytes of a range that the bitmap says changed, sorted and apart.
+    pub(super) fn changes_in(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut changed: Vec<Range<u64>> = Vec::new();
+        for extent in self.client.extents(range) {
+            let extent = extent.map_err(io_error)?;
+            let end = extent.offset + extent.bytes;
+            match changed.last_mut() {
+                _ if extent.is_dirty == Some(false) => {}
+                Some(last) if last.end == extent.offset => last.end = end,
+                _ => changed.push(extent.offset..end),
+            }
+        }
+        Ok(changed)
     }
 
     /// What the server does not say to be zeros.

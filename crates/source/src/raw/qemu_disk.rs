@@ -5,28 +5,24 @@
 //! exports are images, and its dirty bitmaps a [`ChangeTracker`]. A snapshot records the bitmap
 //! that began with it.
 
+use super::block_ranges::BlockRanges;
 use super::changes::{ChangeTracker, Changes};
 use super::device::{DeviceRead, ImageDevice, row_name};
 use super::export_reader::ExportReader;
 use super::local::absolute;
 use super::{DeviceRanges, RawImage};
 use bale_format::entry::Entry;
-use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::snapshot::ImageState;
 use bale_nbd::{MachineError, MachineOptions, QemuMachine};
 use bale_pipeline::error::with_causes;
 use bale_sys::buffer::AlignedBuffer;
 use bytes::Bytes;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a source of this kind begins with.
 const SCHEME: &str = "qemu:";
-
-/// Changed ranges that are held: where there are more, neighbours become one.
-const RANGES_MAX: usize = 1 << 17;
 
 /// A disk of a machine, as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,10 +188,10 @@ impl ChangeTracker for QemuTracker {
         let Some(bitmap) = basis else {
             return Changes::Everything("no snapshot before was made with a bitmap".to_owned());
         };
-        let mut ranges = BlockRanges::new(RANGES_MAX);
+        let mut ranges = BlockRanges::default();
         let take = |range| ranges.push(range);
         match self.machine.changed_since(self.disk, bitmap, take) {
-            Ok(()) => Changes::Ranges(ranges.found),
+            Ok(()) => Changes::Ranges(ranges.finish()),
             Err(why) => Changes::Everything(why),
         }
     }
@@ -209,39 +205,6 @@ impl ChangeTracker for QemuTracker {
     }
 }
 
-/// Ranges in order, as whole blocks that grow when there are too many of them.
-struct BlockRanges {
-    found: Vec<Range<u64>>,
-    block: u64,
-    max: usize,
-}
-
-impl BlockRanges {
-    fn new(max: usize) -> BlockRanges {
-        BlockRanges {
-            found: Vec::new(),
-            block: IMAGE_BLOCK_BYTES,
-            max,
-        }
-    }
-
-    fn push(&mut self, range: Range<u64>) {
-        let start = range.start - range.start % self.block;
-        let end = range.end.checked_next_multiple_of(self.block);
-        let range = start..end.unwrap_or(u64::MAX);
-        match self.found.last_mut() {
-            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
-            _ => self.found.push(range),
-        }
-        while self.found.len() > self.max {
-            self.block *= 2;
-            for range in std::mem::take(&mut self.found) {
-                self.push(range);
-            }
-        }
-    }
-}
-
 fn io_error(error: MachineError) -> io::Error {
     io::Error::other(with_causes(&error))
 }
@@ -249,25 +212,6 @@ fn io_error(error: MachineError) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn more_ranges_than_are_held_become_larger_and_leave_nothing_out() {
-        let mut ranges = BlockRanges::new(8);
-        let block = IMAGE_BLOCK_BYTES;
-        let changed: Vec<u64> = (0..100).map(|number| number * 3 * block + 5).collect();
-        for at in &changed {
-            ranges.push(*at..*at + 1);
-        }
-        assert!(ranges.found.len() <= 8, "{}", ranges.found.len());
-        let is_in = |at: &u64| ranges.found.iter().any(|range| range.contains(at));
-        assert!(changed.iter().all(is_in));
-        assert!(
-            ranges
-                .found
-                .windows(2)
-                .all(|pair| pair[0].end < pair[1].start)
-        );
-    }
 
     #[test]
     fn a_disk_of_a_machine_is_named_with_its_monitor_and_where_there_is_room() {

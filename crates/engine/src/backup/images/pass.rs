@@ -4,6 +4,8 @@
 //! behind it. So an image that did not change costs reading and hashing, and one block more or less
 //! takes the same memory.
 
+mod parts;
+
 use super::super::checkpoint::{Checkpoints, Resumable};
 use super::super::commit::StoredPass;
 use super::super::compare::Scanned;
@@ -13,7 +15,9 @@ use super::super::run::{BackupOptions, BackupRun};
 use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
 use super::block_map::BlockMap;
+use super::parent_images::ParentImage;
 use super::passed::{Passed, PassedImage};
+use super::prepare::{Prepared, prepare};
 use super::view_names::ViewNames;
 use crate::limits::image_ahead;
 use bale_format::extent::extent_name;
@@ -22,7 +26,7 @@ use bale_pipeline::ordered::in_order_within;
 use bale_repository::catalog::{CatalogWriter, KeyRange, ParentCursor, Partial, file_bytes};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
-use bale_source::raw::{BlockWork, Changes, DeviceRanges, RawBlock, RawImage, plan};
+use bale_source::raw::{BlockWork, Changes, DeviceRanges, RawBlock, RawImage, UnreadPart, plan};
 use bytes::Bytes;
 use std::io;
 use std::ops::Range;
@@ -45,6 +49,8 @@ pub(super) struct ImagePass<'a> {
     pub(super) changes: Changes,
     /// To be filled, if the files in the image are listed.
     pub(super) map: Option<BlockMap>,
+    /// As the parent has it, if nothing but what changed may be read of it.
+    pub(super) parent: Option<ParentImage>,
 }
 
 /// Reads and stores images, which are in the order of their names.
@@ -80,20 +86,6 @@ pub(super) fn pass(
     }
     written?;
     writer.finish()
-}
-
-/// A block on its way from the threads that read.
-enum Prepared {
-    Zeros(Range<u64>),
-    Free(Range<u64>),
-    Unchanged(Range<u64>),
-    Read {
-        range: Range<u64>,
-        /// Without an id it is nothing but zeros.
-        block: RawBlock,
-        id: Option<ChunkId>,
-    },
-    Failed(Range<u64>, io::Error),
 }
 
 /// Why an image is not read any further.
@@ -184,11 +176,12 @@ impl ImageWriter<'_> {
             in_use,
             changes,
             map,
+            parent,
         } = pass;
         let passed = PassedImage::begun(image.name().clone(), map);
         self.passed.push(passed);
-        let store = self.store.clone();
-        let work = |_: &mut (), work: BlockWork| prepare(image, &store, work);
+        let (store, parent) = (self.store.clone(), parent.as_ref());
+        let work = |_: &mut (), work: BlockWork| prepare((image, parent), &store, work);
         let ahead = image_ahead(&self.store.repository().memory());
         let blocks = plan(image.len_bytes(), data, in_use, changes);
         let taken = in_order_within(
@@ -197,7 +190,7 @@ impl ImageWriter<'_> {
             || (),
             work,
             |prepared| {
-                self.take(image, prepared)?;
+                self.take((image, parent), prepared)?;
                 match checkpoints {
                     Some(checkpoints) => Ok(checkpoints.when_due(self)?),
                     None => Ok(()),
@@ -213,7 +206,11 @@ impl ImageWriter<'_> {
         Ok(())
     }
 
-    fn take(&mut self, image: &RawImage, prepared: Prepared) -> std::result::Result<(), Stop> {
+    fn take(
+        &mut self,
+        (image, parent): (&RawImage, Option<&ParentImage>),
+        prepared: Prepared,
+    ) -> std::result::Result<(), Stop> {
         if self.tally.interrupted() {
             return Err(Stop::Failed(Error::Interrupted));
         }
@@ -226,7 +223,10 @@ impl ImageWriter<'_> {
                 self.at_image().left_out.push(&range);
                 range.end - range.start
             }
-            Prepared::Unchanged(range) => self.pass_unchanged(image, range)?,
+            Prepared::Unchanged(range) => match parent {
+                None => self.pass_unchanged(image, range)?,
+                Some(parent) => self.pass_if_there(image, parent, range)?,
+            },
             Prepared::Read { range, block, id } => self.take_block(image, range, block, id)?,
             Prepared::Failed(range, error) => {
                 let text = format!("byte {} and all behind it: {error}", range.start);
@@ -286,7 +286,7 @@ impl ImageWriter<'_> {
                     offset: 0,
                     is_incomplete: !block.bad.is_empty(),
                 };
-                self.store_block(chunk, &block)?;
+                self.store_block(chunk, block.bytes())?;
                 let row = extent.row(image.name());
                 if old.as_ref() != Some(&row) {
                     self.put(&row)?;
@@ -311,11 +311,10 @@ impl ImageWriter<'_> {
         Ok(bytes)
     }
 
-    fn store_block(&mut self, id: ChunkId, block: &RawBlock) -> Result<()> {
-        let is_there = !self.store.is_thin(&id) && self.store.rely_on(&id);
-        if !is_there {
-            let mut bytes = self.store.buffer(block.bytes().len());
-            bytes.extend_from_slice(block.bytes());
+    fn store_block(&mut self, id: ChunkId, block: &[u8]) -> Result<()> {
+        if !is_there(self.store, &id) {
+            let mut bytes = self.store.buffer(block.len());
+            bytes.extend_from_slice(block);
             self.store.store_as(ChunkKind::Data, id, bytes)?;
         }
         Ok(())
@@ -329,7 +328,12 @@ impl ImageWriter<'_> {
             let why = why.unwrap_or_default();
             self.problem(image, format!("bytes {from} to {to}: {why}"));
         }
-        if !block.bad.is_empty() {
+        self.amend_if(!block.bad.is_empty(), image)
+    }
+
+    /// Flags the row of an image that is not all there.
+    fn amend_if(&mut self, is_incomplete: bool, image: &RawImage) -> Result<()> {
+        if is_incomplete {
             let (key, flags) = (image.row().key(), EntryFlags::INCOMPLETE);
             self.scanned.amendments.add(&key, flags)?;
         }
@@ -443,21 +447,7 @@ impl Resumable for ImageWriter<'_> {
     }
 }
 
-/// Work of the threads that read.
-fn prepare(image: &RawImage, store: &ChunkWriter, work: BlockWork) -> Prepared {
-    let range = match work {
-        BlockWork::Zeros(range) => return Prepared::Zeros(range),
-        BlockWork::Free(range) => return Prepared::Free(range),
-        BlockWork::Unchanged(range) => return Prepared::Unchanged(range),
-        BlockWork::Read(range) => range,
-    };
-    match image.read(range.clone()) {
-        Err(error) => Prepared::Failed(range, error),
-        Ok(block) => {
-            // A part that could not be read is stored, so that the row says so.
-            let is_stored = !block.is_zero() || !block.bad.is_empty();
-            let id = is_stored.then(|| store.keys().chunk_id(ChunkKind::Data, block.bytes()));
-            Prepared::Read { range, block, id }
-        }
-    }
+/// Does the repository have it, where it lasts? Then the snapshot relies on it.
+fn is_there(store: &ChunkWriter, id: &ChunkId) -> bool {
+    !store.is_thin(id) && store.rely_on(id)
 }

@@ -1,0 +1,63 @@
+//! Bounds of a backup of images.
+
+use super::{CATALOG_BYTES, FETCH_WORKER_BYTES, PROGRAM_BYTES, store_bytes};
+use bale_format::extent::IMAGE_BLOCK_BYTES;
+use bale_format::limits::BUNDLE_BYTES_MAX;
+use bale_pipeline::memory::MemoryPlan;
+use bale_pipeline::ordered::ReadAhead;
+use bale_repository::limits::FLIGHT_BYTES_LEAST;
+
+/// Threads that read blocks of images and hash them.
+const IMAGE_THREADS: usize = 4;
+/// What an allocator keeps beside their blocks, for so many threads.
+const IMAGE_BESIDE_BYTES: usize = 20 << 20;
+/// Blocks that they are ahead.
+const IMAGE_BLOCKS_AHEAD: usize = 8;
+/// The same with the least memory.
+const IMAGE_BLOCKS_AHEAD_LEAST: usize = 3;
+
+/// Chunks of the parent that are kept while parts of its images are read.
+const IMAGE_PARENT_BYTES: usize = 16 << 20;
+/// The same with the least memory: a bundle.
+const IMAGE_PARENT_BYTES_LEAST: usize = BUNDLE_BYTES_MAX;
+
+/// Blocks of an image that are read and hashed ahead, and threads that do it.
+pub(crate) const fn image_ahead(memory: &MemoryPlan) -> ReadAhead {
+    ReadAhead {
+        threads: memory.share_from(2, IMAGE_THREADS),
+        results: memory.share_from(IMAGE_BLOCKS_AHEAD_LEAST, IMAGE_BLOCKS_AHEAD),
+    }
+}
+
+/// Ceiling of a backup of images, whatever their size: blocks on their way and those that wait to
+/// be used again, and no table of contents.
+pub const fn image_bytes(memory: &MemoryPlan) -> usize {
+    let blocks = (2 * image_ahead(memory).results + 1) * IMAGE_BLOCK_BYTES as usize;
+    PROGRAM_BYTES
+        + store_bytes(memory.workers())
+        + CATALOG_BYTES
+        + blocks
+        + memory.share(IMAGE_BESIDE_BYTES)
+}
+
+/// Chunks of the parent that are read at once for what a server of changes leaves out of a block,
+/// and bytes of them that are kept.
+pub(crate) const fn image_parent_chunks(memory: &MemoryPlan) -> (usize, usize) {
+    let reads = if memory.workers() > 2 {
+        2
+    } else {
+        memory.workers()
+    };
+    let bytes = memory.share_from(IMAGE_PARENT_BYTES_LEAST, IMAGE_PARENT_BYTES);
+    (reads, bytes)
+}
+
+/// Ceiling of a backup of images whose parent is read as well.
+pub(super) const fn image_changes_bytes(memory: &MemoryPlan) -> usize {
+    let (reads, bytes) = image_parent_chunks(memory);
+    image_bytes(memory)
+        + reads * FETCH_WORKER_BYTES
+        + bytes
+        + FLIGHT_BYTES_LEAST
+        + bale_restore::image_reader::parts_memory_bytes(image_ahead(memory).threads)
+}
