@@ -6,6 +6,7 @@
 
 mod convert;
 mod image;
+mod unfinished;
 
 use crate::dump::options_of;
 use crate::restore::{RepositoryChunks, SnapshotCatalog, into_engine_error};

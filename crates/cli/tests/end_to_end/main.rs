@@ -62,5 +62,6 @@ mod thief;
 mod thief_in_a_bucket;
 mod tree;
 mod trouble;
+mod unfinished_images;
 mod unread_index;
 mod words;

@@ -1,6 +1,7 @@
 //! An image of a snapshot as a file of another format: an export of it, read by QEMU's program.
 
 use super::ImageExport;
+use super::unfinished::UnfinishedFile;
 use bale_nbd::{
     AllocationRun, ImageFormat, NbdExport, NbdServer, NbdServerAddress, QemuConvertError, convert,
     is_alike,
@@ -43,10 +44,8 @@ pub fn convert_image(
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let made = tempfile::Builder::new()
-        .prefix(".bale-image-")
-        .tempfile_in(directory)
-        .map_err(|error| failed("make a file beside", target, &error))?;
+    let made = UnfinishedFile::begin(directory);
+    let made = made.map_err(|error| failed("make a file beside", target, &error))?;
     let mut done = fill(image, made.path(), format, compares, monitor)?;
     if done.differs {
         done.problems += 1;
@@ -56,13 +55,8 @@ pub fn convert_image(
             text: format!("{} holds something else", target.display()),
         });
     }
-    let synced = made.as_file().sync_all();
-    synced.map_err(|error| failed("sync", target, &error))?;
-    let named = match replaces {
-        true => made.persist(target),
-        false => made.persist_noclobber(target),
-    };
-    named.map_err(|error| failed("name", target, &error))?;
+    let named = made.finish(target, replaces);
+    named.map_err(|error| failed("sync and name", target, &error))?;
     let synced = File::open(directory).and_then(|directory| directory.sync_all());
     synced.map_err(|error| failed("sync the directory of", target, &error))?;
     Ok(done)
