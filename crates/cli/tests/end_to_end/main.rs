@@ -42,6 +42,7 @@ mod named;
 mod no_secrets;
 mod places;
 mod proxies;
+mod proxmox;
 mod put_only;
 mod put_only_life;
 mod qemu_files;
