@@ -28,6 +28,7 @@ mod golden;
 mod healing;
 mod hidden;
 mod image_files;
+mod hypervisors;
 mod images;
 mod inits_at_once;
 mod keys;
