@@ -269,10 +269,11 @@ sub backup_vm {
         $self->{log}->('info', "$device: bitmap: $volume->{'bitmap-mode'}");
         push @words, '--image', $uri;
     }
+    # What was left out as free could not be read later, when only what changed can.
     push @words, '--changes-only', '--changes-since', $self->{since} if $has_bitmap;
     $tag = "pve:$self->{archive}";
     my ($code, $output) =
-        $self->run('backup', '--point-in-time', @words, @common, '--tag', $tag);
+        $self->run('backup', '--point-in-time', '--read-free', @words, @common, '--tag', $tag);
     $self->{log}->('err', "bale: $_->{path}: $_->{action}: $_->{message}")
         for objects($output, 'problem');
     $self->{log}->('err', "bale: $_->{message}") for objects($output, 'error');

@@ -6,6 +6,7 @@
 
 mod parts;
 
+
 use super::super::checkpoint::{Checkpoints, Resumable};
 use super::super::commit::StoredPass;
 use super::super::compare::Scanned;
@@ -26,7 +27,7 @@ use bale_pipeline::ordered::in_order_within;
 use bale_repository::catalog::{CatalogWriter, KeyRange, ParentCursor, Partial, file_bytes};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
-use bale_source::raw::{BlockWork, Changes, DeviceRanges, RawBlock, RawImage, UnreadPart, plan};
+use bale_source::raw::{BlockWork, Changes, DeviceRanges, RawBlock, RawImage, plan};
 use bytes::Bytes;
 use std::io;
 use std::ops::Range;
