@@ -6,7 +6,6 @@
 
 mod parts;
 
-
 use super::super::checkpoint::{Checkpoints, Resumable};
 use super::super::commit::StoredPass;
 use super::super::compare::Scanned;
