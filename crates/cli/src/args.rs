@@ -14,6 +14,7 @@ mod restore;
 mod serve;
 mod snapshots;
 mod sources;
+mod track;
 
 pub use cold::ColdReads;
 pub use copy::{Copy, FromRepository};
@@ -28,6 +29,7 @@ pub use restore::Restore;
 pub use serve::Serve;
 pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
 pub use sources::{Backup, DiskFormat, Look, Scan, ScanPaths};
+pub use track::Track;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::ffi::OsString;
@@ -131,6 +133,9 @@ guestmount --ro --format=raw -i -a 'nbd://?socket=/tmp/vm.sock' /mnt\n\n\
 It serves until it is interrupted (Ctrl-C, SIGTERM), or with --once until the last client has \
 gone. Several images are exports of their names, and the first is the one without a name.")]
     Export(Box<Export>),
+    /// Keep account of what changes on a device, so that backups of it read only that
+    #[command(subcommand)]
+    Track(Track),
     /// Look for damage
     #[command(
         after_help = "Examples:\n  bale check\n  bale check --read-data-subset 1/12\n  \

@@ -34,10 +34,11 @@ mod serve;
 mod snapshot_owner;
 mod snapshots;
 mod stats;
+mod track;
 mod unmatched;
 mod unread_index;
 
-use crate::args::{Cli, Command, KeyCommand};
+use crate::args::{Cli, Command, KeyCommand, Track};
 use crate::exit;
 use crate::named_paths::NamedPath;
 use anyhow::{Context, Result};
@@ -65,6 +66,7 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Restore(options) => restore::run(global, &options),
         Command::Dump(options) => dump::run(global, &options),
         Command::Export(options) => export::run(global, &options),
+        Command::Track(command) => track::run(global, &command),
         Command::Check(options) => check::run(global, &options),
         Command::Copy(options) => copy::run(global, &options),
         Command::Mirror(options) => mirror::run(global, &options),
@@ -115,6 +117,7 @@ fn only_prints(command: &Command) -> bool {
         | Command::Stats(_)
         | Command::Dump(_)
         | Command::Key(KeyCommand::List)
+        | Command::Track(Track::Status { .. })
         | Command::Completions(_) => true,
         Command::Init(_)
         | Command::Backup(_)
@@ -126,6 +129,7 @@ fn only_prints(command: &Command) -> bool {
         | Command::Forget(_)
         | Command::Prune(_)
         | Command::Key(_)
+        | Command::Track(_)
         | Command::Catalog(_)
         | Command::Repair(_)
         | Command::Serve(_)

@@ -87,6 +87,21 @@ pub fn mount_of_device(device: Dev) -> Option<PathBuf> {
     Some(mount.place)
 }
 
+/// Where file systems on this device are mounted; also of those that have a number of their own
+/// (btrfs).
+pub fn mounts_of_device(device: Dev) -> Vec<PathBuf> {
+    let number = format!("{}:{}", major(device), minor(device));
+    let is_this = |path: &Path| {
+        std::fs::metadata(path)
+            .is_ok_and(|found| found.file_type().is_block_device() && found.rdev() == device)
+    };
+    let is_on_it = |mount: &MountEntry| {
+        mount.number == number.as_bytes() || mount.source.is_absolute() && is_this(&mount.source)
+    };
+    let mounts = mounts().into_iter().filter(is_on_it);
+    mounts.map(|mount| mount.place).collect()
+}
+
 /// A device over this file or device, over the same as it, or below it, whose file system is
 /// mounted for writing, and where: what is read here is older than what is seen there.
 pub fn writer_of_image(meta: &Metadata) -> Option<(PathBuf, PathBuf)> {

@@ -18,6 +18,7 @@ mod local;
 mod qemu_disk;
 mod qemu_file;
 mod state;
+pub mod tracking;
 
 pub use bale_nbd::ImageFormat;
 pub use blocks::{BlockPlan, BlockWork, plan};

@@ -4,6 +4,7 @@
 //! `std::io::Result`, and never keeps state beyond "this kernel does not know that call". No policy
 //! lives here.
 
+pub mod bpf;
 pub mod buffer;
 pub mod bulkstat;
 pub mod cache;

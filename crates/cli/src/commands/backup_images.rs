@@ -13,6 +13,7 @@ use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
 use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_file};
+use bale_source::raw::tracking::begin_epoch;
 use bale_source::raw::{
     BitmapChanges, Changes, ImageFormat, QemuSource, RawImage, RawImageOptions, SourceFormat,
     has_bitmap, is_export, is_of_server, open_disks, shown_source,
@@ -47,10 +48,10 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let (mut sources, mut not_found) = open_machines(machines, &repository);
     let mut bitmaps = Vec::new();
     for path in images {
-        match open_with_bitmap(path, &opened) {
-            Ok((image, bitmap)) => {
+        match open_image(path, &opened, changes.is_none()) {
+            Ok((source, bitmap)) => {
                 bitmaps.extend(bitmap.map(|bitmap| (sources.len(), bitmap)));
-                sources.push(ImageSource::untracked(image));
+                sources.push(source);
             }
             Err(error) => not_found.push(not_opened(path, &error)),
         }
@@ -99,14 +100,29 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     })
 }
 
-/// An image, and what its bitmap says if it names one, before anything else is looked at.
-fn open_with_bitmap(
+/// An image, and what its bitmap says if it names one, before anything else is looked at. With the
+/// epoch that begins now, if it is a device that is tracked. First that, as it has written what is
+/// in memory alone, and all that is read is to be read later.
+fn open_image(
     path: &Path,
     options: &RawImageOptions,
-) -> std::io::Result<(RawImage, Option<Changes>)> {
+    is_tracked: bool,
+) -> std::io::Result<(ImageSource, Option<Changes>)> {
+    let epoch = match is_tracked {
+        true => begin_epoch(path),
+        false => None,
+    };
     let image = RawImage::open_with(path, options)?;
     let changes = image.bitmap_changes()?;
-    Ok((image, changes))
+    let source = ImageSource::untracked(image);
+    let source = match epoch {
+        Some(epoch) => ImageSource {
+            tracker: Box::new(epoch),
+            ..source
+        },
+        None => source,
+    };
+    Ok((source, changes))
 }
 
 /// What a list says, before anything else is looked at.

@@ -62,6 +62,7 @@ mod snapshot_words;
 mod source;
 mod thief;
 mod thief_in_a_bucket;
+mod tracking;
 mod tree;
 mod trouble;
 mod unfinished_images;

@@ -187,6 +187,7 @@ fn store_and_commit(
     let passed = pass(run, parent, store, tally, options, work)?;
     let (mut stored, mut passed) = (passed.stored, passed.images);
     let mut images: Vec<ImageRecord> = sources.iter().map(ImageSource::record).collect();
+    let is_whole: Vec<bool> = passed.iter().map(|passed| passed.is_whole).collect();
     for ((source, record), passed) in sources.iter().zip(&mut images).zip(&mut passed) {
         let left_out = std::mem::take(&mut passed.left_out);
         report_left_out(source, &left_out, tally);
@@ -202,14 +203,16 @@ fn store_and_commit(
         true => vec![Vec::new(); images.len()],
         false => listing.list(sources, &mut stored, passed)?,
     };
-    for ((source, record), views) in sources.iter().zip(&mut images).zip(views) {
+    let images_views = images.iter_mut().zip(views).zip(is_whole);
+    for (source, ((record, views), is_whole)) in sources.iter().zip(images_views) {
         record.views = views;
         let Some(text) = source.image.disturbance() else {
             continue;
         };
         record.how = ImageState::Fuzzy;
-        // What is of several moments is nothing to go on from.
-        record.basis = None;
+        if !source.tracker.allows_fuzzy() || !is_whole {
+            record.basis = None;
+        }
         report_fuzzy(source, &text, allow_fuzzy, tally);
         let key = source.image.row().key();
         stored.scanned.amendments.add(&key, EntryFlags::CHANGED)?;
@@ -246,10 +249,14 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Resu
         .tracker
         .changed_since(before.and_then(|before| before.basis.as_deref()));
     let row = parent.catalog.lookup(source.image.name()).ok().flatten();
-    let row = row.filter(|row| row.is_image() && !row.flags.has_any(pass::TROUBLE));
+    let trouble = match source.tracker.allows_fuzzy() {
+        true => pass::LACKING,
+        false => pass::TROUBLE,
+    };
+    let row = row.filter(|row| row.is_image() && !row.flags.has_any(trouble));
     let why = match (&changes, before, row) {
         (Changes::Everything(_), ..) if record.tracker == NoTracker.name() && !is_part => {
-            return Ok(changes);
+            return Ok(note_tracked_before(source, &record, parent, tally, changes));
         }
         // Of a first one that is no news.
         (Changes::Everything(why), Some(_), _) => &why.clone(),
@@ -336,6 +343,28 @@ fn report_left_out(source: &ImageSource, left_out: &BlockRuns, tally: &Tally<'_>
             source.image.len_bytes()
         ));
     }
+}
+
+/// That a device is tracked no more, as after a start of the machine, is said once: the snapshot
+/// that is made does not have a tracker any more.
+fn note_tracked_before(
+    source: &ImageSource,
+    record: &ImageRecord,
+    parent: &Parent,
+    tally: &Tally<'_>,
+    changes: Changes,
+) -> Changes {
+    let mut before = parent.images.iter();
+    let before = before.find(|before| before.path == record.path && before.basis.is_some());
+    if let Some(before) = before {
+        tally.note(&format!(
+            "{}: everything is read: the snapshot before was made with {}, and nobody keeps \
+             account now of what changes (if it is a device: bale track start)",
+            source.image.path().display(),
+            before.tracker
+        ));
+    }
+    changes
 }
 
 fn report_fuzzy(source: &ImageSource, text: &str, is_allowed: bool, tally: &Tally<'_>) {

@@ -14,4 +14,5 @@ mod qemu_files;
 mod restore;
 mod told;
 mod tracked;
+mod trackers;
 mod views;

@@ -19,14 +19,14 @@ use std::thread::JoinHandle;
 const LEN: u64 = 24 * BLOCK;
 
 /// A machine with one disk, and what is on it.
-struct Machine {
+pub(crate) struct Machine {
     images: Images,
     child: Child,
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Machine {
-    fn start() -> Option<Machine> {
+    pub(crate) fn start() -> Option<Machine> {
         if !have("qemu-storage-daemon") || !have("qemu-img") {
             skipped("qemu-storage-daemon and qemu-img not installed");
             return None;
@@ -48,7 +48,7 @@ impl Machine {
     }
 
     /// Ends the daemon in order, or not, and starts it again.
-    fn restart(&mut self, signal: &str) {
+    pub(crate) fn restart(&mut self, signal: &str) {
         let process = self.child.id().to_string();
         Command::new("kill")
             .args([signal, &process])
@@ -72,17 +72,22 @@ impl Machine {
         QemuSource::parse(Path::new(&text)).unwrap()
     }
 
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) {
+    /// As the machine writes.
+    pub(crate) fn client(&self) -> NbdClient {
         let socket = self.images.path("nbd");
         let uri = format!("nbd+unix:///live?socket={}", socket.display());
         let uri = NbdUri::parse(&uri).unwrap();
-        let client = NbdClient::connect(&uri, &NbdClientOptions::default()).unwrap();
+        NbdClient::connect(&uri, &NbdClientOptions::default()).unwrap()
+    }
+
+    pub(crate) fn write_at(&mut self, offset: u64, bytes: &[u8]) {
+        let client = self.client();
         client.write_at(offset, bytes).unwrap();
         client.flush().unwrap();
         self.bytes[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    fn open(&self, monitor: &str) -> io::Result<ImageSource> {
+    pub(crate) fn open(&self, monitor: &str) -> io::Result<ImageSource> {
         let mut disks = open_disks(&[self.source(monitor)], "test")?;
         let (image, tracker) = disks.remove(0);
         Ok(ImageSource {

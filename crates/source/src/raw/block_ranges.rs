@@ -14,7 +14,7 @@ pub(super) struct BlockRanges {
 }
 
 impl BlockRanges {
-    fn within(max: usize) -> BlockRanges {
+    pub(super) fn within(max: usize) -> BlockRanges {
         BlockRanges {
             found: Vec::new(),
             block: IMAGE_BLOCK_BYTES,

@@ -36,6 +36,12 @@ pub trait ChangeTracker: Send {
         None
     }
 
+    /// May a snapshot that is of several moments be gone on from? Only if whatever is written after
+    /// the basis began is in the next list, at whichever moment a block was read.
+    fn allows_fuzzy(&self) -> bool {
+        false
+    }
+
     /// The snapshot with the next basis is committed: what is older may be forgotten.
     fn committed(&mut self) {}
 }

@@ -33,9 +33,12 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+/// Flags of a row of an image of which not everything was read.
+pub(super) const LACKING: EntryFlags =
+    EntryFlags(EntryFlags::INCOMPLETE.0 | EntryFlags::UNREADABLE.0);
+
 /// Flags of a row of an image of which not everything is as it was at one moment.
-pub(super) const TROUBLE: EntryFlags =
-    EntryFlags(EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0 | EntryFlags::UNREADABLE.0);
+pub(super) const TROUBLE: EntryFlags = EntryFlags(EntryFlags::CHANGED.0 | LACKING.0);
 
 /// Sorts behind the names of all extents.
 const BEHIND_EXTENTS: &[u8] = b"\xff";
@@ -198,7 +201,11 @@ impl ImageWriter<'_> {
             },
         );
         match taken {
-            Ok(()) | Err(Stop::Ended) => {}
+            Ok(()) => {}
+            Err(Stop::Ended) => {
+                let passed = self.passed.last_mut();
+                passed.expect("begun with its row").is_whole = false;
+            }
             Err(Stop::Failed(error)) => return Err(error),
         }
         // What the parent has behind the end of the image.

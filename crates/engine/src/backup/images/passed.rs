@@ -23,6 +23,8 @@ pub(super) struct PassedImage {
     /// Blocks whose rows are other than the parent's.
     pub(super) changed: BlockRuns,
     pub(super) map: Option<BlockMap>,
+    /// It was read to its end.
+    pub(super) is_whole: bool,
 }
 
 impl PassedImage {
@@ -33,6 +35,7 @@ impl PassedImage {
             left_out: BlockRuns::default(),
             changed: BlockRuns::default(),
             map,
+            is_whole: true,
         }
     }
 
