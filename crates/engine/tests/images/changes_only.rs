@@ -447,7 +447,7 @@ fn what_may_be_lost_of_the_parent_is_stored_once_more() {
     let index = repository.index().unwrap();
     let packs = index.packs().iter().map(|pack| pack.id);
     let condemned: Vec<ObjectId> = packs.collect();
-    repository.mark_damaged(condemned.into_iter()).unwrap();
+    repository.mark_damaged(condemned).unwrap();
     served.write(BLOCK, b"changed");
     let (outcome, problems) = served.changes(&full);
     assert!(problems.is_empty(), "{problems:?}");

@@ -343,7 +343,8 @@ fn what_the_kernel_tracks_leaves_nothing_out_and_after_any_loss_everything_is_re
     assert_eq!(follower.everything.len(), 1, "{:?}", follower.everything);
     let read = follower.blocks_read;
     assert!(read < (ROUNDS * LEN) as u64 / BLOCK * 3 / 4, "{read}");
-    let admits: [(&str, fn(&mut Loop)); 3] = [
+    type Act = fn(&mut Loop);
+    let admits: [(&str, Act); 3] = [
         ("stopped and started", |disk| disk.restart(2)),
         ("attached no more", |disk| {
             fs::remove_file(disk.pin("ended-link")).unwrap();
@@ -422,7 +423,7 @@ fn no_write_is_lost_between_two_epochs_that_begin_while_it_is_under_way() {
     let mut back_up = |disk: &mut Loop, basis: &mut Option<String>| {
         let mut tracker = disk.begin();
         let ranges = match tracker.changed_since(basis.as_deref()) {
-            Changes::Everything(_) if basis.is_none() => vec![0..LEN as u64],
+            Changes::Everything(_) if basis.is_none() => vec![0..BLOCK, BLOCK..LEN as u64],
             Changes::Everything(why) => panic!("{why}"),
             Changes::Ranges(ranges) => ranges,
         };

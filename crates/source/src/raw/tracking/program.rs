@@ -29,7 +29,7 @@ const MARKS_MAX: i32 = (1 << STRETCH_BLOCKS_LOG2) + 2;
 
 const _: () = assert!(1 << BLOCK_SECTORS_LOG2 == IMAGE_BLOCK_BYTES / SECTOR_BYTES);
 const _: () = assert!(
-    u32::MAX as u64 / SECTOR_BYTES >> STRETCH_SECTORS_LOG2 <= MARKS_MAX as u64 - 2,
+    (u32::MAX as u64 / SECTOR_BYTES) >> STRETCH_SECTORS_LOG2 <= MARKS_MAX as u64 - 2,
     "the longest request"
 );
 
