@@ -101,7 +101,8 @@ fn what_a_killed_restore_left_is_removed_by_the_next_one_and_what_is_being_writt
     let assert_left = |more: &[String]| {
         let mut found = hidden(&bench);
         let mut expected = [&expected[..], more].concat();
-        (found.sort(), expected.sort());
+        found.sort();
+        expected.sort();
         assert_eq!(found, expected);
     };
     assert_left(&held);
