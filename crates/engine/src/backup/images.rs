@@ -161,29 +161,7 @@ fn store_and_commit(
     allow_fuzzy: bool,
     options: &BackupOptions,
 ) -> Result<Outcome> {
-    let mut work = Vec::new();
-    let mut parts = None;
-    if sources.iter().any(|source| source.image.is_changes_only()) {
-        parts = Some(ParentImages::open(&run.repository, parent)?);
-    }
-    for source in sources.iter_mut() {
-        let changes = changes(source, parent, tally)?;
-        let data = source.allocated.take();
-        let data = data.unwrap_or_else(|| source.image.data_ranges());
-        let image = &source.image;
-        let parts = parts.as_ref().filter(|_| image.is_changes_only());
-        work.push(ImagePass {
-            image,
-            data,
-            in_use: match source.reads_free || image.is_changes_only() {
-                true => None,
-                false => in_use::in_use(image, tally),
-            },
-            changes,
-            map: block_map(source, run, options)?,
-            parent: parts.map(|parts| parts.image(image.name(), image.len_bytes())),
-        });
-    }
+    let work = passes(run, parent, sources, tally, options)?;
     let passed = pass(run, parent, store, tally, options, work)?;
     let (mut stored, mut passed) = (passed.stored, passed.images);
     let mut images: Vec<ImageRecord> = sources.iter().map(ImageSource::record).collect();
@@ -229,6 +207,41 @@ fn store_and_commit(
         tally,
         options,
     )
+}
+
+/// What is read of each image, and what it is compared with.
+fn passes<'a>(
+    run: &BackupRun,
+    parent: &Parent,
+    sources: &'a mut [ImageSource],
+    tally: &Tally<'_>,
+    options: &BackupOptions,
+) -> Result<Vec<ImagePass<'a>>> {
+    let mut work = Vec::new();
+    let mut parts = None;
+    if sources.iter().any(|source| source.image.is_changes_only()) {
+        parts = Some(ParentImages::open(&run.repository, parent)?);
+    }
+    for source in sources.iter_mut() {
+        let changes = changes(source, parent, tally)?;
+        let data = source.allocated.take();
+        let data = data.unwrap_or_else(|| source.image.data_ranges());
+        let source: &'a ImageSource = source;
+        let image = &source.image;
+        let parts = parts.as_ref().filter(|_| image.is_changes_only());
+        work.push(ImagePass {
+            image,
+            data,
+            in_use: match source.reads_free || image.is_changes_only() {
+                true => None,
+                false => in_use::in_use(image, tally),
+            },
+            changes,
+            map: block_map(source, run, options)?,
+            parent: parts.map(|parts| parts.image(image.name(), image.len_bytes())),
+        });
+    }
+    Ok(work)
 }
 
 /// What a tracker says is believed only where all that it leaves out is as the parent has it. An

@@ -12,8 +12,8 @@ use std::ops::Range;
 const UNCHANGED_AT_ONCE_BYTES: u64 = 1 << 30;
 
 impl ImageWriter<'_> {
-    /// Rows of the parent that stay, where nobody can read the device again: what the repository may lose of the parent
-    /// is stored once more, and what it has lost is named.
+    /// Rows of the parent that stay, where nobody can read the device again: what the repository
+    /// may lose of the parent is stored once more, and what it has lost is named.
     pub(super) fn pass_if_there(
         &mut self,
         image: &RawImage,
