@@ -128,8 +128,8 @@ impl<'a> KernelTypes<'a> {
         }
     }
 
-    /// The type of a tracepoint that programs attach to by it, and the places of the arguments in
-    /// `arguments`: one that points to the structure of a name (`bio`), or a number; of each the first.
+    /// The type of a tracepoint that programs attach to by it, and the places of `arguments`: of
+    /// each the first that is such a one.
     pub fn tracepoint(
         &self,
         name: &str,
