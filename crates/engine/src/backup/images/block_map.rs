@@ -89,11 +89,11 @@ impl BlockMap {
     /// The block that a byte of the image is in.
     pub(super) fn get(&mut self, byte: u64) -> io::Result<BlockContent> {
         let block = byte / IMAGE_BLOCK_BYTES;
-        if let Some((_, content)) = self.last.filter(|(last, _)| *last == block) {
-            return Ok(content);
-        }
         if byte >= self.len_bytes {
             return Ok(BlockContent::Unknown);
+        }
+        if let Some((_, content)) = self.last.filter(|(last, _)| *last == block) {
+            return Ok(content);
         }
         let mut state = [0];
         self.file.read_exact_at(&mut state, block)?;

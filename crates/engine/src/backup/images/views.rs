@@ -17,6 +17,7 @@ use super::view_names::{ViewNames, view_name};
 use super::view_rows::{ViewRows, WrittenView};
 use bale_format::snapshot::{ImageState, ImageView, PathText, Totals, VIEWS_MAX};
 use bale_fsimage::allocated::{AllocatedRanges, DiskFileSystem};
+use bale_fsimage::recognize::Recognized;
 use bale_pipeline::error::Failure;
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::{Error, Result};
@@ -170,7 +171,7 @@ impl Listing<'_> {
     ) -> Result<ImageView> {
         let path = PathText([b"/", &view.name[..]].concat());
         let not_listed = |why: String| ImageView {
-            kind: view.file_system.content.to_string(),
+            kind: kind_of(&view.file_system),
             path: path.clone(),
             uuid: String::new(),
             totals: Totals::default(),
@@ -263,6 +264,15 @@ impl Listing<'_> {
         let amendments = &mut stored.scanned.amendments;
         ViewRows::of(name, catalog, self.store, self.tally, amendments)
     }
+}
+
+/// As a scan names it.
+fn kind_of(file_system: &DiskFileSystem) -> String {
+    let kind = match file_system.content {
+        Recognized::Xfs => "xfs",
+        _ => "ext4",
+    };
+    kind.to_owned()
 }
 
 fn take(stored: &mut StoredPass, written: &WrittenView) {
