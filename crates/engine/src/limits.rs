@@ -7,8 +7,7 @@
 mod images;
 
 pub use images::image_bytes;
-use images::image_changes_bytes;
-pub(crate) use images::{image_ahead, image_parent_chunks};
+pub(crate) use images::{IMAGE_ROWS_WAITING_MAX, image_ahead, image_parent_chunks};
 
 /// Mean bytes of files after `BUNDLE_BYTES_MIN` until content closes a bundle.
 pub(crate) const BUNDLE_BYTES_EXTRA_MEAN: usize = 1 << 20;
@@ -376,7 +375,7 @@ pub(crate) const fn copy_flight_bytes(memory: &MemoryPlan) -> usize {
 /// not handed over, which are a batch less a file, and a file, of two buckets at most?
 const fn holds(memory: &MemoryPlan) -> bool {
     walk_bytes(memory) <= memory.bytes()
-        && image_changes_bytes(memory) <= memory.bytes()
+        && image_bytes(memory) <= memory.bytes()
         && inode_bytes(memory) <= memory.inode_bytes()
         && restore_bytes(memory) <= memory.bytes()
         && restore_to_ext4_bytes(memory) <= memory.bytes()

@@ -26,6 +26,9 @@ pub struct ImageExtent {
     pub offset: u32,
     /// Some of it could not be read by the backup, and is zeros.
     pub is_incomplete: bool,
+    /// Of the first extent of a block, where they are not one that is all of it: what
+    /// [`block_hash`] says of the block.
+    pub block_hash: Option<[u8; 16]>,
 }
 
 impl ImageExtent {
@@ -38,6 +41,7 @@ impl ImageExtent {
                 chunk,
                 offset,
                 is_incomplete: row.flags.has(crate::EntryFlags::INCOMPLETE),
+                block_hash: row.content_hash,
             }),
             _ => None,
         }
@@ -54,6 +58,7 @@ impl ImageExtent {
         if self.is_incomplete {
             row.flags.set(crate::EntryFlags::INCOMPLETE);
         }
+        row.content_hash = self.block_hash;
         row
     }
 
@@ -61,6 +66,12 @@ impl ImageExtent {
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.bytes)
     }
+}
+
+/// What tells a block of an image from others, given the id that it would have as a chunk: the
+/// first half of that.
+pub fn block_hash(of_whole_block: &ChunkId) -> [u8; 16] {
+    std::array::from_fn(|at| of_whole_block.0[at])
 }
 
 /// The name of an extent that begins there.
@@ -112,6 +123,7 @@ mod tests {
             chunk: ChunkId([3; 32]),
             offset: 8192,
             is_incomplete: true,
+            block_hash: Some([9; 16]),
         };
         let mut row = extent.row(&Bytes::from_static(b"disk.raw"));
         assert_eq!(ImageExtent::of(&row), Some(extent));

@@ -118,6 +118,23 @@ impl ImageReader {
         self.map.run_at(offset)
     }
 
+    /// What is stored of a part of the image, which lies in it; `None`: not all that is there is
+    /// known, or it is in more extents than that.
+    pub fn extents(&self, range: Range<u64>, most: usize) -> Option<Vec<ImageExtent>> {
+        let mut extents = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let stretch = self.map.at(at);
+            at = stretch.end();
+            match stretch {
+                Stretch::Zeros(_) => {}
+                Stretch::Data(extent) if extents.len() < most => extents.push(extent),
+                Stretch::Data(_) | Stretch::Unknown(..) => return None,
+            }
+        }
+        Some(extents)
+    }
+
     /// Fills the buffer with what is at `offset`; all of it lies in the image.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), UnreadableRange> {
         let end = offset + buffer.len() as u64;

@@ -6,12 +6,15 @@
 
 mod block_map;
 mod block_runs;
+mod changed_granules;
+mod extent_rows;
 mod file_content;
 mod in_use;
 mod parent_images;
 mod pass;
 mod passed;
 mod prepare;
+mod stored;
 mod view_names;
 mod view_rows;
 mod views;
@@ -23,7 +26,7 @@ use super::tally::Tally;
 use super::{after_failure, begin, report_not_found, start_writer, unread_index};
 use bale_format::snapshot::{IMAGES_MAX, ImageRecord, ImageState, PathText, SOURCE_IS_RAW, Totals};
 use bale_format::snapshot_json::SNAPSHOT_VERSION_IMAGES;
-use bale_format::{EntryFlags, Snapshot};
+use bale_format::{Entry, EntryFlags, Snapshot};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
@@ -218,9 +221,12 @@ fn passes<'a>(
     options: &BackupOptions,
 ) -> Result<Vec<ImagePass<'a>>> {
     let mut work = Vec::new();
-    let mut parts = None;
-    if sources.iter().any(|source| source.image.is_changes_only()) {
-        parts = Some(ParentImages::open(&run.repository, parent)?);
+    // What lies in a cold store is not read for a comparison.
+    let is_read = !run.repository.config().has_cold_store();
+    let mut before = None;
+    let is_part = sources.iter().any(|source| source.image.is_changes_only());
+    if is_part || is_read && !parent.images.is_empty() {
+        before = Some(ParentImages::open(&run.repository, parent)?);
     }
     for source in sources.iter_mut() {
         let changes = changes(source, parent, tally)?;
@@ -228,7 +234,10 @@ fn passes<'a>(
         let data = data.unwrap_or_else(|| source.image.data_ranges());
         let source: &'a ImageSource = source;
         let image = &source.image;
-        let parts = parts.as_ref().filter(|_| image.is_changes_only());
+        let before = before.as_ref();
+        let before = before.filter(|_| image.is_changes_only() || is_read);
+        let row = parent.catalog.lookup(image.name()).ok().flatten();
+        let row = row.filter(Entry::is_image);
         work.push(ImagePass {
             image,
             data,
@@ -238,7 +247,9 @@ fn passes<'a>(
             },
             changes,
             map: block_map(source, run, options)?,
-            parent: parts.map(|parts| parts.image(image.name(), image.len_bytes())),
+            parent: before
+                .zip(row)
+                .map(|(before, row)| before.image(image.name(), row.size)),
         });
     }
     Ok(work)

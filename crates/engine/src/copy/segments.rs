@@ -190,6 +190,13 @@ fn rewrite_row(entry: &mut Entry, hash: Option<[u8; 16]>, storing: &Storing<'_>)
         }
     };
     let has_content = content.is_some();
+    if !has_content && entry.kind == Kind::Extent {
+        // There is no extent without content; nobody sees this row.
+        let mut gone = Entry::new(entry.parent.clone(), entry.name.clone(), Kind::File);
+        gone.flags.set(EntryFlags::REMOVED);
+        *entry = gone;
+        return false;
+    }
     let (content, hash) = content.unwrap_or_default();
     entry.content = content;
     // What the source does not say the target does not either.

@@ -1,6 +1,6 @@
 //! Bounds of a backup of images.
 
-use super::{CATALOG_BYTES, FETCH_WORKER_BYTES, PROGRAM_BYTES, store_bytes};
+use super::{CATALOG_BYTES, FETCH_WORKER_BYTES, PROGRAM_BYTES, ROW_BYTES, store_bytes};
 use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::limits::BUNDLE_BYTES_MAX;
 use bale_pipeline::memory::MemoryPlan;
@@ -14,8 +14,10 @@ const IMAGE_BESIDE_BYTES: usize = 20 << 20;
 /// Blocks that they are ahead.
 const IMAGE_BLOCKS_AHEAD: usize = 8;
 /// The same with the least memory.
-const IMAGE_BLOCKS_AHEAD_LEAST: usize = 3;
+const IMAGE_BLOCKS_AHEAD_LEAST: usize = 2;
 
+/// Rows of an image that wait for a chunk that they share; then it is closed.
+pub(crate) const IMAGE_ROWS_WAITING_MAX: usize = 1024;
 /// Chunks of the parent that are kept while parts of its images are read.
 const IMAGE_PARENT_BYTES: usize = 16 << 20;
 /// The same with the least memory: a bundle.
@@ -29,9 +31,9 @@ pub(crate) const fn image_ahead(memory: &MemoryPlan) -> ReadAhead {
     }
 }
 
-/// Ceiling of a backup of images, whatever their size: blocks on their way and those that wait to
-/// be used again, and no table of contents.
-pub const fn image_bytes(memory: &MemoryPlan) -> usize {
+/// Ceiling of a first backup of images, whatever their size: blocks on their way and those that
+/// wait to be used again, and no table of contents.
+const fn first_image_bytes(memory: &MemoryPlan) -> usize {
     let blocks = (2 * image_ahead(memory).results + 1) * IMAGE_BLOCK_BYTES as usize;
     PROGRAM_BYTES
         + store_bytes(memory.workers())
@@ -40,8 +42,8 @@ pub const fn image_bytes(memory: &MemoryPlan) -> usize {
         + memory.share(IMAGE_BESIDE_BYTES)
 }
 
-/// Chunks of the parent that are read at once for what a server of changes leaves out of a block,
-/// and bytes of them that are kept.
+/// Chunks of the parent that are read at once, to be compared with, and bytes of them that are
+/// kept.
 pub(crate) const fn image_parent_chunks(memory: &MemoryPlan) -> (usize, usize) {
     let reads = if memory.workers() > 2 {
         2
@@ -52,10 +54,13 @@ pub(crate) const fn image_parent_chunks(memory: &MemoryPlan) -> (usize, usize) {
     (reads, bytes)
 }
 
-/// Ceiling of a backup of images whose parent is read as well.
-pub(super) const fn image_changes_bytes(memory: &MemoryPlan) -> usize {
+/// Ceiling of a backup of images: blocks that changed are compared with the parent's, each thread
+/// having one of those, and what is new of them is bundled.
+pub const fn image_bytes(memory: &MemoryPlan) -> usize {
     let (reads, bytes) = image_parent_chunks(memory);
-    image_bytes(memory)
+    first_image_bytes(memory)
+        + (image_ahead(memory).threads + 1) * IMAGE_BLOCK_BYTES as usize
+        + IMAGE_ROWS_WAITING_MAX * ROW_BYTES
         + reads * FETCH_WORKER_BYTES
         + bytes
         + FLIGHT_BYTES_LEAST

@@ -12,6 +12,7 @@ mod neighbours;
 mod qemu_disks;
 mod qemu_files;
 mod restore;
+mod smaller_changes;
 mod told;
 mod tracked;
 mod trackers;

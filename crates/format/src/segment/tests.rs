@@ -293,6 +293,7 @@ fn an_image_and_its_extents_survive_and_count_their_bytes_once() {
         chunk: ChunkId([(start % 251) as u8; 32]),
         offset: 7,
         is_incomplete: start == 1 << 20,
+        block_hash: (start == 0).then_some([7; 16]),
     };
     let extents = [
         extent(0, 4096),

@@ -168,6 +168,7 @@ mod tests {
             chunk: ChunkId([7; 32]),
             offset: 0,
             is_incomplete: false,
+            block_hash: None,
         }
     }
 

@@ -410,5 +410,6 @@ fn decode(bytes: &[u8]) -> Option<ImageExtent> {
         chunk: ChunkId(*chunk),
         offset: u32::from_le_bytes(*offset),
         is_incomplete: *rest.first()? == 1,
+        block_hash: None,
     })
 }

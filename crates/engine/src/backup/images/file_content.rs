@@ -170,31 +170,34 @@ impl<'a> FileContents<'a> {
         inside: Range<u64>,
         pieces: &mut FilePieces<'_>,
     ) -> Result<()> {
-        let bytes = inside.end - inside.start;
         if self.image.differs_from_device(&inside) {
             return self.through_file_system(inside, pieces);
         }
-        let content = self.map.get(disk).map_err(|error| {
-            let failure = Failure::local("read what is known of blocks in", ".")(error);
-            Error::Other(failure.to_string())
-        })?;
-        match content {
-            BlockContent::Zeros => self.zeros(bytes, pieces),
-            BlockContent::Unknown => self.through_file_system(inside, pieces),
-            BlockContent::Stored(block) => {
-                let start = disk % IMAGE_BLOCK_BYTES;
-                if start + bytes > u64::from(block.bytes) {
-                    return self.through_file_system(inside, pieces);
+        let mut at = inside.start;
+        while at < inside.end {
+            let byte = disk + (at - inside.start);
+            let (content, until) = self.map.get(byte).map_err(|error| {
+                let failure = Failure::local("read what is known of blocks in", ".")(error);
+                Error::Other(failure.to_string())
+            })?;
+            let bytes = (until - byte).min(inside.end - at);
+            match content {
+                BlockContent::Zeros => self.zeros(bytes, pieces)?,
+                BlockContent::Unknown => self.through_file_system(at..at + bytes, pieces)?,
+                BlockContent::Stored(part) => {
+                    if part.is_incomplete {
+                        let first = part.start;
+                        pieces.trouble(|| {
+                            format!("a part of the block at byte {first} of the image was not read")
+                        });
+                    }
+                    let offset = u64::from(part.offset) + (byte - part.start);
+                    pieces.part(part.chunk, offset, bytes)?;
                 }
-                if block.is_incomplete {
-                    let first = disk - start;
-                    pieces.trouble(|| {
-                        format!("a part of the block at byte {first} of the image was not read")
-                    });
-                }
-                pieces.part(block.chunk, u64::from(block.offset) + start, bytes)
             }
+            at += bytes;
         }
+        Ok(())
     }
 
     fn through_file_system(

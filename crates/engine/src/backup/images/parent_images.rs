@@ -1,7 +1,8 @@
 //! Images as the parent has them, for what a server of changes does not give.
 //!
-//! A server that hands out nothing but what changed gives less than a block: the rest of it is read
-//! here. What the parent has lost is named, and zeros.
+//! A block that changed is compared with what the parent has of it. And a server that hands out
+//! nothing but what changed gives less than a block: the rest of it is read here. What the parent
+//! has lost is named, and zeros.
 
 use super::super::parent::Parent;
 use crate::limits::image_parent_chunks;
@@ -14,7 +15,12 @@ use bale_repository::repository::Repository;
 use bale_restore::CatalogSource;
 use bale_restore::image_reader::{CachedChunks, ImageReader};
 use bale_source::raw::UnreadPart;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Blocks that cannot be compared since the parent has lost some of them; then no more are tried.
+const LOST_BLOCKS_MAX: usize = 64;
 
 /// The parent's catalog, and chunks that its images share.
 pub(super) struct ParentImages {
@@ -38,14 +44,43 @@ impl ParentImages {
     /// The image of this row, of so many bytes.
     pub(super) fn image(&self, name: &[u8], size: u64) -> ParentImage {
         let catalog = self.catalog.clone();
-        ParentImage(ImageReader::of_parts(catalog, &self.chunks, (name, size)))
+        ParentImage {
+            reader: ImageReader::of_parts(catalog, &self.chunks, (name, size)),
+            lost_blocks: AtomicUsize::new(0),
+        }
     }
 }
 
 /// One image as the parent has it.
-pub(super) struct ParentImage(ImageReader);
+pub(super) struct ParentImage {
+    reader: ImageReader,
+    lost_blocks: AtomicUsize,
+}
 
 impl ParentImage {
+    /// Bytes of the image.
+    pub(super) fn size(&self) -> u64 {
+        self.reader.size()
+    }
+
+    /// What is stored of a part of it; `None`: that is not known, or they are more than so many.
+    pub(super) fn extents(&self, range: Range<u64>, most: usize) -> Option<Vec<ImageExtent>> {
+        self.reader.extents(range, most)
+    }
+
+    /// A part of the image of at most a block, if the parent has all of it.
+    pub(super) fn whole(&self, range: &Range<u64>) -> Option<Vec<u8>> {
+        if self.lost_blocks.load(Ordering::Relaxed) >= LOST_BLOCKS_MAX {
+            return None;
+        }
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let read = self.reader.read_at(range.start, &mut bytes);
+        if read.is_err() {
+            self.lost_blocks.fetch_add(1, Ordering::Relaxed);
+        }
+        read.is_ok().then_some(bytes)
+    }
+
     /// Fills the buffer with what is at `offset`; what of it is lost.
     pub(super) fn fill(&self, offset: u64, buffer: &mut [u8]) -> Vec<UnreadPart> {
         let end = offset + buffer.len() as u64;
@@ -53,7 +88,7 @@ impl ParentImage {
         let mut lost = Vec::new();
         while at < end {
             let part = &mut buffer[(at - offset) as usize..(to - offset) as usize];
-            let Err(unreadable) = self.0.read_at(at, part) else {
+            let Err(unreadable) = self.reader.read_at(at, part) else {
                 (at, to) = (to, end);
                 continue;
             };
@@ -77,7 +112,7 @@ impl ParentImage {
     /// All bytes of an extent, and what of them is lost.
     pub(super) fn extent(&self, extent: &ImageExtent) -> (Vec<u8>, Vec<UnreadPart>) {
         // A row that says more than it may is one that the reader finds nothing behind.
-        let left = self.0.size().saturating_sub(extent.start);
+        let left = self.reader.size().saturating_sub(extent.start);
         let mut bytes = vec![0; extent.bytes.min(left).min(IMAGE_BLOCK_BYTES) as usize];
         let lost = self.fill(extent.start, &mut bytes);
         (bytes, lost)

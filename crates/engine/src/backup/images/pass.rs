@@ -4,6 +4,7 @@
 //! behind it. So an image that did not change costs reading and hashing, and one block more or less
 //! takes the same memory.
 
+mod block;
 mod parts;
 
 use super::super::checkpoint::{Checkpoints, Resumable};
@@ -12,18 +13,18 @@ use super::super::compare::Scanned;
 use super::super::parent::Parent;
 use super::super::recount::Class;
 use super::super::run::{BackupOptions, BackupRun};
-use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
 use super::block_map::BlockMap;
+use super::extent_rows::ExtentRows;
 use super::parent_images::ParentImage;
 use super::passed::{Passed, PassedImage};
 use super::prepare::{Prepared, prepare};
 use super::view_names::ViewNames;
 use crate::limits::image_ahead;
 use bale_format::extent::extent_name;
-use bale_format::{ChunkId, ChunkKind, Entry, EntryFlags, ImageExtent, Key};
+use bale_format::{Entry, EntryFlags, Key};
 use bale_pipeline::ordered::in_order_within;
-use bale_repository::catalog::{CatalogWriter, KeyRange, ParentCursor, Partial, file_bytes};
+use bale_repository::catalog::{KeyRange, ParentCursor, Partial};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::raw::{BlockWork, Changes, DeviceRanges, RawBlock, RawImage, plan};
@@ -52,7 +53,8 @@ pub(super) struct ImagePass<'a> {
     pub(super) changes: Changes,
     /// To be filled, if the files in the image are listed.
     pub(super) map: Option<BlockMap>,
-    /// As the parent has it, if nothing but what changed may be read of it.
+    /// As the parent has it, to compare with, and to take from if nothing but what changed may be
+    /// read of it.
     pub(super) parent: Option<ParentImage>,
 }
 
@@ -66,14 +68,12 @@ pub(super) fn pass(
     images: Vec<ImagePass<'_>>,
 ) -> Result<Passed> {
     let repository = &run.repository;
-    let segments = StoredSegments(store.clone());
     let mut writer = ImageWriter {
         store,
         tally,
-        catalog: CatalogWriter::new(parent.catalog.clone(), segments),
+        rows: ExtentRows::new(&parent.catalog, store),
         cursor: ParentCursor::open(&parent.catalog, KeyRange::all()),
         scanned: Scanned::new(repository.spill_dir()?, &repository.memory()),
-        changes: 0,
         views: ViewNames::of_parent(parent),
         passed: Vec::new(),
         last_key: None,
@@ -107,10 +107,9 @@ impl From<Error> for Stop {
 struct ImageWriter<'a> {
     store: &'a Arc<ChunkWriter>,
     tally: &'a Tally<'a>,
-    catalog: CatalogWriter<StoredSegments>,
+    rows: ExtentRows,
     cursor: ParentCursor,
     scanned: Scanned,
-    changes: u64,
     /// Of the parent: rows that stay as they are here.
     views: ViewNames,
     /// Of each image, the last one being that which is read.
@@ -130,12 +129,14 @@ impl ImageWriter<'_> {
             before.push(self.put_row(pass.image)?);
         }
         for (pass, old) in images.into_iter().zip(before) {
-            let (image, changes_before) = (pass.image, self.changes);
+            let (image, changes_before) = (pass.image, self.rows.changes());
             self.write_extents(pass, &mut checkpoints)?;
             let row = image.row();
             let class = match old {
                 None => Class::New,
-                Some(old) if old == row && self.changes == changes_before => Class::Unmodified,
+                Some(old) if old == row && self.rows.changes() == changes_before => {
+                    Class::Unmodified
+                }
                 Some(_) => Class::Changed,
             };
             self.tally.stored(&row, class);
@@ -162,7 +163,7 @@ impl ImageWriter<'_> {
             ));
         }
         if old.as_ref() != Some(&row) {
-            self.put(&row)?;
+            self.rows.put(&row)?;
         }
         self.last_key = Some(row.key());
         Ok(old)
@@ -194,6 +195,7 @@ impl ImageWriter<'_> {
             work,
             |prepared| {
                 self.take((image, parent), prepared)?;
+                self.tell_settled()?;
                 match checkpoints {
                     Some(checkpoints) => Ok(checkpoints.when_due(self)?),
                     None => Ok(()),
@@ -210,7 +212,8 @@ impl ImageWriter<'_> {
         }
         // What the parent has behind the end of the image.
         self.advance(image.name(), BEHIND_EXTENTS, false)?;
-        Ok(())
+        self.rows.settle()?;
+        self.tell_settled()
     }
 
     fn take(
@@ -230,11 +233,16 @@ impl ImageWriter<'_> {
                 self.at_image().left_out.push(&range);
                 range.end - range.start
             }
-            Prepared::Unchanged(range) => match parent {
+            Prepared::Unchanged(range) => match parent.filter(|_| image.is_changes_only()) {
                 None => self.pass_unchanged(image, range)?,
                 Some(parent) => self.pass_if_there(image, parent, range)?,
             },
-            Prepared::Read { range, block, id } => self.take_block(image, range, block, id)?,
+            Prepared::Read {
+                range,
+                block,
+                id,
+                before,
+            } => self.take_block(image, (range, block, id), before)?,
             Prepared::Failed(range, error) => {
                 let text = format!("byte {} and all behind it: {error}", range.start);
                 return self.end(image, EntryFlags::INCOMPLETE, text);
@@ -262,69 +270,6 @@ impl ImageWriter<'_> {
             name: last.into(),
         });
         Ok(bytes)
-    }
-
-    fn take_block(
-        &mut self,
-        image: &RawImage,
-        range: Range<u64>,
-        block: RawBlock,
-        id: Option<ChunkId>,
-    ) -> std::result::Result<u64, Stop> {
-        let name = extent_name(range.start);
-        let old = self.advance(image.name(), &name, false)?;
-        let bytes = block.bytes().len() as u64;
-        self.tally.read(bytes);
-        match id {
-            None => {
-                if let Some(old) = old {
-                    self.remove(&old)?;
-                }
-                let is_whole = range.start + bytes == range.end;
-                if is_whole {
-                    self.at_image().knows_zeros(&range)?;
-                }
-            }
-            Some(chunk) => {
-                let extent = ImageExtent {
-                    start: range.start,
-                    bytes,
-                    chunk,
-                    offset: 0,
-                    is_incomplete: !block.bad.is_empty(),
-                };
-                self.store_block(chunk, block.bytes())?;
-                let row = extent.row(image.name());
-                if old.as_ref() != Some(&row) {
-                    self.put(&row)?;
-                    self.at_image().changed.push(&range);
-                }
-                self.at_image().knows(&row)?;
-            }
-        }
-        self.last_key = Some(Key {
-            parent: image.name().clone(),
-            name,
-        });
-        self.report_bad(image, range.start, &block)?;
-        if range.start + bytes < range.end {
-            let text = format!(
-                "it was cut short while it was read: it had {} bytes, and ends at {} now",
-                image.len_bytes(),
-                range.start + bytes
-            );
-            self.end(image, EntryFlags::CHANGED, text)?;
-        }
-        Ok(bytes)
-    }
-
-    fn store_block(&mut self, id: ChunkId, block: &[u8]) -> Result<()> {
-        if !is_there(self.store, &id) {
-            let mut bytes = self.store.buffer(block.len());
-            bytes.extend_from_slice(block);
-            self.store.store_as(ChunkKind::Data, id, bytes)?;
-        }
-        Ok(())
     }
 
     /// What the device did not give is zeros, named, and read again next time.
@@ -367,27 +312,23 @@ impl ImageWriter<'_> {
 
     /// The parent's row of this key. Those before it go, unless they are passed over unchanged.
     fn advance(&mut self, parent: &Bytes, name: &[u8], stays: bool) -> Result<Option<Entry>> {
-        let (catalog, changes, views) = (&mut self.catalog, &mut self.changes, &self.views);
+        let (rows, views) = (&mut self.rows, &self.views);
         let mut passed = self.passed.last_mut();
         let mut known = Ok(());
         let old = self.cursor.advance_to(parent, name, |row| {
             if views.have(&row) {
                 return Ok(());
             }
-            if let Some(image) = &mut passed {
-                let told = match stays {
-                    true => image.knows(&row),
-                    false => image.loses(&row),
-                };
-                if known.is_ok() {
-                    known = told;
-                }
+            let told = match (&mut passed, stays) {
+                (Some(image), true) => image.knows(&row),
+                (Some(image), false) => image.loses(&row).and_then(|()| rows.remove(&row)),
+                (None, true) => Ok(()),
+                (None, false) => rows.remove(&row),
+            };
+            if known.is_ok() {
+                known = told;
             }
-            if stays {
-                return Ok(());
-            }
-            *changes += 1;
-            catalog.remove(&row.key(), file_bytes(&row))
+            Ok(())
         })?;
         let old = old.map(|old| old.entry());
         known?;
@@ -399,38 +340,36 @@ impl ImageWriter<'_> {
         self.passed.last_mut().expect("one of each image")
     }
 
-    fn put(&mut self, row: &Entry) -> Result<()> {
-        self.changes += 1;
-        Ok(self.catalog.put(row)?)
-    }
-
-    fn remove(&mut self, row: &Entry) -> Result<()> {
-        self.changes += 1;
-        self.at_image().loses(row)?;
-        Ok(self.catalog.remove(&row.key(), file_bytes(row))?)
+    /// Parts of blocks whose chunk is known now.
+    fn tell_settled(&mut self) -> Result<()> {
+        let settled = self.rows.take_settled();
+        settled
+            .iter()
+            .try_for_each(|row| self.at_image().knows(row))
     }
 
     fn finish(self) -> Result<Passed> {
         let ImageWriter {
-            mut catalog,
+            mut rows,
             cursor,
-            mut changes,
             scanned,
             views,
             passed,
             ..
         } = self;
         // What is no image of this backup, and nothing of it.
+        let mut removed = Ok(());
         cursor.finish(|row| {
-            if views.have(&row) {
-                return Ok(());
+            if removed.is_ok() && !views.have(&row) {
+                removed = rows.remove(&row);
             }
-            changes += 1;
-            catalog.remove(&row.key(), file_bytes(&row))
+            Ok(())
         })?;
+        removed?;
+        let (layers, changes) = rows.finish()?;
         let stored = StoredPass {
             scanned,
-            layers: catalog.finish()?.layers,
+            layers,
             changes,
         };
         Ok(Passed {
@@ -442,19 +381,12 @@ impl ImageWriter<'_> {
 
 impl Resumable for ImageWriter<'_> {
     fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
-        if is_last {
-            self.catalog.close_segments()?;
-        }
-        let last = self.last_key.as_ref();
-        Ok(last.map(|last| self.catalog.checkpoint(last)))
+        let partial = self.rows.checkpoint(self.last_key.as_ref(), is_last)?;
+        self.tell_settled()?;
+        Ok(partial)
     }
 
     fn bytes_in_bundles(&self) -> u64 {
-        0
+        self.rows.bytes_in_bundle()
     }
-}
-
-/// Does the repository have it, where it lasts? Then the snapshot relies on it.
-fn is_there(store: &ChunkWriter, id: &ChunkId) -> bool {
-    !store.is_thin(id) && store.rely_on(id)
 }

@@ -1,7 +1,9 @@
 //! Blocks that did not change, of an image of which nothing else can be read.
 
-use super::{BEHIND_EXTENTS, ImageWriter, is_there};
+use super::ImageWriter;
+use super::block::last_name;
 use crate::backup::images::parent_images::ParentImage;
+use crate::backup::images::stored::is_there;
 use bale_format::extent::extent_name;
 use bale_format::{ChunkKind, Entry, ImageExtent, Key};
 use bale_repository::error::Result;
@@ -31,7 +33,7 @@ impl ImageWriter<'_> {
             };
             let first = self.advance(name, &extent_name(start), false)?;
             first.iter().for_each(&mut look);
-            let last = [&extent_name(end - 1)[..], BEHIND_EXTENTS].concat();
+            let last = last_name(&(start..end));
             self.cursor.advance_to(name, &last, |row| {
                 look(&row);
                 Ok(())
@@ -41,7 +43,7 @@ impl ImageWriter<'_> {
             }
             self.last_key = Some(Key {
                 parent: name.clone(),
-                name: last.into(),
+                name: last,
             });
         }
         Ok(range.end - range.start)
@@ -64,7 +66,7 @@ impl ImageWriter<'_> {
             ..*extent
         };
         if row != *extent {
-            self.put(&row.row(image.name()))?;
+            self.rows.put(&row.row(image.name()))?;
         }
         for UnreadPart { range, text } in &lost {
             self.problem(
