@@ -34,6 +34,7 @@ mod mapping;
 mod open;
 mod overlay;
 mod superblock;
+mod unchanged;
 mod xattr;
 
 use std::ops::{ControlFlow, Range};
@@ -48,6 +49,7 @@ pub use inodes::{InodeResult, RawInode};
 pub use mapping::{Mapping, MappingVisitor};
 pub use overlay::Replayed;
 pub use superblock::{DataMode, Superblock};
+pub use unchanged::{Compared, UnchangedFiles};
 pub use xattr::InodeXattr;
 
 use crate::{ByteSource, Inode, MappedExtent};

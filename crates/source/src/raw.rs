@@ -21,6 +21,7 @@ mod state;
 pub mod tracking;
 
 pub use bale_nbd::ImageFormat;
+pub use block_ranges::BlockRanges;
 pub use blocks::{BlockPlan, BlockWork, plan};
 pub use changed_parts::{BitmapChanges, UnreadPart};
 pub use changes::{ChangeTracker, Changes, NoTracker};

@@ -201,6 +201,18 @@ pub struct Backup {
         conflicts_with_all = ["paths", "files_from", "files_from0"],
     )]
     pub read_free: bool,
+    /// Where nobody keeps account of what changes in an image, read of its file systems what their
+    /// metadata says may have changed: ext2/3/4 that are unmounted or frozen, as in the parent
+    ///
+    /// Metadata is read, and blocks of files whose inodes are other than in the parent, or changed
+    /// in the last two seconds of it; of all else, everything. What is written past the file system
+    /// is missed: to swap files, or to the device itself.
+    #[arg(
+        long,
+        requires = "image",
+        conflicts_with_all = ["paths", "files_from", "files_from0", "read_free", "changes_only"],
+    )]
+    pub trust_metadata: bool,
     /// Do not list the files in the images. Without it, the snapshot has a directory beside the
     /// image for each ext2/3/4 and XFS on it (/p1 for the first partition, /disk for one without
     /// partitions, the name of a volume), whose files are listed, found and restored one by one

@@ -76,11 +76,9 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             sources[place].tracker = Box::new(BitmapChanges { since, changes });
         }
     }
-    for source in &mut sources {
-        source.reads_free = options.read_free;
-        source.lists_files = !options.no_file_catalog;
-        source.is_one_of_several = options.image.len() > 1;
-    }
+    sources
+        .iter_mut()
+        .for_each(|source| set_options(source, options));
     let fuzzy = options.allow_fuzzy;
     let outcome = backup_images(&repository, &mut sources, fuzzy, &engine_options, &console);
     console.finish();
@@ -98,6 +96,13 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+fn set_options(source: &mut ImageSource, options: &Backup) {
+    source.reads_free = options.read_free;
+    source.trusts_metadata = options.trust_metadata;
+    source.lists_files = !options.no_file_catalog;
+    source.is_one_of_several = options.image.len() > 1;
 }
 
 /// An image, and what its bitmap says if it names one, before anything else is looked at. With the

@@ -6,10 +6,12 @@
 
 mod block_map;
 mod block_runs;
+mod by_metadata;
 mod changed_granules;
 mod extent_rows;
 mod file_content;
 mod in_use;
+mod marked_granules;
 mod parent_images;
 mod pass;
 mod passed;
@@ -34,7 +36,8 @@ use bale_repository::repository::Repository;
 use bale_source::raw::{ChangeTracker, Changes, DeviceRanges, NoTracker, RawImage};
 use block_map::BlockMap;
 use block_runs::{BlockRuns, recorded};
-use parent_images::ParentImages;
+use by_metadata::{ByMetadata, changed_by_metadata};
+use parent_images::{ParentImage, ParentImages};
 use pass::{ImagePass, pass};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -49,6 +52,8 @@ pub struct ImageSource {
     pub tracker: Box<dyn ChangeTracker>,
     /// Read what no file system has in use, too.
     pub reads_free: bool,
+    /// Where nobody keeps account of what changes, ask the inodes of its file systems.
+    pub trusts_metadata: bool,
     /// List the files in it, too.
     pub lists_files: bool,
     /// Others were named beside it, whether or not they could be opened: names of its views have
@@ -64,6 +69,7 @@ impl ImageSource {
             allocated: None,
             tracker: Box::new(NoTracker),
             reads_free: false,
+            trusts_metadata: false,
             lists_files: true,
             is_one_of_several: false,
         }
@@ -170,8 +176,9 @@ fn store_and_commit(
     let mut images: Vec<ImageRecord> = sources.iter().map(ImageSource::record).collect();
     let is_whole: Vec<bool> = passed.iter().map(|passed| passed.is_whole).collect();
     for ((source, record), passed) in sources.iter().zip(&mut images).zip(&mut passed) {
-        let left_out = std::mem::take(&mut passed.left_out);
+        let mut left_out = std::mem::take(&mut passed.left_out);
         report_left_out(source, &left_out, tally);
+        left_out.join(std::mem::take(&mut passed.stale));
         record.left_out = left_out.into_record();
     }
     let listing = Listing {
@@ -229,7 +236,7 @@ fn passes<'a>(
         before = Some(ParentImages::open(&run.repository, parent)?);
     }
     for source in sources.iter_mut() {
-        let changes = changes(source, parent, tally)?;
+        let mut changes = changes(source, parent, tally)?;
         let data = source.allocated.take();
         let data = data.unwrap_or_else(|| source.image.data_ranges());
         let source: &'a ImageSource = source;
@@ -238,6 +245,16 @@ fn passes<'a>(
         let before = before.filter(|_| image.is_changes_only() || is_read);
         let row = parent.catalog.lookup(image.name()).ok().flatten();
         let row = row.filter(Entry::is_image);
+        let before = before.zip(row);
+        let before = before.map(|(before, row)| Arc::new(before.image(image.name(), row.size)));
+        let mut stale = BlockRuns::default();
+        if let (Changes::Everything(_), true) = (&changes, source.trusts_metadata) {
+            let found = by_metadata(source, run, parent, before.as_ref(), tally)?;
+            if let Some(found) = found {
+                changes = Changes::Ranges(found.changes);
+                stale = found.stale;
+            }
+        }
         work.push(ImagePass {
             image,
             data,
@@ -246,13 +263,56 @@ fn passes<'a>(
                 false => in_use::in_use(image, tally),
             },
             changes,
+            stale,
             map: block_map(source, run, options)?,
-            parent: before
-                .zip(row)
-                .map(|(before, row)| before.image(image.name(), row.size)),
+            parent: before,
         });
     }
     Ok(work)
+}
+
+/// What changed by the metadata of the file systems in an image. `None`: all is read, which is
+/// said.
+fn by_metadata(
+    source: &ImageSource,
+    run: &BackupRun,
+    parent: &Parent,
+    before: Option<&Arc<ParentImage>>,
+    tally: &Tally<'_>,
+) -> Result<Option<ByMetadata>> {
+    let path = source.image.path().display();
+    if !parent
+        .images
+        .iter()
+        .any(|before| before.path == source.record().path)
+    {
+        // Of a first one that is no news.
+        return Ok(None);
+    }
+    let found = match before {
+        _ if source.reads_free => Ok(Err("what is free is to be read, too".to_owned())),
+        None => Ok(Err("what the parent has of it is not at hand".to_owned())),
+        Some(before) => {
+            let directory = run.repository.spill_dir()?;
+            changed_by_metadata(&source.image, parent, before, &directory)
+        }
+    };
+    let found = found.map_err(|error| {
+        let text = format!("{path}: note in a temporary file what did not change: {error}");
+        Error::Other(text)
+    })?;
+    match found {
+        Err(why) => {
+            tally.note(&format!("{path}: everything is read: {why}"));
+            Ok(None)
+        }
+        Ok(found) => {
+            for text in &found.not_compared {
+                tally.note(&format!("{path}: {text}"));
+            }
+            Ok(Some(found))
+        }
+    }
 }
 
 /// What a tracker says is believed only where all that it leaves out is as the parent has it. An

@@ -4,6 +4,7 @@
 mod allocated;
 mod backup;
 mod bench;
+mod by_metadata;
 mod changes_only;
 mod disturbed;
 mod export;

@@ -55,6 +55,11 @@ impl DiskFileSystem {
         &self.source
     }
 
+    /// Is it at the same bytes of its disk as this one of another, and of the same name and kind?
+    pub fn lies_as(&self, other: &DiskFileSystem) -> bool {
+        (&self.name, self.content, &self.segments) == (&other.name, other.content, &other.segments)
+    }
+
     /// Where on the disk bytes of it are, in its order. What is behind its end is nowhere.
     pub fn on_disk(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let end = range.end;

@@ -7,7 +7,7 @@ use std::ops::Range;
 const RANGES_MAX: usize = 1 << 17;
 
 /// Ranges in order, as whole blocks that grow when there are too many of them.
-pub(super) struct BlockRanges {
+pub struct BlockRanges {
     found: Vec<Range<u64>>,
     block: u64,
     max: usize,
@@ -22,7 +22,8 @@ impl BlockRanges {
         }
     }
 
-    pub(super) fn push(&mut self, range: Range<u64>) {
+    /// Adds a range behind all others, as the blocks that it touches.
+    pub fn push(&mut self, range: Range<u64>) {
         let start = range.start - range.start % self.block;
         let end = range.end.checked_next_multiple_of(self.block);
         let range = start..end.unwrap_or(u64::MAX);
@@ -39,7 +40,7 @@ impl BlockRanges {
     }
 
     /// Sorted and apart.
-    pub(super) fn finish(self) -> Vec<Range<u64>> {
+    pub fn finish(self) -> Vec<Range<u64>> {
         self.found
     }
 }

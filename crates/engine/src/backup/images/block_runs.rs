@@ -54,6 +54,20 @@ impl BlockRuns {
         })
     }
 
+    /// Adds those of another list.
+    pub(super) fn join(&mut self, other: BlockRuns) {
+        self.bytes += other.bytes;
+        self.runs.extend(other.runs);
+        self.runs.sort_unstable_by_key(|run| run.start);
+        self.runs.dedup_by(|next, before| {
+            let goes_on = next.start <= before.end;
+            if goes_on {
+                before.end = before.end.max(next.end);
+            }
+            goes_on
+        });
+    }
+
     /// As a snapshot has it.
     pub(super) fn into_record(mut self) -> Vec<(u64, u64)> {
         join_closest(&mut self.runs, LEFT_OUT_RUNS_MAX);

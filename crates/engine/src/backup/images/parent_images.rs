@@ -9,12 +9,14 @@ use crate::limits::image_parent_chunks;
 use crate::restore::{RepositoryChunks, SnapshotCatalog};
 use bale_format::ImageExtent;
 use bale_format::extent::IMAGE_BLOCK_BYTES;
+use bale_fsimage::ByteSource;
 use bale_repository::error::Result;
 use bale_repository::limits::FLIGHT_BYTES_LEAST;
 use bale_repository::repository::Repository;
 use bale_restore::CatalogSource;
 use bale_restore::image_reader::{CachedChunks, ImageReader};
 use bale_source::raw::UnreadPart;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,6 +50,20 @@ impl ParentImages {
             reader: ImageReader::of_parts(catalog, &self.chunks, (name, size)),
             lost_blocks: AtomicUsize::new(0),
         }
+    }
+}
+
+impl ByteSource for ParentImage {
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > self.size()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.reader.read_at(offset, buf).map_err(io::Error::other)
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.size()
     }
 }
 

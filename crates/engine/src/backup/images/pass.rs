@@ -15,6 +15,7 @@ use super::super::recount::Class;
 use super::super::run::{BackupOptions, BackupRun};
 use super::super::tally::Tally;
 use super::block_map::BlockMap;
+use super::block_runs::BlockRuns;
 use super::extent_rows::ExtentRows;
 use super::parent_images::ParentImage;
 use super::passed::{Passed, PassedImage};
@@ -51,11 +52,13 @@ pub(super) struct ImagePass<'a> {
     /// `None`: all.
     pub(super) in_use: Option<DeviceRanges>,
     pub(super) changes: Changes,
+    /// Blocks that do not count as changed, and of which what is free may be other.
+    pub(super) stale: BlockRuns,
     /// To be filled, if the files in the image are listed.
     pub(super) map: Option<BlockMap>,
     /// As the parent has it, to compare with, and to take from if nothing but what changed may be
     /// read of it.
-    pub(super) parent: Option<ParentImage>,
+    pub(super) parent: Option<Arc<ParentImage>>,
 }
 
 /// Reads and stores images, which are in the order of their names.
@@ -179,12 +182,14 @@ impl ImageWriter<'_> {
             data,
             in_use,
             changes,
+            stale,
             map,
             parent,
         } = pass;
-        let passed = PassedImage::begun(image.name().clone(), map);
+        let mut passed = PassedImage::begun(image.name().clone(), map);
+        passed.stale = stale;
         self.passed.push(passed);
-        let (store, parent) = (self.store.clone(), parent.as_ref());
+        let (store, parent) = (self.store.clone(), parent.as_deref());
         let work = |_: &mut (), work: BlockWork| prepare((image, parent), &store, work);
         let ahead = image_ahead(&self.store.repository().memory());
         let blocks = plan(image.len_bytes(), data, in_use, changes);

@@ -20,6 +20,8 @@ pub(super) struct PassedImage {
     name: Bytes,
     /// Blocks that are free.
     pub(super) left_out: BlockRuns,
+    /// Blocks of which some is free and was not read.
+    pub(super) stale: BlockRuns,
     /// Blocks whose rows are other than the parent's.
     pub(super) changed: BlockRuns,
     pub(super) map: Option<BlockMap>,
@@ -33,6 +35,7 @@ impl PassedImage {
         PassedImage {
             name,
             left_out: BlockRuns::default(),
+            stale: BlockRuns::default(),
             changed: BlockRuns::default(),
             map,
             is_whole: true,

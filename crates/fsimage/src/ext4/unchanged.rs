@@ -1,0 +1,197 @@
+//! Content of files that nothing changed between two states of a file system, by its inodes.
+//!
+//! A write to a file changes its inode, so the content of one whose inode is as it was is as it
+//! was, and so are the blocks that it is in. That holds for states in which all that was written
+//! was on the device: file systems that were unmounted or frozen. In any other a block may have
+//! been written and its inode not yet, or the other way round; such states are refused. Times of
+//! inodes are as coarse as the kernel's clock: one that changed close to the earlier state may have
+//! changed right behind it too, and is taken for changed.
+//!
+//! What is written past the file system is not seen: to a swap file, or to the device itself.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use super::error::Ext4Error;
+use super::features::COMPAT_HAS_JOURNAL;
+use super::inodes::{InodeResult, RawInode};
+use super::mapping::Mapping;
+use super::{Ext4, Origin};
+use crate::{ByteSource, FileKind, Inode, Layout};
+
+/// Bytes of inode tables that are compared at once.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Inodes that changed so close to the end of the earlier state are taken for changed: many times
+/// what a kernel's clock advances at once.
+const MARGIN_SECONDS: i64 = 2;
+/// `s_state` of one that was unmounted.
+const STATE_VALID: u16 = 1;
+
+/// Two states of a file system.
+pub struct UnchangedFiles {
+    old: Ext4,
+    new: Ext4,
+}
+
+/// What a comparison came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Regular files.
+    pub files: u64,
+    /// Of which nothing changed.
+    pub unchanged: u64,
+}
+
+impl UnchangedFiles {
+    /// The inner error: why nothing can be said of these two.
+    pub fn between(
+        old: &Arc<dyn ByteSource>,
+        new: &Arc<dyn ByteSource>,
+    ) -> Result<Result<UnchangedFiles, &'static str>, Ext4Error> {
+        let (old, new) = (Ext4::open(old.clone())?, Ext4::open(new.clone())?);
+        let alike = {
+            let (old, new) = (old.superblock(), new.superblock());
+            old.uuid == new.uuid
+                && old.block_bytes == new.block_bytes
+                && old.inode_bytes == new.inode_bytes
+                && old.inodes_per_group == new.inodes_per_group
+                && old.blocks_per_group == new.blocks_per_group
+                && old.checksum_seed == new.checksum_seed
+        };
+        if !alike {
+            return Ok(Err("it is another file system than in the snapshot before"));
+        }
+        for (fs, why) in [
+            (&old, "it was in use in the snapshot before, and not frozen"),
+            (&new, "it is in use, and not frozen"),
+        ] {
+            if !fs.was_left_whole()? {
+                return Ok(Err(why));
+            }
+        }
+        Ok(Ok(UnchangedFiles { old, new }))
+    }
+
+    /// Hands out where the content of files is that did not change, and what says so beside their
+    /// inodes, in bytes of the file system and in the order of the inodes. `Break` ends it.
+    pub fn walk(
+        &self,
+        found: &mut dyn FnMut(Range<u64>) -> ControlFlow<()>,
+    ) -> Result<Compared, Ext4Error> {
+        let mut compared = Compared::default();
+        let (mut old_bytes, mut new_bytes) = (Vec::new(), Vec::new());
+        for range in self.new.itable_ranges() {
+            for piece in range.pieces(PIECE_BYTES) {
+                // Tables that a resize has moved are others.
+                if self.old.inode_offset(piece.first_inode) != Some(piece.device_offset) {
+                    continue;
+                }
+                let len = (piece.inodes_count * u64::from(piece.inode_bytes)) as usize;
+                for (fs, bytes) in [(&self.old, &mut old_bytes), (&self.new, &mut new_bytes)] {
+                    bytes.resize(len, 0);
+                    fs.read(piece.device_offset, bytes, "inode table")?;
+                }
+                let inode_bytes = piece.inode_bytes as usize;
+                let mut ended = ControlFlow::Continue(());
+                self.new
+                    .parse_inodes(piece.first_inode, &new_bytes, &mut |inode| {
+                        let InodeResult::Used(inode, raw) = inode else {
+                            return;
+                        };
+                        if FileKind::from_mode(inode.mode) != Some(FileKind::Regular)
+                            || ended.is_break()
+                        {
+                            return;
+                        }
+                        compared.files += 1;
+                        let at = (raw.number() - piece.first_inode) as usize * inode_bytes;
+                        let old = old_bytes.get(at..at + inode_bytes);
+                        let old = old.and_then(|bytes| RawInode::new(raw.number(), bytes));
+                        if old.is_some_and(|old| self.is_unchanged(&inode, &raw, &old)) {
+                            compared.unchanged += 1;
+                            ended = self.hand_out(&raw, found);
+                        }
+                    });
+                if ended.is_break() {
+                    return Ok(compared);
+                }
+            }
+        }
+        Ok(compared)
+    }
+
+    fn is_unchanged(&self, inode: &Inode, new: &RawInode<'_>, old: &RawInode<'_>) -> bool {
+        let until = i64::try_from(self.old.superblock().write_time).unwrap_or(0) - MARGIN_SECONDS;
+        inode.layout == Layout::Mapped
+            && inode.ctime.seconds < until
+            && new.same_except_atime(old)
+            && self.has_same_nodes(new)
+    }
+
+    /// Is what its extents depend on beside the inode as it was?
+    fn has_same_nodes(&self, raw: &RawInode<'_>) -> bool {
+        if !self.new.mapping_has_nodes(raw) {
+            return true;
+        }
+        let mut are_same = true;
+        let mut before = Vec::new();
+        let walked = self.new.walk_mapping(raw, &mut |mapping| {
+            if let Mapping::Node {
+                device_offset,
+                bytes,
+            } = mapping
+            {
+                before.resize(bytes.len(), 0);
+                let read = self.old.read(device_offset, &mut before, "extents");
+                are_same = read.is_ok() && before == bytes;
+            }
+            match are_same {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        are_same && walked.is_ok()
+    }
+
+    fn hand_out(
+        &self,
+        raw: &RawInode<'_>,
+        found: &mut dyn FnMut(Range<u64>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut ended = ControlFlow::Continue(());
+        let mut run = 0..0;
+        // What cannot be walked is not said to be unchanged.
+        let _rest_is_read = self.new.walk_mapping(raw, &mut |mapping| {
+            let next = match mapping {
+                Mapping::Extent(extent) => {
+                    extent.device_offset..extent.device_offset.saturating_add(extent.len)
+                }
+                // Compared with what it was.
+                Mapping::Node {
+                    device_offset,
+                    bytes,
+                } => device_offset..device_offset + bytes.len() as u64,
+            };
+            if run.end == next.start {
+                run.end = next.end;
+            } else {
+                ended = found(std::mem::replace(&mut run, next));
+            }
+            ended
+        });
+        match ended.is_continue() {
+            true => found(run),
+            false => ended,
+        }
+    }
+}
+
+impl Ext4 {
+    /// Was all that was written on the device: unmounted, or frozen?
+    fn was_left_whole(&self) -> Result<bool, Ext4Error> {
+        let superblock = self.superblock();
+        let has_journal = superblock.features.compat & COMPAT_HAS_JOURNAL != 0;
+        let is_valid = has_journal || superblock.state & STATE_VALID != 0;
+        Ok(self.origin() == Origin::Primary && is_valid && !self.needs_recovery()?)
+    }
+}
