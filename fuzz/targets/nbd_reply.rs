@@ -6,7 +6,7 @@
 use bale_nbd::wire::HeaderStyle;
 use bale_nbd::wire::reply::{
     MAGIC_BYTES, ReadCoverage, ReplyHead, Requested, StatusRange, check_chunk, decode_error,
-    decode_extents, decode_head, decode_hole, head_bytes,
+    decode_extents, decode_head, decode_hole, head_bytes, kept_bytes,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -49,7 +49,8 @@ fuzz_target!(|data: &[u8]| {
         {
             assert!(start + bytes <= RANGE.bytes);
         }
-        if let Ok((_, extents)) = decode_extents(payload, RANGE, style) {
+        let kept = &payload[..kept_bytes(&head) as usize];
+        if let Ok((_, extents)) = decode_extents(kept, head.len, RANGE, style) {
             assert!(extents.iter().all(|extent| extent.bytes > 0));
             assert!(extents.iter().map(|extent| extent.bytes).sum::<u64>() <= RANGE.bytes);
         }

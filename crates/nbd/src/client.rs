@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-pub use extents::{NbdExtent, NbdExtents};
+pub use extents::{EXTENTS_BYTES, NbdExtent, NbdExtents};
 
 /// Connections to one server at most, if it allows several.
 const CONNECTIONS_MAX: usize = 16;

@@ -21,7 +21,9 @@ mod stream;
 mod uri;
 pub mod wire;
 
-pub use client::{NbdClient, NbdClientOptions, NbdExtent, NbdExtents, NbdReading, NbdWriting};
+pub use client::{
+    EXTENTS_BYTES, NbdClient, NbdClientOptions, NbdExtent, NbdExtents, NbdReading, NbdWriting,
+};
 pub use error::{NbdAction, NbdError, NbdFault};
 pub use export::{AllocationRun, NbdExport};
 pub use machine::{MachineError, MachineOptions, QemuMachine};

@@ -25,6 +25,10 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// Descriptors of extents in one reply at most; nbdkit sends so many.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
 
+/// Descriptors of one reply that are kept, and those behind them are requested again: a million of
+/// them and the bytes that they come in are 24 MiB for each context, and nobody needs all at once.
+pub const DESCRIPTORS_KEPT_MAX: usize = 4 << 10;
+
 /// Contexts that a client chooses at most.
 pub const CONTEXTS_MAX: usize = 8;
 

@@ -11,11 +11,13 @@ use bale_nbd::wire::reply::{
     ChunkHead, Descriptor, ReplyHead, chunk, encode_error, encode_extents, encode_head,
 };
 use bale_nbd::wire::request::NbdRequest;
-use bale_nbd::wire::{HeaderStyle, export_flags};
+use bale_nbd::wire::{DESCRIPTORS_KEPT_MAX, HeaderStyle, export_flags};
 use bale_nbd::{NbdClient, NbdClientOptions, NbdError};
 use liar::{ALLOCATION, DIRTY, LEN, Liar, Line};
 use peer::chain;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const STRUCTURED: HeaderStyle = HeaderStyle::Structured;
@@ -316,6 +318,50 @@ fn a_server_that_gives_one_byte_a_time_is_followed_to_the_end() {
     let found: Vec<_> = client.extents(10..1000).map(Result::unwrap).collect();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].offset, found[0].bytes), (10, 990));
+}
+
+/// What of it is not kept is requested again, and after the first time no more than is kept.
+#[test]
+fn of_a_reply_of_a_million_extents_few_are_kept_and_all_are_listed() {
+    for style in [STRUCTURED, EXTENDED] {
+        let (requests, sent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (requests_seen, sent_seen) = (requests.clone(), sent.clone());
+        let kind = match style {
+            EXTENDED => chunk::BLOCK_STATUS_EXTENDED,
+            _ => chunk::BLOCK_STATUS,
+        };
+        let liar = Liar::start(move |line| {
+            line.shake(style)?;
+            loop {
+                let request = line.request(style)?;
+                requests.fetch_add(1, Ordering::Relaxed);
+                sent.fetch_add(request.bytes, Ordering::Relaxed);
+                for (context, shift) in [(ALLOCATION, 0), (DIRTY, 1)] {
+                    let range = request.offset..request.offset + request.bytes;
+                    let one = |at: u64| Descriptor {
+                        bytes: 1,
+                        flags: at >> shift & 1,
+                    };
+                    let list: Vec<_> = range.map(one).collect();
+                    let payload = encode_extents(context, &list, style);
+                    line.chunk(&request, style, context == DIRTY, kind, &payload)?;
+                }
+            }
+        });
+        let client = NbdClient::connect(&liar.uri(), &options()).unwrap();
+        let mut next = 0;
+        for extent in client.extents(0..LEN) {
+            let extent = extent.unwrap();
+            assert_eq!((extent.offset, extent.bytes), (next, 1));
+            assert_eq!(extent.is_hole, next & 1 == 1);
+            assert_eq!(extent.is_dirty, Some(next >> 1 & 1 == 1));
+            next += 1;
+        }
+        assert_eq!(next, LEN);
+        let kept = DESCRIPTORS_KEPT_MAX as u64;
+        assert_eq!(requests_seen.load(Ordering::Relaxed), LEN / kept);
+        assert!(sent_seen.load(Ordering::Relaxed) < 4 * LEN);
+    }
 }
 
 #[test]

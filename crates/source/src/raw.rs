@@ -25,6 +25,7 @@ pub use block_ranges::BlockRanges;
 pub use blocks::{BlockPlan, BlockWork, plan};
 pub use changed_parts::{BitmapChanges, UnreadPart};
 pub use changes::{ChangeTracker, Changes, NoTracker};
+pub use export_reader::extents_memory_bytes;
 pub use qemu_disk::{QemuSource, open_disks};
 
 use crate::read::SPARE_BLOCKS_MAX;

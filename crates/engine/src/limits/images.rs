@@ -6,6 +6,7 @@ use bale_format::limits::BUNDLE_BYTES_MAX;
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::ordered::ReadAhead;
 use bale_repository::limits::FLIGHT_BYTES_LEAST;
+use bale_source::raw::extents_memory_bytes;
 
 /// Threads that read blocks of images and hash them.
 const IMAGE_THREADS: usize = 4;
@@ -32,13 +33,15 @@ pub(crate) const fn image_ahead(memory: &MemoryPlan) -> ReadAhead {
 }
 
 /// Ceiling of a first backup of images, whatever their size: blocks on their way and those that
-/// wait to be used again, and no table of contents.
+/// wait to be used again, extents of an export, and no table of contents.
 const fn first_image_bytes(memory: &MemoryPlan) -> usize {
-    let blocks = (2 * image_ahead(memory).results + 1) * IMAGE_BLOCK_BYTES as usize;
+    let ahead = image_ahead(memory);
+    let blocks = (2 * ahead.results + 1) * IMAGE_BLOCK_BYTES as usize;
     PROGRAM_BYTES
         + store_bytes(memory.workers())
         + CATALOG_BYTES
         + blocks
+        + extents_memory_bytes(ahead.threads)
         + memory.share(IMAGE_BESIDE_BYTES)
 }
 

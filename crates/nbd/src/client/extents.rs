@@ -1,16 +1,15 @@
 //! Extents of an export as a stream: what is allocated, what is dirty.
 //!
-//! One reply is in memory at a time, as it came. Replies about several contexts are joined as they
-//! are taken, neighbours that are alike are one extent, and every reply takes the stream forward:
-//! so it ends.
+//! One reply is in memory at a time, as far as it is kept. Replies about several contexts are
+//! joined as they are taken, neighbours that are alike are one extent, and every reply takes the
+//! stream forward: so it ends.
 
 use super::NbdClient;
 use super::handshake::Contexts;
 use super::pending::Statuses;
 use crate::error::{NbdAction, NbdError};
-use crate::wire::HeaderStyle;
 use crate::wire::reply::Descriptor;
-use crate::wire::status_flags;
+use crate::wire::{DESCRIPTORS_KEPT_MAX, HeaderStyle, status_flags};
 use std::ops::{Deref, Range};
 
 /// Bytes of one request for extents: a length of 32 bits, and a multiple of the largest block.
@@ -18,6 +17,13 @@ const QUERY_BYTES: u64 = (1 << 32) - (64 << 10);
 
 /// With lengths of 64 bits.
 const EXTENDED_QUERY_BYTES: u64 = 1 << 50;
+
+/// Contexts of which a reply speaks at most: what is allocated, and what is dirty.
+const LISTS_MAX: usize = 2;
+
+/// What a stream of extents takes at most: a reply, and the bytes in which the last of its lists
+/// came.
+pub const EXTENTS_BYTES: usize = (LISTS_MAX + 1) * DESCRIPTORS_KEPT_MAX * size_of::<Descriptor>();
 
 /// A stretch of an export of which all bytes are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +51,8 @@ pub struct NbdExtents<C> {
     client: C,
     /// What is not requested yet.
     left: Range<u64>,
+    /// Bytes of the next request at most: what would not be kept need not be sent.
+    query: u64,
     reply: Option<JoinedReply>,
     open: Option<NbdExtent>,
 }
@@ -55,6 +63,7 @@ impl<C: Deref<Target = NbdClient>> NbdExtents<C> {
         NbdExtents {
             client,
             left: range.start.min(end)..end,
+            query: u64::MAX,
             reply: None,
             open: None,
         }
@@ -76,11 +85,17 @@ impl<C: Deref<Target = NbdClient>> NbdExtents<C> {
             HeaderStyle::Extended => EXTENDED_QUERY_BYTES,
             _ => QUERY_BYTES,
         };
+        let query = query.min(self.query);
         let from = self.left.start - self.left.start % block;
-        let until = self.left.end.next_multiple_of(block).min(self.client.len());
-        let until = until.min(from + query);
+        let until = self.left.end.min(from + query).next_multiple_of(block);
+        let until = until.min(self.client.len());
         let statuses = self.client.block_status(from, until - from)?;
-        Ok(JoinedReply::new(contexts, statuses, from..until))
+        let mut lists = statuses.found.iter();
+        let is_cut = lists.any(|(_, list)| list.len() == DESCRIPTORS_KEPT_MAX);
+        let reply = JoinedReply::new(contexts, statuses, from..until);
+        let last = if is_cut { reply.end - from } else { query };
+        self.query = last.saturating_mul(2);
+        Ok(reply)
     }
 
     /// The next of the reply that is there, as far as it is requested.

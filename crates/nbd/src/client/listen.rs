@@ -5,7 +5,7 @@ use crate::error::NbdFault;
 use crate::stream::ReadHalf;
 use crate::wire::reply::{
     ChunkHead, DATA_HEAD_BYTES, HEAD_BYTES_MAX, MAGIC_BYTES, ReplyError, ReplyHead, Requested,
-    check_chunk, chunk, decode_head, head_bytes,
+    check_chunk, chunk, decode_head, head_bytes, kept_bytes,
 };
 use crate::wire::{HeaderStyle, NbdWireError};
 use std::io::{ErrorKind, Read};
@@ -137,10 +137,16 @@ impl Listener<'_> {
             return self.fill(place);
         }
         let mut payload = std::mem::take(&mut self.payload);
-        // Bounded by the check above: some megabytes for a list of extents.
-        payload.resize(head.len as usize, 0);
+        let kept = kept_bytes(head);
+        payload.resize(kept as usize, 0);
         self.fill(&mut payload)?;
         expected.push(head, &payload)?;
+        let mut left = head.len - kept;
+        while left > 0 {
+            let part = left.min(kept);
+            self.fill(&mut payload[..part as usize])?;
+            left -= part;
+        }
         self.payload = payload;
         Ok(())
     }

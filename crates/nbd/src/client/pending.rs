@@ -95,7 +95,7 @@ impl Expected {
         Ok(&mut self.answer.buffer[start..start + bytes as usize])
     }
 
-    /// Takes a chunk that is no data.
+    /// Takes a chunk that is no data, as far as it is kept.
     pub(super) fn push(&mut self, head: &ChunkHead, payload: &[u8]) -> Result<(), NbdWireError> {
         match head.kind {
             chunk::NONE => Ok(()),
@@ -110,7 +110,7 @@ impl Expected {
                     bytes: self.bytes,
                     export_len: self.export_len,
                 };
-                let (context, found) = decode_extents(payload, range, self.style)?;
+                let (context, found) = decode_extents(payload, head.len, range, self.style)?;
                 let statuses = &mut self.answer.statuses.found;
                 let is_twice = statuses.iter().any(|(other, _)| *other == context);
                 if is_twice || !self.contexts.contains(&context) {

@@ -1,7 +1,7 @@
 //! Replies: their heads, their chunks, and whether they answer the request that they name.
 
 use super::fields::Fields;
-use super::{DESCRIPTORS_MAX, HeaderStyle, NbdWireError, TEXT_BYTES_MAX};
+use super::{DESCRIPTORS_KEPT_MAX, DESCRIPTORS_MAX, HeaderStyle, NbdWireError, TEXT_BYTES_MAX};
 use std::collections::BTreeMap;
 
 const SIMPLE_MAGIC: u32 = 0x6744_6698;
@@ -230,6 +230,16 @@ fn check_status(len: u64, head: u64, descriptor: u64) -> Result<(), NbdWireError
     }
 }
 
+/// Bytes of a chunk, which is no data, that are kept: of a list of extents the first ones.
+pub fn kept_bytes(head: &ChunkHead) -> u64 {
+    let (before, each) = match head.kind {
+        chunk::BLOCK_STATUS => (STATUS_HEAD_BYTES, DESCRIPTOR_BYTES),
+        chunk::BLOCK_STATUS_EXTENDED => (EXTENDED_STATUS_HEAD_BYTES, EXTENDED_DESCRIPTOR_BYTES),
+        _ => return head.len,
+    };
+    head.len.min(before + each * DESCRIPTORS_KEPT_MAX as u64)
+}
+
 /// What a server says is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyError {
@@ -297,10 +307,12 @@ pub struct StatusRange {
     pub export_len: u64,
 }
 
-/// Reads extents from `offset` on: the number of their context, and what they cover of the range
-/// and no more. The last may lead beyond what was requested, none beyond the export.
+/// Reads extents from `offset` on, of a chunk of so many bytes those that are kept: the number of
+/// their context, and what they cover of the range and no more. The last may lead beyond what was
+/// requested, none beyond the export.
 pub fn decode_extents(
     payload: &[u8],
+    len: u64,
     range: StatusRange,
     style: HeaderStyle,
 ) -> Result<(u32, Vec<Descriptor>), NbdWireError> {
@@ -309,19 +321,19 @@ pub fn decode_extents(
         true => (EXTENDED_STATUS_HEAD_BYTES, EXTENDED_DESCRIPTOR_BYTES),
         false => (STATUS_HEAD_BYTES, DESCRIPTOR_BYTES),
     };
-    check_status(payload.len() as u64, head, each)?;
-    let mut fields = Fields::new("a list of extents", payload);
+    check_status(len, head, each)?;
+    let what = "a list of extents";
+    let mut fields = Fields::new(what, payload);
     let context = fields.u32()?;
-    let count = (payload.len() as u64 - head) / each;
+    let count = (len - head) / each;
     if is_extended && u64::from(fields.u32()?) != count {
-        let (what, len) = ("a list of extents", payload.len() as u64);
         return Err(NbdWireError::Length { what, len });
     }
-    // Bounded by DESCRIPTORS_MAX above.
-    let mut found = Vec::with_capacity(count as usize);
+    let kept = count.min(DESCRIPTORS_KEPT_MAX as u64);
+    let mut found = Vec::with_capacity(kept as usize);
     let mut covered = 0u64;
     let left_of_export = range.export_len.saturating_sub(range.offset);
-    for _ in 0..count {
+    for _ in 0..kept {
         let (bytes, flags) = match is_extended {
             true => (fields.u64()?, fields.u64()?),
             false => (fields.u32()?.into(), fields.u32()?.into()),
@@ -336,7 +348,9 @@ pub fn decode_extents(
         found.push(Descriptor { bytes, flags });
         covered = end;
     }
-    fields.finish()?;
+    if kept == count {
+        fields.finish()?;
+    }
     Ok((context, found))
 }
 

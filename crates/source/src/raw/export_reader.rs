@@ -7,7 +7,9 @@ use super::block_ranges::BlockRanges;
 use super::device::DeviceRead;
 use super::{Changes, DeviceRanges};
 use crate::read::SALVAGE_BYTES;
-use bale_nbd::{NbdClient, NbdClientOptions, NbdError, NbdExtents, NbdReading, NbdUri};
+use bale_nbd::{
+    EXTENTS_BYTES, NbdClient, NbdClientOptions, NbdError, NbdExtents, NbdReading, NbdUri,
+};
 use bale_pipeline::error::with_causes;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::io;
@@ -23,6 +25,12 @@ const PART_BYTES: u64 = 256 << 10;
 
 /// Buffers of requests that are kept to be used again: those of four blocks.
 const SPARE_PARTS_MAX: usize = 16;
+
+/// What extents of an export take at most: of what holds data, and for each thread of what changed
+/// in its block.
+pub const fn extents_memory_bytes(threads: usize) -> usize {
+    (threads + 1) * EXTENTS_BYTES
+}
 
 /// Further requests for what could not be read, of one export; then a part of which a byte is lost
 /// is lost whole. Enough for 10,000 places, and a disk that is gone ends in hours, not days.
