@@ -185,10 +185,12 @@ impl ImageReader {
             }
             let stretch = self.map.at(at);
             at = stretch.end();
-            if let Stretch::Data(extent) = stretch
-                && ids.last() != Some(&extent.chunk)
-            {
-                ids.push(extent.chunk);
+            match stretch {
+                Stretch::Data(extent) if ids.last() == Some(&extent.chunk) => {}
+                Stretch::Data(extent) => ids.push(extent.chunk),
+                Stretch::Zeros(_) => {}
+                // Nobody waits for it a second time for what nobody wants yet.
+                Stretch::Unknown(..) => break,
             }
         }
         self.chunks.read_ahead(&ids);

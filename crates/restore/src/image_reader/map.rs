@@ -29,7 +29,7 @@ pub struct ImageMap {
     windows: Mutex<Vec<Arc<Window>>>,
 }
 
-/// Stretches in order, without gaps.
+/// Stretches in order, without gaps, and all of them known.
 struct Window {
     range: Range<u64>,
     stretches: Vec<Stretch>,
@@ -54,14 +54,19 @@ impl ImageMap {
     /// What is at `offset`, which lies in the image: the whole stretch, or of one that nobody knows
     /// no more than is known to be lost.
     pub fn at(&self, offset: u64) -> Stretch {
-        let window = self.window(offset);
-        window.stretches[window.position(offset)].clone()
+        match self.window(offset) {
+            Ok(window) => window.stretches[window.position(offset)].clone(),
+            Err(unknown) => unknown,
+        }
     }
 
     /// How far from `offset` on it goes on alike, as far as the window knows; true if it is a hole.
     /// What cannot be read is none.
     pub fn run_at(&self, offset: u64) -> (u64, bool) {
-        let window = self.window(offset);
+        let window = match self.window(offset) {
+            Ok(window) => window,
+            Err(unknown) => return (unknown.end() - offset, false),
+        };
         let stretches = &window.stretches[window.position(offset)..];
         let is_hole = is_hole(&stretches[0]);
         let alike = stretches
@@ -71,7 +76,9 @@ impl ImageMap {
         (end - offset, is_hole)
     }
 
-    fn window(&self, offset: u64) -> Arc<Window> {
+    /// Else the stretch there, of which nothing is known. That is not kept: a store that does not
+    /// answer now may do so the next time.
+    fn window(&self, offset: u64) -> Result<Arc<Window>, Stretch> {
         debug_assert!(offset < self.size);
         {
             let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,21 +87,22 @@ impl ImageMap {
                 .rposition(|window| window.range.contains(&offset));
             if let Some(found) = found {
                 windows[found..].rotate_left(1);
-                return windows[windows.len() - 1].clone();
+                return Ok(windows[windows.len() - 1].clone());
             }
         }
-        let window = Arc::new(self.load(offset));
+        let window = Arc::new(self.load(offset)?);
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() == self.windows_max {
             windows.remove(0);
         }
         windows.push(window.clone());
-        window
+        Ok(window)
     }
 
-    /// Reads rows from the block of `offset` on. After a row that is lost the window ends with the
-    /// block that is looked for: the next one may be in a segment that can be read.
-    fn load(&self, offset: u64) -> Window {
+    /// Reads rows from the block of `offset` on. The window has nothing that is not known; where
+    /// the place is lost, no more than its block is: the next one may be in a segment that can be
+    /// read.
+    fn load(&self, offset: u64) -> Result<Window, Stretch> {
         let block = offset - offset % IMAGE_BLOCK_BYTES;
         let end_of_block =
             |at: u64| (at - at % IMAGE_BLOCK_BYTES + IMAGE_BLOCK_BYTES).min(self.size);
@@ -107,24 +115,27 @@ impl ImageMap {
             Ok(stretches) => stretches,
             Err(trouble) => {
                 let text = format!("read the catalog: {}", text_of(&trouble));
-                window.push(Stretch::Unknown(block..end_of_block(offset), text));
-                return window;
+                return Err(Stretch::Unknown(block..end_of_block(offset), text));
             }
         };
         for stretch in stretches {
             let is_past = window.range.end > offset;
             match stretch {
                 Stretch::Unknown(range, _) if range.is_empty() => continue,
+                Stretch::Unknown(range, _) if range.start > offset => return Ok(window),
                 Stretch::Unknown(range, text) if range.end > offset => {
-                    let end = end_of_block(range.start.max(offset)).min(range.end);
-                    window.push(Stretch::Unknown(range.start..end, text));
-                    return window;
+                    let end = end_of_block(offset).min(range.end);
+                    return Err(Stretch::Unknown(range.start..end, text));
+                }
+                Stretch::Unknown(range, _) => {
+                    window.stretches.clear();
+                    window.range = range.end..range.end;
                 }
                 Stretch::Data(extent) if extent.bytes == 0 => continue,
                 stretch => {
                     if window.stretches.len() >= WINDOW_STRETCHES_MAX {
                         if is_past {
-                            return window;
+                            return Ok(window);
                         }
                         window.stretches.clear();
                         window.range.start = window.range.end;
@@ -133,7 +144,7 @@ impl ImageMap {
                 }
             }
         }
-        window
+        Ok(window)
     }
 }
 
@@ -158,6 +169,7 @@ mod tests {
     use crate::{CatalogRows, ChunkTrouble};
     use bale_format::{ChunkId, Entry, ImageExtent};
     use bytes::Bytes;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     const BLOCK: u64 = IMAGE_BLOCK_BYTES;
 
@@ -176,7 +188,7 @@ mod tests {
     /// when its turn comes, and rows end with the first one that cannot be.
     struct Segments {
         blocks: u64,
-        lost: u64,
+        lost: AtomicU64,
     }
 
     impl CatalogSource for Segments {
@@ -191,7 +203,7 @@ mod tests {
         fn extents_from(&self, _: &[u8], start: u64) -> Result<CatalogRows<'_>, ChunkTrouble> {
             let mut has_failed = false;
             let row = move |block: u64| {
-                let is_lost = block / 10 == self.lost;
+                let is_lost = block / 10 == self.lost.load(Ordering::Relaxed);
                 match (has_failed, is_lost) {
                     (true, _) => None,
                     (_, true) => {
@@ -213,8 +225,39 @@ mod tests {
     }
 
     fn map(blocks: u64, lost: u64) -> ImageMap {
-        let catalog = Arc::new(Segments { blocks, lost });
-        ImageMap::new(catalog, b"disk.raw", blocks * BLOCK, 1)
+        of_segments(Arc::new(Segments {
+            blocks,
+            lost: lost.into(),
+        }))
+    }
+
+    fn of_segments(segments: Arc<Segments>) -> ImageMap {
+        let size = segments.blocks * BLOCK;
+        ImageMap::new(segments, b"disk.raw", size, 1)
+    }
+
+    #[test]
+    fn what_could_not_be_read_of_the_catalog_is_read_once_it_can_be() {
+        let segments = Arc::new(Segments {
+            blocks: 50,
+            lost: 2.into(),
+        });
+        let map = of_segments(segments.clone());
+        let places = [19 * BLOCK + BLOCK / 2, 20 * BLOCK, 29 * BLOCK + 5];
+        for at in places {
+            assert!(matches!(map.at(at), Stretch::Unknown(..)));
+            assert!(!map.run_at(at).1, "a hole that nobody knows of");
+        }
+        segments.lost.store(u64::MAX, Ordering::Relaxed);
+        for at in places {
+            let found = map.at(at);
+            assert!(!matches!(found, Stretch::Unknown(..)), "{found:?}");
+        }
+        assert!(is_hole(&map.at(places[0])));
+        assert_eq!(
+            map.at(20 * BLOCK),
+            Stretch::Data(extent(20 * BLOCK, BLOCK / 2))
+        );
     }
 
     #[test]
