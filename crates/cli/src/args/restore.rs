@@ -68,7 +68,8 @@ pub struct Restore {
     /// (directories with BALE-REPOSITORY.TAG), the repository, cache and keys in use, and
     /// NAME.bale-salvaged of a restore before. In /, in a home directory or above one it needs
     /// --include or --force. It comes last, and not at all if content could not be had. --dry-run
-    /// -v names what would go. Of another host's snapshot, latest needs --host.
+    /// -v names what would go. Of another host's snapshot, latest needs --host. Of images, and of
+    /// files in them, it is refused: what else was in a directory is not known there.
     #[arg(long)]
     pub delete: bool,
     /// Restore immutable, append-only and other inode flags

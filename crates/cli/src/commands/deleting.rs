@@ -6,6 +6,7 @@ use crate::args::{Global, Restore};
 use crate::exit::Usage;
 use crate::{output, place};
 use anyhow::Result;
+use bale_format::Snapshot;
 use bale_repository::repository::Named;
 use bale_restore::{DeviceAndInode, Protected};
 use std::ffi::OsStr;
@@ -68,6 +69,18 @@ pub fn refuse_large_targets(options: &Restore, target: &Path) -> Result<()> {
          be deleted)"
     ))
     .into())
+}
+
+/// Of a snapshot of images nobody knows what else was in the directory that a target is: nothing
+/// would be deleted there, and that is no answer to who says that it be.
+pub fn refuse_images(options: &Restore, snapshot: &Snapshot) -> Result<()> {
+    if !options.delete || snapshot.images.is_empty() {
+        return Ok(());
+    }
+    let text = "--delete is of directories that were backed up, and this snapshot is of images: an \
+                image replaces what is in its target anyway, and files in one are restored into a \
+                new directory";
+    Err(Usage(text.to_owned()).into())
 }
 
 /// A restore into a repository would put files among its objects: it must be meant.

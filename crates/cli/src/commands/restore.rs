@@ -3,7 +3,7 @@
 use super::select::SelectedSnapshots;
 use super::{cold, deleting, restore_as, select};
 use crate::args::{Global, Restore};
-use crate::exit::{self, Usage};
+use crate::exit;
 use crate::named_paths::NamedPath;
 use crate::progress::Console;
 use crate::{output, place, sizes};
@@ -35,6 +35,7 @@ fn restore(global: &Global, options: &Restore) -> Result<i32> {
     check_words(global, options)?;
     let repository = place::open(global)?;
     let chosen = chosen(global, options, &repository)?;
+    deleting::refuse_images(options, &chosen.named.1)?;
     let patterns = Patterns::new(&chosen.path, &options.include, &options.exclude)
         .map_err(crate::patterns::refused)?;
     let reported = ReportedProblems::default();
@@ -168,7 +169,7 @@ fn may_hold_image(path: &Path) -> bool {
 
 /// Is the target the place of one image itself, and no directory for it? So it is if it is a file
 /// or a device, or is not there and has no slash at its end, and one image is meant.
-fn is_image_itself(options: &Restore, chosen: &SelectedSnapshots, target: &Path) -> Result<bool> {
+fn is_image_itself(chosen: &SelectedSnapshots, target: &Path) -> Result<bool> {
     let images = &chosen.named.1.images;
     let is_named = |path: &[u8]| path.strip_prefix(b"/") == Some(&chosen.path[..]);
     let is_one = match chosen.path.is_empty() {
@@ -179,10 +180,6 @@ fn is_image_itself(options: &Restore, chosen: &SelectedSnapshots, target: &Path)
     if !is_one || is_for_directory {
         target_directory(target).require_directory()?;
         return Ok(false);
-    }
-    if options.delete {
-        let text = "--delete is for directories: an image replaces what is in its target anyway";
-        return Err(Usage(text.to_owned()).into());
     }
     let place = NamedPath {
         advice: "Name a file in a directory that is there, a device, or a directory",
@@ -264,7 +261,7 @@ fn into_target(
     scratch: &ScratchSpace,
     console: &Console,
 ) -> Result<RestoreReport> {
-    let is_itself = is_image_itself(options, chosen, work.target)?;
+    let is_itself = is_image_itself(chosen, work.target)?;
     deleting::refuse_large_targets(options, work.target)?;
     match is_itself {
         true => to_itself(options, work, scratch, console),

@@ -83,6 +83,17 @@ fn views(bench: &Bench) -> Vec<Value> {
     last["images"][0]["views"].as_array().unwrap().clone()
 }
 
+/// Nobody knows what else was in a directory that files of an image are restored to.
+fn assert_deleting_is_refused(bench: &Bench) {
+    bench.write("full/of/others", "mine");
+    for address in ["latest:/p1", "latest:/p1/home", "latest"] {
+        let ran = bench.run(&["restore", address, "--target", "full", "--delete"]);
+        assert_eq!(ran.code, 2, "{ran}");
+        assert!(ran.err.contains("this snapshot is of images"), "{ran}");
+    }
+    bench.sh("test \"$(cat full/of/others)\" = mine; test \"$(ls full)\" = of");
+}
+
 #[test]
 fn files_in_an_image_come_back_one_by_one_and_store_nothing_a_second_time() {
     if !has_all() {
@@ -111,6 +122,7 @@ fn files_in_an_image_come_back_one_by_one_and_store_nothing_a_second_time() {
         $bale dump latest:/ | tar t | grep -vq /p1
         $bale check --read-data; $bale diff latest:/p1 latest:/p1",
     );
+    assert_deleting_is_refused(&bench);
     let views = views(&bench);
     assert_eq!(
         (&views[0]["path"], &views[1]["kind"]),
