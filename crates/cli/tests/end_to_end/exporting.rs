@@ -8,17 +8,21 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 /// An export that runs, killed if nobody ends it.
-struct Exported {
-    child: Option<Child>,
+pub struct Exported {
+    pub child: Option<Child>,
     /// What it said when it began.
-    objects: Vec<Value>,
+    pub objects: Vec<Value>,
     rest: BufReader<std::process::ChildStdout>,
 }
 
 impl Exported {
     /// Of so many images.
     fn start(bench: &Bench, words: &[&str], images: usize) -> Exported {
-        let mut command = bench.command();
+        Exported::started(bench.command(), words, images)
+    }
+
+    /// The same with what else the command needs.
+    pub fn started(mut command: Command, words: &[&str], images: usize) -> Exported {
         command.args(["export", "--json"]).args(words);
         let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().unwrap();
@@ -42,12 +46,18 @@ impl Exported {
         }
     }
 
-    fn uri(&self) -> &str {
+    pub fn uri(&self) -> &str {
         self.objects[0]["uri"].as_str().unwrap()
     }
 
     /// Ends it as a terminal would; its code and its summary.
-    fn end(mut self) -> (i32, Value) {
+    pub fn end(self) -> (i32, Value) {
+        let (code, mut objects) = self.end_saying();
+        (code, objects.pop().unwrap())
+    }
+
+    /// The same with all that it said since it began.
+    pub fn end_saying(mut self) -> (i32, Vec<Value>) {
         let id = self.child.as_ref().unwrap().id().to_string();
         assert!(
             Command::new("kill")
@@ -60,13 +70,13 @@ impl Exported {
     }
 
     /// Its end.
-    fn wait(&mut self) -> (i32, Value) {
+    fn wait(&mut self) -> (i32, Vec<Value>) {
         let mut child = self.child.take().unwrap();
         let mut text = String::new();
         self.rest.read_to_string(&mut text).unwrap();
         let code = child.wait().unwrap().code().unwrap();
-        let summary = text.lines().last().unwrap_or_default();
-        (code, serde_json::from_str(summary).unwrap())
+        let objects = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        (code, objects.collect())
     }
 }
 
@@ -162,8 +172,9 @@ fn with_once_it_ends_when_the_last_client_has_gone() {
         "nbdcopy {} copied; cmp copied disk.img",
         quoted(exported.uri())
     ));
-    let (code, summary) = exported.wait();
+    let (code, objects) = exported.wait();
     assert_eq!(code, 0);
+    let summary = objects.last().unwrap();
     assert!(summary["clients"].as_u64() >= Some(1), "{summary}");
 }
 

@@ -18,6 +18,7 @@ mod counted;
 mod deleting;
 mod dying;
 mod exporting;
+mod exporting_far;
 mod exports;
 mod file_servers;
 mod foreign;

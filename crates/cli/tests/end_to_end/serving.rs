@@ -32,9 +32,18 @@ pub fn start(bench: &Bench, words: &[&str]) -> (Server, String) {
     started(bench.command(), words)
 }
 
-fn started(mut command: Command, words: &[&str]) -> (Server, String) {
+/// The same at an address, as one that was there before.
+pub fn start_at(bench: &Bench, address: &str, words: &[&str]) -> Server {
+    listening(bench.command(), address, words).0
+}
+
+fn started(command: Command, words: &[&str]) -> (Server, String) {
+    listening(command, "127.0.0.1:0", words)
+}
+
+fn listening(mut command: Command, address: &str, words: &[&str]) -> (Server, String) {
     command
-        .args(["serve", "--json", "--listen", "127.0.0.1:0"])
+        .args(["serve", "--json", "--listen", address])
         .args(words);
     let mut server = Server(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
