@@ -5,10 +5,12 @@
 //! so that pieces, windows, bundles and rows are full at the same time.
 
 use bale_engine::limits;
+use bale_nbd::{NbdClient, NbdClientOptions, NbdUri};
 use bale_pipeline::memory::MemoryPlan;
+use bale_testkit::{have, skipped};
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -397,6 +399,160 @@ fn an_image_of_a_tebibyte_with_holes_takes_no_more_memory_than_a_small_one() {
 #[ignore = "long: maps of holes of 16 TiB, which few file systems take as one file"]
 fn an_image_of_sixteen_tebibytes_with_holes_takes_no_more_memory_than_a_small_one() {
     assert_image_is_bounded((16 << 40) - (1 << 20));
+}
+
+/// The largest peak so far of a process that runs.
+fn peak_so_far(child: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kib.unwrap() << 10
+}
+
+/// A disk of so many bytes that a server has in memory: the same noise and blocks as in a file.
+fn serve_disk(place: &Place, noise: &Path, device_bytes: u64) -> Server {
+    let mut data = format!("@0x100000 <{}", noise.display());
+    for at in 1..=64 {
+        data.push_str(&format!(" @{} \"data\"", device_bytes / 65 * at));
+    }
+    let (socket, ready) = (place.path("disk.sock"), place.path("ready"));
+    let child = Command::new("nbdkit")
+        .args(["--foreground", "--readonly", "--threads=4", "--unix"])
+        .arg(socket)
+        .arg("--pidfile")
+        .arg(&ready)
+        .args(["data", &format!("size={device_bytes}")])
+        .arg(format!("data={data}"))
+        .stdin(Stdio::null())
+        .spawn();
+    let mut server = Server(child.unwrap());
+    while !ready.exists() {
+        assert!(server.0.try_wait().unwrap().is_none(), "nbdkit ended");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    server
+}
+
+/// Reads all that an export says to hold something, and compares; the peak of who serves it.
+fn peak_of_export(place: &Place, memory: Option<&str>, noise: &[u8], device_bytes: u64) -> u64 {
+    let mut command = place.command();
+    let socket = place.path("export.sock");
+    let address = format!("unix:{}", socket.display());
+    command.args(["export", "latest", "--json", "--nbd", &address]);
+    command.args(memory.iter().flat_map(|memory| ["--memory", memory]));
+    let mut server = Server(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    let mut output = BufReader::new(server.0.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let uri = NbdUri::parse(said["uri"].as_str().unwrap()).unwrap();
+    let client = NbdClient::connect(&uri, &NbdClientOptions::default()).unwrap();
+    assert_eq!(client.len(), device_bytes);
+    let mut expected = vec![(1 << 20, noise)];
+    expected.extend((1..=64).map(|at| (device_bytes / 65 * at, &b"data"[..])));
+    let (mut buffer, mut found) = (Vec::new(), 0);
+    for extent in client.extents(0..device_bytes) {
+        let extent = extent.unwrap();
+        if extent.is_zero {
+            continue;
+        }
+        let mut at = extent.offset;
+        while at < extent.offset + extent.bytes {
+            let bytes = (extent.offset + extent.bytes - at).min(1 << 20);
+            buffer.resize(bytes as usize, 0);
+            client.read_at(at, &mut buffer).unwrap();
+            let mut wanted = vec![0; buffer.len()];
+            for (start, bytes) in &expected {
+                let (from, to) = (at.max(*start), start + bytes.len() as u64);
+                let to = to.min(at + buffer.len() as u64);
+                if from < to {
+                    let part = &bytes[(from - start) as usize..(to - start) as usize];
+                    wanted[(from - at) as usize..(to - at) as usize].copy_from_slice(part);
+                    found += part.len();
+                }
+            }
+            assert!(buffer == wanted, "at {at}");
+            at += bytes;
+        }
+    }
+    assert_eq!(found, noise.len() + 64 * 4);
+    peak_so_far(&server.0)
+}
+
+/// Whatever can be as large: a server's disk that is backed up, served and restored to a file.
+#[test]
+fn a_disk_of_sixteen_tebibytes_of_a_server_is_backed_up_served_and_restored_within_the_ceiling() {
+    if !have("nbdkit") {
+        return skipped("a disk of 16 TiB: nbdkit is missing");
+    }
+    // What one file of ext4 can be.
+    let device_bytes = (16 << 40) - (1 << 20);
+    let place = Place {
+        root: tempfile::tempdir().unwrap(),
+    };
+    let noise = Numbers(0x2545_f491_4f6c_dd1d).content(160 << 20, false);
+    fs::write(place.path("noise"), &noise).unwrap();
+    let _server = serve_disk(&place, &place.path("noise"), device_bytes);
+    let source = format!("nbd+unix:///?socket={}", place.path("disk.sock").display());
+    let target = place.path("restored.raw").display().to_string();
+    for (memory, plan) in [
+        (
+            Some("128MiB"),
+            MemoryPlan::new(128 << 20, processors()).unwrap(),
+        ),
+        (None, MemoryPlan::of_machine(processors())),
+    ] {
+        let _was_not_there = fs::remove_dir_all(place.path("repository"));
+        let _was_not_there = fs::remove_file(&target);
+        place.peak_of(&["init"], memory);
+        let backup = ["backup", "--point-in-time", "--image", &source];
+        let restore = ["restore", "latest", "--target", &target];
+        let served = limits::export_bytes(&plan) + bale_nbd::SERVER_BYTES;
+        let export = |place: &Place| peak_of_export(place, memory, &noise, device_bytes);
+        let peaks = [
+            (
+                "first",
+                place.peak_of(&backup, memory),
+                limits::image_bytes(&plan),
+            ),
+            (
+                "next",
+                place.peak_of(&backup, memory),
+                limits::image_bytes(&plan),
+            ),
+            ("export", export(&place), served),
+            (
+                "restore",
+                place.peak_of(&restore, memory),
+                limits::restore_bytes(&plan),
+            ),
+        ];
+        for (what, peak, proven) in peaks {
+            println!("{what} with {memory:?}: {} MiB", peak >> 20);
+            let most = proven.min(512 << 20) as u64;
+            assert!(
+                peak <= most,
+                "{what} took {} MiB, and {} were proven",
+                peak >> 20,
+                most >> 20
+            );
+        }
+    }
+    let restored = fs::File::open(&target).unwrap();
+    let facts = restored.metadata().unwrap();
+    assert_eq!(facts.len(), device_bytes);
+    assert!(
+        facts.blocks() * 512 < (240 << 20),
+        "{} blocks",
+        facts.blocks()
+    );
+    let mut found = vec![0; noise.len()];
+    restored.read_exact_at(&mut found, 1 << 20).unwrap();
+    assert!(found == noise);
+    restored
+        .read_exact_at(&mut found[..4], device_bytes / 65 * 64)
+        .unwrap();
+    assert_eq!(&found[..4], b"data");
 }
 
 #[test]
