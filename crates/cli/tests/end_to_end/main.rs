@@ -30,6 +30,7 @@ mod healing;
 mod hidden;
 mod hypervisors;
 mod image_files;
+mod image_in_use;
 mod images;
 mod inits_at_once;
 mod keys;

@@ -22,7 +22,7 @@ fn run(program: &str, arguments: &[&str]) {
 }
 
 /// An image of ext4 with files in it, and noise where nothing is.
-fn ext4_in_noise(images: &Images) {
+pub fn ext4_in_noise(images: &Images) {
     let tree = images.path("tree");
     fs::create_dir(&tree).unwrap();
     for number in 0..3u64 {
@@ -39,7 +39,7 @@ fn ext4_in_noise(images: &Images) {
     run("e2fsck", &["-fn", image]);
 }
 
-fn has_tools() -> bool {
+pub fn has_tools() -> bool {
     let has = needs::have("mkfs.ext4") && needs::have("debugfs") && needs::have("e2fsck");
     if !has {
         needs::skipped("mkfs.ext4, debugfs or e2fsck is missing");

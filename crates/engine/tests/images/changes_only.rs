@@ -4,6 +4,7 @@
 #[path = "../../../nbd/tests/liar/mod.rs"]
 mod liar;
 
+use crate::allocated::{ext4_in_noise, has_tools};
 use crate::bench::{BLOCK, Images};
 use bale_engine::backup::{BackupOptions, ImageSource, Outcome};
 use bale_format::{ChunkId, Entry, EntryFlags, ImageExtent, ObjectId};
@@ -127,7 +128,14 @@ impl Served {
         image: RawImage,
         since: Option<ObjectId>,
     ) -> (Result<Outcome, Error>, Vec<String>) {
-        let mut source = ImageSource::untracked(image);
+        self.backup_source(ImageSource::untracked(image), since)
+    }
+
+    fn backup_source(
+        &self,
+        mut source: ImageSource,
+        since: Option<ObjectId>,
+    ) -> (Result<Outcome, Error>, Vec<String>) {
         if let Some(since) = since {
             let changes = source.image.bitmap_changes().unwrap().unwrap();
             source.tracker = Box::new(BitmapChanges { since, changes });
@@ -479,6 +487,39 @@ fn a_server_of_changes_is_refused_without_a_whole_parent_of_the_same_length() {
     let text = refused.err().unwrap().to_string();
     assert!(text.contains("the image is shorter"), "{text}");
     assert_eq!(served.snapshots(), 1);
+}
+
+/// What was free and is not in the parent is in no bitmap once it is in use.
+#[test]
+fn a_server_of_changes_is_refused_where_the_parent_left_out_what_was_free() {
+    if !has_tools() {
+        return;
+    }
+    let images = Images::new();
+    ext4_in_noise(&images);
+    let served = Served::new(images.bytes());
+    let full = served.full();
+    assert!(!full.snapshot.images[0].left_out.is_empty());
+    served.write(BLOCK, b"changed");
+    let (refused, _) = served.changes(&full);
+    let text = refused.err().unwrap().to_string();
+    let words = "blocks were left out as free, which --read-free reads";
+    assert!(text.contains(words), "{text}");
+    assert!(text.contains("without --changes-only"), "{text}");
+    assert_eq!((served.snapshots(), served.disk().forbidden), (1, 0));
+    // With what the sentence says, it goes on.
+    served.disk().gives_changes_only = false;
+    let image = served.open(false, false).unwrap();
+    let source = ImageSource {
+        reads_free: true,
+        ..ImageSource::untracked(image)
+    };
+    let full = served.backup_source(source, None).0.unwrap();
+    served.disk().dirty.fill(false);
+    served.write(BLOCK, b"changed again");
+    let (outcome, problems) = served.changes(&full);
+    assert!(problems.is_empty(), "{problems:?}");
+    served.assert_restores(&outcome.unwrap());
 }
 
 #[test]
