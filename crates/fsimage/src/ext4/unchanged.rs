@@ -16,6 +16,7 @@ use super::error::Ext4Error;
 use super::features::COMPAT_HAS_JOURNAL;
 use super::inodes::{InodeResult, RawInode};
 use super::mapping::Mapping;
+use super::superblock::SUPERBLOCK_OFFSET;
 use super::{Ext4, Origin};
 use crate::{ByteSource, FileKind, Inode, Layout};
 
@@ -24,6 +25,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Inodes that changed so close to the end of the earlier state are taken for changed: many times
 /// what a kernel's clock advances at once.
 const MARGIN_SECONDS: i64 = 2;
+/// Of `s_lastcheck` in the superblock.
+const LAST_CHECK_OFFSET: u64 = 0x40;
 /// `s_state` of one that was unmounted.
 const STATE_VALID: u16 = 1;
 
@@ -36,7 +39,7 @@ pub struct UnchangedFiles {
 /// What a comparison came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Regular files.
+    /// Regular files and directories.
     pub files: u64,
     /// Of which nothing changed.
     pub unchanged: u64,
@@ -98,8 +101,9 @@ impl UnchangedFiles {
                         let InodeResult::Used(inode, raw) = inode else {
                             return;
                         };
-                        if FileKind::from_mode(inode.mode) != Some(FileKind::Regular)
-                            || ended.is_break()
+                        let kind = FileKind::from_mode(inode.mode);
+                        let has_content = [FileKind::Regular, FileKind::Directory];
+                        if !kind.is_some_and(|kind| has_content.contains(&kind)) || ended.is_break()
                         {
                             return;
                         }
@@ -184,6 +188,14 @@ impl UnchangedFiles {
             false => ended,
         }
     }
+}
+
+/// `s_lastcheck`: seconds of the last check.
+fn last_check(fs: &Ext4) -> Result<u32, Ext4Error> {
+    let mut bytes = [0; 4];
+    let at = SUPERBLOCK_OFFSET + LAST_CHECK_OFFSET;
+    fs.read(at, &mut bytes, "superblock")?;
+    Ok(u32::from_le_bytes(bytes))
 }
 
 impl Ext4 {
