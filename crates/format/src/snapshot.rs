@@ -18,6 +18,10 @@ pub const IMAGES_MAX: usize = 1024;
 pub const VIEWS_MAX: usize = 4096;
 /// Runs of blocks that an image names as left out.
 pub const LEFT_OUT_RUNS_MAX: usize = 256;
+/// Directories of a view that its record names as its densest.
+pub const DENSEST_MAX: usize = 10;
+/// Of one of them; those with longer paths are not named.
+pub const DENSEST_PATH_BYTES_MAX: usize = 1024;
 /// Stands in `filesystems` for a source that is itself a file system, read as an image.
 pub const SOURCE_IS_IMAGE: &str = "image";
 /// Problems listed by name in a snapshot; all are counted.
@@ -200,6 +204,17 @@ pub struct ImageView {
     /// Why it has no rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_listed: Option<String>,
+    /// Its directories with the most entries, densest first. At most [`DENSEST_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub densest: Vec<DenseDirectory>,
+}
+
+/// A directory, and how many entries are directly in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DenseDirectory {
+    /// Absolute. At most [`DENSEST_PATH_BYTES_MAX`].
+    pub path: PathText,
+    pub children: u64,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -9,6 +9,7 @@ use crate::limits::{
     FILESYSTEMS_MAX, LAYERS_MAX, NAME_BYTES_MAX, OBJECT_PLAIN_BYTES_MAX, PARENT_BYTES_MAX,
     SEGMENT_ROWS_MAX, TRANSFERS_LISTED_MAX,
 };
+use crate::snapshot::{DENSEST_MAX, DENSEST_PATH_BYTES_MAX, DenseDirectory};
 use crate::snapshot::{
     IMAGES_MAX, ImageRecord, LEFT_OUT_RUNS_MAX, Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot,
     VIEWS_MAX, WITHHELD_LISTED_MAX,
@@ -291,6 +292,7 @@ fn check_image(image: &ImageRecord) -> Result<(), FormatError> {
         return Err(FormatError::over(WHAT, field, image.views.len(), VIEWS_MAX));
     }
     for view in &image.views {
+        check_densest(&view.densest)?;
         let name = view.path.0.strip_prefix(b"/").unwrap_or_default();
         if name.is_empty() || name.contains(&b'/') || name.len() > NAME_BYTES_MAX {
             return Err(FormatError::damaged(
@@ -318,6 +320,24 @@ fn check_image(image: &ImageRecord) -> Result<(), FormatError> {
         let end = end.and_then(|end| end.checked_mul(IMAGE_BLOCK_BYTES).map(|_| end));
         let end = end.filter(|end| *end > *first && *first >= behind);
         behind = end.ok_or_else(|| order("blocks left out"))?;
+    }
+    Ok(())
+}
+
+/// Few, with paths that are not too long.
+fn check_densest(densest: &[DenseDirectory]) -> Result<(), FormatError> {
+    let longest = densest.iter().map(|one| one.path.0.len()).max();
+    for (field, found, max) in [
+        ("number of densest directories", densest.len(), DENSEST_MAX),
+        (
+            "path of a densest directory",
+            longest.unwrap_or(0),
+            DENSEST_PATH_BYTES_MAX,
+        ),
+    ] {
+        if found > max {
+            return Err(FormatError::over(WHAT, field, found, max));
+        }
     }
     Ok(())
 }

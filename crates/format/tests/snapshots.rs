@@ -1,8 +1,8 @@
 //! Snapshots come back, and one that a reader could not rely on is refused.
 
 use bale_format::snapshot::{
-    Counts, Filesystem, IMAGES_MAX, ImageRecord, ImageState, ImageView, LEFT_OUT_RUNS_MAX,
-    PathText, ProblemRecord, Totals,
+    Counts, DENSEST_MAX, DENSEST_PATH_BYTES_MAX, DenseDirectory, Filesystem, IMAGES_MAX,
+    ImageRecord, ImageState, ImageView, LEFT_OUT_RUNS_MAX, PathText, ProblemRecord, Totals,
 };
 use bale_format::{ChunkId, FormatError, Key, Layer, ObjectId, SegmentRef, Snapshot, Time};
 
@@ -162,9 +162,8 @@ fn a_snapshot_cut_off_anywhere_is_refused() {
     }
 }
 
-#[test]
-fn images_make_a_record_that_older_readers_refuse_as_newer() {
-    let image = ImageRecord {
+fn image() -> ImageRecord {
+    ImageRecord {
         path: PathText(b"/disk.raw".to_vec()),
         source: PathText(b"/dev/sdb".to_vec()),
         how: ImageState::Fuzzy,
@@ -172,12 +171,53 @@ fn images_make_a_record_that_older_readers_refuse_as_newer() {
         basis: None,
         left_out: vec![(0, 3), (7, 1)],
         views: Vec::new(),
-    };
-    let with_image = |version| Snapshot {
+    }
+}
+
+fn with_image(version: u32) -> Snapshot {
+    Snapshot {
         version,
-        images: vec![image.clone()],
+        images: vec![image()],
         ..snapshot(Vec::new())
+    }
+}
+
+fn with_views(paths: &[&[u8]]) -> Snapshot {
+    let view = |path: &[u8]| ImageView {
+        path: PathText(path.to_vec()),
+        kind: "ext4".to_owned(),
+        uuid: String::new(),
+        totals: Totals::default(),
+        problems: 0,
+        bytes_apart: 0,
+        not_listed: None,
+        densest: vec![],
     };
+    let mut snapshot = with_image(2);
+    snapshot.images[0].views = paths.iter().map(|path| view(path)).collect();
+    snapshot
+}
+
+#[test]
+fn the_densest_directories_of_a_view_are_few_and_their_paths_are_bounded() {
+    for (directories, bytes) in [(DENSEST_MAX, 1024), (DENSEST_MAX + 1, 9), (1, 1025)] {
+        let mut snapshot = with_views(&[b"/p1"]);
+        let directory = DenseDirectory {
+            path: PathText(vec![b'/'; bytes]),
+            children: 7,
+        };
+        snapshot.images[0].views[0].densest = vec![directory; directories];
+        let json = snapshot.to_json();
+        match directories <= DENSEST_MAX && bytes <= DENSEST_PATH_BYTES_MAX {
+            true => assert_eq!(Snapshot::from_json(&json.unwrap()).unwrap(), snapshot),
+            false => assert!(json.is_err(), "{directories} {bytes}"),
+        }
+    }
+}
+
+#[test]
+fn images_make_a_record_that_older_readers_refuse_as_newer() {
+    let image = image();
     let plain = with_image(2).to_json().unwrap();
     assert_eq!(Snapshot::from_json(&plain).unwrap(), with_image(2));
     let text = String::from_utf8(plain).unwrap();
@@ -198,20 +238,6 @@ fn images_make_a_record_that_older_readers_refuse_as_newer() {
         ..with_image(2)
     };
     assert!(many.to_json().is_err());
-    let view = |path: &[u8]| ImageView {
-        path: PathText(path.to_vec()),
-        kind: "ext4".to_owned(),
-        uuid: String::new(),
-        totals: Totals::default(),
-        problems: 0,
-        bytes_apart: 0,
-        not_listed: None,
-    };
-    let with_views = |paths: &[&[u8]]| {
-        let mut snapshot = with_image(2);
-        snapshot.images[0].views = paths.iter().map(|path| view(path)).collect();
-        snapshot
-    };
     let good = with_views(&[b"/p1", b"/root"]);
     assert_eq!(Snapshot::from_json(&good.to_json().unwrap()).unwrap(), good);
     for path in [&b""[..], b"/", b"p1", b"/p1/a", &[b'/'; 300]] {

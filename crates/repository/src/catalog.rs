@@ -13,6 +13,7 @@
 mod clip;
 mod cursor;
 mod cut;
+mod densest;
 mod diff;
 mod export;
 mod loader;
@@ -22,6 +23,7 @@ mod writer;
 
 pub use clip::splice;
 pub use cut::{CutRule, SegmentWriter};
+pub use densest::DensestDirectories;
 pub use diff::{Difference, Differences, diff};
 pub use export::{ExportError, Exported, export};
 pub use parent::{ParentCursor, ParentRow};

@@ -8,7 +8,7 @@ use crate::{exit, place, sizes};
 use anyhow::{Context, Result};
 use bale_engine::backup::{BackupOptions, ImageSource, backup_images};
 use bale_format::Snapshot;
-use bale_format::snapshot::{ImageRecord, ImageView};
+use bale_format::snapshot::{DenseDirectory, ImageRecord, ImageView};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
@@ -275,9 +275,20 @@ fn view_object(view: &ImageView) -> Value {
         "kind": view.kind, "uuid": view.uuid, "files": totals.files, "dirs": totals.dirs,
         "others": totals.others, "bytes": totals.bytes, "hard_links": totals.hard_links,
         "problems": view.problems, "not_listed": view.not_listed,
+        "densest": densest(&view.densest),
     });
     output::put_path(&mut value, "path", &view.path.0);
     value
+}
+
+/// For scripts.
+pub fn densest(directories: &[DenseDirectory]) -> Value {
+    let object = |one: &DenseDirectory| {
+        let mut value = json!({"children": one.children});
+        output::put_path(&mut value, "path", &one.path.0);
+        value
+    };
+    directories.iter().map(object).collect()
 }
 
 /// The same for people.

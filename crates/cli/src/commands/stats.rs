@@ -2,16 +2,16 @@
 
 mod transfers;
 
-use super::{listing, select, unread_index};
+use super::{backup_images, listing, select, unread_index};
 use crate::args::{Global, Stats};
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
-use bale_format::snapshot::Totals;
+use bale_format::snapshot::{DenseDirectory, ImageRecord, Totals};
 use bale_format::{Entry, Kind};
-use bale_repository::catalog::CatalogReader;
+use bale_repository::catalog::{CatalogReader, DensestDirectories};
 use bale_repository::repository::Repository;
 use bale_repository::store::Area;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Counts what the repository holds, or one snapshot, or one subtree of it.
@@ -27,16 +27,39 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
         return Ok(exit::COMPLETE);
     };
     let chosen = select::choose(&repository, address, &options.select, global.json)?;
-    let totals = unread_index::report_with(&repository, global.json, totals(&repository, &chosen))?;
-    print(global, &chosen.named.0.to_string(), &totals);
+    let counted = unread_index::report_with(&repository, global.json, count(&repository, &chosen))?;
+    let snapshot = &chosen.named.1;
+    let images = chosen.path.is_empty().then_some(&snapshot.images[..]);
+    match global.json {
+        true => {
+            let mut value = object(&chosen.named.0.to_string(), &counted);
+            if images.is_some() {
+                backup_images::put(&mut value, snapshot);
+            }
+            output::object(&value);
+        }
+        false => {
+            print(&counted);
+            images.unwrap_or_default().iter().for_each(print_image);
+        }
+    }
     Ok(exit::COMPLETE)
 }
 
-/// Of a snapshot, or of what is at a path in it.
-fn totals(repository: &Arc<Repository>, chosen: &select::SelectedSnapshots) -> Result<Totals> {
+/// What is in a snapshot, or at a path in it.
+struct Counted {
+    totals: Totals,
+    /// Where rows were read.
+    densest: Option<Vec<DenseDirectory>>,
+}
+
+fn count(repository: &Arc<Repository>, chosen: &select::SelectedSnapshots) -> Result<Counted> {
     let (_, snapshot) = &chosen.named;
     if chosen.path.is_empty() {
-        return Ok(snapshot.totals);
+        return Ok(Counted {
+            totals: snapshot.totals,
+            densest: None,
+        });
     }
     let catalog = CatalogReader::open(
         repository.segment_source_wherever(),
@@ -46,12 +69,24 @@ fn totals(repository: &Arc<Repository>, chosen: &select::SelectedSnapshots) -> R
     let mut totals = Totals::default();
     if found.kind != Kind::Directory {
         add(&mut totals, &found);
-        return Ok(totals);
+        return Ok(Counted {
+            totals,
+            densest: None,
+        });
     }
+    let mut densest = DensestDirectories::default();
     for entry in catalog.subtree(&chosen.path)? {
-        add(&mut totals, &entry?);
+        let entry = entry?;
+        add(&mut totals, &entry);
+        // The directory itself is in none of those that are counted.
+        if entry.path() != chosen.path {
+            densest.add(&entry);
+        }
     }
-    Ok(totals)
+    Ok(Counted {
+        totals,
+        densest: Some(densest.finish()),
+    })
 }
 
 fn add(totals: &mut Totals, entry: &Entry) {
@@ -68,26 +103,64 @@ fn add(totals: &mut Totals, entry: &Entry) {
     }
 }
 
-fn print(global: &Global, id: &str, totals: &Totals) {
-    if global.json {
-        output::object(&json!({
-            "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs,
-            "others": totals.others,
-            "bytes": totals.bytes, "hard_links": totals.hard_links,
-        }));
-    } else {
-        output::line(&format!("files        {}", sizes::count(totals.files)));
-        output::line(&format!("directories  {}", sizes::count(totals.dirs)));
-        output::line(&format!("others       {}", sizes::count(totals.others)));
-        output::line(&format!(
-            "hard-linked  {} (entries whose inode has more than one name)",
-            sizes::count(totals.hard_links)
-        ));
-        output::line(&format!(
-            "bytes        {} ({})",
-            sizes::count(totals.bytes),
-            sizes::bytes(totals.bytes)
-        ));
+/// For scripts. Fields: docs/SCRIPTING.md.
+fn object(id: &str, counted: &Counted) -> Value {
+    let totals = &counted.totals;
+    let mut value = json!({
+        "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs,
+        "others": totals.others,
+        "bytes": totals.bytes, "hard_links": totals.hard_links,
+    });
+    if let Some(densest) = &counted.densest {
+        value["densest"] = backup_images::densest(densest);
+    }
+    value
+}
+
+fn print(counted: &Counted) {
+    let totals = &counted.totals;
+    output::line(&format!("files        {}", sizes::count(totals.files)));
+    output::line(&format!("directories  {}", sizes::count(totals.dirs)));
+    output::line(&format!("others       {}", sizes::count(totals.others)));
+    output::line(&format!(
+        "hard-linked  {} (entries whose inode has more than one name)",
+        sizes::count(totals.hard_links)
+    ));
+    output::line(&format!(
+        "bytes        {} ({})",
+        sizes::count(totals.bytes),
+        sizes::bytes(totals.bytes)
+    ));
+    print_densest(counted.densest.as_deref().unwrap_or_default());
+}
+
+/// The files in it, which the totals do not count.
+fn print_image(image: &ImageRecord) {
+    for view in &image.views {
+        let path = output::escape(&view.path.0);
+        match &view.not_listed {
+            Some(why) => output::line(&format!("{path}: {}, not listed: {why}", view.kind)),
+            None => output::line(&format!(
+                "{path}: {}, {}, {}, {}",
+                view.kind,
+                sizes::counted(view.totals.files, "file"),
+                match sizes::count(view.totals.dirs) {
+                    dirs if view.totals.dirs == 1 => format!("{dirs} directory"),
+                    dirs => format!("{dirs} directories"),
+                },
+                sizes::bytes(view.totals.bytes)
+            )),
+        }
+        print_densest(&view.densest);
+    }
+}
+
+/// Directories with the most entries.
+fn print_densest(densest: &[DenseDirectory]) {
+    for (at, one) in densest.iter().enumerate() {
+        let heading = if at == 0 { "densest" } else { "" };
+        let (children, path) = (sizes::count(one.children), output::escape(&one.path.0));
+        output::line(&format!("{heading:<11}  {children:>11} in {path}"));
     }
 }
 

@@ -7,10 +7,11 @@ use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
 use super::file_content::FileContents;
 use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
-use bale_format::snapshot::Totals;
+use bale_format::snapshot::{DenseDirectory, Totals};
 use bale_format::xattrs::XattrsColumn;
 use bale_format::{ChunkKind, Entry, EntryFlags, Key, Kind, Layer};
-use bale_repository::catalog::{CatalogReader, CatalogWriter, KeyRange, ParentCursor, file_bytes};
+use bale_repository::catalog::{CatalogReader, CatalogWriter, DensestDirectories, KeyRange};
+use bale_repository::catalog::{ParentCursor, file_bytes};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
@@ -24,6 +25,7 @@ pub(super) struct WrittenView {
     /// Rows put or removed.
     pub(super) changes: u64,
     pub(super) totals: Totals,
+    pub(super) densest: Vec<DenseDirectory>,
     pub(super) problems: u64,
     /// Position of its file system in the list of the snapshot.
     pub(super) filesystem: Option<u32>,
@@ -39,6 +41,7 @@ pub(super) struct ViewRows<'a> {
     /// The parent's row of the view itself.
     old_top: Option<Entry>,
     last_key: Option<Key>,
+    densest: DensestDirectories,
     written: WrittenView,
 }
 
@@ -59,10 +62,12 @@ impl<'a> ViewRows<'a> {
             cursor: ParentCursor::open(before, KeyRange::below(name)),
             old_top: before.lookup(name)?,
             last_key: None,
+            densest: DensestDirectories::default(),
             written: WrittenView {
                 layers: Vec::new(),
                 changes: 0,
                 totals: Totals::default(),
+                densest: Vec::new(),
                 problems: 0,
                 filesystem: None,
             },
@@ -159,6 +164,7 @@ impl<'a> ViewRows<'a> {
             self.catalog.put(&entry)?;
         }
         self.count(&entry);
+        self.densest.add(&entry);
         self.last_key = Some(entry.key());
         Ok(())
     }
@@ -192,9 +198,11 @@ impl<'a> ViewRows<'a> {
             mut catalog,
             cursor,
             old_top,
+            densest,
             mut written,
             ..
         } = self;
+        written.densest = densest.finish();
         if let Some(old) = old_top {
             written.changes += 1;
             catalog.remove(&old.key(), file_bytes(&old))?;

@@ -178,6 +178,7 @@ impl Listing<'_> {
             problems: 0,
             bytes_apart: 0,
             not_listed: Some(why),
+            densest: Vec::new(),
         };
         let opened = Image::of_part(view.file_system.source().clone());
         let scan = match opened {
@@ -218,6 +219,7 @@ impl Listing<'_> {
             problems: written.problems,
             bytes_apart: bytes_read,
             not_listed: None,
+            densest: written.densest,
         })
     }
 

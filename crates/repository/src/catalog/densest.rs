@@ -1,0 +1,85 @@
+//! The densest directories among rows: those with the most entries directly in them.
+//!
+//! Rows come in the order of keys, so the entries of a directory come one after the other, and what
+//! is held are the densest so far.
+
+use bale_format::Entry;
+use bale_format::snapshot::{DENSEST_MAX, DENSEST_PATH_BYTES_MAX, DenseDirectory, PathText};
+use bytes::Bytes;
+
+/// Takes rows and counts.
+#[derive(Debug, Default)]
+pub struct DensestDirectories {
+    /// Densest first, then by path.
+    densest: Vec<DenseDirectory>,
+    directory: Bytes,
+    children: u64,
+}
+
+impl DensestDirectories {
+    /// The next row. Those of the root are in no directory that has a row.
+    pub fn add(&mut self, row: &Entry) {
+        if row.parent != self.directory {
+            self.end();
+            self.directory = row.parent.clone();
+        }
+        self.children += 1;
+    }
+
+    /// Densest first.
+    pub fn finish(mut self) -> Vec<DenseDirectory> {
+        self.end();
+        self.densest
+    }
+
+    fn end(&mut self) {
+        let children = std::mem::take(&mut self.children);
+        let is_known = !self.directory.is_empty() && self.directory.len() < DENSEST_PATH_BYTES_MAX;
+        let before = self.densest.iter();
+        let place = before.filter(|other| other.children >= children).count();
+        if children == 0 || !is_known || place >= DENSEST_MAX {
+            return;
+        }
+        self.densest.truncate(DENSEST_MAX - 1);
+        let path = PathText([b"/", &self.directory[..]].concat());
+        self.densest
+            .insert(place, DenseDirectory { path, children });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bale_format::Kind;
+
+    fn densest(directories: &[(&'static str, u64)]) -> Vec<(String, u64)> {
+        let mut found = DensestDirectories::default();
+        for (directory, entries) in directories {
+            for number in 0..*entries {
+                let name = Bytes::from(format!("{number:04}"));
+                let directory = Bytes::from(*directory);
+                found.add(&Entry::new(directory, name, Kind::File));
+            }
+        }
+        let found = found.finish().into_iter();
+        found
+            .map(|one| (String::from_utf8(one.path.0).unwrap(), one.children))
+            .collect()
+    }
+
+    #[test]
+    fn the_densest_come_first_and_no_more_than_are_held() {
+        let few = densest(&[("", 9), ("p1", 2), ("p1/a", 5), ("p1/b", 5), ("p1/c", 1)]);
+        let expected = [("/p1/a", 5), ("/p1/b", 5), ("/p1", 2), ("/p1/c", 1)];
+        let expected = expected.map(|(path, entries)| (path.to_owned(), entries));
+        assert_eq!(few, expected);
+        let names: Vec<String> = (0..40).map(|number| format!("p1/{number:02}")).collect();
+        let many: Vec<(&'static str, u64)> = (names.into_iter().zip(0..))
+            .map(|(name, number)| (&*name.leak(), 1 + number * 7 % 40))
+            .collect();
+        let found = densest(&many);
+        let entries: Vec<u64> = found.iter().map(|(_, entries)| *entries).collect();
+        assert_eq!(entries, (31..=40).rev().collect::<Vec<_>>());
+        assert_eq!(densest(&[("", 3)]), []);
+    }
+}
