@@ -84,8 +84,12 @@ pub enum Layout {
     Inline(Vec<u8>),
     /// In extents; ask the reader for them, they may need further reads.
     Mapped,
+    /// In extents, in another form than programs read (compressed by NTFS): the reader gives it.
+    Encoded,
     /// Only the kernel can read it (encrypted, compressed, on another device); the text says why.
     Kernel(&'static str),
+    /// Only Windows can read it; the text says why.
+    Windows(&'static str),
 }
 
 /// A run of a file's bytes on the device. Bytes of the file in no extent are holes.

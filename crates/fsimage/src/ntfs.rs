@@ -14,6 +14,7 @@ mod error;
 mod file;
 #[doc(hidden)]
 pub mod fuzz;
+mod linux_kind;
 mod log;
 mod lznt1;
 mod names;
@@ -22,6 +23,7 @@ mod reparse;
 mod runs;
 mod security;
 mod stream;
+mod table;
 
 use std::sync::Arc;
 
@@ -30,11 +32,14 @@ pub use boot::NtfsBoot;
 pub use cluster_bitmap::ClusterBitmap;
 pub use error::{NtfsError, NtfsFault};
 pub use file::{NtfsFile, NtfsXattr, ROOT_RECORD};
+pub use log::NOT_LEFT_CLEANLY;
 pub use names::NtfsName;
+pub use record::forget_reading;
 pub use record::{AttributeBody, MftRecord, MftReference, NtfsAttribute, NtfsAttributes};
 pub use runs::ClusterRun;
 pub use security::SecurityDescriptors;
 pub use stream::{MappedStream, NtfsStream};
+pub use table::MftPiece;
 
 use crate::ByteSource;
 use record::DATA;

@@ -1,14 +1,15 @@
 //! A file system read from its device or image file, without the kernel's help: what the inode scan
-//! and its reader need to know of ext4 and XFS, in one vocabulary.
+//! and its reader need to know of ext4, XFS and NTFS, in one vocabulary.
 //!
 //! [`Image::open`] decides which it is; what is not understood is refused with a sentence, so that
 //! the walk is taken instead. A journal that must be replayed first is replayed in memory (ext4) or
-//! refused (XFS). Inodes travel as the bytes they are on the device, packed ([`pack_inode`]): what
-//! is derived from them is derived when it is needed.
+//! refused (XFS, NTFS). Inodes travel as the bytes they are on the device, packed ([`pack_inode`]):
+//! what is derived from them is derived when it is needed.
 
 mod content_map;
 mod device;
 mod ext4;
+mod ntfs;
 mod packed;
 mod pieces;
 mod volume;
@@ -105,7 +106,10 @@ impl Image {
     /// Opens the file system in a part of an image that is open already and stands still.
     pub fn of_part(part: Arc<dyn ByteSource>) -> Result<Image, ImageError> {
         let device = Arc::new(Device::of_part(part));
-        let volume = open_volume(&device, OpenedAs::Still)?;
+        let volume = match ntfs::is_ntfs(&device) {
+            true => Box::new(ntfs::open(device.clone()).map_err(ImageError::Refused)?),
+            false => open_volume(&device, OpenedAs::Still)?,
+        };
         Ok(Image::new(volume, device, OpenedAs::Still))
     }
 
@@ -231,6 +235,10 @@ fn open_volume(device: &Arc<Device>, state: OpenedAs) -> Result<Box<dyn Volume>,
     };
     match xfs::open(device.clone(), state) {
         Ok(volume) => Ok(Box::new(volume)),
+        Err(xfs::XfsRefusal::NotXfs) if ntfs::is_ntfs(device) => {
+            let why = "files of NTFS are listed where all of it is backed up: bale backup --image";
+            Err(ImageError::Refused(why.to_owned()))
+        }
         Err(xfs::XfsRefusal::NotXfs) => Err(ImageError::Refused(not_ext4)),
         Err(xfs::XfsRefusal::Because(why)) => Err(ImageError::Refused(why)),
     }

@@ -214,8 +214,9 @@ pub struct Backup {
     )]
     pub trust_metadata: bool,
     /// Do not list the files in the images. Without it, the snapshot has a directory beside the
-    /// image for each ext2/3/4 and XFS on it (/p1 for the first partition, /disk for one without
-    /// partitions, the name of a volume), whose files are listed, found and restored one by one
+    /// image for each ext2/3/4, XFS and NTFS on it (/p1 for the first partition, /disk for one
+    /// without partitions, the name of a volume), whose files are listed, found and restored one by
+    /// one
     #[arg(
         long,
         requires = "image",

@@ -31,6 +31,8 @@ mod hidden;
 mod hypervisors;
 mod image_files;
 mod image_in_use;
+mod image_ntfs;
+mod image_ntfs_damage;
 mod images;
 mod inits_at_once;
 mod keys;

@@ -39,7 +39,10 @@ impl DiskFileSystem {
         };
         // Which blocks are in use may be doubtful where files can be read all the same.
         let is_readable = matches!(part.whole, None | Some(WholeReason::Use(_)));
-        let is_known = matches!(content, Recognized::Ext | Recognized::Xfs);
+        let is_known = matches!(
+            content,
+            Recognized::Ext | Recognized::Xfs | Recognized::Ntfs
+        );
         let fits = is_readable && is_known && !segments.is_empty() && is_file_name(&part.name);
         fits.then(|| DiskFileSystem {
             name: part.name.clone(),

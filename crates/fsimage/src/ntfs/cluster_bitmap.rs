@@ -9,21 +9,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::boot::BOOT_BYTES;
-use super::record::{DATA, VOLUME_INFORMATION};
+use super::log::NOT_LEFT_CLEANLY;
+use super::record::DATA;
 use super::stream::{MappedStream, NtfsStream};
-use super::{Ntfs, NtfsError, NtfsFault, bytes::u16_at, log};
+use super::{Ntfs, NtfsError, NtfsFault};
 use crate::ByteSource;
 use crate::in_use::{InUse, UseDoubt, UsePortion, are_set, push_range, runs_of_ones};
 
 /// Records that have a copy.
 const MIRRORED_RECORDS: u64 = 4;
-const LOG_RECORD: u64 = 2;
-const VOLUME_RECORD: u64 = 3;
 const BITMAP_RECORD: u64 = 6;
 /// Bits of one portion: at most half a million ranges come of them.
 const PORTION_BITS: u64 = 8 * (128 << 10);
-const VOLUME_VALUE_MAX: u64 = 64;
-const VOLUME_DIRTY: u16 = 1;
 
 /// The bitmap of a volume.
 pub struct ClusterBitmap {
@@ -39,10 +36,8 @@ impl ClusterBitmap {
     pub fn open(source: Arc<dyn ByteSource>) -> Result<ClusterBitmap, UseDoubt> {
         let len_bytes = source.len_bytes();
         let ntfs = Ntfs::open(source).map_err(UseDoubt::damage)?;
-        if !was_left_cleanly(&ntfs).map_err(UseDoubt::damage)? {
-            return Err(UseDoubt::Because(
-                "Windows did not leave it cleanly (shut it down without fast start, or run chkdsk)",
-            ));
+        if !ntfs.was_left_cleanly().map_err(UseDoubt::damage)? {
+            return Err(UseDoubt::Because(NOT_LEFT_CLEANLY));
         }
         if !copies_are_in_place(&ntfs).map_err(UseDoubt::damage)? {
             return Err(UseDoubt::Because(
@@ -158,21 +153,4 @@ fn copies_are_in_place(ntfs: &Ntfs) -> Result<bool, NtfsError> {
     let len = MIRRORED_RECORDS as usize * boot.record_bytes as usize;
     let records = read("MFT", place(boot.mft_cluster), len)?;
     Ok(records == read("copy of the MFT", place(boot.mirror_cluster), len)?)
-}
-
-fn was_left_cleanly(ntfs: &Ntfs) -> Result<bool, NtfsError> {
-    let information = ntfs.stream(VOLUME_RECORD, VOLUME_INFORMATION, b"")?;
-    let information = ntfs.value(VOLUME_RECORD, &information, VOLUME_VALUE_MAX)?;
-    let flags = u16_at(&information, 10);
-    let missing = || NtfsError::record(VOLUME_RECORD)(NtfsFault::Value(VOLUME_INFORMATION));
-    if flags.ok_or_else(missing)? & VOLUME_DIRTY != 0 {
-        return Ok(false);
-    }
-    let NtfsStream::Mapped(log) = ntfs.stream(LOG_RECORD, DATA, b"")? else {
-        return Ok(false);
-    };
-    let mut head = vec![0; log::HEAD_BYTES.min(usize::try_from(log.size).unwrap_or(0))];
-    let read = log.read_stored(ntfs.source.as_ref(), &ntfs.boot, 0, &mut head);
-    read.map_err(|error| error.of(LOG_RECORD, "$LogFile"))?;
-    Ok(log::is_clean(&head))
 }

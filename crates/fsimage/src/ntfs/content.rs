@@ -109,36 +109,39 @@ impl Ntfs {
         unpacked.ok_or(StreamError::Fault(NtfsFault::Compressed))
     }
 
-    /// Where the bytes of a stream are, in order, without its holes; `None` if they are not there
-    /// as they are read: compressed, encrypted, or in the record.
-    pub fn extents(&self, stream: &NtfsStream) -> Option<Vec<MappedExtent>> {
-        let NtfsStream::Mapped(mapped) = stream else {
-            return None;
-        };
-        if mapped.is_compressed() || stream.is_encrypted() {
-            return None;
-        }
+    /// Where the bytes of a stream are, in order, without its holes; none if they are in the
+    /// record. If they are compressed or encrypted, they are there in that form.
+    pub fn extents<'s>(
+        &self,
+        stream: &'s NtfsStream,
+    ) -> impl Iterator<Item = MappedExtent> + use<'s> {
         let cluster_bytes = u64::from(self.boot.cluster_bytes);
-        let mut extents = Vec::new();
-        for run in &mapped.runs {
-            let Some(cluster) = run.cluster else {
-                continue;
-            };
+        let mapped = match stream {
+            NtfsStream::Mapped(mapped) => Some(mapped),
+            NtfsStream::Resident(_) => None,
+        };
+        let runs = mapped.into_iter().flat_map(|mapped| {
+            let runs = mapped.runs.iter();
+            runs.map(move |run| (mapped, run))
+        });
+        runs.flat_map(move |(mapped, run)| {
             // What is behind the end of what was written reads as zeros.
             let start = run.first * cluster_bytes;
             let end = (run.end() * cluster_bytes).min(mapped.size);
             let written = end.min(mapped.initialized.max(start));
-            for (from, to, unwritten) in [(start, written, false), (written, end, true)] {
-                if from < to {
-                    extents.push(MappedExtent {
+            let parts = [(start, written, false), (written, end, true)];
+            let parts = parts.into_iter().filter(|(from, to, _)| from < to);
+            let device = run.cluster.map(|cluster| cluster * cluster_bytes);
+            device.into_iter().flat_map(move |device| {
+                parts
+                    .clone()
+                    .map(move |(from, to, unwritten)| MappedExtent {
                         file_offset: from,
-                        device_offset: cluster * cluster_bytes + (from - start),
+                        device_offset: device + (from - start),
                         len: to - from,
                         unwritten,
-                    });
-                }
-            }
-        }
-        Some(extents)
+                    })
+            })
+        })
     }
 }

@@ -54,6 +54,8 @@ pub enum NtfsFault {
     Value(u32),
     #[error("more is wanted at once than is read at once")]
     TooLong,
+    #[error("a stream of {0} bytes is too long for an extended attribute")]
+    Unattributable(u64),
 }
 
 impl NtfsError {

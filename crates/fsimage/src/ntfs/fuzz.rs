@@ -2,9 +2,9 @@
 
 use super::attributes::decode_list;
 use super::boot::{BOOT_BYTES, NtfsBoot};
-use super::record::{ATTRIBUTE_LIST, AttributeBody, MftRecord};
+use super::record::{ATTRIBUTE_LIST, AttributeBody, MftRecord, forget_reading};
 use super::stream::NtfsStream;
-use super::{Ntfs, log, lznt1, names, reparse};
+use super::{Ntfs, linux_kind, log, lznt1, names, reparse};
 use std::sync::Arc;
 
 /// A volume of 1 GiB in clusters of 4 KiB.
@@ -32,7 +32,8 @@ pub fn boot(bytes: &[u8]) {
 pub fn record(bytes: &[u8]) {
     let mut torn = bytes.to_vec();
     torn.resize(1024, 0);
-    let whole = torn.clone();
+    let mut whole = torn.clone();
+    forget_reading(&mut whole);
     for record in [MftRecord::parse(0, &mut torn), MftRecord::undone(0, &whole)] {
         let Ok(record) = record else {
             continue;
@@ -42,6 +43,8 @@ pub fn record(bytes: &[u8]) {
             if let AttributeBody::Resident(value) = attribute.body {
                 let _ = names::decode_name(value);
                 let _ = reparse::link_target(value);
+                let _ = linux_kind::of_reparse_point(value, 0, value);
+                let _ = linux_kind::of_interix(4, value);
                 if attribute.kind == ATTRIBUTE_LIST {
                     let _ = decode_list(value);
                 }
@@ -64,10 +67,14 @@ pub fn log_head(bytes: &[u8]) {
 pub fn volume(bytes: &[u8]) {
     let mut device = bytes.to_vec();
     device.resize(bytes.len().next_multiple_of(512), 0);
+    let device_bytes = device.len() as u64;
     let Ok(ntfs) = Ntfs::open(Arc::new(device)) else {
         return;
     };
     let security = ntfs.security_descriptors();
+    for piece in ntfs.table() {
+        assert!(piece.offset + piece.bytes <= device_bytes);
+    }
     let mut buffer = [0; 4096];
     ntfs.files(0, u64::MAX, &mut |number, file| {
         let Ok(file) = file else {
@@ -75,12 +82,11 @@ pub fn volume(bytes: &[u8]) {
         };
         let _ = file.inode();
         for (_, stream) in file.streams() {
-            let _ = ntfs.extents(stream);
+            let _ = ntfs.extents(stream).count();
             let len = stream.size().min(4096) as usize;
             let _ = ntfs.read_content(number, stream, 0, &mut buffer[..len]);
         }
-        if let Ok(security) = &security {
-            let _ = ntfs.xattrs(&file, security);
-        }
+        let _ = ntfs.xattrs(&file, security.as_ref().ok());
+        let _ = ntfs.is_below_internal(file.reference);
     });
 }

@@ -5,14 +5,45 @@
 //! that nobody has open, or that says it is clean, or one that was emptied, counts as clean.
 
 use super::bytes::{u16_at, u64_at};
-use super::record::undo_fixups;
+use super::record::{DATA, VOLUME_INFORMATION, undo_fixups};
+use super::stream::NtfsStream;
+use super::{Ntfs, NtfsError, NtfsFault};
+
+/// What to do about it.
+pub const NOT_LEFT_CLEANLY: &str =
+    "Windows did not leave it cleanly (shut it down without fast start, or run chkdsk)";
+
+const LOG_RECORD: u64 = 2;
+const VOLUME_RECORD: u64 = 3;
+const VOLUME_VALUE_MAX: u64 = 64;
+const VOLUME_DIRTY: u16 = 1;
 
 const PAGE_BYTES: usize = 4096;
 /// So much of an emptied log is looked at.
-pub(super) const HEAD_BYTES: usize = 128 << 10;
+const HEAD_BYTES: usize = 128 << 10;
 const NO_CLIENT: u16 = 0xffff;
 const FLAG_CLEAN: u16 = 2;
 const VERSION: u16 = 1;
+
+impl Ntfs {
+    /// Whether everything is in its place, and nothing in the log alone.
+    pub fn was_left_cleanly(&self) -> Result<bool, NtfsError> {
+        let information = self.stream(VOLUME_RECORD, VOLUME_INFORMATION, b"")?;
+        let information = self.value(VOLUME_RECORD, &information, VOLUME_VALUE_MAX)?;
+        let flags = u16_at(&information, 10);
+        let missing = || NtfsError::record(VOLUME_RECORD)(NtfsFault::Value(VOLUME_INFORMATION));
+        if flags.ok_or_else(missing)? & VOLUME_DIRTY != 0 {
+            return Ok(false);
+        }
+        let NtfsStream::Mapped(log) = self.stream(LOG_RECORD, DATA, b"")? else {
+            return Ok(false);
+        };
+        let mut head = vec![0; HEAD_BYTES.min(usize::try_from(log.size).unwrap_or(0))];
+        let read = log.read_stored(self.source.as_ref(), &self.boot, 0, &mut head);
+        read.map_err(|error| error.of(LOG_RECORD, "$LogFile"))?;
+        Ok(is_clean(&head))
+    }
+}
 
 /// `head` are the first bytes of the log.
 pub(super) fn is_clean(head: &[u8]) -> bool {

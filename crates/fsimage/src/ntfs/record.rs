@@ -15,6 +15,8 @@ const FLAG_DIRECTORY: u16 = 2;
 const ATTRIBUTES_END: u32 = u32::MAX;
 const RESIDENT_HEAD: usize = 24;
 const MAPPED_HEAD: usize = 64;
+/// In $STANDARD_INFORMATION.
+const ACCESSED_AT: usize = 24;
 
 pub(super) const STANDARD_INFORMATION: u32 = 0x10;
 pub(super) const ATTRIBUTE_LIST: u32 = 0x20;
@@ -23,6 +25,7 @@ pub(super) const SECURITY_DESCRIPTOR: u32 = 0x50;
 pub(super) const VOLUME_INFORMATION: u32 = 0x70;
 pub(super) const DATA: u32 = 0x80;
 pub(super) const REPARSE_POINT: u32 = 0xc0;
+pub(super) const EXTENDED_ATTRIBUTES: u32 = 0xe0;
 
 /// A record whose fixups are right, and undone.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +93,8 @@ impl<'a> MftRecord<'a> {
         MftRecord::undone(number, bytes)
     }
 
-    /// Checks a record whose fixups are undone.
-    pub(super) fn undone(number: u64, bytes: &'a [u8]) -> Result<MftRecord<'a>, NtfsFault> {
+    /// Checks a record whose fixups are undone; behind its bytes there may be others.
+    pub fn undone(number: u64, bytes: &'a [u8]) -> Result<MftRecord<'a>, NtfsFault> {
         let record = MftRecord { number, bytes };
         let in_use = record.u32_at(24) as usize;
         let first = usize::from(record.u16_at(20));
@@ -112,6 +115,11 @@ impl<'a> MftRecord<'a> {
 
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Those in use, the fixups undone.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     pub fn is_in_use(&self) -> bool {
@@ -154,6 +162,35 @@ impl<'a> MftRecord<'a> {
 
     fn u32_at(&self, at: usize) -> u32 {
         u32_at(self.bytes, at).unwrap_or(0)
+    }
+}
+
+/// Zeroes in a record whose fixups are undone what reading its file changes: the access time, the
+/// place in the log, and the number of the fixups.
+pub fn forget_reading(bytes: &mut [u8]) {
+    let number = u32_at(bytes, 44).unwrap_or(0);
+    let Ok(record) = MftRecord::undone(number.into(), bytes) else {
+        return;
+    };
+    let mut attributes = record.attributes();
+    let mut accessed = None;
+    loop {
+        let at = attributes.at;
+        match attributes.next() {
+            Some(Ok(found)) if found.kind == STANDARD_INFORMATION => {
+                let value = u16_at(bytes, at + 20).map_or(0, usize::from);
+                accessed = Some(at + value + ACCESSED_AT);
+            }
+            Some(Ok(_)) => {}
+            _ => break,
+        }
+    }
+    let fixups = u16_at(bytes, 4).map_or(0, usize::from);
+    let places = [(8, 8), (fixups, 2)].into_iter();
+    for (at, len) in places.chain(accessed.map(|at| (at, 8))) {
+        if let Some(place) = bytes.get_mut(at..at + len) {
+            place.fill(0);
+        }
     }
 }
 

@@ -6,14 +6,16 @@ use super::names::text_at;
 const SYMLINK: u32 = 0xa000_000c;
 const JUNCTION: u32 = 0xa000_0003;
 const LINUX_SYMLINK: u32 = 0xa000_001d;
+/// Of the flags of a symbolic link: its target begins where it is.
+const RELATIVE: u32 = 1;
 const HEAD_BYTES: usize = 8;
 const LINUX_HEAD_BYTES: usize = 4;
 
 /// Longer values are of no link.
 pub(super) const REPARSE_BYTES_MAX: u64 = 64 << 10;
 
-/// The target of a link, as it is shown to a user, with backslashes; `None` if the point is none,
-/// or is damaged.
+/// The target of a link; `None` if the point is none, or is damaged. One that begins where the link
+/// is, is a path of Linux as well, and others are as Windows shows them, with backslashes.
 pub(super) fn link_target(value: &[u8]) -> Option<Vec<u8>> {
     let tag = u32_at(value, 0)?;
     let len = usize::from(u16_at(value, 4)?);
@@ -21,7 +23,11 @@ pub(super) fn link_target(value: &[u8]) -> Option<Vec<u8>> {
     let names_at = match tag {
         SYMLINK => 12,
         JUNCTION => 8,
-        LINUX_SYMLINK => return Some(data.get(LINUX_HEAD_BYTES..)?.to_vec()),
+        LINUX_SYMLINK => {
+            let target = data.get(LINUX_HEAD_BYTES..)?;
+            let is_good = !target.is_empty() && !target.contains(&0);
+            return is_good.then(|| target.to_vec());
+        }
         _ => return None,
     };
     let name = |at: usize| {
@@ -29,9 +35,15 @@ pub(super) fn link_target(value: &[u8]) -> Option<Vec<u8>> {
         text_at(data, start, usize::from(u16_at(data, at + 2)?))
     };
     // The name that is shown, else the one that Windows follows.
-    name(4)
+    let mut target = name(4)
+        .filter(|name| !name.is_empty())
         .or_else(|| name(0))
-        .filter(|name| !name.contains(&0))
+        .filter(|name| !name.is_empty() && !name.contains(&0))?;
+    if tag == SYMLINK && u32_at(data, 8)? & RELATIVE != 0 {
+        let slashes = target.iter_mut().filter(|byte| **byte == b'\\');
+        slashes.for_each(|byte| *byte = b'/');
+    }
+    Some(target)
 }
 
 #[cfg(test)]
@@ -59,8 +71,10 @@ mod tests {
 
     #[test]
     fn links_lead_where_windows_shows_that_they_do() {
-        let symlink = point(SYMLINK, &[1, 0, 0, 0], r"\??\C:\ä", r"C:\ä");
+        let symlink = point(SYMLINK, &[0, 0, 0, 0], r"\??\C:\ä", r"C:\ä");
         assert_eq!(link_target(&symlink).unwrap(), r"C:\ä".as_bytes());
+        let relative = point(SYMLINK, &[1, 0, 0, 0], r"..\ä\b", r"..\ä\b");
+        assert_eq!(link_target(&relative).unwrap(), "../ä/b".as_bytes());
         let junction = point(JUNCTION, &[], r"\??\C:\b", "");
         assert_eq!(link_target(&junction).unwrap(), br"\??\C:\b");
         let linux = [

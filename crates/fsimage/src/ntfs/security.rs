@@ -7,8 +7,9 @@ use super::record::DATA;
 use super::stream::NtfsStream;
 use super::{Ntfs, names};
 use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
-const SECURE_RECORD: u64 = 9;
+pub(super) const SECURE_RECORD: u64 = 9;
 const STREAM_NAME: &str = "$SDS";
 /// Each block is followed by its copy.
 const BLOCK_BYTES: u64 = 256 << 10;
@@ -17,6 +18,8 @@ const HEAD_BYTES: usize = 20;
 const DESCRIPTOR_BYTES_MAX: usize = 64 << 10;
 /// Descriptors of a volume at most, 24 bytes each: 24 MiB.
 const DESCRIPTORS_MAX: usize = 1 << 20;
+/// Of those that were read last: most files of a volume share a few.
+const RECENT_BYTES_MAX: usize = 1 << 20;
 
 /// All descriptors of a volume, by number.
 #[derive(Debug)]
@@ -24,6 +27,23 @@ pub struct SecurityDescriptors {
     stream: NtfsStream,
     /// Where each is in the stream, and how long.
     places: HashMap<u32, (u64, u32)>,
+    recent: Mutex<Recent>,
+}
+
+#[derive(Debug, Default)]
+struct Recent {
+    descriptors: HashMap<u32, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Recent {
+    fn add(&mut self, number: u32, descriptor: &[u8]) {
+        if self.bytes + descriptor.len() > RECENT_BYTES_MAX {
+            *self = Recent::default();
+        }
+        self.bytes += descriptor.len();
+        self.descriptors.insert(number, descriptor.to_vec());
+    }
 }
 
 impl Ntfs {
@@ -47,7 +67,11 @@ impl Ntfs {
                 }
             }
         }
-        Ok(SecurityDescriptors { stream, places })
+        Ok(SecurityDescriptors {
+            stream,
+            places,
+            recent: Mutex::default(),
+        })
     }
 
     /// One of them; `None` if there is none of this number.
@@ -59,8 +83,13 @@ impl Ntfs {
         let Some((at, len)) = all.places.get(&number) else {
             return Ok(None);
         };
+        let recent = || all.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = recent().descriptors.get(&number) {
+            return Ok(Some(found.clone()));
+        }
         let mut bytes = vec![0; *len as usize];
         self.read_content(SECURE_RECORD, &all.stream, *at, &mut bytes)?;
+        recent().add(number, &bytes);
         Ok(Some(bytes))
     }
 }

@@ -6,6 +6,7 @@ use super::error::{NtfsError, NtfsFault};
 use super::record::{AttributeBody, FLAG_COMPRESSED, FLAG_ENCRYPTED, NtfsAttribute};
 use super::runs::{ClusterRun, decode_runs};
 use crate::ByteSource;
+use crate::inode::Layout;
 
 /// Clusters that are compressed together: 2 to the power of at most this.
 const UNIT_LOG_MAX: u8 = 8;
@@ -81,6 +82,16 @@ impl NtfsStream {
         }
     }
 
+    /// Of a file whose content it is.
+    pub(super) fn layout(&self) -> Layout {
+        match self {
+            NtfsStream::Resident(value) => Layout::Inline(value.clone()),
+            _ if self.is_encrypted() => Layout::Windows("it is encrypted"),
+            NtfsStream::Mapped(mapped) if mapped.is_compressed() => Layout::Encoded,
+            NtfsStream::Mapped(_) => Layout::Mapped,
+        }
+    }
+
     pub fn is_encrypted(&self) -> bool {
         matches!(self, NtfsStream::Mapped(mapped) if mapped.flags & FLAG_ENCRYPTED != 0)
     }
@@ -117,6 +128,12 @@ impl MappedStream {
 
     pub fn is_compressed(&self) -> bool {
         self.flags & FLAG_COMPRESSED != 0 && self.unit_log != 0
+    }
+
+    /// Clusters that are on the volume.
+    pub fn clusters_taken(&self) -> u64 {
+        let taken = self.runs.iter().filter(|run| run.cluster.is_some());
+        taken.map(|run| run.count).sum()
     }
 
     /// The run that a cluster of the attribute is in.

@@ -40,6 +40,8 @@ pub enum ContentMap {
     Inline(Vec<u8>),
     /// On the device.
     Extents(Extents),
+    /// On the device, there, and in another form: [`ImageInode::read_encoded`] gives it.
+    Encoded(Extents),
 }
 
 /// Extents of a file, in file order; those of a part of it, if there are very many.
@@ -92,7 +94,9 @@ impl ImageInode {
     pub fn extents_of_large(&self, from: u64) -> io::Result<Extents> {
         match self.content(from)? {
             ContentMap::Extents(extents) => Ok(extents),
-            ContentMap::Inline(_) => Err(io::Error::other("a large file inside of its inode")),
+            _ => Err(io::Error::other(
+                "a large file that is not on the device as it is",
+            )),
         }
     }
 
@@ -102,11 +106,21 @@ impl ImageInode {
             let inode = image.content().decode(self.number, raw)?;
             match inode.layout {
                 Layout::Kernel(why) => Err(format!("only the kernel can read it: {why}")),
+                Layout::Windows(why) => Err(format!("only Windows can read it: {why}")),
+                Layout::Encoded => image.extents(&inode, raw, from).map(ContentMap::Encoded),
                 Layout::Inline(bytes) => Ok(ContentMap::Inline(bytes)),
                 Layout::None | Layout::Mapped => {
                     image.extents(&inode, raw, from).map(ContentMap::Extents)
                 }
             }
+        })
+    }
+
+    /// Fills `bytes` with what the file holds at `offset`, of [`ContentMap::Encoded`].
+    pub fn read_encoded(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.with_raw(|image, raw| {
+            let content = image.content();
+            content.read_encoded(self.number, raw, offset, bytes)
         })
     }
 
@@ -131,6 +145,7 @@ impl ImageInode {
                 return Err(problem(entry, "decode the inode of", error));
             }
         };
+        entry.inode = self.image.content().shown_number(self.number);
         entry.generation = match entry.kind {
             Kind::File | Kind::Directory => inode.generation,
             _ => 0,
@@ -154,17 +169,18 @@ impl ImageInode {
                 return Err(problem(entry, "read the target of", io::Error::other(why)));
             }
         }
-        let set = xattrs.map_err(io::Error::other).and_then(encode_xattrs);
-        match set {
-            Ok(set) => {
-                entry.xattrs = set;
-                Ok(())
+        let set = xattrs.map_err(io::Error::other).and_then(|found| {
+            let set = encode_xattrs(found.set)?;
+            entry.xattrs = set;
+            match found.missing.is_empty() {
+                true => Ok(()),
+                false => Err(io::Error::other(found.missing.join("; "))),
             }
-            Err(error) => {
-                entry.flags.set(EntryFlags::XATTRS_UNREADABLE);
-                Err(problem(entry, "read the extended attributes of", error))
-            }
-        }
+        });
+        set.map_err(|error| {
+            entry.flags.set(EntryFlags::XATTRS_UNREADABLE);
+            problem(entry, "read the extended attributes of", error)
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! ext4, ext3 and ext2 for the inode scan.
 
 use super::volume::{
-    DirectoryNames, FoundInode, InodeContent, InodeTables, NamesAndValues, TableSink, Volume,
+    DirectoryNames, FoundInode, FoundXattrs, InodeContent, InodeTables, TableSink, Volume,
     VolumeFacts,
 };
 use super::{Device, NAMES_PIECE_BYTES, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece};
@@ -234,12 +234,13 @@ impl InodeContent for Ext4Volume {
             .map_err(|error| bale_pipeline::error::with_causes(&error))
     }
 
-    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String> {
+    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<FoundXattrs, String> {
         let raw = Self::raw(number, raw)?;
         let found = self
             .fs
             .xattrs(&raw)
             .map_err(|error| bale_pipeline::error::with_causes(&error))?;
-        Ok(found.into_iter().map(|one| (one.name, one.value)).collect())
+        let found = found.into_iter().map(|one| (one.name, one.value));
+        Ok(FoundXattrs::all(found.collect()))
     }
 }

@@ -7,6 +7,7 @@
 //! names or content: [`super::Image`] does, in the way that keeps what is read true.
 
 use super::{NamesPiece, TablePiece, XfsBulkstat};
+use crate::scan::ATTRIBUTES_BYTES_MAX;
 use bale_fsimage::xfs::LogPlace;
 use bale_fsimage::{FileKind, Inode, MappedExtent, Timestamp};
 use std::io;
@@ -117,6 +118,15 @@ pub(crate) trait DirectoryNames {
     fn bulkstat(&self) -> Option<&XfsBulkstat> {
         None
     }
+    /// Names are with the inodes that they lead to: what is wrong with a directory takes away what
+    /// is in it, and no name leads to a damaged inode.
+    fn are_with_inodes(&self) -> bool {
+        false
+    }
+    /// Of a directory that is not among the inodes: is that on purpose, with all that is below it?
+    fn is_left_out(&self, _directory: u64) -> bool {
+        false
+    }
 }
 
 /// One inode, and what it leads to.
@@ -138,8 +148,22 @@ pub(crate) trait InodeContent {
     ) -> Result<(), String>;
     /// Target of a symbolic link.
     fn target(&self, number: u64, raw: &[u8]) -> Result<Vec<u8>, String>;
-    /// Names and values, sorted by name.
-    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String>;
+    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<FoundXattrs, String>;
+    /// The number by which people know an inode.
+    fn shown_number(&self, number: u64) -> u64 {
+        number
+    }
+    /// Fills `bytes` with content that is stored in another form
+    /// ([`bale_fsimage::Layout::Encoded`]).
+    fn read_encoded(
+        &self,
+        _number: u64,
+        _raw: &[u8],
+        _offset: u64,
+        _bytes: &mut [u8],
+    ) -> Result<(), String> {
+        Err("its content is in no other form".to_owned())
+    }
 }
 
 /// A log that names the inodes that were changed.
@@ -151,5 +175,48 @@ pub trait InodeLog {
     fn inodes_since(&self, place: LogPlace) -> Option<Vec<u64>>;
 }
 
-/// Extended attributes.
-pub(super) type NamesAndValues = Vec<(Vec<u8>, Vec<u8>)>;
+/// Extended attributes of an inode.
+#[derive(Default)]
+pub(crate) struct FoundXattrs {
+    /// Names and values, sorted by name.
+    pub set: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Those that cannot be had beside these, each with a reason.
+    pub missing: Vec<String>,
+    bytes: usize,
+}
+
+impl FoundXattrs {
+    pub(super) fn all(set: Vec<(Vec<u8>, Vec<u8>)>) -> FoundXattrs {
+        FoundXattrs {
+            set,
+            ..FoundXattrs::default()
+        }
+    }
+
+    /// Adds one, if a row can have it beside the others.
+    pub(super) fn add(&mut self, name: Vec<u8>, value: Result<Vec<u8>, String>) {
+        let value = value.and_then(|value| {
+            let bytes = self.bytes + name.len() + value.len() + XATTR_HEAD_BYTES;
+            if name.len() > XATTR_NAME_BYTES_MAX || name.contains(&0) {
+                return Err("its name is none that an attribute can have".to_owned());
+            }
+            if bytes > ATTRIBUTES_BYTES_MAX {
+                return Err("more than 1 MiB of extended attributes".to_owned());
+            }
+            self.bytes = bytes;
+            Ok(value)
+        });
+        match value {
+            Ok(value) => self.set.push((name, value)),
+            Err(why) => {
+                let name = String::from_utf8_lossy(&name).escape_debug().to_string();
+                self.missing.push(format!("{name}: {why}"));
+            }
+        }
+    }
+}
+
+/// Longest name that the kernel takes.
+const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Of an attribute in a set, beside its name and value.
+const XATTR_HEAD_BYTES: usize = 6;

@@ -2,7 +2,7 @@
 
 use super::device::DirectMetadata;
 use super::volume::{
-    DirectoryNames, FoundInode, InodeContent, InodeLog, InodeTables, NamesAndValues, TableSink,
+    DirectoryNames, FoundInode, FoundXattrs, InodeContent, InodeLog, InodeTables, TableSink,
     Volume, VolumeFacts,
 };
 use super::{Device, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece};
@@ -372,7 +372,7 @@ impl InodeContent for XfsVolume {
         read.map_err(words).map(|()| target)
     }
 
-    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<NamesAndValues, String> {
+    fn xattrs(&self, number: u64, raw: &[u8]) -> Result<FoundXattrs, String> {
         let words = |error: XfsError| bale_pipeline::error::with_causes(&error);
         let inode = self.xfs.parse_kept(number, raw).map_err(words)?;
         let mut found = Vec::new();
@@ -383,6 +383,6 @@ impl InodeContent for XfsVolume {
             });
         read.map_err(words)?;
         found.sort_unstable();
-        Ok(found)
+        Ok(FoundXattrs::all(found))
     }
 }

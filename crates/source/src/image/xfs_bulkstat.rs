@@ -7,7 +7,7 @@
 //! ([`crate::scan::handle`]).
 
 use super::volume::{
-    DirectoryNames, FoundInode, InodeContent, InodeTables, NamesAndValues, TableSink, Volume,
+    DirectoryNames, FoundInode, FoundXattrs, InodeContent, InodeTables, TableSink, Volume,
     VolumeFacts,
 };
 use super::{NamesPiece, Span, TABLE_PIECE_BYTES, TablePiece};
@@ -404,7 +404,7 @@ impl InodeContent for XfsBulkstat {
         Err(BY_KERNEL.to_owned())
     }
 
-    fn xattrs(&self, _: u64, _: &[u8]) -> Result<NamesAndValues, String> {
+    fn xattrs(&self, _: u64, _: &[u8]) -> Result<FoundXattrs, String> {
         Err(BY_KERNEL.to_owned())
     }
 }

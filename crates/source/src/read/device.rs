@@ -99,6 +99,11 @@ pub(super) fn prepare(inode: &ImageInode, entry: Entry, place: u64) -> PreparedF
             place,
             room: BytesMut::new(),
         })),
+        Ok(ContentMap::Encoded(_)) => {
+            let mut file = SmallFile::new(entry);
+            file.give_up(io::Error::other("it is not on the device as it is"));
+            PreparedFile::Done(Box::new(file))
+        }
         Err(error) => {
             let mut file = SmallFile::new(entry);
             file.give_up(error);
@@ -275,6 +280,7 @@ fn join(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 pub fn read_first_bytes(inode: &ImageInode, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = match inode.content(0)? {
         ContentMap::Inline(bytes) => bytes,
+        ContentMap::Encoded(_) => return Err(io::Error::other("it is not there as it is")),
         ContentMap::Extents(extents) => {
             let mut bytes = vec![0; len];
             let mut buffer = AlignedBuffer::new(group_buffer_bytes(GROUP_BYTES_MAX));

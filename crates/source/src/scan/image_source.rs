@@ -145,7 +145,11 @@ pub(super) fn filesystem(
         Some(opened)
     };
     Filesystem {
-        uuid: super::filesystems::uuid_text(&image.facts().uuid),
+        uuid: match (image.facts().kind, image.facts().uuid.first_chunk()) {
+            // As other programs write it.
+            ("ntfs", Some(serial)) => format!("{:016X}", u64::from_be_bytes(*serial)),
+            _ => super::filesystems::uuid_text(&image.facts().uuid),
+        },
         kind: image.facts().kind.to_owned(),
         mount: PathText(mount.as_os_str().as_bytes().to_vec()),
         scanner: "image".to_owned(),

@@ -24,6 +24,7 @@ mod gather;
 mod inode_file;
 mod join;
 mod linked;
+mod missing_directories;
 mod second_look;
 mod tables;
 mod tree;
@@ -74,7 +75,8 @@ pub const fn gather_bytes(memory: &MemoryPlan) -> usize {
     let places = sorter_bytes(memory.inode_share(SORT_PLACES_BYTES));
     let children = sorter_bytes(memory.inode_share(SORT_CHILDREN_BYTES));
     let read = names + places + PIECES_BYTES + STRETCHES_BYTES + directory_lister::LISTER_BYTES;
-    let join = names / 2 + children + STRETCHES_BYTES;
+    let directories = memory.inode_share(missing_directories::SORT_DIRECTORIES_BYTES);
+    let join = names / 2 + children + sorter_bytes(directories) + STRETCHES_BYTES;
     if read > join { read } else { join }
 }
 

@@ -1,8 +1,9 @@
 //! Content of files in an image: where their bytes are in the chunks that its blocks are.
 //!
-//! Nothing is stored a second time but what is in no stored block: content that is in inodes,
-//! blocks that a journal has in another state than the image, and blocks that the file system calls
-//! free and a file has all the same. Those are read through the file system. Zeros that take room
+//! Nothing is stored a second time but what is in no stored block as it is: content that is in
+//! inodes or compressed by the file system, blocks that a journal has in another state than the
+//! image, and blocks that the file system calls free and a file has all the same. Those are read
+//! through the file system. Zeros that take room
 //! in the file system are parts of a chunk of zeros, and no holes.
 
 use super::block_map::{BlockContent, BlockMap};
@@ -13,7 +14,7 @@ use bale_fsimage::allocated::DiskFileSystem;
 use bale_pipeline::error::Failure;
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
-use bale_source::image::{ContentMap, Image, ImageInode, Span};
+use bale_source::image::{ContentMap, Extents, Image, ImageInode, Span};
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::ops::Range;
 
@@ -94,6 +95,10 @@ impl<'a> FileContents<'a> {
                     pieces.hole(size - at - inline.len() as u64)?;
                     return Ok(Ok(()));
                 }
+                Ok(ContentMap::Encoded(extents)) => {
+                    self.encoded(inode, size, &extents, pieces)?;
+                    return Ok(Ok(()));
+                }
                 Ok(ContentMap::Extents(extents)) => extents,
             };
             let end = extents.known_until.min(size);
@@ -115,6 +120,59 @@ impl<'a> FileContents<'a> {
             at = end;
         }
         Ok(Ok(()))
+    }
+
+    /// What is on the device in another form, block by block. Units of zeros are holes: in the file
+    /// system they take no room either.
+    fn encoded(
+        &mut self,
+        inode: &ImageInode,
+        size: u64,
+        extents: &Extents,
+        pieces: &mut FilePieces<'_>,
+    ) -> Result<()> {
+        let mut bytes = Vec::new();
+        let mut at = 0;
+        while at < size {
+            let part = (size - at).min(IMAGE_BLOCK_BYTES);
+            bytes.resize(part as usize, 0);
+            match inode.read_encoded(at, &mut bytes) {
+                Ok(()) => store_without_zeros(&bytes, pieces)?,
+                Err(error) => pieces.unreadable(part, error.to_string())?,
+            }
+            at += part;
+        }
+        if !self.are_stored(extents)? {
+            self.bytes_read += size;
+        }
+        Ok(())
+    }
+
+    /// Are all these in blocks that the image has?
+    fn are_stored(&mut self, extents: &Extents) -> Result<bool> {
+        for extent in &extents.written {
+            let range = extent.device_offset..extent.device_offset.saturating_add(extent.len);
+            let runs: Vec<Range<u64>> = self.file_system.on_disk(range).collect();
+            for run in runs {
+                let mut at = run.start;
+                while at < run.end {
+                    let (content, until) = self.content_at(at)?;
+                    if content == BlockContent::Unknown {
+                        return Ok(false);
+                    }
+                    at = until;
+                }
+            }
+        }
+        Ok(extents.known_until == u64::MAX)
+    }
+
+    /// What is at a byte of the image, and where that ends.
+    fn content_at(&mut self, disk: u64) -> Result<(BlockContent, u64)> {
+        self.map.get(disk).map_err(|error| {
+            let failure = Failure::local("read what is known of blocks in", ".")(error);
+            Error::Other(failure.to_string())
+        })
     }
 
     /// What is not written: a hole, or zeros that take room.
@@ -176,10 +234,7 @@ impl<'a> FileContents<'a> {
         let mut at = inside.start;
         while at < inside.end {
             let byte = disk + (at - inside.start);
-            let (content, until) = self.map.get(byte).map_err(|error| {
-                let failure = Failure::local("read what is known of blocks in", ".")(error);
-                Error::Other(failure.to_string())
-            })?;
+            let (content, until) = self.content_at(byte)?;
             let bytes = (until - byte).min(inside.end - at);
             match content {
                 BlockContent::Zeros => self.zeros(bytes, pieces)?,
@@ -224,6 +279,24 @@ impl<'a> FileContents<'a> {
             }
         }
     }
+}
+
+/// What file systems compress together and leave out if it is zeros.
+const ENCODED_UNIT_BYTES: usize = 64 << 10;
+
+fn store_without_zeros(bytes: &[u8], pieces: &mut FilePieces<'_>) -> Result<()> {
+    let is_zeros = |unit: &&[u8]| unit.iter().all(|byte| *byte == 0);
+    let units: Vec<&[u8]> = bytes.chunks(ENCODED_UNIT_BYTES).collect();
+    let mut at = 0;
+    for run in units.chunk_by(|one, next| is_zeros(one) == is_zeros(next)) {
+        let len: usize = run.iter().map(|unit| unit.len()).sum();
+        match is_zeros(&run[0]) {
+            true => pieces.hole(len as u64)?,
+            false => pieces.store_bytes(&bytes[at..at + len])?,
+        }
+        at += len;
+    }
+    Ok(())
 }
 
 /// The pieces of one file: a row that points into a chunk if it is one, a list otherwise.

@@ -272,6 +272,7 @@ impl Listing<'_> {
 fn kind_of(file_system: &DiskFileSystem) -> String {
     let kind = match file_system.content {
         Recognized::Xfs => "xfs",
+        Recognized::Ntfs => "ntfs",
         _ => "ext4",
     };
     kind.to_owned()

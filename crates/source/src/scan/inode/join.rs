@@ -6,6 +6,7 @@
 use super::faults::Faults;
 use super::gather::InodeTotals;
 use super::inode_file::{InodeFile, StoredInode};
+use super::missing_directories::NamedDirectories;
 use super::tree::{Marks, Tree, TreeWriter};
 use crate::image::{Image, OpenedAs};
 use bale_fsimage::FileKind;
@@ -64,10 +65,14 @@ pub(super) fn join(
     let mut names = Names { sorted: names };
     names.advance()?;
     let mut children = TreeWriter::new(spill, image.facts().number_bytes);
+    let mut directories = (image.names().are_with_inodes()).then(|| NamedDirectories::new(spill));
     let mut reader = inodes.read()?;
     while let Some((inode, packed)) = reader.here() {
         without_inode(&mut names, &mut children, Some(inode.number))?;
         let is_directory = inode.kind == FileKind::Directory;
+        if let Some(directories) = directories.as_mut().filter(|_| is_directory) {
+            directories.add_directory(inode.number)?;
+        }
         // Of many names, each says where the inode is.
         let is_linked = !is_directory && !inode.is_unchanged && inode.nlink > 1;
         let place = reader.place().to_le_bytes();
@@ -91,6 +96,9 @@ pub(super) fn join(
                 (true, true) => Marks(Marks::DIRECTORY | Marks::AGAIN),
             };
             children.push(directory, name, number, marks, packed)?;
+            if let Some(directories) = &mut directories {
+                directories.add_name(directory, name)?;
+            }
             names_count += 1;
             names.advance()?;
         }
@@ -99,6 +107,9 @@ pub(super) fn join(
     }
     without_inode(&mut names, &mut children, None)?;
     drop(names);
+    if let Some(directories) = directories {
+        directories.report(image, faults)?;
+    }
     Ok(Joined {
         tree: children.finish(inodes.clone())?,
         totals,
@@ -138,7 +149,8 @@ fn count(
             faults.general(format!(
                 "inode {} has {} links and no name: a file system check would put it into \
                  lost+found",
-                inode.number, inode.nlink
+                image.content().shown_number(inode.number),
+                inode.nlink
             ));
         }
         return;
@@ -163,7 +175,8 @@ fn count(
     if names_count < u64::from(inode.nlink) && image.state() == OpenedAs::Still {
         faults.general(format!(
             "inode {} has {} links and {names_count} names: names are missing",
-            inode.number, inode.nlink
+            image.content().shown_number(inode.number),
+            inode.nlink
         ));
     }
 }

@@ -178,10 +178,8 @@ pub(super) fn read_piece(
                 image.tables().parse(&piece, bytes, &mut parsing);
             }
             Err(error) => {
-                parsed.general = Some(format!(
-                    "read inodes from number {} on: {error}",
-                    piece.first_inode
-                ));
+                let first = image.content().shown_number(piece.first_inode);
+                parsed.general = Some(format!("read inodes from number {first} on: {error}"));
             }
         }
         let sound = parsed.damaged.is_empty() && parsed.general.is_none();
@@ -234,19 +232,19 @@ impl<I: Iterator<Item = Result<TablePiece, String>>> Iterator for WithParentDige
     }
 }
 
-fn note_faults(
-    faults: &mut Faults,
-    damaged: Vec<(u64, String)>,
-    incomplete: Vec<(u64, String)>,
-    general: Option<String>,
-) {
+fn note_faults(image: &Image, faults: &mut Faults, parsed: &mut ParsedTable) {
+    let damaged = std::mem::take(&mut parsed.damaged);
+    let incomplete = std::mem::take(&mut parsed.incomplete);
     for (number, why) in damaged {
-        faults.inode(number, why);
+        match image.names().are_with_inodes() {
+            true => faults.general(why),
+            false => faults.inode(number, why),
+        }
     }
     for (number, why) in incomplete {
         faults.directory(number, why);
     }
-    if let Some(why) = general {
+    if let Some(why) = parsed.general.take() {
         faults.general(why);
     }
 }
@@ -297,6 +295,7 @@ pub(super) fn read_tables(
                 // What the kernel does not tell cannot be missed by a checksum.
                 return Err(io::Error::other(why));
             }
+            note_faults(image, faults, &mut parsed);
             digest.update(blake3::hash(&parsed.digests).as_bytes());
             let directories_from = parsed.directories.iter().map(|(_, from)| *from).max();
             let directories_from = directories_from.unwrap_or_default();
@@ -309,7 +308,6 @@ pub(super) fn read_tables(
             done += parsed.inodes_count;
             push_places(&mut places, &parsed.pieces)?;
             super::directory_blocks::push_names(image, &mut names, &parsed.names)?;
-            note_faults(faults, parsed.damaged, parsed.incomplete, parsed.general);
             match progress(done, expected) {
                 true => Ok(()),
                 false => Err(io::ErrorKind::Interrupted.into()),
