@@ -142,8 +142,9 @@ fn blocks_of_files_that_did_not_change_are_not_read_and_whatever_changed_is() {
         let whole = read(&first);
         assert!(whole > 36 * BLOCK, "{whole}");
         let (again, _) = backup(&mut images);
+        // Of what is small, too: its blocks are its own to their end.
         assert!(
-            read(&again) < whole / 4 * 3,
+            read(&again) < whole / 2,
             "{options:?}: {} of {whole}",
             read(&again)
         );

@@ -1,7 +1,8 @@
 //! Content of files that nothing changed between two states of a file system, by its inodes.
 //!
 //! A write to a file changes its inode, so the content of one whose inode is as it was is as it
-//! was, and so are the blocks that it is in. That holds for states in which all that was written
+//! was, and so are the blocks that it is in; so it is with directories and the names in them, unless
+//! a check wrote to them. That holds for states in which all that was written
 //! was on the device: file systems that were unmounted or frozen. In any other a block may have
 //! been written and its inode not yet, or the other way round; such states are refused. Times of
 //! inodes are as coarse as the kernel's clock: one that changed close to the earlier state may have
@@ -60,9 +61,10 @@ impl UnchangedFiles {
                 && old.inodes_per_group == new.inodes_per_group
                 && old.blocks_per_group == new.blocks_per_group
                 && old.checksum_seed == new.checksum_seed
+                && old.features == new.features
         };
-        if !alike {
-            return Ok(Err("it is another file system than in the snapshot before"));
+        if last_check(&old)? != last_check(&new)? {
+            return Ok(Err("it was checked since the snapshot before"));
         }
         for (fs, why) in [
             (&old, "it was in use in the snapshot before, and not frozen"),
@@ -71,6 +73,9 @@ impl UnchangedFiles {
             if !fs.was_left_whole()? {
                 return Ok(Err(why));
             }
+        }
+        if !alike {
+            return Ok(Err("it is another file system than in the snapshot before"));
         }
         Ok(Ok(UnchangedFiles { old, new }))
     }
@@ -164,11 +169,14 @@ impl UnchangedFiles {
     ) -> ControlFlow<()> {
         let mut ended = ControlFlow::Continue(());
         let mut run = 0..0;
+        let block_bytes = u64::from(self.new.superblock().block_bytes);
         // What cannot be walked is not said to be unchanged.
         let _rest_is_read = self.new.walk_mapping(raw, &mut |mapping| {
             let next = match mapping {
+                // What is in the last block behind the end of a file is its own, too.
                 Mapping::Extent(extent) => {
-                    extent.device_offset..extent.device_offset.saturating_add(extent.len)
+                    let end = extent.device_offset.saturating_add(extent.len);
+                    extent.device_offset..end.checked_next_multiple_of(block_bytes).unwrap_or(end)
                 }
                 // Compared with what it was.
                 Mapping::Node {
