@@ -346,8 +346,8 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Resu
         (Changes::Everything(why), Some(_), _) => &why.clone(),
         (Changes::Everything(why), ..) if is_part => &why.clone(),
         (Changes::Everything(_), ..) => return Ok(changes),
-        // What of it is not at hand is then looked at block by block.
-        _ if !parent.is_reusable_whole() && !is_part => "not all that the parent has is at hand",
+        // Rows of it are of several moments.
+        _ if parent.run.is_some() && !is_part => "the run before did not end",
         (_, None, _) if since.is_some() => {
             "the parent is not the snapshot that the list of changes is of"
         }

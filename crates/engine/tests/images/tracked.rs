@@ -3,11 +3,13 @@
 use crate::bench::{BLOCK, Images, NAME};
 use crate::told::tracked;
 use bale_engine::backup::{BackupOptions, ImageSource, Outcome};
-use bale_format::ChunkKind;
+use bale_format::ImageExtent;
 use bale_pipeline::monitor::Recorder;
+use bale_repository::catalog::CatalogReader;
 use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_list};
 use bale_testkit::scene::noise;
 use std::ops::Range;
+use std::time::Duration;
 
 fn backup(images: &mut Images, epoch: u64, changes: &[Range<u64>]) -> Outcome {
     let outcome = tracked(images, epoch, changes.to_vec());
@@ -56,18 +58,47 @@ fn a_tracker_is_not_believed_where_the_parent_is_another_or_lacks_something() {
     assert_eq!(read(&backup(&mut images, 10, &[])), 6);
     images.assert_whole();
     // Something of it is lost.
-    let mut lost = None;
-    let index = images.scene.repository().index().unwrap();
-    for place in index.entries() {
-        if place.chunk.kind == ChunkKind::Data {
-            lost = Some(place.chunk.id);
-        }
-    }
+    let outcome = backup(&mut images, 10, &[]);
+    let repository = images.scene.repository();
+    let layers = outcome.snapshot.layers;
+    let catalog = CatalogReader::open(repository.segment_source(), layers).unwrap();
+    let row = catalog.extents(NAME.as_bytes()).last().unwrap().unwrap();
+    let lost = ImageExtent::of(&row).map(|extent| extent.chunk);
     images.scene.lose_from_index(|chunk| Some(chunk.id) == lost);
     images.kept.clear();
-    assert_eq!(read(&backup(&mut images, 11, &[])), 6);
+    // That alone is read again.
+    assert_eq!(read(&backup(&mut images, 11, &[])), 1);
     let (id, bytes) = images.kept[0].clone();
     images.assert_restores(&images.scene.repository(), id, &bytes);
+}
+
+/// Packs that a prune gave up stay for a while, and the index tells of them.
+#[test]
+fn a_tracker_is_believed_while_packs_of_a_prune_wait_to_be_deleted() {
+    let mut images = Images::of(&noise(1, 12 * BLOCK as usize));
+    backup(&mut images, 0, &[]);
+    images.write_at(0, &noise(2, 10 * BLOCK as usize));
+    backup(&mut images, 1, std::slice::from_ref(&(0..10 * BLOCK)));
+    let (first, _) = images.kept.remove(0);
+    images.scene.repository().forget_snapshot(first).unwrap();
+    let grace = Duration::from_secs(86_400);
+    let pruned = images
+        .scene
+        .prune(&images.scene.repository(), grace)
+        .unwrap();
+    assert!(pruned.packs_condemned > 0, "{pruned:?}");
+    images.write_at(9 * BLOCK, b"new");
+    let range = 9 * BLOCK..10 * BLOCK;
+    assert_eq!(
+        read(&backup(&mut images, 2, std::slice::from_ref(&range))),
+        1
+    );
+    images.assert_whole();
+    let pruned = images
+        .scene
+        .prune(&images.scene.repository(), Duration::ZERO);
+    pruned.unwrap();
+    images.assert_whole();
 }
 
 /// With the list of changes that another program made.

@@ -1,12 +1,12 @@
 //! Content of files that nothing changed between two states of a file system, by its inodes.
 //!
 //! A write to a file changes its inode, so the content of one whose inode is as it was is as it
-//! was, and so are the blocks that it is in; so it is with directories and the names in them, unless
-//! a check wrote to them. That holds for states in which all that was written
-//! was on the device: file systems that were unmounted or frozen. In any other a block may have
-//! been written and its inode not yet, or the other way round; such states are refused. Times of
-//! inodes are as coarse as the kernel's clock: one that changed close to the earlier state may have
-//! changed right behind it too, and is taken for changed.
+//! was, and so are the blocks that it is in; so it is with directories and the names in them,
+//! unless a check wrote to them. That holds for states in which all that was written was on the
+//! device: file systems that were unmounted or frozen. In any other a block may have been written
+//! and its inode not yet, or the other way round; such states are refused. Times of inodes are as
+//! coarse as the kernel's clock: one that changed close to the earlier state may have changed right
+//! behind it too, and is taken for changed.
 //!
 //! What is written past the file system is not seen: to a swap file, or to the device itself.
 

@@ -84,9 +84,7 @@ fn is_comparable(image: &RawImage, parent: &Parent) -> Result<(), &'static str> 
     let path = [b"/", &image.name()[..]].concat();
     let record = parent.images.iter().find(|other| other.path.0 == path);
     match (record, row) {
-        _ if !parent.is_reusable_whole() || parent.run.is_some() => {
-            Err("not all that the parent has is at hand")
-        }
+        _ if parent.run.is_some() => Err("the run before did not end"),
         (Some(record), Some(row)) if row.size == image.len_bytes() => {
             match record.how == ImageState::Fuzzy || image.state() == ImageState::Fuzzy {
                 true => Err("it is not of one moment, or the one before was not"),

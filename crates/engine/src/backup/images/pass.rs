@@ -77,6 +77,7 @@ pub(super) fn pass(
         rows: ExtentRows::new(&parent.catalog, store),
         cursor: ParentCursor::open(&parent.catalog, KeyRange::all()),
         scanned: Scanned::new(repository.spill_dir()?, &repository.memory()),
+        looks: !parent.is_reusable_whole(),
         views: ViewNames::of_parent(parent),
         passed: Vec::new(),
         last_key: None,
@@ -113,6 +114,8 @@ struct ImageWriter<'a> {
     rows: ExtentRows,
     cursor: ParentCursor,
     scanned: Scanned,
+    /// Rows of the parent are looked at before they stay: some of what they point at may be gone.
+    looks: bool,
     /// Of the parent: rows that stay as they are here.
     views: ViewNames,
     /// Of each image, the last one being that which is read.
@@ -239,8 +242,9 @@ impl ImageWriter<'_> {
                 range.end - range.start
             }
             Prepared::Unchanged(range) => match parent.filter(|_| image.is_changes_only()) {
+                None if self.looks => self.pass_if_there(image, None, range)?,
                 None => self.pass_unchanged(image, range)?,
-                Some(parent) => self.pass_if_there(image, parent, range)?,
+                parent => self.pass_if_there(image, parent, range)?,
             },
             Prepared::Read {
                 range,
