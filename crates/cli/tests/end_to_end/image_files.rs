@@ -13,13 +13,15 @@ const FUNCTIONS: &str = r#"
         l1=$(losetup --show -f -o 1MiB --sizelimit 100MiB disk.raw)
         l2=$(losetup --show -f -o 101MiB --sizelimit 320MiB disk.raw)
     }
+    # Another test may have the device by then, so it is detached once.
+    release() { losetup -d $l1 $l2; l1=; l2=; }
     l1=; l2=; trap detach EXIT; mkdir -p at1 at2
     disk() {
         truncate -s 424M disk.raw
         printf 'label: gpt\nstart=2048, size=204800\nstart=206848, size=655360\n' | sfdisk -q disk.raw
-        attach; mkfs.ext4 -q $l1; mkfs.xfs -q -f $l2; losetup -d $l1 $l2
+        attach; mkfs.ext4 -q $l1; mkfs.xfs -q -f $l2; release
     }
-    mounted() { attach; mount $l1 at1; mount $l2 at2; "$@"; umount at1 at2; losetup -d $l1 $l2; }
+    mounted() { attach; mount $l1 at1; mount $l2 at2; "$@"; umount at1 at2; release; }
     fill() {
         for at in at1 at2; do
             mkdir -p $at/home/deep/er; printf '' > $at/empty; echo short > $at/home/short
@@ -193,7 +195,7 @@ fn an_image_that_is_in_use_is_read_whole_and_its_files_are_not_listed() {
         &bench,
         "disk; mounted fill; attach; mount $l1 at1; rm at1/home/large; sync
         r=0; $bale backup --image disk.raw --json > out || r=$?; test $r = 3; cmp disk.raw disk.raw
-        cp disk.raw whole.raw; umount at1; losetup -d $l1 $l2",
+        cp disk.raw whole.raw; umount at1; release",
     );
     let listed = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
     let image = &listed[0]["images"][0];
@@ -231,7 +233,7 @@ fn files_in_a_copy_that_was_not_left_cleanly_are_what_the_kernel_makes_of_it() {
         for i in $(seq 60); do head -c $((i * 777)) /dev/urandom > at1/f$i; done; sync
         for i in $(seq 1 2 60); do head -c 9000 /dev/urandom > at1/f$i; done; rm at1/f20
         mv at1/f30 at1/moved; sync -f at1/moved
-        cp live.raw disk.raw; umount at1; losetup -d $l1; cp disk.raw kernel.raw
+        cp live.raw disk.raw; umount at1; release; cp disk.raw kernel.raw
         test \"$(dumpe2fs -h disk.raw 2>/dev/null | grep -c needs_recovery)\" = 1
         mount -o loop kernel.raw at1; cp -a at1 seen1; umount at1
         $bale backup --image disk.raw; $bale restore latest:/disk --target back1 --verify
