@@ -135,7 +135,11 @@ fn partitions_are_read(table: &str, names: [&str; 5]) {
     let gap = places[4].disk_offset + places[4].bytes;
     file.write_all_at(&unknown, gap + 4096).unwrap();
 
-    let expected = [(names[0], &ext4, of(0)), (names[1], &xfs, of(1))];
+    let expected = [
+        (names[0], &ext4, of(0)),
+        (names[1], &xfs, of(1)),
+        (names[3], &ntfs, of(3)),
+    ];
     assert_file_systems(&disk, &expected);
     let copied = disk.copied();
     let [name_ext4, name_xfs, name_swap, name_ntfs, name_unknown] = names;
