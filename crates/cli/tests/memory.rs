@@ -208,6 +208,15 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// What is asked for, and the plan that it makes.
+fn with_a_ceiling_and_without() -> [(Option<&'static str>, MemoryPlan); 2] {
+    let ceiling = MemoryPlan::new(128 << 20, processors()).unwrap();
+    [
+        (Some("128MiB"), ceiling),
+        (None, MemoryPlan::of_machine(processors())),
+    ]
+}
+
 fn peak_of(mut child: Child) -> (ExitStatus, u64) {
     let status_file = format!("/proc/{}/status", child.id());
     let mut peak_kib = 0;
@@ -360,13 +369,7 @@ fn assert_image_is_bounded(device_bytes: u64) {
     }
     let text = |name: &str| place.path(name).display().to_string();
     let (image, target) = (text("disk.raw"), text("restored.raw"));
-    for (memory, plan) in [
-        (
-            Some("128MiB"),
-            MemoryPlan::new(128 << 20, processors()).unwrap(),
-        ),
-        (None, MemoryPlan::of_machine(processors())),
-    ] {
+    for (memory, plan) in with_a_ceiling_and_without() {
         let _was_not_there = fs::remove_dir_all(place.path("repository"));
         let _was_not_there = fs::remove_file(&target);
         place.peak_of(&["init"], memory);
@@ -495,13 +498,7 @@ fn a_disk_of_sixteen_tebibytes_of_a_server_is_backed_up_served_and_restored_with
     let _server = serve_disk(&place, &place.path("noise"), device_bytes);
     let source = format!("nbd+unix:///?socket={}", place.path("disk.sock").display());
     let target = place.path("restored.raw").display().to_string();
-    for (memory, plan) in [
-        (
-            Some("128MiB"),
-            MemoryPlan::new(128 << 20, processors()).unwrap(),
-        ),
-        (None, MemoryPlan::of_machine(processors())),
-    ] {
+    for (memory, plan) in with_a_ceiling_and_without() {
         let _was_not_there = fs::remove_dir_all(place.path("repository"));
         let _was_not_there = fs::remove_file(&target);
         place.peak_of(&["init"], memory);

@@ -62,6 +62,16 @@ pub(crate) fn push_range(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
     }
 }
 
+/// Ranges in any order as sorted ones that are apart.
+pub fn sorted_apart(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut apart = Vec::new();
+    for range in ranges {
+        push_range(&mut apart, range);
+    }
+    apart
+}
+
 /// Runs of ones among the first `count` bits, the lowest bit of a byte first.
 pub(crate) fn runs_of_ones(bitmap: &[u8], count: u64, mut run: impl FnMut(Range<u64>)) {
     let mut start = None;
@@ -157,5 +167,11 @@ mod tests {
             push_range(&mut ranges, range);
         }
         assert_eq!(ranges, [0..8, 10..20]);
+    }
+
+    #[test]
+    fn ranges_in_any_order_are_sorted_and_joined_where_they_touch() {
+        let ranges = vec![10..12, 0..4, 9..9, 11..20, 4..8, 1..2];
+        assert_eq!(sorted_apart(ranges), [0..8, 10..20]);
     }
 }

@@ -29,6 +29,7 @@ use super::{after_failure, begin, report_not_found, start_writer, unread_index};
 use bale_format::snapshot::{IMAGES_MAX, ImageRecord, ImageState, PathText, SOURCE_IS_RAW, Totals};
 use bale_format::snapshot_json::SNAPSHOT_VERSION_IMAGES;
 use bale_format::{Entry, EntryFlags, Snapshot};
+use bale_fsimage::in_use::sorted_apart;
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
@@ -387,15 +388,7 @@ fn changes(source: &mut ImageSource, parent: &Parent, tally: &Tally<'_>) -> Resu
 fn with_left_out(changes: &[Range<u64>], left_out: &[(u64, u64)]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = changes.to_vec();
     ranges.extend(recorded(left_out));
-    ranges.sort_unstable_by_key(|range| range.start);
-    ranges.dedup_by(|next, before| {
-        let goes_on = next.start <= before.end;
-        if goes_on {
-            before.end = before.end.max(next.end);
-        }
-        goes_on
-    });
-    ranges
+    sorted_apart(ranges)
 }
 
 /// Where its blocks are, for those who list its files. A dry run stores nothing to point at.

@@ -1,6 +1,6 @@
 //! What no file system has in use is left out, and nothing else is.
 
-use crate::bench::{BLOCK, Images, NAME};
+use crate::bench::{BLOCK, Images, NAME, run};
 use crate::told::{differences, tracked};
 use bale_engine::backup::{BackupOptions, ImageSource, Outcome};
 use bale_format::ObjectId;
@@ -11,15 +11,9 @@ use bale_testkit::scene::noise;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
-
-fn run(program: &str, arguments: &[&str]) {
-    let done = Command::new(program).args(arguments).output().unwrap();
-    assert!(done.status.success(), "{program} {arguments:?}: {done:?}");
-}
 
 /// An image of ext4 with files in it, and noise where nothing is.
 pub fn ext4_in_noise(images: &Images) {

@@ -1,22 +1,14 @@
 //! What is stored of an image, and of one that was backed up before.
 
 use crate::bench::{BLOCK, Images, NAME, allocated};
-use bale_engine::backup::{BackupOptions, Outcome};
+use bale_engine::backup::BackupOptions;
+use bale_format::Kind;
 use bale_format::snapshot::ImageState;
-use bale_format::{ImageExtent, Kind};
 use bale_pipeline::monitor::Recorder;
 use bale_pipeline::random::{Random, SeededRandom};
 use bale_repository::catalog::{CatalogReader, KeyRange};
 use bale_testkit::scene::noise;
 use std::time::Duration;
-
-fn extents(images: &Images, outcome: &Outcome) -> Vec<ImageExtent> {
-    let source = images.scene.repository().segment_source();
-    let catalog = CatalogReader::open(source, outcome.snapshot.layers.clone()).unwrap();
-    let rows = catalog.extents(NAME.as_bytes());
-    rows.map(|row| ImageExtent::of(&row.unwrap()).unwrap())
-        .collect()
-}
 
 #[test]
 fn an_image_comes_back_byte_for_byte_whatever_its_length_and_its_holes() {
@@ -55,10 +47,7 @@ fn holes_are_not_read_and_zeros_are_not_stored_and_a_restored_file_has_both_as_h
     let counts = outcome.snapshot.counts;
     // Four blocks hold data, three of them nothing but zeros; of two a byte each.
     assert!(counts.bytes_read <= 7 * BLOCK, "{counts:?}");
-    let starts: Vec<u64> = extents(&images, &outcome)
-        .iter()
-        .map(|of| of.start)
-        .collect();
+    let starts: Vec<u64> = images.extents(&outcome).iter().map(|of| of.start).collect();
     assert_eq!(starts, [5 * BLOCK, 39 * BLOCK, 40 * BLOCK]);
     images.assert_restores(
         &images.scene.repository(),
@@ -72,11 +61,11 @@ fn holes_are_not_read_and_zeros_are_not_stored_and_a_restored_file_has_both_as_h
 fn a_second_backup_stores_the_blocks_that_changed_and_keeps_the_rows_of_all_others() {
     let mut images = Images::of(&noise(1, 48 * BLOCK as usize));
     let first = images.keep();
-    let before = extents(&images, &first);
+    let before = images.extents(&first);
     images.write_at(7 * BLOCK + 5000, b"some bytes that are others now");
     images.write_at(20 * BLOCK, &vec![0; BLOCK as usize]);
     let second = images.keep();
-    let after = extents(&images, &second);
+    let after = images.extents(&second);
     assert_eq!(second.snapshot.parent, first.id);
     let stored = second.snapshot.counts.bytes_stored;
     assert!(stored < 64 << 10, "{stored}");

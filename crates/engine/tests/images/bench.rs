@@ -2,8 +2,9 @@
 
 use bale_engine::backup::{BackupOptions, ImageSource, Outcome, backup_images};
 use bale_engine::restore::SnapshotRestore;
-use bale_format::ObjectId;
+use bale_format::{ImageExtent, ObjectId};
 use bale_pipeline::monitor::{Monitor, Recorder};
+use bale_repository::catalog::CatalogReader;
 use bale_repository::error::Result;
 use bale_repository::repository::{Named, Repository};
 use bale_restore::{Everything, RestoreOptions, RestoreReport, ScratchSpace};
@@ -13,6 +14,7 @@ use bale_testkit::scene::STEP;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 pub const BLOCK: u64 = 1 << 20;
@@ -106,6 +108,15 @@ impl Images {
         outcome
     }
 
+    /// Extents of `disk.raw`.
+    pub fn extents(&self, outcome: &Outcome) -> Vec<ImageExtent> {
+        let source = self.scene.repository().segment_source();
+        let catalog = CatalogReader::open(source, outcome.snapshot.layers.clone()).unwrap();
+        let rows = catalog.extents(NAME.as_bytes());
+        rows.map(|row| ImageExtent::of(&row.unwrap()).unwrap())
+            .collect()
+    }
+
     pub fn named(repository: &Repository, id: ObjectId) -> Named {
         let snapshots = repository.snapshots().unwrap();
         let found = snapshots.into_iter().find(|(other, _)| *other == id);
@@ -159,6 +170,12 @@ impl Images {
         let report = self.scene.check(&self.scene.store).unwrap();
         assert!(report.is_clean(), "{report:?}");
     }
+}
+
+/// A program that must succeed.
+pub fn run(program: &str, arguments: &[&str]) {
+    let done = Command::new(program).args(arguments).output().unwrap();
+    assert!(done.status.success(), "{program} {arguments:?}: {done:?}");
 }
 
 /// Blocks that a file takes, in bytes.

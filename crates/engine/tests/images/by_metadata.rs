@@ -1,6 +1,6 @@
 //! What metadata says did not change is not read, and the image is what it is all the same.
 
-use crate::bench::{BLOCK, Images, NAME};
+use crate::bench::{BLOCK, Images, NAME, run};
 use bale_engine::backup::{BackupOptions, Outcome};
 use bale_fsimage::allocated::AllocatedRanges;
 use bale_pipeline::monitor::Recorder;
@@ -13,11 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
-
-fn run(program: &str, arguments: &[&str]) {
-    let done = Command::new(program).args(arguments).output().unwrap();
-    assert!(done.status.success(), "{program} {arguments:?}: {done:?}");
-}
 
 /// Unmounts when it goes.
 struct Mounted(PathBuf);

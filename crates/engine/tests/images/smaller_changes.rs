@@ -3,23 +3,13 @@
 use crate::bench::{BLOCK, Images, NAME};
 use bale_engine::backup::{BackupOptions, Outcome};
 use bale_engine::copy::{CopyOptions, copy};
-use bale_format::ImageExtent;
 use bale_pipeline::monitor::Recorder;
 use bale_pipeline::random::{Random, SeededRandom};
-use bale_repository::catalog::CatalogReader;
 use bale_testkit::Scene;
 use bale_testkit::scene::noise;
 use std::time::Duration;
 
 const GRANULE: u64 = 4096;
-
-fn extents(images: &Images, outcome: &Outcome) -> Vec<ImageExtent> {
-    let source = images.scene.repository().segment_source();
-    let catalog = CatalogReader::open(source, outcome.snapshot.layers.clone()).unwrap();
-    let rows = catalog.extents(NAME.as_bytes());
-    rows.map(|row| ImageExtent::of(&row.unwrap()).unwrap())
-        .collect()
-}
 
 /// Backs up unless nothing changed.
 fn backup_if_changed(images: &Images) -> Outcome {
@@ -48,7 +38,7 @@ fn a_few_bytes_in_every_block_cost_their_granules_in_shared_chunks_and_rows() {
         stored < blocks as u64 * 2 * GRANULE + (64 << 10),
         "{stored}"
     );
-    let (before, after) = (extents(&images, &first), extents(&images, &second));
+    let (before, after) = (images.extents(&first), images.extents(&second));
     let new = after.iter().filter(|extent| {
         let mut before = before.iter();
         before.all(|old| old.chunk != extent.chunk)
@@ -72,7 +62,7 @@ fn a_block_that_changes_every_day_is_put_together_before_its_parts_are_many() {
     for day in 0..40u64 {
         images.write_at(BLOCK + day * 5 % 256 * GRANULE, &noise(100 + day, 700));
         let outcome = images.keep();
-        let extents = extents(&images, &outcome);
+        let extents = images.extents(&outcome);
         let parts = extents.iter().filter(|extent| extent.start / BLOCK == 1);
         most = most.max(parts.count());
     }
@@ -87,7 +77,8 @@ fn zeros_in_a_block_become_holes_and_come_back_as_they_were() {
     images.write_at(3 * GRANULE, &[0; 2 * GRANULE as usize]);
     images.write_at(2 * BLOCK + 8192, &[0; 808]);
     let outcome = images.keep();
-    let starts: Vec<u64> = extents(&images, &outcome)
+    let starts: Vec<u64> = images
+        .extents(&outcome)
         .iter()
         .map(|extent| extent.start)
         .collect();
@@ -177,8 +168,9 @@ fn parts_that_were_lost_are_stored_again_whatever_the_hash_of_their_block_says()
     images.write_at(BLOCK + 50_000, &noise(2, 3000));
     images.write_at(3 * BLOCK + 50_000, &noise(3, 3000));
     let second = images.keep();
-    let old = extents(&images, &first);
-    let new: Vec<_> = extents(&images, &second)
+    let old = images.extents(&first);
+    let new: Vec<_> = images
+        .extents(&second)
         .into_iter()
         .filter(|extent| old.iter().all(|old| old.chunk != extent.chunk))
         .collect();
@@ -187,7 +179,7 @@ fn parts_that_were_lost_are_stored_again_whatever_the_hash_of_their_block_says()
         .scene
         .lose_from_index(|chunk| chunk.id == new[0].chunk);
     let third = images.backup();
-    let after = extents(&images, &third);
+    let after = images.extents(&third);
     assert!(after.iter().all(|extent| extent.chunk != new[0].chunk));
     assert_ne!(third.id, second.id);
     let repository = images.scene.repository();
@@ -203,8 +195,9 @@ fn a_part_that_is_lost_keeps_its_snapshot_from_being_copied_and_no_other() {
     let second = images.keep();
     images.write_at(BLOCK + 50_000, &noise(3, 3000));
     let third = images.keep();
-    let old = extents(&images, &first);
-    let new = extents(&images, &second)
+    let old = images.extents(&first);
+    let new = images
+        .extents(&second)
         .into_iter()
         .find(|extent| old.iter().all(|old| old.chunk != extent.chunk));
     let lost = new.unwrap().chunk;

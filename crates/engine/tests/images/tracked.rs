@@ -3,9 +3,7 @@
 use crate::bench::{BLOCK, Images, NAME};
 use crate::told::tracked;
 use bale_engine::backup::{BackupOptions, ImageSource, Outcome};
-use bale_format::ImageExtent;
 use bale_pipeline::monitor::Recorder;
-use bale_repository::catalog::CatalogReader;
 use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_list};
 use bale_testkit::scene::noise;
 use std::ops::Range;
@@ -59,11 +57,7 @@ fn a_tracker_is_not_believed_where_the_parent_is_another_or_lacks_something() {
     images.assert_whole();
     // Something of it is lost.
     let outcome = backup(&mut images, 10, &[]);
-    let repository = images.scene.repository();
-    let layers = outcome.snapshot.layers;
-    let catalog = CatalogReader::open(repository.segment_source(), layers).unwrap();
-    let row = catalog.extents(NAME.as_bytes()).last().unwrap().unwrap();
-    let lost = ImageExtent::of(&row).map(|extent| extent.chunk);
+    let lost = images.extents(&outcome).last().map(|extent| extent.chunk);
     images.scene.lose_from_index(|chunk| Some(chunk.id) == lost);
     images.kept.clear();
     // That alone is read again.

@@ -1,6 +1,6 @@
 //! Files in images, with trackers.
 
-use crate::bench::{BLOCK, Images, NAME};
+use crate::bench::{BLOCK, Images, NAME, run};
 use crate::told::{differences, tracked, tracked_with};
 use bale_engine::backup::{BackupOptions, Outcome};
 use bale_engine::restore::SnapshotRestore;
@@ -13,15 +13,9 @@ use bale_testkit::scene::noise;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const MIB: usize = 1 << 20;
-
-fn run(program: &str, arguments: &[&str]) {
-    let done = Command::new(program).args(arguments).output().unwrap();
-    assert!(done.status.success(), "{program} {arguments:?}: {done:?}");
-}
 
 /// An image of an ext4 with files of all sizes, side by side.
 fn image(images: &Images) {

@@ -5,6 +5,7 @@
 
 use super::part::{DiskPart, PartContent, WholeReason};
 use crate::ByteSource;
+use crate::in_use::sorted_apart;
 use crate::lvm2::LinearSegment;
 use crate::recognize::Recognized;
 use crate::section::Section;
@@ -80,17 +81,7 @@ impl DiskFileSystem {
     pub fn depends_on(&self) -> Vec<Range<u64>> {
         let own = self.segments.iter();
         let own = own.map(|one| one.disk_offset..one.disk_offset + one.bytes);
-        let mut ranges: Vec<Range<u64>> = own.chain(self.around.iter().cloned()).collect();
-        ranges.retain(|range| !range.is_empty());
-        ranges.sort_by_key(|range| (range.start, range.end));
-        ranges.dedup_by(|next, before| {
-            let goes_on = next.start <= before.end;
-            if goes_on {
-                before.end = before.end.max(next.end);
-            }
-            goes_on
-        });
-        ranges
+        sorted_apart(own.chain(self.around.iter().cloned()).collect())
     }
 }
 

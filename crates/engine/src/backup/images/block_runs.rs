@@ -8,6 +8,7 @@
 
 use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::snapshot::LEFT_OUT_RUNS_MAX;
+use bale_fsimage::in_use::sorted_apart;
 use std::ops::Range;
 
 /// Runs collected before they are joined.
@@ -58,14 +59,7 @@ impl BlockRuns {
     pub(super) fn join(&mut self, other: BlockRuns) {
         self.bytes += other.bytes;
         self.runs.extend(other.runs);
-        self.runs.sort_unstable_by_key(|run| run.start);
-        self.runs.dedup_by(|next, before| {
-            let goes_on = next.start <= before.end;
-            if goes_on {
-                before.end = before.end.max(next.end);
-            }
-            goes_on
-        });
+        self.runs = sorted_apart(std::mem::take(&mut self.runs));
     }
 
     /// As a snapshot has it.

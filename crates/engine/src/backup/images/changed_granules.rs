@@ -9,7 +9,7 @@ use bale_format::ImageExtent;
 use std::ops::Range;
 
 /// What changed is so long and aligned: blocks of most file systems.
-pub(super) const GRANULE_BYTES: usize = 4096;
+const GRANULE_BYTES: usize = 4096;
 /// Extents of a block, at most: with more a block is stored whole, so that rows stay few and what
 /// is left of old chunks does not grow.
 pub(super) const BLOCK_EXTENTS_MAX: usize = 32;

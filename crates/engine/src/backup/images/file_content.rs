@@ -3,8 +3,8 @@
 //! Nothing is stored a second time but what is in no stored block as it is: content that is in
 //! inodes or compressed by the file system, blocks that a journal has in another state than the
 //! image, and blocks that the file system calls free and a file has all the same. Those are read
-//! through the file system. Zeros that take room
-//! in the file system are parts of a chunk of zeros, and no holes.
+//! through the file system. Zeros that take room in the file system are parts of a chunk of zeros,
+//! and no holes.
 
 use super::block_map::{BlockContent, BlockMap};
 use bale_format::extent::IMAGE_BLOCK_BYTES;

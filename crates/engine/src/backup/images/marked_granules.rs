@@ -16,7 +16,7 @@ const PAGE_BYTES: usize = 64 << 10;
 /// Pages in memory.
 const PAGES_MAX: usize = 32;
 
-/// Nothing marked.
+/// Marks on one image.
 pub(super) struct MarkedGranules {
     file: File,
     /// The one that was used last comes last.
@@ -30,6 +30,7 @@ struct Page {
 }
 
 impl MarkedGranules {
+    /// Nothing marked.
     pub(super) fn new(directory: &Path, len_bytes: u64) -> io::Result<MarkedGranules> {
         let file = unnamed_file(directory)?;
         let bytes = len_bytes.div_ceil(MARKED_BYTES).div_ceil(8);

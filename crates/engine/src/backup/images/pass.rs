@@ -29,6 +29,7 @@ use bale_repository::catalog::{KeyRange, ParentCursor, Partial};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::raw::{BlockWork, Changes, DeviceRanges, RawBlock, RawImage, plan};
+use block::last_name;
 use bytes::Bytes;
 use std::io;
 use std::ops::Range;
@@ -272,11 +273,11 @@ impl ImageWriter<'_> {
             self.at_image().knows(&first)?;
         }
         // Behind the last byte of the range, and in front of what follows.
-        let last = [&extent_name(range.end - 1)[..], BEHIND_EXTENTS].concat();
+        let last = last_name(&range);
         self.advance(name, &last, true)?;
         self.last_key = Some(Key {
             parent: name.clone(),
-            name: last.into(),
+            name: last,
         });
         Ok(bytes)
     }
