@@ -242,18 +242,20 @@ impl PackKey {
         head_bytes
     }
 
-    /// Seals `payload` where it is, without a copy where it has room for [`record_bytes`], and
-    /// returns the head, which goes before it.
+    /// Seals the payload that is in `buffer` from `start` on where it is, without a copy where
+    /// there is room for [`record_bytes`], and returns the head, which goes before it.
     pub fn seal_in_place(
         &self,
         entry: &PackEntry,
-        payload: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
+        start: usize,
     ) -> [u8; RECORD_HEAD_BYTES] {
-        let head = entry.head(payload.len() as u32);
+        let payload_bytes = buffer.len() - start;
+        let head = entry.head(payload_bytes as u32);
         let head_bytes = self.seal_head(&head, &entry.id.0);
-        payload.reserve(head.sealed_bytes as usize - payload.len());
-        payload.resize(head.body_bytes(), 0);
-        self.seal_body(&head_bytes, 0, payload);
+        buffer.reserve(head.sealed_bytes as usize - payload_bytes);
+        buffer.resize(start + head.body_bytes(), 0);
+        self.seal_body(&head_bytes, start, buffer);
         head_bytes
     }
 

@@ -120,6 +120,7 @@ proptest! {
     #[test]
     fn a_record_sealed_where_it_lies_has_the_same_bytes_and_is_verified(
         plain in vec(any::<u8>(), 1..3000),
+        before in vec(any::<u8>(), 0..50),
         flipped in any::<prop::sample::Index>(),
     ) {
         let mut layout = PackLayout::new(&keys(), [5; 32]);
@@ -128,8 +129,10 @@ proptest! {
         let entry = layout.place(id, ChunkKind::Data, &payload).unwrap();
         let mut record = Vec::new();
         layout.key().seal_record(&entry, &plain, &mut record);
-        let mut sealed = plain.clone();
-        let head = layout.key().seal_in_place(&entry, &mut sealed);
+        let mut buffer = [&before[..], &plain].concat();
+        let head = layout.key().seal_in_place(&entry, &mut buffer, before.len());
+        prop_assert_eq!(&buffer[..before.len()], before.as_slice());
+        let mut sealed = buffer.split_off(before.len());
         prop_assert_eq!([&head[..], &sealed[..]].concat(), record);
         let mut contexts = Decompressor::new();
         let mut verify = |sealed: &[u8]| {

@@ -6,6 +6,7 @@
 //! goes to depends on threads; its id does not, and is known at once: hashing is thirty times
 //! faster than compressing, so it is done by whoever submits the chunk.
 
+mod chunk_bytes;
 mod encode;
 mod jobs;
 mod open_pack;
@@ -15,6 +16,7 @@ mod plan;
 mod uploads;
 mod verified;
 
+pub use chunk_bytes::ChunkBytes;
 pub use open_pack::Published;
 pub use plan::PackPlan;
 
@@ -89,7 +91,7 @@ const BUFFER_BYTES: usize = record_bytes(BUNDLE_BYTES_MAX);
 struct EncodeJob {
     kind: ChunkKind,
     id: ChunkId,
-    bytes: Vec<u8>,
+    bytes: ChunkBytes,
     /// Stored whatever the index names.
     again: bool,
 }
@@ -99,7 +101,7 @@ impl EncodeJob {
     fn data_bytes(&self) -> u64 {
         match self.kind.is_metadata() {
             true => 0,
-            false => self.bytes.len() as u64,
+            false => self.bytes.plain().len() as u64,
         }
     }
 }
@@ -199,7 +201,12 @@ impl ChunkWriter {
     }
 
     /// As [`ChunkWriter::store`], of a chunk whose id is known already.
-    pub fn store_as(&self, kind: ChunkKind, id: ChunkId, bytes: Vec<u8>) -> Result<ChunkId> {
+    pub fn store_as(
+        &self,
+        kind: ChunkKind,
+        id: ChunkId,
+        bytes: impl Into<ChunkBytes>,
+    ) -> Result<ChunkId> {
         self.shared.check()?;
         if !self.shared.is_new(&id) || self.shared.options.dry_run {
             return Ok(id);
@@ -207,7 +214,7 @@ impl ChunkWriter {
         self.submit(EncodeJob {
             kind,
             id,
-            bytes,
+            bytes: bytes.into(),
             again: false,
         })?;
         Ok(id)
@@ -307,7 +314,7 @@ impl ChunkWriter {
         self.submit(EncodeJob {
             kind,
             id,
-            bytes,
+            bytes: bytes.into(),
             again: true,
         })
     }

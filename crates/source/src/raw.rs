@@ -6,6 +6,7 @@
 //! read of the device and what is not. Nothing here interprets a byte. Whether somebody else may
 //! write meanwhile is looked at before (a device is held, so that nobody mounts it) and after.
 
+mod block_buffer;
 mod block_ranges;
 mod blocks;
 pub mod change_list;
@@ -34,7 +35,8 @@ use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::snapshot::ImageState;
 use bale_fsimage::ByteSource;
 use bale_nbd::NbdUri;
-use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
+use bale_sys::buffer::ALIGNMENT;
+use block_buffer::BlockBuffer;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use device::{DeviceBytes, DeviceRead, ImageDevice};
@@ -121,8 +123,8 @@ impl SourceFormat {
 pub struct RawImage {
     device: Arc<dyn ImageDevice>,
     changes_only: bool,
-    give_back: Sender<AlignedBuffer>,
-    spare: Receiver<AlignedBuffer>,
+    give_back: Sender<Vec<u8>>,
+    spare: Receiver<Vec<u8>>,
 }
 
 impl RawImage {
@@ -220,16 +222,17 @@ impl RawImage {
         let wanted = (range.end - range.start) as usize;
         debug_assert!(wanted as u64 <= IMAGE_BLOCK_BYTES);
         let mut buffer = self.buffer();
-        let read = self.device.read_into(range.start, &mut buffer, wanted)?;
+        let read = self
+            .device
+            .read_into(range.start, buffer.block_mut(), wanted)?;
         Ok(self.block(buffer, read, wanted))
     }
 
-    fn buffer(&self) -> AlignedBuffer {
-        let buffer = self.spare.try_recv().ok();
-        buffer.unwrap_or_else(|| AlignedBuffer::new(IMAGE_BLOCK_BYTES as usize))
+    fn buffer(&self) -> BlockBuffer {
+        BlockBuffer::of(self.spare.try_recv().ok())
     }
 
-    fn block(&self, buffer: AlignedBuffer, read: DeviceRead, wanted: usize) -> RawBlock {
+    fn block(&self, buffer: BlockBuffer, read: DeviceRead, wanted: usize) -> RawBlock {
         RawBlock {
             len: read.len.min(wanted),
             bad: read.bad,
@@ -242,19 +245,51 @@ impl RawImage {
 
 /// Bytes of an image, in a buffer that is used again.
 pub struct RawBlock {
-    buffer: Option<AlignedBuffer>,
+    buffer: Option<BlockBuffer>,
     len: usize,
     /// Ranges of these bytes that could not be read and are zeros.
     pub bad: Vec<Range<usize>>,
     /// Why.
     pub error: Option<io::Error>,
-    give_back: Sender<AlignedBuffer>,
+    give_back: Sender<Vec<u8>>,
+}
+
+/// The bytes of a block for whoever needs them longer: the end of a buffer, with room behind them
+/// to be sealed. The buffer goes back to its owner when it is spent.
+pub struct TakenBlock {
+    pub buffer: Vec<u8>,
+    pub start: usize,
+    pub owner: Sender<Vec<u8>>,
 }
 
 impl RawBlock {
+    /// # Panics
+    ///
+    /// After they were taken.
     pub fn bytes(&self) -> &[u8] {
-        let buffer = self.buffer.as_ref().expect("taken only by drop");
-        &buffer[..self.len]
+        let buffer = self
+            .buffer
+            .as_ref()
+            .expect("asked for before they are taken");
+        &buffer.block()[..self.len]
+    }
+
+    /// How many bytes there are, also after they were taken.
+    pub fn len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// # Panics
+    ///
+    /// The second time.
+    pub fn take_bytes(&mut self) -> TakenBlock {
+        let BlockBuffer { mut bytes, start } = self.buffer.take().expect("taken once");
+        bytes.truncate(start + self.len);
+        TakenBlock {
+            buffer: bytes,
+            start,
+            owner: self.give_back.clone(),
+        }
     }
 
     /// Nothing but zeros?
@@ -269,7 +304,7 @@ impl RawBlock {
 impl Drop for RawBlock {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
-            let _one_more_is_made_when_needed = self.give_back.try_send(buffer);
+            let _one_more_is_made_when_needed = self.give_back.try_send(buffer.bytes);
         }
     }
 }

@@ -304,7 +304,7 @@ fn rely_on_segments(
     for id in segments.map(|segment| segment.id) {
         if !store.rely_on(&id) {
             let bytes = repository.read_chunk_uncached(&id, ChunkKind::Segment)?;
-            store.store_as(ChunkKind::Segment, id, bytes.into())?;
+            store.store_as(ChunkKind::Segment, id, Vec::from(bytes))?;
         }
     }
     store.flush()?;

@@ -422,8 +422,8 @@ pub(super) fn work(shared: &EncoderShared, queue: &Receiver<EncodeJob>, spent: &
                 Err(error) => shared.fail(error),
             }
         }
-        if job.bytes.capacity() >= BUFFER_BYTES {
-            let _enough_are_spent = spent.try_send(job.bytes);
+        if job.bytes.is_free(BUFFER_BYTES) {
+            let _enough_are_spent = spent.try_send(job.bytes.into_buffer());
         }
         drop(end);
     }
@@ -461,7 +461,7 @@ fn encode(shared: &EncoderShared, contexts: &mut Contexts, job: &mut EncodeJob) 
         shared.chunks_known.fetch_add(1, Ordering::Relaxed);
         return Ok(0);
     }
-    let (codec, bytes) = contexts.compressor.compress(job.kind, &job.bytes);
+    let (codec, bytes) = contexts.compressor.compress(job.kind, job.bytes.plain());
     let (repository, decompressor) = (&shared.repository, &mut contexts.decompressor);
     let payload_bytes = bytes.len();
     let content = match job.kind.is_metadata() {
@@ -476,7 +476,7 @@ fn encode(shared: &EncoderShared, contexts: &mut Contexts, job: &mut EncodeJob) 
             let payload = Payload {
                 codec,
                 bytes,
-                plain_bytes: job.bytes.len(),
+                plain_bytes: job.bytes.plain().len(),
             };
             shared.open.append(content, payload_bytes, |pack| {
                 pack.append(repository, job, &payload, decompressor)

@@ -121,22 +121,24 @@ impl OpenPack {
     ) -> Result<()> {
         let payload = Payload {
             codec: Codec::Stored,
-            bytes: &job.bytes,
-            plain_bytes: job.bytes.len(),
+            bytes: job.bytes.plain(),
+            plain_bytes: job.bytes.plain().len(),
         };
         let entry = self
             .layout
             .place(job.id, job.kind, &payload)
             .map_err(sealing)?;
         let key = self.layout.key();
-        let head = key.seal_in_place(&entry, &mut job.bytes);
-        key.verify_sealed(repository.keys(), &entry, &head, &job.bytes, decompressor)
+        let (buffer, start) = job.bytes.in_place();
+        let head = key.seal_in_place(&entry, buffer, start);
+        let sealed = &buffer[start..];
+        key.verify_sealed(repository.keys(), &entry, &head, sealed, decompressor)
             .map_err(sealing)?;
         match &mut self.sink {
-            Sink::Streamed(streamed) => streamed.append(&[&head[..], &job.bytes]),
+            Sink::Streamed(streamed) => streamed.append(&[&head[..], sealed]),
             Sink::Gathered(bytes, _) => {
                 bytes.extend_from_slice(&head);
-                bytes.extend_from_slice(&job.bytes);
+                bytes.extend_from_slice(sealed);
                 Ok(())
             }
         }

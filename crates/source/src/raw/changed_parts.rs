@@ -47,6 +47,7 @@ impl RawImage {
         }
         let wanted = (range.end - range.start) as usize;
         let mut buffer = self.buffer();
+        let bytes = buffer.block_mut();
         let mut read = DeviceRead {
             len: wanted,
             ..DeviceRead::default()
@@ -56,7 +57,7 @@ impl RawImage {
         for part in changed.into_iter().chain([behind]) {
             let place = |at: u64| (at - range.start) as usize;
             if at < part.start {
-                let unread = rest(at, &mut buffer[place(at)..place(part.start)]);
+                let unread = rest(at, &mut bytes[place(at)..place(part.start)]);
                 for unread in unread {
                     let bad = place(unread.range.start)..place(unread.range.end);
                     read.bad.push(bad);
@@ -66,7 +67,7 @@ impl RawImage {
             }
             if !part.is_empty() {
                 let (from, to) = (place(part.start), place(part.end));
-                let found = export.read_into(part.start, &mut buffer[from..to], to - from)?;
+                let found = export.read_into(part.start, &mut bytes[from..to], to - from)?;
                 let bad = found.bad.iter();
                 read.bad
                     .extend(bad.map(|bad| from + bad.start..from + bad.end));

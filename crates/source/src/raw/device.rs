@@ -6,7 +6,6 @@ use super::export_reader::ExportReader;
 use bale_format::entry::Entry;
 use bale_format::snapshot::ImageState;
 use bale_fsimage::ByteSource;
-use bale_sys::buffer::AlignedBuffer;
 use bytes::Bytes;
 use std::io;
 use std::ops::Range;
@@ -54,14 +53,10 @@ pub(super) trait ImageDevice: Send + Sync {
     /// A superset of what is not zeros.
     fn data_ranges(&self) -> DeviceRanges;
 
-    /// Reads `wanted` bytes, or up to the end, into a buffer that may be longer. An error is one of
-    /// the device as a whole; a place that cannot be read is named in the result.
-    fn read_into(
-        &self,
-        start: u64,
-        buffer: &mut AlignedBuffer,
-        wanted: usize,
-    ) -> io::Result<DeviceRead>;
+    /// Reads `wanted` bytes, or up to the end, into a buffer that may be longer, and is aligned for
+    /// direct reads. An error is one of the device as a whole; a place that cannot be read is named
+    /// in the result.
+    fn read_into(&self, start: u64, buffer: &mut [u8], wanted: usize) -> io::Result<DeviceRead>;
 
     /// Fills all of the buffer, wherever it begins.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;

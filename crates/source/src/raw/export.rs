@@ -13,7 +13,6 @@ use super::local::absolute;
 use bale_format::entry::Entry;
 use bale_format::snapshot::ImageState;
 use bale_nbd::{NbdTransport, NbdUri};
-use bale_sys::buffer::AlignedBuffer;
 use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -86,12 +85,7 @@ impl ImageDevice for ExportDevice {
         self.reader.data_ranges()
     }
 
-    fn read_into(
-        &self,
-        start: u64,
-        buffer: &mut AlignedBuffer,
-        wanted: usize,
-    ) -> io::Result<DeviceRead> {
+    fn read_into(&self, start: u64, buffer: &mut [u8], wanted: usize) -> io::Result<DeviceRead> {
         self.reader.read_into(start, buffer, wanted)
     }
 

@@ -15,7 +15,6 @@ use bale_format::entry::Entry;
 use bale_format::snapshot::ImageState;
 use bale_nbd::{MachineError, MachineOptions, QemuMachine};
 use bale_pipeline::error::with_causes;
-use bale_sys::buffer::AlignedBuffer;
 use bytes::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -159,12 +158,7 @@ impl ImageDevice for QemuDisk {
         self.reader.data_ranges()
     }
 
-    fn read_into(
-        &self,
-        start: u64,
-        buffer: &mut AlignedBuffer,
-        wanted: usize,
-    ) -> io::Result<DeviceRead> {
+    fn read_into(&self, start: u64, buffer: &mut [u8], wanted: usize) -> io::Result<DeviceRead> {
         self.reader.read_into(start, buffer, wanted)
     }
 

@@ -14,7 +14,6 @@ use bale_format::entry::Entry;
 use bale_format::snapshot::ImageState;
 use bale_nbd::{ImageFormat, QemuImage, QemuImageError, QemuImageOptions};
 use bale_pipeline::error::with_causes;
-use bale_sys::buffer::AlignedBuffer;
 use bytes::Bytes;
 use std::fs::Metadata;
 use std::io;
@@ -129,12 +128,7 @@ impl ImageDevice for QemuFileDevice {
         self.reader.data_ranges()
     }
 
-    fn read_into(
-        &self,
-        start: u64,
-        buffer: &mut AlignedBuffer,
-        wanted: usize,
-    ) -> io::Result<DeviceRead> {
+    fn read_into(&self, start: u64, buffer: &mut [u8], wanted: usize) -> io::Result<DeviceRead> {
         let read = self.reader.read_into(start, buffer, wanted);
         read.map_err(|error| self.explained(error))
     }

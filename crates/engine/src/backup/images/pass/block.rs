@@ -7,6 +7,7 @@ use crate::backup::images::stored::is_there;
 use bale_format::extent::{block_hash, extent_name};
 use bale_format::{ChunkId, ChunkKind, Entry, EntryFlags, ImageExtent, Key};
 use bale_repository::error::Result;
+use bale_repository::pack::ChunkBytes;
 use bale_source::raw::{RawBlock, RawImage};
 use bytes::Bytes;
 use std::ops::Range;
@@ -23,11 +24,11 @@ impl ImageWriter<'_> {
     pub(super) fn take_block(
         &mut self,
         image: &RawImage,
-        (range, block, id): (Range<u64>, RawBlock, Option<ChunkId>),
+        (range, mut block, id): (Range<u64>, RawBlock, Option<ChunkId>),
         before: Before,
     ) -> std::result::Result<u64, Stop> {
         let old = self.rows_of_block(image.name(), &range)?;
-        let bytes = block.bytes().len() as u64;
+        let bytes = block.len_bytes() as u64;
         self.tally.read(bytes);
         match (id, before) {
             (None, _) => {
@@ -43,13 +44,13 @@ impl ImageWriter<'_> {
             }
             (Some(id), Before::Changed(extents, changed)) if self.stays(&old, &extents) => {
                 match parts_of(range.start, &extents, &changed, block.bytes()) {
-                    None => self.put_whole(image, &range, (&block, id), &old)?,
+                    None => self.put_whole(image, &range, (&mut block, id), &old)?,
                     Some(parts) => {
                         self.put_parts(image, &range, (block.bytes(), id), &parts, &old)?;
                     }
                 }
             }
-            (Some(id), _) => self.put_whole(image, &range, (&block, id), &old)?,
+            (Some(id), _) => self.put_whole(image, &range, (&mut block, id), &old)?,
         }
         self.last_key = Some(Key {
             parent: image.name().clone(),
@@ -107,18 +108,21 @@ impl ImageWriter<'_> {
         &mut self,
         image: &RawImage,
         range: &Range<u64>,
-        (block, chunk): (&RawBlock, ChunkId),
+        (block, chunk): (&mut RawBlock, ChunkId),
         old: &OldRows,
     ) -> Result<()> {
         let extent = ImageExtent {
             start: range.start,
-            bytes: block.bytes().len() as u64,
+            bytes: block.len_bytes() as u64,
             chunk,
             offset: 0,
             is_incomplete: !block.bad.is_empty(),
             block_hash: None,
         };
-        self.store_block(chunk, block.bytes())?;
+        self.store_block(chunk, || {
+            let taken = block.take_bytes();
+            ChunkBytes::lent(taken.buffer, taken.start, taken.owner)
+        })?;
         let row = extent.row(image.name());
         // The one of the same key is replaced, and the others go.
         let (same, others) = match old.rows.split_first() {
@@ -185,11 +189,13 @@ impl ImageWriter<'_> {
         Ok(())
     }
 
-    pub(super) fn store_block(&mut self, id: ChunkId, block: &[u8]) -> Result<()> {
+    pub(super) fn store_block(
+        &mut self,
+        id: ChunkId,
+        bytes: impl FnOnce() -> ChunkBytes,
+    ) -> Result<()> {
         if !is_there(self.store, &id) {
-            let mut bytes = self.store.buffer(block.len());
-            bytes.extend_from_slice(block);
-            self.store.store_as(ChunkKind::Data, id, bytes)?;
+            self.store.store_as(ChunkKind::Data, id, bytes())?;
         }
         Ok(())
     }

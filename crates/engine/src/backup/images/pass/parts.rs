@@ -88,11 +88,12 @@ impl ImageWriter<'_> {
             self.tally.read(bytes.len() as u64);
         }
         let chunk = self.store.keys().chunk_id(ChunkKind::Data, &bytes);
-        self.store_block(chunk, &bytes)?;
+        let len = bytes.len() as u64;
+        self.store_block(chunk, || bytes.into())?;
         let row = ImageExtent {
             chunk,
             offset: 0,
-            bytes: bytes.len() as u64,
+            bytes: len,
             is_incomplete: !lost.is_empty(),
             ..*extent
         };
