@@ -84,10 +84,33 @@ pub const LEVEL_DEFAULT: i32 = 3;
 const PROBE_BYTES_MIN: usize = 64 << 10;
 /// One sample of the probe.
 const SAMPLE_BYTES: usize = 512;
+const _: () = assert!(PROBE_BYTES_MIN / 8 > SAMPLE_BYTES);
 /// One byte of this many is sampled, about 1 % of what the compressor would do.
 const SAMPLE_SHARE: usize = 128;
 /// A sample or a chunk that does not lose one byte of this many is stored as it is.
 const WORTH_SHARE: usize = 32;
+/// Where samples lie between two multiples of their distance: without it all of them would be at
+/// the beginnings of a file system's blocks, in front of the zeros that fill up the last block of
+/// each file.
+const SAMPLE_PLACE_STEP: usize = 0x9e37_79b1;
+/// Sampled bytes of which one of this many is zero may owe to zeros what they lose.
+const ZEROS_SHARE: usize = 8;
+/// They do, if compressing took no more than one of this many from the others.
+const BESIDE_ZEROS_SHARE: usize = 16;
+
+/// Level where zeros are all that can be made smaller. Measured on blocks of a file system with
+/// files of 1.5 KiB: 2.8 GB/s, where level 1 has 1.0 and level 3 has 0.43, to sizes that differ by
+/// 0.3 %.
+const LEVEL_FOR_ZEROS: i32 = -5;
+
+/// What a sample says of its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Worth {
+    Nothing,
+    /// Zeros are all that can be made smaller, which [`LEVEL_FOR_ZEROS`] does as well.
+    Zeros,
+    All,
+}
 
 /// What the contexts of one thread that compresses and looks again take, beside its buffers
 /// (measured 3.2 MiB).
@@ -97,6 +120,7 @@ pub const CONTEXT_BYTES_MAX: usize = 4 << 20;
 pub struct Compressor {
     general: zstd::bulk::Compressor<'static>,
     probe: zstd::bulk::Compressor<'static>,
+    for_zeros: Option<zstd::bulk::Compressor<'static>>,
     /// With long-distance matching: equal columns of a segment lie up to 2 MB apart.
     distant: Option<zstd::bulk::Compressor<'static>>,
     level: i32,
@@ -111,6 +135,7 @@ impl Compressor {
         Compressor {
             general: general(level),
             probe: compressor(1),
+            for_zeros: None,
             distant: None,
             level,
             sample: Vec::new(),
@@ -120,12 +145,20 @@ impl Compressor {
 
     /// The smaller of the plaintext and its compressed form, and which it is.
     pub fn compress<'a>(&'a mut self, kind: ChunkKind, plain: &'a [u8]) -> (Codec, &'a [u8]) {
-        if kind == ChunkKind::Data && plain.len() >= PROBE_BYTES_MIN && !self.looks_worth(plain) {
-            return (Codec::Stored, plain);
-        }
-        let zstd = match kind {
-            ChunkKind::Segment => self.distant.get_or_insert_with(|| distant(self.level)),
-            _ => &mut self.general,
+        let worth = match kind == ChunkKind::Data && plain.len() >= PROBE_BYTES_MIN {
+            true => self.worth(plain),
+            false => Worth::All,
+        };
+        let zstd = match (worth, kind) {
+            (Worth::Nothing, _) => return (Codec::Stored, plain),
+            (Worth::Zeros, _) => {
+                let new = || compressor(LEVEL_FOR_ZEROS);
+                self.for_zeros.get_or_insert_with(new)
+            }
+            (Worth::All, ChunkKind::Segment) => {
+                self.distant.get_or_insert_with(|| distant(self.level))
+            }
+            (Worth::All, _) => &mut self.general,
         };
         smaller(zstd, plain, &mut self.out)
     }
@@ -136,16 +169,28 @@ impl Compressor {
     }
 
     /// Compresses samples from all over the chunk together at the fastest level.
-    fn looks_worth(&mut self, plain: &[u8]) -> bool {
+    fn worth(&mut self, plain: &[u8]) -> Worth {
         let samples = (plain.len() / SAMPLE_SHARE / SAMPLE_BYTES).max(8);
         let stride = plain.len() / samples;
         self.sample.clear();
         for number in 0..samples {
-            let start = number * stride;
+            let inside = number.wrapping_mul(SAMPLE_PLACE_STEP) % (stride - SAMPLE_BYTES);
+            let start = number * stride + inside;
             self.sample
-                .extend_from_slice(&plain[start..start + SAMPLE_BYTES.min(stride)]);
+                .extend_from_slice(&plain[start..start + SAMPLE_BYTES]);
         }
-        shrink(&mut self.probe, &self.sample, &mut self.out).is_some()
+        let zeros = self.sample.iter().filter(|byte| **byte == 0).count();
+        let others = self.sample.len() - zeros;
+        match shrink(&mut self.probe, &self.sample, &mut self.out) {
+            None => Worth::Nothing,
+            Some(compressed)
+                if zeros >= self.sample.len() / ZEROS_SHARE
+                    && compressed.len() >= others - others / BESIDE_ZEROS_SHARE =>
+            {
+                Worth::Zeros
+            }
+            Some(_) => Worth::All,
+        }
     }
 }
 
@@ -397,6 +442,47 @@ mod tests {
     use super::*;
     use crate::limits::BUNDLE_BYTES_MAX;
 
+    /// Each block of 4 KiB begins with 1.5 KiB that do not compress, and the rest is zeros.
+    fn blocks_of_small_files(bytes: usize) -> Vec<u8> {
+        let mut blocks = vec![0; bytes];
+        let mut noise = blake3::Hasher::new().finalize_xof();
+        for block in blocks.chunks_mut(4096) {
+            noise.fill(&mut block[..1536]);
+        }
+        blocks
+    }
+
+    #[test]
+    fn blocks_that_all_begin_with_noise_and_end_with_zeros_lose_the_zeros() {
+        let mut compressor = Compressor::new(LEVEL_DEFAULT);
+        for bytes in [64 << 10, 1 << 20, BUNDLE_BYTES_MAX] {
+            let blocks = blocks_of_small_files(bytes);
+            assert_eq!(compressor.worth(&blocks), Worth::Zeros, "{bytes}");
+            let (codec, packed) = compressor.compress(ChunkKind::Data, &blocks);
+            assert_eq!(codec, Codec::Zstd);
+            assert!(packed.len() < bytes * 2 / 5, "{bytes}: {}", packed.len());
+            let packed = packed.to_vec();
+            let opened = Decompressor::new()
+                .decompress(codec, &packed, bytes)
+                .unwrap();
+            assert!(opened == blocks);
+        }
+    }
+
+    #[test]
+    fn noise_is_stored_as_it_is_and_text_between_zeros_is_compressed_as_text() {
+        let mut compressor = Compressor::new(LEVEL_DEFAULT);
+        let mut noise = vec![0; 1 << 20];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        assert_eq!(compressor.worth(&noise), Worth::Nothing);
+        let mut text = vec![0; 1 << 20];
+        for (number, block) in text.chunks_mut(4096).enumerate() {
+            let words = format!("of lines that are alike, this is number {number}\n").repeat(60);
+            block[..words.len()].copy_from_slice(words.as_bytes());
+        }
+        assert_eq!(compressor.worth(&text), Worth::All);
+    }
+
     #[test]
     fn contexts_take_no_more_than_is_counted() {
         let (mut compressor, mut decompressor) =
@@ -409,14 +495,19 @@ mod tests {
             let opened = decompressor.decompress(codec, &packed, text.len());
             assert!(opened.unwrap() == text);
         }
+        let blocks = blocks_of_small_files(BUNDLE_BYTES_MAX);
+        assert_eq!(compressor.worth(&blocks), Worth::Zeros);
+        assert_eq!(compressor.compress(ChunkKind::Data, &blocks).0, Codec::Zstd);
         let Compressor {
             general,
             probe,
+            for_zeros,
             distant,
             ..
         } = &mut compressor;
         let distant = distant.as_mut().expect("it compressed a segment");
-        let contexts = [general, probe, distant].map(|zstd| zstd.context_mut().sizeof());
+        let for_zeros = for_zeros.as_mut().expect("it compressed zeros");
+        let contexts = [general, probe, for_zeros, distant].map(|zstd| zstd.context_mut().sizeof());
         let bytes = contexts.iter().sum::<usize>();
         // And that of decompressing, which does not tell: 160 KiB.
         let bytes = bytes + (256 << 10);
