@@ -7,7 +7,9 @@
 mod images;
 
 pub use images::image_bytes;
-pub(crate) use images::{IMAGE_ROWS_WAITING_MAX, image_ahead, image_parent_chunks};
+pub(crate) use images::{
+    IMAGE_ROWS_WAITING_MAX, image_ahead, image_parent_chunks, scan_beside_images,
+};
 
 /// Mean bytes of files after `BUNDLE_BYTES_MIN` until content closes a bundle.
 pub(crate) const BUNDLE_BYTES_EXTRA_MEAN: usize = 1 << 20;

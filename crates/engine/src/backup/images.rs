@@ -8,6 +8,7 @@ mod block_map;
 mod block_runs;
 mod by_metadata;
 mod changed_granules;
+mod early_scan;
 mod extent_rows;
 mod file_content;
 mod in_use;
@@ -16,6 +17,7 @@ mod parent_images;
 mod pass;
 mod passed;
 mod prepare;
+mod ready_rows;
 mod stored;
 mod view_names;
 mod view_rows;
@@ -171,8 +173,24 @@ fn store_and_commit(
     allow_fuzzy: bool,
     options: &BackupOptions,
 ) -> Result<Outcome> {
-    let work = passes(run, parent, sources, tally, options)?;
-    let passed = pass(run, parent, store, tally, options, work)?;
+    let found = sources.iter_mut().map(|source| {
+        let changes = changes(source, parent, tally)?;
+        Ok((changes, source.allocated.take()))
+    });
+    let found = found.collect::<Result<Vec<_>>>()?;
+    let sources = &*sources;
+    let work = passes(run, parent, (sources, found), tally, options)?;
+    let listing = Listing {
+        run,
+        parent,
+        store,
+        tally,
+    };
+    let are_listed: Vec<bool> = work.iter().map(|pass| pass.map.is_some()).collect();
+    let planned = listing.plan(sources, &are_listed);
+    let (early, passed) = listing.while_storing(&planned, |begin| {
+        pass(run, parent, (store, tally), options, work, begin)
+    })?;
     let (mut stored, mut passed) = (passed.stored, passed.images);
     let mut images: Vec<ImageRecord> = sources.iter().map(ImageSource::record).collect();
     let is_whole: Vec<bool> = passed.iter().map(|passed| passed.is_whole).collect();
@@ -182,15 +200,9 @@ fn store_and_commit(
         left_out.join(std::mem::take(&mut passed.stale));
         record.left_out = left_out.into_record();
     }
-    let listing = Listing {
-        run,
-        parent,
-        store,
-        tally,
-    };
     let views = match options.dry_run {
         true => vec![Vec::new(); images.len()],
-        false => listing.list(sources, &mut stored, passed)?,
+        false => listing.list(sources, planned, early, &mut stored, passed)?,
     };
     let images_views = images.iter_mut().zip(views).zip(is_whole);
     for (source, ((record, views), is_whole)) in sources.iter().zip(images_views) {
@@ -220,11 +232,11 @@ fn store_and_commit(
     )
 }
 
-/// What is read of each image, and what it is compared with.
+/// What is read of each image, of what was found of it, and what it is compared with.
 fn passes<'a>(
     run: &BackupRun,
     parent: &Parent,
-    sources: &'a mut [ImageSource],
+    (sources, found): (&'a [ImageSource], Vec<(Changes, Option<DeviceRanges>)>),
     tally: &Tally<'_>,
     options: &BackupOptions,
 ) -> Result<Vec<ImagePass<'a>>> {
@@ -236,11 +248,8 @@ fn passes<'a>(
     if is_part || is_read && !parent.images.is_empty() {
         before = Some(ParentImages::open(&run.repository, parent)?);
     }
-    for source in sources.iter_mut() {
-        let mut changes = changes(source, parent, tally)?;
-        let data = source.allocated.take();
+    for (source, (mut changes, data)) in sources.iter().zip(found) {
         let data = data.unwrap_or_else(|| source.image.data_ranges());
-        let source: &'a ImageSource = source;
         let image = &source.image;
         let before = before.as_ref();
         let before = before.filter(|_| image.is_changes_only() || is_read);

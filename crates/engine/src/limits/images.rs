@@ -7,6 +7,7 @@ use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::ordered::ReadAhead;
 use bale_repository::limits::FLIGHT_BYTES_LEAST;
 use bale_source::raw::extents_memory_bytes;
+use bale_source::scan::inode::{emit_bytes, gather_bytes};
 
 /// Threads that read blocks of images and hash them.
 const IMAGE_THREADS: usize = 4;
@@ -44,6 +45,20 @@ const fn first_image_bytes(memory: &MemoryPlan) -> usize {
         + extents_memory_bytes(ahead.threads)
         + memory.share(IMAGE_BESIDE_BYTES)
 }
+
+/// What a scan of a file system may take while blocks of its image are stored; `None`: there is no
+/// room for it.
+pub(crate) fn scan_beside_images(memory: &MemoryPlan) -> Option<MemoryPlan> {
+    let plans = SCAN_BESIDE_BYTES.into_iter();
+    let mut plans = plans.filter_map(|bytes| MemoryPlan::new(bytes, 1));
+    plans.find(|plan| {
+        let scan = gather_bytes(plan).max(emit_bytes(plan));
+        image_bytes(memory) + scan <= memory.inode_bytes()
+    })
+}
+
+/// Plans for such a scan, the one with most first: what it takes itself is about a half of it.
+const SCAN_BESIDE_BYTES: [usize; 4] = [320 << 20, 256 << 20, 192 << 20, 128 << 20];
 
 /// Chunks of the parent that are read at once, to be compared with, and bytes of them that are
 /// kept.

@@ -123,7 +123,8 @@ impl Device {
                 may_be_cached,
                 ..
             }) => (direct, *may_be_cached),
-            _ => return self.read_buffered(span, buffer),
+            DeviceBytes::Part(part) => return read_of_part(&**part, span, buffer),
+            DeviceBytes::Opened(_) => return self.read_buffered(span, buffer),
         };
         let lead = (span.offset % ALIGNMENT as u64) as usize;
         let wanted = lead + span.len as usize;
@@ -168,6 +169,24 @@ impl ByteSource for Device {
     fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
+}
+
+/// Reads whole pages where a part has them, so that whoever has it can read past the page cache.
+fn read_of_part(
+    part: &dyn ByteSource,
+    span: Span,
+    buffer: &mut AlignedBuffer,
+) -> io::Result<Range<usize>> {
+    let lead = (span.offset % ALIGNMENT as u64) as usize;
+    let (start, aligned) = (span.offset - lead as u64, span.aligned_len());
+    let is_inside = start.saturating_add(aligned as u64) <= part.len_bytes();
+    // A page that cannot be read need not be one that is asked for.
+    if is_inside && part.read_exact_at(start, &mut buffer[..aligned]).is_ok() {
+        return Ok(lead..lead + span.len as usize);
+    }
+    let len = span.len as usize;
+    part.read_exact_at(span.offset, &mut buffer[..len])?;
+    Ok(0..len)
 }
 
 /// Reads metadata past the page cache: of a mounted XFS, which has a cache of its own.

@@ -7,7 +7,7 @@ use crate::read::{Filled, map_is_sane, may_have_holes, next_data, read_range, st
 use crate::scan::ImageStamp;
 use bale_format::entry::{Entry, Time};
 use bale_format::snapshot::ImageState;
-use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
+use bale_sys::buffer::ALIGNMENT;
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -17,6 +17,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// What is smaller goes through the page cache: tables of file systems are read around each other.
+const DIRECT_BYTES_MIN: usize = 64 << 10;
 
 /// An open device or file.
 pub(super) struct LocalDevice {
@@ -66,7 +69,7 @@ impl LocalDevice {
         })
     }
 
-    fn fill(&self, start: u64, buffer: &mut AlignedBuffer, wanted: usize) -> io::Result<Filled> {
+    fn fill(&self, start: u64, buffer: &mut [u8], wanted: usize) -> io::Result<Filled> {
         let is_aligned = start.is_multiple_of(ALIGNMENT as u64);
         if let Some(direct) = self.direct.as_ref().filter(|_| is_aligned) {
             let len = wanted.next_multiple_of(ALIGNMENT).min(buffer.len());
@@ -144,12 +147,7 @@ impl ImageDevice for LocalDevice {
         }))
     }
 
-    fn read_into(
-        &self,
-        start: u64,
-        buffer: &mut AlignedBuffer,
-        wanted: usize,
-    ) -> io::Result<DeviceRead> {
+    fn read_into(&self, start: u64, buffer: &mut [u8], wanted: usize) -> io::Result<DeviceRead> {
         let filled = self.fill(start, buffer, wanted)?;
         Ok(DeviceRead {
             len: filled.len,
@@ -158,7 +156,21 @@ impl ImageDevice for LocalDevice {
         })
     }
 
+    /// Much at once is read past the page cache, if it lies as direct reads want it.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let is_aligned = |number: u64| number.is_multiple_of(ALIGNMENT as u64);
+        let (address, len) = (buffer.as_ptr().addr() as u64, buffer.len() as u64);
+        if let Some(direct) = &self.direct
+            && buffer.len() >= DIRECT_BYTES_MIN
+            && is_aligned(offset)
+            && is_aligned(address)
+            && is_aligned(len)
+        {
+            let read = read_range(direct.as_fd(), offset, buffer, buffer.len());
+            if read.is_ok_and(|read| read.len == buffer.len() && read.bad.is_empty()) {
+                return Ok(());
+            }
+        }
         self.buffered.read_exact_at(buffer, offset)
     }
 }

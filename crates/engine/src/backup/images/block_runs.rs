@@ -55,6 +55,17 @@ impl BlockRuns {
         })
     }
 
+    /// Is a block of these ranges, which are sorted, in the last run?
+    pub(super) fn last_touches(&self, ranges: &[Range<u64>]) -> bool {
+        self.runs.last().is_some_and(|run| {
+            let bytes = run.start * IMAGE_BLOCK_BYTES..run.end.saturating_mul(IMAGE_BLOCK_BYTES);
+            let first = ranges.partition_point(|range| range.end <= bytes.start);
+            ranges[first..]
+                .first()
+                .is_some_and(|range| range.start < bytes.end)
+        })
+    }
+
     /// Adds those of another list.
     pub(super) fn join(&mut self, other: BlockRuns) {
         self.bytes += other.bytes;
@@ -146,6 +157,15 @@ mod tests {
         ] {
             let ranges = [one, other];
             assert_eq!(runs.touch(&ranges), is_touched, "{ranges:?}");
+        }
+        for (range, is_touched) in [
+            (0..11 * BLOCK, false),
+            (7 * BLOCK..11 * BLOCK + 1, true),
+            (12 * BLOCK - 1..13 * BLOCK, true),
+            (12 * BLOCK..13 * BLOCK, false),
+        ] {
+            let ranges = [0..BLOCK, range];
+            assert_eq!(runs.last_touches(&ranges), is_touched, "{ranges:?}");
         }
         assert_eq!(runs.into_record(), [(0, 3), (7, 2), (11, 1)]);
     }

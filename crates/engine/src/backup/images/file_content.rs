@@ -16,6 +16,7 @@ use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::{ContentMap, Extents, Image, ImageInode, Span};
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
+use std::io;
 use std::ops::Range;
 
 /// Gives files of one file system their content.
@@ -56,10 +57,15 @@ impl<'a> FileContents<'a> {
     }
 
     /// Sets content and hash of the row of a regular file, and flags for what cannot be had. The
-    /// text says why.
-    pub(super) fn give(&mut self, inode: &ImageInode, entry: &mut Entry) -> Result<Option<String>> {
+    /// text says why. `first`: where its content is, from its first byte on.
+    pub(super) fn give(
+        &mut self,
+        inode: &ImageInode,
+        first: io::Result<ContentMap>,
+        entry: &mut Entry,
+    ) -> Result<Option<String>> {
         let mut pieces = FilePieces::new(self.store);
-        match self.pieces_of(inode, entry.size, &mut pieces)? {
+        match self.pieces_of((inode, first), entry.size, &mut pieces)? {
             Ok(()) => {}
             Err(why) => {
                 entry.flags.set(EntryFlags::UNREADABLE);
@@ -80,13 +86,14 @@ impl<'a> FileContents<'a> {
     /// The inner error: nothing is known of the content.
     fn pieces_of(
         &mut self,
-        inode: &ImageInode,
+        (inode, first): (&ImageInode, io::Result<ContentMap>),
         size: u64,
         pieces: &mut FilePieces<'_>,
     ) -> Result<std::result::Result<(), String>> {
-        let mut at = 0;
+        let (mut at, mut first) = (0, Some(first));
         while at < size {
-            let extents = match inode.content(at) {
+            let content = first.take().unwrap_or_else(|| inode.content(at));
+            let extents = match content {
                 Err(error) => return Ok(Err(error.to_string())),
                 Ok(ContentMap::Inline(bytes)) => {
                     let inline = bytes.get(at as usize..).unwrap_or_default();

@@ -16,6 +16,7 @@ use super::super::run::{BackupOptions, BackupRun};
 use super::super::tally::Tally;
 use super::block_map::BlockMap;
 use super::block_runs::BlockRuns;
+use super::early_scan::Begin;
 use super::extent_rows::ExtentRows;
 use super::parent_images::ParentImage;
 use super::passed::{Passed, PassedImage};
@@ -62,14 +63,14 @@ pub(super) struct ImagePass<'a> {
     pub(super) parent: Option<Arc<ParentImage>>,
 }
 
-/// Reads and stores images, which are in the order of their names.
+/// Reads and stores images, which are in the order of their names. `begin` learns of changes.
 pub(super) fn pass(
     run: &BackupRun,
     parent: &Parent,
-    store: &Arc<ChunkWriter>,
-    tally: &Tally<'_>,
+    (store, tally): (&Arc<ChunkWriter>, &Tally<'_>),
     options: &BackupOptions,
     images: Vec<ImagePass<'_>>,
+    begin: Option<Begin>,
 ) -> Result<Passed> {
     let repository = &run.repository;
     let mut writer = ImageWriter {
@@ -81,6 +82,7 @@ pub(super) fn pass(
         looks: !parent.is_reusable_whole(),
         views: ViewNames::of_parent(parent),
         passed: Vec::new(),
+        begin,
         last_key: None,
         bytes_done: 0,
     };
@@ -121,6 +123,8 @@ struct ImageWriter<'a> {
     views: ViewNames,
     /// Of each image, the last one being that which is read.
     passed: Vec<PassedImage>,
+    /// Lets a file system be scanned once it changed.
+    begin: Option<Begin>,
     last_key: Option<Key>,
     bytes_done: u64,
 }
@@ -258,6 +262,9 @@ impl ImageWriter<'_> {
                 return self.end(image, EntryFlags::INCOMPLETE, text);
             }
         };
+        if let (Some(begin), Some(image)) = (&mut self.begin, self.passed.last()) {
+            begin.look(self.passed.len() - 1, &image.changed);
+        }
         self.bytes_done += bytes;
         self.tally.report_bytes(self.bytes_done);
         Ok(())

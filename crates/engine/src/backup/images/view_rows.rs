@@ -6,6 +6,7 @@ use super::super::refused_rows;
 use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
 use super::file_content::FileContents;
+use super::ready_rows::{ReadyItem, ReadyRow, ready};
 use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
 use bale_format::snapshot::{DenseDirectory, Totals};
 use bale_format::xattrs::XattrsColumn;
@@ -14,9 +15,10 @@ use bale_repository::catalog::{CatalogReader, CatalogWriter, DensestDirectories,
 use bale_repository::catalog::{ParentCursor, file_bytes};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
-use bale_source::image::EntryPlace;
-use bale_source::scan::{Batch, ScanItem, ScanItems};
+use bale_source::image::{ContentMap, EntryPlace};
+use bale_source::scan::{ScanItem, ScanItems};
 use bytes::Bytes;
+use std::io;
 use std::sync::Arc;
 
 /// What a view came to.
@@ -81,22 +83,29 @@ impl<'a> ViewRows<'a> {
         contents: &mut FileContents<'_>,
         taken: &[u32],
     ) -> Result<()> {
-        for item in items {
+        for item in ready(items) {
             if self.tally.interrupted() {
                 return Err(Error::Interrupted);
             }
+            let item = match item {
+                ReadyItem::Rows(rows) => {
+                    let mut rows = rows.into_iter();
+                    rows.try_for_each(|row| self.take(row, contents))?;
+                    continue;
+                }
+                ReadyItem::Other(item) => item,
+            };
             match item {
                 ScanItem::Filesystem(found) => {
                     self.written.filesystem = Some(self.tally.filesystem(found, taken));
                 }
-                ScanItem::Entries(batch) => self.take_batch(batch, contents)?,
                 ScanItem::Amend { key, flags } => self.amendments.add(&key, flags)?,
                 ScanItem::Problem(problem) => {
                     self.written.problems += 1;
                     self.tally.problem(&problem);
                 }
                 ScanItem::Note(note) => self.tally.scan_note(&note),
-                ScanItem::Unchanged(_) => {
+                ScanItem::Entries(_) | ScanItem::Unchanged(_) => {
                     let text = "a scan of an image knows nothing of the one before";
                     return Err(Error::Other(text.to_owned()));
                 }
@@ -105,32 +114,34 @@ impl<'a> ViewRows<'a> {
         Ok(())
     }
 
-    fn take_batch(&mut self, batch: Batch, contents: &mut FileContents<'_>) -> Result<()> {
-        let Batch { places, entries } = batch;
-        for (at, mut entry) in entries.into_iter().enumerate() {
-            entry.filesystem = self.written.filesystem.unwrap_or_default();
-            let place = places.of(at);
-            if let Err(problem) = place.complete(&mut entry) {
-                self.written.problems += 1;
-                self.tally.problem(&problem);
-            }
-            if entry.kind == Kind::File && entry.size > 0 {
-                self.give_content(&place, &mut entry, contents)?;
-            }
-            self.put(entry)?;
+    fn take(&mut self, row: ReadyRow, contents: &mut FileContents<'_>) -> Result<()> {
+        let ReadyRow {
+            mut entry,
+            place,
+            problem,
+            content,
+        } = row;
+        entry.filesystem = self.written.filesystem.unwrap_or_default();
+        if let Some(problem) = problem {
+            self.written.problems += 1;
+            self.tally.problem(&problem);
         }
-        Ok(())
+        if entry.kind == Kind::File && entry.size > 0 {
+            self.give_content(&place, content, &mut entry, contents)?;
+        }
+        self.put(entry)
     }
 
     fn give_content(
         &mut self,
         place: &EntryPlace,
+        content: Option<io::Result<ContentMap>>,
         entry: &mut Entry,
         contents: &mut FileContents<'_>,
     ) -> Result<()> {
-        let trouble = match place {
-            EntryPlace::Image(inode) => contents.give(inode, entry)?,
-            EntryPlace::Directory(_) => {
+        let trouble = match (place, content) {
+            (EntryPlace::Image(inode), Some(content)) => contents.give(inode, content, entry)?,
+            _ => {
                 entry.flags.set(EntryFlags::UNREADABLE);
                 Some("it is not found in the image".to_owned())
             }

@@ -11,19 +11,20 @@ use super::super::run::BackupRun;
 use super::super::tally::Tally;
 use super::ImageSource;
 use super::block_map::BlockMap;
+use super::early_scan::{Begin, EarlyScan, ScanPlace, Started, start, while_storing};
 use super::file_content::FileContents;
-use super::passed::PassedImage;
+use super::passed::{Passed, PassedImage};
 use super::view_names::{ViewNames, view_name};
 use super::view_rows::{ViewRows, WrittenView};
+use crate::limits::scan_beside_images;
 use bale_format::snapshot::{ImageState, ImageView, PathText, Totals, VIEWS_MAX};
 use bale_fsimage::allocated::{AllocatedRanges, DiskFileSystem};
 use bale_fsimage::recognize::Recognized;
 use bale_pipeline::error::Failure;
+use bale_pipeline::memory::MemoryPlan;
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
-use bale_source::image::Image;
-use bale_source::scan::{PartScan, ScanOptions};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,13 +38,20 @@ pub(super) struct Listing<'a> {
 }
 
 /// A view that is to be.
-struct Planned {
+pub(super) struct Planned {
     /// Position of its image.
-    image: usize,
-    name: Bytes,
-    file_system: DiskFileSystem,
-    /// As the parent has it, if none of its blocks changed.
-    kept: Option<ImageView>,
+    pub(super) image: usize,
+    pub(super) name: Bytes,
+    pub(super) file_system: DiskFileSystem,
+    /// As the parent has it, if that is whole.
+    before: Option<ImageView>,
+}
+
+impl Planned {
+    fn bytes(&self) -> u64 {
+        let ranges = self.file_system.depends_on();
+        ranges.iter().map(|range| range.end - range.start).sum()
+    }
 }
 
 /// Of one image: where its blocks are, and its views.
@@ -53,14 +61,48 @@ struct ListedImage {
 }
 
 impl Listing<'_> {
+    /// Stores blocks by `store`, and scans the largest of the file systems meanwhile, if its files
+    /// have to be listed anew and there is memory for it.
+    pub(super) fn while_storing(
+        &self,
+        planned: &[Planned],
+        store: impl FnOnce(Option<Begin>) -> Result<Passed>,
+    ) -> Result<(Option<EarlyScan>, Passed)> {
+        let largest = planned.iter().max_by_key(|view| view.bytes());
+        let memory = scan_beside_images(&self.run.repository.memory());
+        let (Some(view), Some(memory)) = (largest, memory) else {
+            return Ok((None, store(None)?));
+        };
+        let place = self.place(memory)?;
+        let monitor = self.tally.monitor();
+        let is_certain = view.before.is_none();
+        let store = |begin| store(Some(begin));
+        let (early, passed) = while_storing(view, is_certain, &place, monitor, store);
+        Ok((early, passed?))
+    }
+
+    fn place(&self, memory: MemoryPlan) -> Result<ScanPlace> {
+        Ok(ScanPlace {
+            spill_directory: self.run.repository.spill_dir()?,
+            memory,
+        })
+    }
+
     /// Lists files of images whose blocks are stored. The views of each.
     pub(super) fn list(
         &self,
         sources: &[ImageSource],
+        mut planned: Vec<Planned>,
+        mut early: Option<EarlyScan>,
         stored: &mut StoredPass,
         passed: Vec<PassedImage>,
     ) -> Result<Vec<Vec<ImageView>>> {
-        let planned = self.plan(sources, &passed);
+        planned.retain(|view| sources[view.image].image.disturbance().is_none());
+        for view in &mut planned {
+            let depends_on = view.file_system.depends_on();
+            let changed = &passed[view.image].changed;
+            view.before = view.before.take().filter(|_| !changed.touch(&depends_on));
+        }
         let mut taken = self.kept_filesystems(&planned);
         let before = ViewNames::of_parent(self.parent);
         let names: HashSet<&Bytes> = planned.iter().map(|view| &view.name).collect();
@@ -73,9 +115,14 @@ impl Listing<'_> {
             })
             .collect();
         for view in &planned {
-            let record = match &view.kept {
+            let record = match &view.before {
                 Some(kept) => kept.clone(),
-                None => self.write_view(view, stored, &mut images[view.image], &mut taken)?,
+                None => {
+                    let early = early.take_if(|early| early.name == view.name);
+                    let scan = self.scan(view, early)?;
+                    let image = &mut images[view.image];
+                    self.write_view(view, scan, stored, image, &mut taken)?
+                }
             };
             images[view.image].views.push(record);
         }
@@ -99,13 +146,13 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn plan(&self, sources: &[ImageSource], passed: &[PassedImage]) -> Vec<Planned> {
+    /// The views that images will have, if they stand still. `are_listed`: of which images.
+    pub(super) fn plan(&self, sources: &[ImageSource], are_listed: &[bool]) -> Vec<Planned> {
         let images: Vec<Bytes> = sources.iter().map(|one| one.image.name().clone()).collect();
         let several = sources.len() > 1;
         let mut planned: Vec<Planned> = Vec::new();
-        for (at, (source, passed)) in sources.iter().zip(passed).enumerate() {
-            let is_fuzzy = source.image.state() == ImageState::Fuzzy;
-            if passed.map.is_none() || is_fuzzy || source.image.disturbance().is_some() {
+        for (at, (source, is_listed)) in sources.iter().zip(are_listed).enumerate() {
+            if !is_listed || source.image.state() == ImageState::Fuzzy {
                 continue;
             }
             let (bytes, sector) = (source.image.byte_source(), source.image.sector_bytes());
@@ -124,7 +171,7 @@ impl Listing<'_> {
                     continue;
                 };
                 planned.push(Planned {
-                    kept: self.kept(source, passed, &name, &file_system),
+                    before: self.before(source, &name),
                     image: at,
                     name,
                     file_system,
@@ -134,15 +181,9 @@ impl Listing<'_> {
         planned
     }
 
-    /// The parent's view, if nothing that it is made of changed, and it is whole.
-    fn kept(
-        &self,
-        source: &ImageSource,
-        passed: &PassedImage,
-        name: &Bytes,
-        file_system: &DiskFileSystem,
-    ) -> Option<ImageView> {
-        if !self.parent.is_reusable_whole() || passed.changed.touch(&file_system.depends_on()) {
+    /// The parent's view, if it is whole.
+    fn before(&self, source: &ImageSource, name: &Bytes) -> Option<ImageView> {
+        if !self.parent.is_reusable_whole() {
             return None;
         }
         let path = source.record().path;
@@ -155,7 +196,7 @@ impl Listing<'_> {
 
     /// Positions in the list of file systems that rows of kept views point at.
     fn kept_filesystems(&self, planned: &[Planned]) -> Vec<u32> {
-        let kept = planned.iter().filter_map(|view| view.kept.as_ref());
+        let kept = planned.iter().filter_map(|view| view.before.as_ref());
         let places: HashSet<&PathText> = kept.map(|view| &view.path).collect();
         let list = self.parent.filesystems.iter().enumerate();
         let kept = list.filter(|(_, one)| places.contains(&one.mount));
@@ -165,6 +206,7 @@ impl Listing<'_> {
     fn write_view(
         &self,
         view: &Planned,
+        scan: std::result::Result<Started, String>,
         stored: &mut StoredPass,
         of: &mut ListedImage,
         taken: &mut Vec<u32>,
@@ -179,11 +221,6 @@ impl Listing<'_> {
             bytes_apart: 0,
             not_listed: Some(why),
             densest: Vec::new(),
-        };
-        let opened = Image::of_part(view.file_system.source().clone());
-        let scan = match opened {
-            Err(error) => Err(error.to_string()),
-            Ok(image) => self.scan(image, &view.name)?,
         };
         let catalog = self.catalog(stored)?;
         let mut rows = self.rows(&view.name, &catalog, stored)?;
@@ -226,23 +263,23 @@ impl Listing<'_> {
     /// The inner error: why it is not listed.
     fn scan(
         &self,
-        image: Image,
-        name: &Bytes,
-    ) -> Result<std::result::Result<(Arc<Image>, PartScan), String>> {
-        let repository = &self.run.repository;
-        let options = ScanOptions {
-            spill_directory: repository.spill_dir()?,
-            memory: repository.memory(),
-            ..ScanOptions::default()
+        view: &Planned,
+        early: Option<EarlyScan>,
+    ) -> Result<std::result::Result<Started, String>> {
+        let started = match early {
+            Some(early) => early.started,
+            None => {
+                let place = self.place(self.run.repository.memory())?;
+                start(view, &place, self.tally.monitor())
+            }
         };
-        let image = Arc::new(image);
-        match PartScan::start(&image, name, options, self.tally.monitor()) {
-            Ok(scan) => Ok(Ok((image, scan))),
+        match started {
+            Ok(started) => Ok(started),
             Err(Failure::Interrupted) => Err(Error::Interrupted),
             Err(error) => {
                 let text = bale_pipeline::error::with_causes(&error);
                 self.tally
-                    .report_problem(name, "list the files", text.clone());
+                    .report_problem(&view.name, "list the files", text.clone());
                 Ok(Err(text))
             }
         }
