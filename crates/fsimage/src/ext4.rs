@@ -49,7 +49,7 @@ pub use inodes::{InodeResult, RawInode};
 pub use mapping::{Mapping, MappingVisitor};
 pub use overlay::Replayed;
 pub use superblock::{DataMode, Superblock};
-pub use unchanged::{Compared, UnchangedFiles};
+pub(crate) use unchanged::Ext4States;
 pub use xattr::InodeXattr;
 
 use crate::{ByteSource, Inode, MappedExtent};

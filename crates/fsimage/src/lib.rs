@@ -20,6 +20,7 @@ pub mod partitions;
 pub mod recognize;
 pub mod section;
 pub mod source;
+pub mod unchanged;
 pub mod xfs;
 
 pub use inode::{Dirent, FileKind, Inode, Layout, MappedExtent, Timestamp};

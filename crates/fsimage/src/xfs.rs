@@ -38,6 +38,7 @@ mod log_record;
 mod logged;
 mod superblock;
 mod symlink;
+mod unchanged;
 
 pub use dir::DirName;
 pub use dirblocks::{DevicePiece, DirBlock, DirBlocks};
@@ -49,6 +50,7 @@ pub use inode::{DiskInode, ForkKind};
 pub use log::LogState;
 pub use logged::{LOG_BYTES_MAX, LogPlace};
 pub use superblock::Superblock;
+pub(crate) use unchanged::XfsStates;
 
 use crate::ByteSource;
 

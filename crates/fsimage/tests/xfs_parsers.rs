@@ -121,3 +121,45 @@ fn logs_take_any_bytes() {
 fn chunk_records_take_any_bytes() {
     any_bytes(&[b""], 160, |bytes, _| fuzz::inode_chunk_records(bytes));
 }
+
+/// Header of a group's inodes, a btree of one block, and a chunk of inodes that are in use.
+#[test]
+fn two_states_take_any_bytes() {
+    let mut unchanged = 0;
+    any_bytes(
+        &[b"\0\x02\0\0", b"\xff\xff\0\0"],
+        16 << 12,
+        |bytes, random| {
+            let device = 4;
+            bytes.resize(device + (16 << 12), 0);
+            let header = &mut bytes[device + 1024..];
+            header[..8].copy_from_slice(b"XAGI\0\0\0\x01");
+            header[8..12].fill(0);
+            header[12..16].copy_from_slice(&65536u32.to_be_bytes());
+            header[16..32].fill(0);
+            header[19] = 64;
+            header[23] = 3;
+            header[27] = 1;
+            let block = &mut bytes[device + (3 << 12)..];
+            block[..8].copy_from_slice(b"IABT\0\0\0\x01");
+            let record = &mut block[16..32];
+            record.fill(0);
+            record[3] = 64;
+            for number in 0..64 {
+                let inode = &mut bytes[device + (8 << 12) + number * 512..][..512];
+                inode[..2].copy_from_slice(b"IN");
+                inode[2] = 0x81;
+                inode[4] = 2;
+                inode[5] = 2 + random.below(2) as u8;
+                for zeros in [36..40, 44..48, 52..56, 56..62, 76..79] {
+                    inode[zeros].fill(0);
+                }
+            }
+            unchanged += fuzz::unchanged(bytes);
+        },
+    );
+    assert!(
+        unchanged > ROUNDS,
+        "only {unchanged} files passed for unchanged"
+    );
+}

@@ -159,6 +159,19 @@ pub struct Backup {
         conflicts_with_all = ["paths", "files_from", "files_from0"],
     )]
     pub point_in_time: bool,
+    /// The file systems in the images were frozen, or unmounted, at the moment that is read: whoever
+    /// made the copy knows it. The snapshot records it
+    ///
+    /// So it is behind fsfreeze, and in a snapshot of LVM of what is mounted on the same machine;
+    /// not in one of a disk of a virtual machine, unless its guest agent froze it. Nothing is
+    /// believed of it but by --trust-metadata: an XFS that was not unmounted cannot say itself
+    /// whether it was frozen.
+    #[arg(
+        long,
+        requires = "image",
+        conflicts_with_all = ["paths", "files_from", "files_from0"],
+    )]
+    pub frozen: bool,
     /// Read only what a list says may have changed since the snapshot of --changes-since:
     /// thin_delta:FILE, era_invalidate:FILE (XML of these programs) or json:FILE. Of one image
     ///
@@ -202,11 +215,14 @@ pub struct Backup {
     )]
     pub read_free: bool,
     /// Where nobody keeps account of what changes in an image, read of its file systems what their
-    /// metadata says may have changed: ext2/3/4 that are unmounted or frozen, as in the parent
+    /// metadata says may have changed: ext2/3/4, and XFS of version 5, that are unmounted or frozen,
+    /// as in the parent
     ///
     /// Metadata is read, and blocks of files whose inodes are other than in the parent, or changed
-    /// in the last two seconds of it; of all else, everything. What is written past the file system
-    /// is missed: to swap files, or to the device itself.
+    /// in the last two seconds of it; of all else, everything. Of an XFS that was frozen, --frozen
+    /// has to say so, as in the parent. What is written past the file system is missed: to swap
+    /// files, or to the device itself; and, after a crash, what was written in place in the half
+    /// minute before it.
     #[arg(
         long,
         requires = "image",

@@ -101,6 +101,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
 fn set_options(source: &mut ImageSource, options: &Backup) {
     source.reads_free = options.read_free;
     source.trusts_metadata = options.trust_metadata;
+    source.was_frozen = options.frozen;
     source.lists_files = !options.no_file_catalog;
     source.is_one_of_several = options.image.len() > 1;
 }

@@ -57,6 +57,8 @@ pub struct ImageSource {
     pub reads_free: bool,
     /// Where nobody keeps account of what changes, ask the inodes of its file systems.
     pub trusts_metadata: bool,
+    /// Somebody knows that its file systems were frozen, or unmounted, at the moment that is read.
+    pub was_frozen: bool,
     /// List the files in it, too.
     pub lists_files: bool,
     /// Others were named beside it, whether or not they could be opened: names of its views have
@@ -73,8 +75,18 @@ impl ImageSource {
             tracker: Box::new(NoTracker),
             reads_free: false,
             trusts_metadata: false,
+            was_frozen: false,
             lists_files: true,
             is_one_of_several: false,
+        }
+    }
+
+    /// Whether its bytes are of one moment, as far as can be said before they are read.
+    fn state(&self) -> ImageState {
+        match self.image.state() {
+            ImageState::Fuzzy => ImageState::Fuzzy,
+            _ if self.was_frozen => ImageState::Frozen,
+            state => state,
         }
     }
 
@@ -82,7 +94,7 @@ impl ImageSource {
         ImageRecord {
             path: PathText([b"/", &self.image.name()[..]].concat()),
             source: PathText(self.image.path().as_os_str().as_bytes().to_vec()),
-            how: self.image.state(),
+            how: self.state(),
             tracker: self.tracker.name().to_owned(),
             basis: self.tracker.next_basis(),
             left_out: Vec::new(),
@@ -304,7 +316,7 @@ fn by_metadata(
         None => Ok(Err("what the parent has of it is not at hand".to_owned())),
         Some(before) => {
             let directory = run.repository.spill_dir()?;
-            changed_by_metadata(&source.image, parent, before, &directory)
+            changed_by_metadata(source, parent, before, &directory)
         }
     };
     let found = found.map_err(|error| {

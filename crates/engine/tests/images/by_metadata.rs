@@ -1,42 +1,16 @@
 //! What metadata says did not change is not read, and the image is what it is all the same.
 
 use crate::bench::{BLOCK, Images, NAME, run};
-use bale_engine::backup::{BackupOptions, Outcome};
-use bale_fsimage::allocated::AllocatedRanges;
-use bale_pipeline::monitor::Recorder;
+use crate::trusting::{Mounted, assert_is_bytes, backup, make_tree, read, restored};
+use bale_engine::backup::Outcome;
 use bale_testkit::needs;
 use bale_testkit::scene::noise;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
-
-/// Unmounts when it goes.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn of(images: &Images) -> Mounted {
-        let at = images.path("mounted");
-        let _is_there = fs::create_dir(&at);
-        let image = images.path(NAME);
-        let (image, path) = (image.to_str().unwrap(), at.to_str().unwrap());
-        run("mount", &["-o", "loop", image, path]);
-        Mounted(at)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        run("umount", &[self.0.to_str().unwrap()]);
-    }
-}
 
 fn has_tools() -> bool {
     let has = needs::have("mkfs.ext4") && needs::have("mount") && needs::have("debugfs");
@@ -48,16 +22,7 @@ fn has_tools() -> bool {
 
 /// An ext4 with large and small files, all of them older than the margin.
 fn image(images: &Images, options: &[&str]) {
-    let tree = images.path("tree");
-    fs::create_dir_all(tree.join("small")).unwrap();
-    for number in 0..300u64 {
-        let name = tree.join(format!("small/{number}"));
-        fs::write(name, noise(number, 1 + number as usize * 41)).unwrap();
-    }
-    for number in 0..14u64 {
-        let name = tree.join(format!("large{number}"));
-        fs::write(name, noise(900 + number, 3 * MIB + 777)).unwrap();
-    }
+    let tree = make_tree(images);
     images.write(NAME, &vec![0; 96 * MIB]);
     let (image, tree) = (images.path(NAME), tree.to_str().unwrap().to_owned());
     let image = image.to_str().unwrap();
@@ -81,39 +46,10 @@ fn settle(images: &Images) {
     assert!(done.unwrap().success());
 }
 
-/// With `trusts_metadata`; what was said.
-fn backup(images: &mut Images) -> (Outcome, Vec<String>) {
-    let mut sources = [images.source(NAME)];
-    sources[0].trusts_metadata = true;
-    let (options, monitor) = (BackupOptions::default(), Recorder::default());
-    let repository = images.scene.repository();
-    let outcome = images.backup_into(&repository, &mut sources, &options, &monitor);
-    let problems = monitor.problems.lock().unwrap();
-    assert!(problems.is_empty(), "{problems:?}");
-    let notes = monitor.notes.lock().unwrap();
-    (outcome.unwrap(), notes.clone())
-}
-
 /// All that is in use is as it is in the image.
 fn assert_is(images: &Images, outcome: &Outcome) {
-    let target = images.path("restored.raw");
-    let _was_not_there = fs::remove_file(&target);
-    let repository = images.scene.repository();
-    let snapshot = Images::named(&repository, outcome.id.unwrap());
-    let monitor = Recorder::default();
-    let report = images.restore_to(&repository, &snapshot, &target, &monitor);
-    assert_eq!(report.unwrap().problems, 0);
-    let (back, was) = (fs::read(&target).unwrap(), images.bytes());
-    assert_eq!(back.len(), was.len());
-    for used in AllocatedRanges::of(Arc::new(was.clone()), None) {
-        let used = used.start as usize..used.end as usize;
-        assert!(back[used.clone()] == was[used.clone()], "{used:?}");
-    }
+    let target = restored(images, outcome);
     run("e2fsck", &["-fn", target.to_str().unwrap()]);
-}
-
-fn read(outcome: &Outcome) -> u64 {
-    outcome.snapshot.counts.bytes_read
 }
 
 #[test]
@@ -238,27 +174,6 @@ fn what_the_parent_lacks_or_may_not_have_seen_is_read() {
         "{notes:?}"
     );
     assert_is_bytes(&images, &after);
-}
-
-fn assert_is_bytes(images: &Images, outcome: &Outcome) {
-    let repository = images.scene.repository();
-    images.assert_restores(
-        &repository,
-        outcome.id.unwrap(),
-        &zeros_where_free(images, outcome),
-    );
-}
-
-/// The image with what was left out as zeros.
-fn zeros_where_free(images: &Images, outcome: &Outcome) -> Vec<u8> {
-    let mut bytes = images.bytes();
-    for (first, count) in &outcome.snapshot.images[0].left_out {
-        let from = (first * BLOCK) as usize;
-        let to = ((first + count) * BLOCK) as usize;
-        let to = to.min(bytes.len());
-        bytes[from..to].fill(0);
-    }
-    bytes
 }
 
 /// Another byte in the content of a file, of which its inode knows nothing.

@@ -5,10 +5,13 @@ mod allocated;
 mod backup;
 mod bench;
 mod by_metadata;
+mod by_metadata_xfs;
 mod changes_only;
 mod disturbed;
 mod export;
 mod exports;
+#[path = "../../../fsimage/tests/mounting/mod.rs"]
+mod mounting;
 mod neighbours;
 mod qemu_disks;
 mod qemu_files;
@@ -17,4 +20,7 @@ mod smaller_changes;
 mod told;
 mod tracked;
 mod trackers;
+mod trusting;
 mod views;
+#[path = "../../../fsimage/tests/xfs_image/mod.rs"]
+mod xfs_image;

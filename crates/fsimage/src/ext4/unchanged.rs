@@ -1,14 +1,7 @@
-//! Content of files that nothing changed between two states of a file system, by its inodes.
+//! Content of files of ext4 that nothing changed between two states, by their inodes.
 //!
-//! A write to a file changes its inode, so the content of one whose inode is as it was is as it
-//! was, and so are the blocks that it is in; so it is with directories and the names in them,
-//! unless a check wrote to them. That holds for states in which all that was written was on the
-//! device: file systems that were unmounted or frozen. In any other a block may have been written
-//! and its inode not yet, or the other way round; such states are refused. Times of inodes are as
-//! coarse as the kernel's clock: one that changed close to the earlier state may have changed right
-//! behind it too, and is taken for changed.
-//!
-//! What is written past the file system is not seen: to a swap file, or to the device itself.
+//! So it is with directories and the names in them, unless a check wrote to them. States in which
+//! it was in use, and not frozen, are refused: there a flag of the superblock says so.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -19,39 +12,28 @@ use super::inodes::{InodeResult, RawInode};
 use super::mapping::Mapping;
 use super::superblock::SUPERBLOCK_OFFSET;
 use super::{Ext4, Origin};
+use crate::unchanged::{
+    Compared, JoinedRanges, MARGIN_SECONDS, NotCompared, OTHER_FILE_SYSTEM, PIECE_BYTES,
+    UnchangedContent,
+};
 use crate::{ByteSource, FileKind, Inode, Layout};
 
-/// Bytes of inode tables that are compared at once.
-const PIECE_BYTES: u64 = 1 << 20;
-/// Inodes that changed so close to the end of the earlier state are taken for changed: many times
-/// what a kernel's clock advances at once.
-const MARGIN_SECONDS: i64 = 2;
 /// Of `s_lastcheck` in the superblock.
 const LAST_CHECK_OFFSET: u64 = 0x40;
 /// `s_state` of one that was unmounted.
 const STATE_VALID: u16 = 1;
 
 /// Two states of a file system.
-pub struct UnchangedFiles {
+pub(crate) struct Ext4States {
     old: Ext4,
     new: Ext4,
 }
 
-/// What a comparison came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compared {
-    /// Regular files and directories.
-    pub files: u64,
-    /// Of which nothing changed.
-    pub unchanged: u64,
-}
-
-impl UnchangedFiles {
-    /// The inner error: why nothing can be said of these two.
-    pub fn between(
+impl Ext4States {
+    pub(crate) fn between(
         old: &Arc<dyn ByteSource>,
         new: &Arc<dyn ByteSource>,
-    ) -> Result<Result<UnchangedFiles, &'static str>, Ext4Error> {
+    ) -> Result<Ext4States, NotCompared> {
         let (old, new) = (Ext4::open(old.clone())?, Ext4::open(new.clone())?);
         let alike = {
             let (old, new) = (old.superblock(), new.superblock());
@@ -64,28 +46,94 @@ impl UnchangedFiles {
                 && old.features == new.features
         };
         if last_check(&old)? != last_check(&new)? {
-            return Ok(Err("it was checked since the snapshot before"));
+            return Err(NotCompared::Because(
+                "it was checked since the snapshot before",
+            ));
         }
         for (fs, why) in [
             (&old, "it was in use in the snapshot before, and not frozen"),
             (&new, "it is in use, and not frozen"),
         ] {
             if !fs.was_left_whole()? {
-                return Ok(Err(why));
+                return Err(NotCompared::Because(why));
             }
         }
         if !alike {
-            return Ok(Err("it is another file system than in the snapshot before"));
+            return Err(NotCompared::Because(OTHER_FILE_SYSTEM));
         }
-        Ok(Ok(UnchangedFiles { old, new }))
+        Ok(Ext4States { old, new })
     }
 
-    /// Hands out where the content of files is that did not change, and what says so beside their
-    /// inodes, in bytes of the file system and in the order of the inodes. `Break` ends it.
-    pub fn walk(
+    fn is_unchanged(&self, inode: &Inode, new: &RawInode<'_>, old: &RawInode<'_>) -> bool {
+        let until = i64::try_from(self.old.superblock().write_time).unwrap_or(0) - MARGIN_SECONDS;
+        inode.layout == Layout::Mapped
+            && inode.ctime.seconds < until
+            && new.same_except_atime(old)
+            && self.has_same_nodes(new)
+    }
+
+    /// Is what its extents depend on beside the inode as it was?
+    fn has_same_nodes(&self, raw: &RawInode<'_>) -> bool {
+        if !self.new.mapping_has_nodes(raw) {
+            return true;
+        }
+        let mut are_same = true;
+        let mut before = Vec::new();
+        let walked = self.new.walk_mapping(raw, &mut |mapping| {
+            if let Mapping::Node {
+                device_offset,
+                bytes,
+            } = mapping
+            {
+                before.resize(bytes.len(), 0);
+                let read = self.old.read(device_offset, &mut before, "extents");
+                are_same = read.is_ok() && before == bytes;
+            }
+            match are_same {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        are_same && walked.is_ok()
+    }
+
+    fn hand_out(
+        &self,
+        raw: &RawInode<'_>,
+        found: &mut dyn FnMut(Range<u64>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut joined = JoinedRanges::new(found);
+        let mut ended = ControlFlow::Continue(());
+        let block_bytes = u64::from(self.new.superblock().block_bytes);
+        // What cannot be walked is not said to be unchanged.
+        let _rest_is_read = self.new.walk_mapping(raw, &mut |mapping| {
+            ended = joined.push(match mapping {
+                // What is in the last block behind the end of a file is its own, too.
+                Mapping::Extent(extent) => {
+                    let end = extent.device_offset.saturating_add(extent.len);
+                    extent.device_offset..end.checked_next_multiple_of(block_bytes).unwrap_or(end)
+                }
+                // Compared with what it was.
+                Mapping::Node {
+                    device_offset,
+                    bytes,
+                } => device_offset..device_offset + bytes.len() as u64,
+            });
+            ended
+        });
+        match ended.is_continue() {
+            true => joined.finish(),
+            false => ended,
+        }
+    }
+}
+
+impl UnchangedContent for Ext4States {
+    /// In the order of the inodes.
+    fn walk(
         &self,
         found: &mut dyn FnMut(Range<u64>) -> ControlFlow<()>,
-    ) -> Result<Compared, Ext4Error> {
+    ) -> Result<Compared, NotCompared> {
         let mut compared = Compared::default();
         let (mut old_bytes, mut new_bytes) = (Vec::new(), Vec::new());
         for range in self.new.itable_ranges() {
@@ -127,74 +175,6 @@ impl UnchangedFiles {
             }
         }
         Ok(compared)
-    }
-
-    fn is_unchanged(&self, inode: &Inode, new: &RawInode<'_>, old: &RawInode<'_>) -> bool {
-        let until = i64::try_from(self.old.superblock().write_time).unwrap_or(0) - MARGIN_SECONDS;
-        inode.layout == Layout::Mapped
-            && inode.ctime.seconds < until
-            && new.same_except_atime(old)
-            && self.has_same_nodes(new)
-    }
-
-    /// Is what its extents depend on beside the inode as it was?
-    fn has_same_nodes(&self, raw: &RawInode<'_>) -> bool {
-        if !self.new.mapping_has_nodes(raw) {
-            return true;
-        }
-        let mut are_same = true;
-        let mut before = Vec::new();
-        let walked = self.new.walk_mapping(raw, &mut |mapping| {
-            if let Mapping::Node {
-                device_offset,
-                bytes,
-            } = mapping
-            {
-                before.resize(bytes.len(), 0);
-                let read = self.old.read(device_offset, &mut before, "extents");
-                are_same = read.is_ok() && before == bytes;
-            }
-            match are_same {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        });
-        are_same && walked.is_ok()
-    }
-
-    fn hand_out(
-        &self,
-        raw: &RawInode<'_>,
-        found: &mut dyn FnMut(Range<u64>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let mut ended = ControlFlow::Continue(());
-        let mut run = 0..0;
-        let block_bytes = u64::from(self.new.superblock().block_bytes);
-        // What cannot be walked is not said to be unchanged.
-        let _rest_is_read = self.new.walk_mapping(raw, &mut |mapping| {
-            let next = match mapping {
-                // What is in the last block behind the end of a file is its own, too.
-                Mapping::Extent(extent) => {
-                    let end = extent.device_offset.saturating_add(extent.len);
-                    extent.device_offset..end.checked_next_multiple_of(block_bytes).unwrap_or(end)
-                }
-                // Compared with what it was.
-                Mapping::Node {
-                    device_offset,
-                    bytes,
-                } => device_offset..device_offset + bytes.len() as u64,
-            };
-            if run.end == next.start {
-                run.end = next.end;
-            } else {
-                ended = found(std::mem::replace(&mut run, next));
-            }
-            ended
-        });
-        match ended.is_continue() {
-            true => found(run),
-            false => ended,
-        }
     }
 }
 

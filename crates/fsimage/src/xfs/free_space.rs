@@ -28,7 +28,7 @@ const NODE_KEY_BYTES: usize = 8;
 const NODE_POINTER_BYTES: usize = 4;
 const NO_BLOCK: u32 = u32::MAX;
 /// Free inodes, reverse mappings, shared blocks, counts in btrees of inodes.
-const RO_COMPAT_KNOWN: u32 = 0xf;
+pub(super) const RO_COMPAT_KNOWN: u32 = 0xf;
 
 /// Free stretches of one group that are held, 8 bytes each. Where there are more, the shortest are
 /// taken for in use.

@@ -1,5 +1,7 @@
 //! Entrances for fuzzing: each parser over bare bytes, in a made-up file system. Not for other use.
 
+use std::ops::ControlFlow;
+
 use super::btree::RECORD_BYTES;
 use super::{DevicePiece, DirBlock, ForkKind, Superblock, Xfs};
 
@@ -129,6 +131,25 @@ pub fn free_space(bytes: &[u8]) {
     let mut device = bytes.to_vec();
     device.resize(bytes.len().next_multiple_of(4096), 0);
     super::free_space::check_group(&example(false), &device);
+}
+
+/// Two states of a device: one of these bytes, but for the number in front, and one that differs
+/// from it in the byte that this number says. Returns how many files passed for unchanged.
+pub fn unchanged(bytes: &[u8]) -> u64 {
+    let Some((differs, device)) = bytes.split_first_chunk::<4>() else {
+        return 0;
+    };
+    let (old, mut new) = (device.to_vec(), device.to_vec());
+    let at = u32::from_le_bytes(*differs) as usize % device.len().max(1);
+    if let Some(byte) = new.get_mut(at) {
+        *byte ^= 1;
+    }
+    let xfs = example(false);
+    let end = xfs.superblock.blocks * u64::from(xfs.superblock.block_bytes);
+    super::unchanged::check_states(&xfs, [old, new], &mut |range| {
+        assert!(range.start < range.end && range.end <= end);
+        ControlFlow::Continue(())
+    })
 }
 
 /// Records of an inode btree.

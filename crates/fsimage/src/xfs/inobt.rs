@@ -166,7 +166,21 @@ impl<'a> InodeChunks<'a> {
         &self.header
     }
 
-    fn decode(&mut self, record: &[u8; RECORD_BYTES]) -> Result<InodeChunk> {
+    /// The next chunk, and which of its inodes are there, in use or not.
+    pub(super) fn next_present(&mut self) -> Option<Result<(InodeChunk, u64)>> {
+        if self.done {
+            return None;
+        }
+        let Some(record) = self.walk.next_record(self.xfs, self.source) else {
+            self.done = true;
+            return self.totals_agree().err().map(Err);
+        };
+        let chunk = record.and_then(|record| self.decode(&record));
+        self.complete &= chunk.is_ok();
+        Some(chunk)
+    }
+
+    fn decode(&mut self, record: &[u8; RECORD_BYTES]) -> Result<(InodeChunk, u64)> {
         let decoded = decode_record(self.xfs, self.header.ag, record)?;
         if decoded.first_ag_inode < self.next_ag_inode {
             return Err(record_damaged(
@@ -175,9 +189,9 @@ impl<'a> InodeChunks<'a> {
             ));
         }
         self.next_ag_inode = decoded.first_ag_inode + u64::from(CHUNK_INODES);
-        self.found += u64::from(decoded.present);
+        self.found += u64::from(decoded.present.count_ones());
         self.found_free += u64::from(decoded.free);
-        Ok(decoded.chunk)
+        Ok((decoded.chunk, decoded.present))
     }
 
     fn totals_agree(&self) -> Result<()> {
@@ -199,16 +213,8 @@ impl Iterator for InodeChunks<'_> {
     type Item = Result<InodeChunk>;
 
     fn next(&mut self) -> Option<Result<InodeChunk>> {
-        if self.done {
-            return None;
-        }
-        let Some(record) = self.walk.next_record(self.xfs, self.source) else {
-            self.done = true;
-            return self.totals_agree().err().map(Err);
-        };
-        let chunk = record.and_then(|record| self.decode(&record));
-        self.complete &= chunk.is_ok();
-        Some(chunk)
+        let next = self.next_present()?;
+        Some(next.map(|(chunk, _)| chunk))
     }
 }
 
@@ -216,7 +222,8 @@ impl Iterator for InodeChunks<'_> {
 struct ChunkRecord {
     chunk: InodeChunk,
     first_ag_inode: u64,
-    present: u32,
+    /// Bit i: inode i of the chunk is there.
+    present: u64,
     free: u32,
 }
 
@@ -260,7 +267,7 @@ fn decode_record(xfs: &Xfs, ag: u32, record: &[u8; RECORD_BYTES]) -> Result<Chun
         return Ok(ChunkRecord {
             chunk,
             first_ag_inode,
-            present: present_mask.count_ones(),
+            present: present_mask,
             free,
         });
     };

@@ -2,7 +2,8 @@
 //!
 //! Only certainty counts as clean: the newest record is complete, the last thing before the log's
 //! head, and says "unmounted"; or everything from the log's tail to its head is copies of the
-//! superblock, as a freeze leaves it. Everything else is work to do, or too strange to say.
+//! superblock, as a freeze leaves it, or a minute without a change. Everything else is work to do,
+//! or too strange to say.
 
 use super::Xfs;
 use super::bytes::{BASIC_BLOCK_BYTES, be32, be64, read_into};
@@ -27,8 +28,9 @@ pub(super) type Block = [u8; BLOCK_BYTES];
 pub enum LogState {
     /// Nothing to do: the file system was unmounted.
     Clean,
-    /// Nothing but copies of the superblock: the file system was frozen and nothing happened since.
-    /// Inodes and names on the device are complete.
+    /// Nothing but copies of the superblock: the file system was frozen and nothing happened since,
+    /// or it is idle, which looks the same. Inodes and names on the device are complete; of an idle
+    /// one, content may be in memory alone.
     Covered,
     /// There may be changes that are nowhere but in the log.
     Dirty,

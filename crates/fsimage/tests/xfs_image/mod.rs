@@ -4,6 +4,7 @@
 pub mod damage;
 pub mod fixture;
 pub mod operations;
+pub mod sealed;
 pub mod seen;
 
 use crate::mounting::mount_patiently;

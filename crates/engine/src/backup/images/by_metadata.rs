@@ -6,18 +6,18 @@
 //! out, so that it is read once it comes into use, whatever a tracker says.
 
 use super::super::parent::Parent;
+use super::ImageSource;
 use super::block_runs::BlockRuns;
 use super::marked_granules::MarkedGranules;
 use super::parent_images::ParentImage;
 use super::pass;
 use bale_format::extent::IMAGE_BLOCK_BYTES;
-use bale_format::snapshot::ImageState;
+use bale_format::snapshot::{ImageRecord, ImageState};
 use bale_fsimage::ByteSource;
 use bale_fsimage::allocated::{AllocatedRanges, DiskFileSystem};
-use bale_fsimage::ext4::UnchangedFiles;
-use bale_fsimage::recognize::Recognized;
+use bale_fsimage::unchanged::{StateSource, compare_states};
 use bale_pipeline::error::with_causes;
-use bale_source::raw::{BlockRanges, RawImage};
+use bale_source::raw::BlockRanges;
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
@@ -34,14 +34,16 @@ pub(super) struct ByMetadata {
 
 /// Compares an image with what the parent has of it. The inner error: why that cannot be done.
 pub(super) fn changed_by_metadata(
-    image: &RawImage,
+    source: &ImageSource,
     parent: &Parent,
     before: &Arc<ParentImage>,
     directory: &Path,
 ) -> io::Result<Result<ByMetadata, String>> {
-    if let Err(why) = is_comparable(image, parent) {
-        return Ok(Err(why.to_owned()));
-    }
+    let was_frozen = match comparable(source, parent) {
+        Err(why) => return Ok(Err(why.to_owned())),
+        Ok(record) => [record.how, source.state()].map(|how| how == ImageState::Frozen),
+    };
+    let image = &source.image;
     let old: Arc<dyn ByteSource> = before.clone();
     let (new, sector) = (image.byte_source(), image.sector_bytes());
     let mut marks = MarkedGranules::new(directory, image.len_bytes())?;
@@ -56,7 +58,7 @@ pub(super) fn changed_by_metadata(
         let other = others.find(|other| other.lies_as(file_system));
         let why = match other {
             None => Err("it was not there".to_owned()),
-            Some(other) => mark_unchanged(other, file_system, &mut marks)?,
+            Some(other) => mark_unchanged(other, file_system, was_frozen, &mut marks)?,
         };
         are_some |= why.is_ok();
         if let Err(why) = why {
@@ -78,7 +80,12 @@ pub(super) fn changed_by_metadata(
     }))
 }
 
-fn is_comparable(image: &RawImage, parent: &Parent) -> Result<(), &'static str> {
+/// What the parent records of it.
+fn comparable<'a>(
+    source: &ImageSource,
+    parent: &'a Parent,
+) -> Result<&'a ImageRecord, &'static str> {
+    let image = &source.image;
     let row = parent.catalog.lookup(image.name()).ok().flatten();
     let row = row.filter(|row| row.is_image() && !row.flags.has_any(pass::TROUBLE));
     let path = [b"/", &image.name()[..]].concat();
@@ -86,9 +93,9 @@ fn is_comparable(image: &RawImage, parent: &Parent) -> Result<(), &'static str> 
     match (record, row) {
         _ if parent.run.is_some() => Err("the run before did not end"),
         (Some(record), Some(row)) if row.size == image.len_bytes() => {
-            match record.how == ImageState::Fuzzy || image.state() == ImageState::Fuzzy {
+            match record.how == ImageState::Fuzzy || source.state() == ImageState::Fuzzy {
                 true => Err("it is not of one moment, or the one before was not"),
-                false => Ok(()),
+                false => Ok(record),
             }
         }
         (Some(_), Some(_)) => Err("the image has another length"),
@@ -100,18 +107,20 @@ fn is_comparable(image: &RawImage, parent: &Parent) -> Result<(), &'static str> 
 fn mark_unchanged(
     old: &DiskFileSystem,
     new: &DiskFileSystem,
+    was_frozen: [bool; 2],
     marks: &mut MarkedGranules,
 ) -> io::Result<Result<(), String>> {
-    if (old.content, new.content) != (Recognized::Ext, Recognized::Ext) {
-        return Ok(Err("its kind is not compared".to_owned()));
-    }
-    let files = match UnchangedFiles::between(old.source(), new.source()) {
+    let [of_old, of_new] = [(old, was_frozen[0]), (new, was_frozen[1])].map(|(of, was_frozen)| {
+        let source = of.source();
+        StateSource { source, was_frozen }
+    });
+    // `lies_as` has seen to it that they are of one kind.
+    let states = match compare_states(new.content, of_old, of_new) {
         Err(error) => return Ok(Err(with_causes(&error))),
-        Ok(Err(why)) => return Ok(Err(why.to_owned())),
-        Ok(Ok(files)) => files,
+        Ok(states) => states,
     };
     let mut marked = Ok(());
-    let walked = files.walk(&mut |range| {
+    let walked = states.walk(&mut |range| {
         for disk in new.on_disk(range) {
             if marked.is_ok() {
                 marked = marks.mark(&disk);
