@@ -159,13 +159,13 @@ pub struct Backup {
         conflicts_with_all = ["paths", "files_from", "files_from0"],
     )]
     pub point_in_time: bool,
-    /// The file systems in the images were frozen, or unmounted, at the moment that is read: whoever
-    /// made the copy knows it. The snapshot records it
+    /// The file systems in the images were frozen, or unmounted, at the moment that is read, as
+    /// whoever made the copy knows. The snapshot records it
     ///
     /// So it is behind fsfreeze, and in a snapshot of LVM of what is mounted on the same machine;
-    /// not in one of a disk of a virtual machine, unless its guest agent froze it. Nothing is
-    /// believed of it but by --trust-metadata: an XFS that was not unmounted cannot say itself
-    /// whether it was frozen.
+    /// not in one of a disk of a virtual machine, unless its guest agent froze it. It matters to
+    /// --trust-metadata alone: an XFS that was not unmounted cannot say itself whether it was
+    /// frozen.
     #[arg(
         long,
         requires = "image",
@@ -215,8 +215,8 @@ pub struct Backup {
     )]
     pub read_free: bool,
     /// Where nobody keeps account of what changes in an image, read of its file systems what their
-    /// metadata says may have changed: ext2/3/4, and XFS of version 5, that are unmounted or frozen,
-    /// as in the parent
+    /// metadata says may have changed: ext2/3/4 and XFS (version 5), unmounted or frozen, as in the
+    /// parent
     ///
     /// Metadata is read, and blocks of files whose inodes are other than in the parent, or changed
     /// in the last two seconds of it; of all else, everything. Of an XFS that was frozen, --frozen
