@@ -1,7 +1,8 @@
-//! What the page cache holds of a file (`cachestat`, Linux 6.5).
+//! What the page cache holds of a file (`cachestat`, Linux 6.5), and what it is to forget.
 
+use rustix::fs::Advice;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Pages of a range of a file.
 #[repr(C)]
@@ -29,4 +30,13 @@ pub fn cachestat(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<Cac
         return Err(io::Error::last_os_error());
     }
     Ok(stat)
+}
+
+/// Has the page cache forget what it holds of a device, but for what nobody wrote back yet: that is
+/// begun to be written. A disk and each of its partitions have a cache of their own, which lasts as
+/// long as anybody has the device open, and know nothing of what is written through the other.
+/// Pages that a program has mapped stay.
+pub fn forget_cached(device: impl AsFd) {
+    // No `fsync`: its flush would count as a write to what is to stand still.
+    let _advice_only = rustix::fs::fadvise(&device, 0, None, Advice::DontNeed);
 }

@@ -16,6 +16,7 @@ mod copying;
 mod copying_far;
 mod counted;
 mod deleting;
+mod device_cache;
 mod dying;
 mod exporting;
 mod exporting_far;

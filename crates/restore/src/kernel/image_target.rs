@@ -13,6 +13,7 @@ use crate::{Overwrite, kernel::outcome::Cause};
 use bale_format::Entry;
 use bale_pipeline::monitor::Act;
 use bale_pipeline::users::{is_for_devices, user_of_device, user_of_file};
+use bale_sys::cache::forget_cached;
 use bale_sys::open::open_exclusively;
 use rustix::fs::{FileType, OFlags, Stat};
 use std::fs::File;
@@ -187,6 +188,8 @@ fn device(path: &Path, stat: &Stat, entry: &Entry) -> Result<File, EntryFailure>
         std::io::ErrorKind::ResourceBusy => refused("it is in use: unmount what is on it first"),
         _ => failed("open", &error),
     })?;
+    // What is compared is what is on it.
+    forget_cached(&file);
     let len = file.seek(SeekFrom::End(0));
     let len = len.map_err(|error| failed("measure", &error))?;
     if len < entry.size {

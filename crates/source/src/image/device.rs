@@ -3,6 +3,7 @@
 use super::{ImageError, OpenedAs};
 use bale_fsimage::ByteSource;
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
+use bale_sys::cache::forget_cached;
 use bale_sys::open::open_exclusively;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -77,6 +78,9 @@ impl Device {
             false => File::open(path),
         };
         let buffered = buffered.map_err(error)?;
+        if state == OpenedAs::Still && kind.is_block_device() {
+            forget_cached(&buffered);
+        }
         let direct = File::options()
             .read(true)
             .custom_flags(OFlags::DIRECT.bits() as i32)

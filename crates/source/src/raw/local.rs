@@ -8,6 +8,7 @@ use crate::scan::ImageStamp;
 use bale_format::entry::{Entry, Time};
 use bale_format::snapshot::ImageState;
 use bale_sys::buffer::ALIGNMENT;
+use bale_sys::cache::forget_cached;
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -47,6 +48,10 @@ impl LocalDevice {
         }
         let mut buffered = File::open(&path)?;
         let used = Use::of(&path, &metadata);
+        if kind.is_block_device() && matches!(used, Use::Nobody(_)) {
+            // Bitmaps and inodes are read through it.
+            forget_cached(&buffered);
+        }
         let stamp = ImageStamp::of(&path)?;
         let len_bytes = match kind.is_block_device() {
             true => buffered.seek(SeekFrom::End(0))?,
