@@ -70,6 +70,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     };
     if let Some(since) = engine_options.parent {
         if let Some(ranges) = changes {
+            check_within(&ranges, &sources[0].image)?;
             sources[0].tracker = Box::new(ImportedChanges { since, ranges });
         }
         for (place, changes) in bitmaps {
@@ -164,6 +165,20 @@ fn change_list(options: &Backup) -> Result<Option<Vec<Range<u64>>>> {
     let ranges = read_change_file(path, format, block_bytes)
         .with_context(|| format!("the list of changes {}", output::path(path)))?;
     Ok(Some(ranges))
+}
+
+/// A list of another device, or one whose blocks are of another size, may name too little as well.
+fn check_within(ranges: &[Range<u64>], image: &RawImage) -> Result<()> {
+    let len = image.len_bytes();
+    match ranges.last().filter(|last| last.start >= len) {
+        None => Ok(()),
+        Some(last) => Err(anyhow::anyhow!(
+            "the list of changes names byte {}, and {} has {len} bytes: it is of another device, \
+             or its blocks are of another size (without --changes everything is read)",
+            last.start,
+            output::path(image.path()),
+        )),
+    }
 }
 
 /// Options of one kind of image, and no image of that kind.

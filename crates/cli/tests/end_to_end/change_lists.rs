@@ -71,6 +71,10 @@ fn a_list_that_is_no_list_stops_the_backup_before_anything_is_stored() {
     bench.sh("head -c 3M /dev/urandom > disk.img");
     bench.ok(&["backup", "--image", "disk.img"]);
     bench.write("cut.xml", "<blocks><block block=\"3\"/>");
+    bench.write(
+        "beyond.json",
+        "{\"extents\": [{\"offset\": 3145728, \"length\": 1}]}",
+    );
     let since = ["--changes-since", "latest"];
     for (words, code, said) in [
         (&["--changes", "json:nothing.json"][..], 1, "nothing.json"),
@@ -85,6 +89,7 @@ fn a_list_that_is_no_list_stops_the_backup_before_anything_is_stored() {
             1,
             "cut short",
         ),
+        (&["--changes", "json:beyond.json"], 1, "of another device"),
         (&["--changes", "list.json"], 2, "thin_delta:FILE"),
         (
             &["--changes", "json:cut.xml", "--image", "disk.img"],

@@ -9,7 +9,9 @@ use bale_format::ObjectId;
 use bale_format::extent::IMAGE_BLOCK_BYTES;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
-use serde::Deserialize;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -22,6 +24,9 @@ pub const CHANGE_LIST_BYTES_MAX: u64 = 64 << 20;
 pub const CHANGE_RANGES_MAX: usize = 1 << 20;
 
 const SECTOR_BYTES: u64 = 512;
+
+/// Blocks of dm-era are whole multiples of this.
+const ERA_BLOCK_BYTES_MIN: u64 = 8 * SECTOR_BYTES;
 
 /// Who made a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +63,11 @@ pub enum ChangeListError {
     Beyond(String),
     #[error("it does not say how large its blocks are: --changes-block-size says it")]
     NoBlockSize,
+    #[error(
+        "no dm-era device has blocks of {0} bytes (a multiple of {ERA_BLOCK_BYTES_MIN}; its table \
+         counts sectors of {SECTOR_BYTES})"
+    )]
+    BlockSize(u64),
     #[error("it says itself how large its blocks are")]
     BlockSizeTwice,
     #[error("more than {CHANGE_RANGES_MAX} stretches changed: without a list all is read")]
@@ -92,6 +102,9 @@ pub fn read_change_list(
         (ChangeListFormat::ThinDelta, None) => read_thin_delta(bytes, &mut ranges)?,
         (ChangeListFormat::Json, None) => read_json(bytes, &mut ranges)?,
         (ChangeListFormat::EraInvalidate, Some(block_bytes)) => {
+            if block_bytes == 0 || !block_bytes.is_multiple_of(ERA_BLOCK_BYTES_MIN) {
+                return Err(ChangeListError::BlockSize(block_bytes));
+            }
             read_era(bytes, block_bytes, &mut ranges)?;
         }
         (ChangeListFormat::EraInvalidate, None) => return Err(ChangeListError::NoBlockSize),
@@ -247,7 +260,8 @@ fn read_thin_delta(bytes: &[u8], ranges: &mut ChangedBlocks) -> Result<(), Chang
             ("diff", Some("superblock")) => diffs += 1,
             ("same", Some("diff")) | ("range", Some("same")) => {}
             ("different" | "left_only" | "right_only", Some("diff")) => {
-                let is_long = element.try_get_attribute("begin").ok().flatten().is_none();
+                // In its long form it has none, even no damaged one.
+                let is_long = element.attributes().next().is_none();
                 if !is_long {
                     ranges.push(number(element, "begin")?, number(element, "length")?, unit)?;
                 }
@@ -291,7 +305,7 @@ fn read_era(
 
 #[derive(Deserialize)]
 struct JsonList {
-    extents: Vec<JsonExtent>,
+    extents: ChangedBlocks,
 }
 
 #[derive(Deserialize)]
@@ -304,8 +318,32 @@ struct JsonExtent {
 fn read_json(bytes: &[u8], ranges: &mut ChangedBlocks) -> Result<(), ChangeListError> {
     let list: JsonList =
         serde_json::from_slice(bytes).map_err(|error| ChangeListError::Json(error.to_string()))?;
-    let mut extents = list.extents.iter();
-    extents.try_for_each(|extent| ranges.push(extent.offset, extent.length, 1))
+    *ranges = list.extents;
+    Ok(())
+}
+
+/// Merged on their way: a list of millions of extents takes no more memory than its text and the
+/// ranges that are kept.
+impl<'de> Deserialize<'de> for ChangedBlocks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ChangedBlocks, D::Error> {
+        struct Extents;
+        impl<'de> Visitor<'de> for Extents {
+            type Value = ChangedBlocks;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                formatter.write_str("extents")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ChangedBlocks, A::Error> {
+                let mut ranges = ChangedBlocks::default();
+                while let Some(JsonExtent { offset, length }) = list.next_element()? {
+                    ranges.push(offset, length, 1).map_err(A::Error::custom)?;
+                }
+                Ok(ranges)
+            }
+        }
+        deserializer.deserialize_seq(Extents)
+    }
 }
 
 /// A list of what changed since a snapshot that somebody named.

@@ -76,6 +76,9 @@ fn what_is_not_known_is_refused_and_not_left_out() {
         "<diff/><diff/>",
         "<diff><changed begin=\"1\" length=\"1\"/></diff>",
         "<diff><different begin=\"1\"/></diff>",
+        "<diff><different length=\"1\"/></diff>",
+        "<diff><different first begin=\"1\" length=\"1\"/></diff>",
+        "<diff><different begin=1 length=\"1\"/></diff>",
         "<diff><different begin=\"-1\" length=\"1\"/></diff>",
         "<diff><different begin=\"+1\" length=\"1\"/></diff>",
         "<diff><different begin=\"1\" length=\"18446744073709551615\"/></diff>",
@@ -106,6 +109,15 @@ fn what_is_not_known_is_refused_and_not_left_out() {
     }
     let list = read_change_list(b"<blocks/>", ChangeListFormat::EraInvalidate, None);
     assert!(matches!(list, Err(ChangeListError::NoBlockSize)));
+    // 128 are sectors, as a table of the device mapper has them.
+    for bytes in [0, 1, 128, 512, 4095, 6144] {
+        let era = ChangeListFormat::EraInvalidate;
+        let list = read_change_list(b"<blocks/>", era, Some(bytes));
+        assert!(
+            matches!(list, Err(ChangeListError::BlockSize(_))),
+            "{bytes}"
+        );
+    }
     let list = read_change_list(b"{\"extents\": []}", ChangeListFormat::Json, Some(1));
     assert!(matches!(list, Err(ChangeListError::BlockSizeTwice)));
 }
