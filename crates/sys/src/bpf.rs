@@ -32,6 +32,11 @@ const LOG_BYTES: usize = 1 << 16;
 /// `struct bpf_prog_info` up to the number of events missed.
 const PROGRAM_INFO_BYTES: usize = 216;
 const MISSES_OFFSET: usize = 208;
+/// In it, how many arrays the program uses, and where their ids are to be written.
+const ARRAYS_OFFSET: usize = 52;
+const ARRAY_IDS_OFFSET: usize = 56;
+/// Arrays of a program that are looked at.
+const ARRAYS_MAX: usize = 8;
 
 /// Waits for programs and all else that the kernel runs without being interrupted.
 const MEMBARRIER_QUERY: c_int = 0;
@@ -100,15 +105,28 @@ pub fn create_array(entries: u32, words: u32) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(MAP_CREATE, attributes) }
 }
 
-/// Entries of an array and words of each.
-pub fn array_shape(map: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+/// An array that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayInfo {
+    pub id: u32,
+    pub entries: u32,
+    /// Of each entry.
+    pub words: u32,
+}
+
+/// Which array this is, and its shape.
+pub fn array_info(map: BorrowedFd<'_>) -> io::Result<ArrayInfo> {
     let mut info = [0; 24];
     object_info(map, &mut info)?;
     let (kind, key_bytes) = (number(&info, 0), number(&info, 8));
     if kind != MAP_TYPE_ARRAY || key_bytes != 4 || !number(&info, 12).is_multiple_of(8) {
         return Err(io::Error::other("it is no array"));
     }
-    Ok((number(&info, 16), number(&info, 12) / 8))
+    Ok(ArrayInfo {
+        id: number(&info, 4),
+        entries: number(&info, 16),
+        words: number(&info, 12) / 8,
+    })
 }
 
 /// Memory of an array, shared with programs and other processes.
@@ -125,7 +143,7 @@ unsafe impl Sync for SharedWords {}
 impl SharedWords {
     /// Maps all of an array.
     pub fn map(map: BorrowedFd<'_>) -> io::Result<SharedWords> {
-        let (entries, words) = array_shape(map)?;
+        let ArrayInfo { entries, words, .. } = array_info(map)?;
         let words = entries as usize * words as usize;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let (len, fd) = (words * 8, map.as_raw_fd());
@@ -214,9 +232,11 @@ pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// A loaded program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
     pub id: u32,
+    /// Ids of the arrays that it writes to, sorted.
+    pub arrays: Vec<u32>,
     /// Calls that did not happen as the program was running on that processor already.
     pub misses: u64,
 }
@@ -224,7 +244,12 @@ pub struct ProgramInfo {
 /// Which program this is; an error if the kernel does not count what it misses.
 pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     let mut info = [0; PROGRAM_INFO_BYTES];
-    let len = object_info(program, &mut info)?;
+    let mut arrays = [0u32; ARRAYS_MAX];
+    info[ARRAYS_OFFSET..][..4].copy_from_slice(&(ARRAYS_MAX as u32).to_ne_bytes());
+    let address = arrays.as_mut_ptr() as usize as u64;
+    info[ARRAY_IDS_OFFSET..][..8].copy_from_slice(&address.to_ne_bytes());
+    // SAFETY: the ids have room for as many as said, and live across the call.
+    let len = unsafe { object_info_with(program, &mut info) }?;
     if number(&info, 0) != PROG_TYPE_TRACING {
         return Err(io::Error::other("it is no program of tracing"));
     }
@@ -232,8 +257,12 @@ pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
         return Err(io::Error::other("this kernel does not count missed events"));
     }
     let misses = info[MISSES_OFFSET..].first_chunk().expect("8 bytes");
+    let found = number(&info, ARRAYS_OFFSET) as usize;
+    let mut arrays = arrays.get(..found).unwrap_or_default().to_vec();
+    arrays.sort_unstable();
     Ok(ProgramInfo {
         id: number(&info, 4),
+        arrays,
         misses: u64::from_ne_bytes(*misses),
     })
 }
@@ -250,11 +279,21 @@ pub fn linked_program(link: BorrowedFd<'_>) -> io::Result<u32> {
 
 /// What the kernel has to say of an object; how many bytes of it.
 fn object_info(object: BorrowedFd<'_>, info: &mut [u8]) -> io::Result<usize> {
+    info.fill(0);
+    // SAFETY: there are no addresses in it.
+    unsafe { object_info_with(object, info) }
+}
+
+/// # Safety
+///
+/// All addresses in `info` point to memory that lives across the call, as large as it says.
+unsafe fn object_info_with(object: BorrowedFd<'_>, info: &mut [u8]) -> io::Result<usize> {
     let mut attributes = Attributes::new()
         .fd(0, object)
         .number(4, info.len() as u32)
         .address(8, info.as_mut_ptr());
-    // SAFETY: `info` is as long as said, and lives across the call.
+    // SAFETY: `info` is as long as said, and lives across the call; for what it points to the
+    // caller answers.
     unsafe { bpf(OBJ_GET_INFO, &mut attributes) }?;
     Ok(number(&attributes.0, 4) as usize)
 }

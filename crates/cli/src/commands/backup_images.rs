@@ -9,7 +9,9 @@ use anyhow::{Context, Result};
 use bale_engine::backup::{BackupOptions, ImageSource, backup_images};
 use bale_format::Snapshot;
 use bale_format::snapshot::{DenseDirectory, ImageRecord, ImageView};
+use bale_pipeline::clock::{Clock, SystemClock};
 use bale_pipeline::monitor::{Monitor, Problem};
+use bale_pipeline::random::{OsRandom, draw};
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
 use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_file};
@@ -116,7 +118,7 @@ fn open_image(
     is_tracked: bool,
 ) -> std::io::Result<(ImageSource, Option<Changes>)> {
     let epoch = match is_tracked {
-        true => begin_epoch(path),
+        true => begin_epoch(path, new_epoch_id()?),
         false => None,
     };
     let image = RawImage::open_with(path, options)?;
@@ -130,6 +132,13 @@ fn open_image(
         None => source,
     };
     Ok((source, changes))
+}
+
+/// A machine whose memory was set back may draw the same numbers again, at another time.
+fn new_epoch_id() -> std::io::Result<u64> {
+    let (drawn, now) = (u64::from_le_bytes(draw(&OsRandom)?), SystemClock.time());
+    let nanos = (now.seconds as u64).wrapping_mul(1_000_000_000);
+    Ok(drawn ^ nanos.wrapping_add(u64::from(now.nanos)))
 }
 
 /// What a list says, before anything else is looked at.

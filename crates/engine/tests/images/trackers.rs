@@ -6,7 +6,7 @@ use bale_format::ObjectId;
 use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_list};
 use bale_source::raw::tracking::{begin_epoch, start_tracking, stop_tracking};
 use bale_source::raw::{ChangeTracker, Changes, NoTracker};
-use bale_sys::bpf::{SharedWords, pinned};
+use bale_sys::bpf::{SharedWords, create_array, pinned};
 use bale_testkit::{Follower, TrackedDisk, have, is_root, skipped};
 use std::fs::{self, File};
 use std::ops::Range;
@@ -231,7 +231,12 @@ struct Loop {
     dir: tempfile::TempDir,
     device: PathBuf,
     file: File,
+    /// That were begun, each with its number as its id.
+    epochs: u64,
 }
+
+/// All that the kernel has in memory of a tracked device.
+struct Memory(Vec<(PathBuf, Vec<u64>)>);
 
 fn run(program: &str, words: &[&str]) -> String {
     let output = Command::new(program).args(words).output().unwrap();
@@ -260,6 +265,7 @@ impl Loop {
             dir,
             device: device.into(),
             file: open,
+            epochs: 0,
         };
         match start_tracking(&disk.device, 1, 0) {
             Ok(_) => Some(disk),
@@ -284,6 +290,33 @@ impl Loop {
         let number = std::os::unix::fs::MetadataExt::rdev(&number);
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         Path::new("/sys/fs/bpf/bale").join(format!("{major}-{minor}/{name}"))
+    }
+
+    fn words_of(pin: &Path) -> SharedWords {
+        SharedWords::map(pinned(pin).unwrap().as_fd()).unwrap()
+    }
+
+    fn memory(&self) -> Memory {
+        let pins = ["control", "blocks", "stretches"].map(|name| self.pin(name));
+        let words = |pin: PathBuf| {
+            let shared = Loop::words_of(&pin);
+            let words = shared.words().iter();
+            let words = words.map(|word| word.load(Ordering::SeqCst)).collect();
+            (pin, words)
+        };
+        Memory(pins.into_iter().map(words).collect())
+    }
+
+    /// As when a virtual machine goes back to a moment: with its memory, and its disk.
+    fn set_back(&mut self, memory: &Memory, disk: &[u8]) {
+        self.file.write_all_at(disk, 0).unwrap();
+        self.file.sync_all().unwrap();
+        for (pin, words) in &memory.0 {
+            let shared = Loop::words_of(pin);
+            for (place, word) in shared.words().iter().zip(words) {
+                place.store(*word, Ordering::SeqCst);
+            }
+        }
     }
 
     fn zero(&mut self, range: &Range<u64>, how: &[&str]) {
@@ -325,7 +358,8 @@ impl TrackedDisk for Loop {
     }
 
     fn begin(&mut self) -> Box<dyn ChangeTracker> {
-        match begin_epoch(&self.device) {
+        self.epochs += 1;
+        match begin_epoch(&self.device, self.epochs) {
             Some(epoch) => Box::new(epoch),
             None => Box::new(NoTracker),
         }
@@ -344,15 +378,20 @@ fn what_the_kernel_tracks_leaves_nothing_out_and_after_any_loss_everything_is_re
     let read = follower.blocks_read;
     assert!(read < (ROUNDS * LEN) as u64 / BLOCK * 3 / 4, "{read}");
     type Act = fn(&mut Loop);
-    let admits: [(&str, Act); 3] = [
+    let admits: [(&str, Act); 4] = [
         ("stopped and started", |disk| disk.restart(2)),
         ("attached no more", |disk| {
             fs::remove_file(disk.pin("ended-link")).unwrap();
         }),
+        ("not those that its programs write", |disk| {
+            let pin = disk.pin("blocks");
+            fs::remove_file(&pin).unwrap();
+            let other = create_array(LEN as u32 / BLOCK as u32, 1).unwrap();
+            bale_sys::bpf::pin(other.as_fd(), &pin).unwrap();
+        }),
         ("several places", |disk| {
             // As a program notes it.
-            let control = pinned(&disk.pin("control")).unwrap();
-            let words = SharedWords::map(control.as_fd()).unwrap();
+            let words = Loop::words_of(&disk.pin("control"));
             let epoch = words.words()[0].load(Ordering::SeqCst);
             words.words()[1].store(epoch, Ordering::SeqCst);
         }),
@@ -369,6 +408,7 @@ fn what_the_kernel_tracks_leaves_nothing_out_and_after_any_loss_everything_is_re
         ("passed over", 3, "1000000"),
         ("begins elsewhere", 4, "63"),
         ("names no epoch", 2, "1000000"),
+        ("set back", 5, "fedcba9876543210"),
     ] {
         follower.follow(2).unwrap();
         let basis = follower.basis.take().unwrap();
@@ -384,6 +424,30 @@ fn what_the_kernel_tracks_leaves_nothing_out_and_after_any_loss_everything_is_re
         assert!(said.len() == 1 && said[0].contains(why), "{why}: {said:?}");
     }
     follower.follow(ROUNDS).unwrap();
+}
+
+#[test]
+fn after_a_machine_was_set_back_with_its_memory_its_marks_are_not_believed() {
+    let Some(disk) = Loop::tracked() else {
+        return;
+    };
+    let mut follower = Follower::new(disk, 5);
+    follower.back_up(true).unwrap();
+    follower.follow(2).unwrap();
+    let (memory, content) = (follower.disk.memory(), follower.disk.content());
+    follower.follow(2).unwrap();
+    let before = follower.everything.len();
+    follower.disk.set_back(&memory, &content);
+    // Into other repositories, so that there is an epoch of the number of the last one.
+    for _ in 0..4 {
+        follower.write();
+        drop(follower.disk.begin());
+    }
+    follower.back_up(true).unwrap();
+    let said = &follower.everything[before..];
+    assert!(said.len() == 1 && said[0].contains("set back"), "{said:?}");
+    follower.follow(3).unwrap();
+    assert_eq!(follower.everything.len(), before + 1);
 }
 
 /// Writes go on while epochs begin; when they are over, a copy that only read what was reported is

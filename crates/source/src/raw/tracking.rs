@@ -71,6 +71,10 @@ fn advice_on(error: &io::Error) -> &'static str {
         io::ErrorKind::AlreadyExists => {
             " (somebody else begins it just now, or was killed: stop removes what is left)"
         }
+        io::ErrorKind::DirectoryNotEmpty => " (somebody else has just begun it: status shows it)",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            " (who runs this, perhaps a container, may not change what is tracked: do it outside)"
+        }
         _ => "",
     }
 }
@@ -216,14 +220,8 @@ pub fn stop_tracking(path: &Path) -> Result<bool, TrackingError> {
 pub fn tracking_status(path: &Path) -> Result<Option<TrackingStatus>, TrackingError> {
     let device = device_of(path)?;
     let look = kernel("look at /sys/fs/bpf");
-    match pins::exists(device).map_err(look)? {
-        true => Ok(Some(status_of(device))),
-        false if pins::is_unfinished(device) => {
-            let text = "its start or stop was killed: stop removes what is left";
-            Err(TrackingError::Refused(text.to_owned()))
-        }
-        false => Ok(None),
-    }
+    let is_there = pins::exists(device).map_err(look)? || pins::is_unfinished(device);
+    Ok(is_there.then(|| status_of(device)))
 }
 
 /// All devices that are tracked.
@@ -282,8 +280,9 @@ fn name_of(device: (u32, u32)) -> PathBuf {
 }
 
 /// Begins an epoch for a backup of this device, or a part of it, after what is in memory alone was
-/// written back; `None`: it is not tracked. To be called before anything of it is read.
-pub fn begin_epoch(path: &Path) -> Option<EpochTracker> {
+/// written back; `None`: it is not tracked. To be called before anything of it is read, with an id
+/// that no epoch had.
+pub fn begin_epoch(path: &Path, epoch_id: u64) -> Option<EpochTracker> {
     let device = fs::metadata(path).ok();
     let device = device.filter(|meta| meta.file_type().is_block_device())?;
     let facts = DiskFacts::of(Path::new(SYS), device.rdev()).ok()?;
@@ -298,7 +297,7 @@ pub fn begin_epoch(path: &Path) -> Option<EpochTracker> {
             Err(error) => EpochTracker::of_nothing(error.to_string()),
             Ok(tracked) => {
                 write_back(&facts);
-                EpochTracker::begin(candidate, &facts, &tracked)
+                EpochTracker::begin(candidate, (&facts, &tracked), epoch_id)
             }
         };
         return Some(tracker);

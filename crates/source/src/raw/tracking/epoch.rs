@@ -16,8 +16,8 @@ use super::super::changes::{ChangeTracker, Changes};
 use super::disk::DiskFacts;
 use super::pins::Pinned;
 use super::program::{
-    DISK, DISK_SEQUENCE, DOUBT, EPOCH, FIRST_SECTOR, SECTOR_BYTES, SECTORS, STRETCH_BLOCKS_LOG2,
-    SWITCHED, TRACKING_ID,
+    DISK, DISK_SEQUENCE, DOUBT, EPOCH, EPOCH_IDS, EPOCH_IDS_MAX, FIRST_SECTOR, SECTOR_BYTES,
+    SECTORS, STRETCH_BLOCKS_LOG2, SWITCHED, TRACKING_ID,
 };
 use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_sys::bpf::{monotonic_nanos, wait_for_programs};
@@ -39,6 +39,9 @@ pub(super) struct EpochBasis {
     pub(super) misses: u64,
     /// Where the device begins on its disk.
     pub(super) first_sector: u64,
+    /// Random. A machine whose memory is set back begins epochs of the same numbers again, which
+    /// are others.
+    pub(super) id: u64,
 }
 
 impl EpochBasis {
@@ -48,12 +51,14 @@ impl EpochBasis {
         let tracking = u64::from_str_radix(parts.next()?, 16).ok()?;
         let mut number = || parts.next()?.parse().ok();
         let (epoch, misses, first_sector) = (number()?, number()?, number()?);
+        let id = u64::from_str_radix(parts.next()?, 16).ok()?;
         parts.next().is_none().then_some(EpochBasis {
             boot,
             tracking,
             epoch,
             misses,
             first_sector,
+            id,
         })
     }
 
@@ -64,8 +69,9 @@ impl EpochBasis {
             epoch,
             misses,
             first_sector,
+            id,
         } = self;
-        format!("{boot}/{tracking:016x}/{epoch}/{misses}/{first_sector}")
+        format!("{boot}/{tracking:016x}/{epoch}/{misses}/{first_sector}/{id:016x}")
     }
 }
 
@@ -84,10 +90,11 @@ impl EpochTracker {
         EpochTracker(Err(why))
     }
 
-    /// Begins an epoch of what is tracked at `device`, for a backup of `facts`, which is a part of
-    /// it or all. What is in memory alone is to be written back before.
-    pub(super) fn begin(device: (u32, u32), facts: &DiskFacts, tracked: &DiskFacts) -> Self {
-        EpochTracker(Epoch::begin(device, facts, tracked))
+    /// Begins an epoch of what is tracked at `device`, for a backup of a part of it or all: the
+    /// facts of that part, and those of what is tracked. What is in memory alone is to be written
+    /// back before.
+    pub(super) fn begin(device: (u32, u32), of: (&DiskFacts, &DiskFacts), id: u64) -> Self {
+        EpochTracker(Epoch::begin(device, of, id))
     }
 }
 
@@ -106,7 +113,11 @@ pub(super) fn mismatch(pinned: &Pinned, tracked: &DiskFacts) -> Option<String> {
 }
 
 impl Epoch {
-    fn begin(device: (u32, u32), facts: &DiskFacts, tracked: &DiskFacts) -> Result<Epoch, String> {
+    fn begin(
+        device: (u32, u32),
+        (facts, tracked): (&DiskFacts, &DiskFacts),
+        id: u64,
+    ) -> Result<Epoch, String> {
         let pinned = Pinned::open(device)?;
         if let Some(why) = mismatch(&pinned, tracked) {
             return Err(why);
@@ -118,6 +129,7 @@ impl Epoch {
         let control = pinned.control.words();
         control[SWITCHED].fetch_max(monotonic_nanos(), Ordering::SeqCst);
         let epoch = control[EPOCH].fetch_add(1, Ordering::SeqCst) + 1;
+        control[place_of_id(epoch)].store(id, Ordering::SeqCst);
         wait_for_programs().map_err(|error| format!("the epoch could not begin: {error}"))?;
         let basis = EpochBasis {
             boot: boot.trim().to_owned(),
@@ -125,6 +137,7 @@ impl Epoch {
             epoch,
             misses,
             first_sector: facts.sectors.start,
+            id,
         };
         Ok(Epoch {
             pinned,
@@ -146,6 +159,14 @@ impl Epoch {
         if before.epoch == 0 || before.epoch >= self.basis.epoch {
             return Err(unknown());
         }
+        if self.basis.epoch - before.epoch >= EPOCH_IDS_MAX {
+            return Err(format!(
+                "{EPOCH_IDS_MAX} backups began since the snapshot before"
+            ));
+        }
+        if self.pinned.word(place_of_id(before.epoch)) != before.id {
+            return Err("the machine's memory was set back since the snapshot before".to_owned());
+        }
         if before.first_sector != self.basis.first_sector {
             return Err("it begins elsewhere on its disk now".to_owned());
         }
@@ -160,6 +181,11 @@ impl Epoch {
         let found = changed_blocks(&self.pinned, &self.sectors, before.epoch);
         found.map_err(|error| error.to_string())
     }
+}
+
+/// In the control entry.
+fn place_of_id(epoch: u64) -> usize {
+    EPOCH_IDS + (epoch % EPOCH_IDS_MAX) as usize
 }
 
 /// Ranges of a device that were marked in an epoch or later; `sectors` is where it is on its disk.
@@ -229,15 +255,20 @@ mod tests {
             epoch: 17,
             misses: 3,
             first_sector: 2048,
+            id: 0xfedc,
         };
-        assert_eq!(basis.text(), "6d1c/0123456789abcdef/17/3/2048");
+        assert_eq!(
+            basis.text(),
+            "6d1c/0123456789abcdef/17/3/2048/000000000000fedc"
+        );
         assert_eq!(EpochBasis::parse(&basis.text()), Some(basis));
         for text in [
             "",
             "6d1c/1/17/3",
-            "6d1c/1/17/3/2048/1",
-            "6d1c/x/17/3/2048",
-            "a/1/-1/3/4",
+            "6d1c/1/17/3/2048",
+            "6d1c/1/17/3/2048/1/1",
+            "6d1c/x/17/3/2048/1",
+            "a/1/-1/3/4/5",
         ] {
             assert_eq!(EpochBasis::parse(text), None, "{text}");
         }

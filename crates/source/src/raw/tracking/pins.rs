@@ -129,7 +129,7 @@ fn remove_directory(directory: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Devices that have a directory, sorted.
+/// Devices that have a directory, or one that is unfinished, sorted.
 pub(super) fn devices() -> io::Result<Vec<(u32, u32)>> {
     let entries = match fs::read_dir(Path::new(ROOT).join(DIRECTORY)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -138,11 +138,16 @@ pub(super) fn devices() -> io::Result<Vec<(u32, u32)>> {
     let mut found = Vec::new();
     for entry in entries {
         let name = entry?.file_name();
-        let numbers = name.to_str().and_then(|name| name.split_once('-'));
+        let name = name.to_str().unwrap_or_default();
+        let numbers = name
+            .strip_suffix(UNFINISHED)
+            .unwrap_or(name)
+            .split_once('-');
         let parsed = numbers.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         found.extend(parsed);
     }
     found.sort_unstable();
+    found.dedup();
     Ok(found)
 }
 
@@ -158,12 +163,18 @@ impl Pinned {
     /// An error says why what is tracked there is not to be relied on.
     pub(super) fn open(device: (u32, u32)) -> Result<Pinned, String> {
         let directory = directory_of(device);
+        if !directory.exists() && is_unfinished(device) {
+            return Err("its start or stop was killed, or goes on just now".to_owned());
+        }
         let pinned = |name: &str| bpf::pinned(&directory.join(name));
         let lost = |_| "something of it is lost".to_owned();
         let control = pinned(CONTROL).map_err(lost)?;
         if !is_of_shape(&control, 1, CONTROL_WORDS as u64) {
             return Err("another version of bale began it".to_owned());
         }
+        let (blocks, stretches) = (pinned(BLOCKS), pinned(STRETCHES));
+        let (blocks, stretches) = (blocks.map_err(lost)?, stretches.map_err(lost)?);
+        let arrays = ids_of([&control, &blocks, &stretches]).map_err(|error| error.to_string())?;
         let mut programs = Vec::new();
         for (name, link_name) in PROGRAMS {
             let program = pinned(name).map_err(lost)?;
@@ -172,12 +183,15 @@ impl Pinned {
             if linked.ok() != Some(info.id) {
                 return Err("its programs are attached no more".to_owned());
             }
+            if info.arrays != arrays {
+                return Err("its marks are not those that its programs write".to_owned());
+            }
             programs.push(program);
         }
         let found = Pinned {
             control: SharedWords::map(control.as_fd()).map_err(|error| error.to_string())?,
-            blocks: pinned(BLOCKS).map_err(lost)?,
-            stretches: pinned(STRETCHES).map_err(lost)?,
+            blocks,
+            stretches,
             programs: programs.try_into().expect("two programs"),
         };
         let (blocks, stretches) = entries(found.word(SECTORS));
@@ -214,6 +228,14 @@ impl Pinned {
 }
 
 fn is_of_shape(array: &OwnedFd, entries: u64, words: u64) -> bool {
-    bpf::array_shape(array.as_fd())
-        .is_ok_and(|(found, of)| (u64::from(found), u64::from(of)) == (entries, words))
+    bpf::array_info(array.as_fd())
+        .is_ok_and(|found| (u64::from(found.entries), u64::from(found.words)) == (entries, words))
+}
+
+/// Sorted.
+fn ids_of(arrays: [&OwnedFd; 3]) -> io::Result<Vec<u32>> {
+    let ids = arrays.map(|array| bpf::array_info(array.as_fd()).map(|info| info.id));
+    let mut ids: Vec<u32> = ids.into_iter().collect::<io::Result<_>>()?;
+    ids.sort_unstable();
+    Ok(ids)
 }

@@ -47,9 +47,13 @@ pub(super) const FIRST_SECTOR: usize = 6;
 pub(super) const SECTORS: usize = 7;
 pub(super) const STARTED: usize = 8;
 pub(super) const LAYOUT: usize = 9;
-pub(super) const CONTROL_WORDS: usize = 16;
+/// From here on the ids of the newest epochs, each at its number modulo their count.
+pub(super) const EPOCH_IDS: usize = 16;
+/// Epochs that a snapshot may be behind. With the id, 32 KiB of the kernel's memory.
+pub(super) const EPOCH_IDS_MAX: u64 = 4096;
+pub(super) const CONTROL_WORDS: usize = EPOCH_IDS + EPOCH_IDS_MAX as usize;
 /// Of the control entry and the arrays, in the word [`LAYOUT`].
-pub(super) const LAYOUT_VERSION: u64 = 1;
+pub(super) const LAYOUT_VERSION: u64 = 2;
 
 const OPERATION_BITS: i32 = 0xff;
 const READ: i32 = 0;
