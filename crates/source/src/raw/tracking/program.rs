@@ -6,8 +6,9 @@
 //! with its place on the whole disk), and when it has ended (`block_rq_complete`). The second mark
 //! is the one that makes an epoch exact: what ends after an epoch began is marked with it. The
 //! first one names each range of a discard of several, of which a request that ends has only the
-//! first; one that was under way when an epoch began is noted, and answered by reading everything.
-//! Marks are plain stores of a number, so nothing is ever lost by two processors at once; see
+//! first; so a discard is marked with the epoch after its own, in which it may end. One that was
+//! under way when an epoch began is noted, too, and answered by reading everything: it may be older
+//! than that. A mark is never set to less, so nothing is lost by two processors at once; see
 //! `epoch.rs`.
 
 use super::assembler::{Arithmetic, Assembler, R0, R1, R2, R3, R6, R7, R8, R9, R10, When, Width};
@@ -132,6 +133,10 @@ impl Kernel {
         program.load(Width::Bytes4, R2, R6, self.bio_operation);
         program.with_number(Arithmetic::And, R2, OPERATION_BITS);
         program.jump_if_number(R2, When::Equal, READ, "out");
+        program.with_number(Arithmetic::Set, R9, 0);
+        program.jump_if_number(R2, When::Differs, DISCARD, "this epoch");
+        program.with_number(Arithmetic::Set, R9, 1);
+        program.label("this epoch");
         program.load(Width::Bytes8, R3, R6, self.bio_device);
         program.load(Width::Bytes8, R3, R3, self.device_disk);
         self.require_disk(&mut program, range);
@@ -168,6 +173,7 @@ impl Kernel {
         program.store(Width::Bytes8, R1, word(DOUBT), R2);
         program.label("one range");
         program.load(Width::Bytes8, R7, R6, self.request_sector);
+        program.with_number(Arithmetic::Set, R9, 0);
         mark(&mut program, range, arrays);
         program.finish()
     }
@@ -192,7 +198,8 @@ fn word(place: usize) -> i16 {
     (place * 8) as i16
 }
 
-/// Marks the sectors from `R7` on, `R8` bytes of them, with the epoch, and ends the program.
+/// Marks the sectors from `R7` on, `R8` bytes of them, with the epoch that is `R9` behind this one,
+/// and ends the program.
 fn mark(program: &mut Assembler, range: &TrackedRange, arrays: Arrays) {
     program.with_number(Arithmetic::ShiftRight, R8, SECTOR_BYTES.ilog2() as i32);
     program.jump_if_number(R8, When::Equal, 0, "out");
@@ -213,26 +220,29 @@ fn mark(program: &mut Assembler, range: &TrackedRange, arrays: Arrays) {
     // The last sector itself.
     program.with_number(Arithmetic::Subtract, R8, 1);
     program.set_entry(R1, arrays.control);
-    program.load(Width::Bytes8, R9, R1, word(EPOCH));
+    program.load(Width::Bytes8, R2, R1, word(EPOCH));
+    program.with(Arithmetic::Add, R9, R2);
     program.with(Arithmetic::Set, R2, R8);
     program.with(Arithmetic::Subtract, R2, R7);
     program.with_number(Arithmetic::ShiftRight, R2, STRETCH_SECTORS_LOG2 as i32);
     program.jump_if_number(R2, When::Above, 0, "long");
-    mark_each(program, BLOCK_SECTORS_LOG2, arrays.blocks, "next block");
+    let labels = ("next block", "marked block");
+    mark_each(program, BLOCK_SECTORS_LOG2, arrays.blocks, labels);
     program.label("long");
-    mark_each(
-        program,
-        STRETCH_SECTORS_LOG2,
-        arrays.stretches,
-        "next stretch",
-    );
+    let labels = ("next stretch", "marked stretch");
+    mark_each(program, STRETCH_SECTORS_LOG2, arrays.stretches, labels);
     program.label("out");
     program.with_number(Arithmetic::Set, R0, 0);
     program.exit();
 }
 
-/// Stores the epoch in every entry of an array that sectors `R7` to `R8` touch.
-fn mark_each(program: &mut Assembler, sectors_log2: u32, array: i32, next: &'static str) {
+/// Stores the epoch of `R9` in every entry of an array that sectors `R7` to `R8` touch.
+fn mark_each(
+    program: &mut Assembler,
+    sectors_log2: u32,
+    array: i32,
+    (next, marked): (&'static str, &'static str),
+) {
     program.with_number(Arithmetic::ShiftRight, R7, sectors_log2 as i32);
     program.with_number(Arithmetic::ShiftRight, R8, sectors_log2 as i32);
     program.with_number(Arithmetic::Set, R6, 0);
@@ -246,7 +256,10 @@ fn mark_each(program: &mut Assembler, sectors_log2: u32, array: i32, next: &'sta
     program.with_number(Arithmetic::Add, R2, -4);
     program.look_up();
     program.jump_if_number(R0, When::Equal, 0, "out");
+    program.load(Width::Bytes8, R2, R0, 0);
+    program.jump_if(R2, When::AtLeast, R9, marked);
     program.store(Width::Bytes8, R0, 0, R9);
+    program.label(marked);
     program.with_number(Arithmetic::Add, R6, 1);
     // Never, as requests are no longer than that; so the kernel sees that it ends.
     program.jump_if_number(R6, When::AtLeast, MARKS_MAX, "out");
