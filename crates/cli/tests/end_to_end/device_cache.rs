@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 const EXT4: &str = "mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0";
 
-/// A disk with a partition that holds a file system, which somebody has open, so that its cache stays.
+/// A disk with a partition that holds a file system. Somebody has the disk open, so that its cache
+/// stays.
 struct OpenDisk {
     bench: Bench,
     device: String,
