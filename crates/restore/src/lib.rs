@@ -9,6 +9,7 @@ pub mod ext4;
 mod extents;
 mod guard;
 pub mod image_reader;
+mod image_writer;
 mod kernel;
 mod losses;
 pub mod names;

@@ -6,6 +6,7 @@
 //! becomes one in the target, or zeros.
 
 use crate::extents::{Stretch, Stretches};
+use crate::image_writer::ImageWriter;
 use crate::kernel::outcome::EntryFailure;
 use crate::kernel::worker::RestoreRun;
 use crate::plan::PlannedImage;
@@ -68,6 +69,13 @@ pub struct ImageBlocks<'r> {
     pub purpose: ImagePurpose,
 }
 
+/// What each thread has.
+struct ThreadState<'f> {
+    /// What is there, to be compared with.
+    window: Vec<u8>,
+    writer: ImageWriter<&'f File>,
+}
+
 /// Extents that lie in one chunk.
 struct ChunkJob {
     chunk: ChunkId,
@@ -93,12 +101,18 @@ impl ImageBlocks<'_> {
         };
         let mut failure = None;
         let jobs = self.jobs(sorted);
-        let buffer = || vec![0; WINDOW_BYTES];
+        let state = || ThreadState {
+            window: vec![0; WINDOW_BYTES],
+            writer: match self.purpose {
+                ImagePurpose::Fill => ImageWriter::new(self.file),
+                _ => ImageWriter::through_cache(self.file),
+            },
+        };
         let worked = in_order_within(
             ahead,
             jobs,
-            buffer,
-            |buffer, job| self.work(job, buffer),
+            state,
+            |state, job| self.work(job, state),
             |result| {
                 match result {
                     Ok(part) => done.add(part),
@@ -190,7 +204,8 @@ impl ImageBlocks<'_> {
         })
     }
 
-    fn work(&self, job: ChunkJob, buffer: &mut [u8]) -> Result<ImageDone, EntryFailure> {
+    fn work(&self, job: ChunkJob, state: &mut ThreadState) -> Result<ImageDone, EntryFailure> {
+        let ThreadState { window, writer } = state;
         let mut done = ImageDone::default();
         if self.run.has_ended() {
             return Ok(done);
@@ -204,9 +219,9 @@ impl ImageBlocks<'_> {
             match bytes {
                 Err(text) => self.lost(extent, &text, &mut done),
                 Ok(bytes) => done.add(match self.purpose {
-                    ImagePurpose::Fill => self.fill(extent.start, bytes)?,
-                    ImagePurpose::Update => self.update(extent.start, bytes, buffer)?,
-                    ImagePurpose::Compare => self.compare(extent.start, bytes, buffer)?,
+                    ImagePurpose::Fill => self.fill(extent.start, bytes, writer)?,
+                    ImagePurpose::Update => self.update(extent.start, bytes, (window, writer))?,
+                    ImagePurpose::Compare => self.compare(extent.start, bytes, window)?,
                 }),
             }
             self.run.progress.add(0, extent.bytes);
@@ -231,18 +246,23 @@ impl ImageBlocks<'_> {
     }
 
     /// Writes all but blocks of zeros.
-    fn fill(&self, start: u64, bytes: &[u8]) -> Result<ImageDone, EntryFailure> {
-        self.write_blocks(start, bytes, |_, block| !is_zero(block))
+    fn fill(
+        &self,
+        start: u64,
+        bytes: &[u8],
+        writer: &mut ImageWriter<&File>,
+    ) -> Result<ImageDone, EntryFailure> {
+        self.write_blocks(start, bytes, writer, |_, block| !is_zero(block))
     }
 
     fn update(
         &self,
         start: u64,
         bytes: &[u8],
-        buffer: &mut [u8],
+        (window, writer): (&mut [u8], &mut ImageWriter<&File>),
     ) -> Result<ImageDone, EntryFailure> {
-        let there = self.read(start, &mut buffer[..bytes.len()])?;
-        self.write_blocks(start, bytes, |at, block| {
+        let there = self.read(start, &mut window[..bytes.len()])?;
+        self.write_blocks(start, bytes, writer, |at, block| {
             there[at..at + block.len()] != *block
         })
     }
@@ -271,6 +291,7 @@ impl ImageBlocks<'_> {
         &self,
         start: u64,
         bytes: &[u8],
+        writer: &mut ImageWriter<&File>,
         is_wanted: impl Fn(usize, &[u8]) -> bool,
     ) -> Result<ImageDone, EntryFailure> {
         let mut done = ImageDone::default();
@@ -286,18 +307,14 @@ impl ImageBlocks<'_> {
             }
             let is_over = run.end != end || end == bytes.len();
             if is_over && !run.is_empty() {
-                self.write(start + run.start as u64, &bytes[run.clone()])?;
+                let written = writer.write(start + run.start as u64, &bytes[run.clone()]);
+                written.map_err(|error| failed("write", &error))?;
                 done.bytes += run.len() as u64;
                 run = 0..0;
             }
             at = end;
         }
         Ok(done)
-    }
-
-    fn write(&self, start: u64, bytes: &[u8]) -> Result<(), EntryFailure> {
-        let written = self.file.write_all_at(bytes, start);
-        written.map_err(|error| failed("write", &error))
     }
 
     fn read<'b>(&self, start: u64, buffer: &'b mut [u8]) -> Result<&'b [u8], EntryFailure> {
@@ -342,7 +359,11 @@ impl ImageBlocks<'_> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(self.file, flags, range.start, bytes) {
             Ok(()) => Ok(()),
-            Err(_) => self.write(range.start, &vec![0; bytes as usize]),
+            Err(_) => {
+                let zeros = vec![0; bytes as usize];
+                let written = self.file.write_all_at(&zeros, range.start);
+                written.map_err(|error| failed("write", &error))
+            }
         }
     }
 }
