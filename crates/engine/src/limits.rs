@@ -73,6 +73,7 @@ pub(crate) const COPY_FLUSH_BYTES: u64 = 4 << 30;
 pub(crate) const COPY_FLUSH_EVERY: Duration = Duration::from_secs(CHECKPOINT_SECONDS);
 
 use bale_format::chunk::CONTEXT_BYTES_MAX;
+use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::limits::BUNDLE_BYTES_MAX;
 use bale_format::record::record_bytes;
 use bale_pipeline::memory::{
@@ -83,8 +84,8 @@ use bale_pipeline::ordered::ReadAhead;
 use bale_pipeline::spill::sorter_bytes;
 use bale_repository::limits::{
     CHUNK_CACHE_BYTES, ENCODE_QUEUE_PER_WORKER, FETCHED_BYTES, FLIGHT_BYTES, FLIGHT_BYTES_LEAST,
-    OBJECT_FLIGHT_BYTES, SPARE_BUFFERS_MAX, UPLOADS_MAX, UPLOADS_MAX_SFTP, WRITER_BYTES_CACHED_MAX,
-    WRITER_BYTES_MAX,
+    OBJECT_FLIGHT_BYTES, SPARE_BLOCKS_MAX, SPARE_BUFFERS_MAX, UPLOADS_MAX, UPLOADS_MAX_SFTP,
+    WRITER_BYTES_CACHED_MAX, WRITER_BYTES_MAX,
 };
 use bale_repository::pack::PackPlan;
 use bale_repository::store::StoreShape;
@@ -293,6 +294,7 @@ const fn fetch_bytes(memory: &MemoryPlan, threads: usize) -> usize {
         + memory.share(CHUNK_CACHE_BYTES)
         + threads * FETCH_WORKER_BYTES
         + SPARE_BUFFERS_MAX * BUNDLE_BYTES_MAX
+        + SPARE_BLOCKS_MAX * IMAGE_BLOCK_BYTES as usize
 }
 
 /// Ceiling of a restore through the kernel.

@@ -18,6 +18,8 @@ pub const PACK_BYTES_MIN: u64 = 4 << 20;
 pub const PACK_BYTES_MAX: u64 = 128 << 20;
 /// Buffers of large chunks kept for the next ones.
 pub const SPARE_BUFFERS_MAX: usize = 2;
+/// The same of blocks of images.
+pub const SPARE_BLOCKS_MAX: usize = 4;
 /// Packs on their way to a server at a time.
 pub const UPLOADS_MAX: usize = 3;
 /// The same over SFTP: each waits three times for the line beside its bytes, and the others fill

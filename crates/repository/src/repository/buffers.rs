@@ -1,32 +1,44 @@
 //! Buffers of large chunks that nobody needs any more, for the next ones: fresh memory for each
 //! chunk takes the kernel longer than checking it takes us.
 
-use crate::limits::SPARE_BUFFERS_MAX;
+use crate::limits::{SPARE_BLOCKS_MAX, SPARE_BUFFERS_MAX};
+use bale_format::extent::IMAGE_BLOCK_BYTES;
 use bale_format::limits::{BUNDLE_BYTES_MAX, BUNDLE_BYTES_MIN};
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Smaller chunks are the allocator's business: in a buffer of 4 MiB, which was full before, each
-/// would hold all of it.
+/// Smaller chunks than bundles are the allocator's business: in a buffer of 4 MiB, which was full
+/// before, each would hold all of it. Blocks of images have buffers of their own size.
 const BYTES_MIN: usize = BUNDLE_BYTES_MIN;
+const BLOCK_BYTES: usize = IMAGE_BLOCK_BYTES as usize;
 
 /// Where they wait.
 #[derive(Clone, Default)]
-pub(super) struct SpareBuffers(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(super) struct SpareBuffers(Arc<Spare>);
+
+#[derive(Default)]
+struct Spare {
+    bundles: Mutex<Vec<Vec<u8>>>,
+    blocks: Mutex<Vec<Vec<u8>>>,
+}
 
 impl SpareBuffers {
     /// An empty buffer for a chunk of this size.
     pub(super) fn take(&self, chunk_bytes: usize) -> Vec<u8> {
-        if !(BYTES_MIN..=BUNDLE_BYTES_MAX).contains(&chunk_bytes) {
-            return Vec::new();
-        }
-        let spare = self.lock().pop();
-        spare.unwrap_or_else(|| Vec::with_capacity(BUNDLE_BYTES_MAX))
+        let capacity = match chunk_bytes {
+            BLOCK_BYTES => BLOCK_BYTES,
+            BYTES_MIN..=BUNDLE_BYTES_MAX => BUNDLE_BYTES_MAX,
+            _ => return Vec::new(),
+        };
+        let spare = self
+            .waiting(capacity)
+            .and_then(|(mut spare, _)| spare.pop());
+        spare.unwrap_or_else(|| Vec::with_capacity(capacity))
     }
 
     /// The chunk; its buffer comes back here when the last part of it is gone.
     pub(super) fn lend(&self, chunk: Vec<u8>) -> Bytes {
-        if chunk.capacity() != BUNDLE_BYTES_MAX {
+        if !matches!(chunk.capacity(), BLOCK_BYTES | BUNDLE_BYTES_MAX) {
             return Bytes::from(chunk);
         }
         Bytes::from_owner(Lent {
@@ -35,8 +47,14 @@ impl SpareBuffers {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Those of a capacity, and how many may wait.
+    fn waiting(&self, capacity: usize) -> Option<(MutexGuard<'_, Vec<Vec<u8>>>, usize)> {
+        let (waiting, max) = match capacity {
+            BLOCK_BYTES => (&self.0.blocks, SPARE_BLOCKS_MAX),
+            BUNDLE_BYTES_MAX => (&self.0.bundles, SPARE_BUFFERS_MAX),
+            _ => return None,
+        };
+        Some((waiting.lock().unwrap_or_else(PoisonError::into_inner), max))
     }
 }
 
@@ -55,8 +73,9 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let mut buffer = std::mem::take(&mut self.chunk);
         buffer.clear();
-        let mut waiting = self.home.lock();
-        if waiting.len() < SPARE_BUFFERS_MAX {
+        if let Some((mut waiting, max)) = self.home.waiting(buffer.capacity())
+            && waiting.len() < max
+        {
             waiting.push(buffer);
         }
     }
@@ -66,35 +85,49 @@ impl Drop for Lent {
 mod tests {
     use super::*;
 
+    impl SpareBuffers {
+        fn spare(&self, capacity: usize) -> usize {
+            self.waiting(capacity).unwrap().0.len()
+        }
+    }
+
     #[test]
     fn a_buffer_comes_back_when_the_last_part_of_its_chunk_is_gone() {
-        let buffers = SpareBuffers::default();
-        let mut chunk = buffers.take(BYTES_MIN);
-        chunk.extend_from_slice(b"some bytes");
-        let place = chunk.as_ptr();
-        let whole = buffers.lend(chunk);
-        let part = whole.slice(5..);
-        drop(whole);
-        assert!(buffers.lock().is_empty());
-        assert_eq!(part, "bytes");
-        drop(part);
-        let again = buffers.take(BUNDLE_BYTES_MAX);
-        assert_eq!(again.as_ptr(), place);
-        assert!(again.is_empty() && again.capacity() == BUNDLE_BYTES_MAX);
+        for (chunk, capacity) in [(BYTES_MIN, BUNDLE_BYTES_MAX), (BLOCK_BYTES, BLOCK_BYTES)] {
+            let buffers = SpareBuffers::default();
+            let mut bytes = buffers.take(chunk);
+            bytes.extend_from_slice(b"some bytes");
+            let place = bytes.as_ptr();
+            let whole = buffers.lend(bytes);
+            let part = whole.slice(5..);
+            drop(whole);
+            assert_eq!(buffers.spare(capacity), 0);
+            assert_eq!(part, "bytes");
+            drop(part);
+            let again = buffers.take(chunk);
+            assert_eq!(again.as_ptr(), place);
+            assert!(again.is_empty() && again.capacity() == capacity);
+        }
     }
 
     #[test]
     fn few_wait_and_small_or_huge_ones_never_do() {
         let buffers = SpareBuffers::default();
-        let lent: Vec<Bytes> = (0..SPARE_BUFFERS_MAX + 3)
-            .map(|_| buffers.lend(buffers.take(BYTES_MIN)))
-            .collect();
-        drop(lent);
-        assert_eq!(buffers.lock().len(), SPARE_BUFFERS_MAX);
-        for bytes in [0, BYTES_MIN - 1, BUNDLE_BYTES_MAX + 1] {
+        let (blocks, bundles) = (SPARE_BLOCKS_MAX, SPARE_BUFFERS_MAX);
+        for (chunk, capacity, max) in [
+            (BYTES_MIN, BUNDLE_BYTES_MAX, bundles),
+            (BLOCK_BYTES, BLOCK_BYTES, blocks),
+        ] {
+            let take = |_| buffers.lend(buffers.take(chunk));
+            let lent: Vec<Bytes> = (0..max + 3).map(take).collect();
+            drop(lent);
+            assert_eq!(buffers.spare(capacity), max);
+        }
+        for bytes in [0, BLOCK_BYTES - 1, BYTES_MIN - 1, BUNDLE_BYTES_MAX + 1] {
             assert_eq!(buffers.take(bytes).capacity(), 0);
         }
         drop(buffers.lend(vec![1; 100]));
-        assert_eq!(buffers.lock().len(), SPARE_BUFFERS_MAX);
+        let waiting = [BUNDLE_BYTES_MAX, BLOCK_BYTES].map(|capacity| buffers.spare(capacity));
+        assert_eq!(waiting, [bundles, blocks]);
     }
 }
