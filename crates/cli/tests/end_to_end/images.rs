@@ -59,6 +59,25 @@ fn an_image_is_a_file_to_whoever_looks_and_comes_back_to_a_file_or_into_a_direct
     bench.ok(&["check", "--read-data"]);
 }
 
+#[test]
+fn an_image_that_was_frozen_says_so() {
+    let bench = Bench::new();
+    image(&bench, "disk.img");
+    let how = |words: &[&str]| {
+        let ran = bench.ok(&[&["backup", "--image", "disk.img", "--json"], words].concat());
+        let how = ran.summary()["images"][0]["how"].clone();
+        let snapshots = bench.ok(&["snapshots", "--json"]).text();
+        assert!(snapshots.contains(how.as_str().unwrap()), "{snapshots}");
+        how
+    };
+    assert_eq!(how(&["--frozen"]), "frozen");
+    assert_eq!(how(&["--trust-metadata", "--frozen"]), "frozen");
+    assert_eq!(how(&[]), "still");
+    // Of files it says nothing.
+    let ran = bench.run(&["backup", "--frozen", "."]);
+    assert_eq!(ran.code, 2, "{ran}");
+}
+
 fn bench_binary() -> String {
     env!("CARGO_BIN_EXE_bale").to_owned()
 }
