@@ -14,11 +14,14 @@
 use super::parent::Parent;
 use super::run::{BackupRun, Outcome};
 use super::tally::Tally;
+use bale_format::id::hex;
 use bale_format::{ObjectId, Time};
 use bale_pipeline::private_dir;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::Repository;
-use bale_source::scan::inode::{AllInodesDigest, DigestFile, Digests, Sealer, TablesState};
+use bale_source::scan::inode::{
+    AllInodesDigest, DigestFile, Digests, IsReplaced, Sealer, TablesState,
+};
 use bale_source::scan::{OpenParentDigests, ScanOptions, TablesUnchanged};
 use std::sync::Arc;
 
@@ -36,6 +39,8 @@ pub(super) enum NewDigests {
     None,
     /// The tables are identical to the parent's.
     OfParent(TablesState),
+    /// Nothing was read, since nothing can be other than for the parent.
+    Kept,
     Read {
         /// Only if nothing was changed while they were read.
         state: Option<TablesState>,
@@ -53,7 +58,22 @@ impl DigestCache {
         scan_options.extend_from_slice(&scan.left_out.fingerprint());
         // An earlier version did not name what it left out for its size.
         scan_options.push(u8::from(scan.filter.limits_size()));
-        let name = run.name_in_cache();
+        DigestCache::named(run.name_in_cache(), repository, scan_options)
+    }
+
+    /// The same of the file system that is a view of an image, of this name.
+    pub(super) fn of_view(run: &BackupRun, view: &[u8]) -> Result<DigestCache> {
+        let repository = run.repository.clone();
+        let of = [run.name_in_cache().as_bytes(), b" view ", view].concat();
+        let name = hex(&repository.keys().content_hash(&of));
+        DigestCache::named(name, repository, Vec::new())
+    }
+
+    fn named(
+        name: String,
+        repository: Arc<Repository>,
+        scan_options: Vec<u8>,
+    ) -> Result<DigestCache> {
         let directory = repository.cache_dir()?.join("inodes");
         let path = directory.join(&name).with_extension("inodes");
         let file = DigestFile::new(path, sealer(&repository, name));
@@ -89,6 +109,19 @@ impl DigestCache {
         Some(Arc::new(move || file.open(&id)))
     }
 
+    /// As [`DigestCache::recall_inodes`], for rows that say where on the device content is: but for
+    /// those of which some is replaced.
+    pub(super) fn recall_placed(
+        &self,
+        parent: &Parent,
+        is_replaced: IsReplaced,
+    ) -> Option<OpenParentDigests> {
+        let open = self.recall_inodes(parent)?;
+        Some(Arc::new(move || {
+            open().map(|digests| digests.but_for(is_replaced.clone()))
+        }))
+    }
+
     /// For the next backup. Caches only save time: failing to write one is a note, the snapshot is
     /// complete.
     pub(super) fn remember(
@@ -109,6 +142,7 @@ impl DigestCache {
                 let all = Some(state).filter(certain).map(all);
                 self.pass_on(parent, &id, all)
             }
+            NewDigests::Kept => self.pass_on(parent, &id, None),
             NewDigests::Read {
                 state,
                 digests,

@@ -45,7 +45,7 @@ use pass::{ImagePass, pass};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use views::Listing;
+use views::{Listed, Listing};
 
 /// A device to back up, and who knows what of it.
 pub struct ImageSource {
@@ -212,8 +212,8 @@ fn store_and_commit(
         left_out.join(std::mem::take(&mut passed.stale));
         record.left_out = left_out.into_record();
     }
-    let views = match options.dry_run {
-        true => vec![Vec::new(); images.len()],
+    let Listed { views, digests } = match options.dry_run {
+        true => Listed::nothing(images.len()),
         false => listing.list(sources, planned, early, &mut stored, passed)?,
     };
     let images_views = images.iter_mut().zip(views).zip(is_whole);
@@ -234,14 +234,10 @@ fn store_and_commit(
         images,
         ..run.draft.clone()
     };
-    commit(
-        &run.with_draft(draft),
-        parent,
-        stored,
-        store,
-        tally,
-        options,
-    )
+    let run = run.with_draft(draft);
+    let outcome = commit(&run, parent, stored, store, tally, options)?;
+    listing.remember(digests, &outcome);
+    Ok(outcome)
 }
 
 /// What is read of each image, of what was found of it, and what it is compared with.

@@ -6,7 +6,7 @@
 
 use super::tally::Tally;
 use bale_format::segment::{check_fields, check_path};
-use bale_format::{Content, Entry, EntryFlags, Key, Time};
+use bale_format::{Content, Entry, EntryFlags, Time};
 use bytes::Bytes;
 
 const MODE_MAX: u32 = 0o7777;
@@ -15,8 +15,12 @@ const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// The entry, if a segment can hold it. If not, that is a problem, and what is left is flagged as
 /// unreadable; `None`: no row can have its path. `last`: the row stored before it.
-pub(super) fn storable(entry: Entry, last: Option<&Key>, tally: &Tally<'_>) -> Option<Entry> {
-    let path = check_path(&entry, last.map(|last| &last.parent[..]));
+pub(super) fn storable(
+    entry: Entry,
+    last_parent: Option<&Bytes>,
+    tally: &Tally<'_>,
+) -> Option<Entry> {
+    let path = check_path(&entry, last_parent.map(|parent| &parent[..]));
     let Err(reason) = path.and_then(|()| check_fields(&entry)) else {
         return Some(entry);
     };

@@ -436,7 +436,8 @@ impl<'a> RowWriter<'a> {
     }
 
     fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
-        let Some(entry) = refused_rows::storable(entry, self.last_key.as_ref(), self.tally) else {
+        let last_parent = self.last_key.as_ref().map(|last| &last.parent);
+        let Some(entry) = refused_rows::storable(entry, last_parent, self.tally) else {
             return Ok(());
         };
         let is_same = old.is_some_and(|old| *old == entry);

@@ -22,5 +22,6 @@ mod tracked;
 mod trackers;
 mod trusting;
 mod views;
+mod views_kept;
 #[path = "../../../fsimage/tests/xfs_image/mod.rs"]
 mod xfs_image;

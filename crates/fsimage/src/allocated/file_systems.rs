@@ -76,6 +76,11 @@ impl DiskFileSystem {
         })
     }
 
+    /// Of [`DiskFileSystem::depends_on`], those that are none of its own, but say where it is.
+    pub fn around(&self) -> &[Range<u64>] {
+        &self.around
+    }
+
     /// The bytes of the disk that decide what its files are: sorted and apart. As long as none of
     /// them changes, none of its files does.
     pub fn depends_on(&self) -> Vec<Range<u64>> {

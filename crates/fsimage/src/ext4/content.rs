@@ -35,6 +35,11 @@ impl Ext4 {
         self.resolve(raw, &entries)
     }
 
+    /// Whether [`Ext4::xattrs`] needs nothing beside these bytes.
+    pub fn xattrs_are_in_inode(&self, raw: &RawInode<'_>) -> bool {
+        self.xattr_block(raw).is_none() && !self.superblock.incompat(INCOMPAT_EA_INODE)
+    }
+
     /// Block number of further attributes. Inodes with equal attributes share it: cache what it
     /// holds by number.
     pub fn xattr_block(&self, raw: &RawInode<'_>) -> Option<u64> {

@@ -19,9 +19,14 @@ pub struct DensestDirectories {
 impl DensestDirectories {
     /// The next row. Those of the root are in no directory that has a row.
     pub fn add(&mut self, row: &Entry) {
-        if row.parent != self.directory {
+        self.add_child(&row.parent);
+    }
+
+    /// The next row, in the directory of this path.
+    pub fn add_child(&mut self, directory: &Bytes) {
+        if *directory != self.directory {
             self.end();
-            self.directory = row.parent.clone();
+            self.directory = directory.clone();
         }
         self.children += 1;
     }

@@ -5,7 +5,7 @@ use crate::problem::ScanProblem;
 use crate::scan::{Directory, FLAGS_STORED, encode_xattrs};
 use bale_format::entry::{Entry, EntryFlags, Kind, Time};
 use bale_format::segment::may_be_target;
-use bale_fsimage::{Inode, Layout, MappedExtent, Timestamp};
+use bale_fsimage::{FileKind, Inode, Layout, MappedExtent, Timestamp};
 use bytes::Bytes;
 use std::io;
 use std::ops::Range;
@@ -185,6 +185,36 @@ impl ImageInode {
 }
 
 impl Image {
+    /// May the row of this inode be other than it was, though these bytes are not? `is_replaced`
+    /// tells of ranges of the file system in which anything may be other.
+    pub(crate) fn row_may_differ(
+        &self,
+        number: u64,
+        raw: &[u8],
+        is_replaced: &dyn Fn(&Range<u64>) -> bool,
+    ) -> bool {
+        let content = self.content();
+        let inode = match content.decode(number, raw) {
+            Ok(inode) if content.is_self_contained(number, raw) => inode,
+            _ => return true,
+        };
+        let is_file = FileKind::from_mode(inode.mode) == Some(FileKind::Regular);
+        match inode.layout {
+            Layout::None | Layout::Inline(_) => false,
+            Layout::Mapped if is_file => {
+                let mut may_differ = false;
+                let walked = content.extents(number, raw, &mut |extent| {
+                    let end = extent.device_offset.saturating_add(extent.len);
+                    let range = extent.device_offset..end;
+                    may_differ = is_replaced(&range) || self.differs_from_device(&range);
+                    !may_differ
+                });
+                may_differ || walked.is_err()
+            }
+            _ => true,
+        }
+    }
+
     /// Extents of the file whose inode this is, from a file offset on.
     pub fn extents(&self, inode: &Inode, raw: &[u8], from: u64) -> Result<Extents, String> {
         let content = self.content();

@@ -213,6 +213,11 @@ impl InodeContent for Ext4Volume {
         Self::raw(number, raw).is_ok_and(|raw| self.fs.mapping_has_nodes(&raw))
     }
 
+    fn is_self_contained(&self, number: u64, raw: &[u8]) -> bool {
+        Self::raw(number, raw)
+            .is_ok_and(|raw| self.fs.xattrs_are_in_inode(&raw) && !self.fs.mapping_has_nodes(&raw))
+    }
+
     fn extents(
         &self,
         number: u64,

@@ -139,6 +139,11 @@ pub(crate) trait InodeContent {
     fn sectors(&self, number: u64, raw: &[u8]) -> u64;
     /// Must metadata be read to find the content?
     fn mapping_has_nodes(&self, number: u64, raw: &[u8]) -> bool;
+    /// Are these bytes, with what is in its extents, all that its row is made of? Those of which
+    /// finding that out takes reading are not.
+    fn is_self_contained(&self, _number: u64, _raw: &[u8]) -> bool {
+        false
+    }
     /// In file order, until `extent` says stop.
     fn extents(
         &self,

@@ -338,6 +338,11 @@ impl InodeContent for XfsVolume {
         raw.get(5).is_none_or(|format| *format == 3)
     }
 
+    fn is_self_contained(&self, number: u64, raw: &[u8]) -> bool {
+        let inode = self.xfs.parse_kept(number, raw);
+        inode.is_ok_and(|inode| inode.xattrs_are_inline()) && !self.mapping_has_nodes(number, raw)
+    }
+
     fn extents(
         &self,
         number: u64,

@@ -4,7 +4,9 @@
 //! image, which is for the caller to know.
 
 use super::image_source::filesystem;
-use super::inode::{EmitOptions, Gather, IMAGE_DEVICE, ImageScanner, InodeTotals, MountContext};
+use super::inode::{
+    Digests, EmitOptions, Gather, IMAGE_DEVICE, ImageScanner, InodeTotals, MountContext,
+};
 use super::started::{ScanItems, gather};
 use super::{ScanOptions, barrier_now};
 use crate::image::Image;
@@ -24,11 +26,13 @@ pub struct PartScan {
     pub items: ScanItems,
     pub filesystem: Filesystem,
     pub totals: InodeTotals,
+    /// What the inode tables said, for the next scan.
+    pub digests: Arc<Digests>,
 }
 
 impl PartScan {
     /// Reads inode tables and directories. Of the options count memory, the directory for temporary
-    /// files, and what keys digests.
+    /// files, what keys digests, and those of the parent.
     pub fn start(
         image: &Arc<Image>,
         name: &Bytes,
@@ -60,6 +64,7 @@ impl PartScan {
             items: Box::new(scanner.ahead()),
             filesystem,
             totals,
+            digests: gathered.digests().clone(),
         })
     }
 }

@@ -29,7 +29,7 @@ mod second_look;
 mod tables;
 mod tree;
 
-pub use digest_file::{AllInodesDigest, DigestFile, ParentDigests, Sealer};
+pub use digest_file::{AllInodesDigest, DigestFile, IsReplaced, ParentDigests, Sealer};
 pub use digests::{DigestKey, Digests};
 pub use emit::{
     EmitOptions, IMAGE_DEVICE, ImageScanner, MountContext, UnchangedChildren, planned_reads,

@@ -55,6 +55,14 @@ impl BlockRuns {
         })
     }
 
+    /// Is a block of this range in a run?
+    pub(super) fn touches(&self, range: &Range<u64>) -> bool {
+        let blocks = range.start / IMAGE_BLOCK_BYTES..range.end.div_ceil(IMAGE_BLOCK_BYTES);
+        let first = self.runs.partition_point(|run| run.end <= blocks.start);
+        let run = self.runs.get(first);
+        run.is_some_and(|run| run.start < blocks.end)
+    }
+
     /// Is a block of these ranges, which are sorted, in the last run?
     pub(super) fn last_touches(&self, ranges: &[Range<u64>]) -> bool {
         self.runs.last().is_some_and(|run| {

@@ -13,7 +13,8 @@ use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_pipeline::ordered::both;
 use bale_source::image::Image;
-use bale_source::scan::{PartScan, ScanOptions};
+use bale_source::scan::inode::DigestKey;
+use bale_source::scan::{OpenParentDigests, PartScan, ScanOptions};
 use bytes::Bytes;
 use crossbeam_channel::{Sender, bounded};
 use std::ops::Range;
@@ -28,12 +29,15 @@ pub(super) type Started = (Arc<Image>, PartScan);
 pub(super) struct ScanPlace {
     pub(super) spill_directory: PathBuf,
     pub(super) memory: MemoryPlan,
+    pub(super) inode_key: DigestKey,
 }
 
-/// Reads inodes and names of a file system. The inner error: it cannot be opened.
+/// Reads inodes and names of a file system; `known`: what the parent knew of its inodes. The inner
+/// error: it cannot be opened.
 pub(super) fn start(
     view: &Planned,
     place: &ScanPlace,
+    known: Option<OpenParentDigests>,
     monitor: &dyn Monitor,
 ) -> Result<std::result::Result<Started, String>> {
     let image = match Image::of_part(view.file_system.source().clone()) {
@@ -43,6 +47,8 @@ pub(super) fn start(
     let options = ScanOptions {
         spill_directory: place.spill_directory.clone(),
         memory: place.memory,
+        inode_key: place.inode_key,
+        parent_digests: known,
         ..ScanOptions::default()
     };
     let scan = PartScan::start(&image, &view.name, options, monitor)?;
@@ -109,7 +115,7 @@ pub(super) fn while_storing<T, E>(
         begun.recv().ok()?;
         Some(EarlyScan {
             name: view.name.clone(),
-            started: start(view, place, &beside),
+            started: start(view, place, None, &beside),
         })
     };
     both(scan, || {

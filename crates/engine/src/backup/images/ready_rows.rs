@@ -22,6 +22,23 @@ pub(super) struct ReadyRow {
     pub(super) content: Option<io::Result<ContentMap>>,
 }
 
+impl ReadyRow {
+    pub(super) fn of(mut entry: Entry, place: EntryPlace) -> ReadyRow {
+        let problem = place.complete(&mut entry).err();
+        let has_content = entry.kind == Kind::File && entry.size > 0;
+        let content = match &place {
+            EntryPlace::Image(inode) if has_content => Some(inode.content(0)),
+            _ => None,
+        };
+        ReadyRow {
+            entry,
+            place,
+            problem,
+            content,
+        }
+    }
+}
+
 pub(super) enum ReadyItem {
     Rows(Vec<ReadyRow>),
     /// No batch of entries.
@@ -44,20 +61,6 @@ pub(super) fn ready(items: ScanItems) -> Ahead<ReadyItem> {
 fn rows_of(batch: Batch) -> Vec<ReadyRow> {
     let Batch { places, entries } = batch;
     let entries = entries.into_iter().enumerate();
-    let rows = entries.map(|(at, mut entry)| {
-        let place = places.of(at);
-        let problem = place.complete(&mut entry).err();
-        let has_content = entry.kind == Kind::File && entry.size > 0;
-        let content = match &place {
-            EntryPlace::Image(inode) if has_content => Some(inode.content(0)),
-            _ => None,
-        };
-        ReadyRow {
-            entry,
-            place,
-            problem,
-            content,
-        }
-    });
+    let rows = entries.map(|(at, entry)| ReadyRow::of(entry, places.of(at)));
     rows.collect()
 }

@@ -3,6 +3,7 @@
 
 use super::super::amendments::Amendments;
 use super::super::refused_rows;
+use super::super::rule;
 use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
 use super::file_content::FileContents;
@@ -16,6 +17,7 @@ use bale_repository::catalog::{ParentCursor, file_bytes};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::{ContentMap, EntryPlace};
+use bale_source::scan::inode::UnchangedChildren;
 use bale_source::scan::{ScanItem, ScanItems};
 use bytes::Bytes;
 use std::io;
@@ -33,6 +35,21 @@ pub(super) struct WrittenView {
     pub(super) filesystem: Option<u32>,
 }
 
+impl WrittenView {
+    fn count(&mut self, kind: Kind, size: u64, is_hard_link: bool) {
+        let totals = &mut self.totals;
+        match kind {
+            Kind::File => {
+                totals.files += 1;
+                totals.bytes = totals.bytes.saturating_add(size);
+            }
+            Kind::Directory => totals.dirs += 1,
+            _ => totals.others += 1,
+        }
+        totals.hard_links += u64::from(is_hard_link);
+    }
+}
+
 /// Writes the rows of the view of one name, and removes those that are not there any more.
 pub(super) struct ViewRows<'a> {
     store: &'a Arc<ChunkWriter>,
@@ -42,7 +59,8 @@ pub(super) struct ViewRows<'a> {
     cursor: ParentCursor,
     /// The parent's row of the view itself.
     old_top: Option<Entry>,
-    last_key: Option<Key>,
+    /// Path of the directory of the row before.
+    last_parent: Option<Bytes>,
     densest: DensestDirectories,
     written: WrittenView,
 }
@@ -63,7 +81,7 @@ impl<'a> ViewRows<'a> {
             catalog: CatalogWriter::new(before.clone(), segments),
             cursor: ParentCursor::open(before, KeyRange::below(name)),
             old_top: before.lookup(name)?,
-            last_key: None,
+            last_parent: None,
             densest: DensestDirectories::default(),
             written: WrittenView {
                 layers: Vec::new(),
@@ -90,7 +108,10 @@ impl<'a> ViewRows<'a> {
             let item = match item {
                 ReadyItem::Rows(rows) => {
                     let mut rows = rows.into_iter();
-                    rows.try_for_each(|row| self.take(row, contents))?;
+                    rows.try_for_each(|row| {
+                        let entry = self.complete(row, contents)?;
+                        self.put(entry)
+                    })?;
                     continue;
                 }
                 ReadyItem::Other(item) => item,
@@ -105,16 +126,77 @@ impl<'a> ViewRows<'a> {
                     self.tally.problem(&problem);
                 }
                 ScanItem::Note(note) => self.tally.scan_note(&note),
-                ScanItem::Entries(_) | ScanItem::Unchanged(_) => {
-                    let text = "a scan of an image knows nothing of the one before";
-                    return Err(Error::Other(text.to_owned()));
+                ScanItem::Unchanged(unchanged) => self.take_unchanged(&unchanged, contents)?,
+                ScanItem::Entries(_) => {
+                    return Err(Error::Other("entries that were not made ready".to_owned()));
                 }
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, row: ReadyRow, contents: &mut FileContents<'_>) -> Result<()> {
+    /// Children whose rows stay, if the parent has them under these names: neither their inodes nor
+    /// the blocks of their content changed. Others are made of their inodes, as after the rename of
+    /// a directory.
+    fn take_unchanged(
+        &mut self,
+        unchanged: &UnchangedChildren,
+        contents: &mut FileContents<'_>,
+    ) -> Result<()> {
+        let filesystem = self.written.filesystem.unwrap_or_default();
+        for (name, inode) in unchanged.children() {
+            let (catalog, changes) = (&mut self.catalog, &mut self.written.changes);
+            let old = self.cursor.advance_to(unchanged.path(), name, |row| {
+                *changes += 1;
+                catalog.remove(&row.key(), file_bytes(&row))
+            })?;
+            let view = old.map(|old| old.view()).filter(|view| {
+                (view.inode, view.filesystem) == (inode, filesystem)
+                    && !matches!(view.kind, Kind::Directory)
+                    && rule::has_no_trouble(view)
+            });
+            if let Some(view) = view {
+                (self.written).count(view.kind, view.size, view.is_hard_link());
+                self.densest.add_child(unchanged.path());
+                continue;
+            }
+            let old = old.map(|old| old.entry());
+            self.take_alone((unchanged, name, inode), old, contents)?;
+        }
+        self.last_parent = Some(unchanged.path().clone());
+        Ok(())
+    }
+
+    /// A child that is made of its inode, over this row of the parent.
+    fn take_alone(
+        &mut self,
+        (unchanged, name, inode): (&UnchangedChildren, &[u8], u64),
+        old: Option<Entry>,
+        contents: &mut FileContents<'_>,
+    ) -> Result<()> {
+        let made = match unchanged.stat_from_device(name, inode) {
+            Ok(Some((entry, place))) => {
+                let entry = self.complete(ReadyRow::of(entry, place), contents)?;
+                self.storable(entry)?
+            }
+            Ok(None) => None,
+            Err(problem) => {
+                self.written.problems += 1;
+                self.tally.problem(&problem);
+                let key = Key::of_path(unchanged.path());
+                self.amendments.add(&key, EntryFlags::UNREADABLE)?;
+                None
+            }
+        };
+        match (made, old) {
+            (Some(entry), old) => self.put_over(entry, old),
+            (None, Some(old)) => self.remove(&old),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// What only a look at its inode, and at where its content is, tells of a row.
+    fn complete(&mut self, row: ReadyRow, contents: &mut FileContents<'_>) -> Result<Entry> {
         let ReadyRow {
             mut entry,
             place,
@@ -129,7 +211,7 @@ impl<'a> ViewRows<'a> {
         if entry.kind == Kind::File && entry.size > 0 {
             self.give_content(&place, content, &mut entry, contents)?;
         }
-        self.put(entry)
+        Ok(entry)
     }
 
     fn give_content(
@@ -153,7 +235,19 @@ impl<'a> ViewRows<'a> {
         Ok(())
     }
 
-    fn put(&mut self, mut entry: Entry) -> Result<()> {
+    fn put(&mut self, entry: Entry) -> Result<()> {
+        let Some(entry) = self.storable(entry)? else {
+            return Ok(());
+        };
+        let old = match entry.parent.is_empty() {
+            true => self.old_top.take(),
+            false => self.advance(&entry.parent, &entry.name)?,
+        };
+        self.put_over(entry, old)
+    }
+
+    /// As a snapshot can hold it; `None`: it was told why it cannot.
+    fn storable(&mut self, mut entry: Entry) -> Result<Option<Entry>> {
         if let Some((1, set)) = entry.xattrs.split_first().map(|(kind, set)| (*kind, set))
             && set.len() > XATTRS_INLINE_BYTES_MAX
         {
@@ -161,36 +255,26 @@ impl<'a> ViewRows<'a> {
             entry.xattrs = XattrsColumn::chunk(id);
         }
         let had_flags = entry.flags;
-        let Some(entry) = refused_rows::storable(entry, self.last_key.as_ref(), self.tally) else {
-            self.written.problems += 1;
-            return Ok(());
-        };
-        self.written.problems += u64::from(entry.flags != had_flags);
-        let old = match entry.parent.is_empty() {
-            true => self.old_top.take(),
-            false => self.advance(&entry.parent, &entry.name)?,
-        };
+        let entry = refused_rows::storable(entry, self.last_parent.as_ref(), self.tally);
+        let has_trouble = entry.as_ref().is_none_or(|entry| entry.flags != had_flags);
+        self.written.problems += u64::from(has_trouble);
+        Ok(entry)
+    }
+
+    fn put_over(&mut self, entry: Entry, old: Option<Entry>) -> Result<()> {
         if old.as_ref() != Some(&entry) {
             self.written.changes += 1;
             self.catalog.put(&entry)?;
         }
-        self.count(&entry);
-        self.densest.add(&entry);
-        self.last_key = Some(entry.key());
+        (self.written).count(entry.kind, entry.size, entry.is_hard_link());
+        self.densest.add_child(&entry.parent);
+        self.last_parent = Some(entry.parent);
         Ok(())
     }
 
-    fn count(&mut self, entry: &Entry) {
-        let totals = &mut self.written.totals;
-        match entry.kind {
-            Kind::File => {
-                totals.files += 1;
-                totals.bytes = totals.bytes.saturating_add(entry.size);
-            }
-            Kind::Directory => totals.dirs += 1,
-            _ => totals.others += 1,
-        }
-        totals.hard_links += u64::from(entry.is_hard_link());
+    fn remove(&mut self, row: &Entry) -> Result<()> {
+        self.written.changes += 1;
+        Ok(self.catalog.remove(&row.key(), file_bytes(row))?)
     }
 
     /// The parent's row of this key. Those before it are gone.

@@ -2,15 +2,18 @@
 //!
 //! When all blocks are stored, each file system that can be read by itself is scanned by its
 //! inodes, and its rows point into the chunks of the blocks. A view whose file system has no block
-//! that changed keeps its rows. An image of several moments has no views: what its tables say need
-//! not be where they say it is.
+//! that changed keeps its rows. Where only some changed, and the cache knows what the inodes were,
+//! rows stay whose inode is the same and whose content is in no block that changed. An image of
+//! several moments has no views: what its tables say need not be where they say it is.
 
 use super::super::commit::StoredPass;
+use super::super::digest_cache::{DigestCache, NewDigests};
 use super::super::parent::Parent;
-use super::super::run::BackupRun;
+use super::super::run::{BackupRun, Outcome};
 use super::super::tally::Tally;
 use super::ImageSource;
 use super::block_map::BlockMap;
+use super::block_runs::BlockRuns;
 use super::early_scan::{Begin, EarlyScan, ScanPlace, Started, start, while_storing};
 use super::file_content::FileContents;
 use super::passed::{Passed, PassedImage};
@@ -25,8 +28,11 @@ use bale_pipeline::memory::MemoryPlan;
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
+use bale_source::scan::OpenParentDigests;
+use bale_source::scan::inode::{Digests, IsReplaced};
 use bytes::Bytes;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a listing works with.
@@ -42,12 +48,18 @@ pub(super) struct Planned {
     /// Position of its image.
     pub(super) image: usize,
     pub(super) name: Bytes,
-    pub(super) file_system: DiskFileSystem,
+    pub(super) file_system: Arc<DiskFileSystem>,
     /// As the parent has it, if that is whole.
     before: Option<ImageView>,
+    is_changed: bool,
 }
 
 impl Planned {
+    /// The parent's view that stays as it is.
+    fn kept(&self) -> Option<&ImageView> {
+        self.before.as_ref().filter(|_| !self.is_changed)
+    }
+
     fn bytes(&self) -> u64 {
         let ranges = self.file_system.depends_on();
         ranges.iter().map(|range| range.end - range.start).sum()
@@ -57,7 +69,24 @@ impl Planned {
 /// Of one image: where its blocks are, and its views.
 struct ListedImage {
     map: Option<BlockMap>,
+    changed: Arc<BlockRuns>,
     views: Vec<ImageView>,
+}
+
+/// What came of listing: the views of each image, and what the next backup is to know of them.
+pub(super) struct Listed {
+    pub(super) views: Vec<Vec<ImageView>>,
+    pub(super) digests: Vec<(Bytes, NewDigests)>,
+}
+
+impl Listed {
+    /// Nothing, of so many images.
+    pub(super) fn nothing(images: usize) -> Listed {
+        Listed {
+            views: vec![Vec::new(); images],
+            digests: Vec::new(),
+        }
+    }
 }
 
 impl Listing<'_> {
@@ -73,7 +102,11 @@ impl Listing<'_> {
         let (Some(view), Some(memory)) = (largest, memory) else {
             return Ok((None, store(None)?));
         };
-        let place = self.place(memory)?;
+        if view.before.is_some() && self.digests_of(view)?.recall_inodes(self.parent).is_some() {
+            // Few rows are made once it is known what changed; before, it would be all.
+            return Ok((None, store(None)?));
+        }
+        let place = self.place(view, memory)?;
         let monitor = self.tally.monitor();
         let is_certain = view.before.is_none();
         let store = |begin| store(Some(begin));
@@ -81,14 +114,19 @@ impl Listing<'_> {
         Ok((early, passed?))
     }
 
-    fn place(&self, memory: MemoryPlan) -> Result<ScanPlace> {
+    fn place(&self, view: &Planned, memory: MemoryPlan) -> Result<ScanPlace> {
         Ok(ScanPlace {
             spill_directory: self.run.repository.spill_dir()?,
             memory,
+            inode_key: self.digests_of(view)?.inode_key(),
         })
     }
 
-    /// Lists files of images whose blocks are stored. The views of each.
+    fn digests_of(&self, view: &Planned) -> Result<DigestCache> {
+        DigestCache::of_view(self.run, &view.name)
+    }
+
+    /// Lists files of images whose blocks are stored.
     pub(super) fn list(
         &self,
         sources: &[ImageSource],
@@ -96,12 +134,12 @@ impl Listing<'_> {
         mut early: Option<EarlyScan>,
         stored: &mut StoredPass,
         passed: Vec<PassedImage>,
-    ) -> Result<Vec<Vec<ImageView>>> {
+    ) -> Result<Listed> {
         planned.retain(|view| sources[view.image].image.disturbance().is_none());
         for view in &mut planned {
             let depends_on = view.file_system.depends_on();
             let changed = &passed[view.image].changed;
-            view.before = view.before.take().filter(|_| !changed.touch(&depends_on));
+            view.is_changed = changed.touch(&depends_on);
         }
         let mut taken = self.kept_filesystems(&planned);
         let before = ViewNames::of_parent(self.parent);
@@ -111,20 +149,25 @@ impl Listing<'_> {
             .into_iter()
             .map(|image| ListedImage {
                 map: image.map,
+                changed: Arc::new(image.changed),
                 views: Vec::new(),
             })
             .collect();
+        let mut digests = Vec::new();
         for view in &planned {
-            let record = match &view.before {
-                Some(kept) => kept.clone(),
-                None => {
-                    let early = early.take_if(|early| early.name == view.name);
-                    let scan = self.scan(view, early)?;
-                    let image = &mut images[view.image];
-                    self.write_view(view, scan, stored, image, &mut taken)?
-                }
-            };
-            images[view.image].views.push(record);
+            let image = &mut images[view.image];
+            if let Some(kept) = view.kept() {
+                image.views.push(kept.clone());
+                digests.push((view.name.clone(), NewDigests::Kept));
+                continue;
+            }
+            let early = early.take_if(|early| early.name == view.name);
+            let scan = self.scan(view, early, &image.changed)?;
+            let scanned = scan.as_ref().ok().map(|(_, scan)| scan.digests.clone());
+            let record = self.write_view(view, scan, stored, image, &mut taken)?;
+            let scanned = scanned.filter(|_| is_whole(&record));
+            digests.extend(scanned.map(|digests| (view.name.clone(), of_one_moment(digests))));
+            image.views.push(record);
         }
         for name in gone {
             self.remove_view(name, stored)?;
@@ -134,9 +177,26 @@ impl Listing<'_> {
             if sources[view.image].image.disturbance().is_some() {
                 self.remove_view(&view.name, stored)?;
                 images[view.image].views.clear();
+                digests.retain(|(name, _)| *name != view.name);
             }
         }
-        Ok(images.into_iter().map(|image| image.views).collect())
+        Ok(Listed {
+            views: images.into_iter().map(|image| image.views).collect(),
+            digests,
+        })
+    }
+
+    /// Notes what inodes of views were, for the snapshot that was made.
+    pub(super) fn remember(&self, digests: Vec<(Bytes, NewDigests)>, outcome: &Outcome) {
+        for (name, digests) in digests {
+            match DigestCache::of_view(self.run, &name) {
+                Ok(cache) => cache.remember(digests, self.parent, outcome, self.tally),
+                Err(error) => {
+                    let text = format!("the next backup will be slower: {error}");
+                    self.tally.note(&text);
+                }
+            }
+        }
     }
 
     fn remove_view(&self, name: &[u8], stored: &mut StoredPass) -> Result<()> {
@@ -174,7 +234,8 @@ impl Listing<'_> {
                     before: self.before(source, &name),
                     image: at,
                     name,
-                    file_system,
+                    file_system: Arc::new(file_system),
+                    is_changed: true,
                 });
             }
         }
@@ -190,13 +251,12 @@ impl Listing<'_> {
         let before = self.parent.images.iter().find(|image| image.path == path)?;
         let mut views = before.views.iter();
         let view = views.find(|view| view.path.0.strip_prefix(b"/") == Some(&name[..]))?;
-        let is_whole = (view.problems, view.bytes_apart) == (0, 0) && view.not_listed.is_none();
-        is_whole.then(|| view.clone())
+        is_whole(view).then(|| view.clone())
     }
 
     /// Positions in the list of file systems that rows of kept views point at.
     fn kept_filesystems(&self, planned: &[Planned]) -> Vec<u32> {
-        let kept = planned.iter().filter_map(|view| view.before.as_ref());
+        let kept = planned.iter().filter_map(Planned::kept);
         let places: HashSet<&PathText> = kept.map(|view| &view.path).collect();
         let list = self.parent.filesystems.iter().enumerate();
         let kept = list.filter(|(_, one)| places.contains(&one.mount));
@@ -265,12 +325,14 @@ impl Listing<'_> {
         &self,
         view: &Planned,
         early: Option<EarlyScan>,
+        changed: &Arc<BlockRuns>,
     ) -> Result<std::result::Result<Started, String>> {
         let started = match early {
             Some(early) => early.started,
             None => {
-                let place = self.place(self.run.repository.memory())?;
-                start(view, &place, self.tally.monitor())
+                let place = self.place(view, self.run.repository.memory())?;
+                let known = self.known(view, changed)?;
+                start(view, &place, known, self.tally.monitor())
             }
         };
         match started {
@@ -283,6 +345,22 @@ impl Listing<'_> {
                 Ok(Err(text))
             }
         }
+    }
+
+    /// What inodes were in the parent, if its rows may stay: the view is whole there, and lies
+    /// where it lay.
+    fn known(
+        &self,
+        view: &Planned,
+        changed_blocks: &Arc<BlockRuns>,
+    ) -> Result<Option<OpenParentDigests>> {
+        if view.before.is_none() || changed_blocks.touch(view.file_system.around()) {
+            return Ok(None);
+        }
+        let is_replaced = replaced(view, changed_blocks.clone());
+        Ok(self
+            .digests_of(view)?
+            .recall_placed(self.parent, is_replaced))
     }
 
     /// What is stored by now, to be read.
@@ -302,6 +380,29 @@ impl Listing<'_> {
     ) -> Result<ViewRows<'a>> {
         let amendments = &mut stored.scanned.amendments;
         ViewRows::of(name, catalog, self.store, self.tally, amendments)
+    }
+}
+
+/// Does all that its rows say lie in blocks of the image, and is it known?
+fn is_whole(view: &ImageView) -> bool {
+    (view.problems, view.bytes_apart) == (0, 0) && view.not_listed.is_none()
+}
+
+/// May anything in a range of the file system be other than in the parent?
+fn replaced(view: &Planned, changed: Arc<BlockRuns>) -> IsReplaced {
+    let file_system = view.file_system.clone();
+    Arc::new(move |range: &Range<u64>| {
+        let mut on_disk = file_system.on_disk(range.clone()).peekable();
+        on_disk.peek().is_none() || on_disk.any(|range| changed.touches(&range))
+    })
+}
+
+/// Nobody wrote to the image while its tables were read.
+fn of_one_moment(digests: Arc<Digests>) -> NewDigests {
+    NewDigests::Read {
+        state: None,
+        digests,
+        outdated: Some(Vec::new()),
     }
 }
 

@@ -26,6 +26,7 @@ use bale_pipeline::private_dir;
 use bale_pipeline::random::{OsRandom, draw};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,6 +91,7 @@ impl DigestFile {
             last: 0,
             here: None,
             ended: false,
+            is_replaced: None,
         })
     }
 
@@ -201,9 +203,27 @@ pub struct ParentDigests {
     last: u64,
     here: Option<Digest>,
     ended: bool,
+    is_replaced: Option<IsReplaced>,
 }
 
+/// May bytes of this range of the file system be other than they were?
+pub type IsReplaced = Arc<dyn Fn(&Range<u64>) -> bool + Send + Sync>;
+
 impl ParentDigests {
+    /// Equal digests do not hold for inodes whose content is in ranges of which this is true, nor
+    /// for those of which it takes reading to know where all of it is: for scans of which rows say
+    /// where on the device content is.
+    pub fn but_for(self, is_replaced: IsReplaced) -> ParentDigests {
+        ParentDigests {
+            is_replaced: Some(is_replaced),
+            ..self
+        }
+    }
+
+    pub(super) fn is_replaced(&self) -> Option<IsReplaced> {
+        self.is_replaced.clone()
+    }
+
     /// Appends the digests of inodes from `first` on and before `end`, but no more than
     /// `digests_max`. Ranges ascend.
     pub(super) fn take(

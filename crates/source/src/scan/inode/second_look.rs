@@ -2,7 +2,7 @@
 //! bytes is skipped, in the others inodes are compared by digest.
 
 use super::digests::{Digest, DigestKey, DigestReader, Digests, PieceSeen, RECORD_BYTES};
-use super::tables::{ParsedTable, buffer, read_bytes, read_piece};
+use super::tables::{KnownInodes, ParsedTable, buffer, read_bytes, read_piece};
 use crate::image::{Image, TablePiece};
 use bale_format::entry::Time;
 use bale_pipeline::ordered::in_order;
@@ -135,7 +135,8 @@ impl Look<'_> {
         {
             return PieceAgain::Same(*seen);
         }
-        let parsed = read_piece(self.image, self.key, piece, &[], buffer, Vec::new());
+        let known = KnownInodes::default();
+        let parsed = read_piece(self.image, self.key, piece, known, buffer, Vec::new());
         PieceAgain::Other(Box::new(parsed))
     }
 

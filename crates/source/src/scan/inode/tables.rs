@@ -2,7 +2,7 @@
 //! of their numbers.
 
 use super::append::Appender;
-use super::digest_file::ParentDigests;
+use super::digest_file::{IsReplaced, ParentDigests};
 use super::digests::{Digest, DigestKey, Digests, DigestsWriter, digest_of};
 use super::faults::Faults;
 use super::inode_file::{self, InodeFile};
@@ -66,18 +66,43 @@ pub(super) struct ParsedTable {
 struct Parsing<'a> {
     image: &'a Image,
     key: &'a DigestKey,
-    /// Of these inodes in the last backup, not yet passed.
-    known: &'a [Digest],
+    known: KnownInodes<'a>,
     parsed: &'a mut ParsedTable,
+}
+
+/// What the last backup knew of the inodes of a piece.
+#[derive(Clone, Copy, Default)]
+pub(super) struct KnownInodes<'a> {
+    /// Those not yet passed.
+    pub(super) digests: &'a [Digest],
+    /// What else must be as it was, if rows depend on it.
+    pub(super) is_replaced: Option<&'a IsReplaced>,
+}
+
+impl<'a> KnownInodes<'a> {
+    fn of(digests: &'a [Digest], is_replaced: Option<&'a IsReplaced>) -> KnownInodes<'a> {
+        KnownInodes {
+            digests,
+            is_replaced,
+        }
+    }
 }
 
 impl Parsing<'_> {
     /// True if the parent has this digest for this inode. Digests are read in order; an inode out
     /// of order counts as changed.
     fn has_parents_digest(&mut self, new: Digest) -> bool {
-        let passed = self.known.iter().take_while(|old| old.number < new.number);
-        self.known = &self.known[passed.count()..];
-        self.known.first() == Some(&new)
+        let digests = &mut self.known.digests;
+        let passed = digests.iter().take_while(|old| old.number < new.number);
+        *digests = &digests[passed.count()..];
+        digests.first() == Some(&new)
+    }
+
+    /// True if its row may be another one all the same.
+    fn row_may_differ(&self, number: u64, raw: &[u8]) -> bool {
+        self.known
+            .is_replaced
+            .is_some_and(|is_replaced| self.image.row_may_differ(number, raw, &**is_replaced))
     }
 }
 
@@ -88,7 +113,8 @@ impl TableSink for Parsing<'_> {
         let digest = Digest { number, digest };
         let is_directory = found.kind == FileKind::Directory;
         // What directories hold is needed anyway.
-        let is_unchanged = !is_directory && self.has_parents_digest(digest);
+        let is_unchanged =
+            !is_directory && self.has_parents_digest(digest) && !self.row_may_differ(number, raw);
         let parsed = &mut *self.parsed;
         inode_file::append(&found, (!is_unchanged).then_some(raw), &mut parsed.inodes);
         parsed.inodes_count += 1;
@@ -143,12 +169,12 @@ pub(super) fn buffer() -> AlignedBuffer {
 }
 
 /// Reads a piece and takes it apart; again, if something in it looks damaged and somebody may be
-/// writing. Inodes with a digest among `known` are what they were.
+/// writing. Inodes with a digest among the `known` are what they were.
 pub(super) fn read_piece(
     image: &Image,
     key: &DigestKey,
     piece: Result<TablePiece, String>,
-    known: &[Digest],
+    known: KnownInodes<'_>,
     buffer: &mut AlignedBuffer,
     spare: Vec<u8>,
 ) -> ParsedTable {
@@ -277,6 +303,7 @@ pub(super) fn read_tables(
     let mut digest = blake3::Hasher::new();
     digest.update(&image.facts().uuid);
     let mut not_racy_from = Time::default();
+    let is_replaced = known.as_ref().and_then(ParentDigests::is_replaced);
     let read = in_order(
         WithParentDigests {
             pieces: image.tables().pieces().peekable(),
@@ -285,7 +312,8 @@ pub(super) fn read_tables(
         buffer,
         |buffer, (piece, known)| {
             let spare = spares.try_recv().unwrap_or_default();
-            read_piece(image, key, piece, &known, buffer, spare)
+            let known = KnownInodes::of(&known, is_replaced.as_ref());
+            read_piece(image, key, piece, known, buffer, spare)
         },
         |mut parsed| -> io::Result<()> {
             if let Some(why) = parsed

@@ -1,0 +1,228 @@
+//! Rows of a view that stay since neither their inode nor the blocks of their content changed:
+//! they are those that a listing of everything makes.
+
+use crate::bench::{Images, NAME, run};
+use crate::trusting::{Mounted, make_tree};
+use crate::xfs_image::Random;
+use bale_engine::backup::{BackupOptions, Outcome};
+use bale_format::{Entry, ObjectId};
+use bale_pipeline::monitor::Recorder;
+use bale_repository::catalog::{CatalogReader, KeyRange};
+use bale_testkit::needs;
+use bale_testkit::scene::noise;
+use std::fs;
+use std::path::PathBuf;
+
+const MIB: usize = 1 << 20;
+const ROUNDS: u64 = 10;
+const CHANGES_A_ROUND: u64 = 4;
+
+/// In a file system, from its top. Each can be done again and again.
+const CHANGES: [&str; 24] = [
+    "printf x | dd of=small/$N bs=1 seek=3 conv=notrunc status=none",
+    "echo more >> small/$N",
+    ": > small/$N",
+    "rm small/$N; echo back > small/$N",
+    "touch small/$N",
+    "chmod 600 small/$N; chown 7:8 small/$N",
+    "setfattr -n user.a -v $N small/$N",
+    "setfattr -n user.big -v $(head -c 600 /dev/zero | tr '\\0' $(($N % 10))) small/$N",
+    "setfattr -x user.big small/$N || true",
+    "ln -f small/$N linked-$N",
+    "rm -f linked-*",
+    "ln -sf short link-$N",
+    "ln -sf $(head -c 200 /dev/zero | tr '\\0' $(($N % 10))) long-$N",
+    "mv -T small moved; mv -T moved small",
+    "mkdir -p d; mv -T d d-$N; mkdir -p d-$N/e; cp small/$N d-$N/e/f; rm -rf d-1*",
+    "mv small/$N small/x; cp small/x small/$N; rm small/x",
+    "dd if=/dev/urandom of=large$L bs=4096 seek=$N count=3 conv=notrunc status=none",
+    "fallocate -p -o 1M -l 300K large$L || true",
+    "truncate -s 1M large$L; truncate -s 3M large$L",
+    "cp large$L copy; sync; rm copy; cp large$L copy-$L",
+    "rm -f copy-*",
+    "for i in $(seq 40); do dd if=/dev/urandom of=torn-$L bs=4096 seek=$((i * 7)) count=1 conv=notrunc \
+     status=none; sync torn-$L; echo >> small/$i; done",
+    "truncate -s $((N * 1000)) sparse-$L; echo end >> sparse-$L",
+    "fallocate -l 2M unwritten-$L || true; printf w | dd of=unwritten-$L bs=1 seek=$((N * 4096)) conv=notrunc \
+     status=none",
+];
+
+fn rows(images: &Images, outcome: &Outcome) -> Vec<Entry> {
+    let source = images.scene.repository().segment_source();
+    let catalog = CatalogReader::open(source, outcome.snapshot.layers.clone()).unwrap();
+    let rows: Vec<Entry> = catalog.rows(KeyRange::all()).map(Result::unwrap).collect();
+    assert!(rows.len() > 300, "{}", rows.len());
+    rows
+}
+
+fn backup_since(images: &Images, parent: Option<ObjectId>) -> Outcome {
+    backup_as(images, parent, false)
+}
+
+fn backup_as(images: &Images, parent: Option<ObjectId>, reads_free: bool) -> Outcome {
+    let (monitor, repository) = (Recorder::default(), images.scene.repository());
+    let options = BackupOptions {
+        parent,
+        ..BackupOptions::default()
+    };
+    let mut sources = [images.source(NAME)];
+    sources[0].reads_free = reads_free;
+    let outcome = images.backup_into(&repository, &mut sources, &options, &monitor);
+    let problems = monitor.problems.lock().unwrap();
+    assert!(problems.is_empty(), "{problems:?}");
+    outcome.unwrap()
+}
+
+/// What the cache has of inodes.
+fn digests(images: &Images) -> Vec<PathBuf> {
+    let repositories = fs::read_dir(images.scene.cache()).into_iter().flatten();
+    let directories = repositories.map(|found| found.unwrap().path().join("inodes"));
+    let files = directories.flat_map(|inodes| fs::read_dir(inodes).into_iter().flatten());
+    files.map(|file| file.unwrap().path()).collect()
+}
+
+/// What one backup makes of what changed since a parent with the cache, and one without it.
+fn assert_same_rows(images: &Images, parent: &Outcome, reads_free: bool, context: &str) -> Outcome {
+    assert!(!digests(images).is_empty(), "{context}");
+    let with = backup_as(images, parent.id, reads_free);
+    for file in digests(images) {
+        fs::remove_file(file).unwrap();
+    }
+    let without = backup_as(images, parent.id, reads_free);
+    let [with_rows, without_rows] = [&with, &without].map(|outcome| rows(images, outcome));
+    for (kept, made) in with_rows.iter().zip(&without_rows) {
+        assert_eq!(kept, made, "{context}");
+    }
+    assert_eq!(with_rows.len(), without_rows.len(), "{context}");
+    let [with_views, without_views] =
+        [&with, &without].map(|outcome| &outcome.snapshot.images[0].views);
+    assert_eq!(with_views, without_views, "{context}");
+    assert_eq!(with_views.len(), 1, "{context}");
+    without
+}
+
+/// Other bytes in the content of a file, of which its inode knows nothing: found by what it holds.
+fn overwrite_past_the_file_system(images: &Images, number: u64) {
+    let bytes = images.bytes();
+    let content = noise(900 + number, 3 * MIB + 777);
+    let wanted = &content[MIB..MIB + 4096];
+    let found = (0..bytes.len()).step_by(1024);
+    let mut found = found.filter(|at| bytes[*at..].starts_with(&wanted[..512]));
+    if let Some(at) = found.next() {
+        images.write_at(at as u64 + 100, b"past the file system");
+    }
+}
+
+fn rows_stay_as_they_are_made(images: &Images, seed: u64) {
+    let mut random = Random(seed);
+    let mut parent = backup_since(images, None);
+    let mut kept_views = 0;
+    for round in 0..ROUNDS {
+        let mut context = format!("seed {seed}, round {round}:");
+        if random.below(3) > 0 {
+            let mounted = Mounted::of(images);
+            for _ in 0..1 + random.below(CHANGES_A_ROUND) {
+                let change = CHANGES[random.below(CHANGES.len() as u64) as usize];
+                let (number, large) = (1 + random.below(200), random.below(14));
+                let root = mounted.0.display();
+                let shell = format!("set -e; cd {root}; N={number} L={large}; {change}");
+                run("bash", &["-c", &shell]);
+                context.push_str(&format!(" [{number} {large} {change}]"));
+            }
+        }
+        for _ in 0..random.below(3) {
+            let number = random.below(14);
+            overwrite_past_the_file_system(images, number);
+            context.push_str(&format!(" [large{number} past the file system]"));
+        }
+        parent = assert_same_rows(images, &parent, false, &context);
+        kept_views += u64::from(random.below(4) == 0);
+        if kept_views == 1 {
+            // Nothing changed: the digests go on with the snapshot.
+            parent = backup_since(images, parent.id);
+        }
+    }
+}
+
+#[test]
+fn rows_of_ext4_stay_as_they_would_be_made() {
+    let tools = ["mkfs.ext4", "mount", "setfattr", "fallocate"];
+    if !tools.iter().all(|tool| needs::have(tool)) {
+        return needs::skipped("mkfs.ext4, mount, setfattr or fallocate is missing");
+    }
+    for (seed, options) in [
+        (1, &[][..]),
+        (2, &["-b", "1024"]),
+        (3, &["-I", "128"]),
+        (4, &["-t", "ext3"]),
+    ] {
+        let images = Images::new();
+        let tree = make_tree(&images);
+        images.write(NAME, &vec![0; 96 * MIB]);
+        let image = images.path(NAME);
+        let always = ["-q", "-F", "-d", tree.to_str().unwrap()];
+        let last = [image.to_str().unwrap()];
+        run("mkfs.ext4", &[&always[..], options, &last].concat());
+        rows_stay_as_they_are_made(&images, seed);
+    }
+}
+
+#[test]
+fn rows_of_xfs_stay_as_they_would_be_made() {
+    let tools = ["mkfs.xfs", "mount", "setfattr", "fallocate"];
+    if !tools.iter().all(|tool| needs::have(tool)) {
+        return needs::skipped("mkfs.xfs, mount, setfattr or fallocate is missing");
+    }
+    for (seed, options) in [(5, &[][..]), (6, &["-b", "size=1024"])] {
+        let images = Images::new();
+        let tree = make_tree(&images).join(".");
+        images.write(NAME, &vec![0; 128 * MIB]);
+        let image = images.path(NAME);
+        let always = ["--unsupported", "-K", "-q", "-f"];
+        let last = [image.to_str().unwrap()];
+        run("mkfs.xfs", &[&always[..], options, &last].concat());
+        {
+            let mounted = Mounted::of(&images);
+            let (from, to) = (tree.to_str().unwrap(), mounted.0.to_str().unwrap());
+            run("cp", &["-r", from, to]);
+        }
+        rows_stay_as_they_are_made(&images, seed);
+    }
+}
+
+/// A copy of the file system lies behind it, in which a file has other bytes past its inode; then
+/// the partition is where the copy is.
+#[test]
+fn of_a_file_system_that_lies_elsewhere_no_row_stays() {
+    if !needs::have("mkfs.ext4") || !needs::have("sfdisk") {
+        return needs::skipped("mkfs.ext4 or sfdisk is missing");
+    }
+    let images = Images::new();
+    let tree = make_tree(&images);
+    let alone = images.path("alone");
+    fs::write(&alone, vec![0; 60 * MIB]).unwrap();
+    let always = ["-q", "-F", "-d", tree.to_str().unwrap()];
+    run(
+        "mkfs.ext4",
+        &[&always[..], &[alone.to_str().unwrap()]].concat(),
+    );
+    let file_system = fs::read(&alone).unwrap();
+    images.write(NAME, &vec![0; 130 * MIB]);
+    images.write_at(MIB as u64, &file_system);
+    images.write_at(64 * MIB as u64, &file_system);
+    let content = &noise(900, 3 * MIB + 777)[MIB..MIB + 512];
+    let found = (0..file_system.len()).step_by(1024);
+    let mut found = found.filter(|at| file_system[*at..].starts_with(content));
+    let at = (64 * MIB + found.next().unwrap()) as u64;
+    images.write_at(at, b"other bytes in the copy");
+    let image = images.path(NAME);
+    let partition = |mib: usize| {
+        let table = format!("start={mib}MiB, size=60MiB, type=83");
+        let shell = format!("echo '{table}' | sfdisk -q --no-reread {}", image.display());
+        run("bash", &["-c", &shell]);
+    };
+    partition(1);
+    let parent = backup_as(&images, None, true);
+    partition(64);
+    assert_same_rows(&images, &parent, true, "moved");
+}
