@@ -209,6 +209,7 @@ fn store_and_commit(
     for ((source, record), passed) in sources.iter().zip(&mut images).zip(&mut passed) {
         let mut left_out = std::mem::take(&mut passed.left_out);
         report_left_out(source, &left_out, tally);
+        passed.unread = left_out.clone();
         left_out.join(std::mem::take(&mut passed.stale));
         record.left_out = left_out.into_record();
     }

@@ -11,7 +11,9 @@ use bale_repository::catalog::{CatalogReader, KeyRange};
 use bale_testkit::needs;
 use bale_testkit::scene::noise;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 const MIB: usize = 1 << 20;
 const ROUNDS: u64 = 10;
@@ -156,14 +158,7 @@ fn rows_of_ext4_stay_as_they_would_be_made() {
         (3, &["-I", "128"]),
         (4, &["-t", "ext3"]),
     ] {
-        let images = Images::new();
-        let tree = make_tree(&images);
-        images.write(NAME, &vec![0; 96 * MIB]);
-        let image = images.path(NAME);
-        let always = ["-q", "-F", "-d", tree.to_str().unwrap()];
-        let last = [image.to_str().unwrap()];
-        run("mkfs.ext4", &[&always[..], options, &last].concat());
-        rows_stay_as_they_are_made(&images, seed);
+        rows_stay_as_they_are_made(&small_ext4(options), seed);
     }
 }
 
@@ -225,4 +220,103 @@ fn of_a_file_system_that_lies_elsewhere_no_row_stays() {
     let parent = backup_as(&images, None, true);
     partition(64);
     assert_same_rows(&images, &parent, true, "moved");
+}
+
+#[test]
+fn of_a_file_system_with_other_features_no_row_stays() {
+    let tools = ["mkfs.ext4", "debugfs", "tune2fs"];
+    if !tools.iter().all(|tool| needs::have(tool)) {
+        return needs::skipped("mkfs.ext4, debugfs or tune2fs is missing");
+    }
+    let images = small_ext4(&["-O", "project"]);
+    let image = images.path(NAME);
+    let image = image.to_str().unwrap();
+    run("debugfs", &["-w", "-R", "sif /large1 projid 42", image]);
+    let parent = backup_since(&images, None);
+    run("tune2fs", &["-O", "^project", image]);
+    assert_same_rows(&images, &parent, false, "without projects");
+}
+
+/// What a program that must succeed says.
+fn said(program: &str, arguments: &[&str]) -> String {
+    let done = Command::new(program).args(arguments).output().unwrap();
+    assert!(done.status.success(), "{program} {arguments:?}: {done:?}");
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// A file of zeros is removed, and its inode and name come back without its blocks: they are free,
+/// and hold something.
+#[test]
+fn of_blocks_that_are_left_out_no_row_stays() {
+    let tools = ["mkfs.ext4", "debugfs", "mount"];
+    if !tools.iter().all(|tool| needs::have(tool)) {
+        return needs::skipped("mkfs.ext4, debugfs or mount is missing");
+    }
+    let images = small_ext4(&["-b", "4096", "-O", "^metadata_csum,^has_journal"]);
+    let (image, inode);
+    {
+        let mounted = Mounted::of(&images);
+        let zeros = mounted.path("zeros");
+        fs::write(&zeros, vec![0; 8 * MIB]).unwrap();
+        inode = fs::metadata(zeros).unwrap().ino();
+        image = images.path(NAME);
+    }
+    let image = image.to_str().unwrap();
+    let blocks = said("debugfs", &["-R", "blocks /zeros", image]);
+    let first: u64 = blocks.split_whitespace().next().unwrap().parse().unwrap();
+    let parent = backup_since(&images, None);
+    let place = said("debugfs", &["-R", &format!("imap <{inode}>"), image]);
+    let (_, place) = place.split_once("located at block ").unwrap();
+    let (block, offset) = place.trim().split_once(", offset 0x").unwrap();
+    let block: u64 = block.parse().unwrap();
+    let place = block * 4096 + u64::from_str_radix(offset, 16).unwrap();
+    let raw = images.bytes()[place as usize..][..256].to_vec();
+    {
+        let mounted = Mounted::of(&images);
+        fs::remove_file(mounted.path("zeros")).unwrap();
+    }
+    images.write_at(place, &raw);
+    said(
+        "debugfs",
+        &["-w", "-R", &format!("ln <{inode}> zeros"), image],
+    );
+    // Not in the blocks of the image that it shares with others.
+    for block in (first + 300..first + 1700).step_by(64) {
+        images.write_at(block * 4096, b"written past the file system");
+    }
+    let found = assert_same_rows(&images, &parent, false, "left out");
+    let record = &found.snapshot.images[0];
+    let left_out: u64 = record.left_out.iter().map(|(_, count)| count).sum();
+    assert!(
+        left_out > 4 && record.views[0].bytes_apart > 0,
+        "{record:?}"
+    );
+}
+
+#[test]
+fn a_view_of_an_image_that_was_cut_is_listed_anew() {
+    if !needs::have("mkfs.ext4") {
+        return needs::skipped("mkfs.ext4 is missing");
+    }
+    let images = small_ext4(&["-O", "^has_journal"]);
+    let parent = backup_since(&images, None);
+    assert!(parent.snapshot.images[0].views[0].not_listed.is_none());
+    images.set_len(94 * MIB as u64);
+    let cut = backup_since(&images, parent.id);
+    let views = &cut.snapshot.images[0].views;
+    assert!(
+        views.iter().all(|view| view.not_listed.is_some()),
+        "{views:?}"
+    );
+}
+
+fn small_ext4(options: &[&str]) -> Images {
+    let images = Images::new();
+    let tree = make_tree(&images);
+    images.write(NAME, &vec![0; 96 * MIB]);
+    let image = images.path(NAME);
+    let always = ["-q", "-F", "-d", tree.to_str().unwrap()];
+    let last = [image.to_str().unwrap()];
+    run("mkfs.ext4", &[&always[..], options, &last].concat());
+    images
 }

@@ -52,6 +52,8 @@ pub(super) const RO_QUOTA: u32 = 0x100;
 pub(super) const RO_BIGALLOC: u32 = 0x200;
 pub(super) const RO_METADATA_CSUM: u32 = 0x400;
 pub(super) const RO_PROJECT: u32 = 0x2000;
+/// Set while files without names are listed in the orphan file: from a mount to its end.
+pub(super) const RO_ORPHAN_PRESENT: u32 = 0x1_0000;
 
 const COMPAT_NAMES: [(u32, &str); 13] = [
     (0x1, "dir_prealloc"),

@@ -89,6 +89,25 @@ const CREATOR_HURD: u32 = 1;
 const CHECKSUM_OFFSET: usize = 0x3FC;
 
 impl Superblock {
+    /// What decides beside its bytes what an inode means: sizes, numbers and features, but for
+    /// those that only say in which state the file system was left.
+    pub fn inode_context(&self) -> [u32; 12] {
+        [
+            self.block_bytes,
+            self.blocks_count as u32,
+            (self.blocks_count >> 32) as u32,
+            self.first_data_block,
+            self.blocks_per_group,
+            self.inodes_per_group,
+            self.inode_bytes,
+            self.desc_bytes,
+            self.checksum_seed,
+            self.cluster_ratio_log,
+            self.features.incompat & !INCOMPAT_RECOVER,
+            self.features.ro_compat & !RO_ORPHAN_PRESENT,
+        ]
+    }
+
     /// Checks and decodes one copy of the superblock.
     pub fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Superblock, Ext4Error> {
         if u16_at(bytes, 56) != MAGIC {

@@ -108,6 +108,34 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// What decides beside its bytes what an inode means.
+    pub fn inode_context(&self) -> [u32; 12] {
+        let features = [
+            self.has_checksums,
+            self.has_file_types,
+            self.has_sparse_inodes,
+            self.has_bigtime,
+            self.has_large_extent_counts,
+        ];
+        let features = features
+            .iter()
+            .fold(0, |bits, has| bits << 1 | u32::from(*has));
+        [
+            self.block_bytes,
+            self.blocks as u32,
+            (self.blocks >> 32) as u32,
+            self.sector_bytes,
+            u32::from(self.inode_bytes),
+            self.dir_block_bytes,
+            self.ag_count,
+            self.ag_blocks,
+            self.ag_blocks_log,
+            self.inodes_per_block_log,
+            self.ro_compat,
+            features,
+        ]
+    }
+
     /// Reads and checks the superblock at the start of the source.
     pub fn read(source: &dyn ByteSource) -> Result<Superblock> {
         let mut sector = Vec::new();

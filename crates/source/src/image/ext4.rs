@@ -90,6 +90,7 @@ impl Volume for Ext4Volume {
         VolumeFacts {
             kind: "ext4",
             uuid: superblock.uuid,
+            inode_context: superblock.inode_context(),
             root: ROOT_INODE_NUMBER,
             number_bytes: 4,
             has_metadata_in_page_cache: true,

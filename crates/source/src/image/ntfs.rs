@@ -136,6 +136,7 @@ impl Volume for NtfsVolume {
         VolumeFacts {
             kind: "ntfs",
             uuid,
+            inode_context: [0; 12],
             root: self.root,
             number_bytes: 8,
             has_metadata_in_page_cache: false,

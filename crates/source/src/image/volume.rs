@@ -35,6 +35,8 @@ pub(crate) struct VolumeFacts {
     /// `ext4`, `xfs` ...
     pub kind: &'static str,
     pub uuid: [u8; 16],
+    /// What else decides what the bytes of an inode mean.
+    pub inode_context: [u32; 12],
     /// Inode number of the root directory.
     pub root: u64,
     /// Bytes that an inode number takes in a sort key.

@@ -185,6 +185,7 @@ impl Volume for XfsVolume {
         VolumeFacts {
             kind: "xfs",
             uuid: superblock.uuid,
+            inode_context: superblock.inode_context(),
             root: superblock.root_inode,
             number_bytes: 8,
             has_metadata_in_page_cache: false,

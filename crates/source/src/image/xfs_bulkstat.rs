@@ -302,6 +302,8 @@ impl Volume for XfsBulkstat {
         VolumeFacts {
             kind: "xfs",
             uuid: self.uuid,
+            // The kernel says what inodes mean.
+            inode_context: [0; 12],
             root: self.root.inode,
             number_bytes: 8,
             has_metadata_in_page_cache: false,

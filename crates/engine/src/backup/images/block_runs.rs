@@ -15,7 +15,7 @@ use std::ops::Range;
 const COLLECTED_MAX: usize = 16 * LEFT_OUT_RUNS_MAX;
 
 /// Collects runs in the order of the device.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct BlockRuns {
     runs: Vec<Range<u64>>,
     bytes: u64,

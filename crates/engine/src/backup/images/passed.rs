@@ -24,6 +24,8 @@ pub(super) struct PassedImage {
     pub(super) stale: BlockRuns,
     /// Blocks whose rows are other than the parent's.
     pub(super) changed: BlockRuns,
+    /// What `left_out` was, once that is recorded.
+    pub(super) unread: BlockRuns,
     pub(super) map: Option<BlockMap>,
     /// It was read to its end.
     pub(super) is_whole: bool,
@@ -37,9 +39,18 @@ impl PassedImage {
             left_out: BlockRuns::default(),
             stale: BlockRuns::default(),
             changed: BlockRuns::default(),
+            unread: BlockRuns::default(),
             map,
             is_whole: true,
         }
+    }
+
+    /// Blocks in which anything may be other than the parent has it, whether or not they have rows:
+    /// of those that are free nothing is known.
+    pub(super) fn replaced(&self) -> BlockRuns {
+        let mut replaced = self.changed.clone();
+        replaced.join(self.unread.clone());
+        replaced
     }
 
     /// A row that the new snapshot has.

@@ -69,7 +69,8 @@ impl Planned {
 /// Of one image: where its blocks are, and its views.
 struct ListedImage {
     map: Option<BlockMap>,
-    changed: Arc<BlockRuns>,
+    /// Blocks in which anything may be other than the parent has it.
+    replaced: Arc<BlockRuns>,
     views: Vec<ImageView>,
 }
 
@@ -148,8 +149,8 @@ impl Listing<'_> {
         let mut images: Vec<ListedImage> = passed
             .into_iter()
             .map(|image| ListedImage {
+                replaced: Arc::new(image.replaced()),
                 map: image.map,
-                changed: Arc::new(image.changed),
                 views: Vec::new(),
             })
             .collect();
@@ -162,7 +163,7 @@ impl Listing<'_> {
                 continue;
             }
             let early = early.take_if(|early| early.name == view.name);
-            let scan = self.scan(view, early, &image.changed)?;
+            let scan = self.scan(view, early, &image.replaced)?;
             let scanned = scan.as_ref().ok().map(|(_, scan)| scan.digests.clone());
             let record = self.write_view(view, scan, stored, image, &mut taken)?;
             let scanned = scanned.filter(|_| is_whole(&record));
@@ -247,6 +248,16 @@ impl Listing<'_> {
         if !self.parent.is_reusable_whole() {
             return None;
         }
+        let row = self
+            .parent
+            .catalog
+            .lookup(source.image.name())
+            .ok()
+            .flatten();
+        if row.is_none_or(|row| row.size != source.image.len_bytes()) {
+            // What was behind the end is no block that changed.
+            return None;
+        }
         let path = source.record().path;
         let before = self.parent.images.iter().find(|image| image.path == path)?;
         let mut views = before.views.iter();
@@ -325,13 +336,13 @@ impl Listing<'_> {
         &self,
         view: &Planned,
         early: Option<EarlyScan>,
-        changed: &Arc<BlockRuns>,
+        replaced: &Arc<BlockRuns>,
     ) -> Result<std::result::Result<Started, String>> {
         let started = match early {
             Some(early) => early.started,
             None => {
                 let place = self.place(view, self.run.repository.memory())?;
-                let known = self.known(view, changed)?;
+                let known = self.known(view, replaced)?;
                 start(view, &place, known, self.tally.monitor())
             }
         };
@@ -352,12 +363,12 @@ impl Listing<'_> {
     fn known(
         &self,
         view: &Planned,
-        changed_blocks: &Arc<BlockRuns>,
+        replaced: &Arc<BlockRuns>,
     ) -> Result<Option<OpenParentDigests>> {
-        if view.before.is_none() || changed_blocks.touch(view.file_system.around()) {
+        if view.before.is_none() || replaced.touch(view.file_system.around()) {
             return Ok(None);
         }
-        let is_replaced = replaced(view, changed_blocks.clone());
+        let is_replaced = is_replaced(view, replaced.clone());
         Ok(self
             .digests_of(view)?
             .recall_placed(self.parent, is_replaced))
@@ -389,11 +400,11 @@ fn is_whole(view: &ImageView) -> bool {
 }
 
 /// May anything in a range of the file system be other than in the parent?
-fn replaced(view: &Planned, changed: Arc<BlockRuns>) -> IsReplaced {
+fn is_replaced(view: &Planned, replaced: Arc<BlockRuns>) -> IsReplaced {
     let file_system = view.file_system.clone();
     Arc::new(move |range: &Range<u64>| {
         let mut on_disk = file_system.on_disk(range.clone()).peekable();
-        on_disk.peek().is_none() || on_disk.any(|range| changed.touches(&range))
+        on_disk.peek().is_none() || on_disk.any(|range| replaced.touches(&range))
     })
 }
 

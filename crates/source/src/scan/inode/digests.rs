@@ -63,12 +63,16 @@ fn sip_hash_2_4(key: &DigestKey, parts: [&[u8]; 2]) -> u64 {
     hasher.finish()
 }
 
-/// The key for one file system: what was an inode of another is none here.
-pub(super) fn key_of_filesystem(key: &DigestKey, uuid: &[u8; 16]) -> DigestKey {
-    let hash = blake3::Hasher::new_derive_key("bale 1 digests of the inodes of a file system")
-        .update(key)
-        .update(uuid)
-        .finalize();
+/// The key for one file system: what was an inode of another is none here, nor one whose bytes mean
+/// something else now, as with other features.
+pub(super) fn key_of_filesystem(key: &DigestKey, uuid: &[u8; 16], context: &[u32]) -> DigestKey {
+    let mut hasher =
+        blake3::Hasher::new_derive_key("bale 1 digests of the inodes of a file system");
+    hasher.update(key).update(uuid);
+    for number in context {
+        hasher.update(&number.to_le_bytes());
+    }
+    let hash = hasher.finalize();
     *hash.as_bytes().first_chunk().expect("16 of 32 bytes")
 }
 
@@ -280,8 +284,10 @@ mod tests {
 
     #[test]
     fn another_repository_or_file_system_has_another_key() {
-        let keys = [(1, 1), (1, 2), (2, 1), (2, 2)]
-            .map(|(key, uuid)| key_of_filesystem(&[key; 16], &[uuid; 16]));
+        let keys = [(1, 1, 0), (1, 2, 0), (2, 1, 0), (2, 2, 0), (1, 1, 1)];
+        let keys = keys.map(|(key, uuid, features)| {
+            key_of_filesystem(&[key; 16], &[uuid; 16], &[1024, features])
+        });
         for (at, key) in keys.iter().enumerate() {
             assert!(!keys[..at].contains(key));
         }

@@ -105,7 +105,8 @@ impl Gathered {
         progress: &mut dyn FnMut(u64, u64) -> bool,
         tables_unchanged: Option<&dyn Fn(&TablesState) -> bool>,
     ) -> io::Result<Gather> {
-        let key = key_of_filesystem(key, &image.facts().uuid);
+        let facts = image.facts();
+        let key = key_of_filesystem(key, &facts.uuid, &facts.inode_context);
         let mut faults = Faults::default();
         let mut parent_digests = parent_digests;
         let mut read = || {
