@@ -224,7 +224,7 @@ fn store_unchanged(pass: Pass<'_>, tables: UnchangedTables) -> Result<(StoredPas
         check_image_unmodified(stamp, pass.tally);
     }
     let stored = StoredPass::nothing_but(pass.parent, &pass.run.repository)?;
-    Ok((stored, NewDigests::OfParent(tables.state)))
+    Ok((stored, NewDigests::OfParent(Some(tables.state))))
 }
 
 /// What was read from a device is looked at again before anything relies on it.

@@ -187,8 +187,7 @@ impl<'a> Comparer<'a> {
             let old = find_old(cursor, unchanged.path(), name, items)?;
             if let Some(old) = old {
                 let view = old.view();
-                let is_it = (view.inode, view.filesystem) == (inode, filesystem)
-                    && view.kind != Kind::Directory;
+                let is_it = rule::is_of_inode(&view, inode, filesystem);
                 if is_it && self.is_reusable(old, &view) {
                     self.reuse(old, &view, items)?;
                     continue;

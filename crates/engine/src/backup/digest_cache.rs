@@ -37,10 +37,8 @@ pub(super) struct DigestCache {
 pub(super) enum NewDigests {
     /// A walk reads no tables.
     None,
-    /// The tables are identical to the parent's.
-    OfParent(TablesState),
-    /// Nothing was read, since nothing can be other than for the parent.
-    Kept,
+    /// The tables are identical to the parent's; `None`: nothing was read to tell.
+    OfParent(Option<TablesState>),
     Read {
         /// Only if nothing was changed while they were read.
         state: Option<TablesState>,
@@ -139,10 +137,9 @@ impl DigestCache {
         let remembered = match digests {
             NewDigests::None => Ok(()),
             NewDigests::OfParent(state) => {
-                let all = Some(state).filter(certain).map(all);
+                let all = state.filter(certain).map(all);
                 self.pass_on(parent, &id, all)
             }
-            NewDigests::Kept => self.pass_on(parent, &id, None),
             NewDigests::Read {
                 state,
                 digests,

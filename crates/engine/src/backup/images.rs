@@ -207,9 +207,8 @@ fn store_and_commit(
     let mut images: Vec<ImageRecord> = sources.iter().map(ImageSource::record).collect();
     let is_whole: Vec<bool> = passed.iter().map(|passed| passed.is_whole).collect();
     for ((source, record), passed) in sources.iter().zip(&mut images).zip(&mut passed) {
-        let mut left_out = std::mem::take(&mut passed.left_out);
-        report_left_out(source, &left_out, tally);
-        passed.unread = left_out.clone();
+        report_left_out(source, &passed.left_out, tally);
+        let mut left_out = passed.left_out.clone();
         left_out.join(std::mem::take(&mut passed.stale));
         record.left_out = left_out.into_record();
     }

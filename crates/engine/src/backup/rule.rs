@@ -10,7 +10,7 @@
 #[cfg(test)]
 mod model;
 
-use bale_format::{Entry, EntryFlags, RowView, Time};
+use bale_format::{Entry, EntryFlags, Kind, RowView, Time};
 
 /// Flags that forbid reusing a row: its content or metadata may not be what the file had.
 pub(super) const TROUBLE_FLAGS: u32 = EntryFlags::RACY.0
@@ -28,6 +28,11 @@ pub(super) fn has_no_trouble(old: &RowView) -> bool {
 /// that is being written to again and again. The next backup reads it.
 pub(super) fn has_no_trouble_but_racy(old: &RowView) -> bool {
     old.flags.0 & TROUBLE_FLAGS & !EntryFlags::RACY.0 == 0
+}
+
+/// Is this row of the name of an unchanged child, which is no directory, of its inode too?
+pub(super) fn is_of_inode(old: &RowView, inode: u64, filesystem: u32) -> bool {
+    (old.inode, old.filesystem) == (inode, filesystem) && old.kind != Kind::Directory
 }
 
 /// True if no change after the barrier can have left this ctime. Without a barrier every row is

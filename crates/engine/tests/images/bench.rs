@@ -172,10 +172,11 @@ impl Images {
     }
 }
 
-/// A program that must succeed.
-pub fn run(program: &str, arguments: &[&str]) {
+/// A program that must succeed, and what it says.
+pub fn run(program: &str, arguments: &[&str]) -> String {
     let done = Command::new(program).args(arguments).output().unwrap();
     assert!(done.status.success(), "{program} {arguments:?}: {done:?}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 /// Blocks that a file takes, in bytes.

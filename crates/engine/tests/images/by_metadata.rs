@@ -1,7 +1,7 @@
 //! What metadata says did not change is not read, and the image is what it is all the same.
 
 use crate::bench::{BLOCK, Images, NAME, run};
-use crate::trusting::{Mounted, assert_is_bytes, backup, make_tree, read, restored};
+use crate::trusting::{Mounted, assert_is_bytes, backup, make_ext4, read, restored};
 use bale_engine::backup::Outcome;
 use bale_testkit::needs;
 use bale_testkit::scene::noise;
@@ -22,14 +22,7 @@ fn has_tools() -> bool {
 
 /// An ext4 with large and small files, all of them older than the margin.
 fn image(images: &Images, options: &[&str]) {
-    let tree = make_tree(images);
-    images.write(NAME, &vec![0; 96 * MIB]);
-    let (image, tree) = (images.path(NAME), tree.to_str().unwrap().to_owned());
-    let image = image.to_str().unwrap();
-    run(
-        "mkfs.ext4",
-        &[&["-q", "-F", "-d", &tree][..], options, &[image]].concat(),
-    );
+    make_ext4(images, options);
     settle(images);
 }
 

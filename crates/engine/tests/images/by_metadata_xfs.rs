@@ -47,7 +47,8 @@ fn image(images: &Images, options: &str) {
     settle(images);
 }
 
-fn fill(images: &Images, options: &str) {
+/// One with large and small files.
+pub fn fill(images: &Images, options: &str) {
     make(images, options);
     let tree = make_tree(images);
     let mounted = Mounted::of(images);

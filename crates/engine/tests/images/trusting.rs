@@ -50,6 +50,18 @@ pub fn make_tree(images: &Images) -> PathBuf {
     tree
 }
 
+/// `disk.raw` as an ext4 that holds that.
+pub fn make_ext4(images: &Images, options: &[&str]) {
+    let tree = make_tree(images);
+    images.write(NAME, &vec![0; 96 * MIB]);
+    let (image, tree) = (images.path(NAME), tree.to_str().unwrap().to_owned());
+    let image = image.to_str().unwrap();
+    run(
+        "mkfs.ext4",
+        &[&["-q", "-F", "-d", &tree][..], options, &[image]].concat(),
+    );
+}
+
 /// With `trusts_metadata`; what was said.
 pub fn backup(images: &mut Images) -> (Outcome, Vec<String>) {
     backup_as(images, false)

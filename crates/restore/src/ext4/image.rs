@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 const QUEUE_WRITES: usize = 4;
 /// Buffers: waiting, being written, answered, spare, and those that are filled.
 pub const BUFFERS_MAX: usize = 2 * QUEUE_WRITES + 4;
+
 /// A sink that overlaps making blocks with writing them.
 pub struct ImageFile {
     jobs: Option<Sender<Job>>,

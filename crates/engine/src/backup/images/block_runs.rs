@@ -45,14 +45,9 @@ impl BlockRuns {
         self.bytes
     }
 
-    /// Is a block of these ranges, which are sorted, in a run?
+    /// Is a block of these ranges in a run?
     pub(super) fn touch(&self, ranges: &[Range<u64>]) -> bool {
-        let mut runs = self.runs.iter().peekable();
-        ranges.iter().any(|range| {
-            let blocks = range.start / IMAGE_BLOCK_BYTES..range.end.div_ceil(IMAGE_BLOCK_BYTES);
-            while runs.next_if(|run| run.end <= blocks.start).is_some() {}
-            runs.peek().is_some_and(|run| run.start < blocks.end)
-        })
+        ranges.iter().any(|range| self.touches(range))
     }
 
     /// Is a block of this range in a run?

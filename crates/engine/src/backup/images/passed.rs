@@ -24,8 +24,6 @@ pub(super) struct PassedImage {
     pub(super) stale: BlockRuns,
     /// Blocks whose rows are other than the parent's.
     pub(super) changed: BlockRuns,
-    /// What `left_out` was, once that is recorded.
-    pub(super) unread: BlockRuns,
     pub(super) map: Option<BlockMap>,
     /// It was read to its end.
     pub(super) is_whole: bool,
@@ -39,7 +37,6 @@ impl PassedImage {
             left_out: BlockRuns::default(),
             stale: BlockRuns::default(),
             changed: BlockRuns::default(),
-            unread: BlockRuns::default(),
             map,
             is_whole: true,
         }
@@ -49,7 +46,7 @@ impl PassedImage {
     /// of those that are free nothing is known.
     pub(super) fn replaced(&self) -> BlockRuns {
         let mut replaced = self.changed.clone();
-        replaced.join(self.unread.clone());
+        replaced.join(self.left_out.clone());
         replaced
     }
 

@@ -151,9 +151,7 @@ impl<'a> ViewRows<'a> {
                 catalog.remove(&row.key(), file_bytes(&row))
             })?;
             let view = old.map(|old| old.view()).filter(|view| {
-                (view.inode, view.filesystem) == (inode, filesystem)
-                    && !matches!(view.kind, Kind::Directory)
-                    && rule::has_no_trouble(view)
+                rule::is_of_inode(view, inode, filesystem) && rule::has_no_trouble(view)
             });
             if let Some(view) = view {
                 (self.written).count(view.kind, view.size, view.is_hard_link());

@@ -159,7 +159,7 @@ impl Listing<'_> {
             let image = &mut images[view.image];
             if let Some(kept) = view.kept() {
                 image.views.push(kept.clone());
-                digests.push((view.name.clone(), NewDigests::Kept));
+                digests.push((view.name.clone(), NewDigests::OfParent(None)));
                 continue;
             }
             let early = early.take_if(|early| early.name == view.name);
