@@ -42,7 +42,7 @@ pub(crate) fn store_lost_again(
                 .map_err(|error| {
                     Error::Other(format!(
                         "what this {what} relies on was removed by a prune, or is damaged \
-                         ({error}): run the {what} again"
+                         ({error}): run it again"
                     ))
                 })?;
             store.store_again(chunk.kind, chunk.id, bytes.into())?;

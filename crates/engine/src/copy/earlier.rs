@@ -136,7 +136,7 @@ impl<'a> EarlierCopies<'a> {
         match ids.all(|id| writer.rely_on(id)) {
             true => Ok(()),
             false => Err(Error::Other(
-                "what earlier copies brought was pruned just now: run the copy again".to_owned(),
+                "what earlier copies brought was pruned just now: run it again".to_owned(),
             )),
         }
     }

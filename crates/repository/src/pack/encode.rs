@@ -151,7 +151,7 @@ impl EncoderShared {
         self.repository.look_at_named_in(&named, &now)?;
         if now.marks_unreadable && self.verified.is_none() {
             return Err(Error::Other(
-                "a mark of damaged packs cannot be read any more: run the backup again".to_owned(),
+                "a mark of damaged packs cannot be read any more: run it again".to_owned(),
             ));
         }
         let own: Vec<ObjectId> = lock(&self.own).iter().copied().collect();
@@ -211,7 +211,7 @@ impl EncoderShared {
         let index = self.repository.reload_index_as_far_as_possible()?;
         if let Some(pack) = lost.iter().find(|pack| index.pack_number(pack).is_none()) {
             return Err(Error::Other(format!(
-                "a prune has removed what this backup stored (pack {}): run the backup again",
+                "a prune has removed what this backup stored (pack {}): run it again",
                 pack.short()
             )));
         }
