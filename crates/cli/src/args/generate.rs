@@ -7,6 +7,7 @@ use crate::exit::Usage;
 use crate::sizes;
 use bale_tune::generate::{ChangeOptions, GenerateOptions};
 use clap::{Args, ValueHint};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Bytes of the `MB` that `-P` counts in.
@@ -18,7 +19,7 @@ pub struct Generate {
     /// Stands in the place of the global --repo, which this command does not have: -r is a depth
     /// here.
     #[arg(long = "no-repository", hide = true)]
-    pub repo: Option<PathBuf>,
+    pub repo: Option<OsString>,
     /// Not for this command.
     #[command(flatten)]
     pub unused: NoSecrets,

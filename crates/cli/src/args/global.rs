@@ -67,11 +67,12 @@ pub struct Global {
 }
 
 /// Stands in the place of the options about a repository in commands that have none: their help
-/// stays silent about them. What the environment says for all commands is no error there.
+/// stays silent about them. Each has the type that it has in [`Global`], whose value it gets when it
+/// is given in front of the command. What the environment says for all commands is no error there.
 #[derive(Clone, Debug, Args)]
 pub struct NoRepository {
     #[arg(short, long, hide = true)]
-    pub repo: Option<PathBuf>,
+    pub repo: Option<OsString>,
     #[command(flatten)]
     pub secrets: NoSecrets,
 }
@@ -104,7 +105,7 @@ pub struct NoKey {
 #[derive(Clone, Debug, Args)]
 pub struct NoRemote {
     #[arg(long, hide = true)]
-    pub cold: Option<PathBuf>,
+    pub cold: Option<OsString>,
     #[arg(long, hide = true)]
     pub cold_login_file: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -127,4 +128,35 @@ pub struct NoRemote {
     pub storage_class: Option<String>,
     #[arg(long, hide = true)]
     pub cache_size: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::Cli;
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn commands_without_a_repository_take_options_of_every_command_in_front_of_them() {
+        let all = Cli::command();
+        let global = all.get_arguments().filter(|option| option.is_global_set());
+        let mut given = vec!["bale".to_owned()];
+        for option in global.filter(|option| option.get_action().takes_values()) {
+            let long = option.get_long().expect("each has a long form");
+            given.extend([format!("--{long}"), "1".to_owned()]);
+        }
+        assert!(given.iter().any(|option| option == "--repo"));
+        for command in [
+            "gen --count 1 --target d",
+            "serve d",
+            "track status",
+            "track start d",
+            "track stop d",
+            "completions bash",
+            "man d",
+        ] {
+            let command = command.split(' ').map(str::to_owned);
+            let line: Vec<String> = given.iter().cloned().chain(command).collect();
+            Cli::try_parse_from(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::global::NoKey;
 use clap::{Args, ValueHint};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -50,7 +51,7 @@ pub struct Serve {
 #[derive(Clone, Debug, Args)]
 pub struct NotForServers {
     #[arg(short, long, hide = true)]
-    pub repo: Option<PathBuf>,
+    pub repo: Option<OsString>,
     #[command(flatten)]
     pub rest: NoKey,
 }
