@@ -236,6 +236,14 @@ pub enum EntryPlaces {
 }
 
 impl EntryPlaces {
+    /// Of so many entries.
+    pub fn into_each(self, count: usize) -> Vec<EntryPlace> {
+        match self {
+            EntryPlaces::Directory(directory) => vec![EntryPlace::Directory(directory); count],
+            EntryPlaces::Each(places) => places,
+        }
+    }
+
     /// Place of the entry at a position of the batch.
     pub fn of(&self, at: usize) -> EntryPlace {
         match self {

@@ -6,49 +6,44 @@
 
 use super::tally::Tally;
 use bale_format::segment::{check_fields, check_path};
-use bale_format::{Content, Entry, EntryFlags, Time};
+use bale_format::{Content, Entry, EntryFlags};
 use bytes::Bytes;
 
 const MODE_MAX: u32 = 0o7777;
 const NANOS_MAX: u32 = 999_999_999;
 const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// The entry, if a segment can hold it. If not, that is a problem, and what is left is flagged as
-/// unreadable; `None`: no row can have its path. `last`: the row stored before it.
-pub(super) fn storable(
-    entry: Entry,
+/// Leaves an entry as it is, if a segment can hold it. If not, that is a problem, and what is left
+/// is flagged as unreadable; false: no row can have its path. `last_parent`: of the row stored
+/// before it.
+pub(super) fn make_storable(
+    entry: &mut Entry,
     last_parent: Option<&Bytes>,
     tally: &Tally<'_>,
-) -> Option<Entry> {
-    let path = check_path(&entry, last_parent.map(|parent| &parent[..]));
-    let Err(reason) = path.and_then(|()| check_fields(&entry)) else {
-        return Some(entry);
+) -> bool {
+    let path = check_path(entry, last_parent.map(|parent| &parent[..]));
+    let Err(reason) = path.and_then(|()| check_fields(entry)) else {
+        return true;
     };
     let text = format!("a snapshot cannot hold it: {reason}");
     tally.report_problem(&entry.path(), "store", text);
-    path.is_ok().then(|| without_details(entry))
+    if path.is_ok() {
+        take_details(entry);
+    }
+    path.is_ok()
 }
 
-/// A row that a segment can hold whatever the entry is, but for its path.
-fn without_details(entry: Entry) -> Entry {
-    let possible = |time: Time| Time {
-        nanos: time.nanos.min(NANOS_MAX),
-        ..time
-    };
-    let mut flags = entry.flags;
-    flags.set(EntryFlags::UNREADABLE);
-    Entry {
-        mode: entry.mode & MODE_MAX,
-        size: entry.size.min(SIZE_MAX),
-        mtime: possible(entry.mtime),
-        ctime: possible(entry.ctime),
-        target: Bytes::new(),
-        xattrs: Bytes::new(),
-        content: Content::None,
-        content_hash: None,
-        flags,
-        ..entry
+/// What is left a segment can hold whatever the entry is, but for its path.
+fn take_details(entry: &mut Entry) {
+    entry.mode &= MODE_MAX;
+    entry.size = entry.size.min(SIZE_MAX);
+    for time in [&mut entry.mtime, &mut entry.ctime] {
+        time.nanos = time.nanos.min(NANOS_MAX);
     }
+    entry.target = Bytes::new();
+    entry.xattrs = Bytes::new();
+    (entry.content, entry.content_hash) = (Content::None, None);
+    entry.flags.set(EntryFlags::UNREADABLE);
 }
 
 #[cfg(test)]

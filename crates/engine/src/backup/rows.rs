@@ -435,11 +435,11 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
-    fn put(&mut self, entry: Entry, old: Option<&Entry>) -> Result<()> {
+    fn put(&mut self, mut entry: Entry, old: Option<&Entry>) -> Result<()> {
         let last_parent = self.last_key.as_ref().map(|last| &last.parent);
-        let Some(entry) = refused_rows::storable(entry, last_parent, self.tally) else {
+        if !refused_rows::make_storable(&mut entry, last_parent, self.tally) {
             return Ok(());
-        };
+        }
         let is_same = old.is_some_and(|old| *old == entry);
         match &mut self.recount {
             Some(recount) => recount.count(old, Some(&entry), self.tally)?,

@@ -32,6 +32,18 @@ impl EntryPlace {
             EntryPlace::Image(inode) => inode.complete(entry),
         }
     }
+
+    /// The same; and, of a regular file on the device that is not empty, where its content is, from
+    /// its first byte on.
+    pub fn complete_with_content(
+        &self,
+        entry: &mut Entry,
+    ) -> (Result<(), ScanProblem>, Option<io::Result<ContentMap>>) {
+        match self {
+            EntryPlace::Directory(directory) => (directory.complete(entry), None),
+            EntryPlace::Image(inode) => inode.complete_with_content(entry),
+        }
+    }
 }
 
 /// Where a file's content lies.
@@ -104,15 +116,7 @@ impl ImageInode {
     pub fn content(&self, from: u64) -> io::Result<ContentMap> {
         self.with_raw(|image, raw| {
             let inode = image.content().decode(self.number, raw)?;
-            match inode.layout {
-                Layout::Kernel(why) => Err(format!("only the kernel can read it: {why}")),
-                Layout::Windows(why) => Err(format!("only Windows can read it: {why}")),
-                Layout::Encoded => image.extents(&inode, raw, from).map(ContentMap::Encoded),
-                Layout::Inline(bytes) => Ok(ContentMap::Inline(bytes)),
-                Layout::None | Layout::Mapped => {
-                    image.extents(&inode, raw, from).map(ContentMap::Extents)
-                }
-            }
+            image.content_map(inode, raw, from)
         })
     }
 
@@ -125,27 +129,39 @@ impl ImageInode {
     }
 
     pub(crate) fn complete(&self, entry: &mut Entry) -> Result<(), ScanProblem> {
-        let problem = |entry: &Entry, action, error| ScanProblem {
-            path: entry.path(),
-            action,
-            error,
-        };
-        let found = self.with_raw(|image, raw| {
+        let looked = self.with_raw(|image, raw| {
             let inode = image.content().decode(self.number, raw)?;
-            let target = match entry.kind {
-                Kind::Symlink => image.content().target(self.number, raw),
-                _ => Ok(Vec::new()),
-            };
-            Ok((inode, target, image.content().xattrs(self.number, raw)))
+            Ok(self.fill(entry, &inode, raw))
         });
-        let (inode, target, xattrs) = match found {
-            Ok(found) => found,
-            Err(error) => {
-                entry.flags.set(EntryFlags::UNREADABLE);
-                return Err(problem(entry, "decode the inode of", error));
-            }
+        looked.unwrap_or_else(|error| Err(not_decoded(entry, error)))
+    }
+
+    fn complete_with_content(
+        &self,
+        entry: &mut Entry,
+    ) -> (Result<(), ScanProblem>, Option<io::Result<ContentMap>>) {
+        let has_content = entry.kind == Kind::File && entry.size > 0;
+        let looked = self.with_raw(|image, raw| {
+            let inode = image.content().decode(self.number, raw)?;
+            let filled = self.fill(entry, &inode, raw);
+            let content = has_content.then(|| image.content_map(inode, raw, 0));
+            Ok((filled, content.map(|map| map.map_err(io::Error::other))))
+        });
+        looked.unwrap_or_else(|error| {
+            let content = has_content.then(|| Err(io::Error::other(error.to_string())));
+            (Err(not_decoded(entry, error)), content)
+        })
+    }
+
+    /// Fills in what `inode`, decoded of `raw`, tells of an entry.
+    fn fill(&self, entry: &mut Entry, inode: &Inode, raw: &[u8]) -> Result<(), ScanProblem> {
+        let content = self.image.content();
+        let target = match entry.kind {
+            Kind::Symlink => content.target(self.number, raw),
+            _ => Ok(Vec::new()),
         };
-        entry.inode = self.image.content().shown_number(self.number);
+        let xattrs = content.xattrs(self.number, raw);
+        entry.inode = content.shown_number(self.number);
         entry.generation = match entry.kind {
             Kind::File | Kind::Directory => inode.generation,
             _ => 0,
@@ -184,7 +200,34 @@ impl ImageInode {
     }
 }
 
+/// What is wrong with an entry.
+fn problem(entry: &Entry, action: &'static str, error: io::Error) -> ScanProblem {
+    ScanProblem {
+        path: entry.path(),
+        action,
+        error,
+    }
+}
+
+fn not_decoded(entry: &mut Entry, error: io::Error) -> ScanProblem {
+    entry.flags.set(EntryFlags::UNREADABLE);
+    problem(entry, "decode the inode of", error)
+}
+
 impl Image {
+    /// Where the content of the file whose inode this is lies, from a file offset on.
+    fn content_map(&self, inode: Inode, raw: &[u8], from: u64) -> Result<ContentMap, String> {
+        match inode.layout {
+            Layout::Kernel(why) => Err(format!("only the kernel can read it: {why}")),
+            Layout::Windows(why) => Err(format!("only Windows can read it: {why}")),
+            Layout::Encoded => self.extents(&inode, raw, from).map(ContentMap::Encoded),
+            Layout::Inline(bytes) => Ok(ContentMap::Inline(bytes)),
+            Layout::None | Layout::Mapped => {
+                self.extents(&inode, raw, from).map(ContentMap::Extents)
+            }
+        }
+    }
+
     /// May the row of this inode be other than it was, though these bytes are not? `is_replaced`
     /// tells of ranges of the file system in which anything may be other.
     pub(crate) fn row_may_differ(
@@ -234,6 +277,10 @@ impl Image {
             if found.written.len() >= EXTENTS_HELD_MAX {
                 found.known_until = extent.file_offset;
                 return false;
+            }
+            if found.written.is_empty() {
+                // Most files have one, and there are many files.
+                found.written.reserve_exact(1);
             }
             found.written.push(extent);
             true

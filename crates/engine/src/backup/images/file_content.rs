@@ -157,10 +157,10 @@ impl<'a> FileContents<'a> {
 
     /// Are all these in blocks that the image has?
     fn are_stored(&mut self, extents: &Extents) -> Result<bool> {
+        let file_system = self.file_system;
         for extent in &extents.written {
             let range = extent.device_offset..extent.device_offset.saturating_add(extent.len);
-            let runs: Vec<Range<u64>> = self.file_system.on_disk(range).collect();
-            for run in runs {
+            for run in file_system.on_disk(range) {
                 let mut at = run.start;
                 while at < run.end {
                     let (content, until) = self.content_at(at)?;
@@ -209,9 +209,8 @@ impl<'a> FileContents<'a> {
 
     /// Bytes of the file system, block by block of the image.
     fn on_device(&mut self, range: Range<u64>, pieces: &mut FilePieces<'_>) -> Result<()> {
-        let mut at = range.start;
-        let runs: Vec<Range<u64>> = self.file_system.on_disk(range.clone()).collect();
-        for run in runs {
+        let (mut at, file_system) = (range.start, self.file_system);
+        for run in file_system.on_disk(range.clone()) {
             let mut disk = run.start;
             while disk < run.end {
                 let block_end = (disk / IMAGE_BLOCK_BYTES + 1) * IMAGE_BLOCK_BYTES;

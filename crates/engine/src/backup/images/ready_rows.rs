@@ -1,7 +1,7 @@
 //! What a scan of a view finds, made ready in a thread of its own: rows as they are stored, but for
 //! their content, and where that begins on the device. Whoever writes the catalog has enough to do.
 
-use bale_format::{Entry, Kind};
+use bale_format::Entry;
 use bale_pipeline::ahead::Ahead;
 use bale_source::image::{ContentMap, EntryPlace};
 use bale_source::scan::{Batch, ScanItem, ScanItems, ScanProblem};
@@ -12,35 +12,35 @@ const ROWS_AHEAD: usize = 192;
 /// Batches on their way.
 const BATCHES_AHEAD_MAX: usize = 4;
 
-/// A row, and what else is known of it.
-pub(super) struct ReadyRow {
-    pub(super) entry: Entry,
-    pub(super) place: EntryPlace,
+/// What a look at its inode tells of a row and is not in it.
+pub(super) struct Looked {
     /// What could not be filled in.
-    pub(super) problem: Option<ScanProblem>,
-    /// Of a regular file that is not empty: where its content is, from its first byte on.
+    pub(super) problem: Option<Box<ScanProblem>>,
+    /// Of a regular file on the device that is not empty: where its content is, from its first byte
+    /// on.
     pub(super) content: Option<io::Result<ContentMap>>,
 }
 
-impl ReadyRow {
-    pub(super) fn of(mut entry: Entry, place: EntryPlace) -> ReadyRow {
-        let problem = place.complete(&mut entry).err();
-        let has_content = entry.kind == Kind::File && entry.size > 0;
-        let content = match &place {
-            EntryPlace::Image(inode) if has_content => Some(inode.content(0)),
-            _ => None,
-        };
-        ReadyRow {
-            entry,
-            place,
-            problem,
-            content,
-        }
+impl Looked {
+    /// Fills in what the scan left out of a row.
+    pub(super) fn at(place: &EntryPlace, entry: &mut Entry) -> Looked {
+        let (filled, content) = place.complete_with_content(entry);
+        let problem = filled.err().map(Box::new);
+        Looked { problem, content }
     }
 }
 
+/// Rows one after the other: they are moved nowhere until they are in the catalog.
+pub(super) struct ReadyRows {
+    pub(super) entries: Vec<Entry>,
+    /// As many.
+    pub(super) places: Vec<EntryPlace>,
+    /// As many.
+    pub(super) looked: Vec<Looked>,
+}
+
 pub(super) enum ReadyItem {
-    Rows(Vec<ReadyRow>),
+    Rows(ReadyRows),
     /// No batch of entries.
     Other(ScanItem),
 }
@@ -52,15 +52,23 @@ pub(super) fn ready(items: ScanItems) -> Ahead<ReadyItem> {
         other => ReadyItem::Other(other),
     });
     let weight = |item: &ReadyItem| match item {
-        ReadyItem::Rows(rows) => rows.len(),
+        ReadyItem::Rows(rows) => rows.entries.len(),
         ReadyItem::Other(_) => 1,
     };
     Ahead::start_weighed(items, weight, ROWS_AHEAD, BATCHES_AHEAD_MAX)
 }
 
-fn rows_of(batch: Batch) -> Vec<ReadyRow> {
-    let Batch { places, entries } = batch;
-    let entries = entries.into_iter().enumerate();
-    let rows = entries.map(|(at, entry)| ReadyRow::of(entry, places.of(at)));
-    rows.collect()
+fn rows_of(batch: Batch) -> ReadyRows {
+    let Batch {
+        places,
+        mut entries,
+    } = batch;
+    let places = places.into_each(entries.len());
+    let look = |(entry, place): (&mut Entry, &EntryPlace)| Looked::at(place, entry);
+    let looked = entries.iter_mut().zip(&places).map(look).collect();
+    ReadyRows {
+        entries,
+        places,
+        looked,
+    }
 }

@@ -7,7 +7,7 @@ use super::super::rule;
 use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
 use super::file_content::FileContents;
-use super::ready_rows::{ReadyItem, ReadyRow, ready};
+use super::ready_rows::{Looked, ReadyItem, ReadyRows, ready};
 use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
 use bale_format::snapshot::{DenseDirectory, Totals};
 use bale_format::xattrs::XattrsColumn;
@@ -107,11 +107,7 @@ impl<'a> ViewRows<'a> {
             }
             let item = match item {
                 ReadyItem::Rows(rows) => {
-                    let mut rows = rows.into_iter();
-                    rows.try_for_each(|row| {
-                        let entry = self.complete(row, contents)?;
-                        self.put(entry)
-                    })?;
+                    self.take_rows(rows, contents)?;
                     continue;
                 }
                 ReadyItem::Other(item) => item,
@@ -131,6 +127,20 @@ impl<'a> ViewRows<'a> {
                     return Err(Error::Other("entries that were not made ready".to_owned()));
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn take_rows(&mut self, rows: ReadyRows, contents: &mut FileContents<'_>) -> Result<()> {
+        let ReadyRows {
+            mut entries,
+            places,
+            looked,
+        } = rows;
+        let rows = entries.iter_mut().zip(&places).zip(looked);
+        for ((entry, place), looked) in rows {
+            self.complete(entry, (place, looked), contents)?;
+            self.put(entry)?;
         }
         Ok(())
     }
@@ -173,9 +183,10 @@ impl<'a> ViewRows<'a> {
         contents: &mut FileContents<'_>,
     ) -> Result<()> {
         let made = match unchanged.stat_from_device(name, inode) {
-            Ok(Some((entry, place))) => {
-                let entry = self.complete(ReadyRow::of(entry, place), contents)?;
-                self.storable(entry)?
+            Ok(Some((mut entry, place))) => {
+                let looked = Looked::at(&place, &mut entry);
+                self.complete(&mut entry, (&place, looked), contents)?;
+                self.make_storable(&mut entry)?.then_some(entry)
             }
             Ok(None) => None,
             Err(problem) => {
@@ -187,29 +198,29 @@ impl<'a> ViewRows<'a> {
             }
         };
         match (made, old) {
-            (Some(entry), old) => self.put_over(entry, old),
+            (Some(entry), old) => self.put_over(&entry, old),
             (None, Some(old)) => self.remove(&old),
             (None, None) => Ok(()),
         }
     }
 
     /// What only a look at its inode, and at where its content is, tells of a row.
-    fn complete(&mut self, row: ReadyRow, contents: &mut FileContents<'_>) -> Result<Entry> {
-        let ReadyRow {
-            mut entry,
-            place,
-            problem,
-            content,
-        } = row;
+    fn complete(
+        &mut self,
+        entry: &mut Entry,
+        (place, looked): (&EntryPlace, Looked),
+        contents: &mut FileContents<'_>,
+    ) -> Result<()> {
+        let Looked { problem, content } = looked;
         entry.filesystem = self.written.filesystem.unwrap_or_default();
         if let Some(problem) = problem {
             self.written.problems += 1;
             self.tally.problem(&problem);
         }
         if entry.kind == Kind::File && entry.size > 0 {
-            self.give_content(&place, content, &mut entry, contents)?;
+            self.give_content(place, content, entry, contents)?;
         }
-        Ok(entry)
+        Ok(())
     }
 
     fn give_content(
@@ -233,10 +244,10 @@ impl<'a> ViewRows<'a> {
         Ok(())
     }
 
-    fn put(&mut self, entry: Entry) -> Result<()> {
-        let Some(entry) = self.storable(entry)? else {
+    fn put(&mut self, entry: &mut Entry) -> Result<()> {
+        if !self.make_storable(entry)? {
             return Ok(());
-        };
+        }
         let old = match entry.parent.is_empty() {
             true => self.old_top.take(),
             false => self.advance(&entry.parent, &entry.name)?,
@@ -244,8 +255,8 @@ impl<'a> ViewRows<'a> {
         self.put_over(entry, old)
     }
 
-    /// As a snapshot can hold it; `None`: it was told why it cannot.
-    fn storable(&mut self, mut entry: Entry) -> Result<Option<Entry>> {
+    /// As a snapshot can hold it; false: it was told why it cannot.
+    fn make_storable(&mut self, entry: &mut Entry) -> Result<bool> {
         if let Some((1, set)) = entry.xattrs.split_first().map(|(kind, set)| (*kind, set))
             && set.len() > XATTRS_INLINE_BYTES_MAX
         {
@@ -253,20 +264,22 @@ impl<'a> ViewRows<'a> {
             entry.xattrs = XattrsColumn::chunk(id);
         }
         let had_flags = entry.flags;
-        let entry = refused_rows::storable(entry, self.last_parent.as_ref(), self.tally);
-        let has_trouble = entry.as_ref().is_none_or(|entry| entry.flags != had_flags);
+        let has_row = refused_rows::make_storable(entry, self.last_parent.as_ref(), self.tally);
+        let has_trouble = !has_row || entry.flags != had_flags;
         self.written.problems += u64::from(has_trouble);
-        Ok(entry)
+        Ok(has_row)
     }
 
-    fn put_over(&mut self, entry: Entry, old: Option<Entry>) -> Result<()> {
-        if old.as_ref() != Some(&entry) {
+    fn put_over(&mut self, entry: &Entry, old: Option<Entry>) -> Result<()> {
+        if old.as_ref() != Some(entry) {
             self.written.changes += 1;
-            self.catalog.put(&entry)?;
+            self.catalog.put(entry)?;
         }
         (self.written).count(entry.kind, entry.size, entry.is_hard_link());
         self.densest.add_child(&entry.parent);
-        self.last_parent = Some(entry.parent);
+        if self.last_parent.as_ref() != Some(&entry.parent) {
+            self.last_parent = Some(entry.parent.clone());
+        }
         Ok(())
     }
 

@@ -26,6 +26,9 @@ const MADE_AHEAD_MAX: usize = 6;
 /// price.
 const ENTRIES_AHEAD: usize = 192;
 
+/// Entries of a run that room is made for before they are made.
+const ROOM_AT_ONCE: usize = 64;
+
 /// Children that are what they were, and of which nothing but the name goes on, cost as much as one
 /// entry.
 pub(super) const UNCHANGED_PER_ENTRY: usize = 8;
@@ -71,7 +74,10 @@ impl ImageScanner {
     fn make(&mut self, listed: ListedChildren) {
         let mut bytes = Bytes::from(listed.bytes);
         let mut run = ChildrenRun::of(listed.directory, listed.path, listed.filesystem);
+        let mut left = listed.others;
         for child in listed.children {
+            run.make_room(left);
+            left -= usize::from(!matches!(child, SomeChildren::Unchanged(_)));
             match child {
                 SomeChildren::Made(entry, place) => {
                     run.entries.push(*entry);
@@ -123,6 +129,15 @@ impl ChildrenRun {
             filesystem,
             entries: Vec::new(),
             places: Vec::new(),
+        }
+    }
+
+    /// At once, for as many as may follow, or for what most directories hold.
+    fn make_room(&mut self, children: usize) {
+        let children = children.min(ROOM_AT_ONCE);
+        if self.entries.is_empty() {
+            self.entries.reserve(children);
+            self.places.reserve(children);
         }
     }
 

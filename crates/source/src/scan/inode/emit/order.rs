@@ -77,7 +77,7 @@ pub(super) struct ListedChildren {
     pub(super) children: Vec<SomeChildren>,
     /// How many of them are what they were, and how many are not.
     unchanged: usize,
-    others: usize,
+    pub(super) others: usize,
     /// Of those that are made later: name and packed inode, one behind the other.
     pub(super) bytes: Vec<u8>,
 }
