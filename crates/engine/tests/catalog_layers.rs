@@ -4,8 +4,8 @@ mod catalog_seam;
 
 use bale_format::{ChunkId, Entry, Key, Kind, Layer, SegmentRef};
 use bale_repository::catalog::{
-    BoxError, CatalogError, CatalogReader, CatalogWriter, CutRule, Difference, ParentCursor,
-    SegmentSource, diff,
+    BoxError, CatalogError, CatalogReader, CatalogWriter, CutRule, Difference, KeyRange,
+    ParentCursor, SegmentSource, diff,
 };
 use bytes::Bytes;
 use catalog_seam::{Memory, SMALL, all, change, file, key, open, put};
@@ -24,6 +24,10 @@ fn numbered(number: u64) -> Entry {
         &key(parent.as_bytes(), format!("f{number:07}").as_bytes()),
         number,
     )
+}
+
+fn segments(layers: &[Layer]) -> usize {
+    layers.iter().map(|layer| layer.segments.len()).sum()
 }
 
 fn ids(layer: &Layer) -> Vec<&SegmentRef> {
@@ -290,6 +294,53 @@ fn every_row_of_the_parent_is_found_or_vanished() {
         .unwrap();
     assert_eq!(found + vanished.len() as u64, 3000);
     assert!(vanished.iter().all(|number| number % 7 == 0));
+}
+
+#[test]
+fn rows_between_ranges_are_not_read_and_all_others_are_passed() {
+    let memory = Arc::new(Memory::default());
+    let layers = change(&memory, &[], SMALL, &tree(20_000));
+    let again = put((0..200).map(|n| numbered(n * 100)));
+    let layers = change(&memory, &layers, SMALL, &again);
+    let below = |number: u64| KeyRange::below(&numbered(number).parent);
+    // Not in order, the first and the last, and two that touch.
+    let far = KeyRange {
+        start: Some(numbered(3_000).key()),
+        end: Some(numbered(17_000).key()),
+    };
+    let left_out = vec![below(19_990), far, below(17_000), below(0), below(900)];
+    let ranges = KeyRange::all_but(left_out.clone());
+    memory.reads();
+    let cursor = ParentCursor::open_ranges(&open(&memory, &layers), ranges.clone());
+    let mut passed = Vec::new();
+    cursor
+        .finish(|entry| {
+            passed.push(entry.size);
+            Ok(())
+        })
+        .unwrap();
+    let is_left_out = |number: &u64| {
+        let key = numbered(*number).key();
+        let inside = left_out.iter().filter(|range| range.contains(&key)).count();
+        let outside = ranges.iter().filter(|range| range.contains(&key)).count();
+        assert_eq!(inside + outside, 1, "{number}");
+        inside == 1
+    };
+    let rest: Vec<u64> = (0..20_000).filter(|number| !is_left_out(number)).collect();
+    assert_eq!(passed, rest);
+    let (read, of) = (memory.reads(), segments(&layers) as u64);
+    assert!(read * 2 < of, "{read} segments read of {of}");
+}
+
+#[test]
+fn all_but_nothing_is_all_and_all_but_all_is_nothing() {
+    assert_eq!(KeyRange::all_but(Vec::new()), [KeyRange::all()]);
+    assert_eq!(KeyRange::all_but(vec![KeyRange::all()]), []);
+    let (home, inside) = (KeyRange::below(b"home"), KeyRange::below(b"home/d00003"));
+    let rest = KeyRange::all_but(vec![inside.clone(), home.clone(), home.clone()]);
+    assert_eq!(rest, KeyRange::all_but(vec![home.clone()]));
+    let with_end = KeyRange::all_but(vec![home, KeyRange::all(), inside]);
+    assert_eq!(with_end, []);
 }
 
 #[test]

@@ -176,6 +176,27 @@ impl KeyRange {
             && self.end.as_ref().is_none_or(|end| key < end)
     }
 
+    /// All keys but those of some ranges, in order.
+    pub fn all_but(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
+        ranges.sort_by(|one, other| one.start.cmp(&other.start)); // None is the least.
+        let (mut rest, mut start) = (Vec::with_capacity(ranges.len() + 1), Some(None));
+        for range in ranges {
+            let Some(from) = start.take() else {
+                break;
+            };
+            if range.start > from {
+                rest.push(KeyRange {
+                    start: from.clone(),
+                    end: range.start,
+                });
+            }
+            // Without an end nothing is left.
+            start = range.end.map(|end| Some(end).max(from));
+        }
+        rest.extend(start.map(|start| KeyRange { start, end: None }));
+        rest
+    }
+
     /// What is in both.
     fn intersect(&self, other: &KeyRange) -> KeyRange {
         let ends = [&self.end, &other.end].into_iter().flatten();

@@ -48,8 +48,29 @@ impl<'a> ParentRow<'a> {
 
 /// Runs of a catalog's rows. Ends after an error.
 struct Runs {
-    merge: LayerMerge,
+    catalog: CatalogReader,
+    /// Those that were not begun, in order.
+    ranges: std::vec::IntoIter<KeyRange>,
+    merge: Option<LayerMerge>,
     failed: bool,
+}
+
+impl Runs {
+    fn take_run(&mut self) -> Result<Option<RowRun>> {
+        loop {
+            if let Some(merge) = &mut self.merge
+                && let Some(run) = merge.take_run(ROWS_OF_A_BATCH)?
+            {
+                return Ok(Some(run));
+            }
+            let Some(range) = self.ranges.next() else {
+                return Ok(None);
+            };
+            let mut merge = self.catalog.all_rows(range).into_merge();
+            merge.load_ahead();
+            self.merge = Some(merge);
+        }
+    }
 }
 
 impl Iterator for Runs {
@@ -59,7 +80,7 @@ impl Iterator for Runs {
         if self.failed {
             return None;
         }
-        let run = self.merge.take_run(ROWS_OF_A_BATCH);
+        let run = self.take_run();
         self.failed = run.is_err();
         run.transpose()
     }
@@ -68,10 +89,15 @@ impl Iterator for Runs {
 impl ParentCursor {
     /// Before the first row of a range; threads of its own load and decode ahead.
     pub fn open(parent: &CatalogReader, range: KeyRange) -> ParentCursor {
-        let mut merge = parent.all_rows(range).into_merge();
-        merge.load_ahead();
+        ParentCursor::open_ranges(parent, vec![range])
+    }
+
+    /// Before the first row of several ranges, which are in order. Rows between them are not read.
+    pub fn open_ranges(parent: &CatalogReader, ranges: Vec<KeyRange>) -> ParentCursor {
         let runs = Runs {
-            merge,
+            catalog: parent.clone(),
+            ranges: ranges.into_iter(),
+            merge: None,
             failed: false,
         };
         let rows_of = |run: &Result<RowRun>| run.as_ref().map_or(1, |run| run.rows.len());

@@ -73,14 +73,18 @@ pub(super) fn pass(
     begin: Option<Begin>,
 ) -> Result<Passed> {
     let repository = &run.repository;
+    let views = ViewNames::of_parent(parent);
+    // Millions of rows, perhaps, that stay whatever the blocks are.
+    let passed_by = views.below(|name| images.iter().any(|pass| pass.image.name() == name));
+    let ranges = KeyRange::all_but(passed_by.collect());
     let mut writer = ImageWriter {
         store,
         tally,
         rows: ExtentRows::new(&parent.catalog, store),
-        cursor: ParentCursor::open(&parent.catalog, KeyRange::all()),
+        cursor: ParentCursor::open_ranges(&parent.catalog, ranges),
         scanned: Scanned::new(repository.spill_dir()?, &repository.memory()),
         looks: !parent.is_reusable_whole(),
-        views: ViewNames::of_parent(parent),
+        views,
         passed: Vec::new(),
         begin,
         last_key: None,

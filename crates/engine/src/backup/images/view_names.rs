@@ -5,6 +5,7 @@
 
 use super::super::parent::Parent;
 use bale_format::{Entry, Kind};
+use bale_repository::catalog::KeyRange;
 use bytes::Bytes;
 use std::collections::HashSet;
 
@@ -33,6 +34,15 @@ impl ViewNames {
         };
         let end = path.iter().position(|byte| *byte == b'/');
         self.0.contains(&path[..end.unwrap_or(path.len())])
+    }
+
+    /// What is below the directories of these views, but for those of a name that an image has.
+    pub(super) fn below<'a>(
+        &'a self,
+        mut is_image: impl FnMut(&Bytes) -> bool + 'a,
+    ) -> impl Iterator<Item = KeyRange> + 'a {
+        let names = self.0.iter().filter(move |name| !is_image(name));
+        names.map(|name| KeyRange::below(name))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Bytes> {
