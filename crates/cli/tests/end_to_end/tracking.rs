@@ -291,7 +291,7 @@ fn after_any_kill_of_a_backup_the_next_one_into_either_repository_is_right() {
     for repository in ["one", "two"] {
         disk.bench.ok(&words(repository));
     }
-    let longest = began.elapsed();
+    let mut took = began.elapsed() / 2;
     let device = File::options().write(true).open(&disk.device).unwrap();
     let mut numbers = Numbers(99);
     let mut killed = 0;
@@ -306,12 +306,15 @@ fn after_any_kill_of_a_backup_the_next_one_into_either_repository_is_right() {
         command.args(words(repository));
         let piped = command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = piped.spawn().unwrap();
-        let moment = longest.mul_f64(numbers.below(1000) as f64 / 1000.0);
+        let moment = took.mul_f64(numbers.below(1000) as f64 / 1000.0);
         std::thread::sleep(moment.min(Duration::from_secs(2)));
         child.kill().unwrap(); // SIGKILL
         killed += usize::from(!child.wait().unwrap().success());
         let repository = ["one", "two"][round % 2];
+        // Other tests beside this one come and go: the last one says how long one takes.
+        let began = Instant::now();
         let ran = disk.bench.ok(&words(repository));
+        took = began.elapsed();
         assert!(!notes(&ran).contains("everything is read"), "{ran}");
         disk.sh(&format!(
             "rm -f out.raw; $bale restore -r {repository} -p password latest --target out.raw --quiet
