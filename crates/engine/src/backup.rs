@@ -27,6 +27,8 @@ mod index_seen;
 mod left_out_paths;
 mod linked_inodes;
 mod live_statted;
+#[cfg(test)]
+mod memory_repository;
 mod parent;
 mod pass;
 mod projects;

@@ -8,7 +8,8 @@ mod images;
 
 pub use images::image_bytes;
 pub(crate) use images::{
-    IMAGE_ROWS_WAITING_MAX, image_ahead, image_parent_chunks, scan_beside_images,
+    IMAGE_ROWS_WAITING_MAX, VIEW_ROWS_WAITING_MAX, image_ahead, image_parent_chunks,
+    scan_beside_images,
 };
 
 /// Mean bytes of files after `BUNDLE_BYTES_MIN` until content closes a bundle.

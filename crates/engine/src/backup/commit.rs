@@ -436,28 +436,11 @@ fn remove_replaced_runs(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backup::memory_repository::repository;
     use bale_format::{EntryFlags, Key, Kind};
-    use bale_repository::repository::{Environment, NewSlot, Secret};
-    use bale_repository::store::MemoryStore;
 
     /// More than were once kept in memory (issue 13, 10).
     const DIRECTORIES: usize = 70_000;
-
-    fn repository(cache: &std::path::Path) -> Arc<Repository> {
-        let environment = || Environment {
-            clock: Arc::new(bale_pipeline::clock::SystemClock),
-            random: Arc::new(bale_pipeline::random::OsRandom),
-            cache_dir: cache.to_owned(),
-        };
-        let store = Arc::new(MemoryStore::new());
-        let secret = Secret::KeyFile(b"the key file of a test, long enough".to_vec());
-        let slot = NewSlot {
-            secret: secret.clone(),
-            label: "test".to_owned(),
-        };
-        Repository::init(store.clone(), vec![slot], environment()).unwrap();
-        Arc::new(Repository::open(store, &secret, environment()).unwrap())
-    }
 
     #[test]
     fn every_directory_that_could_not_be_listed_says_so_in_the_catalog_however_many() {

@@ -6,6 +6,7 @@
 
 mod block_map;
 mod block_runs;
+mod bundled_rows;
 mod by_metadata;
 mod changed_granules;
 mod early_scan;

@@ -49,6 +49,7 @@ fn take_details(entry: &mut Entry) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backup::memory_repository::repository;
     use crate::backup::parent::Parent;
     use crate::backup::queue::{ItemSender, PackingItem};
     use crate::backup::rows::RowWriter;
@@ -58,8 +59,6 @@ mod tests {
     use bale_pipeline::monitor::Recorder;
     use bale_repository::catalog::{CatalogReader, CatalogWriter, KeyRange};
     use bale_repository::pack::ChunkWriter;
-    use bale_repository::repository::{Environment, NewSlot, Repository, Secret};
-    use bale_repository::store::MemoryStore;
     use bale_source::read::SmallReader;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -70,22 +69,6 @@ mod tests {
             name.to_owned().into_bytes().into(),
             kind,
         )
-    }
-
-    fn repository(cache: &std::path::Path) -> Arc<Repository> {
-        let environment = || Environment {
-            clock: Arc::new(bale_pipeline::clock::SystemClock),
-            random: Arc::new(bale_pipeline::random::OsRandom),
-            cache_dir: cache.to_owned(),
-        };
-        let store = Arc::new(MemoryStore::new());
-        let secret = Secret::KeyFile(b"the key file of a test, long enough".to_vec());
-        let slot = NewSlot {
-            secret: secret.clone(),
-            label: "test".to_owned(),
-        };
-        Repository::init(store.clone(), vec![slot], environment()).unwrap();
-        Arc::new(Repository::open(store, &secret, environment()).unwrap())
     }
 
     /// What the packing thread makes of entries: rows, files counted, and problems by path.

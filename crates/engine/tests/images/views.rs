@@ -65,16 +65,30 @@ fn files_below(root: &Path) -> BTreeMap<String, Vec<u8>> {
 
 /// The files that a snapshot has are those that `debugfs` finds in the image.
 fn assert_files(images: &Images, outcome: &Outcome) {
-    let (expected, target) = (images.path("expected"), images.path("files"));
-    for directory in [&expected, &target] {
-        let _was_not_there = fs::remove_dir_all(directory);
-    }
+    let expected = images.path("expected");
+    let _was_not_there = fs::remove_dir_all(&expected);
     fs::create_dir(&expected).unwrap();
     let dump = format!("rdump / {}", expected.display());
     run(
         "debugfs",
         &["-R", &dump, images.path(NAME).to_str().unwrap()],
     );
+    assert_same(&files_below(&expected), &restored_files(images, outcome));
+}
+
+/// Names and bytes.
+pub fn assert_same(expected: &BTreeMap<String, Vec<u8>>, found: &BTreeMap<String, Vec<u8>>) {
+    let names: Vec<_> = expected.keys().collect();
+    assert_eq!(names, found.keys().collect::<Vec<_>>());
+    for (name, bytes) in expected {
+        assert!(found[name] == *bytes, "{name}");
+    }
+}
+
+/// The files of the view of a snapshot.
+pub fn restored_files(images: &Images, outcome: &Outcome) -> BTreeMap<String, Vec<u8>> {
+    let target = images.path("files");
+    let _was_not_there = fs::remove_dir_all(&target);
     let repository = images.scene.repository();
     let snapshot = Images::named(&repository, outcome.id.unwrap());
     let work = SnapshotRestore {
@@ -90,12 +104,7 @@ fn assert_files(images: &Images, outcome: &Outcome) {
     let scratch = ScratchSpace::new(repository.spill_dir().unwrap());
     let report = work.restore(&scratch, &Recorder::default()).unwrap();
     assert_eq!(report.problems, 0);
-    let (expected, found) = (files_below(&expected), files_below(&target));
-    let names: Vec<_> = expected.keys().collect();
-    assert_eq!(names, found.keys().collect::<Vec<_>>());
-    for (name, bytes) in expected {
-        assert!(found[&name] == bytes, "{name}");
-    }
+    files_below(&target)
 }
 
 /// Notes whether anything was scanned.

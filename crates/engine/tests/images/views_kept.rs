@@ -49,7 +49,7 @@ const CHANGES: [&str; 24] = [
      status=none",
 ];
 
-fn rows(images: &Images, outcome: &Outcome) -> Vec<Entry> {
+pub fn rows(images: &Images, outcome: &Outcome) -> Vec<Entry> {
     let source = images.scene.repository().segment_source();
     let catalog = CatalogReader::open(source, outcome.snapshot.layers.clone()).unwrap();
     let rows: Vec<Entry> = catalog.rows(KeyRange::all()).map(Result::unwrap).collect();
@@ -76,7 +76,7 @@ fn backup_as(images: &Images, parent: Option<ObjectId>, reads_free: bool) -> Out
 }
 
 /// What the cache has of inodes.
-fn digests(images: &Images) -> Vec<PathBuf> {
+pub fn digests(images: &Images) -> Vec<PathBuf> {
     let inodes = images
         .scene
         .repository()

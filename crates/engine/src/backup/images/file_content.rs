@@ -19,6 +19,14 @@ use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::io;
 use std::ops::Range;
 
+/// What became of the content of a file.
+pub(super) enum Given {
+    /// Its row says where it is. The text: what cannot be had, and why.
+    Set(Option<String>),
+    /// Its row says nothing yet: this is all of it, and it is in no block as it is.
+    InInode(Vec<u8>),
+}
+
 /// Gives files of one file system their content.
 pub(super) struct FileContents<'a> {
     store: &'a ChunkWriter,
@@ -56,9 +64,24 @@ impl<'a> FileContents<'a> {
         (self.map, self.bytes_read)
     }
 
-    /// Sets content and hash of the row of a regular file, and flags for what cannot be had. The
-    /// text says why. `first`: where its content is, from its first byte on.
+    /// Sets content and hash of the row of a regular file, and flags for what cannot be had.
+    /// `first`: where its content is, from its first byte on.
     pub(super) fn give(
+        &mut self,
+        inode: &ImageInode,
+        first: io::Result<ContentMap>,
+        entry: &mut Entry,
+    ) -> Result<Given> {
+        match first {
+            Ok(ContentMap::Inline(mut bytes)) if bytes.len() as u64 >= entry.size => {
+                bytes.truncate(entry.size as usize);
+                Ok(Given::InInode(bytes))
+            }
+            first => Ok(Given::Set(self.set(inode, first, entry)?)),
+        }
+    }
+
+    fn set(
         &mut self,
         inode: &ImageInode,
         first: io::Result<ContentMap>,

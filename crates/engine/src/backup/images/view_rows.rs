@@ -4,16 +4,15 @@
 use super::super::amendments::Amendments;
 use super::super::refused_rows;
 use super::super::rule;
-use super::super::stored_segments::StoredSegments;
 use super::super::tally::Tally;
-use super::file_content::FileContents;
+use super::bundled_rows::BundledRows;
+use super::file_content::{FileContents, Given};
 use super::ready_rows::{Looked, ReadyItem, ReadyRows, ready};
 use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
 use bale_format::snapshot::{DenseDirectory, Totals};
 use bale_format::xattrs::XattrsColumn;
 use bale_format::{ChunkKind, Entry, EntryFlags, Key, Kind, Layer};
-use bale_repository::catalog::{CatalogReader, CatalogWriter, DensestDirectories, KeyRange};
-use bale_repository::catalog::{ParentCursor, file_bytes};
+use bale_repository::catalog::{CatalogReader, DensestDirectories, KeyRange, ParentCursor};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::{ContentMap, EntryPlace};
@@ -55,7 +54,7 @@ pub(super) struct ViewRows<'a> {
     store: &'a Arc<ChunkWriter>,
     tally: &'a Tally<'a>,
     amendments: &'a mut Amendments,
-    catalog: CatalogWriter<StoredSegments>,
+    rows: BundledRows<'a>,
     cursor: ParentCursor,
     /// The parent's row of the view itself.
     old_top: Option<Entry>,
@@ -73,12 +72,11 @@ impl<'a> ViewRows<'a> {
         tally: &'a Tally<'a>,
         amendments: &'a mut Amendments,
     ) -> Result<ViewRows<'a>> {
-        let segments = StoredSegments(store.clone());
         Ok(ViewRows {
             store,
             tally,
             amendments,
-            catalog: CatalogWriter::new(before.clone(), segments),
+            rows: BundledRows::over(before, store),
             cursor: ParentCursor::open(before, KeyRange::below(name)),
             old_top: before.lookup(name)?,
             last_parent: None,
@@ -139,8 +137,8 @@ impl<'a> ViewRows<'a> {
         } = rows;
         let rows = entries.iter_mut().zip(&places).zip(looked);
         for ((entry, place), looked) in rows {
-            self.complete(entry, (place, looked), contents)?;
-            self.put(entry)?;
+            let in_inode = self.complete(entry, (place, looked), contents)?;
+            self.put(entry, in_inode)?;
         }
         Ok(())
     }
@@ -155,11 +153,15 @@ impl<'a> ViewRows<'a> {
     ) -> Result<()> {
         let filesystem = self.written.filesystem.unwrap_or_default();
         for (name, inode) in unchanged.children() {
-            let (catalog, changes) = (&mut self.catalog, &mut self.written.changes);
+            let rows = &mut self.rows;
+            let mut removed = Ok(());
             let old = self.cursor.advance_to(unchanged.path(), name, |row| {
-                *changes += 1;
-                catalog.remove(&row.key(), file_bytes(&row))
+                if removed.is_ok() {
+                    removed = rows.remove(row);
+                }
+                Ok(())
             })?;
+            removed?;
             let view = old.map(|old| old.view()).filter(|view| {
                 rule::is_of_inode(view, inode, filesystem) && rule::has_no_trouble(view)
             });
@@ -185,8 +187,8 @@ impl<'a> ViewRows<'a> {
         let made = match unchanged.stat_from_device(name, inode) {
             Ok(Some((mut entry, place))) => {
                 let looked = Looked::at(&place, &mut entry);
-                self.complete(&mut entry, (&place, looked), contents)?;
-                self.make_storable(&mut entry)?.then_some(entry)
+                let in_inode = self.complete(&mut entry, (&place, looked), contents)?;
+                self.make_storable(&mut entry)?.then_some((entry, in_inode))
             }
             Ok(None) => None,
             Err(problem) => {
@@ -198,19 +200,20 @@ impl<'a> ViewRows<'a> {
             }
         };
         match (made, old) {
-            (Some(entry), old) => self.put_over(&entry, old),
-            (None, Some(old)) => self.remove(&old),
+            (Some((mut entry, in_inode)), old) => self.put_over(&mut entry, in_inode, old),
+            (None, Some(old)) => self.rows.remove(old),
             (None, None) => Ok(()),
         }
     }
 
-    /// What only a look at its inode, and at where its content is, tells of a row.
+    /// What only a look at its inode, and at where its content is, tells of a row. Returns content
+    /// that is in the inode.
     fn complete(
         &mut self,
         entry: &mut Entry,
         (place, looked): (&EntryPlace, Looked),
         contents: &mut FileContents<'_>,
-    ) -> Result<()> {
+    ) -> Result<Option<Vec<u8>>> {
         let Looked { problem, content } = looked;
         entry.filesystem = self.written.filesystem.unwrap_or_default();
         if let Some(problem) = problem {
@@ -218,9 +221,9 @@ impl<'a> ViewRows<'a> {
             self.tally.problem(&problem);
         }
         if entry.kind == Kind::File && entry.size > 0 {
-            self.give_content(place, content, entry, contents)?;
+            return self.give_content(place, content, entry, contents);
         }
-        Ok(())
+        Ok(None)
     }
 
     fn give_content(
@@ -229,9 +232,14 @@ impl<'a> ViewRows<'a> {
         content: Option<io::Result<ContentMap>>,
         entry: &mut Entry,
         contents: &mut FileContents<'_>,
-    ) -> Result<()> {
+    ) -> Result<Option<Vec<u8>>> {
         let trouble = match (place, content) {
-            (EntryPlace::Image(inode), Some(content)) => contents.give(inode, content, entry)?,
+            (EntryPlace::Image(inode), Some(content)) => {
+                match contents.give(inode, content, entry)? {
+                    Given::Set(trouble) => trouble,
+                    Given::InInode(bytes) => return Ok(Some(bytes)),
+                }
+            }
             _ => {
                 entry.flags.set(EntryFlags::UNREADABLE);
                 Some("it is not found in the image".to_owned())
@@ -241,10 +249,10 @@ impl<'a> ViewRows<'a> {
             self.written.problems += 1;
             self.tally.report_problem(&entry.path(), "read", text);
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn put(&mut self, entry: &mut Entry) -> Result<()> {
+    fn put(&mut self, entry: &mut Entry, in_inode: Option<Vec<u8>>) -> Result<()> {
         if !self.make_storable(entry)? {
             return Ok(());
         }
@@ -252,7 +260,7 @@ impl<'a> ViewRows<'a> {
             true => self.old_top.take(),
             false => self.advance(&entry.parent, &entry.name)?,
         };
-        self.put_over(entry, old)
+        self.put_over(entry, in_inode, old)
     }
 
     /// As a snapshot can hold it; false: it was told why it cannot.
@@ -270,38 +278,41 @@ impl<'a> ViewRows<'a> {
         Ok(has_row)
     }
 
-    fn put_over(&mut self, entry: &Entry, old: Option<Entry>) -> Result<()> {
-        if old.as_ref() != Some(entry) {
-            self.written.changes += 1;
-            self.catalog.put(entry)?;
-        }
+    fn put_over(
+        &mut self,
+        entry: &mut Entry,
+        in_inode: Option<Vec<u8>>,
+        old: Option<Entry>,
+    ) -> Result<()> {
         (self.written).count(entry.kind, entry.size, entry.is_hard_link());
         self.densest.add_child(&entry.parent);
         if self.last_parent.as_ref() != Some(&entry.parent) {
             self.last_parent = Some(entry.parent.clone());
         }
-        Ok(())
-    }
-
-    fn remove(&mut self, row: &Entry) -> Result<()> {
-        self.written.changes += 1;
-        Ok(self.catalog.remove(&row.key(), file_bytes(row))?)
+        // What was flagged as not to be had has no content.
+        let in_inode = in_inode.filter(|_| !entry.flags.has(EntryFlags::UNREADABLE));
+        self.rows.put(entry, in_inode.as_deref(), old)
     }
 
     /// The parent's row of this key. Those before it are gone.
     fn advance(&mut self, parent: &Bytes, name: &[u8]) -> Result<Option<Entry>> {
-        let (catalog, changes) = (&mut self.catalog, &mut self.written.changes);
+        let rows = &mut self.rows;
+        let mut removed = Ok(());
         let old = self.cursor.advance_to(parent, name, |row| {
-            *changes += 1;
-            catalog.remove(&row.key(), file_bytes(&row))
+            if removed.is_ok() {
+                removed = rows.remove(row);
+            }
+            Ok(())
         })?;
-        Ok(old.map(|old| old.entry()))
+        let old = old.map(|old| old.entry());
+        removed?;
+        Ok(old)
     }
 
     /// What the scan did not find is gone.
     pub(super) fn finish(self) -> Result<WrittenView> {
         let ViewRows {
-            mut catalog,
+            mut rows,
             cursor,
             old_top,
             densest,
@@ -310,14 +321,17 @@ impl<'a> ViewRows<'a> {
         } = self;
         written.densest = densest.finish();
         if let Some(old) = old_top {
-            written.changes += 1;
-            catalog.remove(&old.key(), file_bytes(&old))?;
+            rows.remove(old)?;
         }
+        let mut removed = Ok(());
         cursor.finish(|row| {
-            written.changes += 1;
-            catalog.remove(&row.key(), file_bytes(&row))
+            if removed.is_ok() {
+                removed = rows.remove(row);
+            }
+            Ok(())
         })?;
-        written.layers = catalog.finish()?.layers;
+        removed?;
+        (written.layers, written.changes) = rows.finish()?;
         Ok(written)
     }
 }

@@ -1,0 +1,25 @@
+//! A repository in memory, for unit tests.
+
+use bale_pipeline::clock::SystemClock;
+use bale_pipeline::random::OsRandom;
+use bale_repository::repository::{Environment, NewSlot, Repository, Secret};
+use bale_repository::store::MemoryStore;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A new one, open.
+pub(super) fn repository(cache: &Path) -> Arc<Repository> {
+    let environment = || Environment {
+        clock: Arc::new(SystemClock),
+        random: Arc::new(OsRandom),
+        cache_dir: cache.to_owned(),
+    };
+    let store = Arc::new(MemoryStore::new());
+    let secret = Secret::KeyFile(b"the key file of a test, long enough".to_vec());
+    let slot = NewSlot {
+        secret: secret.clone(),
+        label: "test".to_owned(),
+    };
+    Repository::init(store.clone(), vec![slot], environment()).unwrap();
+    Arc::new(Repository::open(store, &secret, environment()).unwrap())
+}
