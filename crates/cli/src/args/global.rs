@@ -67,7 +67,7 @@ pub struct Global {
 }
 
 /// Stands in the place of the options about a repository in commands that have none: their help
-/// stays silent about them. Each has the type that it has in [`Global`], whose value it gets when it
+/// stays silent about them. Each has the type that it has in [`Global`], whose value it gets if it
 /// is given in front of the command. What the environment says for all commands is no error there.
 #[derive(Clone, Debug, Args)]
 pub struct NoRepository {

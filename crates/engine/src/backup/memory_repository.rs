@@ -20,6 +20,8 @@ pub(super) fn repository(cache: &Path) -> Arc<Repository> {
         secret: secret.clone(),
         label: "test".to_owned(),
     };
-    Repository::init(store.clone(), vec![slot], environment()).unwrap();
-    Arc::new(Repository::open(store, &secret, environment()).unwrap())
+    let made = Repository::init(store.clone(), vec![slot], environment());
+    made.expect("memory takes a repository");
+    let opened = Repository::open(store, &secret, environment());
+    Arc::new(opened.expect("it was made with this secret"))
 }

@@ -20,8 +20,8 @@ const IMAGE_BLOCKS_AHEAD_LEAST: usize = 2;
 
 /// Rows of an image that wait for a chunk that they share; then it is closed.
 pub(crate) const IMAGE_ROWS_WAITING_MAX: usize = 1024;
-/// Rows of a view that wait for a bundle of what files have in their inodes; then it is closed. They
-/// and the bundles take less than blocks on their way, of which there are none any more.
+/// Rows of a view that wait for a bundle of what files have in their inodes; then it is closed.
+/// They and the bundles take less than blocks on their way, of which there are none any more.
 pub(crate) const VIEW_ROWS_WAITING_MAX: usize = 8 << 10;
 /// Chunks of the parent that are kept while parts of its images are read.
 const IMAGE_PARENT_BYTES: usize = 16 << 20;

@@ -1,6 +1,6 @@
-//! Rows of a view on their way into the catalog. What a file has in its inode, and so in no block as
-//! it is, goes into bundles: a chunk of its own for each would grow the index with the files. Its
-//! row waits until its bundle has an id, and all behind it wait, too; when too many wait, the
+//! Rows of a view on their way into the catalog. What a file has in its inode, and so in no block
+//! as it is, goes into bundles: a chunk of its own for each would grow the index with the files.
+//! Its row waits until its bundle has an id, and all behind it wait, too; when too many wait, the
 //! bundles are closed.
 
 use super::super::bundle::Bundles;
