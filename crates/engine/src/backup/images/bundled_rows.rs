@@ -32,7 +32,7 @@ enum WaitingRow {
         entry: Entry,
         /// `None`: the entry says where its content is.
         content: Option<ContentRef>,
-        old: Option<Entry>,
+        old: Option<Box<Entry>>,
     },
     Gone(Entry),
 }
@@ -70,7 +70,7 @@ impl<'a> BundledRows<'a> {
         self.wait(WaitingRow::Put {
             entry,
             content,
-            old,
+            old: old.map(Box::new),
         })
     }
 
@@ -137,7 +137,7 @@ impl<'a> BundledRows<'a> {
                 entry.content = content;
             }
             match self.waiting.pop_front() {
-                Some(WaitingRow::Put { entry, old, .. }) => self.write(&entry, old.as_ref())?,
+                Some(WaitingRow::Put { entry, old, .. }) => self.write(&entry, old.as_deref())?,
                 Some(WaitingRow::Gone(old)) => self.write_gone(&old)?,
                 None => {}
             }
@@ -220,7 +220,7 @@ mod tests {
         let (second, changes) = write(&repository, &first, &gone, rows);
         assert_eq!(changes, gone.len() as u64, "others stay where they are");
         for (catalog, gone) in [(first, &[][..]), (second, &gone)] {
-            let found = catalog.rows(KeyRange::all()).map(Result::unwrap);
+            let found = catalog.rows(KeyRange::all()).map(|row| row.unwrap());
             let found: Vec<Entry> = found.collect();
             let numbers = (0..rows).filter(|number| !gone.contains(number));
             let keys: Vec<Key> = numbers.clone().map(|number| row(number, 0).key()).collect();
