@@ -280,16 +280,18 @@ fn every_row_of_the_parent_is_found_or_vanished() {
     for number in (0..3000).filter(|number| number % 7 != 0) {
         let row = cursor.advance_to(&numbered(number).parent, &numbered(number).name, |entry| {
             vanished.push(entry.size);
-            Ok(())
+            Ok::<(), CatalogError>(())
         });
         found += u64::from(row.unwrap().is_some());
     }
-    let again = cursor.advance_to(&numbered(100).parent, &numbered(100).name, |_| Ok(()));
+    let again = cursor.advance_to(&numbered(100).parent, &numbered(100).name, |_| {
+        Ok::<(), CatalogError>(())
+    });
     assert!(matches!(again, Err(CatalogError::Order { .. })));
     cursor
         .finish(|entry| {
             vanished.push(entry.size);
-            Ok(())
+            Ok::<(), CatalogError>(())
         })
         .unwrap();
     assert_eq!(found + vanished.len() as u64, 3000);
@@ -316,7 +318,7 @@ fn rows_between_ranges_are_not_read_and_all_others_are_passed() {
     cursor
         .finish(|entry| {
             passed.push(entry.size);
-            Ok(())
+            Ok::<(), CatalogError>(())
         })
         .unwrap();
     let is_left_out = |number: &u64| {

@@ -6,7 +6,7 @@
 use bale_format::{ChunkId, ChunkKind, ChunkPlace, Entry, Kind, Layer};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::catalog::{
-    BoxError, CatalogReader, CatalogWriter, KeyRange, ParentCursor, SegmentSource,
+    BoxError, CatalogError, CatalogReader, CatalogWriter, KeyRange, ParentCursor, SegmentSource,
 };
 use bale_restore::ScratchSpace;
 use bale_restore::{
@@ -155,7 +155,7 @@ fn everything(files: u64, place: &Path) {
     let mut found = 0;
     for row in rows(files) {
         let old = cursor
-            .advance_to(&row.parent, &row.name, |gone| panic!("{gone:?} is gone"))
+            .advance_to::<CatalogError>(&row.parent, &row.name, |gone| panic!("{gone:?} is gone"))
             .unwrap();
         found += u64::from(old.is_some());
     }

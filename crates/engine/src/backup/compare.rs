@@ -17,7 +17,7 @@ use bale_format::{
     ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind, RowView, XattrsColumn,
 };
 use bale_pipeline::memory::MemoryPlan;
-use bale_repository::catalog::{KeyRange, ParentCursor, ParentRow};
+use bale_repository::catalog::{CatalogError, KeyRange, ParentCursor, ParentRow};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
@@ -137,16 +137,7 @@ impl<'a> Comparer<'a> {
                 ScanItem::Note(note) => self.tally.scan_note(&note),
             }
         }
-        let mut result = Ok(());
-        cursor
-            .finish(|row| {
-                if result.is_ok() {
-                    result = items.send(gone(&row));
-                }
-                Ok(())
-            })
-            .map_err(catalog_error)?;
-        result?;
+        cursor.finish(|row| items.send(gone(&row)).map_err(Stop::from))?;
         Ok(items.flush()?)
     }
 
@@ -428,6 +419,12 @@ impl From<Gone> for Stop {
     }
 }
 
+impl From<CatalogError> for Stop {
+    fn from(error: CatalogError) -> Stop {
+        Stop::Failed(Error::from(error))
+    }
+}
+
 /// The parent's row of this path; what is passed on the way is gone.
 fn find_old<'c>(
     cursor: &'c mut ParentCursor,
@@ -435,23 +432,12 @@ fn find_old<'c>(
     name: &[u8],
     items: &mut ItemSender,
 ) -> std::result::Result<Option<ParentRow<'c>>, Stop> {
-    let mut sent = Ok(());
-    let old = cursor.advance_to(parent, name, |row| {
-        if sent.is_ok() {
-            sent = items.send(gone(&row));
-        }
-        Ok(())
-    });
-    let old = old.map_err(catalog_error)?;
-    sent?;
-    Ok(old)
+    cursor.advance_to(parent, name, |row| {
+        items.send(gone(&row)).map_err(Stop::from)
+    })
 }
 
 /// What is not here any more.
 fn gone(row: &Entry) -> PackingItem {
     PackingItem::Gone(Box::new(row.clone()))
-}
-
-fn catalog_error(error: bale_repository::catalog::CatalogError) -> Stop {
-    Stop::Failed(Error::from(error))
 }

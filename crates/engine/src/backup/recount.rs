@@ -3,7 +3,7 @@
 
 use super::tally::Tally;
 use bale_format::{Entry, EntryFlags, Key, Kind};
-use bale_repository::catalog::{CatalogReader, KeyRange, ParentCursor};
+use bale_repository::catalog::{CatalogError, CatalogReader, KeyRange, ParentCursor};
 use bale_repository::error::Result;
 use bytes::Bytes;
 
@@ -87,7 +87,7 @@ impl<'a> Recount<'a> {
             };
             ParentCursor::open(self.catalog, range)
         });
-        let row = cursor.advance_to(parent, name, |_| Ok(()))?;
+        let row = cursor.advance_to(parent, name, |_| Ok::<(), CatalogError>(()))?;
         Ok(row.map(|row| row.entry()))
     }
 }

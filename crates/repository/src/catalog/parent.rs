@@ -109,13 +109,13 @@ impl ParentCursor {
     }
 
     /// The parent's row of this key, if it has one. Calls `vanished` for every row before it that
-    /// was not asked for. Keys must come in strictly increasing order.
-    pub fn advance_to(
+    /// was not asked for, up to its first error. Keys must come in strictly increasing order.
+    pub fn advance_to<E: From<CatalogError>>(
         &mut self,
         parent: &Bytes,
         name: &[u8],
-        vanished: impl FnMut(Entry) -> Result<()>,
-    ) -> Result<Option<ParentRow<'_>>> {
+        vanished: impl FnMut(Entry) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Option<ParentRow<'_>>, E> {
         self.remember(parent, name)?;
         let is_here = self.pass(Some((parent, name)), vanished)?;
         Ok(match &mut self.run {
@@ -130,8 +130,11 @@ impl ParentCursor {
         })
     }
 
-    /// Calls `vanished` for all rows that are left.
-    pub fn finish(mut self, vanished: impl FnMut(Entry) -> Result<()>) -> Result<()> {
+    /// Calls `vanished` for all rows that are left, up to its first error.
+    pub fn finish<E: From<CatalogError>>(
+        mut self,
+        vanished: impl FnMut(Entry) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         self.pass(None, vanished).map(drop)
     }
 
@@ -155,11 +158,11 @@ impl ParentCursor {
     }
 
     /// Goes to the first row that is not before a key, and says whether it has this key.
-    fn pass(
+    fn pass<E: From<CatalogError>>(
         &mut self,
         end: Option<(&[u8], &[u8])>,
-        mut vanished: impl FnMut(Entry) -> Result<()>,
-    ) -> Result<bool> {
+        mut vanished: impl FnMut(Entry) -> std::result::Result<(), E>,
+    ) -> std::result::Result<bool, E> {
         loop {
             let Some(run) = self.run.as_mut().filter(|run| !run.rows.is_empty()) else {
                 self.run = self.runs.next().transpose()?;

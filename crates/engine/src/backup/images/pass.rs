@@ -335,25 +335,18 @@ impl ImageWriter<'_> {
     fn advance(&mut self, parent: &Bytes, name: &[u8], stays: bool) -> Result<Option<Entry>> {
         let (rows, views) = (&mut self.rows, &self.views);
         let mut passed = self.passed.last_mut();
-        let mut known = Ok(());
         let old = self.cursor.advance_to(parent, name, |row| {
             if views.have(&row) {
                 return Ok(());
             }
-            let told = match (&mut passed, stays) {
+            match (&mut passed, stays) {
                 (Some(image), true) => image.knows(&row),
                 (Some(image), false) => image.loses(&row).and_then(|()| rows.remove(&row)),
                 (None, true) => Ok(()),
                 (None, false) => rows.remove(&row),
-            };
-            if known.is_ok() {
-                known = told;
             }
-            Ok(())
         })?;
-        let old = old.map(|old| old.entry());
-        known?;
-        Ok(old)
+        Ok(old.map(|old| old.entry()))
     }
 
     /// What is known of the image that is read.
@@ -379,14 +372,10 @@ impl ImageWriter<'_> {
             ..
         } = self;
         // What is no image of this backup, and nothing of it.
-        let mut removed = Ok(());
-        cursor.finish(|row| {
-            if removed.is_ok() && !views.have(&row) {
-                removed = rows.remove(&row);
-            }
-            Ok(())
+        cursor.finish(|row| match views.have(&row) {
+            true => Ok(()),
+            false => rows.remove(&row),
         })?;
-        removed?;
         let (layers, changes) = rows.finish()?;
         let stored = StoredPass {
             scanned,

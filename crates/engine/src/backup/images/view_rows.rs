@@ -153,15 +153,8 @@ impl<'a> ViewRows<'a> {
     ) -> Result<()> {
         let filesystem = self.written.filesystem.unwrap_or_default();
         for (name, inode) in unchanged.children() {
-            let rows = &mut self.rows;
-            let mut removed = Ok(());
-            let old = self.cursor.advance_to(unchanged.path(), name, |row| {
-                if removed.is_ok() {
-                    removed = rows.remove(row);
-                }
-                Ok(())
-            })?;
-            removed?;
+            let (cursor, rows) = (&mut self.cursor, &mut self.rows);
+            let old = cursor.advance_to(unchanged.path(), name, |row| rows.remove(row))?;
             let view = old.map(|old| old.view()).filter(|view| {
                 rule::is_of_inode(view, inode, filesystem) && rule::has_no_trouble(view)
             });
@@ -296,17 +289,9 @@ impl<'a> ViewRows<'a> {
 
     /// The parent's row of this key. Those before it are gone.
     fn advance(&mut self, parent: &Bytes, name: &[u8]) -> Result<Option<Entry>> {
-        let rows = &mut self.rows;
-        let mut removed = Ok(());
-        let old = self.cursor.advance_to(parent, name, |row| {
-            if removed.is_ok() {
-                removed = rows.remove(row);
-            }
-            Ok(())
-        })?;
-        let old = old.map(|old| old.entry());
-        removed?;
-        Ok(old)
+        let (cursor, rows) = (&mut self.cursor, &mut self.rows);
+        let old = cursor.advance_to(parent, name, |row| rows.remove(row))?;
+        Ok(old.map(|old| old.entry()))
     }
 
     /// What the scan did not find is gone.
@@ -323,14 +308,7 @@ impl<'a> ViewRows<'a> {
         if let Some(old) = old_top {
             rows.remove(old)?;
         }
-        let mut removed = Ok(());
-        cursor.finish(|row| {
-            if removed.is_ok() {
-                removed = rows.remove(row);
-            }
-            Ok(())
-        })?;
-        removed?;
+        cursor.finish(|row| rows.remove(row))?;
         (written.layers, written.changes) = rows.finish()?;
         Ok(written)
     }

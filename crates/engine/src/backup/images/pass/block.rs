@@ -76,7 +76,6 @@ impl ImageWriter<'_> {
             are_all: true,
         };
         let rows = &mut self.rows;
-        let mut removed = Ok(());
         self.cursor.advance_to(image, &last_name(range), |row| {
             let mut gone = Vec::new();
             if old.are_all && old.rows.len() == PARENT_EXTENTS_MAX {
@@ -87,12 +86,8 @@ impl ImageWriter<'_> {
                 true => old.rows.push(row),
                 false => gone.push(row),
             }
-            if removed.is_ok() {
-                removed = gone.iter().try_for_each(|row| rows.remove(row));
-            }
-            Ok(())
+            gone.iter().try_for_each(|row| rows.remove(row))
         })?;
-        removed?;
         Ok(old)
     }
 

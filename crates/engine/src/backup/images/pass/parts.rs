@@ -68,7 +68,7 @@ impl ImageWriter<'_> {
         first.iter().for_each(&mut look);
         self.cursor.advance_to(name, &last_name(part), |row| {
             look(&row);
-            Ok(())
+            Ok::<(), Error>(())
         })?;
         known?;
         Ok(doubtful)

@@ -74,10 +74,8 @@ impl ImageScanner {
     fn make(&mut self, listed: ListedChildren) {
         let mut bytes = Bytes::from(listed.bytes);
         let mut run = ChildrenRun::of(listed.directory, listed.path, listed.filesystem);
-        let mut left = listed.others;
+        run.make_room(listed.others);
         for child in listed.children {
-            run.make_room(left);
-            left -= usize::from(!matches!(child, SomeChildren::Unchanged(_)));
             match child {
                 SomeChildren::Made(entry, place) => {
                     run.entries.push(*entry);
@@ -135,10 +133,8 @@ impl ChildrenRun {
     /// At once, for as many as may follow, or for what most directories hold.
     fn make_room(&mut self, children: usize) {
         let children = children.min(ROOM_AT_ONCE);
-        if self.entries.is_empty() {
-            self.entries.reserve(children);
-            self.places.reserve(children);
-        }
+        self.entries.reserve(children);
+        self.places.reserve(children);
     }
 
     fn add_made(&mut self, mut entry: Entry, place: EntryPlace) {
