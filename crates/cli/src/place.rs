@@ -12,12 +12,12 @@ mod named;
 mod remote;
 mod store;
 
-pub use cache::{require_named as require_named_cache, writable_cache_dir};
+pub use cache::{cache_dir, require_named as require_named_cache, writable_cache_dir};
 pub use cold::{cold_location, find_cold_room, hot_and_cold, hot_to_be_made, new_store, open_cold};
 pub use existing::{OtherThings, is_made};
 pub use from::{mirror_store, open_from};
 pub use key_file::{resolved, write_beside as write_key_file};
-pub use memory::plan as memory_plan;
+pub use memory::{beside_packs as memory_beside_packs, plan as memory_plan};
 pub use named::named;
 pub use store::Room;
 

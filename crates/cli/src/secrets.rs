@@ -63,6 +63,13 @@ const OF_SOURCE: Words = Words {
         BALE_FROM_PASSWORD",
 };
 
+/// Is the secret that opens the repository given without asking? It is not read.
+pub fn is_given(global: &Global) -> bool {
+    let files = (&global.key_file, &global.password_file);
+    let source = OF_REPOSITORY.source(files, global.password_command.as_ref());
+    source.is_ok_and(|source| source.is_some())
+}
+
 /// The secret that opens the repository, where one is given without asking.
 pub fn given(global: &Global) -> Result<Option<Secret>> {
     let files = (&global.key_file, &global.password_file);
@@ -134,22 +141,30 @@ pub fn files(global: &Global) -> Vec<PathBuf> {
 type NamedVariable = (&'static str, Source);
 
 impl Words {
-    /// The command line wins over the environment.
     fn given(
+        &self,
+        files: (&Option<PathBuf>, &Option<PathBuf>),
+        command: Option<&String>,
+    ) -> Result<Option<Secret>> {
+        let source = self.source(files, command)?;
+        source.map(|(name, source)| source.read(name)).transpose()
+    }
+
+    /// The command line wins over the environment.
+    fn source(
         &self,
         (key_file, password_file): (&Option<PathBuf>, &Option<PathBuf>),
         command: Option<&String>,
-    ) -> Result<Option<Secret>> {
+    ) -> Result<Option<NamedVariable>, Usage> {
         let on_command_line = [
             key_file.clone().map(Source::KeyFile),
             password_file.clone().map(Source::PasswordFile),
             command.cloned().map(Source::PasswordCommand),
         ];
-        let source = match the_only(named(&self.options, on_command_line))? {
+        Ok(match the_only(named(&self.options, on_command_line))? {
             Some(source) => Some(source),
             None => the_only(named(&self.variables, self.in_environment()?))?,
-        };
-        source.map(|(name, source)| source.read(name)).transpose()
+        })
     }
 
     fn in_environment(&self) -> Result<[Option<Source>; 4], Usage> {

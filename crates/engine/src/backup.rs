@@ -20,6 +20,7 @@ mod cut_large;
 mod dedup;
 mod dedup_cache;
 mod digest_cache;
+mod early;
 mod empty_sources;
 mod expected_totals;
 mod images;
@@ -44,6 +45,7 @@ mod tally;
 mod unread_index;
 
 pub(crate) use choose::text_of as time_text;
+pub use early::EarlyScan;
 pub use images::{ImageSource, backup_images};
 pub use run::{BackupOptions, Noted, Outcome};
 
@@ -78,6 +80,17 @@ pub fn backup(
     options: &BackupOptions,
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
+    backup_begun(repository, (sources, None), scan, options, monitor)
+}
+
+/// The same where the scan of these sources, asked for in the same way, may have begun.
+pub fn backup_begun(
+    repository: &Arc<Repository>,
+    (sources, mut early): (&Sources, Option<EarlyScan>),
+    scan: ScanOptions,
+    options: &BackupOptions,
+    monitor: &dyn Monitor,
+) -> Result<Outcome> {
     let run = BackupRun::begin(repository, sources, scan.mode, options)?;
     let emptied = empty_sources::problems(&run, sources)?;
     let options = &BackupOptions {
@@ -85,6 +98,7 @@ pub fn backup(
         ..options.clone()
     };
     begin(&run, options, monitor, |parent| {
+        let sources = (sources, early.take());
         scan_and_store(&run, parent, sources, scan.clone(), options, monitor)
     })
 }
@@ -127,13 +141,20 @@ fn signs_of_life(run: &BackupRun, every: Duration) -> Result<Heartbeat> {
 fn scan_and_store(
     run: &BackupRun,
     parent: &Parent,
-    sources: &Sources,
+    (sources, early): (&Sources, Option<EarlyScan>),
     scan: ScanOptions,
     options: &BackupOptions,
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
-    let cache = DigestCache::of(run, &scan)?;
-    let started = scan::choose(sources, recalling(&cache, parent, scan, options), monitor)?;
+    let cache = DigestCache::of(run, &scan, parent)?;
+    let early = early.filter(|early| early.suits(parent, &scan.memory));
+    let (cache, started) = match early {
+        Some(early) => (cache.with_key(early.key()), early.finish(monitor)?),
+        None => {
+            let scan = recalling(&cache, parent, scan, options);
+            (cache, scan::choose(sources, scan, monitor)?)
+        }
+    };
     let expected = started.expected();
     let expected = expected.unwrap_or_else(|| expected_totals::totals(parent, sources));
     let tally = Tally::new(monitor, parent, expected);

@@ -215,6 +215,15 @@ const fn gather_inode_bytes(memory: &MemoryPlan) -> usize {
     PROGRAM_BYTES + CATALOG_BYTES + gather_bytes(memory)
 }
 
+/// What making a key of a password takes (docs/FORMAT.md, "Key slots").
+const PASSWORD_BYTES: usize = 64 << 20;
+
+/// May inodes and names be gathered while a repository is opened, and its index read?
+pub(crate) const fn fits_while_opening(memory: &MemoryPlan) -> bool {
+    let opening = PASSWORD_BYTES + objects_bytes(memory);
+    gather_inode_bytes(memory) + opening <= memory.inode_bytes()
+}
+
 /// From the first content that is read.
 const fn store_inode_bytes(memory: &MemoryPlan) -> usize {
     // Of what cannot be trusted everything is walked.
@@ -461,3 +470,4 @@ const _: () = {
     }
 };
 const _: () = assert!(store_bytes(2) - store_bytes(1) <= WORKER_BYTES);
+const _: () = assert!(fits_while_opening(&MemoryPlan::USUAL));

@@ -6,6 +6,8 @@
 mod changes;
 #[path = "inode_scan/damage.rs"]
 mod damage;
+#[path = "inode_scan/early.rs"]
+mod early;
 #[path = "inode_scan/ext4_features.rs"]
 mod ext4_features;
 #[path = "inode_scan/filters.rs"]

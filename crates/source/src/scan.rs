@@ -46,7 +46,7 @@ mod worth;
 
 pub use crate::problem::ScanProblem;
 pub use crate::read::UNSEEN_WRITE_SECONDS_MAX;
-pub use choose::choose;
+pub use choose::{choose, is_of_image};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub use complete::{FLAGS_STORED, encode_xattrs};
 pub use directory::{Directory, DirectoryFd};

@@ -5,16 +5,18 @@ use crate::args::{Backup, Global};
 use crate::exit::{self, GoesOn, Usage};
 use crate::named_paths::NamedPath;
 use crate::progress::Console;
-use crate::{interrupt, output, place, sizes, variables};
+use crate::{interrupt, output, place, secrets, sizes, variables};
 use anyhow::{Context, Result};
-use bale_engine::backup::{self as engine, BackupOptions, Outcome};
+use bale_engine::backup::{self as engine, BackupOptions, EarlyScan, Outcome};
 use bale_format::ObjectId;
+use bale_pipeline::filter::Filter;
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
 use bale_source::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
 use bale_source::scan::{
-    LeftOut, ScanMode, ScanOptions, Sources, barrier_before_snapshots, barrier_now, parse_list,
+    LeftOut, ScanMode, ScanOptions, Sources, barrier_before_snapshots, barrier_now, is_of_image,
+    parse_list,
 };
 use serde_json::{Value, json};
 use std::io::Read;
@@ -33,6 +35,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let began = Instant::now();
     let paths = paths(options)?;
     let filter = look::filter(&options.look)?;
+    let early = scan_early(global, options, &paths, &filter);
     let repository = open(global, options)?;
     retain::check(options, &repository)?;
     let console = Console::new(global);
@@ -53,18 +56,20 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     };
     let is_snapshot = options.snapshot_command.is_some();
     note_links(&sources, &console);
-    let mut scan = ScanOptions {
+    let works_with = place::works_with(global)?;
+    let scan = look::scan_options(&options.look, filter, repository.spill_dir()?);
+    let scan = ScanOptions {
         barrier: is_snapshot.then(|| barrier_before_snapshots(now, &snapshots)),
         memory: repository.memory(),
-        ..look::scan_options(&options.look, filter, repository.spill_dir()?)
+        left_out: in_use(scan.left_out, &works_with, &sources),
+        ..scan
     };
-    let works_with = place::works_with(global)?;
-    scan.left_out = in_use(scan.left_out, &works_with, &sources);
     let engine_options = BackupOptions {
         not_found,
         ..engine_options(options, &repository, &works_with)?
     };
-    let outcome = engine::backup(&repository, &sources, scan, &engine_options, &console);
+    let begun = (&sources, early);
+    let outcome = engine::backup_begun(&repository, begun, scan, &engine_options, &console);
     for snapshot in snapshots {
         if let Err(error) = snapshot.release() {
             console.note(&error.to_string());
@@ -90,6 +95,33 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     } else {
         exit::COMPLETE
     })
+}
+
+/// Begins the scan of an image, where opening the repository will not wait for somebody to type.
+/// Whatever is in the way of it is told once the repository is open.
+fn scan_early(
+    global: &Global,
+    options: &Backup,
+    paths: &[PathBuf],
+    filter: &Filter,
+) -> Option<EarlyScan> {
+    if options.snapshot_command.is_some() || !secrets::is_given(global) {
+        return None;
+    }
+    let (sources, missing) = Sources::resolve(paths).ok()?;
+    if !missing.is_empty() || !is_of_image(&sources, look::scan_mode(options.look.scan)) {
+        return None;
+    }
+    let is_near = place::directory(global).ok()?.is_some();
+    let works_with = place::works_with(global).ok()?;
+    let spill = place::writable_cache_dir(global).ok()?;
+    let scan = look::scan_options(&options.look, filter.clone(), spill);
+    let scan = ScanOptions {
+        memory: place::memory_beside_packs(global, is_near).ok()?,
+        left_out: in_use(scan.left_out, &works_with, &sources),
+        ..scan
+    };
+    EarlyScan::begin(&sources, &scan, &place::cache_dir(global).ok()?)
 }
 
 /// Whoever waits for a store is waked by an interruption, with the trouble that he waited for.

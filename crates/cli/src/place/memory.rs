@@ -6,9 +6,10 @@ use crate::args::Global;
 use crate::exit::Usage;
 use crate::{sizes, variables};
 use bale_pipeline::memory::{MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL, MemoryPlan};
-use bale_repository::limits::{PACK_BYTES_MAX, PACK_BYTES_MIN};
+use bale_repository::limits::{PACK_BYTES_MAX, PACK_BYTES_MIN, UPLOADS_MAX, UPLOADS_MAX_SFTP};
 use bale_repository::pack::PackPlan;
 use bale_repository::repository::Repository;
+use bale_repository::store::StoreShape;
 use bale_sys::memory::return_middle_blocks_at_once;
 
 /// What is wanted of memory and of packs.
@@ -50,6 +51,23 @@ impl Plans {
         repository.set_memory_to_write(self.memory, packs);
         Ok(())
     }
+}
+
+/// What a scan may take that begins before the repository is open, when it is not known how its
+/// store takes packs.
+pub fn beside_packs(global: &Global, is_near: bool) -> Result<MemoryPlan, Usage> {
+    let memory = plan(global)?;
+    if is_near {
+        return Ok(memory);
+    }
+    let [usual, over_sftp] = [UPLOADS_MAX, UPLOADS_MAX_SFTP].map(|uploads_max| {
+        let shape = StoreShape::Whole { uploads_max };
+        PackPlan::of(shape, &memory).beside(&memory)
+    });
+    Ok(match usual.inode_bytes() < over_sftp.inode_bytes() {
+        true => usual,
+        false => over_sftp,
+    })
 }
 
 /// The plan that is asked for. With less than usual, freed memory is given back sooner.

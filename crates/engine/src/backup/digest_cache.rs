@@ -4,7 +4,8 @@
 //!
 //! One file for each host and list of sources ([`DigestFile`]), nine bytes or a little more for
 //! each inode, sealed with what only the holder of the repository's key has: for one snapshot, one
-//! host and these sources. Losing it costs time.
+//! host and these sources. Losing it costs time. The key of the digests stands in the file, so that
+//! a scan can begin before the repository is open.
 //!
 //! The digest of the tables is of how the scan was asked for, too. It is stored only of a scan that
 //! leaves no doubt: all read, nothing changed meanwhile, nothing as young as the barrier. Rows are
@@ -20,15 +21,29 @@ use bale_pipeline::private_dir;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::Repository;
 use bale_source::scan::inode::{
-    AllInodesDigest, DigestFile, Digests, IsReplaced, Sealer, TablesState,
+    AllInodesDigest, DigestFile, DigestKey, Digests, IsReplaced, Sealer, TablesState,
 };
 use bale_source::scan::{OpenParentDigests, ScanOptions, TablesUnchanged};
+use std::path::Path;
 use std::sync::Arc;
+
+/// Of the cache of a repository.
+const DIRECTORY: &str = "inodes";
+
+/// Are there digests of any sources, of any repository that has its cache here?
+pub(super) fn has_digests(cache: &Path) -> bool {
+    let of_repositories = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    let mut directories = of_repositories.map(|entry| entry.path().join(DIRECTORY));
+    directories.any(|directory| {
+        let mut files = std::fs::read_dir(directory).into_iter().flatten();
+        files.next().is_some()
+    })
+}
 
 /// The digests of one host and list of sources.
 pub(super) struct DigestCache {
-    repository: Arc<Repository>,
     file: DigestFile,
+    inode_key: DigestKey,
     /// Filter and scope of the scan; the digest of the tables holds only for the same.
     scan_options: Vec<u8>,
 }
@@ -49,43 +64,54 @@ pub(super) enum NewDigests {
 }
 
 impl DigestCache {
-    pub(super) fn of(run: &BackupRun, scan: &ScanOptions) -> Result<DigestCache> {
+    /// With the key that the digests of the parent have.
+    pub(super) fn of(run: &BackupRun, scan: &ScanOptions, parent: &Parent) -> Result<DigestCache> {
         let repository = run.repository.clone();
         let mut scan_options = scan.filter.fingerprint().to_vec();
         scan_options.push(u8::from(scan.one_file_system));
         scan_options.extend_from_slice(&scan.left_out.fingerprint());
         // An earlier version did not name what it left out for its size.
         scan_options.push(u8::from(scan.filter.limits_size()));
-        DigestCache::named(run.name_in_cache(), repository, scan_options)
+        DigestCache::named(run.name_in_cache(), repository, scan_options, parent)
     }
 
     /// The same of the file system that is a view of an image, of this name.
-    pub(super) fn of_view(run: &BackupRun, view: &[u8]) -> Result<DigestCache> {
+    pub(super) fn of_view(run: &BackupRun, view: &[u8], parent: &Parent) -> Result<DigestCache> {
         let repository = run.repository.clone();
         let of = [run.name_in_cache().as_bytes(), b" view ", view].concat();
         let name = hex(&repository.keys().content_hash(&of));
-        DigestCache::named(name, repository, Vec::new())
+        DigestCache::named(name, repository, Vec::new(), parent)
     }
 
     fn named(
         name: String,
         repository: Arc<Repository>,
         scan_options: Vec<u8>,
+        parent: &Parent,
     ) -> Result<DigestCache> {
-        let directory = repository.cache_dir()?.join("inodes");
+        let directory = repository.cache_dir()?.join(DIRECTORY);
         let path = directory.join(&name).with_extension("inodes");
         let file = DigestFile::new(path, sealer(&repository, name));
+        let of_parent = parent.id.and_then(|id| file.key(&id));
+        let of_repository = || {
+            let keys = repository.keys();
+            keys.content_hash(b"key of digests of inodes")
+        };
         Ok(DigestCache {
-            repository,
+            inode_key: of_parent.unwrap_or_else(of_repository),
             file,
             scan_options,
         })
     }
 
+    /// For digests of this key, which have nothing in common with those that are there.
+    pub(super) fn with_key(self, inode_key: DigestKey) -> DigestCache {
+        DigestCache { inode_key, ..self }
+    }
+
     /// Keys the digests of inodes, so that nobody can make an inode that looks like what it was.
-    pub(super) fn inode_key(&self) -> [u8; 16] {
-        let keys = self.repository.keys();
-        keys.content_hash(b"key of digests of inodes")
+    pub(super) fn inode_key(&self) -> DigestKey {
+        self.inode_key
     }
 
     /// Says whether inode tables are as they were for the parent; `None` if that would prove
@@ -181,7 +207,8 @@ impl DigestCache {
             private_dir::make(directory)?;
         }
         let (digests, without) = (outdated.map(|_| digests), outdated.unwrap_or_default());
-        let written = self.file.write(id, all, digests, without);
+        let named = (id, &self.inode_key);
+        let written = self.file.write(named, all, digests, without);
         written.map_err(Error::local("write", path))
     }
 }

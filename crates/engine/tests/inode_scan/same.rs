@@ -270,7 +270,8 @@ fn what_was_known_comes_with_its_name_and_what_changed_with_everything() {
         let kept = tempfile::TempDir::new_in(&dir).unwrap().keep().join("kept");
         let file = DigestFile::new(kept, sealer.clone());
         let digests = Some(&**before.digests());
-        file.write(&SNAPSHOT, None, digests, without).unwrap();
+        file.write((&SNAPSHOT, &[0; 16]), None, digests, without)
+            .unwrap();
         file.open(&SNAPSHOT).unwrap()
     };
     let names = DIRECTORIES.len() as u64 * (FILES + 2) + 1;

@@ -1,7 +1,7 @@
 //! Snapshots of a directory by walking and of an image by its inodes, and how their rows compare.
 
 use super::image::run;
-use bale_engine::backup::{BackupOptions, Outcome, backup};
+use bale_engine::backup::{BackupOptions, EarlyScan, Outcome, backup_begun};
 use bale_engine::dump::dump_snapshot;
 use bale_format::{ChunkKind, Content, Entry, EntryFlags};
 use bale_pipeline::filter::{Filter, FilterOptions};
@@ -75,6 +75,16 @@ impl Pair {
     }
 
     pub fn take(&self, source: &Path, mode: ScanMode) -> Result<Taken> {
+        self.take_begun(source, mode, |_, _| None)
+    }
+
+    /// The same, of which a scan may have begun.
+    pub fn take_begun(
+        &self,
+        source: &Path,
+        mode: ScanMode,
+        begin: impl FnOnce(&Sources, &ScanOptions) -> Option<EarlyScan>,
+    ) -> Result<Taken> {
         self.scene.clock.advance(STEP);
         let source = source.canonicalize().unwrap();
         let (sources, missing) = Sources::resolve(&[&source]).unwrap();
@@ -93,7 +103,9 @@ impl Pair {
             ..BackupOptions::default()
         };
         let monitor = Recorder::default();
-        let outcome = backup(&self.scene.repository(), &sources, scan, &options, &monitor)?;
+        let begun = (&sources, begin(&sources, &scan));
+        let repository = self.scene.repository();
+        let outcome = backup_begun(&repository, begun, scan, &options, &monitor)?;
         let problems = std::mem::take(&mut *monitor.problems.lock().unwrap());
         Ok(Taken {
             rows: self.rows(&outcome, &source),

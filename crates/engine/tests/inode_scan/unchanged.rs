@@ -9,7 +9,7 @@ use std::path::Path;
 
 const AREAS: usize = 8;
 
-fn populated(test: &str, populate: impl FnOnce(&Path)) -> Option<Image> {
+pub fn populated(test: &str, populate: impl FnOnce(&Path)) -> Option<Image> {
     if !can_run(test, &["mke2fs", "mount", "umount"]) {
         return None;
     }
@@ -19,14 +19,14 @@ fn populated(test: &str, populate: impl FnOnce(&Path)) -> Option<Image> {
     Some(image)
 }
 
-fn comparing() -> Pair {
+pub fn comparing() -> Pair {
     let mut pair = Pair::new();
     pair.force = false;
     pair
 }
 
 /// Was nothing read but the tables?
-fn is_as_known(taken: &Taken) -> bool {
+pub fn is_as_known(taken: &Taken) -> bool {
     let is_said = |note: &String| note.contains("no inode was changed");
     taken.notes.iter().any(is_said)
 }

@@ -7,6 +7,12 @@ use bale_pipeline::error::{Failure, Result};
 use bale_pipeline::monitor::Monitor;
 use std::os::fd::AsFd;
 
+/// Would these be read as an image is, which changes nothing and holds nobody up?
+pub fn is_of_image(sources: &Sources, mode: ScanMode) -> bool {
+    let is_elsewhere = sources.device_copy().is_some() || !sources.read_at().is_empty();
+    mode == ScanMode::Inode && !is_elsewhere && image_source::find(sources).is_some()
+}
+
 /// Chooses and begins.
 pub fn choose(
     sources: &Sources,

@@ -124,7 +124,7 @@ impl Listing<'_> {
     }
 
     fn digests_of(&self, view: &Planned) -> Result<DigestCache> {
-        DigestCache::of_view(self.run, &view.name)
+        DigestCache::of_view(self.run, &view.name, self.parent)
     }
 
     /// Lists files of images whose blocks are stored.
@@ -190,7 +190,7 @@ impl Listing<'_> {
     /// Notes what inodes of views were, for the snapshot that was made.
     pub(super) fn remember(&self, digests: Vec<(Bytes, NewDigests)>, outcome: &Outcome) {
         for (name, digests) in digests {
-            match DigestCache::of_view(self.run, &name) {
+            match DigestCache::of_view(self.run, &name, self.parent) {
                 Ok(cache) => cache.remember(digests, self.parent, outcome, self.tally),
                 Err(error) => {
                     let text = format!("the next backup will be slower: {error}");

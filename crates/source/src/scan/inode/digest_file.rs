@@ -5,22 +5,24 @@
 //! A file in the cache, whose loss costs time:
 //!
 //! ```text
-//! head    "BALEINO3" | name 16 | snapshot 32 | all inodes 32 | seal 16
+//! head    "BALEINO4" | name 16 | key 16 | snapshot 32 | all inodes 32 | seal 16
 //! block   length 4 | seal 16 | records
 //! record  distance to the number before, 1 to 10 bytes | digest 8
 //! ```
 //!
-//! The name is random. The head says for which snapshot the file holds, and is written again in its
-//! place where the next snapshot changed nothing. The digest of all is zeros where it would prove
-//! nothing. Of a distance each byte has seven bits, the low ones first. A seal is a keyed hash of
-//! the caller: that of the head of what stands before it, that of a block of the file's name, the
-//! number of the block and its records.
+//! The name is random. The key is the one that the digests were made with, combined with what only
+//! the caller can say of the name (exclusive or), so that the file alone does not tell it. The head
+//! says for which snapshot the file holds, and is written again in its place where the next
+//! snapshot changed nothing. The digest of all is zeros where it would prove nothing. Of a distance
+//! each byte has seven bits, the low ones first. A seal is a keyed hash of the caller: that of the
+//! head of what stands before it, that of a block of the file's name, the number of the block and
+//! its records.
 //!
 //! Nothing is believed of a file whose head has no valid seal, or is another snapshot's; nothing of
 //! a block without one, nor of what follows it. An inode without a digest is taken for a changed
 //! one.
 
-use super::digests::{Digest, DigestReader, Digests};
+use super::digests::{Digest, DigestKey, DigestReader, Digests};
 use bale_format::ObjectId;
 use bale_pipeline::private_dir;
 use bale_pipeline::random::{OsRandom, draw};
@@ -31,13 +33,14 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"BALEINO3";
+const MAGIC: &[u8; 8] = b"BALEINO4";
 const NAME_BYTES: usize = 16;
+const KEY_BYTES: usize = size_of::<DigestKey>();
 const SNAPSHOT_BYTES: usize = 32;
 const ALL_BYTES: usize = 32;
 const SEAL_BYTES: usize = 16;
 /// Sealed bytes of the head.
-const HEAD_SEALED_BYTES: usize = MAGIC.len() + NAME_BYTES + SNAPSHOT_BYTES + ALL_BYTES;
+const HEAD_SEALED_BYTES: usize = MAGIC.len() + NAME_BYTES + KEY_BYTES + SNAPSHOT_BYTES + ALL_BYTES;
 const HEAD_BYTES: usize = HEAD_SEALED_BYTES + SEAL_BYTES;
 /// Hashes a head or a block with a key of the caller.
 pub type Sealer = Arc<dyn Fn(&[u8]) -> [u8; SEAL_BYTES] + Send + Sync>;
@@ -56,6 +59,7 @@ pub struct DigestFile {
 
 struct Head {
     name: [u8; NAME_BYTES],
+    key: DigestKey,
     snapshot: ObjectId,
     all: Option<AllInodesDigest>,
 }
@@ -69,6 +73,12 @@ impl DigestFile {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The key of the digests as of a snapshot.
+    pub fn key(&self, snapshot: &ObjectId) -> Option<DigestKey> {
+        let mut file = private_dir::open(&self.path).ok()?;
+        Some(self.read_head(&mut file, snapshot)?.key)
     }
 
     /// The digest of all inodes as of a snapshot, if there is one.
@@ -95,17 +105,18 @@ impl DigestFile {
         })
     }
 
-    /// Writes what the tables said for a snapshot, without the inodes of `without`, which are
-    /// sorted. The old file or the new one is there afterwards.
+    /// Writes what the tables said for a snapshot, by digests of this key, without the inodes of
+    /// `without`, which are sorted. The old file or the new one is there afterwards.
     pub fn write(
         &self,
-        snapshot: &ObjectId,
+        (snapshot, key): (&ObjectId, &DigestKey),
         all: Option<AllInodesDigest>,
         digests: Option<&Digests>,
         without: &[u64],
     ) -> io::Result<()> {
         let head = Head {
             name: draw(&OsRandom)?,
+            key: *key,
             snapshot: *snapshot,
             all,
         };
@@ -168,7 +179,8 @@ impl DigestFile {
 impl Head {
     fn encode(&self, sealer: &Sealer) -> Vec<u8> {
         let all = self.all.unwrap_or([0; ALL_BYTES]);
-        let mut bytes = [MAGIC, &self.name[..], &self.snapshot.0, &all].concat();
+        let key = masked(&self.key, &self.name, sealer);
+        let mut bytes = [MAGIC, &self.name[..], &key, &self.snapshot.0, &all].concat();
         bytes.extend_from_slice(&sealer(&bytes));
         bytes
     }
@@ -181,14 +193,22 @@ impl Head {
             return None;
         }
         let (name, fields) = fields.split_first_chunk()?;
+        let (key, fields) = fields.split_first_chunk()?;
         let (snapshot, all) = fields.split_first_chunk()?;
         let all: AllInodesDigest = all.try_into().ok()?;
         Some(Head {
             name: *name,
+            key: masked(key, name, sealer),
             snapshot: ObjectId(*snapshot),
             all: (all != [0; ALL_BYTES]).then_some(all),
         })
     }
+}
+
+/// A key as it stands in the file, or such a one as it is.
+fn masked(key: &DigestKey, name: &[u8; NAME_BYTES], sealer: &Sealer) -> DigestKey {
+    let mask = sealer(&[&b"key "[..], name].concat());
+    std::array::from_fn(|at| key[at] ^ mask[at])
 }
 
 /// Digests of the last backup, as far as they are sealed with the right key.
@@ -354,6 +374,7 @@ mod tests {
     const SNAPSHOT: ObjectId = ObjectId([7; 32]);
     const NEXT: ObjectId = ObjectId([8; 32]);
     const ALL: Option<AllInodesDigest> = Some([9; 32]);
+    const KEY: DigestKey = *b"sixteen bytes of";
 
     fn sealer(key: u8) -> Sealer {
         Arc::new(move |bytes| {
@@ -388,7 +409,8 @@ mod tests {
         }
         let file = DigestFile::new(directory.path().join("kept"), sealer(1));
         let digests = writer.finish().unwrap();
-        file.write(&SNAPSHOT, ALL, Some(&digests), without).unwrap();
+        let written = file.write((&SNAPSHOT, &KEY), ALL, Some(&digests), without);
+        written.unwrap();
         (directory, file)
     }
 
@@ -406,6 +428,17 @@ mod tests {
         assert_eq!(each(&file, &SNAPSHOT), Some(expected));
         assert_eq!(file.all_inodes(&SNAPSHOT), ALL);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_key_comes_back_and_the_file_alone_does_not_tell_it() {
+        let (_directory, file) = written(&[]);
+        assert_eq!(file.key(&SNAPSHOT), Some(KEY));
+        assert_eq!(file.key(&NEXT), None);
+        assert!(file.pass_on(&SNAPSHOT, &NEXT, ALL).unwrap());
+        assert_eq!(file.key(&NEXT), Some(KEY));
+        let bytes = std::fs::read(file.path()).unwrap();
+        assert!(!bytes.windows(KEY_BYTES).any(|window| window == KEY));
     }
 
     #[test]
