@@ -34,6 +34,8 @@ mod same;
 mod snapshots;
 #[path = "inode_scan/unchanged.rs"]
 mod unchanged;
+#[path = "inode_scan/windows.rs"]
+mod windows;
 #[path = "inode_scan/xfs_features.rs"]
 mod xfs_features;
 #[path = "../../fsimage/tests/xfs_image/mod.rs"]

@@ -9,6 +9,7 @@
 
 pub mod ahead;
 pub mod amount;
+pub mod beside;
 pub mod clock;
 pub mod error;
 pub mod filter;

@@ -5,7 +5,8 @@
 #   sudo crates/remote/benches/stores.sh [ROUNDS [WORKDIR]]
 #   STORES="serve sftp" FAR=only sudo -E crates/remote/benches/stores.sh 5
 #
-# STORES: some of serve, sftp, s3 (SeaweedFS), rclone (its S3 server); those without a program are left out and named.
+# STORES: some of serve, sftp, s3 (SeaweedFS), rclone and versity (their S3 servers; versitygw is a Go program); those
+# without a program are left out and named.
 # FAR: yes (near and far), no, only. SPLIT=yes: the client on one core and the servers on another, as if each had a
 # machine of its own; else all share the machine. RATE: megabytes a second (100), DELAY: milliseconds (50). BALE and LINE name the
 # binaries; COUNT files are made (300,000).
@@ -26,10 +27,11 @@ has() {
         sftp) [ -x "$sftp_server" ] && command -v socat >/dev/null ;;
         s3) command -v weed >/dev/null ;;
         rclone) command -v rclone >/dev/null ;;
+        versity) command -v versitygw >/dev/null ;;
     esac
 }
 stores=
-for store in ${STORES:-serve sftp s3 rclone}; do
+for store in ${STORES:-serve sftp s3 rclone versity}; do
     if has "$store"; then stores="$stores $store"; else echo "left out, its program is missing: $store" >&2; fi
 done
 clean() {
@@ -80,6 +82,12 @@ start() {
             $on_server rclone serve s3 --addr 127.0.0.1:7804 --auth-key bench,benchbench "$work/rclone" >"$work/rclone.log" 2>&1 &
             near_rclone=s3:http://127.0.0.1:7804/bench/ far_rclone=s3:http://127.0.0.1:7904/bench/
             "$line" 127.0.0.1:7904 127.0.0.1:7804 $delay $rate & until_answers 7804 ;;
+        versity)
+            mkdir -p "$work/versity/bench"
+            $on_server versitygw --access bench --secret benchbench --port 127.0.0.1:7805 --quiet \
+                posix "$work/versity" >"$work/versity.log" 2>&1 &
+            near_versity=s3:http://127.0.0.1:7805/bench/ far_versity=s3:http://127.0.0.1:7905/bench/
+            "$line" 127.0.0.1:7905 127.0.0.1:7805 $delay $rate & until_answers 7805 ;;
     esac
 }
 for store in $stores; do start "$store"; done

@@ -13,15 +13,16 @@ const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
 /// Modules that start threads; everything else is handed what it needs.
-const THREADS: [&str; 33] = [
+const THREADS: [&str; 34] = [
     "cli/src/",
     "pipeline/src/ahead.rs",
+    "pipeline/src/beside.rs",
     "engine/src/heartbeat.rs",
     "engine/src/backup/pass.rs",
     "repository/src/catalog/loader.rs",
     "repository/src/pack.rs",
     "repository/src/repository/flights.rs",
-    "source/src/read/arranged.rs",
+    "source/src/read/arranged/window.rs",
     "source/src/read/large.rs",
     "source/src/read/small.rs",
     "restore/src/ext4/chunks_ahead.rs",

@@ -8,17 +8,16 @@
 use super::digest_cache::has_digests;
 use super::parent::Parent;
 use crate::limits::fits_while_opening;
+use bale_pipeline::beside::{Beside, Unwanted, Waited};
 use bale_pipeline::error::{Failure, Result};
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_pipeline::random::{OsRandom, draw};
 use bale_source::scan::inode::DigestKey;
 use bale_source::scan::{self, ScanOptions, Sources, StartedScan};
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Between two looks at whether an operation is interrupted.
@@ -29,8 +28,7 @@ pub struct EarlyScan {
     key: DigestKey,
     memory: MemoryPlan,
     told: Arc<Told>,
-    scanned: Receiver<Result<StartedScan>>,
-    thread: Option<JoinHandle<()>>,
+    scan: Beside<Result<StartedScan>>,
 }
 
 /// What the scan tells, for when it counts.
@@ -40,7 +38,12 @@ struct Told {
     lines: Mutex<Vec<Line>>,
     done: AtomicU64,
     total: AtomicU64,
-    is_given_up: AtomicBool,
+}
+
+/// Tells it, and ends the scan when nobody wants it any more.
+struct Teller<'a> {
+    told: &'a Told,
+    unwanted: &'a Unwanted,
 }
 
 enum Line {
@@ -68,18 +71,16 @@ impl EarlyScan {
             ..scan.clone()
         };
         let told = Arc::new(Told::default());
-        let (sender, scanned) = bounded(1);
         let (memory, sources, teller) = (scan.memory, sources.clone(), told.clone());
-        let thread = std::thread::Builder::new().name("early scan".to_owned());
-        let thread = thread.spawn(move || {
-            let _nobody_waits_if_given_up = sender.send(scan::choose(&sources, scan, &*teller));
+        let scan = Beside::start("early scan", move |unwanted| {
+            let told = &*teller;
+            scan::choose(&sources, scan, &Teller { told, unwanted })
         });
         Some(EarlyScan {
             key,
             memory,
             told,
-            scanned,
-            thread: Some(thread.ok()?),
+            scan: scan.ok()?,
         })
     }
 
@@ -96,31 +97,18 @@ impl EarlyScan {
     /// Waits until it has begun to hand out what there is.
     pub(super) fn finish(self, monitor: &dyn Monitor) -> Result<StartedScan> {
         loop {
-            match self.scanned.recv_timeout(PAUSE) {
-                Ok(scanned) => {
+            match self.scan.wait(PAUSE) {
+                Waited::Done(scanned) => {
                     self.told.tell(monitor);
                     return scanned;
                 }
-                Err(RecvTimeoutError::Disconnected) => {
+                Waited::Gone => {
                     let text = "the scanning thread panicked, by a defect of Bale";
                     return Err(Failure::Other(text.to_owned()));
                 }
-                Err(RecvTimeoutError::Timeout) if monitor.interrupted() => {
-                    return Err(Failure::Interrupted);
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    monitor.progress(Phase::Scan, self.told.progress());
-                }
+                Waited::NotYet if monitor.interrupted() => return Err(Failure::Interrupted),
+                Waited::NotYet => monitor.progress(Phase::Scan, self.told.progress()),
             }
-        }
-    }
-}
-
-impl Drop for EarlyScan {
-    fn drop(&mut self) {
-        self.told.is_given_up.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _a_panic_was_printed = thread.join();
         }
     }
 }
@@ -148,21 +136,21 @@ impl Told {
     }
 }
 
-impl Monitor for Told {
+impl Monitor for Teller<'_> {
     fn progress(&self, _phase: Phase, progress: Progress) {
-        self.done.store(progress.done, Ordering::Relaxed);
-        self.total.store(progress.total, Ordering::Relaxed);
+        self.told.done.store(progress.done, Ordering::Relaxed);
+        self.told.total.store(progress.total, Ordering::Relaxed);
     }
 
     fn problem(&self, problem: &Problem) {
-        self.lines().push(Line::Problem(problem.clone()));
+        self.told.lines().push(Line::Problem(problem.clone()));
     }
 
     fn note(&self, text: &str) {
-        self.lines().push(Line::Note(text.to_owned()));
+        self.told.lines().push(Line::Note(text.to_owned()));
     }
 
     fn interrupted(&self) -> bool {
-        self.is_given_up.load(Ordering::Relaxed)
+        self.unwanted.is_said()
     }
 }

@@ -132,8 +132,11 @@ impl Core {
         bytes: usize,
     ) -> io::Result<()> {
         match area {
-            // Another one, or an index object.
-            Some(Area::Packs) if bytes >= UPLOAD_BYTES_MIN => self.open_ahead(session),
+            // Another one, and behind the last an index object.
+            Some(Area::Packs) if bytes >= UPLOAD_BYTES_MIN => {
+                self.open_ahead(session)?;
+                self.open_ahead(&self.session()?)
+            }
             // A snapshot or the record of a run.
             Some(Area::Index) => self.open_ahead(session),
             _ => Ok(()),

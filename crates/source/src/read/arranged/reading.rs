@@ -20,6 +20,9 @@ const STRETCH_BYTES: u64 = 4 << 20;
 /// Of a device that is used here and there, stretches of which nothing is needed take no memory, so
 /// many together.
 const STRETCHES_TOGETHER: usize = 64 << 10;
+/// Files that need stretches of so many times their bytes are scattered. Where there is one file of
+/// 200 bytes in a block of 4 KiB after the other, they are not.
+const SCATTERED: u64 = 32;
 /// With more buckets than this that have all their files and wait to be asked for, there is one
 /// read at a time: several would take the device from whoever writes what was read.
 const BUCKETS_AHEAD: usize = 4;
@@ -35,6 +38,7 @@ pub(super) struct Stretches {
     first_buckets: Vec<Vec<u16>>,
     stretches_max: usize,
     bucket_bytes: u64,
+    needed: u64,
 }
 
 impl Stretches {
@@ -43,7 +47,13 @@ impl Stretches {
             first_buckets: Vec::new(),
             stretches_max: sizes.stretches_max,
             bucket_bytes: sizes.bucket_bytes,
+            needed: 0,
         }
+    }
+
+    /// Does so much lie here and there on the device?
+    pub(super) fn are_scattered(&self, bytes: u64) -> bool {
+        self.needed.saturating_mul(STRETCH_BYTES) > bytes.saturating_mul(SCATTERED)
     }
 
     /// What is sorted of a file whose bytes go to `at` of the window; places ascend.
@@ -59,6 +69,7 @@ impl Stretches {
             *part = vec![NOBODY; STRETCHES_TOGETHER];
         }
         let first = &mut part[place];
+        self.needed += u64::from(*first == NOBODY);
         *first = (*first).min((at / self.bucket_bytes) as u16);
         let mut key = [0; KEY_BYTES];
         key[..2].copy_from_slice(&first.to_be_bytes());

@@ -20,10 +20,13 @@ const BUCKET_BYTES: usize = 8 << 20;
 const BUCKETS_MAX: usize = 512;
 /// Bytes of a bucket that wait in memory to be written together.
 const BLOCK_BYTES: usize = 64 << 10;
+/// Bytes of files in the first window: planned in a twentieth of a second, and handed out in so
+/// long that the next one is planned meanwhile.
+const FIRST_WINDOW_BYTES: usize = 64 << 20;
 /// Memory for sorting places on the device.
-const SORT_BYTES: usize = 16 << 20;
+const SORT_BYTES: usize = 8 << 20;
 /// The same with the least memory: places of a window that is a sixteenth.
-const SORT_BYTES_MIN: usize = 2 << 20;
+const SORT_BYTES_MIN: usize = 1 << 20;
 /// Stretches of the device told apart, at 2 bytes: 16 TiB, and 4 TiB with the least memory. What is
 /// behind is one more.
 const STRETCHES_MAX: usize = 4 << 20;
@@ -38,6 +41,8 @@ const _: () = assert!(BUCKETS_MAX < u16::MAX as usize);
 pub(super) struct WindowSizes {
     pub(super) buckets_max: usize,
     pub(super) bucket_bytes: u64,
+    /// Files of the first window, as a rule.
+    pub(super) first_window_bytes: u64,
     /// What waits of a bucket to be written together.
     pub(super) block_bytes: usize,
     pub(super) sort_bytes: usize,
@@ -57,6 +62,7 @@ impl WindowSizes {
         WindowSizes {
             buckets_max: memory.inode_share(BUCKETS_MAX),
             bucket_bytes: memory.inode_share(BUCKET_BYTES) as u64,
+            first_window_bytes: memory.inode_share(FIRST_WINDOW_BYTES) as u64,
             block_bytes: memory.inode_share(BLOCK_BYTES),
             sort_bytes: memory.inode_share_from(SORT_BYTES_MIN, SORT_BYTES),
             stretches_max: memory.inode_share(STRETCHES_MAX),
@@ -81,14 +87,14 @@ impl WindowSizes {
         (self.bucket_bytes + SMALL_BYTES_MAX) as usize + HASH_BYTES
     }
 
-    /// The sort, stretches, blocks being filled and where those are that were written, groups being
-    /// read, files that are a block by themselves (one of them being put in order), and buckets
-    /// being put in order or in use.
+    /// The sorts of this window and of the next, stretches, blocks being filled and where those are
+    /// that were written, groups being read, files that are a block by themselves (one of them
+    /// being put in order), and buckets being put in order or in use.
     const fn bytes(&self) -> usize {
         let blocks = self.buckets_max + self.threads;
         // Of what does not fit into a block any more, half of it is left at most.
         let written = 2 * self.buckets_max * (self.bucket_bytes as usize / self.block_bytes);
-        sorter_bytes(self.sort_bytes)
+        2 * sorter_bytes(self.sort_bytes)
             + self.stretches_max * size_of::<u16>()
             + blocks * (self.block_bytes + SCRATCH_EXTRA_BYTES)
             + written * WRITTEN_BLOCK_BYTES
