@@ -20,9 +20,11 @@ const STRETCH_BYTES: u64 = 4 << 20;
 /// Of a device that is used here and there, stretches of which nothing is needed take no memory, so
 /// many together.
 const STRETCHES_TOGETHER: usize = 64 << 10;
-/// Files that need stretches of so many times their bytes are scattered. Where there is one file of
-/// 200 bytes in a block of 4 KiB after the other, they are not.
-const SCATTERED: u64 = 32;
+/// Files that need stretches of more than so many times what they take are scattered: to read few
+/// of them sends the device from one to the next, where all of them are read in one go.
+const SCATTERED: u64 = 4;
+/// What a file takes of a device, as a rule, is a multiple of this.
+const BLOCK_BYTES: u64 = 4 << 10;
 /// With more buckets than this that have all their files and wait to be asked for, there is one
 /// read at a time: several would take the device from whoever writes what was read.
 const BUCKETS_AHEAD: usize = 4;
@@ -38,7 +40,10 @@ pub(super) struct Stretches {
     first_buckets: Vec<Vec<u16>>,
     stretches_max: usize,
     bucket_bytes: u64,
+    /// That anything is needed of.
     needed: u64,
+    /// What the files take.
+    taken_bytes: u64,
 }
 
 impl Stretches {
@@ -48,12 +53,13 @@ impl Stretches {
             stretches_max: sizes.stretches_max,
             bucket_bytes: sizes.bucket_bytes,
             needed: 0,
+            taken_bytes: 0,
         }
     }
 
-    /// Does so much lie here and there on the device?
-    pub(super) fn are_scattered(&self, bytes: u64) -> bool {
-        self.needed.saturating_mul(STRETCH_BYTES) > bytes.saturating_mul(SCATTERED)
+    /// Do the files lie here and there on the device, among others?
+    pub(super) fn are_scattered(&self) -> bool {
+        self.needed * STRETCH_BYTES > self.taken_bytes.saturating_mul(SCATTERED)
     }
 
     /// What is sorted of a file whose bytes go to `at` of the window; places ascend.
@@ -70,6 +76,8 @@ impl Stretches {
         }
         let first = &mut part[place];
         self.needed += u64::from(*first == NOBODY);
+        let taken = u64::from(span.len).next_multiple_of(BLOCK_BYTES);
+        self.taken_bytes = self.taken_bytes.saturating_add(taken);
         *first = (*first).min((at / self.bucket_bytes) as u16);
         let mut key = [0; KEY_BYTES];
         key[..2].copy_from_slice(&first.to_be_bytes());
