@@ -48,7 +48,8 @@ pub(super) fn begin(
     let stamp = ImageStamp::of(path).map_err(Failure::local("look at", path))?;
     let image = Image::open(path, OpenedAs::Still).map_err(|error| {
         Failure::Other(format!(
-            "read the file system in {}: {error}",
+            "read the file system in {}: {error} (ext2/3/4 and XFS without partitions can be read \
+             so; --image backs up anything)",
             path.display()
         ))
     })?;

@@ -121,6 +121,10 @@ pub(super) fn gather(
     );
     gathered.map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => Failure::Interrupted,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::Other(format!(
+            "sort inodes and names in {}: {error} (--cache-dir names another place)",
+            options.spill_directory.display()
+        )),
         _ => Failure::local("read the inodes of", path)(error),
     })
 }
