@@ -2,6 +2,7 @@
 
 mod backup;
 mod backup_images;
+mod backup_stream;
 mod catalog;
 mod check;
 mod cold;

@@ -41,6 +41,7 @@ mod rule;
 mod run;
 mod second_pass;
 mod stored_segments;
+mod stream;
 mod tally;
 mod unread_index;
 
@@ -48,6 +49,7 @@ pub(crate) use choose::text_of as time_text;
 pub use early::EarlyScan;
 pub use images::{ImageSource, backup_images};
 pub use run::{BackupOptions, Noted, Outcome};
+pub use stream::{Stream, backup_stream};
 
 use crate::heartbeat::Heartbeat;
 use crate::limits::CHECKPOINT_SECONDS;

@@ -54,6 +54,8 @@ pub(crate) const CHECKPOINT_SECONDS: u64 = 300;
 /// A run whose last sign of life is younger is under way. It replaces it every
 /// `CHECKPOINT_SECONDS`; a store may be slow.
 pub(crate) const ALIVE_SECONDS: u64 = 3 * CHECKPOINT_SECONDS;
+/// Bytes of a stream that are read at once: what a pipe holds.
+pub(crate) const STREAM_BLOCK_BYTES: usize = 1 << 20;
 /// Stored bytes between two records of an unfinished run.
 pub(crate) const CHECKPOINT_BYTES: u64 = 8 << 30;
 /// Where that would close a segment, it may be so many times later than `CHECKPOINT_SECONDS`.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// Stands in `source_filesystems` for a source that is backed up as it is, byte by byte.
 pub const SOURCE_IS_RAW: &str = "raw";
+/// The same for what came from standard input or a command.
+pub const SOURCE_IS_STREAM: &str = "stream";
 /// Images of one snapshot.
 pub const IMAGES_MAX: usize = 1024;
 /// Views of one image, and of all images of a snapshot.

@@ -10,7 +10,7 @@ pub mod remembered;
 use crate::error::{Error, Result};
 use crate::repository::Named;
 use bale_format::entry::is_below;
-use bale_format::snapshot::{SOURCE_IS_IMAGE, SOURCE_IS_RAW};
+use bale_format::snapshot::{SOURCE_IS_IMAGE, SOURCE_IS_RAW, SOURCE_IS_STREAM};
 use bale_format::{Snapshot, Time};
 use std::cmp::Reverse;
 
@@ -148,20 +148,18 @@ impl SourceKey {
     pub fn may_be(&self, other: &SourceKey) -> bool {
         let (ours, theirs) = (&self.filesystems, &other.filesystems);
         let is_known_other = !ours.is_empty() && !theirs.is_empty() && ours != theirs;
-        let is_of_other_kind =
-            self.is_image() != other.is_image() || self.is_raw() != other.is_raw();
+        let kinds = [SOURCE_IS_IMAGE, SOURCE_IS_RAW, SOURCE_IS_STREAM];
+        let is_of_other_kind = kinds
+            .iter()
+            .any(|kind| self.is_of(kind) != other.is_of(kind));
         let is_known_other = is_known_other || is_of_other_kind;
         self.host == other.host && self.paths == other.paths && !is_known_other
     }
 
-    /// Is a device meant, byte by byte?
-    fn is_raw(&self) -> bool {
-        self.filesystems.iter().any(|name| name == SOURCE_IS_RAW)
-    }
-
-    /// Is what is in an image meant, and not the file that it is? Whoever made the snapshot knew.
-    fn is_image(&self) -> bool {
-        self.filesystems.iter().any(|name| name == SOURCE_IS_IMAGE)
+    /// Is it of this kind: what is in an image and not the file that it is, a device byte by byte,
+    /// or what a program wrote? Whoever made the snapshot knew.
+    fn is_of(&self, kind: &str) -> bool {
+        self.filesystems.iter().any(|name| name == kind)
     }
 }
 

@@ -76,7 +76,7 @@ pub struct Look {
 /// `backup`
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// Files and directories
+    /// Files and directories; with --stdin-from-command the command and its words
     #[arg(value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
     /// Read paths from a file, one a line; - is standard input
@@ -97,6 +97,35 @@ pub struct Backup {
         value_parser = NonEmptyStringValueParser::new(),
     )]
     pub snapshot_command: Option<String>,
+    /// Back up what comes on standard input, as one file of the snapshot: /stdin, or what
+    /// --stdin-filename says. Nobody tells whether the writer failed; --stdin-from-command does
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "stdin_from_command", "image", "files_from", "files_from0", "snapshot_command",
+            "exclude", "iexclude", "exclude_file", "exclude_if_present", "exclude_caches",
+            "exclude_larger_than", "one_file_system", "scan", "no_freeze", "include_repositories",
+        ],
+    )]
+    pub stdin: bool,
+    /// Run the command behind -- and back up what it writes to standard output, as one file of the
+    /// snapshot. If it fails, there is no snapshot
+    ///
+    /// It is started as it is, without a shell, and gets no password of the repository by the
+    /// environment.
+    #[arg(
+        long,
+        requires = "paths",
+        conflicts_with_all = [
+            "image", "files_from", "files_from0", "snapshot_command",
+            "exclude", "iexclude", "exclude_file", "exclude_if_present", "exclude_caches",
+            "exclude_larger_than", "one_file_system", "scan", "no_freeze", "include_repositories",
+        ],
+    )]
+    pub stdin_from_command: bool,
+    /// How the file of --stdin or --stdin-from-command is called [default: stdin]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["image", "files_from", "files_from0"])]
+    pub stdin_filename: Option<OsString>,
     /// Back up a block device, a file that is an image of one, or an export of an NBD server
     /// (nbd://HOST/EXPORT), block by block, in place of files. In the snapshot it is a file of the
     /// last part of its path, of a device or an export with .raw behind (/dev/sdb is /sdb.raw); of

@@ -1,6 +1,6 @@
 //! `bale backup`
 
-use super::{backup_images, host, left_out, look, retain, select};
+use super::{backup_images, backup_stream, host, left_out, look, retain, select};
 use crate::args::{Backup, Global};
 use crate::exit::{self, GoesOn, Usage};
 use crate::named_paths::NamedPath;
@@ -31,6 +31,14 @@ const SNAPSHOT_WAIT_MAX: Duration = Duration::from_secs(600);
 pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     if !options.image.is_empty() {
         return backup_images::run(global, options);
+    }
+    if options.stdin || options.stdin_from_command {
+        return backup_stream::run(global, options);
+    }
+    if options.stdin_filename.is_some() {
+        let text = "--stdin-filename names what --stdin or --stdin-from-command backs up, and \
+                    neither is given";
+        return Err(Usage(text.to_owned()).into());
     }
     let began = Instant::now();
     let paths = paths(options)?;
@@ -70,6 +78,24 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     };
     let begun = (&sources, early);
     let outcome = engine::backup_begun(&repository, begun, scan, &engine_options, &console);
+    ended(
+        (global, options),
+        &repository,
+        outcome,
+        (&console, began),
+        snapshots,
+    )
+}
+
+/// What comes behind a backup of any kind: storage snapshots are released, what was stored is
+/// locked, and all is told. The exit code.
+pub fn ended(
+    (global, options): (&Global, &Backup),
+    repository: &Arc<Repository>,
+    outcome: bale_repository::error::Result<Outcome>,
+    (console, began): (&Console, Instant),
+    snapshots: Vec<StorageSnapshot>,
+) -> Result<i32> {
     for snapshot in snapshots {
         if let Err(error) = snapshot.release() {
             console.note(&error.to_string());
@@ -82,14 +108,9 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     }
     let outcome = outcome.map_err(|error| how_it_ends(error, options))?;
     let problems = outcome.snapshot.counts.problems;
-    let is_locked = retain::run(global, options, &repository, &outcome, &console);
-    summary(
-        global,
-        options,
-        &outcome,
-        problems,
-        began.elapsed().as_secs_f64(),
-    );
+    let is_locked = retain::run(global, options, repository, &outcome, console);
+    let seconds = began.elapsed().as_secs_f64();
+    summary(global, options, &outcome, problems, seconds);
     Ok(if problems > 0 || !is_locked? {
         exit::INCOMPLETE
     } else {
@@ -125,7 +146,7 @@ fn scan_early(
 }
 
 /// Whoever waits for a store is waked by an interruption, with the trouble that he waited for.
-pub fn interrupted_while_waiting(error: Error) -> Error {
+fn interrupted_while_waiting(error: Error) -> Error {
     match error {
         Error::Store(trouble) if trouble.may_pass() && interrupt::is_requested() => {
             Error::Interrupted
@@ -135,7 +156,7 @@ pub fn interrupted_while_waiting(error: Error) -> Error {
 }
 
 /// A store that could not be reached any more ends a run as an interruption does.
-pub fn how_it_ends(error: Error, options: &Backup) -> anyhow::Error {
+fn how_it_ends(error: Error, options: &Backup) -> anyhow::Error {
     match &error {
         Error::Store(trouble) if trouble.may_pass() && !options.dry_run => {
             anyhow::Error::from(error).context(GoesOn)
@@ -223,7 +244,7 @@ fn take_snapshots(
     take_all(&command, sources, mode, &name, &mut note).context("take a storage snapshot")
 }
 
-pub fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
+fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
     let (totals, counts) = (&outcome.snapshot.totals, &outcome.snapshot.counts);
     if global.json {
         let id = outcome

@@ -12,7 +12,6 @@ use bale_format::snapshot::{DenseDirectory, ImageRecord, ImageView};
 use bale_pipeline::clock::{Clock, SystemClock};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_pipeline::random::{OsRandom, draw};
-use bale_repository::error::Error;
 use bale_repository::repository::Repository;
 use bale_source::raw::change_list::{ChangeListFormat, ImportedChanges, read_change_file};
 use bale_source::raw::tracking::begin_epoch;
@@ -84,21 +83,13 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         .for_each(|source| set_options(source, options));
     let fuzzy = options.allow_fuzzy;
     let outcome = backup_images(&repository, &mut sources, fuzzy, &engine_options, &console);
-    console.finish();
-    let outcome = outcome.map_err(backup::interrupted_while_waiting);
-    if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
-        report!("what was finished is stored: run the same command again to continue");
-    }
-    let outcome = outcome.map_err(|error| backup::how_it_ends(error, options))?;
-    let problems = outcome.snapshot.counts.problems;
-    let is_locked = retain::run(global, options, &repository, &outcome, &console);
-    let seconds = began.elapsed().as_secs_f64();
-    backup::summary(global, options, &outcome, problems, seconds);
-    Ok(if problems > 0 || !is_locked? {
-        exit::INCOMPLETE
-    } else {
-        exit::COMPLETE
-    })
+    backup::ended(
+        (global, options),
+        &repository,
+        outcome,
+        (&console, began),
+        Vec::new(),
+    )
 }
 
 fn set_options(source: &mut ImageSource, options: &Backup) {

@@ -65,6 +65,7 @@ mod serving;
 mod sftp;
 mod snapshot_words;
 mod source;
+mod streams;
 mod thief;
 mod thief_in_a_bucket;
 mod tracking;

@@ -137,7 +137,7 @@ fn slice(bytes: &[u8], range: Range<u64>) -> &[u8] {
 const PORTION_BYTES: usize = 128 << 10;
 
 /// Bytes and gaps of one file on their way to chunks and a piece list.
-struct FileCutter<'a> {
+pub(super) struct FileCutter<'a> {
     store: &'a ChunkWriter,
     sizes: ChunkSizes,
     cutter: Cutter,
@@ -149,7 +149,7 @@ struct FileCutter<'a> {
 }
 
 impl<'a> FileCutter<'a> {
-    fn new(store: &'a ChunkWriter) -> FileCutter<'a> {
+    pub(super) fn new(store: &'a ChunkWriter) -> FileCutter<'a> {
         let sizes = store.repository().config().chunk_sizes;
         let (cutter, list) = (Cutter::new(&sizes), PieceListBuilder::new());
         FileCutter {
@@ -163,7 +163,7 @@ impl<'a> FileCutter<'a> {
         }
     }
 
-    fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(super) fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             if self.buffer.capacity() == 0 {
                 self.buffer = self.store.buffer(self.sizes.max as usize);
@@ -212,7 +212,7 @@ impl<'a> FileCutter<'a> {
     }
 
     /// The root list's chunk; sets the entry's size and hash.
-    fn finish(mut self, entry: &mut Entry) -> Result<Option<ChunkId>> {
+    pub(super) fn finish(mut self, entry: &mut Entry) -> Result<Option<ChunkId>> {
         self.end_piece()?;
         if !self.any {
             entry.size = 0;
