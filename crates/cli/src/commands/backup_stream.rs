@@ -83,6 +83,9 @@ fn check_standard_input(options: &Backup) -> Result<(), Usage> {
     Ok(())
 }
 
+/// Asked at the end of a stream.
+type IsWhole<'a> = Box<dyn FnMut() -> Result<(), String> + 'a>;
+
 /// Who writes the stream.
 enum Writer {
     Nobody(std::io::Stdin),
@@ -106,7 +109,7 @@ impl Writer {
     }
 
     /// Its bytes, and what tells at their end whether these were all.
-    fn parts(&mut self) -> (&mut dyn Read, Box<dyn FnMut() -> Result<(), String> + '_>) {
+    fn parts(&mut self) -> (&mut dyn Read, IsWhole<'_>) {
         match self {
             Writer::Nobody(bytes) => (bytes, Box::new(|| Ok(()))),
             Writer::Command(Running {
