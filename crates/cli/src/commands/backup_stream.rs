@@ -7,13 +7,21 @@ use crate::progress::Console;
 use crate::{output, place};
 use anyhow::{Context, Result};
 use bale_engine::backup::{BackupOptions, Stream, backup_stream};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
+/// Between two looks at whether an operation is interrupted, while nothing comes.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 /// The file, where nobody says how it is called.
 const NAME: &str = "stdin";
 
@@ -88,14 +96,27 @@ type IsWhole<'a> = Box<dyn FnMut() -> Result<(), String> + 'a>;
 
 /// Who writes the stream.
 enum Writer {
-    Nobody(std::io::Stdin),
+    Nobody(Looking<File>),
     Command(Running),
+}
+
+/// Reads, and says now and then that nothing came: whoever waits can look whether to go on.
+struct Looking<R>(R);
+
+impl<R: Read + AsFd> Read for Looking<R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
+        if poll(&mut wanted, Some(&LOOK_EVERY))? == 0 {
+            return Err(std::io::ErrorKind::Interrupted.into());
+        }
+        self.0.read(buf)
+    }
 }
 
 /// A command that writes. Dropped, it is ended.
 struct Running {
     child: Child,
-    bytes: ChildStdout,
+    bytes: Looking<ChildStdout>,
     /// For errors.
     shown: String,
 }
@@ -103,7 +124,11 @@ struct Running {
 impl Writer {
     fn begin(options: &Backup) -> Result<Writer> {
         match options.stdin {
-            true => Ok(Writer::Nobody(std::io::stdin())),
+            true => {
+                let input = std::io::stdin().as_fd().try_clone_to_owned();
+                let input = input.context("read standard input")?;
+                Ok(Writer::Nobody(Looking(input.into())))
+            }
             false => Running::start(options).map(Writer::Command),
         }
     }
@@ -137,7 +162,7 @@ impl Running {
         let bytes = bytes.with_context(|| format!("read what {shown} writes"))?;
         Ok(Running {
             child,
-            bytes,
+            bytes: Looking(bytes),
             shown,
         })
     }

@@ -177,6 +177,33 @@ fn a_command_that_fails_leaves_no_snapshot() {
     assert!(!bench.path("ran").exists(), "it is not even started");
 }
 
+/// As a service manager ends it: the command is not told, and writes nothing.
+#[test]
+fn an_interrupted_backup_of_a_silent_command_ends_and_ends_the_command() {
+    let bench = Bench::new();
+    bench.backup();
+    let mut command = bench.command();
+    let script = "echo $$ > started; exec sleep 1000";
+    command.args(["backup", "--stdin-from-command", "--", "sh", "-c", script]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = loop {
+        let text = std::fs::read_to_string(bench.path("started")).unwrap_or_default();
+        if let Ok(pid) = text.trim().parse::<i32>() {
+            break pid;
+        }
+        std::thread::yield_now();
+    };
+    bench.sh(&format!("kill -INT {}", child.id()));
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130, "{ran}");
+    assert!(
+        !std::path::Path::new(&format!("/proc/{pid}")).exists(),
+        "it is gone"
+    );
+    assert_eq!(snapshots(&bench), 1);
+}
+
 #[test]
 fn words_that_do_not_fit_are_refused_before_anything_is_read() {
     let bench = Bench::new();
