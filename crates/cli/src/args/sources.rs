@@ -73,6 +73,23 @@ pub struct Look {
     pub no_freeze: bool,
 }
 
+/// What says which files, and how they are looked at: it means nothing where none are.
+const OF_FILES: [&str; 13] = [
+    "files_from",
+    "files_from0",
+    "snapshot_command",
+    "exclude",
+    "iexclude",
+    "exclude_file",
+    "exclude_if_present",
+    "exclude_caches",
+    "exclude_larger_than",
+    "one_file_system",
+    "scan",
+    "no_freeze",
+    "include_repositories",
+];
+
 /// `backup`
 #[derive(Debug, Args)]
 pub struct Backup {
@@ -101,11 +118,8 @@ pub struct Backup {
     /// --stdin-filename says. Nobody tells whether the writer failed; --stdin-from-command does
     #[arg(
         long,
-        conflicts_with_all = [
-            "stdin_from_command", "image", "files_from", "files_from0", "snapshot_command",
-            "exclude", "iexclude", "exclude_file", "exclude_if_present", "exclude_caches",
-            "exclude_larger_than", "one_file_system", "scan", "no_freeze", "include_repositories",
-        ],
+        conflicts_with_all = OF_FILES,
+        conflicts_with_all = ["stdin_from_command", "image"],
     )]
     pub stdin: bool,
     /// Run the command behind -- and back up what it writes to standard output, as one file of the
@@ -116,11 +130,8 @@ pub struct Backup {
     #[arg(
         long,
         requires = "paths",
-        conflicts_with_all = [
-            "image", "files_from", "files_from0", "snapshot_command",
-            "exclude", "iexclude", "exclude_file", "exclude_if_present", "exclude_caches",
-            "exclude_larger_than", "one_file_system", "scan", "no_freeze", "include_repositories",
-        ],
+        conflicts_with_all = OF_FILES,
+        conflicts_with = "image",
     )]
     pub stdin_from_command: bool,
     /// How the file of --stdin or --stdin-from-command is called [default: stdin]
@@ -153,11 +164,8 @@ pub struct Backup {
         long,
         value_name = "SOURCE",
         value_hint = ValueHint::AnyPath,
-        conflicts_with_all = [
-            "paths", "files_from", "files_from0", "snapshot_command", "exclude", "iexclude",
-            "exclude_file", "exclude_if_present", "exclude_caches", "exclude_larger_than",
-            "one_file_system", "scan", "no_freeze", "include_repositories",
-        ],
+        conflicts_with_all = OF_FILES,
+        conflicts_with = "paths",
     )]
     pub image: Vec<PathBuf>,
     /// What the files that --image names are, where their names do not end with it (.qcow2, .vmdk,

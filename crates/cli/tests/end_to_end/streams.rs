@@ -2,20 +2,9 @@
 //! program that fails has written becomes no snapshot.
 
 use crate::bench::{Bench, Ran};
+use bale_testkit::scene::noise;
 use std::io::Write;
 use std::process::Stdio;
-
-/// Bytes that neither compress nor repeat.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let byte = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(byte).collect()
-}
 
 fn piped(bench: &Bench, words: &[&str], bytes: &[u8]) -> Ran {
     let mut command = bench.command();
@@ -42,7 +31,7 @@ fn dumped(bench: &Bench, address: &str) -> Vec<u8> {
 #[test]
 fn what_comes_on_standard_input_is_a_file_and_is_stored_once() {
     let bench = Bench::new();
-    let bytes = noise(9 << 20);
+    let bytes = noise(1, 9 << 20);
     let first = piped(&bench, &["backup", "--stdin", "--json"], &bytes);
     assert_eq!(first.code, 0, "{first}");
     let counts = first.summary();

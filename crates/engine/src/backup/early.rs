@@ -65,9 +65,6 @@ impl EarlyScan {
         let key = draw(&OsRandom).ok()?;
         let scan = ScanOptions {
             inode_key: key,
-            known: None,
-            parent_digests: None,
-            entries_before: 0,
             ..scan.clone()
         };
         let told = Arc::new(Told::default());

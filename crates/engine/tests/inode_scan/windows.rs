@@ -3,6 +3,7 @@
 
 use super::image::{Image, can_run};
 use super::snapshots::{Pair, settle};
+use bale_testkit::scene::noise;
 use std::fs;
 
 /// More than the first window holds, and of sizes that end buckets anywhere.
@@ -10,15 +11,7 @@ const FILES: usize = 9_000;
 const DIRECTORIES: usize = 60;
 
 fn content(number: usize) -> Vec<u8> {
-    let len = 1 + number * 7_919 % 20_000;
-    let mut state = number as u64 + 1;
-    let byte = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(byte).collect()
+    noise(number as u64, 1 + number * 7_919 % 20_000)
 }
 
 #[test]
