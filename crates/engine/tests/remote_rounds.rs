@@ -2,7 +2,7 @@
 //! are those of docs/PERF.md.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bale_engine::copy::{CopyOptions, copy};
@@ -25,10 +25,16 @@ use bale_testkit::scene::noise;
 use bale_testkit::{Call, HookedStore, RoundsStore, Scene, Trips, Verb};
 
 /// What others do in the directory above the source is a change of it: so often a count is taken
-/// again.
+/// again, and the tests of this file take turns.
 const TRIES: usize = 10;
+static TURNS: Mutex<()> = Mutex::new(());
 /// The clock of file systems moves in such steps at most.
 const SETTLED: Duration = Duration::from_millis(100);
+
+/// For the whole of a test: no other makes a directory beside its own.
+fn turn() -> MutexGuard<'static, ()> {
+    TURNS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A few backups of a small tree: several index objects, snapshots, layers, packs.
 fn scene() -> Scene {
@@ -141,6 +147,7 @@ fn assert_rounds(trips: &Trips, most: u64) {
 
 #[test]
 fn opening_takes_two_rounds() {
+    let _turn = turn();
     let scene = scene();
     let act = |scene: &Scene, store| drop(open(scene, store, FirstLooks::Nothing));
     assert_rounds(&trips(&scene, true, 2, act), 2);
@@ -148,6 +155,7 @@ fn opening_takes_two_rounds() {
 
 #[test]
 fn listing_snapshots_takes_two_rounds_and_no_packs() {
+    let _turn = turn();
     let scene = scene();
     let cold = trips(&scene, true, 2, list_snapshots);
     assert_rounds(&cold, 2);
@@ -159,6 +167,7 @@ fn listing_snapshots_takes_two_rounds_and_no_packs() {
 
 #[test]
 fn listing_a_directory_takes_three_rounds_and_two_with_a_warm_cache() {
+    let _turn = turn();
     let scene = scene();
     let cold = trips(&scene, true, 3, list_directory);
     assert_rounds(&cold, 3);
@@ -171,6 +180,7 @@ fn listing_a_directory_takes_three_rounds_and_two_with_a_warm_cache() {
 
 #[test]
 fn a_backup_of_what_did_not_change_takes_six_rounds_with_a_warm_cache() {
+    let _turn = turn();
     let scene = scene();
     let warm = trips(&scene, false, 5, back_up);
     assert_rounds(&warm, 6);
@@ -185,6 +195,7 @@ fn a_backup_of_what_did_not_change_takes_six_rounds_with_a_warm_cache() {
 /// Naming them; the snapshot; looking whether they and all else are there, in two steps.
 #[test]
 fn after_the_last_pack_a_backup_takes_four_rounds() {
+    let _turn = turn();
     let scene = scene();
     for number in 0..10 {
         scene.write(&format!("newer-{number}"), &noise(200 + number, 3000));
@@ -214,6 +225,7 @@ fn after_the_last_pack_a_backup_takes_four_rounds() {
 /// A prune ran while the machine slept, after the packs were named.
 #[test]
 fn a_pack_that_goes_before_the_last_look_is_named_by_nobody_and_no_snapshot_is_made() {
+    let _turn = turn();
     let scene = Scene::new();
     scene.write_tree();
     let below = scene.store.clone();
@@ -243,6 +255,7 @@ fn names(store: &impl Store, area: Area) -> Vec<ObjectName> {
 
 #[test]
 fn one_file_comes_back_in_six_rounds_and_in_three_with_a_warm_cache() {
+    let _turn = turn();
     let scene = scene();
     for name in ["many/7", "large"] {
         let cold = trips(&scene, true, 5, restore_below(name));
@@ -273,6 +286,7 @@ fn data_chunks(repository: &Repository) -> Vec<ChunkPlace> {
 
 #[test]
 fn a_restore_of_everything_reads_neighbours_together_and_several_at_once() {
+    let _turn = turn();
     let scene = large_files();
     let chunks = data_chunks(&scene.repository()).len() as u64;
     assert!(chunks >= 24, "{chunks}");
@@ -304,6 +318,7 @@ const ONE_PACK_ROUNDS: u64 = 9;
 
 #[test]
 fn a_dump_takes_no_more_rounds_however_many_chunks_a_pack_has() {
+    let _turn = turn();
     let act = |scene: &Scene, store: RoundsStore| {
         let repository = open(scene, store, FirstLooks::Chunks);
         let newest = snapshots(&repository).pop().unwrap();
@@ -319,6 +334,7 @@ fn a_dump_takes_no_more_rounds_however_many_chunks_a_pack_has() {
 
 #[test]
 fn a_dump_of_one_file_takes_no_more_rounds_however_long_it_is() {
+    let _turn = turn();
     let mut scene = Scene::new();
     scene.write("disk", &noise(1, 24 << 20));
     scene.keep();
@@ -337,6 +353,7 @@ fn a_dump_of_one_file_takes_no_more_rounds_however_long_it_is() {
 
 #[test]
 fn a_new_ext4_takes_no_more_rounds_however_many_chunks_a_pack_has() {
+    let _turn = turn();
     let act = |scene: &Scene, store: RoundsStore| {
         let repository = open(scene, store, FirstLooks::Chunks);
         let newest = snapshots(&repository).pop().unwrap();
@@ -359,6 +376,7 @@ fn a_new_ext4_takes_no_more_rounds_however_many_chunks_a_pack_has() {
 
 #[test]
 fn a_copy_takes_no_more_rounds_however_many_chunks_a_pack_has() {
+    let _turn = turn();
     let act = |scene: &Scene, store: RoundsStore| {
         let (source, other) = (open(scene, store, FirstLooks::Nothing), Scene::new());
         let (target, snapshots) = (other.repository(), snapshots(&source));
@@ -375,6 +393,7 @@ const COPY_ROUNDS: u64 = 14;
 /// A restore that finds its files in place reads none of their chunks.
 #[test]
 fn what_is_expected_and_not_read_is_not_fetched() {
+    let _turn = turn();
     let scene = large_files();
     let store = RoundsStore::at_once(scene.store.fork());
     let repository = open(&scene, store.clone(), FirstLooks::Chunks);
@@ -398,6 +417,7 @@ fn what_is_expected_and_not_read_is_not_fetched() {
 /// Of however many packs: what is sent is looked at once more before it is named.
 #[test]
 fn packs_are_looked_at_together_before_they_are_named() {
+    let _turn = turn();
     const CHUNKS: u64 = 50;
     let scene = Scene::new();
     let store = RoundsStore::over(scene.store.clone());

@@ -44,6 +44,10 @@ const NOT_CONFIGURED: &str = "didn't find section in config file";
 /// Given to a process whose connection has ended, to end by itself.
 const END_WAIT: Duration = Duration::from_secs(5);
 
+/// After a request failed, until the connection is known to have ended with it; a stream that was
+/// reset alone costs so long before it is tried again.
+const CONNECTION_END_WAIT: Duration = Duration::from_millis(500);
+
 /// How rclone is reached.
 #[derive(Clone, Debug)]
 pub struct RcloneOptions {
@@ -148,7 +152,8 @@ impl HttpTransport for RcloneTransport {
     ) -> io::Result<Answer> {
         let running = self.running()?;
         let answer = running.connection.request(method, url, headers, body);
-        answer.map_err(|error| match running.connection.has_ended() {
+        let is_over = || running.connection.ends_within(CONNECTION_END_WAIT);
+        answer.map_err(|error| match is_over() {
             true => with_words(&error, &running.process.0),
             false => error,
         })

@@ -6,6 +6,7 @@
 
 use crate::http::Answer;
 use crate::throttle::Throttle;
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use http_body_util::BodyExt;
 use http_body_util::channel::{Channel, Sender};
 use hyper::body::{Bytes, Incoming};
@@ -42,6 +43,8 @@ type Outgoing = Channel<Bytes, Infallible>;
 pub struct Http2Connection {
     runtime: Arc<Runtime>,
     sender: SendRequest<Outgoing>,
+    /// Ends with the connection.
+    open: Receiver<Infallible>,
     idle_timeout: Duration,
     throttle: Throttle,
 }
@@ -70,12 +73,18 @@ impl Http2Connection {
                 .max_header_list_size(HEAD_BYTES_MAX)
                 .handshake(io);
             let (sender, connection) = handshake.await.map_err(|error| from_library(&error))?;
+            let (ending, open) = bounded(0);
             // Why it ends is told to whoever waits for an answer.
-            tokio::spawn(async move { drop(connection.await) });
-            Ok::<_, io::Error>(sender)
+            tokio::spawn(async move {
+                drop(connection.await);
+                drop(ending);
+            });
+            Ok::<_, io::Error>((sender, open))
         });
+        let (sender, open) = begun?;
         Ok(Http2Connection {
-            sender: begun?,
+            sender,
+            open,
             runtime: Arc::new(runtime),
             idle_timeout,
             throttle,
@@ -85,6 +94,11 @@ impl Http2Connection {
     /// Can no more requests be made?
     pub fn has_ended(&self) -> bool {
         self.sender.is_closed()
+    }
+
+    /// The same, where a request failed: it is told before the connection is seen to be over.
+    pub fn ends_within(&self, wait: Duration) -> bool {
+        self.open.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected)
     }
 
     /// Makes one request, whatever its status.

@@ -498,8 +498,13 @@ mod tests {
         assert!(file.pass_on(&SNAPSHOT, &NEXT, Some([1; 32])).unwrap());
         let after = std::fs::read(&file.path).unwrap();
         assert_eq!(before[HEAD_BYTES..], after[HEAD_BYTES..]);
-        // Where the two heads begin to differ, and where they end.
-        for at in MAGIC.len() + NAME_BYTES + 1..HEAD_BYTES {
+        // Between where the two heads begin to differ and where they end: one byte of a seal in so
+        // many is that of the other.
+        let differing = |&at: &usize| before[at] != after[at];
+        let first = (0..HEAD_BYTES).find(differing).unwrap();
+        let last = (0..HEAD_BYTES).rfind(differing).unwrap();
+        assert_eq!(first, MAGIC.len() + NAME_BYTES + KEY_BYTES);
+        for at in first + 1..=last {
             let torn = [&after[..at], &before[at..HEAD_BYTES]].concat();
             std::fs::write(&file.path, torn).unwrap();
             for snapshot in [&SNAPSHOT, &NEXT] {
