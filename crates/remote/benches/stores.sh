@@ -15,6 +15,9 @@
 set -eu
 rounds=${1:-3} work=$(mktemp -d "${2:-/tmp}/stores.XXXXXX")
 bale=$(realpath "${BALE:-target/release/bale}") line=$(realpath "${LINE:-target/release/examples/line}")
+for program in "$bale" "$line"; do
+    [ -x "$program" ] || { echo "not built: $program (cargo build --release --workspace --bins --examples)" >&2; exit 1; }
+done
 count=${COUNT:-300000} far=${FAR:-yes} rate=${RATE:-100} delay=${DELAY:-50}
 on_client="" on_server=""
 if [ "${SPLIT:-no}" = yes ]; then on_client="taskset -c 0" on_server="taskset -c 1"; fi

@@ -1,5 +1,6 @@
 //! `bale diff`
 
+use super::diff_rows::{Differs, ImageViews};
 use super::{listing, select, unread_index};
 use crate::args::{Diff, Global};
 use crate::exit::{self, Usage};
@@ -54,7 +55,11 @@ fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Res
     };
     let (old_catalog, new_catalog) = (open(&old)?, open(&new)?);
     let mut tally = Tally::default();
-    let mut images = Images::default();
+    let mut images = Images {
+        views: ImageViews::of([&old.named.1, &new.named.1]),
+        held: Vec::new(),
+        reported: HashSet::new(),
+    };
     for difference in diff(&old_catalog, &new_catalog) {
         if interrupt::is_requested() {
             return Err(Error::Interrupted.into());
@@ -66,7 +71,7 @@ fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Res
         match images.take(difference, &mut tally) {
             None => {}
             Some(ImageDifference::Row(difference)) => {
-                report(global, options, &difference, &mut tally);
+                report(global, options, (&difference, &images.views), &mut tally);
             }
             Some(ImageDifference::Content(path)) => {
                 if let Some(entry) = new_catalog.lookup(&path)? {
@@ -76,16 +81,17 @@ fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Res
             }
         }
     }
-    for difference in images.held {
-        report(global, options, &difference, &mut tally);
+    let Images { views, held, .. } = images;
+    for difference in held {
+        report(global, options, (&difference, &views), &mut tally);
     }
     summary(global, &tally, [&old, &new].map(|side| side.named.0));
     Ok(exit::COMPLETE)
 }
 
 /// Extents are the content of their image, and no paths.
-#[derive(Default)]
 struct Images {
+    views: ImageViews,
     /// Rows of images that differ in metadata: their extents, which come later, say in what else.
     /// Few, as images are.
     held: Vec<Difference>,
@@ -124,7 +130,9 @@ impl Images {
             return Some(ImageDifference::Row(difference));
         }
         match &difference {
-            Difference::Changed { old, new } if !is_content(old, new) => {
+            Difference::Changed { old, new }
+                if self.views.compare(old, new) != Differs::Content =>
+            {
                 self.held.push(difference);
                 None
             }
@@ -151,7 +159,12 @@ fn side(chosen: &select::SelectedSnapshots) -> String {
     )
 }
 
-fn report(global: &Global, options: &Diff, difference: &Difference, tally: &mut Tally) {
+fn report(
+    global: &Global,
+    options: &Diff,
+    (difference, views): (&Difference, &ImageViews),
+    tally: &mut Tally,
+) {
     let size = |entry: &Entry| {
         // Bytes of images are those of their extents.
         if entry.kind == Kind::File && !entry.is_image() {
@@ -171,32 +184,24 @@ fn report(global: &Global, options: &Diff, difference: &Difference, tally: &mut 
             tally.bytes_removed += size(entry);
             "-"
         }
-        Difference::Changed { old, new } if is_content(old, new) => {
-            tally.changed += 1;
-            tally.bytes_removed += size(old);
-            tally.bytes_added += size(new);
-            if old.kind == new.kind { "M" } else { "T" }
-        }
-        Difference::Changed { .. } => {
-            tally.metadata += 1;
-            if !options.metadata {
-                return;
+        Difference::Changed { old, new } => match views.compare(old, new) {
+            Differs::Nowhere => return,
+            Differs::Content => {
+                tally.changed += 1;
+                tally.bytes_removed += size(old);
+                tally.bytes_added += size(new);
+                if old.kind == new.kind { "M" } else { "T" }
             }
-            "U"
-        }
+            Differs::Metadata => {
+                tally.metadata += 1;
+                if !options.metadata {
+                    return;
+                }
+                "U"
+            }
+        },
     };
     print(global, mark, difference.entry());
-}
-
-/// Is it more than times, owners, modes?
-fn is_content(old: &Entry, new: &Entry) -> bool {
-    old.kind != new.kind
-        || old.target != new.target
-        || old.rdev != new.rdev
-        || (new.kind == Kind::File
-            && (old.size != new.size
-                || old.content_hash != new.content_hash
-                || old.is_image() != new.is_image()))
 }
 
 fn print(global: &Global, mark: &str, entry: &Entry) {
