@@ -8,7 +8,7 @@ mod images;
 
 pub use images::image_bytes;
 pub(crate) use images::{
-    IMAGE_ROWS_WAITING_MAX, VIEW_ROWS_WAITING_MAX, image_ahead, image_parent_chunks,
+    FEW_ROWS_MAX, IMAGE_ROWS_WAITING_MAX, VIEW_ROWS_WAITING_MAX, image_ahead, image_parent_chunks,
     scan_beside_images,
 };
 

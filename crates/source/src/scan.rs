@@ -51,7 +51,7 @@ pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub use complete::{FLAGS_STORED, encode_xattrs};
 pub use directory::{Directory, DirectoryFd};
 pub use identity::Identity;
-pub use image_part::PartScan;
+pub use image_part::{PartFew, PartFound, PartScan};
 pub use image_source::IN_USE_RACY_SECONDS;
 pub use image_stamp::ImageStamp;
 pub use left_out::LeftOut;

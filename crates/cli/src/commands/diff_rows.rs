@@ -75,7 +75,7 @@ fn may_be_other_in_image(old: &Entry, new: &Entry) -> bool {
     if old.content == new.content {
         return false;
     }
-    // Content that was in an inode has the hash of its bytes, and a list of pieces that of the list.
+    // Content that was in an inode has the hash of its bytes, a list of pieces that of the list.
     let is_bytes = |entry: &Entry| matches!(entry.content, Content::Bundled { .. });
     match (old.content_hash, new.content_hash) {
         (Some(before), Some(now)) if is_bytes(old) && is_bytes(new) => before != now,

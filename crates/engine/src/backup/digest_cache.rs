@@ -134,15 +134,20 @@ impl DigestCache {
     }
 
     /// As [`DigestCache::recall_inodes`], for rows that say where on the device content is: but for
-    /// those of which some is replaced.
+    /// those of which some is replaced. `are_changes_noted`: few changes are told alone.
     pub(super) fn recall_placed(
         &self,
         parent: &Parent,
         is_replaced: IsReplaced,
+        are_changes_noted: bool,
     ) -> Option<OpenParentDigests> {
         let open = self.recall_inodes(parent)?;
         Some(Arc::new(move || {
-            open().map(|digests| digests.but_for(is_replaced.clone()))
+            let digests = open()?.but_for(is_replaced.clone());
+            Some(match are_changes_noted {
+                true => digests.noting_changes(),
+                false => digests,
+            })
         }))
     }
 

@@ -10,6 +10,7 @@ mod changes_only;
 mod disturbed;
 mod export;
 mod exports;
+mod few;
 mod in_inodes;
 #[path = "../../../fsimage/tests/mounting/mod.rs"]
 mod mounting;

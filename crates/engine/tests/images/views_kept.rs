@@ -20,7 +20,7 @@ const ROUNDS: u64 = 10;
 const CHANGES_A_ROUND: u64 = 4;
 
 /// In a file system, from its top. Each can be done again and again.
-const CHANGES: [&str; 24] = [
+const CHANGES: [&str; 27] = [
     "printf x | dd of=small/$N bs=1 seek=3 conv=notrunc status=none",
     "echo more >> small/$N",
     ": > small/$N",
@@ -37,6 +37,10 @@ const CHANGES: [&str; 24] = [
     "mv -T small moved; mv -T moved small",
     "mkdir -p d; mv -T d d-$N; mkdir -p d-$N/e; cp small/$N d-$N/e/f; rm -rf d-1*",
     "mv small/$N small/x; cp small/x small/$N; rm small/x",
+    // The same inodes by other names, in one directory and in two.
+    "mv small/$N small/x; mv small/$(($N % 7 + 8)) small/$N 2>/dev/null || true; mv small/x small/$(($N % 7 + 8))",
+    "mkdir -p other; touch other/o; mv small/$N x; mv other/o small/$N; mv x other/o",
+    "touch small; chmod 711 small",
     "dd if=/dev/urandom of=large$L bs=4096 seek=$N count=3 conv=notrunc status=none",
     "fallocate -p -o 1M -l 300K large$L || true",
     "truncate -s 1M large$L; truncate -s 3M large$L",

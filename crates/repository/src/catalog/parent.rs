@@ -44,6 +44,15 @@ impl<'a> ParentRow<'a> {
     pub fn key(self) -> Key {
         self.segment.keys().key(self.row)
     }
+
+    /// Path of its directory.
+    pub fn parent(self) -> &'a [u8] {
+        self.segment.keys().parent(self.row)
+    }
+
+    pub fn name(self) -> &'a [u8] {
+        self.segment.keys().name(self.row)
+    }
 }
 
 /// Runs of a catalog's rows. Ends after an error.
@@ -128,6 +137,23 @@ impl ParentCursor {
             }
             _ => None,
         })
+    }
+
+    /// The next row, for whoever looks at all of them.
+    pub fn next_row(&mut self) -> Result<Option<ParentRow<'_>>> {
+        while self.run.as_ref().is_none_or(|run| run.rows.is_empty()) {
+            self.run = self.runs.next().transpose()?;
+            if self.run.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(self.run.as_mut().map(|run| {
+            run.rows.start += 1;
+            ParentRow {
+                segment: &run.segment,
+                row: run.rows.start - 1,
+            }
+        }))
     }
 
     /// Calls `vanished` for all rows that are left, up to its first error.

@@ -228,8 +228,8 @@ impl Image {
         }
     }
 
-    /// May the row of this inode be other than it was, though these bytes are not? `is_replaced`
-    /// tells of ranges of the file system in which anything may be other.
+    /// May the row of this inode, or the names in it, be other than it was, though these bytes are
+    /// not? `is_replaced` tells of ranges of the file system in which anything may be other.
     pub(crate) fn row_may_differ(
         &self,
         number: u64,
@@ -241,10 +241,11 @@ impl Image {
             Ok(inode) if content.is_self_contained(number, raw) => inode,
             _ => return true,
         };
-        let is_file = FileKind::from_mode(inode.mode) == Some(FileKind::Regular);
+        let kind = FileKind::from_mode(inode.mode);
+        let has_blocks = matches!(kind, Some(FileKind::Regular | FileKind::Directory));
         match inode.layout {
             Layout::None | Layout::Inline(_) => false,
-            Layout::Mapped if is_file => {
+            Layout::Mapped if has_blocks => {
                 let mut may_differ = false;
                 let walked = content.extents(number, raw, &mut |extent| {
                     let end = extent.device_offset.saturating_add(extent.len);

@@ -11,7 +11,9 @@ use super::identity::identity_of;
 use super::image_stamp::ImageStamp;
 use super::inode::{EmitOptions, Gather, MountContext};
 use super::live::MountOf;
-use super::started::{Emitter, InodeScan, LookAgain, StartedScan, UnchangedTables, gather};
+use super::started::{
+    Emitter, InodeScan, LookAgain, StartedScan, UnchangedTables, gather, nobody_asked,
+};
 use super::statx::{mount_of, stat_at};
 use super::{ScanOptions, Sources, barrier_now};
 use crate::image::{Image, OpenedAs};
@@ -120,6 +122,7 @@ pub(super) fn begin(
     check_way(source, original.device).map_err(refused)?;
     let gathered = match gather(&image, device, &mount.path_inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
+        Gather::Few(_) => return Err(nobody_asked()),
         Gather::Unchanged(state) => {
             let tables = UnchangedTables {
                 filesystem: original.filesystem,

@@ -5,7 +5,7 @@
 
 use super::image_source::filesystem;
 use super::inode::{
-    Digests, EmitOptions, Gather, IMAGE_DEVICE, ImageScanner, InodeTotals, MountContext,
+    Digests, EmitOptions, FewChanged, Gather, IMAGE_DEVICE, ImageScanner, InodeTotals, MountContext,
 };
 use super::started::{ScanItems, gather};
 use super::{ScanOptions, barrier_now};
@@ -30,6 +30,21 @@ pub struct PartScan {
     pub digests: Arc<Digests>,
 }
 
+/// The inodes that changed, where they are few and that was asked for
+/// ([`ParentDigests::noting_changes`]).
+///
+/// [`ParentDigests::noting_changes`]: super::inode::ParentDigests::noting_changes
+pub struct PartFew {
+    pub filesystem: Filesystem,
+    pub changed: FewChanged,
+}
+
+/// What there is, or what of it changed.
+pub enum PartFound {
+    Whole(PartScan),
+    Few(PartFew),
+}
+
 impl PartScan {
     /// Reads inode tables and directories. Of the options count memory, the directory for temporary
     /// files, what keys digests, and those of the parent.
@@ -38,11 +53,18 @@ impl PartScan {
         name: &Bytes,
         options: ScanOptions,
         monitor: &dyn Monitor,
-    ) -> Result<PartScan> {
+    ) -> Result<PartFound> {
         let shown = [b"/", &name[..]].concat();
         let place = Path::new(OsStr::from_bytes(&shown));
         let gathered = match gather(image, place, Path::new(""), &options, monitor)? {
             Gather::Whole(gathered) => gathered,
+            Gather::Few(changed) => {
+                let filesystem = filesystem(image, place, changed.state, barrier_now());
+                return Ok(PartFound::Few(PartFew {
+                    filesystem,
+                    changed: FewChanged::of(*changed),
+                }));
+            }
             Gather::Unchanged(_) => {
                 return Err(Failure::Other("nothing to compare tables with".to_owned()));
             }
@@ -60,11 +82,11 @@ impl PartScan {
         let emit_options = EmitOptions::from(options);
         let scanner = ImageScanner::start_as(name.clone(), &gathered, context, &emit_options);
         let scanner = scanner.map_err(Failure::local("scan", place))?;
-        Ok(PartScan {
+        Ok(PartFound::Whole(PartScan {
             items: Box::new(scanner.ahead()),
             filesystem,
             totals,
             digests: gathered.digests().clone(),
-        })
+        }))
     }
 }

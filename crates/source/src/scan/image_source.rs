@@ -7,7 +7,9 @@
 use super::image_stamp::{ImageStamp, without_slash};
 use super::inode::{EmitOptions, Gather, IMAGE_DEVICE, MountContext, TablesState};
 
-use super::started::{Emitter, InodeScan, LookAgain, StartedScan, UnchangedTables, gather};
+use super::started::{
+    Emitter, InodeScan, LookAgain, StartedScan, UnchangedTables, gather, nobody_asked,
+};
 use super::{ScanOptions, Sources, barrier_now};
 use crate::image::{Image, OpenedAs};
 use bale_format::entry::Time;
@@ -56,6 +58,7 @@ pub(super) fn begin(
     let image = Arc::new(image);
     let gathered = match gather(&image, path, Path::new(""), &options, monitor)? {
         Gather::Whole(gathered) => gathered,
+        Gather::Few(_) => return Err(nobody_asked()),
         Gather::Unchanged(state) => {
             let tables = UnchangedTables {
                 filesystem: filesystem(&image, path, state, barrier),

@@ -20,6 +20,8 @@ mod directory_blocks;
 mod directory_lister;
 mod emit;
 mod faults;
+mod few;
+mod few_changed;
 mod gather;
 mod inode_file;
 mod join;
@@ -35,7 +37,9 @@ pub use emit::{
     EmitOptions, IMAGE_DEVICE, ImageScanner, MountContext, UnchangedChildren, planned_reads,
 };
 
-pub use gather::{Gather, Gathered, InodeTotals, TablesState};
+pub use few::NamesSum;
+pub use few_changed::FewChanged;
+pub use gather::{Gather, Gathered, GatheredFew, InodeTotals, TablesState};
 
 use crate::image::TABLE_PIECE_BYTES;
 use bale_fsimage::xfs::LOG_BYTES_MAX;
@@ -74,7 +78,9 @@ pub const fn gather_bytes(memory: &MemoryPlan) -> usize {
     let names = sorter_bytes(memory.inode_share(SORT_NAMES_BYTES));
     let places = sorter_bytes(memory.inode_share(SORT_PLACES_BYTES));
     let children = sorter_bytes(memory.inode_share(SORT_CHILDREN_BYTES));
-    let read = names + places + PIECES_BYTES + STRETCHES_BYTES + directory_lister::LISTER_BYTES;
+    let few = memory.inode_share(few::FEW_BYTES_MAX);
+    let read =
+        names + places + few + PIECES_BYTES + STRETCHES_BYTES + directory_lister::LISTER_BYTES;
     let directories = memory.inode_share(missing_directories::SORT_DIRECTORIES_BYTES);
     let join = names / 2 + children + sorter_bytes(directories) + STRETCHES_BYTES;
     if read > join { read } else { join }

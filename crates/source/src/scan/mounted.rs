@@ -20,7 +20,7 @@ use super::identity::identity_of;
 use super::inode::{EmitOptions, Gather, Gathered, ImageScanner, InodeTotals, MountContext};
 use super::live::{ClockSteps, LiveKind, LiveTarget};
 use super::started::{
-    Emitter, InodeScan, LookAgain, ScanItems, StartedScan, UnchangedTables, gather,
+    Emitter, InodeScan, LookAgain, ScanItems, StartedScan, UnchangedTables, gather, nobody_asked,
 };
 use super::statx::{mount_of, stat_at};
 use super::{ScanOptions, Scanner, Sources, barrier_now};
@@ -230,6 +230,7 @@ pub(super) fn begin(
     let (device, inside) = (target.device_path(), target.places_inside());
     let gathered = match gather(&image, device, &inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
+        Gather::Few(_) => return Err(nobody_asked()),
         Gather::Unchanged(state) => {
             let tables = UnchangedTables {
                 filesystem,

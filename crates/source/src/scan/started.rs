@@ -129,6 +129,11 @@ pub(super) fn gather(
     })
 }
 
+/// Of an answer that only [`inode::ParentDigests::noting_changes`] asks for.
+pub(super) fn nobody_asked() -> Failure {
+    Failure::Other("a scan found few changes, which nobody asked for".to_owned())
+}
+
 /// Unless a file's size must be known to leave it out.
 fn parent_digests(options: &ScanOptions) -> Option<ParentDigests> {
     let open = options.parent_digests.as_deref()?;

@@ -7,14 +7,14 @@
 //! the blocks are stored.
 
 use super::block_runs::BlockRuns;
-use super::views::Planned;
+use super::planned_view::Planned;
 use bale_pipeline::error::Result;
 use bale_pipeline::memory::MemoryPlan;
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_pipeline::ordered::both;
 use bale_source::image::Image;
 use bale_source::scan::inode::DigestKey;
-use bale_source::scan::{OpenParentDigests, PartScan, ScanOptions};
+use bale_source::scan::{OpenParentDigests, PartFound, PartScan, ScanOptions};
 use bytes::Bytes;
 use crossbeam_channel::{Sender, bounded};
 use std::ops::Range;
@@ -24,6 +24,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A file system that is open, and its scan.
 pub(super) type Started = (Arc<Image>, PartScan);
+
+/// The same, or what changed in it.
+pub(super) type Found = (Arc<Image>, PartFound);
 
 /// What a scan takes.
 pub(super) struct ScanPlace {
@@ -39,7 +42,7 @@ pub(super) fn start(
     place: &ScanPlace,
     known: Option<OpenParentDigests>,
     monitor: &dyn Monitor,
-) -> Result<std::result::Result<Started, String>> {
+) -> Result<std::result::Result<Found, String>> {
     let image = match Image::of_part(view.file_system.source().clone()) {
         Ok(image) => Arc::new(image),
         Err(error) => return Ok(Err(error.to_string())),
@@ -59,7 +62,7 @@ pub(super) fn start(
 pub(super) struct EarlyScan {
     /// Of its view.
     pub(super) name: Bytes,
-    pub(super) started: Result<std::result::Result<Started, String>>,
+    pub(super) started: Result<std::result::Result<Found, String>>,
 }
 
 /// Lets a scan begin while blocks are stored.

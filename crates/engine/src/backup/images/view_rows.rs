@@ -6,6 +6,7 @@ use super::super::refused_rows;
 use super::super::rule;
 use super::super::tally::Tally;
 use super::bundled_rows::BundledRows;
+use super::few_rows::FewRows;
 use super::file_content::{FileContents, Given};
 use super::ready_rows::{Looked, ReadyItem, ReadyRows, ready};
 use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
@@ -16,7 +17,7 @@ use bale_repository::catalog::{CatalogReader, DensestDirectories, KeyRange, Pare
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::{ContentMap, EntryPlace};
-use bale_source::scan::inode::UnchangedChildren;
+use bale_source::scan::inode::{FewChanged, UnchangedChildren};
 use bale_source::scan::{ScanItem, ScanItems};
 use bytes::Bytes;
 use std::io;
@@ -35,18 +36,34 @@ pub(super) struct WrittenView {
 }
 
 impl WrittenView {
-    fn count(&mut self, kind: Kind, size: u64, is_hard_link: bool) {
-        let totals = &mut self.totals;
-        match kind {
-            Kind::File => {
-                totals.files += 1;
-                totals.bytes = totals.bytes.saturating_add(size);
-            }
-            Kind::Directory => totals.dirs += 1,
-            _ => totals.others += 1,
+    /// Nothing yet.
+    const NOTHING: WrittenView = WrittenView {
+        layers: Vec::new(),
+        changes: 0,
+        totals: Totals {
+            files: 0,
+            dirs: 0,
+            others: 0,
+            bytes: 0,
+            hard_links: 0,
+        },
+        densest: Vec::new(),
+        problems: 0,
+        filesystem: None,
+    };
+}
+
+/// Counts a row of a view.
+pub(super) fn count(totals: &mut Totals, kind: Kind, size: u64, is_hard_link: bool) {
+    match kind {
+        Kind::File => {
+            totals.files += 1;
+            totals.bytes = totals.bytes.saturating_add(size);
         }
-        totals.hard_links += u64::from(is_hard_link);
+        Kind::Directory => totals.dirs += 1,
+        _ => totals.others += 1,
     }
+    totals.hard_links += u64::from(is_hard_link);
 }
 
 /// Writes the rows of the view of one name, and removes those that are not there any more.
@@ -81,15 +98,50 @@ impl<'a> ViewRows<'a> {
             old_top: before.lookup(name)?,
             last_parent: None,
             densest: DensestDirectories::default(),
-            written: WrittenView {
-                layers: Vec::new(),
-                changes: 0,
-                totals: Totals::default(),
-                densest: Vec::new(),
-                problems: 0,
-                filesystem: None,
-            },
+            written: WrittenView::NOTHING,
         })
+    }
+
+    /// Of a view whose rows stay but for few, which are `found`: writes those, as they are now.
+    pub(super) fn write_few(
+        mut self,
+        few: &FewChanged,
+        (found, filesystem): (FewRows, u32),
+        contents: &mut FileContents<'_>,
+    ) -> Result<WrittenView> {
+        self.cursor = ParentCursor::open_ranges(&CatalogReader::empty(), Vec::new());
+        self.old_top = None;
+        self.densest = found.densest;
+        self.written.totals = found.totals;
+        self.written.filesystem = Some(filesystem);
+        for (position, old) in found.changed {
+            if self.tally.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let made = match few.entry(position, &old.parent, &old.name) {
+                Ok((mut entry, place)) => {
+                    let looked = Looked::at(&place, &mut entry);
+                    let in_inode = self.complete(&mut entry, (&place, looked), contents)?;
+                    self.make_storable(&mut entry)?.then_some((entry, in_inode))
+                }
+                Err(problem) => {
+                    self.written.problems += 1;
+                    self.tally.problem(&problem);
+                    let key = Key::of_path(&old.parent);
+                    self.amendments.add(&key, EntryFlags::UNREADABLE)?;
+                    None
+                }
+            };
+            let Some((mut entry, in_inode)) = made else {
+                self.rows.remove(old)?;
+                continue;
+            };
+            let totals = &mut self.written.totals;
+            count(totals, entry.kind, entry.size, entry.is_hard_link());
+            let in_inode = in_inode.filter(|_| !entry.flags.has(EntryFlags::UNREADABLE));
+            self.rows.put(&mut entry, in_inode.as_deref(), Some(old))?;
+        }
+        self.finish()
     }
 
     /// Takes what a scan finds; `taken` are positions of file systems that others have.
@@ -159,7 +211,8 @@ impl<'a> ViewRows<'a> {
                 rule::is_of_inode(view, inode, filesystem) && rule::has_no_trouble(view)
             });
             if let Some(view) = view {
-                (self.written).count(view.kind, view.size, view.is_hard_link());
+                let totals = &mut self.written.totals;
+                count(totals, view.kind, view.size, view.is_hard_link());
                 self.densest.add_child(unchanged.path());
                 continue;
             }
@@ -277,7 +330,8 @@ impl<'a> ViewRows<'a> {
         in_inode: Option<Vec<u8>>,
         old: Option<Entry>,
     ) -> Result<()> {
-        (self.written).count(entry.kind, entry.size, entry.is_hard_link());
+        let totals = &mut self.written.totals;
+        count(totals, entry.kind, entry.size, entry.is_hard_link());
         self.densest.add_child(&entry.parent);
         if self.last_parent.as_ref() != Some(&entry.parent) {
             self.last_parent = Some(entry.parent.clone());

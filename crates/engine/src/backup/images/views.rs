@@ -14,22 +14,24 @@ use super::super::tally::Tally;
 use super::ImageSource;
 use super::block_map::BlockMap;
 use super::block_runs::BlockRuns;
-use super::early_scan::{Begin, EarlyScan, ScanPlace, Started, start, while_storing};
+use super::early_scan::{Begin, EarlyScan, Found, ScanPlace, Started, start, while_storing};
+use super::few_rows;
 use super::file_content::FileContents;
 use super::passed::{Passed, PassedImage};
+use super::planned_view::Planned;
 use super::view_names::{ViewNames, view_name};
 use super::view_rows::{ViewRows, WrittenView};
 use crate::limits::scan_beside_images;
-use bale_format::snapshot::{ImageState, ImageView, PathText, Totals, VIEWS_MAX};
-use bale_fsimage::allocated::{AllocatedRanges, DiskFileSystem};
-use bale_fsimage::recognize::Recognized;
+use bale_format::snapshot::{Filesystem, ImageState, ImageView, PathText, Totals, VIEWS_MAX};
+use bale_fsimage::allocated::AllocatedRanges;
 use bale_pipeline::error::Failure;
 use bale_pipeline::memory::MemoryPlan;
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
-use bale_source::scan::OpenParentDigests;
+use bale_source::image::Image;
 use bale_source::scan::inode::{Digests, IsReplaced};
+use bale_source::scan::{OpenParentDigests, PartFew, PartFound};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -41,29 +43,6 @@ pub(super) struct Listing<'a> {
     pub(super) parent: &'a Parent,
     pub(super) store: &'a Arc<ChunkWriter>,
     pub(super) tally: &'a Tally<'a>,
-}
-
-/// A view that is to be.
-pub(super) struct Planned {
-    /// Position of its image.
-    pub(super) image: usize,
-    pub(super) name: Bytes,
-    pub(super) file_system: Arc<DiskFileSystem>,
-    /// As the parent has it, if that is whole.
-    before: Option<ImageView>,
-    is_changed: bool,
-}
-
-impl Planned {
-    /// The parent's view that stays as it is.
-    fn kept(&self) -> Option<&ImageView> {
-        self.before.as_ref().filter(|_| !self.is_changed)
-    }
-
-    fn bytes(&self) -> u64 {
-        let ranges = self.file_system.depends_on();
-        ranges.iter().map(|range| range.end - range.start).sum()
-    }
 }
 
 /// Of one image: where its blocks are, and its views.
@@ -163,9 +142,7 @@ impl Listing<'_> {
                 continue;
             }
             let early = early.take_if(|early| early.name == view.name);
-            let scan = self.scan(view, early, &image.replaced)?;
-            let scanned = scan.as_ref().ok().map(|(_, scan)| scan.digests.clone());
-            let record = self.write_view(view, scan, stored, image, &mut taken)?;
+            let (record, scanned) = self.list_view(view, early, (stored, image), &mut taken)?;
             let scanned = scanned.filter(|_| is_whole(&record));
             digests.extend(scanned.map(|digests| (view.name.clone(), of_one_moment(digests))));
             image.views.push(record);
@@ -274,6 +251,63 @@ impl Listing<'_> {
         kept.map(|(position, _)| position as u32).collect()
     }
 
+    /// Lists the files of a view, or what of them changed, if that is little. Returns what its
+    /// tables said, too.
+    fn list_view(
+        &self,
+        view: &Planned,
+        early: Option<EarlyScan>,
+        (stored, of): (&mut StoredPass, &mut ListedImage),
+        taken: &mut Vec<u32>,
+    ) -> Result<(ImageView, Option<Arc<Digests>>)> {
+        let scan = match self.scan(view, early, &of.replaced, true)? {
+            Ok((opened, PartFound::Few(few))) => {
+                if let Some(record) = self.write_few(view, (&opened, &few), (stored, of), taken)? {
+                    return Ok((record, Some(few.changed.digests().clone())));
+                }
+                self.scan(view, None, &of.replaced, false)?
+            }
+            found => found,
+        };
+        let scan = scan.and_then(|(opened, found)| match found {
+            PartFound::Whole(scan) => Ok((opened, scan)),
+            PartFound::Few(_) => Err("nobody asked for changes alone".to_owned()),
+        });
+        let digests = scan.as_ref().ok().map(|(_, scan)| scan.digests.clone());
+        let record = self.write_view(view, scan, stored, of, taken)?;
+        Ok((record, digests))
+    }
+
+    /// Writes the rows of inodes that changed. `None`: the other rows do not bear out that they are
+    /// all that did.
+    fn write_few(
+        &self,
+        view: &Planned,
+        (opened, few): (&Arc<Image>, &PartFew),
+        (stored, of): (&mut StoredPass, &mut ListedImage),
+        taken: &mut Vec<u32>,
+    ) -> Result<Option<ImageView>> {
+        let catalog = self.catalog(stored)?;
+        let filesystem = self.tally.filesystem(few.filesystem.clone(), taken);
+        let (rows_of, monitor) = ((&catalog, &view.name[..]), self.tally.monitor());
+        let found = few_rows::find(rows_of, &few.changed, filesystem, monitor)?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let map = of.map.take().expect("planned with one");
+        let mut contents = FileContents::new(self.store, &view.file_system, opened, map);
+        let rows = self.rows(&view.name, &catalog, stored)?;
+        let written = rows.write_few(&few.changed, (found, filesystem), &mut contents)?;
+        let (map, bytes_read) = contents.into_map();
+        of.map = Some(map);
+        Ok(Some(self.record(
+            view,
+            (&few.filesystem, bytes_read),
+            (written, stored),
+            taken,
+        )))
+    }
+
     fn write_view(
         &self,
         view: &Planned,
@@ -282,10 +316,9 @@ impl Listing<'_> {
         of: &mut ListedImage,
         taken: &mut Vec<u32>,
     ) -> Result<ImageView> {
-        let path = PathText([b"/", &view.name[..]].concat());
         let not_listed = |why: String| ImageView {
-            kind: kind_of(&view.file_system),
-            path: path.clone(),
+            kind: view.kind(),
+            path: view.path(),
             uuid: String::new(),
             totals: Totals::default(),
             problems: 0,
@@ -311,24 +344,34 @@ impl Listing<'_> {
         };
         let map = of.map.take().expect("planned with one");
         let mut contents = FileContents::new(self.store, &view.file_system, &image, map);
-        let (kind, uuid) = (scan.filesystem.kind.clone(), scan.filesystem.uuid.clone());
         rows.write(scan.items, &mut contents, taken)?;
         let written = rows.finish()?;
         let (map, bytes_read) = contents.into_map();
         of.map = Some(map);
+        let read = (&scan.filesystem, bytes_read);
+        Ok(self.record(view, read, (written, stored), taken))
+    }
+
+    fn record(
+        &self,
+        view: &Planned,
+        (filesystem, bytes_read): (&Filesystem, u64),
+        (written, stored): (WrittenView, &mut StoredPass),
+        taken: &mut Vec<u32>,
+    ) -> ImageView {
         self.tally.read(bytes_read);
         taken.extend(written.filesystem);
         take(stored, &written);
-        Ok(ImageView {
-            path,
-            kind,
-            uuid,
+        ImageView {
+            path: view.path(),
+            kind: filesystem.kind.clone(),
+            uuid: filesystem.uuid.clone(),
             totals: written.totals,
             problems: written.problems,
             bytes_apart: bytes_read,
             not_listed: None,
             densest: written.densest,
-        })
+        }
     }
 
     /// The inner error: why it is not listed.
@@ -337,12 +380,13 @@ impl Listing<'_> {
         view: &Planned,
         early: Option<EarlyScan>,
         replaced: &Arc<BlockRuns>,
-    ) -> Result<std::result::Result<Started, String>> {
+        are_changes_noted: bool,
+    ) -> Result<std::result::Result<Found, String>> {
         let started = match early {
             Some(early) => early.started,
             None => {
                 let place = self.place(view, self.run.repository.memory())?;
-                let known = self.known(view, replaced)?;
+                let known = self.known(view, replaced, are_changes_noted)?;
                 start(view, &place, known, self.tally.monitor())
             }
         };
@@ -364,6 +408,7 @@ impl Listing<'_> {
         &self,
         view: &Planned,
         replaced: &Arc<BlockRuns>,
+        are_changes_noted: bool,
     ) -> Result<Option<OpenParentDigests>> {
         if view.before.is_none() || replaced.touch(view.file_system.around()) {
             return Ok(None);
@@ -371,7 +416,7 @@ impl Listing<'_> {
         let is_replaced = is_replaced(view, replaced.clone());
         Ok(self
             .digests_of(view)?
-            .recall_placed(self.parent, is_replaced))
+            .recall_placed(self.parent, is_replaced, are_changes_noted))
     }
 
     /// What is stored by now, to be read.
@@ -415,16 +460,6 @@ fn of_one_moment(digests: Arc<Digests>) -> NewDigests {
         digests,
         outdated: Some(Vec::new()),
     }
-}
-
-/// As a scan names it.
-fn kind_of(file_system: &DiskFileSystem) -> String {
-    let kind = match file_system.content {
-        Recognized::Xfs => "xfs",
-        Recognized::Ntfs => "ntfs",
-        _ => "ext4",
-    };
-    kind.to_owned()
 }
 
 fn take(stored: &mut StoredPass, written: &WrittenView) {

@@ -102,6 +102,7 @@ impl DigestFile {
             here: None,
             ended: false,
             is_replaced: None,
+            are_changes_noted: false,
         })
     }
 
@@ -224,6 +225,7 @@ pub struct ParentDigests {
     here: Option<Digest>,
     ended: bool,
     is_replaced: Option<IsReplaced>,
+    are_changes_noted: bool,
 }
 
 /// May bytes of this range of the file system be other than they were?
@@ -240,28 +242,43 @@ impl ParentDigests {
         }
     }
 
+    /// Asks for what changed alone, where that is little.
+    pub fn noting_changes(self) -> ParentDigests {
+        ParentDigests {
+            are_changes_noted: true,
+            ..self
+        }
+    }
+
+    pub(super) fn are_changes_noted(&self) -> bool {
+        self.are_changes_noted
+    }
+
     pub(super) fn is_replaced(&self) -> Option<IsReplaced> {
         self.is_replaced.clone()
     }
 
     /// Appends the digests of inodes from `first` on and before `end`, but no more than
-    /// `digests_max`. Ranges ascend.
+    /// `digests_max`. Ranges ascend. False if any before `end` was left out.
     pub(super) fn take(
         &mut self,
         first: u64,
         end: Option<u64>,
         digests_max: usize,
         out: &mut Vec<Digest>,
-    ) {
+    ) -> bool {
+        let mut are_all = true;
         while let Some(digest) = self.here() {
             if end.is_some_and(|end| digest.number >= end) {
-                return;
+                break;
             }
-            if digest.number >= first && out.len() < digests_max {
-                out.push(digest);
+            match digest.number >= first && out.len() < digests_max {
+                true => out.push(digest),
+                false => are_all = false,
             }
             self.here = None;
         }
+        are_all
     }
 
     fn here(&mut self) -> Option<Digest> {

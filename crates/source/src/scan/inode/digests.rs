@@ -53,7 +53,7 @@ fn used_bytes(bytes: &[u8]) -> usize {
 /// SipHash-2-4 of two parts, one behind the other: digests outlive the compiler that they were made
 /// with.
 #[expect(deprecated, reason = "what took its place is no hash by name")]
-fn sip_hash_2_4(key: &DigestKey, parts: [&[u8]; 2]) -> u64 {
+pub(super) fn sip_hash_2_4(key: &DigestKey, parts: [&[u8]; 2]) -> u64 {
     let [low, high] = [0, 8].map(|at| {
         let half = key[at..at + 8].try_into().expect("8 of 16 bytes");
         u64::from_le_bytes(half)

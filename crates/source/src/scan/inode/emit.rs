@@ -12,6 +12,7 @@ mod planned;
 mod unchanged;
 
 pub use make::ImageScanner;
+pub(super) use make::Maker;
 pub use planned::planned_reads;
 pub use unchanged::UnchangedChildren;
 

@@ -6,6 +6,7 @@ use super::digests::{DigestKey, Digests, key_of_filesystem};
 use super::directory_blocks::read_names;
 use super::directory_lister::NamesLister;
 use super::faults::Faults;
+use super::few::Doubted;
 use super::join::join;
 use super::tables::read_tables;
 use super::tree::Tree;
@@ -48,8 +49,18 @@ pub struct TablesState {
 pub enum Gather {
     /// The tables are identical to the parent's: nothing else was read.
     Unchanged(TablesState),
+    /// Little is other than it was for the parent, which was asked for: nothing else was read.
+    Few(Box<GatheredFew>),
     /// Everything was read.
     Whole(Box<Gathered>),
+}
+
+/// The inodes that changed, and what the tables said.
+pub struct GatheredFew {
+    pub(super) image: Arc<Image>,
+    pub(super) doubted: Doubted,
+    pub(super) digests: Digests,
+    pub(crate) state: TablesState,
 }
 
 /// What an inode scan found, before a byte of content is read.
@@ -113,7 +124,7 @@ impl Gathered {
             let known = parent_digests.take();
             read_tables(&image, &key, known, spill, &mut faults, progress)
         };
-        let (listing, tables) = match image.names().bulkstat() {
+        let (listing, mut tables) = match image.names().bulkstat() {
             Some(bulkstat) if tables_unchanged.is_none() => {
                 let (listing, tables) =
                     NamesLister::while_reading(&image, bulkstat, spill, &mut read)?;
@@ -128,6 +139,18 @@ impl Gathered {
         };
         if tables_unchanged.is_some_and(|tables_unchanged| tables_unchanged(&state)) {
             return Ok(Gather::Unchanged(state));
+        }
+        // Names that come with their inodes are in no blocks that could be in doubt.
+        let may_be_few = state.is_complete && !image.names().are_with_inodes();
+        if let (Some(few), None, true) = (tables.few.take(), &listing, may_be_few)
+            && let Some(doubted) = few.finish(&image, key, spill)?
+        {
+            return Ok(Gather::Few(Box::new(GatheredFew {
+                image,
+                doubted,
+                digests: tables.digests,
+                state,
+            })));
         }
         let names = match listing {
             Some(listing) => listing.finish(tables.places, &mut faults)?,

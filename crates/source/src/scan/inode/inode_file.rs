@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-const HEAD_BYTES: usize = 25;
+pub(super) const HEAD_BYTES: usize = 25;
 /// Added to the type.
 const UNCHANGED: u8 = 0x80;
 /// What an inode record tells besides its packed bytes.

@@ -5,6 +5,7 @@ use super::append::Appender;
 use super::digest_file::{IsReplaced, ParentDigests};
 use super::digests::{Digest, DigestKey, Digests, DigestsWriter, digest_of};
 use super::faults::Faults;
+use super::few::{Few, Noted};
 use super::inode_file::{self, InodeFile};
 use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
 use crate::image::{
@@ -36,6 +37,8 @@ pub(super) struct Tables {
     pub(super) digest: [u8; 32],
     /// From then on no change leaves the ctime that any inode has.
     pub(super) not_racy_from: Time,
+    /// What is not as it was for the last backup, where that is asked for.
+    pub(super) few: Option<Few>,
 }
 
 /// What one piece became.
@@ -60,6 +63,8 @@ pub(super) struct ParsedTable {
     /// Directories, and from when on no change leaves the ctime that they have.
     pub(super) directories: Vec<(u64, Time)>,
     scratch: Vec<u8>,
+    /// What is not as it was.
+    noted: Noted,
 }
 
 /// Takes a piece apart.
@@ -75,6 +80,8 @@ struct Parsing<'a> {
 pub(super) struct KnownInodes<'a> {
     /// Those not yet passed.
     pub(super) digests: &'a [Digest],
+    /// What differs is noted.
+    is_noted: bool,
     /// What else must be as it was, if rows depend on it.
     pub(super) is_replaced: Option<&'a IsReplaced>,
 }
@@ -83,8 +90,13 @@ impl<'a> KnownInodes<'a> {
     fn of(digests: &'a [Digest], is_replaced: Option<&'a IsReplaced>) -> KnownInodes<'a> {
         KnownInodes {
             digests,
+            is_noted: false,
             is_replaced,
         }
+    }
+
+    fn noting(self, is_noted: bool) -> KnownInodes<'a> {
+        KnownInodes { is_noted, ..self }
     }
 }
 
@@ -93,9 +105,17 @@ impl Parsing<'_> {
     /// of order counts as changed.
     fn has_parents_digest(&mut self, new: Digest) -> bool {
         let digests = &mut self.known.digests;
-        let passed = digests.iter().take_while(|old| old.number < new.number);
-        *digests = &digests[passed.count()..];
-        digests.first() == Some(&new)
+        let gone = digests.iter().take_while(|old| old.number < new.number);
+        let gone = gone.count();
+        *digests = &digests[gone..];
+        let old = digests.first().filter(|old| old.number == new.number);
+        if old.is_some() {
+            *digests = &digests[1..];
+        }
+        if gone > 0 || old.is_none() {
+            self.parsed.noted.much();
+        }
+        old == Some(&new)
     }
 
     /// True if its row may be another one all the same.
@@ -112,11 +132,16 @@ impl TableSink for Parsing<'_> {
         let digest = digest_of(self.image, self.key, number, raw, &mut self.parsed.scratch);
         let digest = Digest { number, digest };
         let is_directory = found.kind == FileKind::Directory;
+        let is_same = self.has_parents_digest(digest) && !self.row_may_differ(number, raw);
         // What directories hold is needed anyway.
-        let is_unchanged =
-            !is_directory && self.has_parents_digest(digest) && !self.row_may_differ(number, raw);
+        let is_unchanged = is_same && !is_directory;
         let parsed = &mut *self.parsed;
+        let at = parsed.inodes.len() + inode_file::HEAD_BYTES;
         inode_file::append(&found, (!is_unchanged).then_some(raw), &mut parsed.inodes);
+        match self.known.is_noted {
+            true if !is_same => parsed.noted.inode(&found, at..parsed.inodes.len()),
+            _ => parsed.noted.unchanged(),
+        }
         parsed.inodes_count += 1;
         let not_racy_from = time_of(found.ctime).end_of_stamp();
         parsed.not_racy_from = parsed.not_racy_from.max(not_racy_from);
@@ -127,10 +152,12 @@ impl TableSink for Parsing<'_> {
     }
 
     fn names(&mut self, piece: NamesPiece) {
+        self.parsed.noted.names(&piece);
         self.parsed.pieces.push(piece);
     }
 
     fn name(&mut self, directory: u64, name: &[u8], inode: u64) {
+        self.parsed.noted.name(directory);
         super::directory_blocks::add(&mut self.parsed.names, directory, inode, name);
     }
 
@@ -147,6 +174,20 @@ impl TableSink for Parsing<'_> {
 const RECORD_BYTES_USUAL: usize = 160;
 
 impl ParsedTable {
+    /// From then on no change leaves the ctime that a directory in it has.
+    fn directories_not_racy_from(&self) -> Time {
+        let from = self.directories.iter().map(|(_, from)| *from).max();
+        from.unwrap_or_default()
+    }
+
+    /// `are_all`: no digest of the last backup was left out.
+    fn knowing(mut self, are_all: bool) -> ParsedTable {
+        if !are_all {
+            self.noted.much();
+        }
+        self
+    }
+
     /// With room for what most pieces hold: that of `spare`, as far as it has some.
     fn of(piece: &TablePiece, mut spare: Vec<u8>) -> ParsedTable {
         let inodes_max = (piece.span.len as usize / INODE_BYTES_USUAL).min(piece.inodes_max());
@@ -202,6 +243,10 @@ pub(super) fn read_piece(
                     parsed: &mut parsed,
                 };
                 image.tables().parse(&piece, bytes, &mut parsing);
+                if !parsing.known.digests.is_empty() {
+                    // Inodes that are no more.
+                    parsed.noted.much();
+                }
             }
             Err(error) => {
                 let first = image.content().shown_number(piece.first_inode);
@@ -236,25 +281,26 @@ struct WithParentDigests<I: Iterator<Item = Result<TablePiece, String>>> {
 }
 
 impl<I: Iterator<Item = Result<TablePiece, String>>> Iterator for WithParentDigests<I> {
-    type Item = (Result<TablePiece, String>, Vec<Digest>);
+    /// True: these are all of its range.
+    type Item = (Result<TablePiece, String>, Vec<Digest>, bool);
 
     fn next(&mut self) -> Option<Self::Item> {
         let piece = self.pieces.next()?;
-        let mut digests = Vec::new();
+        let (mut digests, mut are_all) = (Vec::new(), false);
         if let (Some(known), Ok(piece)) = (&mut self.known, &piece) {
             let end = match self.pieces.peek() {
                 Some(Ok(next)) => Some(next.first_inode),
                 _ => None,
             };
             let end = end.filter(|end| *end > piece.first_inode);
-            known.take(
+            are_all = known.take(
                 piece.first_inode,
                 end,
                 PARENT_DIGESTS_PER_PIECE_MAX,
                 &mut digests,
             );
         }
-        Some((piece, digests))
+        Some((piece, digests, are_all))
     }
 }
 
@@ -304,29 +350,29 @@ pub(super) fn read_tables(
     digest.update(&image.facts().uuid);
     let mut not_racy_from = Time::default();
     let is_replaced = known.as_ref().and_then(ParentDigests::is_replaced);
+    let mut few = Few::asked_for(known.as_ref(), spill);
+    let (is_noted, is_by_kernel) = (few.is_some(), image.names().bulkstat().is_some());
     let read = in_order(
         WithParentDigests {
             pieces: image.tables().pieces().peekable(),
             known,
         },
         buffer,
-        |buffer, (piece, known)| {
+        |buffer, (piece, known, are_all)| {
             let spare = spares.try_recv().unwrap_or_default();
-            let known = KnownInodes::of(&known, is_replaced.as_ref());
-            read_piece(image, key, piece, known, buffer, spare)
+            let known = KnownInodes::of(&known, is_replaced.as_ref()).noting(is_noted);
+            let parsed = read_piece(image, key, piece, known, buffer, spare);
+            parsed.knowing(are_all)
         },
         |mut parsed| -> io::Result<()> {
-            if let Some(why) = parsed
-                .general
-                .take_if(|_| image.names().bulkstat().is_some())
-            {
+            if let Some(why) = parsed.general.take_if(|_| is_by_kernel) {
                 // What the kernel does not tell cannot be missed by a checksum.
                 return Err(io::Error::other(why));
             }
+            Few::take(&mut few, &mut parsed.noted, &parsed.inodes);
             note_faults(image, faults, &mut parsed);
             digest.update(blake3::hash(&parsed.digests).as_bytes());
-            let directories_from = parsed.directories.iter().map(|(_, from)| *from).max();
-            let directories_from = directories_from.unwrap_or_default();
+            let directories_from = parsed.directories_not_racy_from();
             let (first, raw) = (parsed.first_inode, parsed.raw);
             let is_written = digests.add(first, raw, directories_from, parsed.digests);
             if !is_written || !file.append(parsed.inodes) {
@@ -353,5 +399,6 @@ pub(super) fn read_tables(
         places,
         digest: *digest.finalize().as_bytes(),
         not_racy_from,
+        few,
     })
 }

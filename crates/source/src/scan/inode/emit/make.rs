@@ -193,12 +193,12 @@ pub(super) fn missed(path: &Bytes, name: &[u8], why: String) -> [ScanItem; 2] {
 
 /// Makes entries of packed inodes.
 #[derive(Clone)]
-pub(super) struct Maker {
-    pub(super) image: Arc<Image>,
+pub(in crate::scan::inode) struct Maker {
+    pub(in crate::scan::inode) image: Arc<Image>,
     /// What changed at or after it is read through the kernel.
-    pub(super) barrier: Option<Time>,
+    pub(in crate::scan::inode) barrier: Option<Time>,
     /// The inode unpacked last.
-    pub(super) raw: Vec<u8>,
+    pub(in crate::scan::inode) raw: Vec<u8>,
 }
 
 impl Maker {
@@ -215,7 +215,7 @@ impl Maker {
     }
 
     /// The inode that a name leads to, or why there is none.
-    pub(super) fn inode_of(&mut self, child: &mut Child) -> Result<Inode, String> {
+    pub(in crate::scan::inode) fn inode_of(&mut self, child: &mut Child) -> Result<Inode, String> {
         self.load(child)?;
         self.unpacked(child.inode, &child.packed)
     }
@@ -228,7 +228,11 @@ impl Maker {
     }
 
     /// Its number of file system is not set.
-    pub(super) fn entry_of(path: &Bytes, name: Bytes, inode: &Inode) -> Result<Entry, String> {
+    pub(in crate::scan::inode) fn entry_of(
+        path: &Bytes,
+        name: Bytes,
+        inode: &Inode,
+    ) -> Result<Entry, String> {
         let Some(kind) = Kind::from_mode(inode.mode) else {
             return Err("unknown file type".to_owned());
         };

@@ -1,0 +1,115 @@
+//! The inodes that changed where they are few ([`super::few`]): what rows of theirs are now, and
+//! whether the rows of the last backup have just their names.
+
+use super::digests::Digests;
+use super::emit::Maker;
+use super::few::{Doubted, NamesSum};
+use super::gather::GatheredFew;
+use super::tree::{Child, Marks};
+use crate::image::{EntryPlace, Image, ImageInode};
+use crate::scan::ScanProblem;
+use bale_format::entry::Entry;
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+
+/// The inodes of a file system that nothing writes to that are not what they were for the last
+/// backup, whose numbers are those that there were then.
+pub struct FewChanged {
+    image: Arc<Image>,
+    doubted: Doubted,
+    digests: Arc<Digests>,
+}
+
+impl FewChanged {
+    /// Of what was gathered.
+    pub(crate) fn of(gathered: GatheredFew) -> FewChanged {
+        FewChanged {
+            image: gathered.image,
+            doubted: gathered.doubted,
+            digests: Arc::new(gathered.digests),
+        }
+    }
+
+    /// What the inode tables said, for the next scan.
+    pub fn digests(&self) -> &Arc<Digests> {
+        &self.digests
+    }
+
+    /// How many inodes changed, directories that are in doubt among them.
+    pub fn count(&self) -> usize {
+        self.doubted.inodes.len()
+    }
+
+    /// Position of an inode among those that changed.
+    pub fn position(&self, inode: u64) -> Option<usize> {
+        let inodes = &self.doubted.inodes;
+        let found = inodes.binary_search_by_key(&inode, |one| one.number);
+        found.ok()
+    }
+
+    /// Is the inode at this position a directory?
+    pub fn is_directory(&self, position: usize) -> bool {
+        self.doubted.inodes[position].is_directory
+    }
+
+    /// Has the inode at this position to have so many names?
+    pub fn is_named(&self, position: usize, names: u32) -> bool {
+        let inode = &self.doubted.inodes[position];
+        match inode.is_directory {
+            true => names == 1,
+            false => names == inode.nlink,
+        }
+    }
+
+    /// Inode number of the top.
+    pub fn root(&self) -> u64 {
+        self.image.facts().root
+    }
+
+    /// Adds a name that a directory had to the sum over its names.
+    pub fn add_name(&self, sum: &mut NamesSum, inode: u64, name: &[u8]) {
+        sum.add(&self.doubted.key, inode, name);
+    }
+
+    /// Does the directory have the names still that this sum is of?
+    pub fn has_names(&self, directory: u64, sum: NamesSum) -> bool {
+        self.doubted.sums.get(&directory) == Some(&sum)
+    }
+
+    /// The row of an inode at this position, by this name. Its file system's number is not set.
+    pub fn entry(
+        &self,
+        position: usize,
+        path: &Bytes,
+        name: &Bytes,
+    ) -> Result<(Entry, EntryPlace), ScanProblem> {
+        let inode = &self.doubted.inodes[position];
+        let mut maker = Maker {
+            image: self.image.clone(),
+            barrier: None,
+            raw: Vec::new(),
+        };
+        let mut child = Child {
+            inode: inode.number,
+            marks: Marks::default(),
+            name: name.clone(),
+            packed: inode.packed.clone(),
+        };
+        let made = (maker.inode_of(&mut child))
+            .and_then(|inode| Maker::entry_of(path, name.clone(), &inode));
+        let place = EntryPlace::Image(ImageInode {
+            image: self.image.clone(),
+            number: inode.number,
+            packed: inode.packed.clone(),
+        });
+        match made {
+            Ok(entry) => Ok((entry, place)),
+            Err(why) => Err(ScanProblem {
+                path: bale_format::entry::join(path, name),
+                action: "stat",
+                error: io::Error::other(why),
+            }),
+        }
+    }
+}
