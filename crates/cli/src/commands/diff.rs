@@ -54,6 +54,7 @@ fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Res
         )
     };
     let (old_catalog, new_catalog) = (open(&old)?, open(&new)?);
+    must_have_path(global, [(&old, &old_catalog), (&new, &new_catalog)])?;
     let mut tally = Tally::default();
     let mut images = Images {
         views: ImageViews::of([&old.named.1, &new.named.1]),
@@ -87,6 +88,37 @@ fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Res
     }
     summary(global, &tally, [&old, &new].map(|side| side.named.0));
     Ok(exit::COMPLETE)
+}
+
+/// A path that neither side has is a slip; one that only one of them has may be.
+fn must_have_path(
+    global: &Global,
+    sides: [(&select::SelectedSnapshots, &CatalogReader); 2],
+) -> Result<()> {
+    let path = &sides[0].0.path;
+    let mut lacking = Vec::new();
+    for (chosen, catalog) in sides {
+        if !path.is_empty() && catalog.lookup(path)?.is_none() {
+            lacking.push(chosen.named.0.short());
+        }
+    }
+    let shown = output::escape(&[b"/", &path[..]].concat());
+    match &lacking[..] {
+        [] => {}
+        [one] if global.json => {
+            let text = format!("there is no {shown} in snapshot {one}");
+            output::object(&json!({"type": "note", "message": text}));
+        }
+        [one] => report!("bale: there is no {shown} in snapshot {one}"),
+        _ => {
+            let text = format!(
+                "no {shown} in either snapshot (bale ls names what is there; --path selects \
+                 snapshots of one source)"
+            );
+            return Err(anyhow::anyhow!(text));
+        }
+    }
+    Ok(())
 }
 
 /// Extents are the content of their image, and no paths.

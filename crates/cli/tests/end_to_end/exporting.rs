@@ -382,6 +382,9 @@ fn an_image_is_restored_in_the_formats_of_qemu_and_replaces_nothing_unasked() {
         let ran = bench.run(&words);
         assert!(ran.code == 1 && ran.err.contains("--force"), "{ran}");
         bench.ok(&[&words[..], &["--force"]].concat());
+        // It was renamed when it was whole, and may be again.
+        bench.sh(&format!("mv {target} moved.{format}"));
+        bench.ok(&["backup", "--image", &format!("moved.{format}"), "--dry-run"]);
     }
     let raw = [
         "restore",

@@ -210,6 +210,30 @@ fn an_export_is_encrypted_where_its_uri_says_so_and_nothing_of_the_uri_that_is_s
     }
 }
 
+/// The bytes all come, but at first not those that tell what is in the image.
+#[test]
+fn what_an_image_is_cannot_be_told_for_a_moment_and_its_lost_files_are_a_problem() {
+    if !has_all(&["nbdkit", "mkfs.ext4"]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.sh("truncate -s 16M disk.img; mkfs.ext4 -q disk.img; echo 0 > n");
+    let plugin = "pread=n=$(cat n); if [ $4 = 134144 ] && [ $n -lt 2 ]; then
+            echo $((n + 1)) > n; echo EIO x >&2; exit 1; fi
+        dd if=disk.img iflag=skip_bytes,count_bytes skip=$4 count=$3 status=none";
+    let words = ["eval", "get_size=echo 16777216", plugin];
+    let _server = Server::nbdkit(&bench, "s", &words);
+    let uri = "nbd+unix:///?socket=s.socket";
+    let backup = ["backup", "--image", uri, "--point-in-time"];
+    let ran = bench.run(&backup);
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.err.contains("its files are not listed"), "{ran}");
+    bench.ok(&["restore", "latest", "--target", "restored", "--verify"]);
+    bench.ok(&backup);
+    let listed = bench.ok(&["ls", "latest:/"]).text();
+    assert!(listed.contains("/disk"), "{listed}");
+}
+
 #[test]
 fn what_a_server_cannot_give_is_named_and_a_server_that_goes_ends_nothing_but_its_image() {
     if !has_all(&["nbdkit"]) {

@@ -139,6 +139,30 @@ fn what_is_the_matter_with_a_snapshot_is_told_once_whatever_is_looked_up() {
 
 /// `latest` may be of another source than the one that was thought of.
 #[test]
+fn a_diff_of_what_neither_side_has_is_an_error_and_of_what_one_has_says_so() {
+    let bench = Bench::new();
+    bench.sh("mkdir -p source/d; echo x > source/d/f");
+    bench.ok(&["backup", "source"]);
+    bench.sh("rm -r source/d; echo y > source/g");
+    bench.ok(&["backup", "source"]);
+    let address = |which: &str, name: &str| format!("{which}:{}", bench.path(name).display());
+    let of = |name: &str| {
+        let sides = [address("latest~1", name), address("latest", name)];
+        bench.run(&["diff", &sides[0], &sides[1]])
+    };
+    let gone = of("source/d");
+    assert_eq!(gone.code, 0, "{gone}");
+    assert!(gone.err.contains("there is no"), "{gone}");
+    let slip = of("source/typo");
+    assert_eq!(slip.code, 1, "{slip}");
+    assert!(
+        slip.err.contains("typo") && slip.err.contains("bale ls"),
+        "{slip}"
+    );
+    assert_eq!(of("source").code, 0);
+}
+
+#[test]
 fn diff_says_which_snapshots_it_compares() {
     let bench = Bench::new();
     let [old, newer] = two(&bench);

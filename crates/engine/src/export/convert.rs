@@ -44,7 +44,9 @@ pub fn convert_image(
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let made = UnfinishedFile::begin(directory);
+    let name = (target.file_name())
+        .ok_or_else(|| Error::Other(format!("{} names no file", target.display())))?;
+    let made = UnfinishedFile::begin(directory, name);
     let made = made.map_err(|error| failed("make a file beside", target, &error))?;
     let mut done = fill(image, made.path(), format, compares, monitor)?;
     if done.differs {

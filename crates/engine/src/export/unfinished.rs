@@ -6,6 +6,7 @@
 //! which on some file systems are the same. Where directories cannot be locked, nothing is removed.
 
 use rustix::fs::OFlags;
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -29,8 +30,9 @@ pub(super) struct UnfinishedFile {
 }
 
 impl UnfinishedFile {
-    /// An empty file in this directory, where what killed runs left goes.
-    pub(super) fn begin(parent: &Path) -> io::Result<UnfinishedFile> {
+    /// An empty file in this directory, where what killed runs left goes. Whoever writes it finds
+    /// the name that it will have, which some formats hold.
+    pub(super) fn begin(parent: &Path, name: &OsStr) -> io::Result<UnfinishedFile> {
         remove_leftovers(parent);
         for _ in 0..TRIES_MAX {
             let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
@@ -38,7 +40,10 @@ impl UnfinishedFile {
                 continue;
             };
             return Ok(UnfinishedFile {
-                file: tempfile::Builder::new().tempfile_in(made.path())?,
+                file: tempfile::Builder::new()
+                    .prefix(name)
+                    .rand_bytes(0)
+                    .tempfile_in(made.path())?,
                 _directory: made,
                 _held: held,
             });

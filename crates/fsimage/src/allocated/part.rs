@@ -68,6 +68,22 @@ pub enum WholeReason {
     Read(#[source] io::Error),
 }
 
+impl WholeReason {
+    /// Could what tells it not be read?
+    pub fn is_unread(&self) -> bool {
+        let mut error: &(dyn std::error::Error + 'static) = self;
+        loop {
+            if error.is::<io::Error>() {
+                return true;
+            }
+            match error.source() {
+                Some(source) => error = source,
+                None => return false,
+            }
+        }
+    }
+}
+
 impl DiskPart {
     pub(super) fn new(name: String, content: PartContent) -> DiskPart {
         DiskPart {

@@ -19,6 +19,8 @@ const TEXT_BYTES_MIN: usize = 20 * 512;
 const EXTENTS_MAX: usize = 4096;
 
 const SECTOR_BYTES: u64 = 512;
+/// Sectors of the disk that are in the file itself.
+const CAPACITY_AT: usize = 12;
 const TEXT_OFFSET_AT: usize = 28;
 const TEXT_SECTORS_AT: usize = 36;
 
@@ -58,7 +60,12 @@ pub fn read_vmdk(head: &[u8]) -> Result<VmdkFiles, ImageHeaderError> {
             return Err(ImageHeaderError::Outside);
         }
         // The image may end behind its text.
-        return read_text(to_zero(&rest[..rest.len().min(len)]));
+        let mut files = read_text(to_zero(&rest[..rest.len().min(len)]))?;
+        if number(CAPACITY_AT)? > 0 {
+            // It names itself, by the name that it had when it was made, which nobody reads.
+            files.extents.clear();
+        }
+        return Ok(files);
     }
     if !head.starts_with(TEXT_START.as_bytes()) {
         return Err(ImageHeaderError::Magic("vmdk"));
@@ -136,6 +143,9 @@ mod tests {
         };
         assert_eq!(read_vmdk(TEXT.as_bytes()), Ok(expected.clone()));
         assert_eq!(read_vmdk(&sparse(TEXT.as_bytes())), Ok(expected));
+        let mut itself = sparse(TEXT.as_bytes());
+        itself[12] = 1;
+        assert_eq!(read_vmdk(&itself), Ok(VmdkFiles::default()));
         let based = format!("{TEXT}parentFileNameHint=\"../other.vmdk\"\n");
         let found = read_vmdk(&sparse(based.as_bytes())).unwrap();
         assert_eq!(found.parent.as_deref(), Some("../other.vmdk"));

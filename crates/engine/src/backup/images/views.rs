@@ -17,6 +17,7 @@ use super::block_runs::BlockRuns;
 use super::early_scan::{Begin, EarlyScan, Found, ScanPlace, Started, start, while_storing};
 use super::few_rows;
 use super::file_content::FileContents;
+use super::in_use::tell_unread;
 use super::passed::{Passed, PassedImage};
 use super::planned_view::Planned;
 use super::view_names::{ViewNames, view_name};
@@ -190,11 +191,20 @@ impl Listing<'_> {
         let several = sources.len() > 1;
         let mut planned: Vec<Planned> = Vec::new();
         for (at, (source, is_listed)) in sources.iter().zip(are_listed).enumerate() {
-            if !is_listed || source.image.state() == ImageState::Fuzzy {
+            if !is_listed {
+                continue;
+            }
+            if source.image.state() == ImageState::Fuzzy {
+                let path = source.image.path().display();
+                self.tally.note(&format!(
+                    "{path}: its files are not listed, as it is of no one moment"
+                ));
                 continue;
             }
             let (bytes, sector) = (source.image.byte_source(), source.image.sector_bytes());
-            for file_system in AllocatedRanges::of(bytes, sector).into_file_systems() {
+            let ranges = AllocatedRanges::of(bytes, sector);
+            tell_unread(&source.image, self.tally, &ranges);
+            for file_system in ranges.into_file_systems() {
                 let several = several || source.is_one_of_several;
                 let part = &file_system.name;
                 let name = view_name(source.image.name(), part, several, &images);

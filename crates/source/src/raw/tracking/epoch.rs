@@ -98,16 +98,20 @@ impl EpochTracker {
     }
 }
 
+/// What to do about it.
+const RESTART: &str = " (bale track stop and start follow it as it is now)";
+
 /// Why what is tracked is not what the device is now.
 pub(super) fn mismatch(pinned: &Pinned, tracked: &DiskFacts) -> Option<String> {
     let first = pinned.word(FIRST_SECTOR);
     let disk = u64::from(tracked.disk.0) << 32 | u64::from(tracked.disk.1);
     let is_same = pinned.word(DISK) == disk && pinned.word(DISK_SEQUENCE) == tracked.sequence;
     if !is_same {
-        return Some("another disk has its name now".to_owned());
+        return Some(format!("another disk has its name now{RESTART}"));
     }
     if (first..first + pinned.word(SECTORS)) != tracked.sectors {
-        return Some("it is of another size now, or begins elsewhere".to_owned());
+        let text = "it is of another size now, or begins elsewhere";
+        return Some(format!("{text}{RESTART}"));
     }
     None
 }
