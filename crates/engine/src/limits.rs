@@ -8,8 +8,8 @@ mod images;
 
 pub use images::image_bytes;
 pub(crate) use images::{
-    FEW_ROWS_MAX, IMAGE_ROWS_WAITING_MAX, VIEW_ROWS_WAITING_MAX, image_ahead, image_parent_chunks,
-    scan_beside_images,
+    FEW_ROWS_BYTES_MAX, IMAGE_ROWS_WAITING_MAX, VIEW_ROWS_WAITING_MAX, image_ahead,
+    image_parent_chunks, scan_beside_images,
 };
 
 /// Mean bytes of files after `BUNDLE_BYTES_MIN` until content closes a bundle.

@@ -269,6 +269,27 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The same with bytes of its own: a row that is held for long must not hold the segment that
+    /// it came from.
+    pub fn with_own_bytes(mut self) -> Entry {
+        for bytes in [
+            &mut self.parent,
+            &mut self.name,
+            &mut self.target,
+            &mut self.xattrs,
+        ] {
+            *bytes = Bytes::copy_from_slice(bytes);
+        }
+        self
+    }
+
+    /// Bytes of memory that such a row takes.
+    pub fn own_bytes(&self) -> usize {
+        let strings = [&self.parent, &self.name, &self.target, &self.xattrs];
+        let strings: usize = strings.iter().map(|bytes| bytes.len()).sum();
+        size_of::<Entry>() + strings
+    }
+
     /// An entry with empty metadata: for tombstones and tests.
     pub fn new(parent: Bytes, name: Bytes, kind: Kind) -> Entry {
         Entry {

@@ -23,9 +23,9 @@ pub(crate) const IMAGE_ROWS_WAITING_MAX: usize = 1024;
 /// Rows of a view that wait for a bundle of what files have in their inodes; then it is closed.
 /// They and the bundles take less than blocks on their way, of which there are none any more.
 pub(crate) const VIEW_ROWS_WAITING_MAX: usize = 8 << 10;
-/// Rows of a view that are held because their inodes changed; of more, all are made anew. They take
-/// less than sorting all names does.
-pub(crate) const FEW_ROWS_MAX: usize = 32 << 10;
+/// Bytes of rows of a view that are held because their inodes changed, and of paths of directories
+/// in doubt; of more, all are made anew. They take less than sorting all names does.
+pub(crate) const FEW_ROWS_BYTES_MAX: usize = 16 << 20;
 /// Chunks of the parent that are kept while parts of its images are read.
 const IMAGE_PARENT_BYTES: usize = 16 << 20;
 /// The same with the least memory: a bundle.

@@ -5,7 +5,7 @@
 
 use super::super::rule;
 use super::view_rows::count;
-use crate::limits::FEW_ROWS_MAX;
+use crate::limits::FEW_ROWS_BYTES_MAX;
 use bale_format::snapshot::Totals;
 use bale_format::{Entry, Kind};
 use bale_pipeline::monitor::Monitor;
@@ -43,6 +43,8 @@ struct Search<'a> {
     /// Directories in doubt whose rows did not come yet, by path.
     doubted: BTreeMap<Vec<u8>, u64>,
     group: Group,
+    /// Of rows and paths that are held.
+    held_bytes: usize,
     /// What the rows do not bear out.
     is_other: bool,
 }
@@ -71,6 +73,7 @@ pub(super) fn find(
             path: Bytes::new(),
             doubted: None,
         },
+        held_bytes: 0,
         is_other: top.inode != few.root(),
     };
     let has_trouble = top.flags.0 & rule::TROUBLE_FLAGS != 0 || top.filesystem != filesystem;
@@ -147,13 +150,15 @@ impl Search<'_> {
         self.names[position] = self.names[position].saturating_add(1);
         if row.kind == Kind::Directory {
             let path = bale_format::entry::join(parent, name);
+            self.held_bytes += path.len();
             self.doubted.insert(path, row.inode);
         }
-        if self.found.changed.len() >= FEW_ROWS_MAX {
+        let old = entry().with_own_bytes();
+        self.held_bytes += old.own_bytes();
+        if self.held_bytes > FEW_ROWS_BYTES_MAX {
             self.is_other = true;
             return;
         }
-        let old = entry();
         let is_directory = old.kind == Kind::Directory;
         self.is_other |= is_directory != self.few.is_directory(position);
         self.found.changed.push((position, old));
