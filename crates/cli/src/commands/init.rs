@@ -5,7 +5,7 @@ use crate::args::{Global, Init};
 use crate::exit::{self, Usage};
 use crate::{place, secrets, sizes};
 use anyhow::Result;
-use bale_repository::repository::{InitOptions, NewSlot, Secret};
+use bale_repository::repository::{InitOptions, NewSlot, Repository, Secret};
 use bale_repository::stretched::{STRETCH_BYTES_MAX, STRETCH_BYTES_MIN, STRETCH_BYTES_USUAL};
 
 const NO_SECRET: &str = "no password or key for the new repository, and no terminal to ask at: \
@@ -43,6 +43,8 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
     let cold = place::find_cold_room(global, others)?;
     // Before a key is written that opens nothing.
     place::require_named_cache(global)?;
+    let store = place::new_store(global, room, cold)?;
+    Repository::require_room(&*store, init)?;
     let mut slots = Vec::new();
     if let Some(file) = &options.new_key_file {
         let directory = location.clone().into_directory();
@@ -66,13 +68,7 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
         }
         None => {}
     }
-    place::make(
-        global,
-        &location,
-        place::new_store(global, room, cold)?,
-        slots,
-        init,
-    )?;
+    place::make(global, &location, store, slots, init)?;
     Ok(exit::COMPLETE)
 }
 

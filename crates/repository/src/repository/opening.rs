@@ -139,13 +139,8 @@ impl Repository {
         Repository::init_with(store, slots, environment, InitOptions::default())
     }
 
-    /// The same with all options.
-    pub fn init_with(
-        store: Arc<dyn Store>,
-        slots: Vec<NewSlot>,
-        environment: Environment,
-        options: InitOptions,
-    ) -> Result<Made> {
+    /// Can a repository be made in this store? Asked before a key is written for it.
+    pub fn require_room(store: &dyn Store, options: InitOptions) -> Result<()> {
         if options.stretch_bytes.is_some() && !store.takes_streams() {
             return Err(Error::NoStreams(store.place()));
         }
@@ -154,6 +149,17 @@ impl Repository {
                 return Err(Error::RepositoryExists(store.place()));
             }
         }
+        Ok(())
+    }
+
+    /// The same with all options.
+    pub fn init_with(
+        store: Arc<dyn Store>,
+        slots: Vec<NewSlot>,
+        environment: Environment,
+        options: InitOptions,
+    ) -> Result<Made> {
+        Repository::require_room(&*store, options)?;
         let now = environment.clock.now();
         let (mut slots_before, mut are_old) = (Vec::new(), true);
         store.list(Area::Keys, &mut |info| {
