@@ -203,7 +203,7 @@ fn store_and_commit(
     };
     let are_listed: Vec<bool> = work.iter().map(|pass| pass.map.is_some()).collect();
     let planned = listing.plan(sources, &are_listed);
-    let (early, passed) = listing.while_storing(&planned, |begin| {
+    let (early, passed) = listing.while_storing(&planned.views, |begin| {
         pass(run, parent, (store, tally), options, work, begin)
     })?;
     let (mut stored, mut passed) = (passed.stored, passed.images);

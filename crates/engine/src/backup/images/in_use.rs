@@ -14,39 +14,28 @@ pub(super) fn in_use(image: &RawImage, tally: &Tally<'_>) -> Option<DeviceRanges
         return None;
     }
     let ranges = AllocatedRanges::of(image.byte_source(), image.sector_bytes());
-    tell((image, tally), &ranges, is_news);
+    for text in whole(&ranges, is_news) {
+        tally.note(&format!("{}: {text}", image.path().display()));
+    }
     Some(Box::new(ranges))
 }
 
-/// What could not be read, in a second look: the files of a part whose kind is not known are not
-/// listed.
-pub(super) fn tell_unread(image: &RawImage, tally: &Tally<'_>, ranges: &AllocatedRanges) {
-    tell((image, tally), ranges, WholeReason::is_unread);
+/// Parts whose files are not listed since what they are could not be read, in words.
+pub(super) fn unread(ranges: &AllocatedRanges) -> Vec<String> {
+    whole(ranges, WholeReason::is_unread)
 }
 
-fn tell(
-    (image, tally): (&RawImage, &Tally<'_>),
-    ranges: &AllocatedRanges,
-    is_told: impl Fn(&WholeReason) -> bool,
-) {
-    for part in ranges.parts() {
-        let Some(why) = part.whole.as_ref().filter(|why| is_told(why)) else {
-            continue;
-        };
-        let name = part.name.escape_debug();
-        let text = format!(
-            "{name} ({}) is read whole: {}",
-            part.content,
+/// Parts that are read whole for such a reason, in words.
+fn whole(ranges: &AllocatedRanges, is_told: impl Fn(&WholeReason) -> bool) -> Vec<String> {
+    let parts = ranges.parts().iter().filter_map(|part| {
+        let why = part.whole.as_ref().filter(|why| is_told(why))?;
+        let (name, content) = (part.name.escape_debug(), &part.content);
+        Some(format!(
+            "{name} ({content}) is read whole: {}",
             with_causes(why)
-        );
-        match why.is_unread() {
-            true => {
-                let text = format!("{text}; its files are not listed");
-                tally.report_problem(image.name(), "find what is in use", text);
-            }
-            false => tally.note(&format!("{}: {text}", image.path().display())),
-        }
-    }
+        ))
+    });
+    parts.collect()
 }
 
 /// What is read whole by its kind is no news.

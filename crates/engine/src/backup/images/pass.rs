@@ -301,6 +301,7 @@ impl ImageWriter<'_> {
             let why = why.unwrap_or_default();
             self.problem(image, format!("bytes {from} to {to}: {why}"));
         }
+        self.at_image().has_gaps |= !block.bad.is_empty();
         self.amend_if(!block.bad.is_empty(), image)
     }
 

@@ -27,6 +27,8 @@ pub(super) struct PassedImage {
     pub(super) map: Option<BlockMap>,
     /// It was read to its end.
     pub(super) is_whole: bool,
+    /// Some of it could not be read, which was reported.
+    pub(super) has_gaps: bool,
 }
 
 impl PassedImage {
@@ -39,6 +41,7 @@ impl PassedImage {
             changed: BlockRuns::default(),
             map,
             is_whole: true,
+            has_gaps: false,
         }
     }
 

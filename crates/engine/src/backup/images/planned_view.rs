@@ -1,10 +1,18 @@
-//! A view that an image will have: which file system it is of, and what the parent has of it.
+//! Views that images will have: of which file systems they are, and what the parent has of them.
 
 use bale_format::snapshot::{ImageView, PathText};
 use bale_fsimage::allocated::DiskFileSystem;
 use bale_fsimage::recognize::Recognized;
 use bytes::Bytes;
 use std::sync::Arc;
+
+/// What is to be listed.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) views: Vec<Planned>,
+    /// Positions of images, and what of them is not listed as it could not be read what it is.
+    pub(super) unlisted: Vec<(usize, String)>,
+}
 
 /// A view that is to be.
 pub(super) struct Planned {

@@ -17,9 +17,9 @@ use super::block_runs::BlockRuns;
 use super::early_scan::{Begin, EarlyScan, Found, ScanPlace, Started, start, while_storing};
 use super::few_rows;
 use super::file_content::FileContents;
-use super::in_use::tell_unread;
+use super::in_use::unread;
 use super::passed::{Passed, PassedImage};
-use super::planned_view::Planned;
+use super::planned_view::{Plan, Planned};
 use super::view_names::{ViewNames, view_name};
 use super::view_rows::{ViewRows, WrittenView};
 use crate::limits::scan_beside_images;
@@ -111,11 +111,13 @@ impl Listing<'_> {
     pub(super) fn list(
         &self,
         sources: &[ImageSource],
-        mut planned: Vec<Planned>,
+        plan: Plan,
         mut early: Option<EarlyScan>,
         stored: &mut StoredPass,
         passed: Vec<PassedImage>,
     ) -> Result<Listed> {
+        self.report_unlisted(sources, &plan, &passed);
+        let mut planned = plan.views;
         planned.retain(|view| sources[view.image].image.disturbance().is_none());
         for view in &mut planned {
             let depends_on = view.file_system.depends_on();
@@ -165,6 +167,17 @@ impl Listing<'_> {
         })
     }
 
+    /// Reports what files are not listed, unless why was reported when the image was read.
+    fn report_unlisted(&self, sources: &[ImageSource], plan: &Plan, passed: &[PassedImage]) {
+        for (image, text) in &plan.unlisted {
+            if passed[*image].is_whole && !passed[*image].has_gaps {
+                let name = sources[*image].image.name();
+                self.tally
+                    .report_problem(name, "list the files", text.clone());
+            }
+        }
+    }
+
     /// Notes what inodes of views were, for the snapshot that was made.
     pub(super) fn remember(&self, digests: Vec<(Bytes, NewDigests)>, outcome: &Outcome) {
         for (name, digests) in digests {
@@ -186,10 +199,10 @@ impl Listing<'_> {
     }
 
     /// The views that images will have, if they stand still. `are_listed`: of which images.
-    pub(super) fn plan(&self, sources: &[ImageSource], are_listed: &[bool]) -> Vec<Planned> {
+    pub(super) fn plan(&self, sources: &[ImageSource], are_listed: &[bool]) -> Plan {
         let images: Vec<Bytes> = sources.iter().map(|one| one.image.name().clone()).collect();
         let several = sources.len() > 1;
-        let mut planned: Vec<Planned> = Vec::new();
+        let mut plan = Plan::default();
         for (at, (source, is_listed)) in sources.iter().zip(are_listed).enumerate() {
             if !is_listed {
                 continue;
@@ -203,13 +216,14 @@ impl Listing<'_> {
             }
             let (bytes, sector) = (source.image.byte_source(), source.image.sector_bytes());
             let ranges = AllocatedRanges::of(bytes, sector);
-            tell_unread(&source.image, self.tally, &ranges);
+            let unlisted = unread(&ranges).into_iter();
+            plan.unlisted.extend(unlisted.map(|text| (at, text)));
             for file_system in ranges.into_file_systems() {
                 let several = several || source.is_one_of_several;
                 let part = &file_system.name;
                 let name = view_name(source.image.name(), part, several, &images);
-                let name = name.filter(|name| planned.iter().all(|other| other.name != *name));
-                let Some(name) = name.filter(|_| planned.len() < VIEWS_MAX) else {
+                let name = name.filter(|name| plan.views.iter().all(|other| other.name != *name));
+                let Some(name) = name.filter(|_| plan.views.len() < VIEWS_MAX) else {
                     let path = source.image.path().display();
                     let text = format!(
                         "{path}: the files of {} are not listed",
@@ -218,7 +232,7 @@ impl Listing<'_> {
                     self.tally.note(&text);
                     continue;
                 };
-                planned.push(Planned {
+                plan.views.push(Planned {
                     before: self.before(source, &name),
                     image: at,
                     name,
@@ -227,7 +241,7 @@ impl Listing<'_> {
                 });
             }
         }
-        planned
+        plan
     }
 
     /// The parent's view, if it is whole.
