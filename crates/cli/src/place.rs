@@ -16,7 +16,9 @@ pub use cache::{cache_dir, require_named as require_named_cache, writable_cache_
 pub use cold::{cold_location, find_cold_room, hot_and_cold, hot_to_be_made, new_store, open_cold};
 pub use existing::{OtherThings, is_made};
 pub use from::{mirror_store, open_from};
-pub use key_file::{resolved, write_beside as write_key_file};
+pub use key_file::{
+    require_beside as require_new_key_file, resolved, write_beside as write_key_file,
+};
 pub use memory::{beside_packs as memory_beside_packs, plan as memory_plan};
 pub use named::named;
 pub use store::Room;

@@ -43,11 +43,14 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
     let cold = place::find_cold_room(global, others)?;
     // Before a key is written that opens nothing.
     place::require_named_cache(global)?;
+    let directory = location.clone().into_directory();
+    if let Some(file) = &options.new_key_file {
+        place::require_new_key_file(file, directory.as_deref())?;
+    }
     let store = place::new_store(global, room, cold)?;
     Repository::require_room(&*store, init)?;
     let mut slots = Vec::new();
     if let Some(file) = &options.new_key_file {
-        let directory = location.clone().into_directory();
         let secret = Secret::key_file(place::write_key_file(file, directory.as_deref())?);
         slots.push(NewSlot {
             secret,

@@ -40,6 +40,12 @@ pub fn write(path: &Path) -> Result<Vec<u8>> {
 
 /// The same for a repository, in whose directory it must not be.
 pub fn write_beside(path: &Path, repository: Option<&Path>) -> Result<Vec<u8>> {
+    require_beside(path, repository)?;
+    write(path)
+}
+
+/// Can a new key be written there? Asked before anything is made.
+pub fn require_beside(path: &Path, repository: Option<&Path>) -> Result<()> {
     if repository.is_some_and(|repository| is_within(path, repository)) {
         return Err(Usage(format!(
             "{} is in the repository that it opens: whoever has one has the other. Keep the key \
@@ -59,7 +65,7 @@ pub fn write_beside(path: &Path, repository: Option<&Path>) -> Result<Vec<u8>> {
     if path.symlink_metadata().is_ok() {
         return Err(named.trouble("it is there already, and no file is replaced by a key"));
     }
-    write(path)
+    Ok(())
 }
 
 fn write_unfinished(unfinished: &PathBuf, text: &[u8]) -> io::Result<()> {
