@@ -18,12 +18,13 @@ use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::{ContentMap, EntryPlace};
 use bale_source::scan::inode::{FewChanged, UnchangedChildren};
-use bale_source::scan::{ScanItem, ScanItems};
+use bale_source::scan::{ScanItem, ScanItems, ScanProblem};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
 /// What a view came to.
+#[derive(Default)]
 pub(super) struct WrittenView {
     pub(super) layers: Vec<Layer>,
     /// Rows put or removed.
@@ -33,24 +34,6 @@ pub(super) struct WrittenView {
     pub(super) problems: u64,
     /// Position of its file system in the list of the snapshot.
     pub(super) filesystem: Option<u32>,
-}
-
-impl WrittenView {
-    /// Nothing yet.
-    const NOTHING: WrittenView = WrittenView {
-        layers: Vec::new(),
-        changes: 0,
-        totals: Totals {
-            files: 0,
-            dirs: 0,
-            others: 0,
-            bytes: 0,
-            hard_links: 0,
-        },
-        densest: Vec::new(),
-        problems: 0,
-        filesystem: None,
-    };
 }
 
 /// Counts a row of a view.
@@ -89,28 +72,39 @@ impl<'a> ViewRows<'a> {
         tally: &'a Tally<'a>,
         amendments: &'a mut Amendments,
     ) -> Result<ViewRows<'a>> {
-        Ok(ViewRows {
+        let mut rows = ViewRows::of_few(before, store, tally, amendments);
+        rows.cursor = ParentCursor::open(before, KeyRange::below(name));
+        rows.old_top = before.lookup(name)?;
+        Ok(rows)
+    }
+
+    /// Of a view whose rows stay but for few: none is gone through.
+    pub(super) fn of_few(
+        before: &CatalogReader,
+        store: &'a Arc<ChunkWriter>,
+        tally: &'a Tally<'a>,
+        amendments: &'a mut Amendments,
+    ) -> ViewRows<'a> {
+        ViewRows {
             store,
             tally,
             amendments,
             rows: BundledRows::over(before, store),
-            cursor: ParentCursor::open(before, KeyRange::below(name)),
-            old_top: before.lookup(name)?,
+            cursor: ParentCursor::open_ranges(before, Vec::new()),
+            old_top: None,
             last_parent: None,
             densest: DensestDirectories::default(),
-            written: WrittenView::NOTHING,
-        })
+            written: WrittenView::default(),
+        }
     }
 
-    /// Of a view whose rows stay but for few, which are `found`: writes those, as they are now.
+    /// Writes few rows, which are `found`, as they are now; the others stay.
     pub(super) fn write_few(
         mut self,
         few: &FewChanged,
         (found, filesystem): (FewRows, u32),
         contents: &mut FileContents<'_>,
     ) -> Result<WrittenView> {
-        self.cursor = ParentCursor::open_ranges(&CatalogReader::empty(), Vec::new());
-        self.old_top = None;
         self.densest = found.densest;
         self.written.totals = found.totals;
         self.written.filesystem = Some(filesystem);
@@ -118,28 +112,11 @@ impl<'a> ViewRows<'a> {
             if self.tally.interrupted() {
                 return Err(Error::Interrupted);
             }
-            let made = match few.entry(position, &old.parent, &old.name) {
-                Ok((mut entry, place)) => {
-                    let looked = Looked::at(&place, &mut entry);
-                    let in_inode = self.complete(&mut entry, (&place, looked), contents)?;
-                    self.make_storable(&mut entry)?.then_some((entry, in_inode))
-                }
-                Err(problem) => {
-                    self.written.problems += 1;
-                    self.tally.problem(&problem);
-                    let key = Key::of_path(&old.parent);
-                    self.amendments.add(&key, EntryFlags::UNREADABLE)?;
-                    None
-                }
-            };
-            let Some((mut entry, in_inode)) = made else {
-                self.rows.remove(old)?;
-                continue;
-            };
-            let totals = &mut self.written.totals;
-            count(totals, entry.kind, entry.size, entry.is_hard_link());
-            let in_inode = in_inode.filter(|_| !entry.flags.has(EntryFlags::UNREADABLE));
-            self.rows.put(&mut entry, in_inode.as_deref(), Some(old))?;
+            let found = few.entry(position, &old.parent, &old.name).map(Some);
+            match self.made(found, &old.parent, contents)? {
+                Some((mut entry, in_inode)) => self.write_row(&mut entry, in_inode, Some(old))?,
+                None => self.rows.remove(old)?,
+            }
         }
         self.finish()
     }
@@ -230,26 +207,37 @@ impl<'a> ViewRows<'a> {
         old: Option<Entry>,
         contents: &mut FileContents<'_>,
     ) -> Result<()> {
-        let made = match unchanged.stat_from_device(name, inode) {
-            Ok(Some((mut entry, place))) => {
-                let looked = Looked::at(&place, &mut entry);
-                let in_inode = self.complete(&mut entry, (&place, looked), contents)?;
-                self.make_storable(&mut entry)?.then_some((entry, in_inode))
-            }
-            Ok(None) => None,
-            Err(problem) => {
-                self.written.problems += 1;
-                self.tally.problem(&problem);
-                let key = Key::of_path(unchanged.path());
-                self.amendments.add(&key, EntryFlags::UNREADABLE)?;
-                None
-            }
-        };
+        let found = unchanged.stat_from_device(name, inode);
+        let made = self.made(found, unchanged.path(), contents)?;
         match (made, old) {
             (Some((mut entry, in_inode)), old) => self.put_over(&mut entry, in_inode, old),
             (None, Some(old)) => self.rows.remove(old),
             (None, None) => Ok(()),
         }
+    }
+
+    /// The row of what was found in a directory, as a snapshot can hold it, and content that is in
+    /// the inode. `None`: there is none, or it was told why.
+    fn made(
+        &mut self,
+        found: std::result::Result<Option<(Entry, EntryPlace)>, ScanProblem>,
+        directory: &Bytes,
+        contents: &mut FileContents<'_>,
+    ) -> Result<Option<(Entry, Option<Vec<u8>>)>> {
+        let (mut entry, place) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
+            Err(problem) => {
+                self.written.problems += 1;
+                self.tally.problem(&problem);
+                let key = Key::of_path(directory);
+                self.amendments.add(&key, EntryFlags::UNREADABLE)?;
+                return Ok(None);
+            }
+        };
+        let looked = Looked::at(&place, &mut entry);
+        let in_inode = self.complete(&mut entry, (&place, looked), contents)?;
+        Ok(self.make_storable(&mut entry)?.then_some((entry, in_inode)))
     }
 
     /// What only a look at its inode, and at where its content is, tells of a row. Returns content
@@ -330,12 +318,21 @@ impl<'a> ViewRows<'a> {
         in_inode: Option<Vec<u8>>,
         old: Option<Entry>,
     ) -> Result<()> {
-        let totals = &mut self.written.totals;
-        count(totals, entry.kind, entry.size, entry.is_hard_link());
         self.densest.add_child(&entry.parent);
         if self.last_parent.as_ref() != Some(&entry.parent) {
             self.last_parent = Some(entry.parent.clone());
         }
+        self.write_row(entry, in_inode, old)
+    }
+
+    fn write_row(
+        &mut self,
+        entry: &mut Entry,
+        in_inode: Option<Vec<u8>>,
+        old: Option<Entry>,
+    ) -> Result<()> {
+        let totals = &mut self.written.totals;
+        count(totals, entry.kind, entry.size, entry.is_hard_link());
         // What was flagged as not to be had has no content.
         let in_inode = in_inode.filter(|_| !entry.flags.has(EntryFlags::UNREADABLE));
         self.rows.put(entry, in_inode.as_deref(), old)

@@ -320,7 +320,8 @@ impl Listing<'_> {
         };
         let map = of.map.take().expect("planned with one");
         let mut contents = FileContents::new(self.store, &view.file_system, opened, map);
-        let rows = self.rows(&view.name, &catalog, stored)?;
+        let amendments = &mut stored.scanned.amendments;
+        let rows = ViewRows::of_few(&catalog, self.store, self.tally, amendments);
         let written = rows.write_few(&few.changed, (found, filesystem), &mut contents)?;
         let (map, bytes_read) = contents.into_map();
         of.map = Some(map);
