@@ -47,6 +47,13 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
     if let Some(file) = &options.new_key_file {
         place::require_new_key_file(file, directory.as_deref())?;
     }
+    let named = match secrets::given(global)? {
+        None if options.new_key_file.is_none() => {
+            Some(Secret::Password(secrets::new_password(None, NO_SECRET)?))
+        }
+        given => given,
+    };
+    // Nothing is made before this line.
     let store = place::new_store(global, room, cold)?;
     Repository::require_room(&*store, init)?;
     let mut slots = Vec::new();
@@ -57,20 +64,10 @@ pub fn run(global: &Global, options: &Init) -> Result<i32> {
             label: file.display().to_string(),
         });
     }
-    match secrets::given(global)? {
-        Some(secret) => slots.push(NewSlot {
-            secret,
-            label: String::new(),
-        }),
-        None if slots.is_empty() => {
-            let secret = Secret::Password(secrets::new_password(None, NO_SECRET)?);
-            slots.push(NewSlot {
-                secret,
-                label: String::new(),
-            });
-        }
-        None => {}
-    }
+    slots.extend(named.map(|secret| NewSlot {
+        secret,
+        label: String::new(),
+    }));
     place::make(global, &location, store, slots, init)?;
     Ok(exit::COMPLETE)
 }
