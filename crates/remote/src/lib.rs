@@ -16,6 +16,7 @@ mod process;
 pub mod rclone;
 pub mod rest;
 mod retry;
+mod room;
 pub mod sftp;
 mod shown;
 mod throttle;

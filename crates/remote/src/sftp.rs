@@ -11,6 +11,7 @@
 //! Nothing that a server says is believed further than it can be checked.
 
 use crate::process;
+use crate::room::Room;
 use crate::throttle::Throttle;
 use bale_pipeline::amount::counted;
 use bale_pipeline::filter::{TAG_NAME, TAG_SIGNATURE};
@@ -156,6 +157,7 @@ struct Core {
     lanes: Lanes,
     /// Connections that could not be made.
     failures: AtomicU64,
+    room: Room,
     random: Arc<dyn Random>,
 }
 
@@ -227,6 +229,7 @@ impl SftpStore {
             slot: Mutex::default(),
             lanes: Lanes::default(),
             failures: AtomicU64::new(0),
+            room: Room::for_uploads(UPLOADS_MAX_SFTP),
             random: Arc::new(OsRandom),
         };
         SftpStore {

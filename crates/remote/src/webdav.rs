@@ -20,6 +20,7 @@ use crate::http::answer::{
 use crate::http::url::HttpUrl;
 use crate::http::{Answer, HttpClient, HttpOptions, HttpTransport, from_body};
 use crate::login::unescape;
+use crate::room::Room;
 use crate::shown::shown;
 use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{ObjectName, ends_early};
@@ -54,6 +55,7 @@ const OVERWRITE: HeaderName = HeaderName::from_static("overwrite");
 pub struct DavFiles {
     url: HttpUrl,
     client: HttpClient,
+    room: Room,
     /// Methods that HTTP itself does not have.
     propfind: Method,
     make_collection: Method,
@@ -67,6 +69,7 @@ impl DavFiles {
         Ok(DavFiles {
             client: HttpClient::new(&url, options)?.without_private_places(),
             url,
+            room: Room::for_uploads(UPLOADS_MAX),
             propfind: method(b"PROPFIND")?,
             make_collection: method(b"MKCOL")?,
             move_: method(b"MOVE")?,
@@ -137,8 +140,8 @@ impl DavFiles {
         }
     }
 
-    /// Is a file of so many bytes refused since there is no room for it?
-    fn or_full(&self, error: io::Error, len: u64) -> io::Error {
+    /// Is a file refused since there is no room for it?
+    fn or_full(&self, error: io::Error) -> io::Error {
         if ![ErrorKind::ResourceBusy, ErrorKind::Other].contains(&error.kind()) {
             return error;
         }
@@ -146,16 +149,7 @@ impl DavFiles {
         let looked = self.propfind("", "0", PROPFIND_AVAILABLE, &mut |found| {
             available = available.or(found.available);
         });
-        // Those that failed beside this one have given back what they had written.
-        let needed = len.saturating_mul(UPLOADS_MAX as u64);
-        match available.filter(|available| looked.is_ok() && *available < needed) {
-            Some(available) => {
-                let text =
-                    format!("no space left: the server has room for {available} bytes ({error})");
-                io::Error::new(ErrorKind::StorageFull, text)
-            }
-            None => error,
-        }
+        self.room.full_or(error, looked.ok().and(available))
     }
 
     /// Moves a collection away if it is empty, deletes it if it still is, and else puts back what
@@ -252,12 +246,13 @@ impl RemoteFiles for DavFiles {
     }
 
     fn write(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        self.room.note(bytes.len() as u64);
         let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
         let answer = self.request(&Method::PUT, path, &kind, Some(bytes))?;
         match answer.status() {
             // The collection is not there.
             StatusCode::CONFLICT => Err(ErrorKind::NotFound.into()),
-            _ => expect_success(answer).map_err(|error| self.or_full(error, bytes.len() as u64)),
+            _ => expect_success(answer).map_err(|error| self.or_full(error)),
         }
     }
 

@@ -14,7 +14,6 @@ use super::temporary::TEMPORARY_DIR;
 use super::transfer::{self, Written};
 use super::wire::SftpAttributes;
 use crate::areas::{NEEDED, missing};
-use bale_repository::limits::UPLOADS_MAX_SFTP;
 use bale_repository::store::{Area, ObjectName};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -104,24 +103,17 @@ impl Core {
         target: &Target,
         bytes: &[u8],
     ) -> io::Result<()> {
+        self.room.note(bytes.len() as u64);
         let published = self.write_and_name(session, target, bytes);
-        published.map_err(|error| self.full_or(session, error, bytes.len() as u64))
+        published.map_err(|error| self.full_or(session, error))
     }
 
-    /// What was the matter with a file of this length: perhaps that there is no room for it.
-    pub(super) fn full_or(&self, session: &Session, error: io::Error, len: u64) -> io::Error {
+    /// What was the matter with a file: perhaps that there is no room for it.
+    pub(super) fn full_or(&self, session: &Session, error: io::Error) -> io::Error {
         let is_unclear = is_plain_failure(&error) || error.kind() == ErrorKind::WriteZero;
-        let free = is_unclear
-            .then(|| session.free_bytes(self.root()))
-            .flatten();
-        // Those that failed beside this one have given back what they had written.
-        let needed = len.max(1).saturating_mul(UPLOADS_MAX_SFTP as u64);
-        match free {
-            Some(free) if free < needed => {
-                let text = format!("no space left: the server has room for {free} bytes ({error})");
-                io::Error::new(ErrorKind::StorageFull, text)
-            }
-            _ => error,
+        match is_unclear {
+            true => self.room.full_or(error, session.free_bytes(self.root())),
+            false => error,
         }
     }
 

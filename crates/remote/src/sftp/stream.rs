@@ -40,7 +40,11 @@ impl ObjectWriter for SftpStream {
         let temporary = self.temporary.take();
         self.temporary = self.store.said("write", "an object", || {
             let temporary = temporary.ok_or_else(failed_before)?;
-            transfer::write_at(&self.lane.session, temporary.file()?, self.len, bytes)?.done()?;
+            let (core, session) = (&self.store.core, &self.lane.session);
+            core.room.note(bytes.len() as u64);
+            transfer::write_at(session, temporary.file()?, self.len, bytes)
+                .and_then(transfer::Written::done)
+                .map_err(|error| core.full_or(session, error))?;
             Ok(Some(temporary))
         })?;
         self.len += bytes.len() as u64;
@@ -56,7 +60,7 @@ impl ObjectWriter for SftpStream {
             let named = sync_whole(session, temporary, nothing, len).and_then(|temporary| {
                 core.give_name(session, temporary, &Target::object(name), len)
             });
-            named.map_err(|error| core.full_or(session, error, len))
+            named.map_err(|error| core.full_or(session, error))
         })
     }
 }
