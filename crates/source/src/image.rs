@@ -113,6 +113,11 @@ impl Image {
         Ok(Image::new(volume, device, OpenedAs::Still))
     }
 
+    /// Was it opened with [`Image::of_part`]?
+    pub(crate) fn is_part(&self) -> bool {
+        self.device.is_part()
+    }
+
     /// A mounted XFS read through bulkstat; `directory` is any directory of it.
     pub(crate) fn from_bulkstat(
         path: &Path,

@@ -62,7 +62,9 @@ pub fn gather(image: &Path, known: Option<ParentDigests>) -> Gathered {
     );
     match gathered.unwrap() {
         Gather::Whole(gathered) => *gathered,
-        Gather::Unchanged(_) | Gather::Few(_) => unreachable!("nothing is known"),
+        Gather::Unchanged(_) | Gather::Few(_) | Gather::Much => {
+            unreachable!("nothing is known")
+        }
     }
 }
 

@@ -1,16 +1,17 @@
 //! The densest directories among rows: those with the most entries directly in them.
 //!
-//! Rows come in the order of keys, so the entries of a directory come one after the other, and what
-//! is held are the densest so far.
+//! The entries of a directory come one after the other, as rows in the order of keys do; what is
+//! held are the densest so far. In what order the directories come makes no difference.
 
 use bale_format::Entry;
+use bale_format::entry::compare_parents;
 use bale_format::snapshot::{DENSEST_MAX, DENSEST_PATH_BYTES_MAX, DenseDirectory, PathText};
 use bytes::Bytes;
 
 /// Takes rows and counts.
 #[derive(Debug, Default)]
 pub struct DensestDirectories {
-    /// Densest first, then by path.
+    /// Densest first, then in the order of keys.
     densest: Vec<DenseDirectory>,
     directory: Bytes,
     children: u64,
@@ -40,15 +41,22 @@ impl DensestDirectories {
     fn end(&mut self) {
         let children = std::mem::take(&mut self.children);
         let is_known = !self.directory.is_empty() && self.directory.len() < DENSEST_PATH_BYTES_MAX;
-        let before = self.densest.iter();
-        let place = before.filter(|other| other.children >= children).count();
-        if children == 0 || !is_known || place >= DENSEST_MAX {
+        let fewer = |other: &DenseDirectory| children.cmp(&other.children);
+        let is_full = self.densest.len() >= DENSEST_MAX;
+        let is_least = is_full && self.densest.last().is_some_and(|last| fewer(last).is_lt());
+        if children == 0 || !is_known || is_least {
             return;
         }
-        self.densest.truncate(DENSEST_MAX - 1);
         let path = PathText([b"/", &self.directory[..]].concat());
+        let is_before = |other: &DenseDirectory| {
+            fewer(other)
+                .then_with(|| compare_parents(&other.path.0, &path.0))
+                .is_lt()
+        };
+        let place = self.densest.partition_point(is_before);
         self.densest
             .insert(place, DenseDirectory { path, children });
+        self.densest.truncate(DENSEST_MAX);
     }
 }
 
@@ -78,6 +86,8 @@ mod tests {
         let expected = [("/p1/a", 5), ("/p1/b", 5), ("/p1", 2), ("/p1/c", 1)];
         let expected = expected.map(|(path, entries)| (path.to_owned(), entries));
         assert_eq!(few, expected);
+        let turned = densest(&[("p1/c", 1), ("p1/b", 5), ("p1", 2), ("", 9), ("p1/a", 5)]);
+        assert_eq!(turned, expected);
         let names: Vec<String> = (0..40).map(|number| format!("p1/{number:02}")).collect();
         let many: Vec<(&'static str, u64)> = (names.into_iter().zip(0..))
             .map(|(name, number)| (&*name.leak(), 1 + number * 7 % 40))

@@ -236,26 +236,40 @@ impl Image {
         raw: &[u8],
         is_replaced: &dyn Fn(&Range<u64>) -> bool,
     ) -> bool {
+        let mut may_differ = false;
+        let is_known = self.places_of(number, raw, &mut |range| {
+            may_differ = is_replaced(range) || self.differs_from_device(range);
+            !may_differ
+        });
+        may_differ || !is_known
+    }
+
+    /// Tells `see` of all ranges of the file system that a row of this inode, or the names in it,
+    /// depend on beside these bytes, until it says that it has seen enough. False: it takes reading
+    /// to know them.
+    pub(crate) fn places_of(
+        &self,
+        number: u64,
+        raw: &[u8],
+        see: &mut dyn FnMut(&Range<u64>) -> bool,
+    ) -> bool {
         let content = self.content();
         let inode = match content.decode(number, raw) {
             Ok(inode) if content.is_self_contained(number, raw) => inode,
-            _ => return true,
+            _ => return false,
         };
         let kind = FileKind::from_mode(inode.mode);
         let has_blocks = matches!(kind, Some(FileKind::Regular | FileKind::Directory));
         match inode.layout {
-            Layout::None | Layout::Inline(_) => false,
+            Layout::None | Layout::Inline(_) => true,
             Layout::Mapped if has_blocks => {
-                let mut may_differ = false;
                 let walked = content.extents(number, raw, &mut |extent| {
                     let end = extent.device_offset.saturating_add(extent.len);
-                    let range = extent.device_offset..end;
-                    may_differ = is_replaced(&range) || self.differs_from_device(&range);
-                    !may_differ
+                    see(&(extent.device_offset..end))
                 });
-                may_differ || walked.is_err()
+                walked.is_ok()
             }
-            _ => true,
+            _ => false,
         }
     }
 

@@ -110,6 +110,11 @@ impl Device {
         }
     }
 
+    /// Was it made with [`Device::of_part`]?
+    pub fn is_part(&self) -> bool {
+        matches!(self.bytes, DeviceBytes::Part(_))
+    }
+
     /// For direct reads elsewhere.
     pub fn direct(&self) -> Option<&Arc<OwnedFd>> {
         match &self.bytes {

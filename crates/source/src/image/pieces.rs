@@ -46,6 +46,14 @@ impl TablePiece {
         !self.chunks.is_empty() && self.chunks_digest() == seen.chunks
     }
 
+    /// Of all that tells which bytes are its inodes; the key says what they mean.
+    pub(crate) fn fingerprint(&self, key: &[u8; 16]) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(key).update(format!("{self:?}").as_bytes());
+        let hash = hasher.finalize();
+        *hash.as_bytes().first_chunk().expect("16 of 32 bytes")
+    }
+
     fn chunks_digest(&self) -> [u8; 8] {
         let hash = blake3::hash(format!("{:?}", self.chunks).as_bytes());
         *hash.as_bytes().first_chunk().expect("8 of 32 bytes")

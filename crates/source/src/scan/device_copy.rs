@@ -122,7 +122,7 @@ pub(super) fn begin(
     check_way(source, original.device).map_err(refused)?;
     let gathered = match gather(&image, device, &mount.path_inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
-        Gather::Few(_) => return Err(nobody_asked()),
+        Gather::Few(_) | Gather::Much => return Err(nobody_asked()),
         Gather::Unchanged(state) => {
             let tables = UnchangedTables {
                 filesystem: original.filesystem,

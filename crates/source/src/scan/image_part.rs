@@ -5,10 +5,11 @@
 
 use super::image_source::filesystem;
 use super::inode::{
-    Digests, EmitOptions, FewChanged, Gather, IMAGE_DEVICE, ImageScanner, InodeTotals, MountContext,
+    Digests, EmitOptions, FewChanged, Gather, IMAGE_DEVICE, ImageScanner, InodeTotals,
+    MountContext, ParentDigests,
 };
 use super::started::{ScanItems, gather};
-use super::{ScanOptions, barrier_now};
+use super::{OpenParentDigests, ScanOptions, barrier_now};
 use crate::image::Image;
 use bale_format::snapshot::Filesystem;
 use bale_pipeline::error::{Failure, Result};
@@ -56,7 +57,14 @@ impl PartScan {
     ) -> Result<PartFound> {
         let shown = [b"/", &name[..]].concat();
         let place = Path::new(OsStr::from_bytes(&shown));
-        let gathered = match gather(image, place, Path::new(""), &options, monitor)? {
+        let gather = |options: &ScanOptions| gather(image, place, Path::new(""), options, monitor);
+        let mut options = options;
+        let mut found = gather(&options)?;
+        if matches!(found, Gather::Much) {
+            options.parent_digests = options.parent_digests.map(of_everything);
+            found = gather(&options)?;
+        }
+        let gathered = match found {
             Gather::Whole(gathered) => gathered,
             Gather::Few(changed) => {
                 let filesystem = filesystem(image, place, changed.state, barrier_now());
@@ -65,7 +73,7 @@ impl PartScan {
                     changed: FewChanged::of(*changed),
                 }));
             }
-            Gather::Unchanged(_) => {
+            Gather::Unchanged(_) | Gather::Much => {
                 return Err(Failure::Other("nothing to compare tables with".to_owned()));
             }
         };
@@ -89,4 +97,9 @@ impl PartScan {
             digests: gathered.digests().clone(),
         }))
     }
+}
+
+/// The same digests, asking for everything.
+fn of_everything(open: OpenParentDigests) -> OpenParentDigests {
+    Arc::new(move || open().map(ParentDigests::noting_nothing))
 }

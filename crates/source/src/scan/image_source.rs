@@ -58,7 +58,7 @@ pub(super) fn begin(
     let image = Arc::new(image);
     let gathered = match gather(&image, path, Path::new(""), &options, monitor)? {
         Gather::Whole(gathered) => gathered,
-        Gather::Few(_) => return Err(nobody_asked()),
+        Gather::Few(_) | Gather::Much => return Err(nobody_asked()),
         Gather::Unchanged(state) => {
             let tables = UnchangedTables {
                 filesystem: filesystem(&image, path, state, barrier),

@@ -22,11 +22,13 @@ mod emit;
 mod faults;
 mod few;
 mod few_changed;
+mod few_names;
 mod gather;
 mod inode_file;
 mod join;
 mod linked;
 mod missing_directories;
+mod piece_places;
 mod second_look;
 mod tables;
 mod tree;
@@ -37,8 +39,8 @@ pub use emit::{
     EmitOptions, IMAGE_DEVICE, ImageScanner, MountContext, UnchangedChildren, planned_reads,
 };
 
-pub use few::NamesSum;
 pub use few_changed::FewChanged;
+pub use few_names::{NamedInode, NamesSum};
 pub use gather::{Gather, Gathered, GatheredFew, InodeTotals, TablesState};
 
 use crate::image::TABLE_PIECE_BYTES;
@@ -78,7 +80,7 @@ pub const fn gather_bytes(memory: &MemoryPlan) -> usize {
     let names = sorter_bytes(memory.inode_share(SORT_NAMES_BYTES));
     let places = sorter_bytes(memory.inode_share(SORT_PLACES_BYTES));
     let children = sorter_bytes(memory.inode_share(SORT_CHILDREN_BYTES));
-    let few = memory.inode_share(few::FEW_BYTES_MAX);
+    let few = 2 * memory.inode_share(few::FEW_BYTES_MAX);
     let read =
         names + places + few + PIECES_BYTES + STRETCHES_BYTES + directory_lister::LISTER_BYTES;
     let directories = memory.inode_share(missing_directories::SORT_DIRECTORIES_BYTES);

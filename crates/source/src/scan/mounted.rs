@@ -230,7 +230,7 @@ pub(super) fn begin(
     let (device, inside) = (target.device_path(), target.places_inside());
     let gathered = match gather(&image, device, &inside, &options, monitor)? {
         Gather::Whole(gathered) => *gathered,
-        Gather::Few(_) => return Err(nobody_asked()),
+        Gather::Few(_) | Gather::Much => return Err(nobody_asked()),
         Gather::Unchanged(state) => {
             let tables = UnchangedTables {
                 filesystem,

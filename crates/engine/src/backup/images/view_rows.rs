@@ -6,7 +6,7 @@ use super::super::refused_rows;
 use super::super::rule;
 use super::super::tally::Tally;
 use super::bundled_rows::BundledRows;
-use super::few_rows::FewRows;
+use super::few_rows::{FewRow, FewRows};
 use super::file_content::{FileContents, Given};
 use super::ready_rows::{Looked, ReadyItem, ReadyRows, ready};
 use bale_format::limits::XATTRS_INLINE_BYTES_MAX;
@@ -108,14 +108,29 @@ impl<'a> ViewRows<'a> {
         self.densest = found.densest;
         self.written.totals = found.totals;
         self.written.filesystem = Some(filesystem);
-        for (position, old) in found.changed {
+        for row in found.rows {
             if self.tally.interrupted() {
                 return Err(Error::Interrupted);
             }
-            let found = few.entry(position, &old.parent, &old.name).map(Some);
-            match self.made(found, &old.parent, contents)? {
-                Some((mut entry, in_inode)) => self.write_row(&mut entry, in_inode, Some(old))?,
-                None => self.rows.remove(old)?,
+            let (position, parent, name, old) = match row {
+                FewRow::Gone(old) => {
+                    self.rows.remove(old)?;
+                    continue;
+                }
+                FewRow::Made {
+                    position,
+                    parent,
+                    name,
+                    old,
+                } => (position, parent, name, old),
+            };
+            let found = few.entry(position, &parent, &name).map(Some);
+            match (self.made(found, &parent, contents)?, old) {
+                (Some((mut entry, in_inode)), old) => {
+                    self.write_row(&mut entry, in_inode, old)?;
+                }
+                (None, Some(old)) => self.rows.remove(old)?,
+                (None, None) => {}
             }
         }
         self.finish()

@@ -18,11 +18,15 @@
 //! head of what stands before it, that of a block of the file's name, the number of the block and
 //! its records.
 //!
+//! Beside it is the file of the places of pieces ([`super::piece_places`]), where they are noted.
+//!
 //! Nothing is believed of a file whose head has no valid seal, or is another snapshot's; nothing of
 //! a block without one, nor of what follows it. An inode without a digest is taken for a changed
 //! one.
 
 use super::digests::{Digest, DigestKey, DigestReader, Digests};
+use super::piece_places::{self, ParentPlaces, PiecePlaces};
+use crate::image::TablePiece;
 use bale_format::ObjectId;
 use bale_pipeline::private_dir;
 use bale_pipeline::random::{OsRandom, draw};
@@ -92,6 +96,7 @@ impl DigestFile {
         let mut file = private_dir::open(&self.path).ok()?;
         let head = self.read_head(&mut file, snapshot)?;
         Some(ParentDigests {
+            places: self.open_places(&head),
             file,
             name: head.name,
             sealer: self.sealer.clone(),
@@ -122,11 +127,49 @@ impl DigestFile {
             all,
         };
         let new = private_dir::name_beside(&self.path)?;
+        let digests_alone = digests.filter(|_| without.is_empty());
         let written = self
-            .write_new(&new, &head, digests, without)
+            .write_places(&head, digests_alone.and_then(Digests::places))
+            .and_then(|()| self.write_new(&new, &head, digests, without))
             .and_then(|()| std::fs::rename(&new, &self.path));
         if written.is_err() {
             // Whatever is the matter, there may be little room.
+            let _ = std::fs::remove_file(&new);
+        }
+        written
+    }
+
+    fn places_path(&self) -> PathBuf {
+        self.path.with_extension("places")
+    }
+
+    /// `None`: there are none of this head.
+    fn open_places(&self, head: &Head) -> Option<ParentPlaces> {
+        let file = private_dir::open(&self.places_path()).ok()?;
+        let (sealer, name) = (self.sealer.clone(), head.name);
+        let seal = move |block: u64, records: &[u8]| seal_of(&sealer, &name, block, records);
+        ParentPlaces::open(file, Box::new(seal))
+    }
+
+    /// Those that were there hold for other digests, whether these are written or not.
+    fn write_places(&self, head: &Head, noted: Option<&File>) -> io::Result<()> {
+        let path = self.places_path();
+        let Some(noted) = noted else {
+            return match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        };
+        let new = private_dir::name_beside(&path)?;
+        let seal = |block: u64, records: &[u8]| seal_of(&self.sealer, &head.name, block, records);
+        let write = || {
+            let mut file = BufWriter::new(private_dir::create_new(&new)?);
+            piece_places::write(&mut file, noted, &seal)?;
+            file.flush()?;
+            std::fs::rename(&new, &path)
+        };
+        let written = write();
+        if written.is_err() {
             let _ = std::fs::remove_file(&new);
         }
         written
@@ -215,6 +258,7 @@ fn masked(key: &DigestKey, name: &[u8; NAME_BYTES], sealer: &Sealer) -> DigestKe
 /// Digests of the last backup, as far as they are sealed with the right key.
 pub struct ParentDigests {
     file: File,
+    places: Option<ParentPlaces>,
     name: [u8; NAME_BYTES],
     sealer: Sealer,
     block: Vec<u8>,
@@ -250,12 +294,33 @@ impl ParentDigests {
         }
     }
 
+    /// Asks for everything.
+    pub(crate) fn noting_nothing(self) -> ParentDigests {
+        ParentDigests {
+            are_changes_noted: false,
+            ..self
+        }
+    }
+
     pub(super) fn are_changes_noted(&self) -> bool {
         self.are_changes_noted
     }
 
     pub(super) fn is_replaced(&self) -> Option<IsReplaced> {
         self.is_replaced.clone()
+    }
+
+    /// The places of a piece of the tables, if nothing of it is other than it was. Asked in order
+    /// of pieces.
+    pub(super) fn kept_places(
+        &mut self,
+        piece: &TablePiece,
+        key: &DigestKey,
+    ) -> Option<PiecePlaces> {
+        let places = self.places.as_mut()?.take(piece.first_inode)?;
+        let is_replaced = self.is_replaced.as_deref()?;
+        let are_kept = places.are_as_they_were(piece, key, is_replaced);
+        are_kept.then_some(places)
     }
 
     /// Appends the digests of inodes from `first` on and before `end`, but no more than
@@ -413,7 +478,7 @@ mod tests {
 
     fn written(without: &[u64]) -> (tempfile::TempDir, DigestFile) {
         let directory = tempfile::tempdir().unwrap();
-        let mut writer = DigestsWriter::create(directory.path()).unwrap();
+        let mut writer = DigestsWriter::create(directory.path(), false).unwrap();
         for piece in digests().chunks(1000) {
             let mut records = Vec::new();
             piece.iter().for_each(|digest| digest.append(&mut records));

@@ -6,11 +6,13 @@
 //! digest (8), in the order in which the tables are read; in memory are 64 bytes for each piece.
 
 use super::append::Appender;
+use super::piece_places::PiecePlaces;
 use crate::image::{Image, PieceDigest, TablePiece};
 use bale_format::entry::Time;
+use bale_pipeline::spill::unnamed_file;
 use std::fs::File;
 use std::hash::Hasher;
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -126,11 +128,16 @@ pub(super) struct DigestsWriter {
     file: Appender,
     pieces: Vec<PieceSeen>,
     len: u64,
+    /// Where the content of inodes lies, of pieces of which that is known.
+    places: Option<BufWriter<File>>,
 }
 
 impl DigestsWriter {
-    pub(super) fn create(spill: &Path) -> io::Result<DigestsWriter> {
+    /// `are_placed`: places of pieces will be added.
+    pub(super) fn create(spill: &Path, are_placed: bool) -> io::Result<DigestsWriter> {
+        let places = are_placed.then(|| unnamed_file(spill)).transpose()?;
         Ok(DigestsWriter {
+            places: places.map(BufWriter::new),
             file: Appender::create(spill)?,
             pieces: Vec::new(),
             len: 0,
@@ -158,10 +165,21 @@ impl DigestsWriter {
         self.file.append(records)
     }
 
+    pub(super) fn add_places(&mut self, places: &PiecePlaces) -> io::Result<()> {
+        let Some(file) = &mut self.places else {
+            return Ok(());
+        };
+        let mut record = Vec::new();
+        places.append(&mut record);
+        file.write_all(&record)
+    }
+
     pub(super) fn finish(self) -> io::Result<Digests> {
+        let places = self.places.map(BufWriter::into_inner).transpose();
         Ok(Digests {
             file: self.file.finish()?,
             pieces: self.pieces,
+            places: places.map_err(io::IntoInnerError::into_error)?,
         })
     }
 }
@@ -171,6 +189,8 @@ pub struct Digests {
     file: File,
     /// In the order of their first inodes.
     pieces: Vec<PieceSeen>,
+    /// As [`PiecePlaces::append`] makes them.
+    places: Option<File>,
 }
 
 impl Digests {
@@ -180,6 +200,11 @@ impl Digests {
             .pieces
             .binary_search_by_key(&piece.first_inode, |seen| seen.first_inode);
         at.ok().map(|at| &self.pieces[at])
+    }
+
+    /// Where the content of inodes lies, if that was noted.
+    pub(super) fn places(&self) -> Option<&File> {
+        self.places.as_ref()
     }
 
     pub(super) fn read(&self) -> DigestReader<'_> {
@@ -295,7 +320,7 @@ mod tests {
 
     #[test]
     fn digests_come_back_and_whole_pieces_can_be_passed() {
-        let mut writer = DigestsWriter::create(&std::env::temp_dir()).unwrap();
+        let mut writer = DigestsWriter::create(&std::env::temp_dir(), false).unwrap();
         let count = 200_000u64;
         let per_piece = 4000;
         for first in (0..count).step_by(per_piece as usize) {

@@ -1,30 +1,31 @@
 //! What changed since the last backup, where that is little: the inodes that are other than they
-//! were, if all names are what they were.
+//! were, those that are no more, and the names of the directories among them.
 //!
-//! Names are what they were if the tables have just the inodes that they had, and each directory is
-//! as it was, or has the same names still. Then no other directory need be read, and nothing need
-//! be sorted: the rows that the last backup made say where everything is. Whoever holds those rows
-//! proves the names of directories that are in doubt by a sum over them ([`NamesSum`]).
+//! No other directory need be read, and not all names be sorted: the rows that the last backup made
+//! say where everything else is. Whoever holds those rows compares them with the names of
+//! directories that are in doubt, or proves these by a sum where they are many.
 
 use super::SORT_PLACES_BYTES;
 use super::digest_file::ParentDigests;
-use super::digests::{DigestKey, sip_hash_2_4};
-use super::directory_blocks::{encode_piece, place_key, read_names};
+use super::digests::DigestKey;
+use super::directory_blocks::{self, encode_piece, place_key, read_names};
 use super::faults::Faults;
+use super::few_names::DoubtedNames;
 use crate::image::{FoundInode, Image, NamesPiece};
 use bale_fsimage::FileKind;
 use bale_pipeline::spill::{Sorter, Spill};
 use bytes::Bytes;
-use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of inodes that changed, and of places of names in doubt: more is much.
+/// Bytes of inodes that changed, and of places of names in doubt: more is much. As many again are
+/// held of names.
 pub(crate) const FEW_BYTES_MAX: usize = 8 << 20;
 /// Held beside the bytes of an inode, and for a piece of a directory.
 const ITEM_BYTES: usize = 64;
 const PIECE_BYTES: usize = 128;
+const NUMBER_BYTES: usize = size_of::<u64>();
 
 /// An inode that changed.
 pub(super) struct FewInode {
@@ -47,11 +48,15 @@ struct NotedInode {
 #[derive(Default)]
 pub(super) struct Noted {
     inodes: Vec<NotedInode>,
+    /// Numbers of inodes that are no more.
+    gone: Vec<u64>,
     /// Where the names of directories in doubt are.
     pieces: Vec<NamesPiece>,
+    /// Those that are in inodes, as [`directory_blocks::add`] makes them.
+    names: Vec<u8>,
     /// The directory in doubt whose names come now.
     doubted: Option<u64>,
-    /// Numbers of inodes came or went, or names are where no sum is taken of them.
+    /// It is not known what changed.
     is_much: bool,
 }
 
@@ -68,6 +73,11 @@ impl Noted {
         });
     }
 
+    /// The last backup knew these inodes; they are no more.
+    pub(super) fn gone(&mut self, numbers: impl Iterator<Item = u64>) {
+        self.gone.extend(numbers);
+    }
+
     /// The next inode is what it was.
     pub(super) fn unchanged(&mut self) {
         self.doubted = None;
@@ -80,8 +90,10 @@ impl Noted {
     }
 
     /// A name that is in an inode.
-    pub(super) fn name(&mut self, directory: u64) {
-        self.is_much |= self.doubted == Some(directory);
+    pub(super) fn name(&mut self, directory: u64, inode: u64, name: &[u8]) {
+        if self.doubted == Some(directory) {
+            directory_blocks::add(&mut self.names, directory, inode, name);
+        }
     }
 
     pub(super) fn much(&mut self) {
@@ -94,14 +106,20 @@ impl Noted {
     fn bytes(&self) -> usize {
         let inodes = self.inodes.iter();
         let inodes: usize = inodes.map(|inode| inode.packed.len() + ITEM_BYTES).sum();
-        inodes + self.pieces.len() * PIECE_BYTES
+        let (gone, pieces) = (
+            self.gone.len() * NUMBER_BYTES,
+            self.pieces.len() * PIECE_BYTES,
+        );
+        inodes + gone + pieces + self.names.len()
     }
 }
 
 /// Gathers what pieces noted, in order, as long as it is little.
 pub(super) struct Few {
     inodes: Vec<FewInode>,
+    gone: Vec<u64>,
     pieces: Vec<NamesPiece>,
+    names: Vec<u8>,
     is_much: bool,
     bytes: usize,
     bytes_max: usize,
@@ -113,7 +131,9 @@ impl Few {
         let is_asked_for = known.is_some_and(ParentDigests::are_changes_noted);
         is_asked_for.then(|| Few {
             inodes: Vec::new(),
+            gone: Vec::new(),
             pieces: Vec::new(),
+            names: Vec::new(),
             is_much: false,
             bytes: 0,
             bytes_max: spill.memory.inode_share(FEW_BYTES_MAX),
@@ -133,6 +153,7 @@ impl Few {
         self.is_much |= noted.is_much || self.bytes > self.bytes_max;
         if self.is_much {
             (self.inodes, self.pieces) = (Vec::new(), Vec::new());
+            (self.gone, self.names) = (Vec::new(), Vec::new());
             return;
         }
         let inodes = noted.inodes.into_iter().map(|inode| FewInode {
@@ -142,7 +163,9 @@ impl Few {
             packed: Bytes::copy_from_slice(&packed[inode.packed]),
         });
         self.inodes.extend(inodes);
+        self.gone.extend(noted.gone);
         self.pieces.extend(noted.pieces);
+        self.names.extend(noted.names);
     }
 
     /// Reads the names of directories that are in doubt. `None`: it is much, or something is wrong.
@@ -152,63 +175,50 @@ impl Few {
         key: DigestKey,
         spill: Spill<'_>,
     ) -> io::Result<Option<Doubted>> {
-        let Few {
-            inodes,
-            pieces,
-            is_much,
-            ..
-        } = self;
-        let ascend = inodes.is_sorted_by(|one, next| one.number < next.number);
-        if is_much || !ascend {
+        let ascend = self
+            .inodes
+            .is_sorted_by(|one, next| one.number < next.number)
+            && self.gone.is_sorted_by(|one, next| one < next);
+        if self.is_much || !ascend {
             return Ok(None);
         }
-        let directories = inodes.iter().filter(|inode| inode.is_directory);
-        let mut sums: HashMap<u64, NamesSum> = directories
-            .map(|directory| (directory.number, NamesSum::default()))
-            .collect();
         let sorter = || Sorter::new(spill.directory, spill.memory.inode_share(SORT_PLACES_BYTES));
-        let mut places = sorter();
-        for piece in pieces {
+        let (mut in_inodes, mut places) = (sorter(), sorter());
+        directory_blocks::push_names(image, &mut in_inodes, &self.names)?;
+        for piece in self.pieces {
             let pushed = places.push(&place_key(&piece), &encode_piece(&piece));
             pushed.map_err(io::Error::other)?;
         }
         let mut faults = Faults::default();
-        let mut names = read_names(image, sorter(), places, &mut faults)?;
-        while let Some((inode, value)) = names.next_record().map_err(io::Error::other)? {
+        let mut read = read_names(image, in_inodes, places, &mut faults)?;
+        let directories = self.inodes.iter().filter(|inode| inode.is_directory);
+        let directories = directories.map(|directory| directory.number);
+        let mut names = DoubtedNames::of(key, directories, self.bytes_max);
+        while let Some((inode, value)) = read.next_record().map_err(io::Error::other)? {
             let mut number = [0; 8];
             number[8 - inode.len()..].copy_from_slice(inode);
             let Some((directory, name)) = value.split_first_chunk::<8>() else {
                 return Err(io::Error::other("a temporary file is damaged"));
             };
-            let sum = sums.get_mut(&u64::from_le_bytes(*directory));
-            if let Some(sum) = sum {
-                sum.add(&key, u64::from_be_bytes(number), name);
-            }
+            names.add(
+                u64::from_le_bytes(*directory),
+                name,
+                u64::from_be_bytes(number),
+            );
         }
-        Ok(faults.is_empty().then_some(Doubted { inodes, sums, key }))
+        Ok(faults.is_empty().then_some(Doubted {
+            inodes: self.inodes,
+            gone: self.gone,
+            names: names.sorted(),
+        }))
     }
 }
 
-/// Inodes that changed, and sums of the names of the directories among them.
+/// Inodes that changed, those that are no more, and the names of the directories among the first.
 pub(super) struct Doubted {
     /// In the order of their numbers.
     pub(super) inodes: Vec<FewInode>,
-    /// By directory.
-    pub(super) sums: HashMap<u64, NamesSum>,
-    pub(super) key: DigestKey,
-}
-
-/// Over the names of a directory and the inodes that they lead to, in any order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NamesSum {
-    names: u64,
-    sum: u64,
-}
-
-impl NamesSum {
-    pub(super) fn add(&mut self, key: &DigestKey, inode: u64, name: &[u8]) {
-        self.names += 1;
-        let hash = sip_hash_2_4(key, [&inode.to_le_bytes(), name]);
-        self.sum = self.sum.wrapping_add(hash);
-    }
+    /// The same.
+    pub(super) gone: Vec<u64>,
+    pub(super) names: DoubtedNames,
 }

@@ -1,9 +1,10 @@
-//! The inodes that changed where they are few ([`super::few`]): what rows of theirs are now, and
-//! whether the rows of the last backup have just their names.
+//! The inodes that changed where they are few ([`super::few`]): what rows of theirs are now, which
+//! are no more, and what the names of directories in doubt are.
 
 use super::digests::Digests;
 use super::emit::Maker;
-use super::few::{Doubted, NamesSum};
+use super::few::Doubted;
+use super::few_names::{NamedInode, NamesSum};
 use super::gather::GatheredFew;
 use super::tree::{Child, Marks};
 use crate::image::{EntryPlace, Image, ImageInode};
@@ -14,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 
 /// The inodes of a file system that nothing writes to that are not what they were for the last
-/// backup, whose numbers are those that there were then.
+/// backup, and those that are no more.
 pub struct FewChanged {
     image: Arc<Image>,
     doubted: Doubted,
@@ -48,6 +49,11 @@ impl FewChanged {
         found.ok()
     }
 
+    /// Did the last backup know this inode, and is it no more?
+    pub fn is_gone(&self, inode: u64) -> bool {
+        self.doubted.gone.binary_search(&inode).is_ok()
+    }
+
     /// Is the inode at this position a directory?
     pub fn is_directory(&self, position: usize) -> bool {
         self.doubted.inodes[position].is_directory
@@ -69,12 +75,18 @@ impl FewChanged {
 
     /// Adds a name that a directory had to the sum over its names.
     pub fn add_name(&self, sum: &mut NamesSum, inode: u64, name: &[u8]) {
-        sum.add(&self.doubted.key, inode, name);
+        sum.add(self.doubted.names.key(), inode, name);
     }
 
     /// Does the directory have the names still that this sum is of?
     pub fn has_names(&self, directory: u64, sum: NamesSum) -> bool {
-        self.doubted.sums.get(&directory) == Some(&sum)
+        self.doubted.names.sum(directory) == Some(sum)
+    }
+
+    /// The names that a directory in doubt has, sorted as rows are. `None`: they are too many to be
+    /// held, or it is in no doubt.
+    pub fn names(&self, directory: u64) -> Option<&[NamedInode]> {
+        self.doubted.names.held(directory)
     }
 
     /// The row of an inode at this position, by this name. Its file system's number is not set.

@@ -51,6 +51,8 @@ pub enum Gather {
     Unchanged(TablesState),
     /// Little is other than it was for the parent, which was asked for: nothing else was read.
     Few(Box<GatheredFew>),
+    /// More is other than was asked for, and not all was read that says it.
+    Much,
     /// Everything was read.
     Whole(Box<Gathered>),
 }
@@ -151,6 +153,9 @@ impl Gathered {
                 digests: tables.digests,
                 state,
             })));
+        }
+        if tables.are_in_part {
+            return Ok(Gather::Much);
         }
         let names = match listing {
             Some(listing) => listing.finish(tables.places, &mut faults)?,

@@ -7,6 +7,7 @@ use super::digests::{Digest, DigestKey, Digests, DigestsWriter, digest_of};
 use super::faults::Faults;
 use super::few::{Few, Noted};
 use super::inode_file::{self, InodeFile};
+use super::piece_places::{self, PiecePlaces, PlacesSeen};
 use super::{SORT_NAMES_BYTES, SORT_PLACES_BYTES};
 use crate::image::{
     FoundInode, Image, NamesPiece, PieceDigest, TABLE_PIECE_BYTES, TablePiece, TableSink, time_of,
@@ -18,6 +19,7 @@ use bale_pipeline::spill::{Sorter, Spill};
 use bale_sys::buffer::{ALIGNMENT, AlignedBuffer};
 use std::io;
 use std::iter::Peekable;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Attempts at an inode that is damaged on a device in use: it may have been caught in the middle
@@ -39,6 +41,8 @@ pub(super) struct Tables {
     pub(super) not_racy_from: Time,
     /// What is not as it was for the last backup, where that is asked for.
     pub(super) few: Option<Few>,
+    /// Pieces were left out, as nothing of them changed: what was read is not all.
+    pub(super) are_in_part: bool,
 }
 
 /// What one piece became.
@@ -65,6 +69,10 @@ pub(super) struct ParsedTable {
     scratch: Vec<u8>,
     /// What is not as it was.
     noted: Noted,
+    /// Where the content of its inodes lies, where that is noted and known.
+    places: Option<PiecePlaces>,
+    /// It was not read.
+    is_kept: bool,
 }
 
 /// Takes a piece apart.
@@ -72,6 +80,8 @@ struct Parsing<'a> {
     image: &'a Image,
     key: &'a DigestKey,
     known: KnownInodes<'a>,
+    /// Where content lies, if that is noted.
+    places: Option<PlacesSeen>,
     parsed: &'a mut ParsedTable,
 }
 
@@ -82,6 +92,8 @@ pub(super) struct KnownInodes<'a> {
     pub(super) digests: &'a [Digest],
     /// What differs is noted.
     is_noted: bool,
+    /// Places of content are noted.
+    are_placed: bool,
     /// What else must be as it was, if rows depend on it.
     pub(super) is_replaced: Option<&'a IsReplaced>,
 }
@@ -91,12 +103,17 @@ impl<'a> KnownInodes<'a> {
         KnownInodes {
             digests,
             is_noted: false,
+            are_placed: false,
             is_replaced,
         }
     }
 
-    fn noting(self, is_noted: bool) -> KnownInodes<'a> {
-        KnownInodes { is_noted, ..self }
+    fn noting(self, is_noted: bool, are_placed: bool) -> KnownInodes<'a> {
+        KnownInodes {
+            is_noted,
+            are_placed,
+            ..self
+        }
     }
 }
 
@@ -105,15 +122,15 @@ impl Parsing<'_> {
     /// of order counts as changed.
     fn has_parents_digest(&mut self, new: Digest) -> bool {
         let digests = &mut self.known.digests;
-        let gone = digests.iter().take_while(|old| old.number < new.number);
-        let gone = gone.count();
-        *digests = &digests[gone..];
+        let gone = digests.partition_point(|old| old.number < new.number);
+        let (gone, rest) = digests.split_at(gone);
+        *digests = rest;
+        if self.known.is_noted {
+            (self.parsed.noted).gone(gone.iter().map(|old| old.number));
+        }
         let old = digests.first().filter(|old| old.number == new.number);
         if old.is_some() {
             *digests = &digests[1..];
-        }
-        if gone > 0 || old.is_none() {
-            self.parsed.noted.much();
         }
         old == Some(&new)
     }
@@ -132,6 +149,15 @@ impl TableSink for Parsing<'_> {
         let digest = digest_of(self.image, self.key, number, raw, &mut self.parsed.scratch);
         let digest = Digest { number, digest };
         let is_directory = found.kind == FileKind::Directory;
+        if let Some(places) = &mut self.places {
+            let mut see = |range: &Range<u64>| {
+                places.see(range);
+                true
+            };
+            if !self.image.places_of(number, raw, &mut see) {
+                places.unknown();
+            }
+        }
         let is_same = self.has_parents_digest(digest) && !self.row_may_differ(number, raw);
         // What directories hold is needed anyway.
         let is_unchanged = is_same && !is_directory;
@@ -157,7 +183,7 @@ impl TableSink for Parsing<'_> {
     }
 
     fn name(&mut self, directory: u64, name: &[u8], inode: u64) {
-        self.parsed.noted.name(directory);
+        self.parsed.noted.name(directory, inode, name);
         super::directory_blocks::add(&mut self.parsed.names, directory, inode, name);
     }
 
@@ -186,6 +212,18 @@ impl ParsedTable {
             self.noted.much();
         }
         self
+    }
+
+    /// Of a piece that is not read, as nothing of it changed.
+    fn kept(places: PiecePlaces, known: &[Digest]) -> ParsedTable {
+        let mut parsed = ParsedTable {
+            places: Some(places),
+            is_kept: true,
+            inodes_count: known.len() as u64,
+            ..ParsedTable::default()
+        };
+        known.iter().for_each(|one| one.append(&mut parsed.digests));
+        parsed
     }
 
     /// With room for what most pieces hold: that of `spare`, as far as it has some.
@@ -240,13 +278,15 @@ pub(super) fn read_piece(
                     image,
                     key,
                     known,
+                    places: known.are_placed.then(PlacesSeen::default),
                     parsed: &mut parsed,
                 };
                 image.tables().parse(&piece, bytes, &mut parsing);
-                if !parsing.known.digests.is_empty() {
-                    // Inodes that are no more.
-                    parsed.noted.much();
-                }
+                let places = parsing.places.take();
+                let rest = parsing.known.digests.iter();
+                let rest = rest.filter(|_| known.is_noted).map(|old| old.number);
+                parsing.parsed.noted.gone(rest);
+                parsed.places = places.and_then(|places| places.of_piece(&piece, key));
             }
             Err(error) => {
                 let first = image.content().shown_number(piece.first_inode);
@@ -255,8 +295,9 @@ pub(super) fn read_piece(
         }
         let sound = parsed.damaged.is_empty() && parsed.general.is_none();
         if sound && parsed.incomplete.is_empty() {
-            break;
+            return parsed;
         }
+        parsed.places = None;
     }
     parsed
 }
@@ -275,32 +316,45 @@ pub(super) const PARENT_DIGESTS_PER_PIECE_BYTES: usize =
     PARENT_DIGESTS_PER_PIECE_MAX * size_of::<Digest>();
 
 /// Pieces of the inode tables, each with what is known of its inodes.
-struct WithParentDigests<I: Iterator<Item = Result<TablePiece, String>>> {
+struct WithParentDigests<'a, I: Iterator<Item = Result<TablePiece, String>>> {
     pieces: Peekable<I>,
     known: Option<ParentDigests>,
+    /// Pieces of which nothing changed are told from others, by digests of this key.
+    keeping: Option<&'a DigestKey>,
 }
 
-impl<I: Iterator<Item = Result<TablePiece, String>>> Iterator for WithParentDigests<I> {
-    /// True: these are all of its range.
-    type Item = (Result<TablePiece, String>, Vec<Digest>, bool);
+/// What is known of the inodes of a piece.
+#[derive(Default)]
+struct KnownOfPiece {
+    digests: Vec<Digest>,
+    /// These are all of its range.
+    are_all: bool,
+    /// Nothing of it changed.
+    kept: Option<PiecePlaces>,
+}
+
+impl<I: Iterator<Item = Result<TablePiece, String>>> Iterator for WithParentDigests<'_, I> {
+    type Item = (Result<TablePiece, String>, KnownOfPiece);
 
     fn next(&mut self) -> Option<Self::Item> {
         let piece = self.pieces.next()?;
-        let (mut digests, mut are_all) = (Vec::new(), false);
+        let mut of_piece = KnownOfPiece::default();
         if let (Some(known), Ok(piece)) = (&mut self.known, &piece) {
             let end = match self.pieces.peek() {
                 Some(Ok(next)) => Some(next.first_inode),
                 _ => None,
             };
             let end = end.filter(|end| *end > piece.first_inode);
-            are_all = known.take(
+            of_piece.are_all = known.take(
                 piece.first_inode,
                 end,
                 PARENT_DIGESTS_PER_PIECE_MAX,
-                &mut digests,
+                &mut of_piece.digests,
             );
+            let kept = self.keeping.filter(|_| of_piece.are_all);
+            of_piece.kept = kept.and_then(|key| known.kept_places(piece, key));
         }
-        Some((piece, digests, are_all))
+        Some((piece, of_piece))
     }
 }
 
@@ -342,7 +396,8 @@ pub(super) fn read_tables(
 ) -> io::Result<Tables> {
     let file = Appender::create(spill.directory)?;
     let spares = file.spares();
-    let mut digests = DigestsWriter::create(spill.directory)?;
+    let are_placed = piece_places::are_noted(image);
+    let mut digests = DigestsWriter::create(spill.directory, are_placed)?;
     let mut names = Sorter::new(spill.directory, spill.memory.inode_share(SORT_NAMES_BYTES));
     let mut places = Sorter::new(spill.directory, spill.memory.inode_share(SORT_PLACES_BYTES));
     let (mut done, expected) = (0, image.tables().inodes_expected());
@@ -352,17 +407,23 @@ pub(super) fn read_tables(
     let is_replaced = known.as_ref().and_then(ParentDigests::is_replaced);
     let mut few = Few::asked_for(known.as_ref(), spill);
     let (is_noted, is_by_kernel) = (few.is_some(), image.names().bulkstat().is_some());
+    let mut are_in_part = false;
     let read = in_order(
         WithParentDigests {
             pieces: image.tables().pieces().peekable(),
             known,
+            keeping: (is_noted && are_placed).then_some(key),
         },
         buffer,
-        |buffer, (piece, known, are_all)| {
+        |buffer, (piece, of_piece)| {
+            if let Some(places) = of_piece.kept {
+                return ParsedTable::kept(places, &of_piece.digests);
+            }
             let spare = spares.try_recv().unwrap_or_default();
-            let known = KnownInodes::of(&known, is_replaced.as_ref()).noting(is_noted);
+            let known = KnownInodes::of(&of_piece.digests, is_replaced.as_ref());
+            let known = known.noting(is_noted, are_placed);
             let parsed = read_piece(image, key, piece, known, buffer, spare);
-            parsed.knowing(are_all)
+            parsed.knowing(of_piece.are_all)
         },
         |mut parsed| -> io::Result<()> {
             if let Some(why) = parsed.general.take_if(|_| is_by_kernel) {
@@ -370,6 +431,10 @@ pub(super) fn read_tables(
                 return Err(io::Error::other(why));
             }
             Few::take(&mut few, &mut parsed.noted, &parsed.inodes);
+            are_in_part |= parsed.is_kept;
+            if let Some(places) = &parsed.places {
+                digests.add_places(places)?;
+            }
             note_faults(image, faults, &mut parsed);
             digest.update(blake3::hash(&parsed.digests).as_bytes());
             let directories_from = parsed.directories_not_racy_from();
@@ -400,5 +465,6 @@ pub(super) fn read_tables(
         digest: *digest.finalize().as_bytes(),
         not_racy_from,
         few,
+        are_in_part,
     })
 }
