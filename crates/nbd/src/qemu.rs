@@ -16,7 +16,7 @@ pub mod vmdk_descriptor;
 
 use crate::client::{NbdClientOptions, Tether};
 use crate::error::NbdFault;
-use crate::shown::shown;
+use crate::shown::shown_end;
 use crate::socket::{Socket, connect_unix};
 use crate::uri::{NbdTransport, NbdUri};
 use bale_pipeline::secret_variables::withhold_secrets;
@@ -237,7 +237,7 @@ impl QemuImage {
         let from = len.saturating_sub(SAID_BYTES_MAX);
         let mut words = vec![0; (len - from) as usize];
         match self.said.read_exact_at(&mut words, from) {
-            Ok(()) => shown(&words),
+            Ok(()) => shown_end(&words),
             Err(_) => String::new(),
         }
     }

@@ -4,7 +4,7 @@
 //! source when this process ends, and ends with an error then.
 
 use super::{ImageFormat, LOOK, SAID_BYTES_MAX};
-use crate::shown::shown;
+use crate::shown::shown_end;
 use crate::uri::NbdUri;
 use bale_pipeline::secret_variables::withhold_secrets;
 use std::fs::File;
@@ -117,7 +117,7 @@ fn last_words(said: &File) -> String {
     let from = len.saturating_sub(SAID_BYTES_MAX);
     let mut words = vec![0; (len - from) as usize];
     match said.read_exact_at(&mut words, from) {
-        Ok(()) => shown(&words),
+        Ok(()) => shown_end(&words),
         Err(_) => String::new(),
     }
 }
