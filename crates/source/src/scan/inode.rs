@@ -30,6 +30,7 @@ mod linked;
 mod missing_directories;
 mod piece_places;
 mod second_look;
+mod table_piece;
 mod tables;
 mod tree;
 

@@ -2,7 +2,7 @@
 //! bytes is skipped, in the others inodes are compared by digest.
 
 use super::digests::{Digest, DigestKey, DigestReader, Digests, PieceSeen, RECORD_BYTES};
-use super::tables::{KnownInodes, ParsedTable, buffer, read_bytes, read_piece};
+use super::table_piece::{KnownInodes, ParsedTable, buffer, read_bytes, read_piece};
 use crate::image::{Image, TablePiece};
 use bale_format::entry::Time;
 use bale_pipeline::ordered::in_order;
