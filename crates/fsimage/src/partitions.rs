@@ -65,6 +65,9 @@ pub enum PartitionFault {
     Differ,
     #[error("partition {0} does not lie within the disk")]
     Outside(u32),
+    /// What of it is on the disk is among the partitions, if anything is.
+    #[error("partition {0} ends behind the end of the disk, which is cut or has shrunk")]
+    CutOff(u32),
     #[error("partitions {0} and {1} overlap")]
     Overlap(u32, u32),
     #[error("the MBR names partitions beside the GPT, which are not looked at")]
@@ -133,6 +136,21 @@ impl PartitionTable {
         Ok(Some(table))
     }
 
+    fn push(&mut self, place: Place, number: u32, kind: PartitionKind, name: String) {
+        if place.is_cut {
+            self.faults.push(PartitionFault::CutOff(number));
+        }
+        if place.bytes > 0 {
+            self.partitions.push(Partition {
+                number,
+                offset: place.offset,
+                bytes: place.bytes,
+                kind,
+                name,
+            });
+        }
+    }
+
     /// Named once each, with the one that begins before.
     fn find_overlaps(&mut self) {
         let mut order: Vec<_> = self.partitions.iter().collect();
@@ -165,6 +183,31 @@ fn read_with_any_sector(source: &dyn ByteSource) -> Result<PartitionTable, Parti
         }
     }
     Err(first.expect("there is a size"))
+}
+
+/// A stretch of sectors, as far as it is on the disk.
+struct Place {
+    offset: u64,
+    bytes: u64,
+    is_cut: bool,
+}
+
+/// `None`: it is none.
+fn place_as_far_as_it_is(
+    source: &dyn ByteSource,
+    sector_bytes: u32,
+    start: u64,
+    sectors: u64,
+) -> Option<Place> {
+    let offset = start.checked_mul(sector_bytes.into())?;
+    let bytes = sectors.checked_mul(sector_bytes.into())?;
+    let end = offset.checked_add(bytes)?;
+    let is_cut = end > source.len_bytes();
+    (bytes > 0).then_some(Place {
+        offset,
+        bytes: end.min(source.len_bytes()).saturating_sub(offset),
+        is_cut,
+    })
 }
 
 /// A stretch of a disk, given in sectors; `None` if it is none or leads out of the disk.

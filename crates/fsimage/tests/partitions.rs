@@ -220,11 +220,16 @@ fn the_table_at_the_end_is_used_when_the_first_is_damaged() {
     let table = read(&cut);
     let faults = [
         PartitionFault::Backup(GptFault::Missing),
-        PartitionFault::Outside(2),
-        PartitionFault::Outside(3),
+        PartitionFault::CutOff(2),
+        PartitionFault::CutOff(3),
     ];
     assert_eq!(table.faults, faults);
-    assert_eq!(found(&table), expected[..1]);
+    // What is left of the second is its place until the end.
+    let left: Vec<_> = (table.partitions.iter())
+        .map(|one| (one.number, one.offset + one.bytes))
+        .collect();
+    assert_eq!(found(&table)[..1], expected[..1]);
+    assert_eq!(left[1..], [(2, 25 << 20)]);
     // Grown: its table is not at the end any more, and is known from the first.
     let mut grown = good;
     grown.resize(60 << 20, 0);

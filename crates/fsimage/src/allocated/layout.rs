@@ -107,8 +107,27 @@ impl Claims {
             let content = PartContent::Content(Recognized::Unknown);
             let part = DiskPart::new(format!("p{}", partition.number), content);
             let part = self.push(DISK, part, vec![place]);
-            self.look(part, true);
+            match is_cut(&table, partition.number) {
+                true => self.cut_off(part, partition.number),
+                false => self.look(part, true),
+            }
         }
+        let is_there = |number| table.partitions.iter().any(|one| one.number == number);
+        for number in (table.faults.iter()).filter_map(cut_number) {
+            if !is_there(number) {
+                let content = PartContent::Content(Recognized::Unknown);
+                let part = DiskPart::new(format!("p{number}"), content);
+                let part = self.push(DISK, part, Vec::new());
+                self.cut_off(part, number);
+            }
+        }
+    }
+
+    fn cut_off(&mut self, part: usize, number: u32) {
+        self.read_whole(
+            part,
+            WholeReason::TableFault(PartitionFault::CutOff(number)),
+        );
     }
 
     fn read_whole(&mut self, part: usize, why: WholeReason) {
@@ -342,6 +361,18 @@ fn fill(filled: &mut Vec<Stretch>, gap: Range<u64>, around: &[(Range<u64>, usize
     }
 }
 
+/// Of a partition that ends behind the end of the disk.
+fn cut_number(fault: &PartitionFault) -> Option<u32> {
+    match fault {
+        PartitionFault::CutOff(number) => Some(*number),
+        _ => None,
+    }
+}
+
+fn is_cut(table: &PartitionTable, number: u32) -> bool {
+    (table.faults.iter().filter_map(cut_number)).any(|cut| cut == number)
+}
+
 /// Faults with which it is not known that the partitions are those in use.
 fn is_doubtful(fault: &PartitionFault) -> bool {
     match fault {
@@ -351,6 +382,7 @@ fn is_doubtful(fault: &PartitionFault) -> bool {
         | PartitionFault::Outside(_) => true,
         // Of an image that grew, or the disk's last part: what is not in a partition is read.
         PartitionFault::Backup(_)
+        | PartitionFault::CutOff(_)
         | PartitionFault::Overlap(..)
         | PartitionFault::Chain(_)
         | PartitionFault::Endless => false,

@@ -1,8 +1,8 @@
 //! A GPT: the same table at both ends of a disk, each with checksums.
 
 use super::{
-    GptFault, PARTITIONS_MAX, Partition, PartitionError, PartitionFault, PartitionKind,
-    PartitionTable, PartitionTableKind, place, read_at,
+    GptFault, PARTITIONS_MAX, PartitionError, PartitionFault, PartitionKind, PartitionTable,
+    PartitionTableKind, place, place_as_far_as_it_is, read_at,
 };
 use crate::crc32::crc32;
 use crate::source::ByteSource;
@@ -95,18 +95,14 @@ fn push_entry(
     }
     let (first, last) = (u64_at(entry, 32), u64_at(entry, 40));
     let is_usable = first >= head.first_usable && last <= head.last_usable && first <= last;
-    let place = is_usable.then(|| place(source, table.sector_bytes, first, last - first + 1));
-    let Some((offset, bytes)) = place.flatten() else {
-        table.faults.push(PartitionFault::Outside(at));
-        return;
-    };
-    table.partitions.push(Partition {
-        number: at,
-        offset,
-        bytes,
-        kind: PartitionKind::Guid(kind),
-        name: name_of(entry),
-    });
+    let sector_bytes = table.sector_bytes;
+    let place = is_usable
+        .then(|| place_as_far_as_it_is(source, sector_bytes, first, last - first + 1))
+        .flatten();
+    match place {
+        Some(place) => table.push(place, at, PartitionKind::Guid(kind), name_of(entry)),
+        None => table.faults.push(PartitionFault::Outside(at)),
+    }
 }
 
 /// UTF-16 to its first zero.

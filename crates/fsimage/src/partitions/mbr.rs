@@ -1,8 +1,8 @@
 //! An MBR: four partitions, and a chain of further ones in an extended partition.
 
 use super::{
-    Partition, PartitionError, PartitionFault, PartitionKind, PartitionTable, PartitionTableKind,
-    place, read_at,
+    PartitionError, PartitionFault, PartitionKind, PartitionTable, PartitionTableKind, place,
+    place_as_far_as_it_is, read_at,
 };
 use crate::source::ByteSource;
 
@@ -126,17 +126,18 @@ fn push(
         return;
     }
     let start = base + u64::from(entry.start);
-    match place(source, table.sector_bytes, start, entry.sectors.into()) {
-        // The table itself is in no partition.
-        Some((offset, bytes)) if offset > 0 => table.partitions.push(Partition {
-            number,
-            offset,
-            bytes,
-            kind: PartitionKind::Byte(entry.kind),
-            name: String::new(),
-        }),
-        _ => table.faults.push(PartitionFault::Outside(number)),
-    }
+    let place = place_as_far_as_it_is(source, table.sector_bytes, start, entry.sectors.into());
+    // The table itself is in no partition.
+    let Some(place) = place.filter(|place| place.offset > 0) else {
+        table.faults.push(PartitionFault::Outside(number));
+        return;
+    };
+    table.push(
+        place,
+        number,
+        PartitionKind::Byte(entry.kind),
+        String::new(),
+    );
 }
 
 /// Each sector of the chain has one partition, relative to it, and the next sector, relative to the

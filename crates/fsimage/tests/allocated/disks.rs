@@ -185,6 +185,40 @@ fn of_a_disk_with_an_mbr_logical_partitions_are_read_as_well() {
     partitions_are_read(table, ["p1", "p2", "p3", "p5", "p6"]);
 }
 
+/// The second partition lost its end, and the third is not there at all.
+#[test]
+fn of_a_disk_that_is_cut_what_is_before_the_cut_is_read_as_what_it_holds() {
+    if !can_run(&PROGRAMS) {
+        return;
+    }
+    for label in ["gpt", "dos"] {
+        let disk = Image::new(300 << 20);
+        let table = format!("label: {label}\nsize=100MiB\nsize=100MiB\nsize=50MiB\n");
+        let places = sfdisk(&disk, &table);
+        let file = disk.file();
+        let of = |number: usize| std::slice::from_ref(&places[number]);
+        let ext4 = Image::make(100, "mke2fs -q -F -t ext4");
+        churn(&ext4.mount("noatime").path, 1, 5);
+        put(&file, &ext4, of(0));
+        put(&file, &Image::make(100, "mke2fs -q -F -t ext4"), of(1));
+        let cut = places[1].disk_offset + (60 << 20);
+        file.set_len(cut).unwrap();
+
+        assert_file_systems(&disk, &[("p1", &ext4, of(0))]);
+        let copied = disk.copied();
+        copied.assert_believed("p1");
+        for name in ["p2", "p3"] {
+            let why = copied.why_whole(name);
+            assert!(why.contains("ends behind the end of the disk"), "{why}");
+        }
+        let expected = ext4.mount("ro").tree();
+        let found = taken(&copied.image, of(0));
+        assert_eq!(found.mount("ro").tree(), expected, "{label}");
+        let from = places[1].disk_offset;
+        assert_alike(&disk, &copied.image, from, cut - from);
+    }
+}
+
 /// The backing device of a loop, detached at the end.
 struct Loop(String);
 
