@@ -9,6 +9,7 @@ mod forget;
 mod generate;
 mod global;
 mod mirror;
+mod mount;
 mod remote;
 mod restore;
 mod serve;
@@ -24,6 +25,7 @@ pub use generate::Generate;
 pub use global::Global;
 use global::NoRepository;
 pub use mirror::Mirror;
+pub use mount::MountCommand;
 pub use remote::Whose;
 pub use restore::Restore;
 pub use serve::Serve;
@@ -134,6 +136,16 @@ guestmount --ro --format=raw -i -a 'nbd://?socket=/tmp/vm.sock' /mnt\n\n\
 It serves until it is interrupted (Ctrl-C, SIGTERM), or with --once until the last client has \
 gone. Several images are exports of their names, and the first is the one without a name.")]
     Export(Box<Export>),
+    /// Show snapshots as directories, until they are unmounted
+    #[command(after_help = "Examples:\n  bale mount /mnt/bale\n  \
+            bale mount /mnt/bale --host web1 --allow-other\n  \
+bale mount /mnt/bale 3fa9c1d2 &\n  \
+cp -a /mnt/bale/latest/home/me/mail /tmp/mail\n  \
+fusermount3 -u /mnt/bale   # or Ctrl-C; as root: umount\n\n\
+Below DIR: snapshots/TIME, latest, ids/ID, hosts/HOST/TIME and hosts/HOST/latest, read-only. Times \
+are UTC. New snapshots show up within seconds. It stays in the foreground; a second Ctrl-C \
+unmounts it though it is in use.")]
+    Mount(Box<MountCommand>),
     /// Keep account of what changes on a device, so that backups of it read only that
     #[command(subcommand)]
     Track(Track),

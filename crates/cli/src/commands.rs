@@ -24,6 +24,7 @@ mod listing;
 mod look;
 mod ls;
 mod mirror;
+mod mount;
 mod policy;
 mod prune;
 mod repair;
@@ -68,6 +69,7 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Restore(options) => restore::run(global, &options),
         Command::Dump(options) => dump::run(global, &options),
         Command::Export(options) => export::run(global, &options),
+        Command::Mount(options) => mount::run(global, &options),
         Command::Track(command) => track::run(global, &command),
         Command::Check(options) => check::run(global, &options),
         Command::Copy(options) => copy::run(global, &options),
@@ -125,6 +127,7 @@ fn only_prints(command: &Command) -> bool {
         | Command::Backup(_)
         | Command::Restore(_)
         | Command::Export(_)
+        | Command::Mount(_)
         | Command::Check(_)
         | Command::Copy(_)
         | Command::Mirror(_)

@@ -1,19 +1,37 @@
 //! Ctrl-C and termination: the first asks the operation to end well, the second ends the process at
-//! once.
+//! once, or asks again whoever has an answer to it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+/// Requests that an operation can have an answer to, if it has one to the second.
+const ANSWERED_MAX: usize = 2;
 
 /// True after the first Ctrl-C or SIGTERM.
 pub fn is_requested() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
+    requests() > 0
+}
+
+/// How many there were.
+pub fn requests() -> usize {
+    REQUESTS.load(Ordering::Relaxed)
+}
+
+/// From now on the second one does not end the process, but the third.
+pub fn go_on_after_the_first() {
+    GOES_ON.store(true, Ordering::Relaxed);
 }
 
 /// Starts listening for SIGINT, SIGTERM and SIGHUP.
 pub fn listen() {
     let result = ctrlc::set_handler(|| {
-        if INTERRUPTED.swap(true, Ordering::Relaxed) {
+        let answered = match GOES_ON.load(Ordering::Relaxed) {
+            true => ANSWERED_MAX,
+            false => 1,
+        };
+        if REQUESTS.fetch_add(1, Ordering::Relaxed) >= answered {
             std::process::exit(crate::exit::INTERRUPTED);
         }
     });

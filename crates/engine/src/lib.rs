@@ -14,6 +14,7 @@ pub mod forget;
 mod heartbeat;
 pub mod limits;
 pub mod mirror;
+pub mod mount;
 pub mod prune;
 mod read_again;
 mod relied;

@@ -65,6 +65,10 @@ pub(crate) const SEGMENT_PATIENCE: u32 = 12;
 pub(crate) const COPY_SORT_BYTES: usize = 8 << 20;
 /// Chunks of a source that is far away, on their way.
 const COPY_FLIGHT_BYTES: usize = 32 << 20;
+/// Chunks for a mount of a repository that is far away, on their way.
+const MOUNT_FLIGHT_BYTES: usize = 24 << 20;
+/// The same with the least memory.
+const MOUNT_FLIGHT_BYTES_LEAST: usize = 8 << 20;
 /// Chunks of a snapshot that becomes an ext4 file system, on their way.
 const EXT4_FLIGHT_BYTES: usize = 32 << 20;
 /// The same with the least memory.
@@ -342,6 +346,25 @@ pub const fn export_bytes(memory: &MemoryPlan) -> usize {
         + objects_bytes(memory)
 }
 
+/// Sealed chunks on their way from far away to a mount, which keeps decoded segments as well.
+pub(crate) const fn mount_flight_bytes(memory: &MemoryPlan) -> usize {
+    memory.share_from(MOUNT_FLIGHT_BYTES_LEAST, MOUNT_FLIGHT_BYTES)
+}
+
+/// Decoded segments that a mount keeps.
+pub(crate) const fn mount_segments_bytes(memory: &MemoryPlan) -> usize {
+    bale_mount::segments_bytes(memory)
+}
+
+/// Ceiling of a mount, beside what threads that answer the kernel hold of its requests.
+pub const fn mount_bytes(memory: &MemoryPlan) -> usize {
+    fetch_bytes(memory, bale_restore::image_reader::reads_at_once(memory))
+        + bale_restore::image_reader::memory_bytes(memory)
+        + bale_mount::memory_bytes(memory)
+        + mount_flight_bytes(memory)
+        + objects_bytes(memory)
+}
+
 /// How far a copy reads ahead of what it stores. To open and to verify takes a fraction of the time
 /// that compressing takes, and what is far away is fetched by others: two threads feed eight.
 pub(crate) const fn copy_ahead(memory: &MemoryPlan) -> ReadAhead {
@@ -397,6 +420,7 @@ const fn holds(memory: &MemoryPlan) -> bool {
         && restore_to_ext4_bytes(memory) <= memory.bytes()
         && dump_bytes(memory) <= memory.bytes()
         && export_bytes(memory) <= memory.bytes()
+        && mount_bytes(memory) <= memory.bytes()
         && copy_bytes(memory) <= memory.bytes()
         // The index is read before there is content and when all of it is stored: no chunks are
         // encoded then.

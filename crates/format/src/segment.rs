@@ -245,6 +245,45 @@ impl Segment {
         self.rows.clone()
     }
 
+    /// Bytes of memory that it takes, about.
+    pub fn memory_bytes(&self) -> usize {
+        let small = [
+            &self.kind,
+            &self.mode,
+            &self.uid,
+            &self.gid,
+            &self.mtime_ns,
+            &self.ctime_ns,
+            &self.generation,
+            &self.nlink,
+            &self.filesystem,
+            &self.inode_flags,
+            &self.project,
+            &self.flags,
+            &self.layout,
+        ];
+        let large = [
+            &self.size,
+            &self.mtime_s,
+            &self.ctime_s,
+            &self.inode,
+            &self.rdev,
+            &self.offset,
+        ];
+        let strings = [
+            &self.keys.parents,
+            &self.keys.names,
+            &self.targets,
+            &self.xattrs,
+            &self.chunks,
+            &self.content_hash,
+        ];
+        let small: usize = small.iter().map(|values| values.bytes()).sum();
+        let large: usize = large.iter().map(|values| values.bytes()).sum();
+        let strings: usize = strings.iter().map(|column| column.bytes()).sum();
+        size_of::<Segment>() + small + large + strings
+    }
+
     /// What `stat` told of one of the decoded rows, and where its bytes are: without its path, and
     /// sharing nothing.
     pub fn view(&self, row: usize) -> RowView<'_> {

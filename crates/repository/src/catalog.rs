@@ -13,19 +13,24 @@
 mod clip;
 mod cursor;
 mod cut;
+mod decoded;
 mod densest;
 mod diff;
 mod export;
+mod load;
 mod loader;
+mod numbered;
 mod parent;
 mod reader;
 mod writer;
 
 pub use clip::splice;
 pub use cut::{CutRule, SegmentWriter};
+pub use decoded::{DecodedSegments, KeptSegments};
 pub use densest::DensestDirectories;
 pub use diff::{Difference, Differences, diff};
 pub use export::{ExportError, Exported, export};
+pub use numbered::{NumberedCatalog, NumberedRows, RowNumber};
 pub use parent::{ParentCursor, ParentRow};
 pub use reader::{CatalogReader, Rows, counted_rows};
 pub use writer::file_bytes;
@@ -62,6 +67,11 @@ pub trait SegmentSource: Send + Sync {
     /// them as it says. What cannot be had is said when it is read.
     fn fetch_ahead(&self, ids: &[ChunkId]) -> usize {
         ids.len()
+    }
+
+    /// Where segments are kept decoded, whole, by who comes back to them.
+    fn kept_decoded(&self) -> Option<&DecodedSegments> {
+        None
     }
 }
 

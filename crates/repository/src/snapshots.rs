@@ -82,7 +82,8 @@ pub fn is_in_future(snapshot: &Snapshot, now: Time) -> bool {
     is_time_in_future(snapshot.time, now)
 }
 
-fn is_time_in_future(time: Time, now: Time) -> bool {
+/// Is a moment later than clocks may differ?
+pub fn is_time_in_future(time: Time, now: Time) -> bool {
     let latest = now.seconds.saturating_add(CLOCK_SKEW_SECONDS_MAX);
     (time.seconds, time.nanos) > (latest, now.nanos)
 }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 const EXPECTED_AHEAD: usize = 64;
 
 /// Bytes of data chunks in a file of `size` bytes; none of a list that cannot be used.
-pub(crate) fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
+pub fn data_bytes(list: &ChunkId, size: u64, chunks: &dyn ChunkSource) -> u64 {
     let mut bytes = 0u64;
     let walked = walk(list, size, chunks, &mut |_, piece| {
         if matches!(piece, Piece::Data { .. }) {

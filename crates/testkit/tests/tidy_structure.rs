@@ -11,7 +11,7 @@ use sources::{must_be_empty, repository, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which of our crates a crate may use, its tests aside: the drawing in docs/ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("format", &[]),
     ("sys", &[]),
     ("fsimage", &[]),
@@ -30,8 +30,10 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "source",
             "restore",
             "nbd",
+            "mount",
         ],
     ),
+    ("mount", &["format", "pipeline", "repository", "restore"]),
     ("cloud", &["format", "pipeline", "repository"]),
     ("remote", &["format", "pipeline", "repository", "cloud"]),
     ("serve", &["format", "pipeline", "repository"]),
@@ -50,6 +52,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "source",
             "restore",
             "nbd",
+            "mount",
             "engine",
             "serve",
             "tune",

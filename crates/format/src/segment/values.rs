@@ -25,6 +25,11 @@ impl<T: Copy + PartialEq> Values<T> {
         self.rows
     }
 
+    /// Bytes of memory that they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.values.capacity() * size_of::<T>()
+    }
+
     /// Adds the same value for some rows; `rows_max` are expected in all.
     #[inline]
     pub(super) fn push(&mut self, value: T, rows: usize, rows_max: usize) {
@@ -87,6 +92,11 @@ impl BytesColumn {
     pub(super) fn get(&self, row: usize) -> &[u8] {
         let span = self.spans.get(row);
         &self.data[span.start as usize..span.end as usize]
+    }
+
+    /// Bytes of memory that they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.data.len() + self.spans.bytes()
     }
 
     /// The row's bytes, sharing the buffer; empty ones hold nothing alive.

@@ -3,8 +3,10 @@
 //! A cursor holds one segment, decoded as far as its range asks. Cloning one is cheap and shares
 //! it. Removed rows are seen here; readers hide them.
 
+use super::load::{counted, load};
 use super::loader::SegmentLoader;
-use super::{CatalogError, KeyRange, Result, SegmentSource};
+use super::numbered::RowPlace;
+use super::{KeyRange, Result, SegmentSource};
 use bale_format::entry::compare_keys;
 use bale_format::{ChunkId, Entry, Key, Segment, SegmentRef};
 use std::cmp::Ordering;
@@ -13,43 +15,6 @@ use std::sync::Arc;
 
 /// Rows that a cursor tries one by one before it searches.
 const SEEK_STEPS: usize = 3;
-
-/// Reads and checks the segment that a reference describes; of the rows outside the range only the
-/// keys.
-pub(super) fn load(
-    source: &dyn SegmentSource,
-    reference: &SegmentRef,
-    range: &KeyRange,
-) -> Result<Segment> {
-    let id = reference.id;
-    let bytes = source
-        .segment(&id)
-        .map_err(|source| CatalogError::Read { id, source })?;
-    let segment = Segment::decode_rows(&bytes, |keys| {
-        let row = |key: &Key| keys.lower_bound(key);
-        range.start.as_ref().map_or(0, row)..range.end.as_ref().map_or(keys.rows(), row)
-    })
-    .map_err(|source| CatalogError::Decode { id, source })?;
-    let keys = segment.keys();
-    let what = if keys.rows() != reference.rows as usize {
-        "rows"
-    } else if keys.key(0) != reference.first {
-        "first key"
-    } else if keys.key(keys.rows() - 1) != reference.last {
-        "last key"
-    } else {
-        return Ok(segment);
-    };
-    Err(CatalogError::Mismatch { id, what })
-}
-
-/// The keys of a reference that count.
-pub(super) fn counted(reference: &SegmentRef) -> KeyRange {
-    KeyRange {
-        start: reference.from.clone(),
-        end: reference.to.clone(),
-    }
-}
 
 /// A place in one layer: before a row, or at the end.
 #[derive(Clone)]
@@ -153,7 +118,7 @@ impl LayerCursor {
             self.name_ahead();
             self.next = position + 1;
             let loader = self.ahead.0.as_mut();
-            let segment = match loader.and_then(|loader| loader.take(position, &range)) {
+            let loaded = match loader.and_then(|loader| loader.take(position, &range)) {
                 Some(loaded) => loaded?,
                 None => load(&*self.source, &self.segments[position], &range)?,
             };
@@ -161,11 +126,10 @@ impl LayerCursor {
             if let (Some(loader), Some((position, range))) = (&mut self.ahead.0, next) {
                 loader.prefetch(position, &self.segments[position], range);
             }
-            let rows = segment.decoded();
-            self.current = (!rows.is_empty()).then(|| Current {
-                segment: Arc::new(segment),
-                row: rows.start,
-                end: rows.end,
+            self.current = (!loaded.rows.is_empty()).then(|| Current {
+                row: loaded.rows.start,
+                end: loaded.rows.end,
+                segment: loaded.segment,
             });
         }
         Ok(())
@@ -382,6 +346,17 @@ impl LayerMerge {
     fn current(&self) -> &Current {
         let head = self.head.expect("only called at a row");
         self.layers[head].current.as_ref().expect("head has a row")
+    }
+
+    /// Where the row here is stored. Only at a row.
+    pub(super) fn place(&self) -> RowPlace {
+        let layer = self.head.expect("only called at a row");
+        RowPlace {
+            layer,
+            // `next` is the one behind the current one.
+            segment: self.layers[layer].next - 1,
+            row: self.current().row,
+        }
     }
 
     /// Compares the row here with a key. Only at a row.

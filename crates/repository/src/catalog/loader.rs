@@ -1,9 +1,9 @@
 //! Loads the segments of a layer one ahead, in a thread that stays: who needs all of them waits for
 //! reading and decoding no longer than it takes itself.
 
-use super::cursor::load;
+use super::load::{LoadedSegment, load};
 use super::{KeyRange, Result, SegmentSource};
-use bale_format::{Segment, SegmentRef};
+use bale_format::SegmentRef;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 /// One segment is loaded at a time, while another is in use.
 pub(super) struct SegmentLoader {
     requests: Option<Sender<(SegmentRef, KeyRange)>>,
-    loaded: Receiver<Result<Segment>>,
+    loaded: Receiver<Result<LoadedSegment>>,
     /// What is being loaded: its position in the layer, and the keys that are wanted of it.
     requested: Option<(usize, KeyRange)>,
     thread: Option<JoinHandle<()>>,
@@ -53,7 +53,11 @@ impl SegmentLoader {
     }
 
     /// What was asked for, when it is there; `None`: something else was asked for, or nothing.
-    pub(super) fn take(&mut self, position: usize, range: &KeyRange) -> Option<Result<Segment>> {
+    pub(super) fn take(
+        &mut self,
+        position: usize,
+        range: &KeyRange,
+    ) -> Option<Result<LoadedSegment>> {
         let requested = self.requested.take()?;
         let loaded = self.loaded.recv().ok()?;
         (requested.0 == position && requested.1 == *range).then_some(loaded)

@@ -1,6 +1,7 @@
 //! Reads a catalog: all of it, a range, a directory, one path.
 
 use super::cursor::{LayerCursor, LayerMerge};
+use super::numbered::RowPlace;
 use super::{CatalogError, KeyRange, Result, SegmentSource};
 use bale_format::extent::extent_name;
 use bale_format::{Entry, Key, Kind, Layer, SegmentRef};
@@ -146,6 +147,11 @@ impl CatalogReader {
         self.source.fetch_ahead(&ids);
     }
 
+    /// Where segments are read.
+    pub(super) fn source(&self) -> &dyn SegmentSource {
+        &*self.source
+    }
+
     /// A cursor over one layer.
     pub(super) fn cursor(&self, layer: usize, range: KeyRange) -> LayerCursor {
         self.cursor_of(self.segments[layer].clone(), range)
@@ -204,7 +210,17 @@ impl Rows {
         self.merge.seek(key);
     }
 
-    fn step(&mut self) -> Result<Option<Entry>> {
+    /// The next row and where it is stored, but for the first one of a subtree.
+    pub(super) fn next_placed(&mut self) -> Option<Result<(RowPlace, Entry)>> {
+        if self.failed {
+            return None;
+        }
+        let row = self.step();
+        self.failed = row.is_err();
+        row.transpose()
+    }
+
+    fn step(&mut self) -> Result<Option<(RowPlace, Entry)>> {
         while self.merge.head()?.is_some() {
             let entry = (!self.merge.is_removed()).then(|| self.merge.entry());
             if let Some(extent) = entry
@@ -215,9 +231,10 @@ impl Rows {
                 self.merge.seek(&behind);
                 continue;
             }
+            let place = self.merge.place();
             self.merge.advance();
-            if entry.is_some() {
-                return Ok(entry);
+            if let Some(entry) = entry {
+                return Ok(Some((place, entry)));
             }
         }
         Ok(None)
@@ -231,12 +248,7 @@ impl Iterator for Rows {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        if self.failed {
-            return None;
-        }
-        let row = self.step();
-        self.failed = row.is_err();
-        row.transpose()
+        Some(self.next_placed()?.map(|(_, entry)| entry))
     }
 }
 
