@@ -1,5 +1,6 @@
 //! The directory to mount on: what must be so before, and what is mounted there.
 
+use bale_pipeline::secret_variables::withhold_secrets;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -76,7 +77,9 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountPointError> {
 
 fn has_helper() -> bool {
     let mut helper = Command::new(HELPER);
-    helper.arg("--version").stdin(Stdio::null());
+    withhold_secrets(&mut helper)
+        .arg("--version")
+        .stdin(Stdio::null());
     helper.stdout(Stdio::null()).stderr(Stdio::null());
     helper.status().is_ok_and(|status| status.success())
 }

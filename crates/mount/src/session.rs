@@ -3,6 +3,7 @@
 use crate::adapter::{KernelOptions, KernelSession};
 use crate::mount_point::{self, HELPER, MountPointError, as_argument, mounted_at};
 use crate::tree::SnapshotTree;
+use bale_pipeline::secret_variables::withhold_secrets;
 use rustix::mount::UnmountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,9 @@ impl MountSession {
 
     fn unmount_by_helper(&self, is_detached: bool) -> io::Result<Unmounting> {
         let mut helper = Command::new(HELPER);
-        helper.arg("-u").args(is_detached.then_some("-z"));
+        withhold_secrets(&mut helper)
+            .arg("-u")
+            .args(is_detached.then_some("-z"));
         helper
             .arg("--")
             .arg(as_argument(&self.dir))
