@@ -1,5 +1,5 @@
-//! One piece of the inode tables, taken apart: its inodes, names that are in them, where others are,
-//! and what of it is not as the last backup knew it.
+//! One piece of the inode tables, taken apart: its inodes, names that are in them, where others
+//! are, and what of it is not as the last backup knew it.
 
 use super::digest_file::IsReplaced;
 use super::digests::{Digest, DigestKey, digest_of};
