@@ -88,7 +88,7 @@ impl Decoded {
     fn keep(&mut self, id: &ChunkId, bytes: usize, bytes_max: usize) {
         // Dropped meanwhile, as others came: then it is not kept.
         if let Some(slot) = self.slots.get_mut(id) {
-            self.bytes += bytes - slot.bytes;
+            self.bytes = self.bytes - slot.bytes + bytes;
             slot.bytes = bytes;
         }
         while self.bytes > bytes_max

@@ -29,6 +29,7 @@ mod join;
 mod linked;
 mod missing_directories;
 mod piece_places;
+mod sealed_blocks;
 mod second_look;
 mod table_piece;
 mod tables;

@@ -26,6 +26,7 @@
 
 use super::digests::{Digest, DigestKey, DigestReader, Digests};
 use super::piece_places::{self, ParentPlaces, PiecePlaces};
+use super::sealed_blocks::{SEAL_BYTES, Seal, read_block, write_block};
 use crate::image::TablePiece;
 use bale_format::ObjectId;
 use bale_pipeline::private_dir;
@@ -42,7 +43,6 @@ const NAME_BYTES: usize = 16;
 const KEY_BYTES: usize = size_of::<DigestKey>();
 const SNAPSHOT_BYTES: usize = 32;
 const ALL_BYTES: usize = 32;
-const SEAL_BYTES: usize = 16;
 /// Sealed bytes of the head.
 const HEAD_SEALED_BYTES: usize = MAGIC.len() + NAME_BYTES + KEY_BYTES + SNAPSHOT_BYTES + ALL_BYTES;
 const HEAD_BYTES: usize = HEAD_SEALED_BYTES + SEAL_BYTES;
@@ -378,19 +378,13 @@ impl ParentDigests {
 
     /// The next block, if it is whole and sealed.
     fn load(&mut self) -> Option<()> {
-        let mut head = [0; 4 + SEAL_BYTES];
-        self.file.read_exact(&mut head).ok()?;
-        let (len, seal) = head.split_first_chunk::<4>()?;
-        let len = u32::from_le_bytes(*len) as usize;
-        if len == 0 || len > BLOCK_BYTES + RECORD_BYTES_MAX {
-            return None;
-        }
-        self.block.resize(len, 0);
+        let (sealer, name, number) = (&self.sealer, &self.name, self.blocks);
         self.at = 0;
-        self.file.read_exact(&mut self.block).ok()?;
-        let sealed = seal_of(&self.sealer, &self.name, self.blocks, &self.block);
         self.blocks += 1;
-        (seal == sealed).then_some(())
+        let len_max = BLOCK_BYTES + RECORD_BYTES_MAX;
+        read_block(&mut self.file, len_max, &mut self.block, |records| {
+            seal_of(sealer, name, number, records)
+        })
     }
 }
 
@@ -407,9 +401,7 @@ fn write_blocks(
     loop {
         let here = reader.here()?;
         if block.len() >= BLOCK_BYTES || here.is_none() && !block.is_empty() {
-            file.write_all(&(block.len() as u32).to_le_bytes())?;
-            file.write_all(&seal_of(sealer, name, blocks, &block))?;
-            file.write_all(&block)?;
+            write_block(file, &seal_of(sealer, name, blocks, &block), &block)?;
             block.clear();
             blocks += 1;
         }
@@ -433,12 +425,7 @@ fn write_blocks(
     }
 }
 
-fn seal_of(
-    sealer: &Sealer,
-    name: &[u8; NAME_BYTES],
-    block: u64,
-    records: &[u8],
-) -> [u8; SEAL_BYTES] {
+fn seal_of(sealer: &Sealer, name: &[u8; NAME_BYTES], block: u64, records: &[u8]) -> Seal {
     let mut sealed = b"block of digests".to_vec();
     sealed.extend_from_slice(name);
     sealed.extend_from_slice(&block.to_le_bytes());

@@ -18,6 +18,7 @@
 //! of what follows it.
 
 use super::digests::DigestKey;
+use super::sealed_blocks::{Seal, read_block, write_block};
 use crate::image::{Image, TablePiece};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -31,7 +32,6 @@ const RUNS_MAX: usize = 32;
 const RANGES_MAX: usize = 8192;
 
 const MAGIC: &[u8; 8] = b"BALEPLC1";
-const SEAL_BYTES: usize = 16;
 const FINGERPRINT_BYTES: usize = 16;
 const HEAD_BYTES: usize = 8 + FINGERPRINT_BYTES + 1;
 const RECORD_BYTES_MAX: usize = HEAD_BYTES + RUNS_MAX * 16;
@@ -41,7 +41,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 const FIRST_BLOCK: u64 = 1 << 63;
 
 /// Seals a block of this number.
-pub(super) type SealBlock<'a> = &'a dyn Fn(u64, &[u8]) -> [u8; SEAL_BYTES];
+pub(super) type SealBlock<'a> = &'a dyn Fn(u64, &[u8]) -> Seal;
 
 /// What is seen of the places of a piece.
 #[derive(Default)]
@@ -226,9 +226,7 @@ pub(super) fn write(out: &mut impl Write, noted: &File, seal: SealBlock<'_>) -> 
     loop {
         let record = noted.next_record();
         if block.len() >= BLOCK_BYTES || record.is_none() && !block.is_empty() {
-            out.write_all(&(block.len() as u32).to_le_bytes())?;
-            out.write_all(&seal(number, &block))?;
-            out.write_all(&block)?;
+            write_block(out, &seal(number, &block), &block)?;
             block.clear();
             number += 1;
         }
@@ -240,7 +238,7 @@ pub(super) fn write(out: &mut impl Write, noted: &File, seal: SealBlock<'_>) -> 
 }
 
 /// Seals a block of a number as the file of digests does that they belong to.
-pub(super) type Sealing = Box<dyn Fn(u64, &[u8]) -> [u8; SEAL_BYTES] + Send>;
+pub(super) type Sealing = Box<dyn Fn(u64, &[u8]) -> Seal + Send>;
 
 /// The places that the last backup noted, in the order of their pieces.
 pub(super) struct ParentPlaces {
@@ -288,19 +286,15 @@ fn load_block(
     (file, sealing, number): &mut (File, Sealing, u64),
     bytes: &mut Vec<u8>,
 ) -> Option<()> {
-    let mut head = [0; 4 + SEAL_BYTES];
-    file.read_exact(&mut head).ok()?;
-    let (len, seal) = head.split_first_chunk::<4>()?;
-    let len = u32::from_le_bytes(*len) as usize;
     // Records end with their block.
-    if !bytes.is_empty() || len == 0 || len > BLOCK_BYTES + RECORD_BYTES_MAX {
+    if !bytes.is_empty() {
         return None;
     }
-    bytes.resize(len, 0);
-    file.read_exact(bytes).ok()?;
-    let sealed = sealing(*number, bytes);
+    let block = *number;
     *number += 1;
-    (seal == sealed).then_some(())
+    read_block(file, BLOCK_BYTES + RECORD_BYTES_MAX, bytes, |records| {
+        sealing(block, records)
+    })
 }
 
 #[cfg(test)]
