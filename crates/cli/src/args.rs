@@ -12,9 +12,11 @@ mod mirror;
 mod mount;
 mod remote;
 mod restore;
+mod rewrite;
 mod serve;
 mod snapshots;
 mod sources;
+mod tag;
 mod track;
 
 pub use cold::ColdReads;
@@ -28,9 +30,11 @@ pub use mirror::Mirror;
 pub use mount::MountCommand;
 pub use remote::Whose;
 pub use restore::Restore;
+pub use rewrite::Rewrite;
 pub use serve::Serve;
 pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
 pub use sources::{Backup, DiskFormat, Look, Scan, ScanPaths};
+pub use tag::{Pin, Tag};
 pub use track::Track;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -160,6 +164,29 @@ unmounts it though it is in use.")]
             bale forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n  \
             bale forget 3fa9c1d2 --prune")]
     Forget(Box<Forget>),
+    /// Change the tags of snapshots, which get new ids by it
+    #[command(after_help = "Examples:\n  bale tag --add weekly,offsite 3fa9c1d2\n  \
+            bale tag --remove old --host web1\n  bale tag --set '' 3fa9c1d2\n\n\
+A changed snapshot is a new one in the place of the old, which is removed.")]
+    Tag(Tag),
+    /// Pin snapshots: no forget removes them, by rules or by id, until they are unpinned
+    #[command(
+        after_help = "Examples:\n  bale pin 3fa9c1d2\n  bale pin latest --host web1\n\n\
+A pinned snapshot has a new id."
+    )]
+    Pin(Pin),
+    /// Take a pin back
+    #[command(after_help = "Example:\n  bale unpin 3fa9c1d2")]
+    Unpin(Pin),
+    /// Take out of snapshots what should not be in them
+    #[command(
+        after_help = "Examples:\n  bale rewrite --exclude '/home/me/id_rsa' --dry-run\n  \
+            bale rewrite --exclude '*.key' --forget --host web1\n  \
+            bale rewrite 3fa9c1d2 --exclude /srv/dump.sql\n\n\
+A rewritten snapshot is a new one without what matches; the old one goes with --forget. It is said \
+what is to be done until the bytes are gone from the repository."
+    )]
+    Rewrite(Box<Rewrite>),
     /// Copy snapshots from another repository, which has other keys
     #[command(
         after_help = "Examples:\n  bale copy --from-repo /srv/backup -r /mnt/far/backup\n  \

@@ -31,12 +31,14 @@ mod repair;
 mod restore;
 mod restore_as;
 mod retain;
+mod rewrite;
 mod scan;
 mod select;
 mod serve;
 mod snapshot_owner;
 mod snapshots;
 mod stats;
+mod tag;
 mod track;
 mod unmatched;
 mod unread_index;
@@ -72,6 +74,10 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Mount(options) => mount::run(global, &options),
         Command::Track(command) => track::run(global, &command),
         Command::Check(options) => check::run(global, &options),
+        Command::Tag(options) => tag::run(global, &options),
+        Command::Pin(options) => tag::pin(global, &options, true),
+        Command::Unpin(options) => tag::pin(global, &options, false),
+        Command::Rewrite(options) => rewrite::run(global, &options),
         Command::Copy(options) => copy::run(global, &options),
         Command::Mirror(options) => mirror::run(global, &options),
         Command::Forget(options) => forget::run(global, &options),
@@ -132,6 +138,10 @@ fn only_prints(command: &Command) -> bool {
         | Command::Copy(_)
         | Command::Mirror(_)
         | Command::Forget(_)
+        | Command::Rewrite(_)
+        | Command::Tag(_)
+        | Command::Pin(_)
+        | Command::Unpin(_)
         | Command::Prune(_)
         | Command::Key(_)
         | Command::Track(_)

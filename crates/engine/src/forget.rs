@@ -11,4 +11,4 @@ mod policy;
 
 pub use by_id::{FoundObject, find, remove};
 pub use plan::{Decision, ForgetPlan, GroupBy, SnapshotGroup, plan};
-pub use policy::{Keep, Policy};
+pub use policy::{Keep, Policy, Within};

@@ -28,6 +28,8 @@ pub const DENSEST_PATH_BYTES_MAX: usize = 1024;
 pub const SOURCE_IS_IMAGE: &str = "image";
 /// Problems listed by name in a snapshot; all are counted.
 pub const PROBLEMS_LISTED_MAX: usize = 1000;
+/// Snapshots that one names as those in whose place it is.
+pub const REPLACES_LISTED_MAX: usize = 64;
 /// Paths that a snapshot can say were left out without a row.
 pub const WITHHELD_LISTED_MAX: usize = 1000;
 
@@ -58,6 +60,13 @@ pub struct Snapshot {
     pub program: String,
     #[serde(default)]
     pub tags: Vec<String>,
+    /// No rule and no id removes it, until that is taken back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pinned: bool,
+    /// Snapshots of this repository in whose place it is, the oldest first: other tags, or without
+    /// what was excluded later. At most [`REPLACES_LISTED_MAX`], the last ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<ObjectId>,
     /// Sources: absolute, without trailing slash (`/` itself is `/`).
     pub paths: Vec<PathText>,
     /// File systems that the sources are on, as far as known, sorted: UUIDs, of those without a

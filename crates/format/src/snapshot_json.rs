@@ -11,8 +11,8 @@ use crate::limits::{
 };
 use crate::snapshot::{DENSEST_MAX, DENSEST_PATH_BYTES_MAX, DenseDirectory};
 use crate::snapshot::{
-    IMAGES_MAX, ImageRecord, LEFT_OUT_RUNS_MAX, Layer, PROBLEMS_LISTED_MAX, SegmentRef, Snapshot,
-    VIEWS_MAX, WITHHELD_LISTED_MAX,
+    IMAGES_MAX, ImageRecord, LEFT_OUT_RUNS_MAX, Layer, PROBLEMS_LISTED_MAX, REPLACES_LISTED_MAX,
+    SegmentRef, Snapshot, VIEWS_MAX, WITHHELD_LISTED_MAX,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,8 @@ impl Snapshot {
             user: String::new(),
             program: String::new(),
             tags: Vec::new(),
+            pinned: false,
+            replaces: Vec::new(),
             paths: Vec::new(),
             source_filesystems: Vec::new(),
             excludes: Vec::new(),
@@ -248,6 +250,11 @@ fn check_snapshot(snapshot: &Snapshot) -> Result<(), FormatError> {
             "number of paths withheld",
             snapshot.withheld.len(),
             WITHHELD_LISTED_MAX,
+        ),
+        (
+            "number of snapshots replaced",
+            snapshot.replaces.len(),
+            REPLACES_LISTED_MAX,
         ),
         (
             "number of file systems",

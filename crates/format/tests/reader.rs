@@ -136,6 +136,8 @@ fn snapshot(layers: Vec<Layer>) -> Snapshot {
         tags: Vec::new(),
         paths: vec![PathText(b"/tree".to_vec())],
         source_filesystems: Vec::new(),
+        pinned: false,
+        replaces: Vec::new(),
         excludes: Vec::new(),
         withheld: Vec::new(),
         withheld_more: false,

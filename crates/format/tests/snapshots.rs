@@ -39,6 +39,8 @@ fn snapshot(segments: Vec<SegmentRef>) -> Snapshot {
         tags: vec!["daily".to_owned()],
         paths: vec![PathText(b"/home/\xff\n".to_vec())],
         source_filesystems: vec!["00010203-0405-0607-0809-0a0b0c0d0eff".to_owned()],
+        pinned: true,
+        replaces: vec![ObjectId([8; 32])],
         excludes: vec!["*.tmp".to_owned()],
         withheld: vec![PathText(b"/home/key".to_vec())],
         withheld_more: true,

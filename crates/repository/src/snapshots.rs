@@ -91,7 +91,7 @@ pub fn is_time_in_future(time: Time, now: Time) -> bool {
 /// Snapshots in the order of their times, as far as these can be believed.
 #[derive(Clone, Debug, Default)]
 pub struct Newest<'a> {
-    /// Newest first; equal times are ordered by id. Those dated in the future are not among them,
+    /// Newest first; of equal times what was put in the place of others, then by id. Those dated in the future are not among them,
     /// unless all are.
     pub in_order: Vec<&'a Named>,
     /// Dated in the future. If `in_order` has them, it is our own clock that is wrong, probably.
@@ -109,7 +109,10 @@ impl Newest<'_> {
 /// Orders snapshots. `now`: by the clock of this machine.
 pub fn newest_first<'a>(all: impl IntoIterator<Item = &'a Named>, now: Time) -> Newest<'a> {
     let mut all: Vec<&Named> = all.into_iter().collect();
-    all.sort_by_key(|(id, snapshot)| (Reverse(snapshot.time), *id));
+    all.sort_by_key(|(id, snapshot)| {
+        let successors_first = Reverse(snapshot.replaces.len());
+        (Reverse(snapshot.time), successors_first, *id)
+    });
     let (in_future, believed): (Vec<_>, Vec<_>) = all
         .iter()
         .partition(|(_, snapshot)| is_in_future(snapshot, now));

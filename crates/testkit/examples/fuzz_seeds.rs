@@ -175,6 +175,8 @@ fn snapshot(time: Time) -> Snapshot {
         user: "user".to_owned(),
         program: "bale".to_owned(),
         tags: vec!["daily".to_owned()],
+        pinned: true,
+        replaces: vec![ObjectId([6; 32])],
         paths: vec![PathText(b"/home/\xff\n".to_vec())],
         source_filesystems: vec!["00010203-0405-0607-0809-0a0b0c0d0eff".to_owned()],
         excludes: vec!["*.tmp".to_owned()],

@@ -10,8 +10,8 @@ use clap::Args;
     mut_arg("repack_below", |arg| arg.requires("prune")),
 )]
 pub struct Forget {
-    /// Exactly these snapshots or unfinished runs, whatever the rules say; also objects that cannot
-    /// be read
+    /// Exactly these snapshots or unfinished runs, whatever the rules say, unless they are pinned;
+    /// also objects that cannot be read
     pub ids: Vec<String>,
     /// Which snapshots.
     #[command(flatten)]
@@ -38,6 +38,21 @@ pub struct Forget {
     /// the newest always stays
     #[arg(long, value_name = "DURATION")]
     pub keep_within: Option<String>,
+    /// Keep one for each hour of those that are at most this much older than the newest
+    #[arg(long, value_name = "DURATION")]
+    pub keep_within_hourly: Option<String>,
+    /// Keep one for each day of those that are at most this much older than the newest
+    #[arg(long, value_name = "DURATION")]
+    pub keep_within_daily: Option<String>,
+    /// Keep one for each week of those that are at most this much older than the newest
+    #[arg(long, value_name = "DURATION")]
+    pub keep_within_weekly: Option<String>,
+    /// Keep one for each month of those that are at most this much older than the newest
+    #[arg(long, value_name = "DURATION")]
+    pub keep_within_monthly: Option<String>,
+    /// Keep one for each year of those that are at most this much older than the newest
+    #[arg(long, value_name = "DURATION")]
+    pub keep_within_yearly: Option<String>,
     /// Keep what has all of these tags (separated by commas)
     #[arg(long, value_name = "TAGS")]
     pub keep_tag: Vec<String>,

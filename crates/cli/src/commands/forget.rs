@@ -7,7 +7,7 @@ use crate::place::Use;
 use crate::{output, place};
 use anyhow::{Context, Result, bail};
 use bale_engine::forget::{
-    self as engine, Decision, ForgetPlan, FoundObject, GroupBy, Keep, Policy, SnapshotGroup,
+    self as engine, Decision, ForgetPlan, FoundObject, GroupBy, Keep, Policy, SnapshotGroup, Within,
 };
 use bale_engine::prune::{refuse_while_missed, refuse_while_unreadable};
 use bale_format::ObjectId;
@@ -102,6 +102,12 @@ fn by_id(
         if removed.iter().any(|other| other.name == found.name) {
             continue;
         }
+        if found.is_pinned {
+            let short = found.name.id().map(|id| id.short()).unwrap_or_default();
+            bail!(
+                "{short} is pinned, and nothing is removed: bale unpin {short} before, if it may go"
+            );
+        }
         if let Some(error) = &found.damage {
             let name = found.name.to_string();
             let text = error.to_string();
@@ -168,6 +174,7 @@ fn by_policy(
     let found = |decision: &Decision| FoundObject {
         name: ObjectName::snapshot(decision.id),
         damage: None,
+        is_pinned: decision.is_pinned,
     };
     Ok((plan.removed().map(found).collect(), damaged.is_empty()))
 }
@@ -200,12 +207,12 @@ fn report_future_dates(global: &Global, plan: &ForgetPlan) {
 }
 
 /// A slip in a rule (a tag that nothing has) must not remove all there is of a source. What is
-/// dated in the future stays in any case, and is no reason that the others may go.
+/// dated in the future, or pinned, stays in any case, and is no reason that the others may go.
 fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
     for group in &plan.groups {
         let decisions = group.decisions.iter();
         let counted: Vec<_> = decisions
-            .filter(|decision| !decision.is_in_future)
+            .filter(|decision| !decision.is_in_future && !decision.is_pinned)
             .collect();
         let Some(first) = counted.first() else {
             continue;
@@ -274,6 +281,7 @@ fn print_decision(global: &Global, group: &SnapshotGroup, decision: &Decision) {
             "type": "decision", "id": decision.id.to_string(), "time": decision.time.to_string(),
             "host": decision.host,
             "filesystems": group.filesystems, "keep": keep, "reasons": decision.reasons,
+            "pinned": decision.is_pinned,
         }));
     } else if !global.quiet {
         let time = decision
@@ -352,6 +360,23 @@ fn policy(options: &Forget) -> Result<Policy> {
         monthly: count("--keep-monthly", &options.keep_monthly)?,
         yearly: count("--keep-yearly", &options.keep_yearly)?,
         within: options.keep_within.as_deref().map(within).transpose()?,
+        within_each: Within {
+            hourly: (options.keep_within_hourly.as_deref())
+                .map(within)
+                .transpose()?,
+            daily: (options.keep_within_daily.as_deref())
+                .map(within)
+                .transpose()?,
+            weekly: (options.keep_within_weekly.as_deref())
+                .map(within)
+                .transpose()?,
+            monthly: (options.keep_within_monthly.as_deref())
+                .map(within)
+                .transpose()?,
+            yearly: (options.keep_within_yearly.as_deref())
+                .map(within)
+                .transpose()?,
+        },
         tags: options
             .keep_tag
             .iter()
@@ -436,6 +461,8 @@ mod tests {
             tags: Vec::new(),
             reasons: reasons.iter().map(|text| (*text).to_owned()).collect(),
             is_in_future,
+            is_pinned: false,
+            replaces: 0,
         };
         let plan = |decisions| ForgetPlan {
             groups: vec![engine::SnapshotGroup {

@@ -157,6 +157,9 @@ fn print((id, snapshot): &Named, widths: &Widths) {
     if snapshot.partial {
         marks.push_str("  [unfinished]");
     }
+    if snapshot.pinned {
+        marks.push_str("  [pinned]");
+    }
     if snapshot.counts.problems > 0 {
         let problems = sizes::counted(snapshot.counts.problems, "problem");
         marks.push_str(&format!("  [{problems}]"));
@@ -230,7 +233,8 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         "time": crate::times::time_text(snapshot.time),
         "finished": crate::times::time_text(snapshot.finished), "host": snapshot.host,
         "user": snapshot.user,
-        "program": snapshot.program, "tags": snapshot.tags, "paths": paths, "paths_b64": paths_b64,
+        "program": snapshot.program, "tags": snapshot.tags, "pinned": snapshot.pinned,
+        "paths": paths, "paths_b64": paths_b64,
         "source_filesystems": snapshot.source_filesystems,
         "partial": snapshot.partial, "parent": snapshot.parent.map(|id| id.to_string()),
         "original": snapshot.original.map(|id| id.to_string()),

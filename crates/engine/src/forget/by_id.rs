@@ -30,6 +30,8 @@ pub struct FoundObject {
     pub name: ObjectName,
     /// Why it cannot be read; `None` for a snapshot or run that can.
     pub damage: Option<Error>,
+    /// It is not to be removed until that is taken back.
+    pub is_pinned: bool,
 }
 
 impl FoundObject {
@@ -100,13 +102,16 @@ fn unreadable_pack(repository: &Repository, digits: &str) -> Result<Option<Found
     Ok(why.map(|text| FoundObject {
         name,
         damage: Some(Error::Other(format!("{name}: {text}"))),
+        is_pinned: false,
     }))
 }
 
 /// `None`: it is gone, or nothing that anybody may remove.
 fn look_at(repository: &Repository, name: ObjectName) -> Result<Option<FoundObject>> {
+    let mut is_pinned = false;
     let read = match name.area {
-        Area::Snapshots | Area::Runs => repository.read_record(&name).map(drop),
+        Area::Snapshots | Area::Runs => (repository.read_record(&name))
+            .map(|record| is_pinned = name.area == Area::Snapshots && record.pinned),
         Area::Index => repository.read_index_object(&name).map(drop),
         Area::Condemned => repository
             .read_sealed(&name, ObjectType::Condemned)
@@ -114,14 +119,17 @@ fn look_at(repository: &Repository, name: ObjectName) -> Result<Option<FoundObje
         _ => repository.read_sealed(&name, ObjectType::Damaged).map(drop),
     };
     match read {
-        Ok(()) if matches!(name.area, Area::Snapshots | Area::Runs) => {
-            Ok(Some(FoundObject { name, damage: None }))
-        }
+        Ok(()) if matches!(name.area, Area::Snapshots | Area::Runs) => Ok(Some(FoundObject {
+            name,
+            damage: None,
+            is_pinned,
+        })),
         Ok(()) => Ok(None),
         Err(error) if is_missing(&error) => Ok(None),
         Err(error) if is_damage(&error) => Ok(Some(FoundObject {
             name,
             damage: Some(error),
+            is_pinned: false,
         })),
         Err(error) => Err(error),
     }

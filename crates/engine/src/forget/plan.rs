@@ -5,6 +5,7 @@ use bale_format::{ObjectId, Snapshot, Time};
 use bale_repository::snapshots::{SourceKey, is_in_future};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// What makes a group of snapshots that a policy is applied to.
@@ -88,6 +89,10 @@ pub struct Decision {
     pub host: String,
     pub paths: Vec<Vec<u8>>,
     pub tags: Vec<String>,
+    /// It stays whatever the rules say, which count it as any other.
+    pub is_pinned: bool,
+    /// In the place of so many others it was put.
+    pub replaces: usize,
     /// Why it stays; empty: it goes.
     pub reasons: Vec<String>,
     /// Dated later than clocks may differ: it stays, and rules are applied as if it were not there.
@@ -150,7 +155,11 @@ pub fn plan(
         groups.entry(key).or_default().push(decision);
     }
     let groups = groups.into_iter().map(|(key, mut decisions)| {
-        decisions.sort_by_key(|decision| (std::cmp::Reverse(decision.time), decision.id));
+        // Of one time what was put in the place of others is the newer.
+        decisions.sort_by_key(|decision| {
+            let successors_first = Reverse(decision.replaces);
+            (Reverse(decision.time), successors_first, decision.id)
+        });
         give_reasons(&mut decisions, policy, zone);
         SnapshotGroup {
             host: key.host,
@@ -178,6 +187,8 @@ fn decision(id: ObjectId, snapshot: &Snapshot, now: Time) -> Decision {
         host: snapshot.host.clone(),
         paths: snapshot.paths.iter().map(|path| path.0.clone()).collect(),
         tags: snapshot.tags.clone(),
+        is_pinned: snapshot.pinned,
+        replaces: snapshot.replaces.len(),
         reasons: Vec::new(),
         is_in_future: is_in_future(snapshot, now),
     }
@@ -204,7 +215,10 @@ fn give_reasons(decisions: &mut [Decision], policy: &Policy, zone: &TimeZone) {
         })
         .collect();
     let reasons = policy.reasons(&candidates, zone);
-    for (decision, reasons) in decisions.into_iter().zip(reasons) {
+    for (decision, mut reasons) in decisions.into_iter().zip(reasons) {
+        if decision.is_pinned {
+            reasons.insert(0, "pinned".to_owned());
+        }
         decision.reasons = reasons;
     }
 }
@@ -219,7 +233,7 @@ fn sorted<T: Ord + Clone>(items: &[T]) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forget::policy::Keep;
+    use crate::forget::policy::{Keep, Within};
     use jiff::ToSpan;
 
     fn snapshot(number: u8, time: &str, tags: &[&str]) -> (ObjectId, Snapshot) {
@@ -263,6 +277,49 @@ mod tests {
     #[test]
     fn no_rule_keeps_everything() {
         assert_eq!(kept(&series(), &Policy::default()), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_is_pinned_stays_and_counts_as_any_other() {
+        let mut series = series();
+        series[0].1.pinned = true;
+        series[4].1.pinned = true;
+        let last = Policy {
+            last: 1,
+            ..Policy::default()
+        };
+        assert_eq!(kept(&series, &last), [1, 5]);
+    }
+
+    #[test]
+    fn one_of_each_period_within_a_time() {
+        let daily = Policy {
+            within_each: Within {
+                daily: Some(40.days()),
+                ..Within::default()
+            },
+            ..Policy::default()
+        };
+        assert!(!daily.is_empty());
+        // The newest of each day, and no others, of forty days before the newest.
+        assert_eq!(kept(&series(), &daily), [2, 3, 5]);
+        let shorter = Policy {
+            within_each: Within {
+                daily: Some(20.days()),
+                ..Within::default()
+            },
+            ..Policy::default()
+        };
+        assert_eq!(kept(&series(), &shorter), [5]);
+        let hourly = Policy {
+            within_each: Within {
+                hourly: Some(20.days()),
+                monthly: Some(1.years()),
+                ..Within::default()
+            },
+            ..Policy::default()
+        };
+        assert_eq!(kept(&series(), &hourly), [3, 5]);
     }
 
     #[test]

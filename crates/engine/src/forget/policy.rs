@@ -20,8 +20,20 @@ pub struct Policy {
     pub yearly: u32,
     /// All that are at most so much older than the newest, which so stays whatever any clock says.
     pub within: Option<Span>,
+    /// One for each period, as above, of those that are at most so much older than the newest.
+    pub within_each: Within,
     /// All that have all tags of one of these lists.
     pub tags: Vec<Vec<String>>,
+}
+
+/// For how long one of each period is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Within {
+    pub hourly: Option<Span>,
+    pub daily: Option<Span>,
+    pub weekly: Option<Span>,
+    pub monthly: Option<Span>,
+    pub yearly: Option<Span>,
 }
 
 /// Names the counts of a policy.
@@ -42,15 +54,11 @@ pub struct Candidate<'a> {
 impl Policy {
     /// Is there any rule?
     pub fn is_empty(&self) -> bool {
-        let counts = [
-            self.last,
-            self.hourly,
-            self.daily,
-            self.weekly,
-            self.monthly,
-            self.yearly,
-        ];
-        counts.iter().all(|count| *count == 0) && self.within.is_none() && self.tags.is_empty()
+        let counts = self.buckets().map(|bucket| bucket.is_off());
+        counts.iter().all(|is_off| *is_off)
+            && self.last == 0
+            && self.within.is_none()
+            && self.tags.is_empty()
     }
 
     /// For each candidate (newest first) the reasons that keep it; none means it goes.
@@ -68,30 +76,36 @@ impl Policy {
     }
 
     fn buckets(&self) -> [KeepBucket; 5] {
+        let each = &self.within_each;
         [
             KeepBucket {
                 name: "hourly",
                 count: self.hourly,
+                within: each.hourly,
                 period: |t| (t.year().into(), t.day_of_year().into(), t.hour().into()),
             },
             KeepBucket {
                 name: "daily",
                 count: self.daily,
+                within: each.daily,
                 period: |t| (t.year().into(), t.day_of_year().into(), 0),
             },
             KeepBucket {
                 name: "weekly",
                 count: self.weekly,
+                within: each.weekly,
                 period: |t| iso_week(t),
             },
             KeepBucket {
                 name: "monthly",
                 count: self.monthly,
+                within: each.monthly,
                 period: |t| (t.year().into(), t.month().into(), 0),
             },
             KeepBucket {
                 name: "yearly",
                 count: self.yearly,
+                within: each.yearly,
                 period: |t| (t.year().into(), 0, 0),
             },
         ]
@@ -103,14 +117,12 @@ impl Policy {
         zone: &TimeZone,
         reasons: &mut [Vec<String>],
     ) {
-        let (Some(within), Some(newest)) = (&self.within, candidates.first()) else {
+        let Some(within) = &self.within else {
             return;
         };
-        let newest = newest.time.to_zoned(zone.clone());
-        // Longer than there is time: all are within.
-        let oldest = newest.checked_sub(*within).ok();
+        let is_within = is_within(candidates, *within, zone);
         for (candidate, reason) in candidates.iter().zip(reasons) {
-            if (oldest.as_ref()).is_none_or(|oldest| candidate.time >= oldest.timestamp()) {
+            if is_within(candidate) {
                 reason.push(format!("within {within:#}"));
             }
         }
@@ -127,18 +139,66 @@ impl Policy {
     }
 }
 
+/// Which are at most so much older than the newest?
+fn is_within(
+    candidates: &[Candidate<'_>],
+    within: Span,
+    zone: &TimeZone,
+) -> impl Fn(&Candidate<'_>) -> bool + use<> {
+    let newest = candidates.first().map(|newest| newest.time);
+    // Longer than there is time: all are within.
+    let oldest = newest.and_then(|newest| newest.to_zoned(zone.clone()).checked_sub(within).ok());
+    move |candidate| (oldest.as_ref()).is_none_or(|oldest| candidate.time >= oldest.timestamp())
+}
+
 type Period = (i32, i32, i32);
 
 struct KeepBucket {
     name: &'static str,
     count: u32,
+    within: Option<Span>,
     period: fn(&Zoned) -> Period,
 }
 
 impl KeepBucket {
+    fn is_off(&self) -> bool {
+        self.count == 0 && self.within.is_none()
+    }
+
+    /// By the count, and by the time.
+    fn apply(&self, candidates: &[Candidate<'_>], zone: &TimeZone, reasons: &mut [Vec<String>]) {
+        self.apply_count(candidates, zone, reasons);
+        if let Some(within) = self.within {
+            self.apply_within(candidates, within, zone, reasons);
+        }
+    }
+
+    fn apply_within(
+        &self,
+        candidates: &[Candidate<'_>],
+        within: Span,
+        zone: &TimeZone,
+        reasons: &mut [Vec<String>],
+    ) {
+        let is_within = is_within(candidates, within, zone);
+        let mut seen = None;
+        for (candidate, reason) in candidates.iter().zip(reasons) {
+            let period = (self.period)(&candidate.time.to_zoned(zone.clone()));
+            if is_within(candidate) && seen != Some(period) {
+                reason.push(format!("{} within {within:#}", self.name));
+            }
+            seen = Some(period);
+        }
+    }
+
     /// Keeps the newest snapshot of each period, and the oldest of all while periods are still
     /// owed, so that a young series is not thinned to nothing.
-    fn apply(&self, candidates: &[Candidate<'_>], zone: &TimeZone, reasons: &mut [Vec<String>]) {
+    fn apply_count(
+        &self,
+        candidates: &[Candidate<'_>],
+        zone: &TimeZone,
+        reasons: &mut [Vec<String>],
+    ) {
         let mut left = self.count;
         let mut seen = None;
         for (number, candidate) in candidates.iter().enumerate() {

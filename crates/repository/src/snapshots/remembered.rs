@@ -144,7 +144,8 @@ pub fn list(repository: &Repository, tell: &dyn Fn(Missed)) -> Result<Readable> 
         put(&mut now, NewestSeen::of(repository, *id, snapshot), today);
     }
     for seen in &before {
-        if (now.iter()).any(|other| seen.has_made_place_for(other, today)) {
+        let has_made_place = (now.iter()).any(|other| seen.has_made_place_for(other, today));
+        if has_made_place || is_replaced(&listing.0, seen.id) {
             continue;
         }
         if !is_among(&listing, seen.id) {
@@ -154,6 +155,12 @@ pub fn list(repository: &Repository, tell: &dyn Fn(Missed)) -> Result<Readable> 
     }
     save(repository, &before, now);
     Ok(listing)
+}
+
+/// Does a snapshot say that it is in the place of this one?
+fn is_replaced(readable: &[Named], id: ObjectId) -> bool {
+    let mut whole = readable.iter().filter(|(_, snapshot)| !snapshot.partial);
+    whole.any(|(_, snapshot)| snapshot.replaces.contains(&id))
 }
 
 fn is_among((readable, damaged): &Readable, id: ObjectId) -> bool {
@@ -180,7 +187,7 @@ pub fn missed_now(repository: &Repository) -> Result<Vec<Missed>> {
     gone.retain(|seen| {
         let is_as_good =
             |other: &NewestSeen| other.id == seen.id || seen.has_made_place_for(other, today);
-        !now.iter().any(is_as_good)
+        !now.iter().any(is_as_good) && !is_replaced(&readable, seen.id)
     });
     // What was forgotten here in the meantime is not missed.
     let still = load(repository).unwrap_or_default();

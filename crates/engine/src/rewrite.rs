@@ -1,0 +1,281 @@
+//! `rewrite`: snapshots without what should not be in them.
+//!
+//! Rows that match are taken out of every layer, so that nothing points at their content any more.
+//! Small files share chunks with others: bundles that hold something that was excluded are stored
+//! again with zeros in its place, under another id and at the same offsets, and rows that stay
+//! point at those. What is then used by nothing is for a prune. Each changed snapshot gets a
+//! successor; the old one goes on request, once the new one is written and everything that was
+//! stored for it was read back.
+//!
+//! ```text
+//! segments of all snapshots ──▶ rows that match ──▶ bundles that hold them
+//!                                                        │ who else points at these?
+//! new snapshots ◀── new segments ◀── new bundles ◀───────┘
+//! ```
+//!
+//! In memory: 48 bytes for each distinct segment, 64 for each bundle that holds something that was
+//! excluded; what stays of the bundles is sorted on disk.
+
+mod bundles;
+mod catalogs;
+mod excluded;
+mod look;
+
+use crate::heartbeat::Heartbeat;
+use crate::limits::CHECKPOINT_SECONDS;
+use crate::relied::{store_lost_again, take_back};
+use crate::replace::{remove_replaced, write_beside};
+use bale_format::snapshot::Totals;
+use bale_format::{Access, ChunkKind, ObjectId, Snapshot};
+use bale_pipeline::filter::Filter;
+use bale_pipeline::monitor::Monitor;
+use bale_repository::error::{Error, Result};
+use bale_repository::pack::{ChunkWriter, LookBegun, WriterOptions};
+use bale_repository::repository::{Named, Repository};
+use bundles::NewBundles;
+use catalogs::NewCatalogs;
+use excluded::Excluded;
+use look::Look;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to rewrite.
+pub struct RewriteOptions {
+    /// What goes: its patterns alone count.
+    pub filter: Filter,
+    /// The same as the record of a snapshot has it.
+    pub patterns: Vec<String>,
+    /// Remove the old snapshots.
+    pub forget: bool,
+    /// Change nothing.
+    pub dry_run: bool,
+    /// Recorded host name of who rewrites, while it does.
+    pub host: String,
+    /// Recorded program and version of the same.
+    pub program: String,
+}
+
+/// What became of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The id of its successor.
+    Rewritten(ObjectId),
+    /// A dry run would rewrite it.
+    WouldRewrite,
+    /// Nothing in it matches, and it shares no bundle with what does.
+    Unchanged,
+    /// It matches in what an image holds, whose blocks stay: nothing was changed.
+    HoldsImages,
+}
+
+/// One of the snapshots that were chosen.
+#[derive(Clone, Debug)]
+pub struct RewrittenSnapshot {
+    /// Its id before.
+    pub old: ObjectId,
+    pub fate: Fate,
+    /// What was, or would be, taken out of it.
+    pub excluded: Totals,
+}
+
+/// What a rewrite has done.
+#[derive(Clone, Debug, Default)]
+pub struct Rewritten {
+    /// In the order in which they were given.
+    pub snapshots: Vec<RewrittenSnapshot>,
+    /// Bundles that were, or would be, stored again without what was excluded.
+    pub bundles: u64,
+    /// Bundles that cannot be read: they stay as they are, and what points at them does.
+    pub bundles_unreadable: u64,
+    pub bytes_stored: u64,
+    /// Snapshots and unfinished runs that hold some of it still, and were not chosen or hold
+    /// images.
+    pub held_by: Vec<ObjectId>,
+}
+
+/// Rewrites snapshots; `others` are all other snapshots and unfinished runs, which may hold the
+/// same.
+pub fn rewrite(
+    repository: &Arc<Repository>,
+    chosen: &[Named],
+    others: &[Named],
+    options: &RewriteOptions,
+    monitor: &dyn Monitor,
+) -> Result<Rewritten> {
+    repository.check_access(Access::Read)?;
+    if !options.dry_run {
+        repository.check_access(Access::Write)?;
+    }
+    if options.forget {
+        repository.check_access(Access::Delete)?;
+    }
+    let excluded = Excluded::new(&options.filter);
+    excluded.refuse_sources(chosen)?;
+    let look = Look::at(repository, (chosen, others), excluded.clone(), monitor)?;
+    let mut rewritten = Rewritten {
+        snapshots: Vec::new(),
+        bundles: look.tainted() as u64,
+        held_by: look.held_by(chosen, others),
+        ..Rewritten::default()
+    };
+    for (id, snapshot) in chosen {
+        rewritten.snapshots.push(RewrittenSnapshot {
+            old: *id,
+            fate: match (look.is_concerned(snapshot), snapshot.images.is_empty()) {
+                (false, _) => Fate::Unchanged,
+                (true, true) => Fate::WouldRewrite,
+                (true, false) => Fate::HoldsImages,
+            },
+            excluded: look.excluded_of(repository, snapshot, excluded.clone())?,
+        });
+    }
+    let is_wanted = |one: &&RewrittenSnapshot| one.fate == Fate::WouldRewrite;
+    if !options.dry_run && rewritten.snapshots.iter().any(|one| is_wanted(&one)) {
+        store(
+            repository,
+            chosen,
+            (&look, excluded),
+            options,
+            &mut rewritten,
+            monitor,
+        )?;
+    }
+    Ok(rewritten)
+}
+
+/// Stores what is new, reads it back, and writes the successors.
+fn store(
+    repository: &Arc<Repository>,
+    chosen: &[Named],
+    (look, excluded): (&Look, Excluded<'_>),
+    options: &RewriteOptions,
+    rewritten: &mut Rewritten,
+    monitor: &dyn Monitor,
+) -> Result<()> {
+    let _signs_until_the_end = signs_of_life(repository, options)?;
+    let writer = ChunkWriter::start_with(repository.clone(), WriterOptions::default())?;
+    let writer = Arc::new(writer);
+    let wanted: Vec<&Named> = (chosen.iter().zip(&rewritten.snapshots))
+        .filter(|(_, one)| one.fate == Fate::WouldRewrite)
+        .map(|(named, _)| named)
+        .collect();
+    let bundles = NewBundles::store(look, &wanted, excluded.clone(), &writer, monitor)?;
+    rewritten.bundles = bundles.stored();
+    rewritten.bundles_unreadable = bundles.unreadable();
+    let catalogs = NewCatalogs::store(
+        look,
+        &wanted,
+        (excluded.clone(), &bundles),
+        &writer,
+        monitor,
+    )?;
+    writer.flush()?;
+    repository.reload_index_as_far_as_possible()?;
+    for (kind, id) in bundles.made().chain(catalogs.made()) {
+        read_back(repository, kind, &id)?;
+    }
+    let successors = commit(
+        repository,
+        &wanted,
+        (&catalogs, &bundles),
+        (excluded, options),
+        rewritten,
+    )?;
+    // A prune that looked before the snapshots were there may have deleted since the last look.
+    if let Err(error) = store_lost_again(repository, &writer, LookBegun::default(), "rewrite") {
+        let ids: Vec<ObjectId> = successors.values().copied().collect();
+        return Err(take_back(repository, &ids, error));
+    }
+    for one in &mut rewritten.snapshots {
+        if let Some(id) = successors.get(&one.old) {
+            one.fate = Fate::Rewritten(*id);
+        }
+    }
+    rewritten.bytes_stored = writer.written().bytes_stored;
+    if options.forget {
+        for (old, new) in &successors {
+            remove_replaced(repository, *old, *new)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_back(repository: &Repository, kind: ChunkKind, id: &bale_format::ChunkId) -> Result<()> {
+    repository.read_chunk_uncached(id, kind).map(drop).map_err(|error| {
+        Error::Other(format!(
+            "what was stored for the rewritten snapshots does not read back, and none was written: \
+             {error}"
+        ))
+    })
+}
+
+/// The successors, the oldest first, so that each is compared with the successor of its parent.
+fn commit(
+    repository: &Arc<Repository>,
+    wanted: &[&Named],
+    (catalogs, bundles): (&NewCatalogs, &NewBundles),
+    (excluded, options): (Excluded<'_>, &RewriteOptions),
+    rewritten: &Rewritten,
+) -> Result<HashMap<ObjectId, ObjectId>> {
+    let mut in_order: Vec<&&Named> = wanted.iter().collect();
+    in_order.sort_by_key(|(id, snapshot)| (snapshot.time, *id));
+    let mut successors = HashMap::new();
+    for named in in_order {
+        let (id, old) = named;
+        let taken = rewritten.snapshots.iter().find(|one| one.old == *id);
+        let new = Snapshot {
+            parent: (old.parent).map(|parent| *successors.get(&parent).unwrap_or(&parent)),
+            excludes: with_patterns(&old.excludes, &options.patterns),
+            totals: taken.map_or(old.totals, |one| less(&old.totals, &one.excluded)),
+            thin: (old.thin.iter().copied())
+                .filter(|chunk| !bundles.replaces(chunk))
+                .collect(),
+            problems: (old.problems.iter())
+                .filter(|problem| !excluded.clone().excludes_path(&problem.path.0))
+                .cloned()
+                .collect(),
+            withheld: (old.withheld.iter())
+                .filter(|path| !excluded.clone().excludes_path(&path.0))
+                .cloned()
+                .collect(),
+            layers: catalogs.layers_of(repository, old, excluded.clone())?,
+            ..old.clone()
+        };
+        successors.insert(*id, write_beside(repository, named, new)?);
+    }
+    Ok(successors)
+}
+
+/// A restore that deletes leaves what the patterns match, as if a backup had left it out.
+fn with_patterns(before: &[String], patterns: &[String]) -> Vec<String> {
+    let is_new = |pattern: &&String| !before.contains(pattern);
+    before
+        .iter()
+        .chain(patterns.iter().filter(is_new))
+        .cloned()
+        .collect()
+}
+
+fn less(all: &Totals, gone: &Totals) -> Totals {
+    Totals {
+        files: all.files.saturating_sub(gone.files),
+        dirs: all.dirs.saturating_sub(gone.dirs),
+        others: all.others.saturating_sub(gone.others),
+        bytes: all.bytes.saturating_sub(gone.bytes),
+        hard_links: all.hard_links.saturating_sub(gone.hard_links),
+    }
+}
+
+/// A prune leaves alone what is stored, as long as it sees these.
+fn signs_of_life(repository: &Arc<Repository>, options: &RewriteOptions) -> Result<Heartbeat> {
+    let id: [u8; 16] = bale_pipeline::random::draw(repository.random())
+        .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
+    let draft = Snapshot {
+        host: options.host.clone(),
+        program: options.program.clone(),
+        ..Snapshot::begun(id, repository.clock().time())
+    };
+    let every = Duration::from_secs(CHECKPOINT_SECONDS);
+    Heartbeat::start(repository.clone(), id, draft, every)
+}
