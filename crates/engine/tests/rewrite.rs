@@ -343,6 +343,13 @@ fn a_pin_killed_anywhere_leaves_the_snapshot_pinned_or_not() {
     );
 }
 
+/// A backup to which no file looks as if it could still change: those are read again by the next,
+/// and their rows written anew.
+fn keep_settled(scene: &mut Scene) {
+    std::thread::sleep(Duration::from_millis(300));
+    scene.keep();
+}
+
 /// Catalogs of several segments in several layers, of which some count in part.
 #[test]
 fn large_catalogs_lose_what_is_excluded_and_nothing_else() {
@@ -357,31 +364,29 @@ fn large_catalogs_lose_what_is_excluded_and_nothing_else() {
             scene.write(&name(directory, number), &number.to_le_bytes());
         }
     }
-    scene.keep();
+    keep_settled(&mut scene);
     // A few everywhere: an overlay over all of the base.
     for directory in 0..70 {
         scene.write(&format!("d{directory:02}/more"), &[1; 10]);
     }
     scene.write("d20/more.secret", SECRET);
-    scene.keep();
+    keep_settled(&mut scene);
     // Many at one place: that stretch is folded, and counts no more in the overlay.
-    for directory in 40..46 {
+    for directory in 30..50 {
         for number in (0..1000).step_by(2) {
             let _ = fs::remove_file(scene.source().join(name(directory, number)));
         }
     }
-    scene.keep();
-    scene.write("d42/more.secret", SECRET);
+    keep_settled(&mut scene);
+    scene.write("d60/more.secret", SECRET);
     scene.write("d60/more", b"changed");
-    scene.keep();
+    keep_settled(&mut scene);
     let repository = scene.repository();
     let before = repository.snapshots().unwrap();
-    let segments = before[3].1.layers.iter().flat_map(|layer| &layer.segments);
-    let in_part = segments
-        .clone()
-        .filter(|one| one.from.is_some() || one.to.is_some());
-    let (all, in_part) = (segments.clone().count(), in_part.count());
-    assert!(all > 3 && in_part > 0, "{all} {in_part}");
+    let layers = before.iter().flat_map(|(_, one)| &one.layers);
+    let segments = layers.flat_map(|layer| &layer.segments);
+    let in_part = segments.filter(|one| one.from.is_some() || one.to.is_some());
+    assert!(in_part.count() > 0, "or this shows nothing");
     rewrite_all(&repository, &options(&["*.secret"], true)).unwrap();
     let after = repository.snapshots().unwrap();
     for ((_, old), (_, new)) in before.iter().zip(&after) {

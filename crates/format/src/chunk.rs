@@ -80,6 +80,21 @@ impl Codec {
 
 /// Level for everything unless somebody asks for another.
 pub const LEVEL_DEFAULT: i32 = 3;
+/// The highest one that may be asked for.
+pub const LEVEL_MAX: i32 = 19;
+
+/// How contents are compressed. What describes them always is, at the default level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// At the level that keeps up with disks, what a sample says is worth it.
+    #[default]
+    Auto,
+    /// Stored as they are.
+    Off,
+    /// At a level of zstd, 1 to [`LEVEL_MAX`], what a sample says is worth it.
+    Level(i32),
+}
+
 /// Chunks below this are compressed without a sample: it would cost as much.
 const PROBE_BYTES_MIN: usize = 64 << 10;
 /// One sample of the probe.
@@ -123,7 +138,7 @@ pub struct Compressor {
     for_zeros: Option<zstd::bulk::Compressor<'static>>,
     /// With long-distance matching: equal columns of a segment lie up to 2 MB apart.
     distant: Option<zstd::bulk::Compressor<'static>>,
-    level: i32,
+    stores_contents: bool,
     sample: Vec<u8>,
     out: Vec<u8>,
 }
@@ -131,13 +146,21 @@ pub struct Compressor {
 impl Compressor {
     /// At a zstd level, 1 to 19.
     pub fn new(level: i32) -> Compressor {
-        let level = level.clamp(1, 19);
+        Compressor::of(Compression::Level(level))
+    }
+
+    /// As somebody wants it.
+    pub fn of(compression: Compression) -> Compressor {
+        let level = match compression {
+            Compression::Level(level) => level.clamp(1, LEVEL_MAX),
+            Compression::Auto | Compression::Off => LEVEL_DEFAULT,
+        };
         Compressor {
             general: general(level),
             probe: compressor(1),
             for_zeros: None,
             distant: None,
-            level,
+            stores_contents: compression == Compression::Off,
             sample: Vec::new(),
             out: Vec::new(),
         }
@@ -145,6 +168,9 @@ impl Compressor {
 
     /// The smaller of the plaintext and its compressed form, and which it is.
     pub fn compress<'a>(&'a mut self, kind: ChunkKind, plain: &'a [u8]) -> (Codec, &'a [u8]) {
+        if self.stores_contents && kind == ChunkKind::Data {
+            return (Codec::Stored, plain);
+        }
         let worth = match kind == ChunkKind::Data && plain.len() >= PROBE_BYTES_MIN {
             true => self.worth(plain),
             false => Worth::All,
@@ -156,7 +182,7 @@ impl Compressor {
                 self.for_zeros.get_or_insert_with(new)
             }
             (Worth::All, ChunkKind::Segment) => {
-                self.distant.get_or_insert_with(|| distant(self.level))
+                self.distant.get_or_insert_with(|| distant(LEVEL_DEFAULT))
             }
             (Worth::All, _) => &mut self.general,
         };
@@ -200,10 +226,11 @@ fn compressor(level: i32) -> zstd::bulk::Compressor<'static> {
 
 /// At its default level with tables that stay in a core's second-level cache: 384 KiB where the
 /// level has 768. On a machine whose third level is shared with others it compresses a fifth
-/// faster; tiny files become 0.2 % larger, source code 1.4 %.
+/// faster; tiny files become 0.2 % larger, source code 1.4 %. Higher levels get tables of such
+/// sizes, too: with their own a thread would take up to 80 MiB.
 fn general(level: i32) -> zstd::bulk::Compressor<'static> {
     let mut zstd = compressor(level);
-    if level == LEVEL_DEFAULT {
+    if level >= LEVEL_DEFAULT {
         for parameter in [CParameter::HashLog(16), CParameter::ChainLog(15)] {
             zstd.set_parameter(parameter)
                 .expect("this zstd knows tables of such sizes");
@@ -484,9 +511,48 @@ mod tests {
     }
 
     #[test]
+    fn contents_are_compressed_as_somebody_wants() {
+        let text = b"of lines that are alike, this is number 0".repeat(10_000);
+        let stored = |compression, kind| {
+            let mut compressor = Compressor::of(compression);
+            let (codec, packed) = compressor.compress(kind, &text);
+            (codec, packed.len())
+        };
+        assert_eq!(
+            stored(Compression::Off, ChunkKind::Data),
+            (Codec::Stored, text.len())
+        );
+        assert_eq!(stored(Compression::Off, ChunkKind::Segment).0, Codec::Zstd);
+        let default = stored(Compression::Level(LEVEL_DEFAULT), ChunkKind::Data);
+        assert_eq!(stored(Compression::Auto, ChunkKind::Data), default);
+        let words: Vec<u8> = (0..200_000_u32)
+            .flat_map(|number| {
+                format!("{:x} ", number.wrapping_mul(0x9e37_79b1) % 4096).into_bytes()
+            })
+            .collect();
+        let bytes_at = |level| {
+            Compressor::new(level)
+                .compress(ChunkKind::Data, &words[..1 << 20])
+                .1
+                .len()
+        };
+        assert!(
+            bytes_at(LEVEL_MAX) < bytes_at(1),
+            "{} {}",
+            bytes_at(LEVEL_MAX),
+            bytes_at(1)
+        );
+    }
+
+    #[test]
     fn contexts_take_no_more_than_is_counted() {
-        let (mut compressor, mut decompressor) =
-            (Compressor::new(LEVEL_DEFAULT), Decompressor::new());
+        for level in 1..=LEVEL_MAX {
+            contexts_of_a_level(level);
+        }
+    }
+
+    fn contexts_of_a_level(level: i32) {
+        let (mut compressor, mut decompressor) = (Compressor::new(level), Decompressor::new());
         let text = b"of lines that are alike, this is number 0".repeat(BUNDLE_BYTES_MAX / 41);
         for kind in ChunkKind::ALL {
             let (codec, packed) = compressor.compress(kind, &text);
@@ -511,6 +577,6 @@ mod tests {
         let bytes = contexts.iter().sum::<usize>();
         // And that of decompressing, which does not tell: 160 KiB.
         let bytes = bytes + (256 << 10);
-        assert!(bytes <= CONTEXT_BYTES_MAX, "{bytes}");
+        assert!(bytes <= CONTEXT_BYTES_MAX, "level {level}: {bytes}");
     }
 }

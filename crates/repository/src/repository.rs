@@ -39,6 +39,7 @@ use crate::metadata_cache::MetadataCache;
 use crate::pack::PackPlan;
 use crate::store::{ObjectName, Store};
 use crate::stretched::StretchedStore;
+use bale_format::chunk::Compression;
 use bale_format::config::Config;
 use bale_format::keys::Keys;
 use bale_format::{ObjectId, RepositoryId, Snapshot};
@@ -94,6 +95,7 @@ pub struct Repository {
     buffers: SpareBuffers,
     memory: MemoryPlan,
     pack_plan: PackPlan,
+    compression: Compression,
 }
 
 /// A snapshot (or the record of an unfinished run) with its id.
@@ -173,6 +175,16 @@ impl Repository {
     pub fn set_memory_to_write(&mut self, memory: MemoryPlan, pack_plan: PackPlan) {
         self.memory = pack_plan.beside(&memory);
         self.pack_plan = pack_plan;
+    }
+
+    /// Compresses contents so from now on.
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.compression = compression;
+    }
+
+    /// How contents that are stored are compressed.
+    pub fn compression(&self) -> Compression {
+        self.compression
     }
 
     /// How packs are made.

@@ -14,6 +14,8 @@ pub enum Overwrite {
     IfChanged,
     /// Leave it alone. Directories still get the snapshot's metadata.
     Never,
+    /// Give it the snapshot's metadata, whatever its content is; make and replace nothing.
+    MetadataOnly,
 }
 
 /// What a restore shall do.

@@ -15,7 +15,8 @@ use crate::progress::report_problem;
 use crate::scratch::{PairSorter, ScratchSpace, SortedPairs};
 use crate::select::{Above, above, chosen};
 use crate::totals::PlanTotals;
-use crate::{CatalogSource, ChunkSource, RestoreError, RestoreOptions, extents, pieces, row};
+use crate::{CatalogSource, ChunkSource, Overwrite, RestoreError, RestoreOptions};
+use crate::{extents, pieces, row};
 use bale_format::entry::{is_below, join};
 use bale_format::snapshot::IMAGES_MAX;
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
@@ -79,6 +80,10 @@ pub const LATE: u8 = 8;
 
 /// Phase, pack and offset: rows whose keys begin alike are in one chunk.
 pub const CHUNK_KEY_BYTES: usize = 13;
+
+fn late_of(entry: &Entry) -> u8 {
+    if is_part_name(&entry.name) { LATE } else { 0 }
+}
 
 /// Reads the catalog and sorts what is wanted of it.
 pub fn plan(
@@ -222,6 +227,9 @@ impl Planner<'_> {
         }
         let (_, relative) = self.parent.as_ref().expect("a row's parent was entered");
         entry.parent = relative.clone();
+        if self.options.overwrite == Overwrite::MetadataOnly {
+            return self.push_metadata(entry);
+        }
         if entry.kind != Kind::Directory {
             self.report_flags(&entry);
         }
@@ -236,6 +244,21 @@ impl Planner<'_> {
             _ if entry.is_hard_link() => self.push_group(&entry),
             _ => self.push_content(&entry),
         }
+    }
+
+    /// Each name for itself, and none needs a chunk.
+    fn push_metadata(&mut self, mut entry: Entry) -> Result<(), RestoreError> {
+        match entry.kind {
+            Kind::Directory => return self.push_directory(&entry),
+            Kind::Extent => return Ok(()),
+            _ => {}
+        }
+        entry.content = Content::None;
+        let key = self.bare_key(&entry);
+        self.encode(&entry);
+        self.content
+            .push(&key, &self.buffer)
+            .map_err(RestoreError::Scratch)
     }
 
     /// The row that is the target itself.
@@ -307,15 +330,11 @@ impl Planner<'_> {
     /// Where in the work this entry comes; `None` if its content cannot be had, which is then a
     /// problem.
     fn content_key(&mut self, entry: &Entry) -> Result<Option<Vec<u8>>, RestoreError> {
-        let late = if is_part_name(&entry.name) { LATE } else { 0 };
         if entry.kind != Kind::File || (entry.size == 0 && !entry.flags.has(EntryFlags::UNREADABLE))
         {
-            self.count(entry, 0);
-            self.bare += 1;
-            let mut key = vec![ContentPhase::Bare as u8 + late];
-            key.extend_from_slice(&self.bare.to_be_bytes());
-            return Ok(Some(key));
+            return Ok(Some(self.bare_key(entry)));
         }
+        let late = late_of(entry);
         let (phase, chunk, inside) = match &entry.content {
             Content::None | Content::Image => {
                 self.problem(
@@ -346,6 +365,15 @@ impl Planner<'_> {
         key.extend_from_slice(&place.sort_key());
         key.extend_from_slice(&inside.to_be_bytes());
         Ok(Some(key))
+    }
+
+    /// Of an entry that needs no chunk.
+    fn bare_key(&mut self, entry: &Entry) -> Vec<u8> {
+        self.count(entry, 0);
+        self.bare += 1;
+        let mut key = vec![ContentPhase::Bare as u8 + late_of(entry)];
+        key.extend_from_slice(&self.bare.to_be_bytes());
+        key
     }
 
     fn count(&mut self, entry: &Entry, bytes: u64) {

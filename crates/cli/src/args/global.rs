@@ -49,6 +49,10 @@ pub struct Global {
     /// server 16M or with much memory 32M]
     #[arg(long, global = true, value_name = "SIZE")]
     pub pack_size: Option<String>,
+    /// Compress contents that are stored: auto (what is worth it, as fast as disks are), off, or a
+    /// level of zstd from 1 to 19, with as little memory [env: BALE_COMPRESSION] [default: auto]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub compression: Option<String>,
     /// Print one JSON object a line
     #[arg(long, global = true)]
     pub json: bool,
@@ -97,6 +101,8 @@ pub struct NoKey {
     pub cache_dir: Option<PathBuf>,
     #[arg(long, hide = true)]
     pub memory: Option<String>,
+    #[arg(long, hide = true)]
+    pub compression: Option<String>,
     #[command(flatten)]
     pub remote: NoRemote,
 }

@@ -59,6 +59,18 @@ pub struct Restore {
         value_parser = ["always", "if-changed", "never"],
     )]
     pub overwrite: String,
+    /// Restore owners, modes, times, attributes and access control lists of what is in the target,
+    /// and no content: nothing is made or replaced, and no pack is read. What is not there, or of
+    /// another kind, is a problem
+    #[arg(
+        long,
+        requires = "target",
+        conflicts_with_all = [
+            "to_ext4", "image_format", "overwrite", "delete", "verify", "plan", "warm_command",
+            "warm_up",
+        ],
+    )]
+    pub metadata_only: bool,
     /// Remove what is in the target and not in the snapshot, where the snapshot knows what was
     /// there
     ///

@@ -295,6 +295,10 @@ pub struct Backup {
     /// Compare with nothing: read every file
     #[arg(short, long)]
     pub force: bool,
+    /// Record this time instead of now (2026-11-27, "2026-11-27 08:30:00" or RFC 3339): of a copy
+    /// that was made then
+    #[arg(long, value_name = "TIME")]
+    pub time: Option<String>,
     /// Make no snapshot when nothing changed
     #[arg(long)]
     pub skip_if_unchanged: bool,

@@ -5,14 +5,15 @@ use crate::args::{Backup, Global};
 use crate::exit::{self, GoesOn, Usage};
 use crate::named_paths::NamedPath;
 use crate::progress::Console;
-use crate::{interrupt, output, place, secrets, sizes, variables};
+use crate::{interrupt, output, place, secrets, sizes, times, variables};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, EarlyScan, Outcome};
-use bale_format::ObjectId;
+use bale_format::{ObjectId, Time};
 use bale_pipeline::filter::Filter;
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
+use bale_repository::snapshots::is_time_in_future;
 use bale_source::scan::snapshot_command::{SnapshotCommand, StorageSnapshot, take_all};
 use bale_source::scan::{
     LeftOut, ScanMode, ScanOptions, Sources, barrier_before_snapshots, barrier_now, is_of_image,
@@ -182,10 +183,30 @@ pub fn engine_options(
         excludes,
         parent: parent(repository, options)?,
         force: options.force,
+        time: options
+            .time
+            .as_deref()
+            .map(|text| recorded_time(text, repository))
+            .transpose()?,
         skip_if_unchanged: options.skip_if_unchanged,
         dry_run: options.dry_run,
         ..BackupOptions::default()
     })
+}
+
+/// What has not been cannot be backed up; and what is dated in the future is never the newest.
+fn recorded_time(text: &str, repository: &Repository) -> Result<Time> {
+    let time = times::parse(text).ok_or_else(|| {
+        Usage(format!(
+            "--time: {text:?} is no time: write it as 2026-11-27, \"2026-11-27 08:30:00\" or \
+             2026-11-27T07:30:00Z"
+        ))
+    })?;
+    if is_time_in_future(time, repository.clock().time()) {
+        let text = format!("--time: {text:?} is in the future");
+        return Err(Usage(text).into());
+    }
+    Ok(time)
 }
 
 /// Of a link only the link is stored, which may not be what was meant.

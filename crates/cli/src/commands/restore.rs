@@ -3,7 +3,7 @@
 use super::select::SelectedSnapshots;
 use super::{cold, deleting, restore_as, select};
 use crate::args::{Global, Restore};
-use crate::exit;
+use crate::exit::{self, Usage};
 use crate::named_paths::NamedPath;
 use crate::progress::Console;
 use crate::{output, place, sizes};
@@ -109,6 +109,9 @@ fn console(global: &Global, options: &Restore) -> Console {
 }
 
 fn overwrite(options: &Restore) -> Overwrite {
+    if options.metadata_only {
+        return Overwrite::MetadataOnly;
+    }
     match options.overwrite.as_str() {
         "always" => Overwrite::Always,
         "never" => Overwrite::Never,
@@ -139,6 +142,15 @@ fn chosen(
 
 /// Before anything is read: it is known what can stand there.
 fn require_target(options: &Restore) -> Result<()> {
+    if let Some(path) = options.target.as_deref().filter(|_| options.metadata_only)
+        && !path.is_dir()
+    {
+        let text = format!(
+            "--metadata-only: {} is no directory: name the one whose files get their metadata back",
+            output::path(path)
+        );
+        return Err(Usage(text).into());
+    }
     if let Some(path) = &options.target {
         // An image may be meant, which is known only once the snapshot is.
         return match may_hold_image(path) {

@@ -1,10 +1,11 @@
-//! What this command may take of memory, and how large its packs become: options, else the
-//! environment, else what fits the machine and the store.
+//! What this command may take of memory, how large its packs become and how their contents are
+//! compressed: options, else the environment, else what fits the machine and the store.
 
 use super::Use;
 use crate::args::Global;
 use crate::exit::Usage;
 use crate::{sizes, variables};
+use bale_format::chunk::{Compression, LEVEL_MAX};
 use bale_pipeline::memory::{MEMORY_BYTES_MIN, MEMORY_BYTES_USUAL, MemoryPlan};
 use bale_repository::limits::{PACK_BYTES_MAX, PACK_BYTES_MIN, UPLOADS_MAX, UPLOADS_MAX_SFTP};
 use bale_repository::pack::PackPlan;
@@ -17,6 +18,7 @@ pub struct Plans {
     memory: MemoryPlan,
     /// Bytes, and how that was said.
     pack_size: Option<(u64, String)>,
+    compression: Compression,
 }
 
 impl Plans {
@@ -25,6 +27,7 @@ impl Plans {
         Ok(Plans {
             memory: plan(global)?,
             pack_size: pack_size(global)?,
+            compression: compression(global)?,
         })
     }
 
@@ -49,6 +52,7 @@ impl Plans {
             }
         };
         repository.set_memory_to_write(self.memory, packs);
+        repository.set_compression(self.compression);
         Ok(())
     }
 }
@@ -100,6 +104,26 @@ fn pack_size(global: &Global) -> Result<Option<(u64, String)>, Usage> {
         return Err(Usage(format!("{by} {text}: packs have {min}M to {max}M")));
     }
     Ok(Some((bytes, format!("{by} {text}"))))
+}
+
+fn compression(global: &Global) -> Result<Compression, Usage> {
+    let Some((by, text)) = given("--compression", &global.compression, "BALE_COMPRESSION")? else {
+        return Ok(Compression::Auto);
+    };
+    let level = || {
+        text.parse()
+            .ok()
+            .filter(|level| (1..=LEVEL_MAX).contains(level))
+    };
+    match text.as_str() {
+        "auto" => Ok(Compression::Auto),
+        "off" => Ok(Compression::Off),
+        _ => level().map(Compression::Level).ok_or_else(|| {
+            Usage(format!(
+                "{by} {text}: it is auto, off or a level from 1 to {LEVEL_MAX}"
+            ))
+        }),
+    }
 }
 
 /// The text of an option or of its variable, and which of the two it is.

@@ -200,3 +200,30 @@ fn a_dry_run_and_an_unchanged_tree_make_no_snapshot() {
         .summary();
     assert_eq!(forced["bytes_read"], 3, "{forced}");
 }
+
+#[test]
+fn contents_are_compressed_as_somebody_wants() {
+    let bench = Bench::new();
+    bench.sh("for i in $(seq 40000); do echo line $((i * i % 7919)) of many; done >source/text");
+    let stored = |level: &str| {
+        let home = format!("home-{level}");
+        bench.sh(&format!("rm -rf {home}; mkdir {home}"));
+        let mut command = bench.command();
+        command
+            .env("HOME", bench.path(&home))
+            .env("BALE_COMPRESSION", level);
+        command.args(["backup", "source", "--json"]);
+        let ran = Ran::from(command.output().unwrap());
+        assert_eq!(ran.code, 0, "{ran}");
+        ran.summary()["bytes_stored"].as_u64().unwrap()
+    };
+    let (off, auto, best) = (stored("off"), stored("auto"), stored("19"));
+    assert!(
+        off > 700_000 && auto < off / 2 && best < auto,
+        "{off} {auto} {best}"
+    );
+    for wrong in ["20", "0", "-1", "best", ""] {
+        let ran = bench.run(&["backup", "source", &format!("--compression={wrong}")]);
+        assert_eq!(ran.code, 2, "{wrong}: {ran}");
+    }
+}

@@ -15,16 +15,34 @@ fn a_key_that_was_backed_up_is_taken_out_of_all_snapshots() {
     let key = bench.path("source/ssh/id_rsa");
     let key = key.to_str().unwrap();
 
-    let dry = bench.ok(&["rewrite", "--exclude", key, "--dry-run", "--json"]).summary();
-    assert_eq!((&dry["rewritten"], &dry["dry_run"]), (&2.into(), &true.into()));
-    assert_eq!(bench.ok(&["find", "id_rsa", "--json"]).of_type("match").len(), 2);
+    let dry = bench
+        .ok(&["rewrite", "--exclude", key, "--dry-run", "--json"])
+        .summary();
+    assert_eq!(
+        (&dry["rewritten"], &dry["dry_run"]),
+        (&2.into(), &true.into())
+    );
+    assert_eq!(
+        bench
+            .ok(&["find", "id_rsa", "--json"])
+            .of_type("entry")
+            .len(),
+        2
+    );
 
     let ran = bench.ok(&["rewrite", "--exclude", key, "--forget", "--json"]);
     for one in ran.of_type("rewritten") {
-        assert_eq!((&one["files"], &one["is_old_removed"]), (&1.into(), &true.into()), "{one}");
+        assert_eq!(
+            (&one["files"], &one["is_old_removed"]),
+            (&1.into(), &true.into()),
+            "{one}"
+        );
     }
     let next = ran.summary()["next"].to_string();
-    assert!(next.contains("prune --repack-below 100") && next.contains("--exclude"), "{next}");
+    assert!(
+        next.contains("prune --repack-below 100") && next.contains("--exclude"),
+        "{next}"
+    );
     let snapshots = bench.ok(&["snapshots", "--json"]).of_type("snapshot");
     assert_eq!(snapshots.len(), 2);
     assert_eq!(bench.run(&["find", "id_rsa"]).code, 1);
@@ -37,7 +55,10 @@ fn a_key_that_was_backed_up_is_taken_out_of_all_snapshots() {
     bench.ok(&["restore", &bench.address(""), "--target", "out", "--delete"]);
     crate::tree::assert_same(&bench.source, &bench.path("out"));
     let again = bench.ok(&["rewrite", "--exclude", key, "--json"]).summary();
-    assert_eq!((&again["rewritten"], &again["unchanged"]), (&0.into(), &2.into()));
+    assert_eq!(
+        (&again["rewritten"], &again["unchanged"]),
+        (&0.into(), &2.into())
+    );
     assert_eq!(again["next"], serde_json::json!([]));
 }
 
@@ -51,7 +72,13 @@ fn what_an_image_holds_is_named_and_not_changed() {
     assert_eq!(ran.code, 3, "{ran}");
     assert_eq!(ran.of_type("rewritten")[0]["fate"], "holds-images");
     assert_eq!(ran.summary()["held_by"].as_array().unwrap().len(), 1);
-    assert_eq!(bench.ok(&["find", "id_rsa", "--json"]).of_type("match").len(), 1);
+    assert_eq!(
+        bench
+            .ok(&["find", "id_rsa", "--json"])
+            .of_type("entry")
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -63,9 +90,16 @@ fn patterns_that_match_a_source_or_nothing_are_refused() {
     let refused = bench.run(&["rewrite", "--exclude", &source, "--forget"]);
     assert_eq!(refused.code, 1, "{refused}");
     assert!(refused.err.contains("forget the snapshot"), "{refused}");
-    for words in [&["rewrite"][..], &["rewrite", "--exclude", "~/x"], &["rewrite", "--exclude", ""]] {
+    for words in [
+        &["rewrite"][..],
+        &["rewrite", "--exclude", "~/x"],
+        &["rewrite", "--exclude", ""],
+    ] {
         let ran = bench.run(words);
         assert_eq!(ran.code, 2, "{words:?}: {ran}");
     }
-    assert_eq!(bench.ok(&["snapshots", "--json"]).of_type("snapshot").len(), 1);
+    assert_eq!(
+        bench.ok(&["snapshots", "--json"]).of_type("snapshot").len(),
+        1
+    );
 }

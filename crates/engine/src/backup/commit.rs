@@ -194,6 +194,7 @@ fn counted(run: &BackupRun, store: &ChunkWriter, tally: &Tally<'_>) -> Snapshot 
     Snapshot {
         withheld,
         withheld_more,
+        time: run.time.unwrap_or(run.draft.time),
         finished: run.repository.clock().time(),
         filesystems: tally.filesystems(),
         totals: tally.totals(),

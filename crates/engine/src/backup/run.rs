@@ -2,7 +2,7 @@
 
 use bale_format::id::hex;
 use bale_format::snapshot::PathText;
-use bale_format::{Access, ObjectId, Snapshot};
+use bale_format::{Access, ObjectId, Snapshot, Time};
 use bale_pipeline::clock::moment_of;
 use bale_pipeline::monitor::Problem;
 use bale_repository::error::{Error, Result};
@@ -30,6 +30,8 @@ pub struct BackupOptions {
     /// Compare with nothing, and read and open every chunk that the repository has before relying
     /// on it.
     pub force: bool,
+    /// Recorded as the time of the snapshot, instead of when the run began.
+    pub time: Option<Time>,
     /// Commit nothing if nothing changed.
     pub skip_if_unchanged: bool,
     /// Store nothing.
@@ -72,6 +74,8 @@ pub(super) struct BackupRun {
     pub(super) id: [u8; 16],
     /// Everything that is known before scanning.
     pub(super) draft: Snapshot,
+    /// Of the snapshot, if not when the run began.
+    pub(super) time: Option<Time>,
 }
 
 impl BackupRun {
@@ -104,6 +108,7 @@ impl BackupRun {
             repository: self.repository.clone(),
             id: self.id,
             draft,
+            time: self.time,
         }
     }
 
@@ -153,6 +158,7 @@ impl BackupRun {
             repository: repository.clone(),
             id,
             draft,
+            time: options.time,
         })
     }
 }

@@ -221,7 +221,7 @@ impl Case<'_> {
     fn must_stay(&self, before: &Node, row: &Node) -> bool {
         match options::overwrite(self.step) {
             Overwrite::Always => false,
-            Overwrite::Never => true,
+            Overwrite::Never | Overwrite::MetadataOnly => true,
             Overwrite::IfChanged => is_equal_by_times(before, row),
         }
     }

@@ -26,6 +26,7 @@ pub fn backup(step: &Backup, parent: Option<ObjectId>, not_found: Vec<Problem>) 
         excludes: Vec::new(),
         parent,
         force: step.force,
+        time: None,
         skip_if_unchanged: step.skip_if_unchanged,
         dry_run: step.dry_run,
         not_found,

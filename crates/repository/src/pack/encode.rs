@@ -18,7 +18,7 @@ use crate::index::ChunkIndex;
 use crate::limits::INDEX_ENTRIES_TARGET;
 use crate::repository::{ListedPacks, NamedPacks, Repository, UnreliablePacks};
 use crate::store::{PackContent, StoreError};
-use bale_format::chunk::{Codec, Compressor, Decompressor, LEVEL_DEFAULT};
+use bale_format::chunk::{Codec, Compressor, Decompressor};
 use bale_format::pack::Payload;
 use bale_format::{ChunkId, ChunkPlace, ObjectId, TransferLog, Transfers};
 use crossbeam_channel::{Receiver, Sender};
@@ -407,7 +407,7 @@ struct Contexts {
 /// for ever.
 pub(super) fn work(shared: &EncoderShared, queue: &Receiver<EncodeJob>, spent: &Sender<Vec<u8>>) {
     let mut contexts = Contexts {
-        compressor: Compressor::new(LEVEL_DEFAULT),
+        compressor: Compressor::of(shared.repository.compression()),
         decompressor: Decompressor::new(),
     };
     for mut job in queue {

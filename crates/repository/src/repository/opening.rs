@@ -11,6 +11,7 @@ use crate::metadata_cache::{MetadataCache, ReportTrouble};
 use crate::pack::PackPlan;
 use crate::store::{Area, ObjectInfo, ObjectName, Store};
 use crate::stretched::{STRETCH_BYTES_USUAL, StretchedStore};
+use bale_format::chunk::Compression;
 use bale_format::config::{Access, Config};
 use bale_format::key_slot::{SlotKind, SlotSecret};
 use bale_format::keys::{Keys, RootKey};
@@ -380,6 +381,7 @@ impl Repository {
         };
         Repository {
             pack_plan: PackPlan::of(store.shape(), &memory),
+            compression: Compression::Auto,
             store,
             stretched,
             keys,

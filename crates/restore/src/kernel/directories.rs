@@ -1,6 +1,7 @@
 //! Directories: made first, private to this user; their metadata comes last, the deepest first.
 
 use crate::kernel::delete::ListedDirectory;
+use crate::kernel::make::require_kind;
 use crate::kernel::metadata;
 use crate::kernel::outcome::EntryFailure;
 use crate::kernel::queue::work;
@@ -192,6 +193,11 @@ fn make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, EntryFailure> {
         return dry_make(worker, entry);
     }
     let parent = worker.directory(entry)?;
+    if run.options.overwrite == Overwrite::MetadataOnly {
+        let stat = stat_child(&parent, &entry.name).map_err(EntryFailure::os("stat"))?;
+        require_kind(stat.as_ref(), entry)?;
+        return Ok(WasThere::Found);
+    }
     for _ in 0..ATTEMPTS_MAX {
         match rustix::fs::mkdirat(&parent.fd, &entry.name[..], MODE_UNFINISHED) {
             Ok(()) => return Ok(WasThere::New),
@@ -266,6 +272,9 @@ fn dry_make(worker: &mut Worker, entry: &Entry) -> Result<WasThere, EntryFailure
         Ok(parent) => stat_child(&parent, &entry.name).map_err(EntryFailure::os("stat"))?,
         Err(_) => None,
     };
+    if worker.run.options.overwrite == Overwrite::MetadataOnly {
+        require_kind(stat.as_ref(), entry)?;
+    }
     let act = match &stat {
         None => Act::Create,
         Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Act::Keep,

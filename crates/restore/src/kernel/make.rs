@@ -33,7 +33,12 @@ pub fn standing(
     entry: &Entry,
 ) -> Result<TargetState, EntryFailure> {
     let stat = stat_child(directory, &entry.name).map_err(EntryFailure::os("stat"))?;
+    let only_metadata = worker.run.options.overwrite == Overwrite::MetadataOnly;
     let act = match &stat {
+        stat if only_metadata => {
+            require_kind(stat.as_ref(), entry)?;
+            Act::Keep
+        }
         None => Act::Create,
         Some(_) if worker.run.options.overwrite == Overwrite::Never => Act::Skip,
         Some(stat) => match equal(worker, directory, entry, stat)? {
@@ -45,6 +50,23 @@ pub fn standing(
         },
     };
     Ok(TargetState { act, stat })
+}
+
+/// Where nothing is made and nothing replaced.
+pub fn require_kind(stat: Option<&Stat>, entry: &Entry) -> Result<(), EntryFailure> {
+    let kind = |mode: u32| FileType::from_raw_mode(mode);
+    let text = match stat {
+        None => "it is not there, and only metadata is restored",
+        Some(stat) if kind(stat.st_mode) != kind(entry.kind.mode_bits()) => {
+            "something of another kind is there, and only metadata is restored"
+        }
+        // A file that nobody asked us to touch may be the same inode.
+        Some(stat) if entry.kind == Kind::File && stat.st_nlink > 1 && entry.nlink == 1 => {
+            "it has other names now, which may be somebody else's"
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(EntryFailure::text("restore the metadata", text))
 }
 
 /// Is what stands there this entry, so that looking after its metadata is enough?
@@ -210,7 +232,7 @@ fn keep(
                 .directories
                 .open_child(directory, &entry.name, OFlags::PATH);
             let place = place.map_err(EntryFailure::os("open"))?;
-            let stat = checked_stat(&place, entry)?;
+            let stat = checked_at(worker, &place, entry)?;
             return metadata::adjust(
                 worker,
                 metadata::TargetInode::PathOnly(place.as_fd()),
@@ -220,7 +242,7 @@ fn keep(
         }
         Err(error) => return Err(EntryFailure::os("open")(error)),
     };
-    let stat = checked_stat(&fd, entry)?;
+    let stat = checked_at(worker, &fd, entry)?;
     metadata::adjust(
         worker,
         metadata::TargetInode::Open(fd.as_fd()),
@@ -228,6 +250,16 @@ fn keep(
         &stat,
     )?;
     seal(worker, fd.as_fd(), entry)
+}
+
+/// The same where names of one file may still have other metadata.
+fn checked_at(worker: &Worker, fd: &OwnedFd, entry: &Entry) -> Result<Stat, EntryFailure> {
+    if worker.run.options.overwrite != Overwrite::MetadataOnly {
+        return checked_stat(fd, entry);
+    }
+    let stat = rustix::fs::fstat(fd).map_err(EntryFailure::os("stat"))?;
+    require_kind(Some(&stat), entry)?;
+    Ok(stat)
 }
 
 /// Of an inode about to be changed: still of the kind that was decided on, and not somebody else's
