@@ -3,8 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// Columns of a page; rows of tables and fenced blocks may be longer.
+/// Columns of a page; rows of tables, fenced blocks and comments of a line may be longer.
 const COLUMNS_MAX: usize = 120;
+
+const GUIDE_LINES_MAX: usize = 150;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -12,7 +14,14 @@ fn repository() -> PathBuf {
 
 /// Name and text of every Markdown file in the directories that hold pages.
 fn pages() -> Vec<(String, String)> {
-    let directories = ["", "docs", "docs/decisions", "fuzz", "testdata"];
+    let directories = [
+        "",
+        "docs",
+        "docs/decisions",
+        "docs/guide",
+        "fuzz",
+        "testdata",
+    ];
     let mut pages = Vec::new();
     for directory in directories {
         for entry in std::fs::read_dir(repository().join(directory)).unwrap() {
@@ -58,12 +67,30 @@ fn pages_are_as_wide_as_a_screen() {
     for (name, text) in pages() {
         for (number, line) in prose(&text) {
             let columns = line.chars().count();
-            if columns > COLUMNS_MAX && !line.trim_start().starts_with('|') {
+            let is_exempt = line.trim_start().starts_with('|') || line.starts_with("<!-- ");
+            if columns > COLUMNS_MAX && !is_exempt {
                 findings.push(format!("{name}:{number}: {columns} columns"));
             }
         }
     }
     must_be_empty(&findings, "wrap it at 120 columns:");
+}
+
+/// A page of the guide answers one question.
+#[test]
+fn a_page_of_the_guide_is_read_in_five_minutes() {
+    let pages = pages().into_iter();
+    let guide: Vec<_> = pages
+        .filter(|(name, _)| name.starts_with("docs/guide/"))
+        .collect();
+    assert!(guide.len() > 20, "tidy sees only {} pages", guide.len());
+    let findings: Vec<_> = guide
+        .iter()
+        .map(|(name, text)| (name, text.lines().count()))
+        .filter(|(_, lines)| *lines > GUIDE_LINES_MAX)
+        .map(|(name, lines)| format!("{name}: {lines} lines"))
+        .collect();
+    must_be_empty(&findings, "divide the page:");
 }
 
 #[test]
