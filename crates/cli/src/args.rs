@@ -10,6 +10,7 @@ mod generate;
 mod global;
 mod mirror;
 mod mount;
+mod profile;
 mod remote;
 mod restore;
 mod serve;
@@ -26,6 +27,7 @@ pub use global::Global;
 use global::NoRepository;
 pub use mirror::Mirror;
 pub use mount::MountCommand;
+pub use profile::{ProfileCommand, ProfileFiles, ProfileShow};
 pub use remote::Whose;
 pub use restore::Restore;
 pub use serve::Serve;
@@ -146,6 +148,9 @@ Below DIR: snapshots/TIME, latest, ids/ID, hosts/HOST/TIME and hosts/HOST/latest
 are UTC. New snapshots show up within seconds. It stays in the foreground; a second Ctrl-C \
 unmounts it though it is in use.")]
     Mount(Box<MountCommand>),
+    /// Show profiles: what bale.toml says of backups
+    #[command(subcommand)]
+    Profile(ProfileCommand),
     /// Keep account of what changes on a device, so that backups of it read only that
     #[command(subcommand)]
     Track(Track),

@@ -26,6 +26,7 @@ mod ls;
 mod mirror;
 mod mount;
 mod policy;
+mod profile;
 mod prune;
 mod repair;
 mod restore;
@@ -70,6 +71,7 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Dump(options) => dump::run(global, &options),
         Command::Export(options) => export::run(global, &options),
         Command::Mount(options) => mount::run(global, &options),
+        Command::Profile(command) => profile::run(global, &command),
         Command::Track(command) => track::run(global, &command),
         Command::Check(options) => check::run(global, &options),
         Command::Copy(options) => copy::run(global, &options),
@@ -122,6 +124,7 @@ fn only_prints(command: &Command) -> bool {
         | Command::Dump(_)
         | Command::Key(KeyCommand::List)
         | Command::Track(Track::Status { .. })
+        | Command::Profile(_)
         | Command::Completions(_) => true,
         Command::Init(_)
         | Command::Backup(_)

@@ -20,6 +20,7 @@ mod named_paths;
 mod output;
 mod patterns;
 mod place;
+mod profile_files;
 mod progress;
 mod secrets;
 mod sizes;

@@ -111,13 +111,26 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::new().read(true))
 }
 
+/// The same of a name that a person gave, whose links are meant.
+pub fn open_following(path: &Path) -> io::Result<File> {
+    regular(
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(NO_WAIT)
+            .open(path)?,
+    )
+}
+
 /// The same, to write a part of it again. What is torn by a crash is for whoever reads it to find.
 pub fn open_to_change(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::new().read(true).write(true))
 }
 
 fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = options.custom_flags(NO_FOLLOW | NO_WAIT).open(path)?;
+    regular(options.custom_flags(NO_FOLLOW | NO_WAIT).open(path)?)
+}
+
+fn regular(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(

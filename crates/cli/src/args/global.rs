@@ -148,6 +148,8 @@ mod tests {
         for command in [
             "gen --count 1 --target d",
             "serve d",
+            "profile list",
+            "profile show",
             "track status",
             "track start d",
             "track stop d",
