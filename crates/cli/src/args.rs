@@ -13,6 +13,8 @@ mod mount;
 mod profile;
 mod remote;
 mod restore;
+mod run;
+mod schedule;
 mod serve;
 mod snapshots;
 mod sources;
@@ -30,6 +32,10 @@ pub use mount::MountCommand;
 pub use profile::{ProfileCommand, ProfileFiles, ProfileShow};
 pub use remote::Whose;
 pub use restore::Restore;
+pub use run::{RunProfiles, StateDir};
+pub use schedule::{
+    ScheduleCommand, ScheduleInstall, SchedulePlace, ScheduleRemove, ScheduleStatus,
+};
 pub use serve::Serve;
 pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
 pub use sources::{Backup, DiskFormat, Look, Scan, ScanPaths};
@@ -151,6 +157,18 @@ unmounts it though it is in use.")]
     /// Show profiles: what bale.toml says of backups
     #[command(subcommand)]
     Profile(ProfileCommand),
+    /// Do what is due of profiles: backup, forget, prune, check
+    #[command(
+        after_help = "Examples:\n  bale run home\n  bale run home --dry-run\n  \
+            bale run --all --json\n\n\
+What is due is what had a moment of its schedule since it last succeeded. Nothing is forgotten or \
+pruned after a backup that failed. The exit code is the worst of all; 11: another run of the \
+profile, or of its sources, is under way."
+    )]
+    Run(RunProfiles),
+    /// Have profiles run by timers of systemd, or by cron
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
     /// Keep account of what changes on a device, so that backups of it read only that
     #[command(subcommand)]
     Track(Track),

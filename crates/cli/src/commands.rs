@@ -32,7 +32,9 @@ mod repair;
 mod restore;
 mod restore_as;
 mod retain;
+mod run;
 mod scan;
+mod schedule;
 mod select;
 mod serve;
 mod snapshot_owner;
@@ -42,7 +44,7 @@ mod track;
 mod unmatched;
 mod unread_index;
 
-use crate::args::{Cli, Command, KeyCommand, Track};
+use crate::args::{Cli, Command, KeyCommand, ScheduleCommand, Track};
 use crate::exit;
 use crate::named_paths::NamedPath;
 use anyhow::{Context, Result};
@@ -72,6 +74,8 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Export(options) => export::run(global, &options),
         Command::Mount(options) => mount::run(global, &options),
         Command::Profile(command) => profile::run(global, &command),
+        Command::Run(options) => run::run(global, &options),
+        Command::Schedule(command) => schedule::run(global, &command),
         Command::Track(command) => track::run(global, &command),
         Command::Check(options) => check::run(global, &options),
         Command::Copy(options) => copy::run(global, &options),
@@ -125,6 +129,7 @@ fn only_prints(command: &Command) -> bool {
         | Command::Key(KeyCommand::List)
         | Command::Track(Track::Status { .. })
         | Command::Profile(_)
+        | Command::Schedule(ScheduleCommand::Status(_))
         | Command::Completions(_) => true,
         Command::Init(_)
         | Command::Backup(_)
@@ -136,6 +141,8 @@ fn only_prints(command: &Command) -> bool {
         | Command::Mirror(_)
         | Command::Forget(_)
         | Command::Prune(_)
+        | Command::Run(_)
+        | Command::Schedule(_)
         | Command::Key(_)
         | Command::Track(_)
         | Command::Catalog(_)

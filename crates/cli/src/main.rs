@@ -22,6 +22,7 @@ mod patterns;
 mod place;
 mod profile_files;
 mod progress;
+mod run_state;
 mod secrets;
 mod sizes;
 mod temporary_cache;

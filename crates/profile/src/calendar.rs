@@ -23,7 +23,8 @@ const WEEKDAYS: [(&str, Weekday); 7] = [
 ];
 
 /// What is understood.
-const EXAMPLES: &str = "write for example \"hourly\", \"every 6h\", \"every 15m\", \"daily 02:30\", \
+const EXAMPLES: &str = "write for example \"hourly\", \"every 6h\", \"every 15m\", \
+     \"daily 02:30\", \
      \"weekdays 22:00\", \"sunday 04:00\", \"mon,thu 04:00\", \"monthly 1 05:00\"";
 
 /// Moments of a calendar.

@@ -245,10 +245,14 @@ fn text_of(word: Word, value: &DeValue<'_>) -> Result<String, String> {
 }
 
 /// A name is part of names of files and units.
-fn check_name(name: &str) -> Result<(), String> {
+pub fn is_profile_name(name: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     let is_fine = name.chars().all(is_plain) && !name.starts_with('-') && !name.is_empty();
-    match is_fine && name.len() <= PROFILE_NAME_BYTES_MAX {
+    is_fine && name.len() <= PROFILE_NAME_BYTES_MAX
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    match is_profile_name(name) {
         true => Ok(()),
         false => Err(format!(
             "a profile cannot be called {name:?}: at most {PROFILE_NAME_BYTES_MAX} letters (a to \

@@ -1,8 +1,8 @@
 //! Inheritance: what of a profile counts, and where each value comes from.
 //!
 //! What a profile says itself counts most; of several that it inherits from, a later one counts
-//! more than an earlier. A value counts as a whole, but in a list `"..."` stands for what would have
-//! been inherited.
+//! more than an earlier. A value counts as a whole, but in a list `"..."` stands for what would
+//! have been inherited.
 
 use crate::error::{LineOfFile, ProfileError};
 use crate::file::{INHERITED, ProfileFile, WrittenProfile};
@@ -57,7 +57,9 @@ impl Profiles {
         let written = self.profiles.get(name).ok_or_else(|| self.unknown(name))?;
         let mut count = 0;
         let found = self.collect(name, written, &mut Vec::new(), &mut count)?;
-        Profile::new(name, written.at.clone(), found.steps, found.values)
+        let is_own_backup = written.steps.contains(&ProfileTable::Backup);
+        let steps = (found.steps, is_own_backup);
+        Profile::new(name, written.at.clone(), steps, found.values)
     }
 
     fn unknown(&self, name: &str) -> ProfileError {

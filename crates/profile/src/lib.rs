@@ -5,15 +5,15 @@
 //! moment come from whoever calls.
 
 pub mod calendar;
-//CRON
-//DUE
+pub mod cron;
+pub mod due;
 pub mod error;
 pub mod file;
 pub mod inherit;
 mod nearest;
 pub mod profile;
-//REC
-//STEPS
-//UNITS
+pub mod record;
+pub mod steps;
+pub mod units;
 mod value;
 pub mod words;

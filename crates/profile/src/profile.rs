@@ -59,11 +59,12 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What contradicts itself is refused.
+    /// What contradicts itself is refused. `is_own_backup`: the profile itself, and not only one
+    /// that it inherits from, has a table for backup.
     pub(crate) fn new(
         name: &str,
         at: LineOfFile,
-        steps: BTreeSet<ProfileTable>,
+        (steps, is_own_backup): (BTreeSet<ProfileTable>, bool),
         values: BTreeMap<(ProfileTable, &'static str), Vec<ResolvedText>>,
     ) -> Result<Profile, ProfileError> {
         let mut profile = Profile {
@@ -72,9 +73,12 @@ impl Profile {
             steps,
             values,
         };
-        if profile.backs_up() {
-            profile.steps.insert(ProfileTable::Backup);
-        }
+        match profile.backs_up() {
+            true => profile.steps.insert(ProfileTable::Backup),
+            // Of a table that was inherited: it says how, and not that.
+            false if !is_own_backup => profile.steps.remove(&ProfileTable::Backup),
+            false => false,
+        };
         let (steps, values) = (&profile.steps, &profile.values);
         let is_off = |step: &ProfileTable| {
             let texts = values.get(&(*step, "enabled"));
@@ -252,18 +256,32 @@ impl Profile {
         if !rules.any(|word| !self.texts(ProfileTable::Forget, word.name).is_empty()) {
             return wrong("forget has no rule of keeping: write for example keep-daily = 7");
         }
-        let is_named = ["host", "path", "tag"];
-        let mut is_named = is_named
-            .iter()
-            .map(|word| self.texts(ProfileTable::Forget, word));
-        let is_bound = self.has_step(ProfileTable::Backup)
-            || is_named.any(|texts| !texts.is_empty())
-            || self.is_on(ProfileTable::Forget, "all-hosts");
+        let says = |word| !self.texts(ProfileTable::Forget, word).is_empty();
+        let is_bound = match self.has_step(ProfileTable::Backup) {
+            // By paths that are known, or by tags: a forget must be about its own snapshots.
+            true => {
+                !self.texts(ProfileTable::Profile, "sources").is_empty()
+                    || !self
+                        .texts(ProfileTable::Backup, "stdin-from-command")
+                        .is_empty()
+                    || !self.texts(ProfileTable::Backup, "tag").is_empty()
+                    || says("path")
+                    || says("tag")
+            }
+            false => {
+                ["host", "path", "tag"].into_iter().any(says)
+                    || self.is_on(ProfileTable::Forget, "all-hosts")
+            }
+        };
         match is_bound {
             true => Ok(()),
+            false if self.has_step(ProfileTable::Backup) => wrong(
+                "which snapshots is its forget about? Name a path or a tag in its table, or a tag \
+                 in that of backup",
+            ),
             false => wrong(
-                "it backs up nothing, and forget does not say which snapshots it is about: name a \
-                 host, a path or a tag in its table, or write all-hosts = true",
+                "it backs up nothing: which snapshots is its forget about? Name a host, a path or \
+                 a tag in its table, or write all-hosts = true",
             ),
         }
     }

@@ -63,7 +63,8 @@ fn store(name: &str, text: &str) -> Result<(), String> {
     if holds_password(text) {
         return Err(format!(
             "{name} has a password in it, and a profile is no place for one: write USER:PASSWORD \
-             on the first line of a file that only its owner may read, and login-file = \"/THAT/FILE\""
+             on the first line of a file that only its owner may read, and \
+             login-file = \"/THAT/FILE\""
         ));
     }
     match text.split_once(':') {

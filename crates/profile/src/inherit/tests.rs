@@ -65,6 +65,19 @@ fn who_names_a_secret_does_not_mean_the_one_he_inherits() {
     );
 }
 
+/// A template says how backups are made; who inherits it to prune makes none.
+#[test]
+fn a_table_for_backup_that_is_inherited_makes_no_backup() {
+    let all = profiles(
+        "[profile.a]\ntemplate = true\n[profile.a.backup]\nexclude = \"x\"\n\
+         [profile.b]\ninherit = \"a\"\n[profile.b.prune]\n\
+         [profile.c]\ninherit = \"a\"\nsources = \"/c\"\n",
+    );
+    let steps = |name| all.resolve(name).unwrap().steps().collect::<Vec<_>>();
+    assert_eq!(steps("b"), [ProfileTable::Prune]);
+    assert_eq!(steps("c"), [ProfileTable::Backup]);
+}
+
 #[test]
 fn circles_are_refused_with_a_line() {
     let all = profiles(
