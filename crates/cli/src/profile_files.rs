@@ -113,7 +113,8 @@ fn read(by: &str, path: &Path) -> Result<ProfileFile> {
 fn refuse_if_others_write(path: &Path, meta: &Metadata) -> Result<(), Usage> {
     let refuse = |at: &Path, why: String| {
         Err(Usage(format!(
-            "{} is not taken for profiles, as they name commands that run with your rights: {} {why}",
+            "{} is not taken for profiles, as they name commands that run with your rights: {} \
+             {why}",
             output::path(path),
             output::path(at)
         )))

@@ -220,7 +220,7 @@ mod tests {
         );
         let command = command(&profile, ProfileTable::Backup, &StepFacts::default());
         assert_eq!(command.words, ["backup", "--", "/home"]);
-        let variables: Vec<_> = command.variables.iter().map(|(name, _)| *name).collect();
+        let variables: Vec<_> = command.variables.keys().copied().collect();
         assert_eq!(
             variables,
             [
