@@ -38,6 +38,8 @@ fuzz_target!(|bytes: &[u8]| {
             is_remote: true,
             starts_programs: profile.starts_programs(),
             writes: vec!["/etc/%".into()],
+            reads: Vec::new(),
+            reads_anything: false,
             has_own_state: true,
         };
         let starts = |text: &str| text.lines().filter(|line| line.starts_with("Exec")).count();

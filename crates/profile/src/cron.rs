@@ -97,6 +97,8 @@ mod tests {
             is_remote: false,
             starts_programs: false,
             writes: Vec::new(),
+            reads: Vec::new(),
+            reads_anything: false,
             has_own_state: true,
         }
     }

@@ -14,6 +14,9 @@ pub const MARK: &str =
 /// Where a system's own files are read-only for the service.
 const PROTECTED: [&str; 4] = ["/usr", "/boot", "/efi", "/etc"];
 
+/// Of which the service would see others than everybody else, if they were private to it.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+
 /// What reading everything and freezing take (docs/decisions/0030-profiles.md). DAC_READ_SEARCH:
 /// read and open by handle whatever the modes are. SYS_ADMIN: freeze and thaw, have XFS list
 /// inodes, read what the kernel tracked. LEASE: learn whether somebody writes to a file of another
@@ -42,6 +45,10 @@ pub struct SchedulePlan {
     pub starts_programs: bool,
     /// Directories and files that it writes.
     pub writes: Vec<PathBuf>,
+    /// What it backs up, and what else it reads.
+    pub reads: Vec<PathBuf>,
+    /// What it backs up stands in a list: it may be anything.
+    pub reads_anything: bool,
     /// The service keeps its state and cache where systemd makes them.
     pub has_own_state: bool,
 }
@@ -136,7 +143,7 @@ fn of_system(plan: &SchedulePlan, lines: &mut Vec<String>) {
             lines.push(format!("CapabilityBoundingSet={OF_READING}"));
         }
     }
-    lines.push("ProtectSystem=full".to_owned());
+    protect(plan, lines);
     let is_protected = |path: &&PathBuf| {
         PROTECTED
             .iter()
@@ -147,14 +154,40 @@ fn of_system(plan: &SchedulePlan, lines: &mut Vec<String>) {
     }
 }
 
+/// What is protected becomes a mount of its own, which `-x` does not enter, and what is private is
+/// not what everybody else sees: nothing of that may be in what is backed up.
+fn protect(plan: &SchedulePlan, lines: &mut Vec<String>) {
+    let is_above = |path: &&PathBuf| {
+        PROTECTED.iter().any(|protected| {
+            Path::new(protected) != *path && Path::new(protected).starts_with(path)
+        })
+    };
+    match plan.reads_anything || plan.reads.iter().any(|path| is_above(&path)) {
+        true => lines
+            .push("# No ProtectSystem: it would make mounts within what is backed up.".to_owned()),
+        false => lines.push("ProtectSystem=full".to_owned()),
+    }
+    let is_temporary = |path: &PathBuf| {
+        TEMPORARY
+            .iter()
+            .any(|temporary| path.starts_with(temporary) || Path::new(temporary).starts_with(path))
+    };
+    let mut paths = plan.reads.iter().chain(&plan.writes).chain([&plan.program]);
+    match plan.reads_anything || paths.any(is_temporary) {
+        true => {
+            lines.push("# No PrivateTmp: the profile is about what everybody has there.".to_owned())
+        }
+        false => lines.push("PrivateTmp=true".to_owned()),
+    }
+}
+
 /// What neither reading, nor freezing, nor a program that a profile starts is hindered by.
 fn sandbox(plan: &SchedulePlan) -> impl Iterator<Item = &'static str> + use<> {
-    // These need rights that the manager of a user does not have.
-    const OF_SYSTEM: [&str; 6] = [
-        "PrivateTmp=true",
-        "ProtectClock=true",
+    // These need rights that the manager of a user does not have. Not among them: what closes
+    // devices (PrivateDevices, DevicePolicy, and ProtectClock, which implies it), and what hides
+    // files (ProtectHome, ProtectKernelModules).
+    const OF_SYSTEM: [&str; 3] = [
         "ProtectHostname=true",
-        "ProtectKernelModules=true",
         "ProtectKernelLogs=true",
         "ProtectControlGroups=true",
     ];
@@ -221,6 +254,69 @@ fn quoted(word: &[u8], is_argument: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of_sources(sources: &[&str], reads_anything: bool) -> String {
+        service(&SchedulePlan {
+            profile: "home".to_owned(),
+            program: "/usr/bin/bale".into(),
+            words: Vec::new(),
+            times: Vec::new(),
+            random_delay: Duration::ZERO,
+            is_of_system: true,
+            is_remote: false,
+            starts_programs: false,
+            writes: vec!["/srv/backup".into()],
+            reads: sources.iter().map(PathBuf::from).collect(),
+            reads_anything,
+            has_own_state: true,
+        })
+    }
+
+    /// A mount within a source is not entered with `-x`; a private /tmp is empty.
+    #[test]
+    fn a_unit_hides_nothing_of_what_is_backed_up() {
+        for (sources, is_protected, is_private) in [
+            (&["/home"][..], true, true),
+            (&["/etc", "/usr/local"], true, true),
+            (&["/"], false, false),
+            (&["/home", "/var"], true, false),
+            (&["/tmp/x"], true, false),
+            (&["/var/tmp"], true, false),
+        ] {
+            let text = of_sources(sources, false);
+            assert_eq!(
+                text.contains("\nProtectSystem=full\n"),
+                is_protected,
+                "{sources:?}"
+            );
+            assert_eq!(
+                text.contains("\nPrivateTmp=true\n"),
+                is_private,
+                "{sources:?}"
+            );
+        }
+        let text = of_sources(&[], true);
+        assert!(!text.contains("\nProtectSystem=") && !text.contains("\nPrivateTmp="));
+    }
+
+    /// Devices are opened to read by inodes, and files are there to be read.
+    #[test]
+    fn a_unit_closes_no_device_and_hides_no_files() {
+        let text = of_sources(&["/home"], false);
+        for word in [
+            "PrivateDevices",
+            "DevicePolicy",
+            "DeviceAllow",
+            "ProtectClock",
+            "ProtectHome",
+            "ProtectKernelModules",
+            "InaccessiblePaths",
+            "PrivateUsers",
+            "ProtectSystem=strict",
+        ] {
+            assert!(!text.contains(word), "{word}");
+        }
+    }
 
     #[test]
     fn whatever_a_path_holds_is_that_path_in_a_unit() {

@@ -132,8 +132,25 @@ fn plan(found: &FoundProfiles, state: &StateOfRuns, profile: &Profile) -> Result
         is_remote: stores.iter().any(Location::is_remote),
         starts_programs: profile.starts_programs(),
         writes,
+        reads: reads(found, profile),
+        reads_anything: ["files-from", "files-from0"]
+            .iter()
+            .any(|word| !profile.texts(ProfileTable::Backup, word).is_empty()),
         has_own_state: state.is_default(),
     })
+}
+
+/// Every path in the profile, and where it stands itself: also what is no path is looked at as one.
+fn reads(found: &FoundProfiles, profile: &Profile) -> Vec<PathBuf> {
+    let texts = profile.values().flat_map(|(_, texts)| texts);
+    let paths = texts.map(|text| PathBuf::from(&text.text));
+    let paths = paths.filter(|path| path.is_absolute());
+    // A link leads elsewhere.
+    let both = paths.chain(found.files.iter().cloned()).flat_map(|path| {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        [path, real]
+    });
+    both.collect()
 }
 
 fn joined(option: &str, path: &std::path::Path) -> Vec<u8> {

@@ -148,3 +148,36 @@ fn check(summary: &Map<String, Value>) -> String {
         bytes(summary, "bytes_read")
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(exit_code: i32, summary: Option<Value>) -> StepResult {
+        StepResult {
+            step: ProfileTable::Backup,
+            why: String::new(),
+            moments: None,
+            seconds: 1.0,
+            outcome: ChildOutcome {
+                exit_code,
+                summary: summary.and_then(|summary| summary.as_object().cloned()),
+                ..ChildOutcome::default()
+            },
+            skipped: None,
+        }
+    }
+
+    /// A backup that lost its repository ends with 3 and without a summary: nothing is committed.
+    #[test]
+    fn exit_code_3_is_a_success_only_of_what_came_to_an_end() {
+        let ended = result(exit::INCOMPLETE, Some(json!({"type": "summary"})));
+        assert!(ended.is_success() && ended.sentence().contains("with problems"));
+        let lost = result(exit::UNFINISHED, None);
+        assert!(!lost.is_success() && lost.sentence().contains("FAILED (exit 3)"));
+        assert!(!result(exit::DAMAGE, Some(json!({}))).is_success());
+        let step = ProfileTable::Forget;
+        let skipped = StepResult::skipped(step, "", "why".to_owned(), exit::COMPLETE);
+        assert!(!skipped.is_success(), "what did not run has not succeeded");
+    }
+}
