@@ -10,9 +10,12 @@ mod generate;
 mod global;
 mod mirror;
 mod mount;
+mod profile;
 mod remote;
 mod restore;
 mod rewrite;
+mod run;
+mod schedule;
 mod serve;
 mod snapshots;
 mod sources;
@@ -28,9 +31,14 @@ pub use global::Global;
 use global::NoRepository;
 pub use mirror::Mirror;
 pub use mount::MountCommand;
+pub use profile::{ProfileCommand, ProfileFiles, ProfileShow};
 pub use remote::Whose;
 pub use restore::Restore;
 pub use rewrite::Rewrite;
+pub use run::{RunProfiles, StateDir};
+pub use schedule::{
+    ScheduleCommand, ScheduleInstall, SchedulePlace, ScheduleRemove, ScheduleStatus,
+};
 pub use serve::Serve;
 pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
 pub use sources::{Backup, DiskFormat, Look, Scan, ScanPaths};
@@ -150,6 +158,21 @@ Below DIR: snapshots/TIME, latest, ids/ID, hosts/HOST/TIME and hosts/HOST/latest
 are UTC. New snapshots show up within seconds. It stays in the foreground; a second Ctrl-C \
 unmounts it though it is in use.")]
     Mount(Box<MountCommand>),
+    /// Show profiles: what bale.toml says of backups
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    /// Do what is due of profiles: backup, forget, prune, check
+    #[command(
+        after_help = "Examples:\n  bale run home\n  bale run home --dry-run\n  \
+            bale run --all --json\n\n\
+What is due is what had a moment of its schedule since it last succeeded. Nothing is forgotten or \
+pruned after a backup that failed. The exit code is the worst of all; 11: another run of the \
+profile, or of its sources, is under way."
+    )]
+    Run(RunProfiles),
+    /// Have profiles run by timers of systemd, or by cron
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
     /// Keep account of what changes on a device, so that backups of it read only that
     #[command(subcommand)]
     Track(Track),

@@ -26,13 +26,16 @@ mod ls;
 mod mirror;
 mod mount;
 mod policy;
+mod profile;
 mod prune;
 mod repair;
 mod restore;
 mod restore_as;
 mod retain;
 mod rewrite;
+mod run;
 mod scan;
+mod schedule;
 mod select;
 mod serve;
 mod snapshot_owner;
@@ -43,7 +46,7 @@ mod track;
 mod unmatched;
 mod unread_index;
 
-use crate::args::{Cli, Command, KeyCommand, Track};
+use crate::args::{Cli, Command, KeyCommand, ScheduleCommand, Track};
 use crate::exit;
 use crate::named_paths::NamedPath;
 use anyhow::{Context, Result};
@@ -72,6 +75,9 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Dump(options) => dump::run(global, &options),
         Command::Export(options) => export::run(global, &options),
         Command::Mount(options) => mount::run(global, &options),
+        Command::Profile(command) => profile::run(global, &command),
+        Command::Run(options) => run::run(global, &options),
+        Command::Schedule(command) => schedule::run(global, &command),
         Command::Track(command) => track::run(global, &command),
         Command::Check(options) => check::run(global, &options),
         Command::Tag(options) => tag::run(global, &options),
@@ -128,6 +134,8 @@ fn only_prints(command: &Command) -> bool {
         | Command::Dump(_)
         | Command::Key(KeyCommand::List)
         | Command::Track(Track::Status { .. })
+        | Command::Profile(_)
+        | Command::Schedule(ScheduleCommand::Status(_))
         | Command::Completions(_) => true,
         Command::Init(_)
         | Command::Backup(_)
@@ -143,6 +151,8 @@ fn only_prints(command: &Command) -> bool {
         | Command::Pin(_)
         | Command::Unpin(_)
         | Command::Prune(_)
+        | Command::Run(_)
+        | Command::Schedule(_)
         | Command::Key(_)
         | Command::Track(_)
         | Command::Catalog(_)

@@ -16,6 +16,8 @@ pub const UNFINISHED: i32 = 3;
 /// Check found damage.
 pub const DAMAGE: i32 = 4;
 pub const NO_REPOSITORY: i32 = 10;
+/// Another run of the same profile, or of its sources, is under way.
+pub const LOCKED: i32 = 11;
 /// No key slot opens.
 pub const WRONG_KEY: i32 = 12;
 /// Ctrl-C.

@@ -27,7 +27,7 @@ const NOT_RUN: [(&str, usize); 8] = [
     ("package", 2),
     ("program", 2),
     ("server", 4),
-    ("systemd", 1),
+    ("systemd", 2),
 ];
 
 /// A page must end; what hangs is killed with all it started.
@@ -59,6 +59,7 @@ pages! {
     every_day: "every-day.md", "repository";
     patterns: "patterns.md", "repository";
     restoring: "restoring.md", "repository";
+    profiles: "profiles.md", "repository";
     retention: "retention.md", "repository";
     rewriting: "rewriting.md", "repository";
     checking: "checking.md", "repository";

@@ -19,11 +19,31 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 const NO_WAIT: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
+/// What a directory is for, where it is refused.
+#[derive(Clone, Copy, Debug)]
+pub struct DirPurpose {
+    /// As in "no place for a cache".
+    pub what: &'static str,
+    /// What to do instead.
+    pub advice: &'static str,
+}
+
+const OF_CACHE: DirPurpose = DirPurpose {
+    what: "a cache",
+    advice: "name a directory of your own with --cache-dir",
+};
+
 /// Makes a directory, or takes one that is ours alone. One that is not is an error that says what
 /// to do.
 pub fn make(dir: &Path) -> Result<()> {
+    make_for(dir, OF_CACHE)
+}
+
+/// The same for something else than a cache.
+pub fn make_for(dir: &Path, purpose: DirPurpose) -> Result<()> {
+    let refuse = |dir: &Path, why| refuse(dir, why, purpose);
     let failed = Failure::local("create", dir);
-    check_way_to(dir)?;
+    check_way_to(dir, purpose)?;
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
     if let Some(parent) = dir.parent() {
@@ -59,7 +79,7 @@ pub fn make(dir: &Path) -> Result<()> {
 /// Everything on the way, links and where they lead, must be in nobody else's hands, before
 /// anything is made through it. Group members may change directories further up: many systems give
 /// every user a group of his own.
-fn check_way_to(dir: &Path) -> Result<()> {
+fn check_way_to(dir: &Path, purpose: DirPurpose) -> Result<()> {
     let written = std::path::absolute(dir).map_err(Failure::local("look at", dir))?;
     let mut ways = vec![written.clone()];
     ways.extend(written.ancestors().find_map(|at| at.canonicalize().ok()));
@@ -73,7 +93,7 @@ fn check_way_to(dir: &Path) -> Result<()> {
             false => Some(format!("belongs to user {}", meta.uid())),
             true => is_open.then(|| "can be changed by everybody".to_owned()),
         };
-        refuse(step, why)?;
+        refuse(step, why, purpose)?;
     }
     Ok(())
 }
@@ -96,11 +116,12 @@ fn why_not_ours(meta: &Metadata) -> Option<String> {
     (meta.uid() != own).then(|| format!("belongs to user {}", meta.uid()))
 }
 
-fn refuse(dir: &Path, why: Option<String>) -> Result<()> {
+fn refuse(dir: &Path, why: Option<String>, purpose: DirPurpose) -> Result<()> {
+    let DirPurpose { what, advice } = purpose;
     why.map_or(Ok(()), |why| {
+        let dir = dir.display();
         Err(Failure::Other(format!(
-            "{} is no place for a cache, it {why}: name a directory of your own with --cache-dir",
-            dir.display()
+            "{dir} is no place for {what}, it {why}: {advice}"
         )))
     })
 }
@@ -111,13 +132,26 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::new().read(true))
 }
 
+/// The same of a name that a person gave, whose links are meant.
+pub fn open_following(path: &Path) -> io::Result<File> {
+    regular(
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(NO_WAIT)
+            .open(path)?,
+    )
+}
+
 /// The same, to write a part of it again. What is torn by a crash is for whoever reads it to find.
 pub fn open_to_change(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::new().read(true).write(true))
 }
 
 fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = options.custom_flags(NO_FOLLOW | NO_WAIT).open(path)?;
+    regular(options.custom_flags(NO_FOLLOW | NO_WAIT).open(path)?)
+}
+
+fn regular(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(

@@ -11,7 +11,7 @@ use sources::{must_be_empty, repository, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which of our crates a crate may use, its tests aside: the drawing in docs/ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("format", &[]),
     ("sys", &[]),
     ("fsimage", &[]),
@@ -38,6 +38,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("remote", &["format", "pipeline", "repository", "cloud"]),
     ("serve", &["format", "pipeline", "repository"]),
     ("nbd", &["pipeline"]),
+    ("profile", &[]),
     ("tune", &["fsimage"]),
     ("compare", &["fsimage", "tune"]),
     (
@@ -55,6 +56,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "mount",
             "engine",
             "serve",
+            "profile",
             "tune",
         ],
     ),

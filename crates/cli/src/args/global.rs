@@ -154,6 +154,12 @@ mod tests {
         for command in [
             "gen --count 1 --target d",
             "serve d",
+            "profile list",
+            "profile show",
+            "run home",
+            "schedule status",
+            "schedule install home",
+            "schedule remove home",
             "track status",
             "track start d",
             "track stop d",

@@ -1,0 +1,149 @@
+//! Which profile files count, and that nobody else can write what we do: a profile names commands
+//! that run with our rights.
+
+use crate::args::ProfileFiles;
+use crate::exit::Usage;
+use crate::named_paths::NamedPath;
+use crate::{output, place, variables};
+use anyhow::Result;
+use bale_profile::error::ProfileError;
+use bale_profile::file::{PROFILE_FILE_BYTES_MAX, ProfileFile, parse};
+use bale_profile::inherit::Profiles;
+use std::fs::Metadata;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Of the system.
+const SYSTEM_FILE: &str = "/etc/bale/bale.toml";
+
+const ROOT: u32 = 0;
+const STICKY: u32 = 0o1000;
+const WRITABLE_BY_GROUP: u32 = 0o020;
+const WRITABLE_BY_ALL: u32 = 0o002;
+
+/// The files that were read, as whole paths, and their profiles.
+pub struct FoundProfiles {
+    /// In the order in which they count.
+    pub files: Vec<PathBuf>,
+    /// What they say together.
+    pub profiles: Profiles,
+}
+
+/// Reads the files that are named, or else those of the system and of the user, where they are.
+pub fn find(options: &ProfileFiles) -> Result<FoundProfiles> {
+    let mut found = FoundProfiles {
+        files: Vec::new(),
+        profiles: Profiles::default(),
+    };
+    let mut read_files = Vec::new();
+    for (by, path) in named(options)? {
+        let path = std::path::absolute(&path).unwrap_or(path);
+        match read(by.unwrap_or("default"), &path) {
+            Ok(file) => read_files.push(file),
+            Err(error) if by.is_none() && is_absent(&error) => continue,
+            Err(error) => return Err(error),
+        }
+        found.files.push(path);
+    }
+    if read_files.is_empty() {
+        return Err(Usage(format!(
+            "there are no profiles: write {SYSTEM_FILE}, or bale/bale.toml in your configuration \
+             directory, or name a file with --profiles"
+        ))
+        .into());
+    }
+    found.profiles = Profiles::of(read_files);
+    Ok(found)
+}
+
+/// What is wrong with a profile is wrong with words.
+pub fn refused(error: ProfileError) -> Usage {
+    Usage(error.to_string())
+}
+
+/// Who named each file: nobody, of those that need not be there.
+fn named(options: &ProfileFiles) -> Result<Vec<(Option<&'static str>, PathBuf)>, Usage> {
+    if !options.profiles.is_empty() {
+        let given = options.profiles.iter().cloned();
+        return Ok(given.map(|path| (Some("--profiles"), path)).collect());
+    }
+    if let Some(path) = variables::read("BALE_PROFILES")? {
+        return Ok(vec![(Some("BALE_PROFILES"), path.into())]);
+    }
+    let of_user = place::user_dir("XDG_CONFIG_HOME", ".config");
+    let of_user = of_user.map(|dir| dir.join("bale/bale.toml"));
+    let both = [Some(PathBuf::from(SYSTEM_FILE)), of_user];
+    Ok(both
+        .into_iter()
+        .flatten()
+        .map(|path| (None, path))
+        .collect())
+}
+
+fn is_absent(error: &anyhow::Error) -> bool {
+    let cause = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    cause
+        .is_some_and(|cause| matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
+}
+
+fn read(by: &str, path: &Path) -> Result<ProfileFile> {
+    let named = NamedPath {
+        by,
+        attempt: "read the profiles in",
+        path,
+        advice: "Name a file of profiles (an example: contrib/bale.toml)",
+    };
+    let context = |error: std::io::Error| {
+        let text = named.trouble(&error).to_string();
+        anyhow::Error::from(error).context(text)
+    };
+    let file = bale_pipeline::private_dir::open_following(path).map_err(context)?;
+    let meta = file.metadata().map_err(context)?;
+    refuse_if_others_write(path, &meta)?;
+    let mut bytes = Vec::new();
+    let mut file = file.take(PROFILE_FILE_BYTES_MAX + 1);
+    file.read_to_end(&mut bytes).map_err(context)?;
+    Ok(parse(path, &bytes).map_err(refused)?)
+}
+
+/// The file, and every directory on its way, must be in nobody else's hands.
+fn refuse_if_others_write(path: &Path, meta: &Metadata) -> Result<(), Usage> {
+    let refuse = |at: &Path, why: String| {
+        Err(Usage(format!(
+            "{} is not taken for profiles, as they name commands that run with your rights: {} \
+             {why}",
+            output::path(path),
+            output::path(at)
+        )))
+    };
+    let (own, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    // Many systems give every user a group of his own, and write his files for it.
+    let may_group = !own.is_root() && meta.gid() == group.as_raw();
+    let is_open =
+        meta.mode() & WRITABLE_BY_ALL != 0 || meta.mode() & WRITABLE_BY_GROUP != 0 && !may_group;
+    if ![own.as_raw(), ROOT].contains(&meta.uid()) {
+        return refuse(path, format!("belongs to user {}", meta.uid()));
+    }
+    if is_open {
+        return refuse(
+            path,
+            "can be written by others (chmod go-w makes it yours)".to_owned(),
+        );
+    }
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    for at in path.ancestors().chain(real.ancestors()).skip(1) {
+        let Ok(meta) = std::fs::symlink_metadata(at) else {
+            continue;
+        };
+        if ![own.as_raw(), ROOT].contains(&meta.uid()) {
+            return refuse(at, format!("belongs to user {}", meta.uid()));
+        }
+        if meta.is_dir() && meta.mode() & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL {
+            return refuse(at, "can be changed by everybody".to_owned());
+        }
+    }
+    Ok(())
+}
