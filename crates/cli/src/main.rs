@@ -43,9 +43,18 @@ fn main() {
     }
     let code = match args::Cli::try_parse() {
         Ok(cli) => run(cli),
-        Err(error) => output::usage(&error, std::env::args_os().any(|word| word == "--json")),
+        Err(error) => usage(&error),
     };
     std::process::exit(output::end(code));
+}
+
+fn usage(error: &clap::Error) -> i32 {
+    let is_given = |option: &str| std::env::args_os().any(|word| word == option);
+    match is_given("--nagios") && error.use_stderr() {
+        // To a monitoring system the code of usage errors says that things are critical.
+        true => commands::unknown_state(&error.to_string()),
+        false => output::usage(error, is_given("--json")),
+    }
 }
 
 fn run(cli: args::Cli) -> i32 {

@@ -21,6 +21,7 @@ mod relied;
 pub mod repair;
 pub mod restore;
 pub mod retain;
+pub mod status;
 mod two_clocks;
 mod two_stores;
 pub mod used;

@@ -68,6 +68,7 @@ mod serving;
 mod sftp;
 mod snapshot_words;
 mod source;
+mod status;
 mod streams;
 mod thief;
 mod thief_in_a_bucket;
