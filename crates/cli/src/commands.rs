@@ -38,6 +38,7 @@ mod snapshot_owner;
 mod snapshots;
 mod stats;
 mod status;
+mod sudden;
 mod track;
 mod unmatched;
 mod unread_index;

@@ -16,11 +16,13 @@ mod args;
 mod commands;
 mod exit;
 mod interrupt;
+mod metrics;
 mod named_paths;
 mod output;
 mod patterns;
 mod place;
 mod progress;
+mod run_record;
 mod secrets;
 mod sizes;
 mod temporary_cache;
@@ -61,9 +63,17 @@ fn run(cli: args::Cli) -> i32 {
     interrupt::listen();
     let json = cli.global.json;
     let is_talking = !json && !cli.global.quiet;
+    let measured = metrics::MeasuredRun::begin(&cli.global, cli.measured());
     let code = match commands::run(cli) {
         Ok(code) => exit::with_what_is_missing(code),
         Err(error) => output::failure(&error, json),
+    };
+    let code = match measured {
+        Some(measured) => {
+            measured.end(code);
+            exit::with_what_is_missing(code)
+        }
+        None => code,
     };
     if is_talking {
         output::report_repeated();

@@ -4,9 +4,11 @@
 //! content, and nothing decides by what is dated in the future, unless all is.
 
 mod judge;
+mod sudden;
 mod trend;
 
 pub use judge::{Expectation, Finding, Judgement, judge, unmet};
+pub use sudden::{SuddenChange, sudden_change_of, sudden_changes, unconfirmed};
 pub use trend::{TREND_SNAPSHOTS_MAX, Trend, trend};
 
 use bale_format::Time;

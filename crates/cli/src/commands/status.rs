@@ -1,5 +1,6 @@
 //! `bale status`: is every source backed up as it should be?
 
+mod measures;
 mod nagios;
 mod texts;
 
@@ -12,11 +13,11 @@ use crate::times::{local_time, time_text};
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::status::{
-    Expectation, Finding, Judgement, SourceHistory, Trend, histories, judge, trend,
+    Expectation, Finding, Judgement, SourceHistory, Trend, histories, judge, sudden_changes, trend,
 };
 use bale_format::Time;
 use bale_repository::repository::Named;
-use bale_repository::snapshots::SourceKey;
+use bale_repository::snapshots::{SourceKey, confirmed};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -27,7 +28,9 @@ pub fn run(global: &Global, options: &Status) -> Result<i32> {
         true => Ok(nagios::run(global, options)),
         false => {
             let expected = expected(&[("--max-age", &options.max_age)])?;
-            print(global, &Looked::at(global, options, &expected)?)
+            let looked = Looked::at(global, options, &expected)?;
+            measures::write(global, options, &looked);
+            print(global, &looked)
         }
     }
 }
@@ -60,6 +63,7 @@ fn age(option: &str, text: &Option<String>) -> Result<Option<Duration>, Usage> {
 
 /// What is to be said of a repository.
 struct Looked {
+    now: Time,
     sources: Vec<JudgedSource>,
     /// Snapshots that this machine saw and that are gone.
     missed: Vec<String>,
@@ -107,9 +111,18 @@ impl Looked {
         let passing = all.into_iter().filter(|(_, record)| filter.passes(record));
         let histories = histories(passing, now);
         let sources = histories.iter();
+        let meant = confirmed::ids(&repository);
         Ok(Looked {
+            now,
             sources: sources
-                .map(|history| JudgedSource::of(history, expected, now))
+                .map(|history| {
+                    let mut source = JudgedSource::of(history, expected, now);
+                    let changes = sudden_changes(history).into_iter();
+                    let unmeant = changes.filter(|change| !meant.contains(&change.snapshot));
+                    let findings = &mut source.judgement.findings;
+                    findings.extend(unmeant.map(Finding::SuddenChange));
+                    source
+                })
                 .collect(),
             missed: listed.missed_texts(),
             damaged: listed.damaged,
@@ -136,7 +149,7 @@ fn print(global: &Global, looked: &Looked) -> Result<i32> {
         false => print_table(global, looked),
     }
     Ok(match looked.is_well() {
-        true => exit::COMPLETE,
+        true => exit::with_what_is_missing(exit::COMPLETE),
         false => exit::INCOMPLETE,
     })
 }

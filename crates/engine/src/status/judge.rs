@@ -1,6 +1,6 @@
 //! Is a source well? What is expected of it comes from whoever knows: an option, a profile.
 
-use super::SourceHistory;
+use super::{SourceHistory, SuddenChange};
 use bale_format::{ObjectId, Time};
 use bale_pipeline::clock::moment_of;
 use bale_repository::snapshots::SourceKey;
@@ -34,7 +34,7 @@ impl Expectation {
 }
 
 /// Something about a source that whoever looks after it should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
     /// No backup of it was ever finished.
     NeverFinished,
@@ -48,6 +48,8 @@ pub enum Finding {
     InFuture { snapshots: Vec<ObjectId> },
     /// A run that began after the last snapshot; silent: it was stopped, probably.
     Unfinished { run: ObjectId, is_silent: bool },
+    /// A recent run replaced its files by data that does not compress, and nobody confirmed it.
+    SuddenChange(SuddenChange),
     /// Its place is that of another file system now: how old it is does not count.
     Replaced,
 }
@@ -60,6 +62,7 @@ impl Finding {
             | Finding::Late { .. }
             | Finding::Problems { .. }
             | Finding::ClockBehind
+            | Finding::SuddenChange(_)
             | Finding::InFuture { .. } => true,
             Finding::Unfinished { .. } | Finding::Replaced => false,
         }
@@ -67,7 +70,7 @@ impl Finding {
 }
 
 /// What is to be said of one source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judgement {
     /// Since its last backup began; `None`: there is none, or the clock is wrong.
     pub age: Option<Duration>,

@@ -1,9 +1,9 @@
-//! `bale status --nagios`: one line and one code, as plugins of Nagios, Icinga, Checkmk and Centreon
-//! give them. Whatever stands in the way of knowing is UNKNOWN, never OK.
+//! `bale status --nagios`: one line and one code, as plugins of Nagios, Icinga and Checkmk give
+//! them. Whatever stands in the way of knowing is UNKNOWN, never OK.
 
-use super::{JudgedSource, Looked, age, expected, texts};
+use super::{JudgedSource, Looked, age, expected, measures, texts};
 use crate::args::{Global, Status};
-use crate::exit::Usage;
+use crate::exit::{self, Usage};
 use crate::{output, sizes};
 use anyhow::Result;
 use bale_engine::status::Finding;
@@ -33,7 +33,18 @@ struct Ages {
 pub(super) fn run(global: &Global, options: &Status) -> i32 {
     match looked(global, options) {
         Ok((looked, ages)) => {
+            measures::write(global, options, &looked);
             let (severity, text) = line(&looked, ages);
+            if severity == Severity::Ok && exit::is_something_missing() {
+                let text = text.replacen(
+                    "OK - ",
+                    "WARNING - not everything could be looked at or \
+                                                    written, standard error says what: ",
+                    1,
+                );
+                output::line(&text);
+                return Severity::Warning as i32;
+            }
             output::line(&text);
             severity as i32
         }
@@ -47,7 +58,7 @@ pub fn unknown(why: &str) -> i32 {
     let why = lines.collect::<Vec<_>>().join(" ");
     let why = output::escape(why.as_bytes()).replace('|', "/");
     output::line(&format!("BALE UNKNOWN - {why}"));
-    crate::exit::UNKNOWN_STATE
+    exit::UNKNOWN_STATE
 }
 
 fn looked(global: &Global, options: &Status) -> Result<(Looked, Ages)> {
@@ -139,7 +150,9 @@ fn severity(finding: &Finding, ages: Ages) -> Severity {
             true => Severity::Critical,
             false => Severity::Warning,
         },
-        Finding::NeverFinished | Finding::ClockBehind => Severity::Critical,
+        Finding::NeverFinished | Finding::ClockBehind | Finding::SuddenChange(_) => {
+            Severity::Critical
+        }
         Finding::Problems { .. } | Finding::InFuture { .. } => Severity::Warning,
         Finding::Unfinished { .. } | Finding::Replaced => Severity::Ok,
     }
@@ -184,6 +197,7 @@ fn label(name: &str) -> String {
 mod tests {
     use super::*;
     use bale_engine::status::Judgement;
+    use bale_format::Time;
     use bale_repository::snapshots::SourceKey;
 
     fn source(path: &str, findings: Vec<Finding>) -> JudgedSource {
@@ -206,6 +220,7 @@ mod tests {
 
     fn looked(sources: Vec<JudgedSource>) -> Looked {
         Looked {
+            now: Time::default(),
             sources,
             missed: Vec::new(),
             damaged: Vec::new(),

@@ -14,6 +14,7 @@ pub(super) fn kind(finding: &Finding) -> &'static str {
         Finding::InFuture { .. } => "in-future",
         Finding::Unfinished { .. } => "unfinished",
         Finding::Replaced => "replaced",
+        Finding::SuddenChange(_) => "sudden-change",
     }
 }
 
@@ -49,6 +50,7 @@ pub(super) fn text(finding: &Finding) -> String {
                 run.short()
             ),
         },
+        Finding::SuddenChange(change) => change.text(),
         Finding::Replaced => "another file system is backed up at its place by now: its age does \
                               not count"
             .to_owned(),
