@@ -8,6 +8,7 @@ mod ext4;
 mod forget;
 mod generate;
 mod global;
+mod measured;
 mod mirror;
 mod mount;
 mod profile;
@@ -20,6 +21,7 @@ mod serve;
 mod snapshots;
 mod sources;
 mod tag;
+mod status;
 mod track;
 
 pub use cold::ColdReads;
@@ -29,6 +31,7 @@ pub use forget::{Forget, Prune, PruneChoices};
 pub use generate::Generate;
 pub use global::Global;
 use global::NoRepository;
+pub use measured::Measured;
 pub use mirror::Mirror;
 pub use mount::MountCommand;
 pub use profile::{ProfileCommand, ProfileFiles, ProfileShow};
@@ -43,6 +46,7 @@ pub use serve::Serve;
 pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
 pub use sources::{Backup, DiskFormat, Look, Scan, ScanPaths};
 pub use tag::{Pin, Tag};
+pub use status::Status;
 pub use track::Track;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -106,6 +110,15 @@ system, %% percent; \\\\n, \\\\t, \\\\0, \\\\\\\\")]
     /// List snapshots
     #[command(after_help = "Examples:\n  bale snapshots\n  bale snapshots --host web1 --json")]
     Snapshots(Snapshots),
+    /// Say of each source when it was backed up last, and whether all is well
+    #[command(
+        after_help = "Examples:\n  bale status\n  bale status --max-age 26h || mail -s \
+'bale: late' admin\n  bale status --host web1 --json\n  \
+bale status --nagios --warning 26h --critical 50h\n\n\
+Exit code 3: a source is late (--max-age), its last backup had problems, or snapshots are missing, \
+damaged or dated in the future."
+    )]
+    Status(Status),
     /// List what is in a snapshot
     #[command(
         after_help = "Examples:\n  bale ls latest\n  bale ls -l latest:/home/me\n  \

@@ -42,9 +42,13 @@ mod snapshot_owner;
 mod snapshots;
 mod stats;
 mod tag;
+mod status;
+mod sudden;
 mod track;
 mod unmatched;
 mod unread_index;
+
+pub use status::unknown_state;
 
 use crate::args::{Cli, Command, KeyCommand, ScheduleCommand, Track};
 use crate::exit;
@@ -67,6 +71,7 @@ pub fn run(cli: Cli) -> Result<i32> {
         Command::Backup(options) => backup::run(global, &options),
         Command::Scan(options) => scan::run(global, &options),
         Command::Snapshots(options) => snapshots::run(global, &options),
+        Command::Status(options) => status::run(global, &options),
         Command::Ls(options) => ls::run(global, &options),
         Command::Find(options) => find::run(global, &options),
         Command::Diff(options) => diff::run(global, &options),
@@ -127,6 +132,7 @@ fn only_prints(command: &Command) -> bool {
     match command {
         Command::Scan(_)
         | Command::Snapshots(_)
+        | Command::Status(_)
         | Command::Ls(_)
         | Command::Find(_)
         | Command::Diff(_)

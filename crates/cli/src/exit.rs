@@ -15,6 +15,8 @@ pub const INCOMPLETE: i32 = 3;
 pub const UNFINISHED: i32 = 3;
 /// Check found damage.
 pub const DAMAGE: i32 = 4;
+/// Of `status --nagios`: how things are is not known. Its 0, 1 and 2 are those of a plugin, too.
+pub const UNKNOWN_STATE: i32 = 3;
 pub const NO_REPOSITORY: i32 = 10;
 /// Another run of the same profile, or of its sources, is under way.
 pub const LOCKED: i32 = 11;

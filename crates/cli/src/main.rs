@@ -16,6 +16,7 @@ mod args;
 mod commands;
 mod exit;
 mod interrupt;
+mod metrics;
 mod named_paths;
 mod output;
 mod patterns;
@@ -23,6 +24,7 @@ mod place;
 mod profile_files;
 mod progress;
 mod run_state;
+mod run_record;
 mod secrets;
 mod sizes;
 mod temporary_cache;
@@ -45,18 +47,35 @@ fn main() {
     }
     let code = match args::Cli::try_parse() {
         Ok(cli) => run(cli),
-        Err(error) => output::usage(&error, std::env::args_os().any(|word| word == "--json")),
+        Err(error) => usage(&error),
     };
     std::process::exit(output::end(code));
+}
+
+fn usage(error: &clap::Error) -> i32 {
+    let is_given = |option: &str| std::env::args_os().any(|word| word == option);
+    match is_given("--nagios") && error.use_stderr() {
+        // To a monitoring system the code of usage errors says that things are critical.
+        true => commands::unknown_state(&error.to_string()),
+        false => output::usage(error, is_given("--json")),
+    }
 }
 
 fn run(cli: args::Cli) -> i32 {
     interrupt::listen();
     let json = cli.global.json;
     let is_talking = !json && !cli.global.quiet;
+    let measured = metrics::MeasuredRun::begin(&cli.global, cli.measured());
     let code = match commands::run(cli) {
         Ok(code) => exit::with_what_is_missing(code),
         Err(error) => output::failure(&error, json),
+    };
+    let code = match measured {
+        Some(measured) => {
+            measured.end(code);
+            exit::with_what_is_missing(code)
+        }
+        None => code,
     };
     if is_talking {
         output::report_repeated();

@@ -37,7 +37,8 @@ use bale_repository::repository::{
 use bale_repository::store::{Area, LocalStore, Store};
 use bale_restore::ScratchSpace;
 use existing::{Meant, holds_data_at, no_repository};
-use named::{Own, has_only_key, named_directory, own};
+pub use named::own;
+use named::{Own, has_only_key, named_directory};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -23,6 +23,7 @@ pub mod replace;
 pub mod restore;
 pub mod retain;
 pub mod rewrite;
+pub mod status;
 mod two_clocks;
 mod two_stores;
 pub mod used;

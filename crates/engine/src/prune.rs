@@ -26,6 +26,7 @@ pub(crate) use segments::give_back;
 
 pub use plan::{PackFate, PlannedPack, PrunePlan, plan};
 
+use crate::status::{SuddenChange, unconfirmed};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::Repository;
@@ -95,6 +96,23 @@ pub fn refuse_while_unreadable(
     }
 }
 
+/// Refuses while a snapshot changed its source suddenly and nobody confirmed it: what older ones
+/// hold may be all that is left. Those that go are no hindrance.
+pub fn refuse_while_sudden(
+    repository: &Repository,
+    goes: impl Fn(&ObjectName) -> bool,
+) -> Result<()> {
+    let (mut snapshots, _) = repository.snapshots_readable()?;
+    let found = unconfirmed(repository, &snapshots);
+    snapshots.retain(|(id, _)| !goes(&ObjectName::snapshot(*id)));
+    let stays = |change: &SuddenChange| snapshots.iter().any(|(id, _)| *id == change.snapshot);
+    refuse_sudden(&found.into_iter().filter(stays).collect::<Vec<_>>())
+}
+
+fn refuse_sudden(sudden: &[SuddenChange]) -> Result<()> {
+    sudden.first().map_or(Ok(()), |first| Err(first.refusal()))
+}
+
 fn refuse(missed: &[Missed]) -> Result<()> {
     missed.first().map_or(Ok(()), |first| Err(first.refusal()))
 }
@@ -108,6 +126,7 @@ pub fn apply(
     monitor: &dyn Monitor,
 ) -> Result<Pruned> {
     refuse(&plan.missed)?;
+    refuse_sudden(&plan.sudden)?;
     let mut pruned = Pruned::default();
     let mut left = plan.left.clone();
     repack::repack(repository, plan, &mut left, monitor, &mut pruned)?;

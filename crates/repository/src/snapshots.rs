@@ -4,6 +4,8 @@
 //! Times order them, and a clock may be wrong: a snapshot dated in the future is never the newest,
 //! or it would be that for ever. Who leaves one out says so, by name.
 
+pub mod confirmed;
+mod id_list;
 mod let_go;
 pub mod remembered;
 

@@ -2,6 +2,7 @@
 
 use super::Select;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 /// `forget`
 #[derive(Debug, Args)]
@@ -85,6 +86,11 @@ pub struct PruneChoices {
     /// Copy what is used out of packs that are less used than this
     #[arg(long, value_name = "PERCENT", default_value = "70")]
     pub repack_below: u8,
+    /// Go on though this snapshot replaced many files by data that does not compress, as if
+    /// somebody had encrypted them: the change is meant (bale status names such snapshots). It is
+    /// remembered on this machine
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    pub despite_sudden_change: Vec<String>,
 }
 
 /// `prune`

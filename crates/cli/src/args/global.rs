@@ -66,6 +66,11 @@ pub struct Global {
     /// Never show progress, also on a terminal [env: BALE_NO_PROGRESS]
     #[arg(long, global = true)]
     pub no_progress: bool,
+    /// Write what this run was to a file in DIR, for the textfile collector of Prometheus'
+    /// node_exporter: of backup, forget, prune, check, copy, mirror, restore and status, also if it
+    /// fails [env: BALE_METRICS_DIR]
+    #[arg(long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
+    pub metrics_dir: Option<PathBuf>,
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -103,6 +108,8 @@ pub struct NoKey {
     pub memory: Option<String>,
     #[arg(long, hide = true)]
     pub compression: Option<String>,
+    #[arg(long, hide = true)]
+    pub metrics_dir: Option<PathBuf>,
     #[command(flatten)]
     pub remote: NoRemote,
 }

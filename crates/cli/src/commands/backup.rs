@@ -1,13 +1,14 @@
 //! `bale backup`
 
-use super::{backup_images, backup_stream, host, left_out, look, retain, select};
+use super::{backup_images, backup_stream, host, left_out, look, retain, select, sudden};
 use crate::args::{Backup, Global};
 use crate::exit::{self, GoesOn, Usage};
 use crate::named_paths::NamedPath;
 use crate::progress::Console;
-use crate::{interrupt, output, place, secrets, sizes, times, variables};
+use crate::{interrupt, output, place, run_record, secrets, sizes, times, variables};
 use anyhow::{Context, Result};
 use bale_engine::backup::{self as engine, BackupOptions, EarlyScan, Outcome};
+use bale_engine::status::SuddenChange;
 use bale_format::{ObjectId, Time};
 use bale_pipeline::filter::Filter;
 use bale_pipeline::monitor::Monitor;
@@ -110,9 +111,16 @@ pub fn ended(
     let outcome = outcome.map_err(|error| how_it_ends(error, options))?;
     let problems = outcome.snapshot.counts.problems;
     let is_locked = retain::run(global, options, repository, &outcome, console);
+    let sudden = sudden::report(repository, (outcome.id, &outcome.snapshot), console);
     let seconds = began.elapsed().as_secs_f64();
-    summary(global, options, &outcome, problems, seconds);
-    Ok(if problems > 0 || !is_locked? {
+    summary(
+        global,
+        (options, sudden.as_ref()),
+        &outcome,
+        problems,
+        seconds,
+    );
+    Ok(if problems > 0 || !is_locked? || sudden.is_some() {
         exit::INCOMPLETE
     } else {
         exit::COMPLETE
@@ -265,31 +273,48 @@ fn take_snapshots(
     take_all(&command, sources, mode, &name, &mut note).context("take a storage snapshot")
 }
 
-fn summary(global: &Global, options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
-    let (totals, counts) = (&outcome.snapshot.totals, &outcome.snapshot.counts);
+fn summary(
+    global: &Global,
+    (options, sudden): (&Backup, Option<&SuddenChange>),
+    outcome: &Outcome,
+    problems: u64,
+    seconds: f64,
+) {
+    let mut value = summary_object(options, outcome, problems, seconds);
+    value["sudden_change"] = sudden.map_or(Value::Null, sudden::object);
+    run_record::keep(&value);
     if global.json {
-        let id = outcome
-            .id
-            .map_or(Value::Null, |id| Value::String(id.to_string()));
-        let mut value = json!({
-            "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs,
-            "others": totals.others,
-            "bytes": totals.bytes, "hard_links": totals.hard_links, "files_new": counts.files_new,
-            "files_changed": counts.files_changed, "files_unmodified": counts.files_unmodified,
-            "bytes_read": counts.bytes_read, "bytes_stored": counts.bytes_stored,
-            "problems": problems,
-            "vanished": outcome.noted.vanished, "not_crossed": outcome.noted.not_crossed,
-            "bytes_uploaded": outcome.uploads.bytes, "uploads": outcome.uploads.uploads,
-            "upload_retries": outcome.uploads.retries,
-            "upload_wait_seconds": outcome.uploads.waited.as_secs_f64(),
-            "left_out": outcome.noted.left_out, "seconds": seconds, "dry_run": options.dry_run,
-        });
-        backup_images::put(&mut value, &outcome.snapshot);
         return output::object(&value);
     }
-    if global.quiet {
-        return;
+    if !global.quiet {
+        print_summary(options, outcome, problems, seconds);
     }
+}
+
+fn summary_object(options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) -> Value {
+    let (totals, counts) = (&outcome.snapshot.totals, &outcome.snapshot.counts);
+    let id = outcome
+        .id
+        .map_or(Value::Null, |id| Value::String(id.to_string()));
+    let mut value = json!({
+        "type": "summary", "snapshot": id, "files": totals.files, "dirs": totals.dirs,
+        "others": totals.others,
+        "bytes": totals.bytes, "hard_links": totals.hard_links, "files_new": counts.files_new,
+        "files_changed": counts.files_changed, "files_unmodified": counts.files_unmodified,
+        "bytes_read": counts.bytes_read, "bytes_stored": counts.bytes_stored,
+        "problems": problems,
+        "vanished": outcome.noted.vanished, "not_crossed": outcome.noted.not_crossed,
+        "bytes_uploaded": outcome.uploads.bytes, "uploads": outcome.uploads.uploads,
+        "upload_retries": outcome.uploads.retries,
+        "upload_wait_seconds": outcome.uploads.waited.as_secs_f64(),
+        "left_out": outcome.noted.left_out, "seconds": seconds, "dry_run": options.dry_run,
+    });
+    backup_images::put(&mut value, &outcome.snapshot);
+    value
+}
+
+fn print_summary(options: &Backup, outcome: &Outcome, problems: u64, seconds: f64) {
+    let (totals, counts) = (&outcome.snapshot.totals, &outcome.snapshot.counts);
     let others = match totals.others {
         0 => String::new(),
         others => format!(

@@ -4,7 +4,7 @@ use crate::args::{Check, Global};
 use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::progress::Console;
-use crate::{output, place, sizes};
+use crate::{output, place, run_record, sizes};
 use anyhow::Result;
 use bale_engine::verify::{
     self, CheckFinding, CheckReport, Foreign, ForeignFound, LostPath, Marked, MendedBy, Subset,
@@ -33,20 +33,22 @@ pub fn run(global: &Global, options: &Check) -> Result<i32> {
     print_lost(global, &report.lost, report.lost_count);
     print_foreign(global, &report.foreign);
     let marked = mark(&repository, &report, options.no_mark);
+    let summary = json!({
+        "type": "summary", "snapshots": report.snapshots, "segments": report.segments,
+        "packs": report.packs,
+        "chunks": report.chunks, "packs_read": report.packs_read,
+        "bytes_read": report.bytes_read, "packs_archived": report.packs_archived,
+        "objects_archived": report.objects_archived,
+        "packs_unindexed": report.packs_unindexed, "damage": report.damage.len(),
+        "paths_lost": report.lost_count, "not_objects": report.foreign.count,
+        "packs_damaged": report.packs_damaged.len(), "unread": report.unread.count,
+        "packs_not_needed": report.packs_not_needed,
+        "packs_marked": marked.as_ref().map_or(0, |marked| marked.marked),
+        "packs_unmarked": marked.as_ref().map_or(0, |marked| marked.unmarked),
+    });
+    run_record::keep(&summary);
     if global.json {
-        output::object(&json!({
-            "type": "summary", "snapshots": report.snapshots, "segments": report.segments,
-            "packs": report.packs,
-            "chunks": report.chunks, "packs_read": report.packs_read,
-            "bytes_read": report.bytes_read, "packs_archived": report.packs_archived,
-            "objects_archived": report.objects_archived,
-            "packs_unindexed": report.packs_unindexed, "damage": report.damage.len(),
-            "paths_lost": report.lost_count, "not_objects": report.foreign.count,
-            "packs_damaged": report.packs_damaged.len(), "unread": report.unread.count,
-            "packs_not_needed": report.packs_not_needed,
-            "packs_marked": marked.as_ref().map_or(0, |marked| marked.marked),
-            "packs_unmarked": marked.as_ref().map_or(0, |marked| marked.unmarked),
-        }));
+        output::object(&summary);
     } else if !global.quiet {
         print_summary(&report);
         print_advice(&report, &marked);
@@ -68,13 +70,15 @@ fn scrub(global: &Global, console: &Console) -> Result<i32> {
     print_damage(global, &report.damage);
     print_unread(global, &report.unread);
     print_foreign(global, &report.foreign);
+    let summary = json!({
+        "type": "summary", "not_objects": report.foreign.count,
+        "objects": report.objects, "bytes_read": report.bytes,
+        "damage": report.damage.len(), "segments_not_read": report.segments_not_read,
+        "objects_archived": report.archived, "unread": report.unread.count,
+    });
+    run_record::keep(&summary);
     if global.json {
-        output::object(&json!({
-            "type": "summary", "not_objects": report.foreign.count,
-            "objects": report.objects, "bytes_read": report.bytes,
-            "damage": report.damage.len(), "segments_not_read": report.segments_not_read,
-            "objects_archived": report.archived, "unread": report.unread.count,
-        }));
+        output::object(&summary);
     } else if !global.quiet {
         let (objects, bytes) = (
             sizes::counted(report.objects, "object"),

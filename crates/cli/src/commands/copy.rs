@@ -6,7 +6,7 @@ use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::progress::Console;
 use crate::times::local_time;
-use crate::{output, place, sizes};
+use crate::{output, place, run_record, sizes};
 use anyhow::Result;
 use bale_engine::copy::{self as engine, Copied, CopyOptions, Fate};
 use bale_repository::repository::{Named, Repository};
@@ -111,17 +111,19 @@ fn summary(global: &Global, options: &Copy, copied: &Copied) {
     let there = count(|fate| matches!(fate, Fate::There(_)));
     let refilled = count(|fate| matches!(fate, Fate::Refilled(_)));
     let not_made = count(|fate| matches!(fate, Fate::NotMade(_)));
+    let summary = json!({
+        "type": "summary", "dry_run": options.dry_run, "snapshots_copied": made,
+        "snapshots_there": there, "snapshots_refilled": refilled,
+        "snapshots_not_made": not_made,
+        "chunks_to_read": copied.chunks_to_read, "bytes_to_read": copied.bytes_to_read,
+        "chunks_read": copied.chunks_read, "bytes_read": copied.bytes_read,
+        "chunks_stored": copied.chunks_stored, "chunks_known": copied.chunks_known,
+        "bytes_stored": copied.bytes_stored, "chunks_lost": copied.chunks_lost,
+        "paths_lost": copied.paths_lost,
+    });
+    run_record::keep(&summary);
     if global.json {
-        return output::object(&json!({
-            "type": "summary", "dry_run": options.dry_run, "snapshots_copied": made,
-            "snapshots_there": there, "snapshots_refilled": refilled,
-            "snapshots_not_made": not_made,
-            "chunks_to_read": copied.chunks_to_read, "bytes_to_read": copied.bytes_to_read,
-            "chunks_read": copied.chunks_read, "bytes_read": copied.bytes_read,
-            "chunks_stored": copied.chunks_stored, "chunks_known": copied.chunks_known,
-            "bytes_stored": copied.bytes_stored, "chunks_lost": copied.chunks_lost,
-            "paths_lost": copied.paths_lost,
-        }));
+        return output::object(&summary);
     }
     if global.quiet {
         return;

@@ -1,15 +1,16 @@
 //! `bale forget`
 
-use super::{prune, select, unmatched};
+use super::{prune, select, sudden, unmatched};
 use crate::args::{Forget, Global, Pick};
 use crate::exit::{self, Usage};
 use crate::place::Use;
-use crate::{output, place};
+use crate::{output, place, run_record};
 use anyhow::{Context, Result, bail};
 use bale_engine::forget::{
     self as engine, Decision, ForgetPlan, FoundObject, GroupBy, Keep, Policy, SnapshotGroup, Within,
 };
-use bale_engine::prune::{refuse_while_missed, refuse_while_unreadable};
+use bale_engine::prune::{refuse_while_missed, refuse_while_sudden, refuse_while_unreadable};
+use bale_engine::status::{SuddenChange, unconfirmed};
 use bale_format::ObjectId;
 use bale_pipeline::error::without_name;
 use bale_pipeline::monitor::Problem;
@@ -31,9 +32,11 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
     }
     let prune_options = prune::parsed(&options.prune_options)?;
     let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
+    let despite = &options.prune_options.despite_sudden_change;
+    let meant = sudden::confirm(&repository, despite, options.dry_run)?;
     let mut code = exit::COMPLETE;
     let removed = if options.ids.is_empty() {
-        let (removed, is_whole) = by_policy(global, options, &repository, &policy, by)?;
+        let (removed, is_whole) = by_policy(global, options, &repository, (&policy, by, &meant))?;
         if !is_whole {
             code = exit::INCOMPLETE;
         }
@@ -46,6 +49,7 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         refuse_while_missed(&repository).context(nothing)?;
         let goes = |name: &ObjectName| removed.iter().any(|found| found.name == *name);
         refuse_while_unreadable(&repository, goes).context(nothing)?;
+        refuse_while_sudden(&repository, goes).context(nothing)?;
     }
     apply(global, options, &repository, &removed)?;
     if options.prune {
@@ -144,8 +148,7 @@ fn by_policy(
     global: &Global,
     options: &Forget,
     repository: &Arc<Repository>,
-    policy: &Policy,
-    by: GroupBy,
+    (policy, by, meant): (&Policy, GroupBy, &[ObjectId]),
 ) -> Result<(Vec<FoundObject>, bool)> {
     let filter = select::filter(&options.select);
     let (snapshots, damaged) =
@@ -162,6 +165,8 @@ fn by_policy(
         );
     }
     unmatched::report(global, &options.select, &snapshots);
+    let mut unmeant = unconfirmed(repository, &snapshots);
+    unmeant.retain(|change| !meant.contains(&change.snapshot));
     let passing: Vec<Named> = snapshots
         .into_iter()
         .filter(|(_, snapshot)| filter.passes(snapshot))
@@ -171,6 +176,7 @@ fn by_policy(
     print_plan(global, &plan);
     report_future_dates(global, &plan);
     refuse_to_empty(&plan)?;
+    keep_what_was_before(global, options, &unmeant, &plan)?;
     let found = |decision: &Decision| FoundObject {
         name: ObjectName::snapshot(decision.id),
         damage: None,
@@ -226,6 +232,41 @@ fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
                 output::escape(first.host.as_bytes()),
             );
             return Err(anyhow::anyhow!(text));
+        }
+    }
+    Ok(())
+}
+
+/// Rules know nothing of what a source went through: what was there before a change that looks as
+/// if somebody had encrypted it stays until somebody says that it was meant.
+fn keep_what_was_before(
+    global: &Global,
+    options: &Forget,
+    unmeant: &[SuddenChange],
+    plan: &ForgetPlan,
+) -> Result<()> {
+    for change in unmeant {
+        let seconds = change.time.seconds;
+        let is_before = |decision: &&Decision| {
+            let mut paths = decision.paths.clone();
+            paths.sort();
+            let is_of_source =
+                (&decision.host, &paths) == (&change.source.host, &change.source.paths);
+            is_of_source && decision.time.as_second() <= seconds
+        };
+        let count = plan.removed().filter(is_before).count() as u64;
+        if count == 0 {
+            continue;
+        }
+        let text = format!(
+            "{}. These rules would remove {} from before it. {}",
+            change.text(),
+            crate::sizes::counted(count, "snapshot"),
+            change.advice("forget")
+        );
+        match options.dry_run {
+            true => sudden::note(global, &text),
+            false => return Err(anyhow::anyhow!("forget refuses: {text}")),
         }
     }
     Ok(())
@@ -306,10 +347,10 @@ fn apply(
     for found in removed.iter().filter(|_| !options.dry_run) {
         engine::remove(repository, found)?;
     }
+    let summary = json!({"type": "summary", "removed": removed.len(), "dry_run": options.dry_run});
+    run_record::keep(&summary);
     if global.json {
-        output::object(
-            &json!({"type": "summary", "removed": removed.len(), "dry_run": options.dry_run}),
-        );
+        output::object(&summary);
     } else if !global.quiet {
         let word = if options.dry_run {
             "would remove"

@@ -4,7 +4,7 @@ use crate::args::{Global, Mirror};
 use crate::exit;
 use crate::place::Use;
 use crate::progress::Console;
-use crate::{output, place, sizes};
+use crate::{output, place, run_record, sizes};
 use anyhow::Result;
 use bale_engine::mirror::{self as engine, MirrorOptions, Mirrored};
 use serde_json::json;
@@ -31,16 +31,18 @@ pub fn run(global: &Global, options: &Mirror) -> Result<i32> {
 }
 
 fn summary(global: &Global, options: &Mirror, mirrored: &Mirrored) {
+    let summary = json!({
+        "type": "summary", "dry_run": options.dry_run, "objects_sent": mirrored.objects_sent,
+        "bytes_sent": mirrored.bytes_sent, "objects_there": mirrored.objects_there,
+        "objects_replaced": mirrored.objects_replaced,
+        "objects_deleted": mirrored.objects_deleted,
+        "segments_given_back": mirrored.segments_given_back,
+        "snapshots_withheld": mirrored.snapshots_withheld, "problems": mirrored.problems,
+        "deleting_refused": mirrored.is_deleting_refused,
+    });
+    run_record::keep(&summary);
     if global.json {
-        return output::object(&json!({
-            "type": "summary", "dry_run": options.dry_run, "objects_sent": mirrored.objects_sent,
-            "bytes_sent": mirrored.bytes_sent, "objects_there": mirrored.objects_there,
-            "objects_replaced": mirrored.objects_replaced,
-            "objects_deleted": mirrored.objects_deleted,
-            "segments_given_back": mirrored.segments_given_back,
-            "snapshots_withheld": mirrored.snapshots_withheld, "problems": mirrored.problems,
-            "deleting_refused": mirrored.is_deleting_refused,
-        }));
+        return output::object(&summary);
     }
     if global.quiet {
         return;

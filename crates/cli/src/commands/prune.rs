@@ -1,10 +1,11 @@
 //! `bale prune`
 
+use super::sudden;
 use crate::args::{Global, Prune, PruneChoices};
 use crate::exit::{self, Usage};
 use crate::place::Use;
 use crate::progress::Console;
-use crate::{output, place, sizes};
+use crate::{output, place, run_record, sizes};
 use anyhow::Result;
 use bale_engine::prune::{self as engine, PackFate, PrunePlan, Pruned};
 use bale_format::Time;
@@ -19,6 +20,8 @@ use std::time::Duration;
 pub fn run(global: &Global, options: &Prune) -> Result<i32> {
     let engine_options = parsed(&options.options)?;
     let repository = place::open_for(global, Use::unless_dry_run(options.dry_run))?;
+    let despite = &options.options.despite_sudden_change;
+    sudden::confirm(&repository, despite, options.dry_run)?;
     prune(
         global,
         &repository,
@@ -56,23 +59,28 @@ pub fn prune(
         for missed in &plan.missed {
             console.note(&missed.refusal().to_string());
         }
+        for change in &plan.sudden {
+            console.note(&change.refusal().to_string());
+        }
         return Ok(code(plan.problems));
     }
     let console = Console::new(global);
     let pruned = engine::apply(repository, &plan, &engine_options, &console)?;
     console.finish();
+    let summary = json!({
+        "type": summary_type, "packs_deleted": pruned.packs_deleted,
+        "bytes_deleted": pruned.bytes_deleted,
+        "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
+        "bytes_repacked": pruned.bytes_repacked, "problems": pruned.problems,
+        "packs_gone": pruned.packs_gone,
+        "segments_reclaimed": pruned.segments_reclaimed,
+        "segments_joined": pruned.segments_joined,
+        "bytes_reclaimed": pruned.bytes_reclaimed,
+        "bytes_waiting": pruned.bytes_waiting,
+    });
+    run_record::keep(&summary);
     if global.json {
-        output::object(&json!({
-            "type": summary_type, "packs_deleted": pruned.packs_deleted,
-            "bytes_deleted": pruned.bytes_deleted,
-            "packs_condemned": pruned.packs_condemned, "bytes_condemned": pruned.bytes_condemned,
-            "bytes_repacked": pruned.bytes_repacked, "problems": pruned.problems,
-            "packs_gone": pruned.packs_gone,
-            "segments_reclaimed": pruned.segments_reclaimed,
-            "segments_joined": pruned.segments_joined,
-            "bytes_reclaimed": pruned.bytes_reclaimed,
-            "bytes_waiting": pruned.bytes_waiting,
-        }));
+        output::object(&summary);
     } else if !global.quiet {
         // What is deleted of a segment is freed with it.
         let verb = match repository.stretched() {
@@ -182,17 +190,21 @@ fn print_plan(global: &Global, plan: &PrunePlan, dry_run: bool) {
     let (condemned, condemned_bytes) = plan.sum(PackFate::Condemned);
     let (young, young_bytes) = plan.sum(PackFate::Young);
     let (damaged, damaged_bytes) = plan.sum(PackFate::Damaged);
+    let bytes_packs: u64 = plan.packs.iter().map(|pack| pack.len).sum();
+    let object = json!({
+        "type": "plan", "bytes_packs": bytes_packs, "dry_run": dry_run,
+        "snapshots": plan.snapshots, "runs": plan.runs,
+        "packs_stay": stay, "bytes_stay": stay_bytes, "packs_unused": unused,
+        "bytes_unused": unused_bytes,
+        "packs_repack": repack, "bytes_repack_packs": repack_bytes,
+        "bytes_repack": plan.bytes_to_repack(),
+        "packs_condemned": condemned, "bytes_condemned": condemned_bytes, "packs_young": young,
+        "bytes_young": young_bytes,
+        "packs_damaged": damaged, "bytes_damaged": damaged_bytes, "packs_gone": plan.packs_gone,
+    });
+    run_record::keep(&object);
     if global.json {
-        return output::object(&json!({
-            "type": "plan", "dry_run": dry_run, "snapshots": plan.snapshots, "runs": plan.runs,
-            "packs_stay": stay, "bytes_stay": stay_bytes, "packs_unused": unused,
-            "bytes_unused": unused_bytes,
-            "packs_repack": repack, "bytes_repack_packs": repack_bytes,
-            "bytes_repack": plan.bytes_to_repack(),
-            "packs_condemned": condemned, "bytes_condemned": condemned_bytes, "packs_young": young,
-            "bytes_young": young_bytes,
-            "packs_damaged": damaged, "bytes_damaged": damaged_bytes, "packs_gone": plan.packs_gone,
-        }));
+        return output::object(&object);
     }
     if global.quiet {
         return;

@@ -6,7 +6,7 @@ use crate::args::{Global, Restore};
 use crate::exit::{self, Usage};
 use crate::named_paths::NamedPath;
 use crate::progress::Console;
-use crate::{output, place, sizes};
+use crate::{output, place, run_record, sizes};
 use anyhow::Result;
 use bale_engine::restore::to_ext4::SnapshotToExt4;
 use bale_engine::restore::{Patterns, SnapshotRestore};
@@ -336,8 +336,9 @@ pub fn summary(
     (report, image, unmatched): (&RestoreReport, Option<&Ext4Report>, &[&str]),
     seconds: f64,
 ) {
+    let value = summary_object(options, (report, image, unmatched), seconds);
+    run_record::keep(&value);
     if global.json {
-        let value = summary_object(options, (report, image, unmatched), seconds);
         return output::object(&value);
     }
     report.losses.iter().for_each(print_loss);

@@ -139,6 +139,14 @@ impl Listed {
         })
     }
 
+    /// Of each snapshot that this machine saw and that is gone, which and what to do.
+    pub fn missed_texts(&self) -> Vec<String> {
+        self.missed
+            .iter()
+            .map(|missed| missed.text.clone())
+            .collect()
+    }
+
     /// All that can be read. The command then goes on to end with 3 if others cannot.
     pub fn all(self) -> Vec<Named> {
         if !self.damaged.is_empty() {

@@ -54,7 +54,7 @@ fn listening(mut command: Command, address: &str, words: &[&str]) -> (Server, St
     (server, said["address"].as_str().unwrap().to_owned())
 }
 
-fn get(address: &str, path: &str, login: &str) -> String {
+pub fn get(address: &str, path: &str, login: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     let head = format!("GET {path} HTTP/1.1\r\nHost: h\r\n{login}Connection: close\r\n\r\n");
     connection.write_all(head.as_bytes()).unwrap();

@@ -5,6 +5,7 @@ use super::pack_states::{FoundPack, PackState, PackStates};
 use super::records::RecordSet;
 use super::staying_copies::Staying;
 use super::{PruneOptions, future};
+use crate::status::{SuddenChange, unconfirmed};
 use crate::used::UsedChunks;
 use bale_format::{Access, ObjectId, PackNumber};
 use bale_pipeline::monitor::Monitor;
@@ -61,6 +62,8 @@ pub struct PrunePlan {
     /// Snapshots that this machine saw and that are gone: while there are some, nothing of the plan
     /// is done.
     pub missed: Vec<Missed>,
+    /// Snapshots that changed their source suddenly: the same.
+    pub sudden: Vec<SuddenChange>,
     pub(super) standing: PackStates,
     pub(super) staying: Staying,
     pub(super) left: LeftAlone,
@@ -94,6 +97,7 @@ pub fn plan(
     let mut records = RecordSet::default();
     let news = records.news(repository)?;
     let missed = missed_now(repository)?;
+    let sudden = unconfirmed(repository, &news);
     let mut standing = PackStates::look(repository)?;
     let used = UsedChunks::find_by_cache(repository, standing.index.clone(), &news, monitor)?;
     let mut staying = Staying::choose(&standing, &used);
@@ -123,6 +127,7 @@ pub fn plan(
         problems: left.count(),
         packs_gone: left.count_gone(),
         missed,
+        sudden,
         standing,
         staying,
         left,
