@@ -20,8 +20,8 @@ mod schedule;
 mod serve;
 mod snapshots;
 mod sources;
-mod tag;
 mod status;
+mod tag;
 mod track;
 
 pub use cold::ColdReads;
@@ -43,10 +43,13 @@ pub use schedule::{
     ScheduleCommand, ScheduleInstall, SchedulePlace, ScheduleRemove, ScheduleStatus,
 };
 pub use serve::Serve;
-pub use snapshots::{Diff, Dump, Find, Ls, Pick, Select, Snapshots, Stats};
+pub use snapshots::{
+    Diff, Dump, Find, FindConditions, FindKind, LongListing, Ls, Pick, Select, Snapshots, SortBy,
+    Stats,
+};
 pub use sources::{Backup, DiskFormat, Look, Scan, ScanPaths};
-pub use tag::{Pin, Tag};
 pub use status::Status;
+pub use tag::{Pin, Tag};
 pub use track::Track;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -122,12 +125,16 @@ damaged or dated in the future."
     /// List what is in a snapshot
     #[command(
         after_help = "Examples:\n  bale ls latest\n  bale ls -l latest:/home/me\n  \
-            bale ls --recursive 3fa9c1d2:/etc"
+            bale ls --recursive 3fa9c1d2:/etc\n  bale ls -R latest --sort size | tail\n  \
+bale ls --ncdu latest > s.json; ncdu -f s.json"
     )]
     Ls(Ls),
-    /// Find paths in snapshots by name
+    /// Find paths in snapshots by name, size, time and kind
     #[command(after_help = "Examples:\n  bale find '*.mbox'\n  \
-            bale find --snapshot latest --iname 'invoice*' --path /home")]
+            bale find --snapshot latest --iname 'invoice*' --path /home\n  \
+bale find --min-size 1G --newer-than 7d\n  \
+bale find '*.mbox' --latest   # where to restore each from\n  \
+bale find --type l --older-than 2020-01-01 --below /srv")]
     Find(Find),
     /// Compare two snapshots
     #[command(after_help = "Examples:\n  bale diff latest~1 latest\n  \

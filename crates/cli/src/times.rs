@@ -1,7 +1,10 @@
 //! A moment, for people and for scripts.
 
+use crate::exit::Usage;
+use crate::sizes;
 use bale_format::Time;
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 /// For people: local time, to the second.
@@ -23,22 +26,41 @@ pub fn time_text(time: Time) -> String {
     }
 }
 
-/// A day, a day and a time of it by the clock of this machine, or a moment as in RFC 3339.
-pub fn parse(text: &str) -> Option<Time> {
-    let text = text.trim();
-    let moment = text.parse::<Timestamp>().ok().or_else(|| {
-        let local: jiff::civil::DateTime = text.parse().ok()?;
-        local
-            .to_zoned(TimeZone::system())
-            .ok()
-            .map(|zoned| zoned.timestamp())
-    })?;
-    // Before 1970 the nanoseconds of a timestamp are negative.
-    let nanos = moment.subsec_nanosecond();
-    let seconds = moment.as_second() - i64::from(nanos < 0);
-    Some(Time {
-        seconds,
-        nanos: nanos.rem_euclid(1_000_000_000) as u32,
+/// Reads a moment as people name it: how long ago (`36h`, `7d`), a date, a date and a time of day
+/// (local time, as listings print it), or RFC 3339.
+pub fn parse_moment(text: &str, now: Time) -> Result<Time, Usage> {
+    moment(text.trim(), now, &TimeZone::system()).ok_or_else(|| {
+        Usage(format!(
+            "{text:?} is no moment: write how long ago (36h, 7d), a date (2026-11-27) or a date \
+             and a time (\"2026-11-27 18:30:00\", 2026-11-27T18:30:00Z)"
+        ))
+    })
+}
+
+fn moment(text: &str, now: Time, zone: &TimeZone) -> Option<Time> {
+    if let Ok(ago) = sizes::parse_duration(text) {
+        let seconds = i64::try_from(ago.as_secs()).ok()?;
+        return Some(Time {
+            seconds: now.seconds.checked_sub(seconds)?,
+            nanos: now.nanos,
+        });
+    }
+    let timestamp = match text.parse::<Timestamp>() {
+        Ok(timestamp) => timestamp,
+        // Without a zone: of this machine. A date is its first moment.
+        Err(_) => {
+            let civil = text.parse::<DateTime>().ok()?;
+            civil.to_zoned(zone.clone()).ok()?.timestamp()
+        }
+    };
+    let (seconds, nanos) = (timestamp.as_second(), timestamp.subsec_nanosecond());
+    // Nanoseconds of a moment before 1970 count forward from the second before.
+    Some(match u32::try_from(nanos) {
+        Ok(nanos) => Time { seconds, nanos },
+        Err(_) => Time {
+            seconds: seconds - 1,
+            nanos: (1_000_000_000 + nanos).unsigned_abs(),
+        },
     })
 }
 
@@ -47,14 +69,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_people_write_them() {
-        let time = parse("2026-11-27T07:30:00.5Z").unwrap();
-        assert_eq!((time.seconds, time.nanos), (1_795_764_600, 500_000_000));
-        assert_eq!(parse("2026-11-27T08:30:00.5+01:00"), Some(time));
-        assert!(parse("2026-11-27").is_some() && parse("2026-11-27 08:30:00").is_some());
-        assert_eq!(parse("1969-12-31T23:59:59.25Z").unwrap().seconds, -1);
-        for text in ["", "yesterday", "2026-13-01", "08:30"] {
-            assert!(parse(text).is_none(), "{text}");
+    fn a_moment_is_a_duration_ago_a_local_date_or_an_exact_time() {
+        let now = Time {
+            seconds: 1_000_000,
+            nanos: 7,
+        };
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
+        let read = |text: &str| moment(text, now, &zone).map(|time| (time.seconds, time.nanos));
+        assert_eq!(read("1d"), Some((1_000_000 - 86_400, 7)));
+        assert_eq!(read("0"), Some((1_000_000, 7)));
+        assert_eq!(read("1970-01-02"), Some((86_400 - 7200, 0)));
+        assert_eq!(read("1970-01-02 03:04:05"), Some((86_400 + 3845, 0)));
+        assert_eq!(read("1970-01-02T03:04:05Z"), Some((86_400 + 11_045, 0)));
+        assert_eq!(read("1969-12-31T23:59:59.25Z"), Some((-1, 250_000_000)));
+        for wrong in ["", "yesterday", "5", "2026-13-01", "-3d", "12:30"] {
+            assert_eq!(read(wrong), None, "{wrong}");
         }
+        // What listings print is read back.
+        let shown = local_time(now);
+        let back = parse_moment(&shown, now).unwrap();
+        assert_eq!(back.seconds, now.seconds);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::cold::ColdReads;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -61,6 +61,18 @@ pub struct Snapshots {
     pub group_by: String,
 }
 
+/// How paths are listed.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LongListing {
+    /// Mode, links, owner, group, size and time as well; owners by the names that this machine has
+    /// for their numbers
+    #[arg(short, long)]
+    pub long: bool,
+    /// Owners and groups as the numbers that the snapshot holds
+    #[arg(long)]
+    pub numeric_owner: bool,
+}
+
 /// `ls`
 #[derive(Debug, Args)]
 pub struct Ls {
@@ -69,20 +81,45 @@ pub struct Ls {
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
-    /// Mode, owner, size and time as well
-    #[arg(short, long)]
-    pub long: bool,
+    /// How they are listed.
+    #[command(flatten)]
+    pub listing: LongListing,
     /// Everything below
     #[arg(short = 'R', long)]
     pub recursive: bool,
+    /// Sort all that is listed, least first [default: by directory as it is stored, without
+    /// waiting]
+    #[arg(long, value_name = "BY")]
+    pub sort: Option<SortBy>,
+    /// The greatest, newest, last first [default: of names]
+    #[arg(long)]
+    pub reverse: bool,
+    /// Print everything below in the format of ncdu 1, for ncdu -f and its like
+    #[arg(long, conflicts_with_all = ["long", "recursive", "sort", "reverse", "numeric_owner"])]
+    pub ncdu: bool,
+}
+
+/// What a list is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SortBy {
+    /// By path, each directory followed by what is below it
+    Name,
+    /// By bytes of content
+    Size,
+    /// By last change of content
+    #[value(alias = "mtime")]
+    Time,
+    /// By what follows the last dot of the name
+    Extension,
 }
 
 /// `find`
 #[derive(Debug, Args)]
 pub struct Find {
     /// Patterns, as --exclude takes them: a name (*.mbox) anywhere, a/b anywhere, /home/*/x the
-    /// whole path; * and ? stay within a name, ** is any number of directories
-    #[arg(required = true, value_parser = NonEmptyStringValueParser::new())]
+    /// whole path; * and ? stay within a name, ** is any number of directories [default: every
+    /// path, if there is a condition]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub patterns: Vec<String>,
     /// Only in this snapshot [default: all]
     #[arg(short, long, value_name = "SNAP")]
@@ -93,12 +130,64 @@ pub struct Find {
     /// Only this path and what is below it, as `bale ls` prints it
     #[arg(long, value_name = "PATH")]
     pub below: Option<PathBuf>,
+    /// What must hold beside the patterns.
+    #[command(flatten)]
+    pub conditions: FindConditions,
+    /// Print of each path only the newest snapshot that has it so
+    #[arg(long, conflicts_with = "earliest")]
+    pub latest: bool,
+    /// Print of each path only the oldest snapshot that has it so
+    #[arg(long)]
+    pub earliest: bool,
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
-    /// Mode, owner, size and time as well
-    #[arg(short, long)]
-    pub long: bool,
+    /// How they are listed.
+    #[command(flatten)]
+    pub listing: LongListing,
+}
+
+/// What `find` looks for beside names. All of it must hold.
+#[derive(Clone, Debug, Default, Args)]
+pub struct FindConditions {
+    /// Files of at least this size (512K, 10M, 2G)
+    #[arg(long, value_name = "SIZE")]
+    pub min_size: Option<String>,
+    /// Files of at most this size
+    #[arg(long, value_name = "SIZE")]
+    pub max_size: Option<String>,
+    /// Content changed since then: a duration (36h, 7d), a date, or a date and a time
+    #[arg(short = 'O', long, visible_alias = "oldest", value_name = "TIME")]
+    pub newer_than: Option<String>,
+    /// Content not changed since then
+    #[arg(short = 'N', long, visible_alias = "newest", value_name = "TIME")]
+    pub older_than: Option<String>,
+    /// Only these, as letters separated by commas: files, directories, symbolic links, block and
+    /// character devices, pipes, sockets
+    #[arg(long = "type", value_name = "f,d,l,b,c,p,s", value_delimiter = ',')]
+    pub kinds: Vec<FindKind>,
+    /// Files with this content_hash, as `bale ls --json` prints it
+    #[arg(long, value_name = "HASH")]
+    pub content_hash: Option<String>,
+}
+
+/// A kind, by its letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FindKind {
+    #[value(name = "f", alias = "file", help = "Files")]
+    File,
+    #[value(name = "d", alias = "dir", help = "Directories")]
+    Directory,
+    #[value(name = "l", alias = "symlink", help = "Symbolic links")]
+    Symlink,
+    #[value(name = "b", alias = "blockdev", help = "Block devices")]
+    BlockDevice,
+    #[value(name = "c", alias = "chardev", help = "Character devices")]
+    CharDevice,
+    #[value(name = "p", alias = "fifo", help = "Named pipes")]
+    Fifo,
+    #[value(name = "s", alias = "socket", help = "Sockets")]
+    Socket,
 }
 
 /// `diff`

@@ -204,12 +204,8 @@ pub fn engine_options(
 
 /// What has not been cannot be backed up; and what is dated in the future is never the newest.
 fn recorded_time(text: &str, repository: &Repository) -> Result<Time> {
-    let time = times::parse(text).ok_or_else(|| {
-        Usage(format!(
-            "--time: {text:?} is no time: write it as 2026-11-27, \"2026-11-27 08:30:00\" or \
-             2026-11-27T07:30:00Z"
-        ))
-    })?;
+    let time = times::parse_moment(text, repository.clock().time())
+        .map_err(|Usage(why)| Usage(format!("--time: {why}")))?;
     if is_time_in_future(time, repository.clock().time()) {
         let text = format!("--time: {text:?} is in the future");
         return Err(Usage(text).into());

@@ -1,11 +1,14 @@
 //! `bale find`: patterns mean what they mean to `--exclude` (docs/SCRIPTING.md, "Patterns").
 
-use super::{listing, select, unmatched, unread_index};
+use super::find_conditions::Conditions;
+use super::find_once::FoundOnce;
+use super::listing::Listing;
+use super::{select, unmatched, unread_index};
 use crate::args::{Find, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place, sizes};
 use anyhow::Result;
-use bale_format::{Entry, Key};
+use bale_format::{Entry, Key, Time};
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern, Reach, distinct};
 use bale_pipeline::monitor::Problem;
 use bale_repository::catalog::{CatalogReader, KeyRange};
@@ -18,45 +21,32 @@ use std::sync::Arc;
 
 /// Looks through catalogs, newest snapshot first; exit 1 if nothing matches.
 pub fn run(global: &Global, options: &Find) -> Result<i32> {
+    if options.patterns.is_empty() && Conditions::is_none(&options.conditions) {
+        let text = "nothing to look for: give a pattern ('*.mbox'), or a condition (--min-size, \
+                    --newer-than, --type ...)";
+        return Err(Usage(text.to_owned()).into());
+    }
     let matcher = matcher(options)?;
     let below = below(options)?;
+    let conditions = |now| Conditions::parse(&options.conditions, now);
+    conditions(Time::default())?; // Before anything is asked of a person or a server.
     let repository = place::open_for(global, place::Use::Look)?;
     let mut snapshots = snapshots(global, &repository, options, &below)?;
     snapshots.reverse();
-    let reaches = reaches(&matcher, &below);
     let search = Search {
+        reaches: reaches(&matcher, &below),
         matcher,
-        reaches,
+        conditions: conditions(repository.clock().time())?,
         below,
     };
-    let (mut found, mut is_below_there) = (false, search.below.is_empty());
-    let mut is_left_out = false;
-    for named in &snapshots {
-        let mut print = |entry: &Entry, is_first: bool| {
-            if is_first && !global.json {
-                print_heading(named);
-            }
-            found = true;
-            print(global, options, named, entry);
-        };
-        match search.through(&repository, named, &mut print) {
-            Ok(is_there) => is_below_there |= is_there,
-            Err(error) => {
-                leave_out(global, named, error)?;
-                is_left_out = true;
-            }
-        }
-    }
-    if is_left_out {
-        unread_index::report(&repository, global.json)?;
-    }
-    let Search { below, .. } = search;
-    if found {
+    let found = search.all(global, options, &repository, &snapshots)?;
+    if found.has_any {
         return Ok(exit::COMPLETE);
     }
     let searched = sizes::counted(snapshots.len() as u64, "snapshot");
-    if !is_below_there && !snapshots.is_empty() && !exit::is_something_missing() {
-        let below = output::escape(&[b"/", &below[..]].concat());
+    let is_nowhere = !found.is_below_there && !search.below.is_empty();
+    if is_nowhere && !snapshots.is_empty() && !exit::is_something_missing() {
+        let below = output::escape(&[b"/", &search.below[..]].concat());
         anyhow::bail!(
             "no {below} (--below) in the {searched} searched: it takes a path as `bale ls` prints \
              it"
@@ -70,21 +60,84 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
     })
 }
 
+/// What became of a search.
+#[derive(Default)]
+struct Found {
+    has_any: bool,
+    /// Did any snapshot have the path below which was searched?
+    is_below_there: bool,
+}
+
 /// What is looked for in each snapshot.
 struct Search {
+    /// Without patterns it excludes nothing, and everything matches.
     matcher: Filter,
     reaches: Vec<Reach>,
+    conditions: Conditions,
     /// Empty: everywhere.
     below: Vec<u8>,
 }
 
 impl Search {
+    /// Looks through all snapshots, and prints what matches: at once, or when all of it is known.
+    fn all(
+        &self,
+        global: &Global,
+        options: &Find,
+        repository: &Arc<Repository>,
+        snapshots: &[Named],
+    ) -> Result<Found> {
+        let lines = Listing::new(&options.listing, global);
+        let mut once = match (options.latest, options.earliest) {
+            (false, false) => None,
+            (_, is_earliest) => Some(FoundOnce::new(repository, is_earliest)?),
+        };
+        let mut found = Found::default();
+        let mut is_left_out = false;
+        for named in snapshots {
+            let mut take = |entry: &Entry, is_first: bool| {
+                if !std::mem::replace(&mut found.has_any, true) {
+                    lines.headings(if once.is_some() {
+                        SNAPSHOT_HEADINGS
+                    } else {
+                        ""
+                    });
+                }
+                if let Some(once) = &mut once {
+                    return once.push(named, entry);
+                }
+                if is_first && !global.json {
+                    print_heading(named);
+                }
+                print(global, &lines, named, entry);
+                Ok(())
+            };
+            match self.through(repository, named, &mut take) {
+                Ok(is_there) => found.is_below_there |= is_there,
+                Err(error) => {
+                    leave_out(global, named, error)?;
+                    is_left_out = true;
+                }
+            }
+        }
+        if is_left_out {
+            unread_index::report(repository, global.json)?;
+        }
+        if let Some(once) = once {
+            once.print(snapshots, |named, entry| match global.json {
+                true => print(global, &lines, named, entry),
+                false => print_with_snapshot(&lines, named, entry),
+            })?;
+        }
+        Ok(found)
+    }
+
     /// Hands out what matches; is the path there below which it searches?
     fn through(
         &self,
         repository: &Arc<Repository>,
         named: &Named,
-        print: &mut dyn FnMut(&Entry, bool),
+        take: &mut dyn FnMut(&Entry, bool) -> Result<()>,
     ) -> Result<bool> {
         let layers = named.1.layers.clone();
         let catalog = CatalogReader::open(repository.segment_source_wherever(), layers)?;
@@ -95,11 +148,17 @@ impl Search {
                 return Err(Error::Interrupted.into());
             }
             let entry = entry?;
-            if self.matcher.excludes(&entry.path()) {
-                print(&entry, std::mem::take(&mut is_first));
+            if self.matches(&entry) {
+                take(&entry, std::mem::take(&mut is_first))?;
             }
         }
         Ok(is_there)
+    }
+
+    fn matches(&self, entry: &Entry) -> bool {
+        // What costs least comes first.
+        self.conditions.hold(entry)
+            && (!self.matcher.has_patterns() || self.matcher.excludes(&entry.path()))
     }
 }
 
@@ -151,7 +210,10 @@ fn below(options: &Find) -> Result<Vec<u8>, Usage> {
 /// Where matching paths can be: the rest of a catalog is not read.
 fn reaches(matcher: &Filter, below: &[u8]) -> Vec<Reach> {
     let everywhere = [Reach::Subtree(Vec::new())];
-    let reaches = matcher.reaches().unwrap_or(&everywhere);
+    let reaches = match matcher.has_patterns() {
+        true => matcher.reaches().unwrap_or(&everywhere),
+        false => &everywhere,
+    };
     let within = |reach: &Reach| reach.clone().within(below);
     distinct(reaches.iter().filter_map(within).collect())
 }
@@ -164,13 +226,26 @@ fn print_heading((id, snapshot): &Named) {
     ));
 }
 
-fn print(global: &Global, options: &Find, (id, _): &Named, entry: &Entry) {
+fn print(global: &Global, lines: &Listing, (id, _): &Named, entry: &Entry) {
     if !global.json {
-        return listing::print(entry, options.long, false);
+        return lines.print(entry);
     }
-    let mut value = listing::object(entry);
+    let mut value = lines.object(entry);
     value["snapshot"] = json!(id.to_string());
     output::object(&value);
+}
+
+/// As wide as what [`print_with_snapshot`] prints.
+const SNAPSHOT_HEADINGS: &str = "Snapshot  Time                 ";
+
+/// Each line is of another snapshot.
+fn print_with_snapshot(lines: &Listing, (id, snapshot): &Named, entry: &Entry) {
+    output::line(&format!(
+        "{}  {}  {}",
+        id.short(),
+        crate::times::local_time(snapshot.time),
+        lines.line(entry)
+    ));
 }
 
 /// Silence could mean that it did not look.

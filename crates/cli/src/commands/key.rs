@@ -2,9 +2,10 @@
 
 use crate::args::{Global, KeyAdd, KeyCommand};
 use crate::exit;
+use crate::times::{local_time, time_text};
 use crate::{output, place, secrets};
 use anyhow::Result;
-use bale_format::ObjectId;
+use bale_format::{ObjectId, Time};
 use bale_repository::repository::{NewSlot, Repository, Secret, SlotState};
 use serde_json::json;
 
@@ -124,10 +125,14 @@ fn add(
 }
 
 fn list(global: &Global, repository: &Repository) -> Result<()> {
+    if !global.json && !global.quiet {
+        output::line(&format!(
+            "  {:<8}  {:<8}  {:<19}  Label",
+            "ID", "Kind", "Created"
+        ));
+    }
     for slot in repository.list_keys()? {
-        let created = slot
-            .created
-            .map(|seconds| crate::times::time_text((seconds, 0).into()));
+        let created = slot.created.map(|seconds| Time::from((seconds, 0)));
         let (state, message) = match &slot.state {
             SlotState::Sound => ("sound", None),
             SlotState::Damaged(text) => ("damaged", Some(text)),
@@ -140,13 +145,14 @@ fn list(global: &Global, repository: &Repository) -> Result<()> {
         if global.json {
             output::object(&json!({
                 "type": "key", "id": slot.id.to_string(), "kind": slot.kind, "label": slot.label,
-                "created": created,
+                "created": created.map(time_text),
                 "current": slot.current, "state": state, "message": message,
             }));
             continue;
         }
         let current = if slot.current { "*" } else { " " };
-        let (kind, created) = (slot.kind.unwrap_or("?"), created.unwrap_or_default());
+        let kind = slot.kind.unwrap_or("?");
+        let created = created.map(local_time).unwrap_or_default();
         let label = output::escape(slot.label.as_bytes());
         let id = slot.id.short();
         let trouble = message.map_or_else(String::new, |text| {
@@ -157,7 +163,7 @@ fn list(global: &Global, repository: &Repository) -> Result<()> {
             )
         });
         output::line(&format!(
-            "{current} {id}  {kind:<8}  {created:<20}  {label}{trouble}"
+            "{current} {id}  {kind:<8}  {created:<19}  {label}{trouble}"
         ));
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! An entry as a line, short or long, or as a JSON object.
 
+use super::owners::Owners;
 use super::select::SelectedSnapshots;
+use crate::args::{Global, LongListing};
 use crate::output;
 use crate::times::{local_time, time_text};
 use anyhow::Result;
@@ -8,6 +10,7 @@ use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_repository::catalog::CatalogReader;
 use bale_repository::error::Error;
 use serde_json::{Value, json};
+use std::io::IsTerminal;
 
 /// The entry at the path that was asked for, or the error that there is none.
 pub fn require(catalog: &CatalogReader, chosen: &SelectedSnapshots) -> Result<Entry> {
@@ -21,29 +24,83 @@ pub fn require(catalog: &CatalogReader, chosen: &SelectedSnapshots) -> Result<En
     })?)
 }
 
-pub fn print(entry: &Entry, long: bool, json: bool) {
-    if json {
-        return output::object(&object(entry));
+/// Prints entries, as the options say.
+pub struct Listing {
+    is_long: bool,
+    is_json: bool,
+    owners: Owners,
+}
+
+impl Listing {
+    pub fn new(options: &LongListing, global: &Global) -> Listing {
+        let shows_owners = (options.long || global.json) && !options.numeric_owner;
+        Listing {
+            is_long: options.long,
+            is_json: global.json,
+            owners: match shows_owners {
+                true => Owners::of_this_machine(),
+                false => Owners::numeric(),
+            },
+        }
     }
-    let path = output::escape(&absolute(entry));
-    if !long {
-        return output::line(&path);
+
+    /// What the columns are, for a person, `before` in front of them: a list of paths that goes into
+    /// a pipe is nothing but paths.
+    pub fn headings(&self, before: &str) {
+        if self.is_long && !self.is_json && std::io::stdout().is_terminal() {
+            let owner = format!("{:<8} {:<8}", "Owner", "Group");
+            output::line(&format!(
+                "{before}{:<10} {:>5} {owner} {:>12} {:<19} Path",
+                "Mode", "Links", "Size", "Modified"
+            ));
+        }
     }
-    let target = if entry.kind == Kind::Symlink {
-        format!(" -> {}", output::escape(&entry.target))
-    } else {
-        String::new()
-    };
-    output::line(&format!(
-        "{} {:>4} {:>6} {:>6} {:>12} {} {path}{target}{}",
-        mode_text(entry),
-        entry.nlink,
-        entry.uid,
-        entry.gid,
-        entry.size,
-        local_time(entry.mtime),
-        flags_text(entry.flags),
-    ));
+
+    pub fn print(&self, entry: &Entry) {
+        match self.is_json {
+            true => output::object(&self.object(entry)),
+            false => output::line(&self.line(entry)),
+        }
+    }
+
+    /// For people.
+    pub fn line(&self, entry: &Entry) -> String {
+        let path = output::escape(&absolute(entry));
+        if !self.is_long {
+            return path;
+        }
+        let target = if entry.kind == Kind::Symlink {
+            format!(" -> {}", output::escape(&entry.target))
+        } else {
+            String::new()
+        };
+        let named =
+            |name: Option<&str>, id: u32| name.map_or_else(|| id.to_string(), str::to_owned);
+        format!(
+            "{} {:>5} {:<8} {:<8} {:>12} {} {path}{target}{}",
+            mode_text(entry),
+            entry.nlink,
+            named(self.owners.user(entry.uid), entry.uid),
+            named(self.owners.group(entry.gid), entry.gid),
+            entry.size,
+            local_time(entry.mtime),
+            flags_text(entry.flags),
+        )
+    }
+
+    /// The same as [`object`], with the names of its owners where this machine knows them.
+    pub fn object(&self, entry: &Entry) -> Value {
+        let mut value = object(entry);
+        for (field, name) in [
+            ("user", self.owners.user(entry.uid)),
+            ("group", self.owners.group(entry.gid)),
+        ] {
+            if let Some(name) = name {
+                value[field] = json!(name);
+            }
+        }
+        value
+    }
 }
 
 /// All of an entry, for scripts. Fields: docs/SCRIPTING.md.

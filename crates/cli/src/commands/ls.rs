@@ -1,17 +1,24 @@
 //! `bale ls`
 
-use super::{listing, select, unread_index};
-use crate::args::{Global, Ls};
-use crate::{exit, place};
+use super::listing::Listing;
+use super::ls_sorted::{self, SortOrder};
+use super::{listing, ncdu, select, unread_index};
+use crate::args::{Global, Ls, SortBy};
+use crate::exit::{self, Usage};
+use crate::place;
 use anyhow::Result;
 use bale_format::Kind;
 use bale_repository::catalog::CatalogReader;
 use bale_repository::repository::Repository;
 use std::sync::Arc;
 
-/// Lists a directory of a snapshot, or everything below it, as it is read: a directory of any size
-/// fits.
+/// Lists a directory of a snapshot, or everything below it, as it is read or sorted on disk: a
+/// directory of any size fits.
 pub fn run(global: &Global, options: &Ls) -> Result<i32> {
+    if options.ncdu && global.json {
+        let text = "--ncdu is a format of its own, and --json another: give one of them";
+        return Err(Usage(text.to_owned()).into());
+    }
     let repository = place::open_for(global, place::Use::Look)?;
     let listed = list(global, options, &repository);
     unread_index::report_with(&repository, global.json, listed)
@@ -25,16 +32,39 @@ fn list(global: &Global, options: &Ls, repository: &Arc<Repository>) -> Result<i
         snapshot.layers.clone(),
     )?;
     let found = listing::require(&catalog, &chosen)?;
+    if options.ncdu {
+        ncdu::print(repository, &catalog, snapshot, &found)?;
+        return Ok(exit::COMPLETE);
+    }
+    let lines = Listing::new(&options.listing, global);
+    lines.headings("");
     let rows = match (options.recursive, found.kind) {
         (true, _) => catalog.subtree(&chosen.path)?,
         (false, Kind::Directory) => catalog.list(&chosen.path),
         (false, _) => {
-            listing::print(&found, options.long, global.json);
+            lines.print(&found);
             return Ok(exit::COMPLETE);
         }
     };
+    if let Some(order) = order(options) {
+        ls_sorted::print(repository, rows, order, &lines)?;
+        return Ok(exit::COMPLETE);
+    }
     for entry in rows {
-        listing::print(&entry?, options.long, global.json);
+        lines.print(&entry?);
     }
     Ok(exit::COMPLETE)
+}
+
+/// The order to sort in, if it is not the one in which a catalog is read.
+fn order(options: &Ls) -> Option<SortOrder> {
+    let by = match (options.sort, options.reverse) {
+        (Some(SortBy::Name), false) if !options.recursive => return None,
+        (None, false) => return None,
+        (by, _) => by.unwrap_or(SortBy::Name),
+    };
+    Some(SortOrder {
+        by,
+        is_reverse: options.reverse,
+    })
 }
