@@ -31,7 +31,7 @@ pub use forget::{Forget, Prune, PruneChoices};
 pub use generate::Generate;
 pub use global::Global;
 use global::NoRepository;
-pub use measured::Measured;
+pub use measured::WorkLabels;
 pub use mirror::Mirror;
 pub use mount::MountCommand;
 pub use profile::{ProfileCommand, ProfileFiles, ProfileShow};

@@ -3,19 +3,22 @@
 //!
 //! The only crate that knows the environment, the terminal and exit codes.
 
-/// Says a line on stderr. A stderr that nobody reads any more is no reason to stop: `eprintln`
-/// would panic, in the middle of a backup.
+/// Says a line on stderr; what begins with `bale: ` is a warning, and in the log, too.
 macro_rules! report {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _nobody_listens = writeln!(std::io::stderr(), $($text)*);
-    }};
+    () => {
+        $crate::log::report(format_args!(""))
+    };
+    ($($text:tt)*) => {
+        $crate::log::report(format_args!($($text)*))
+    };
 }
 
 mod args;
 mod commands;
+mod escape;
 mod exit;
 mod interrupt;
+mod log;
 mod metrics;
 mod named_paths;
 mod output;
@@ -65,6 +68,9 @@ fn run(cli: args::Cli) -> i32 {
     interrupt::listen();
     let json = cli.global.json;
     let is_talking = !json && !cli.global.quiet;
+    if let Err(error) = log::begin(&cli.global, cli.command.name()) {
+        report_problem("open the log", &error, json);
+    }
     let measured = metrics::MeasuredRun::begin(&cli.global, cli.measured());
     let code = match commands::run(cli) {
         Ok(code) => exit::with_what_is_missing(code),
@@ -77,9 +83,22 @@ fn run(cli: args::Cli) -> i32 {
         }
         None => code,
     };
+    log::end(code);
+    let code = exit::with_what_is_missing(code);
     if is_talking {
         output::report_repeated();
     }
     temporary_cache::remove();
     code
+}
+
+/// Something beside the work itself does not do what was asked of it.
+fn report_problem(action: &'static str, error: &anyhow::Error, json: bool) {
+    exit::something_is_missing();
+    let problem = bale_pipeline::monitor::Problem {
+        path: Vec::new(),
+        action,
+        text: output::chain(error),
+    };
+    output::problem(&problem, json);
 }

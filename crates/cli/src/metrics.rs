@@ -9,7 +9,7 @@ mod from_summary;
 
 pub use exposition::{Exposition, Labels};
 
-use crate::args::{Global, Measured};
+use crate::args::{Global, WorkLabels};
 use crate::{exit, output, place, run_record, variables};
 use anyhow::{Context, Result};
 use bale_format::Time;
@@ -46,7 +46,7 @@ pub fn directory(global: &Global) -> Result<Option<PathBuf>, exit::Usage> {
 
 impl MeasuredRun {
     /// Begins to measure, if that is wanted of this command.
-    pub fn begin(global: &Global, measured: Option<Measured>) -> Option<MeasuredRun> {
+    pub fn begin(global: &Global, measured: Option<WorkLabels>) -> Option<MeasuredRun> {
         let measured = measured?;
         let directory = directory(global).unwrap_or_else(|error| {
             report_problem(b"", &error.0, global.json);

@@ -4,6 +4,8 @@
 //! A reader that is gone ends what only prints (exit 141, as the signal would), and nothing else: a
 //! backup, a restore, a check go on, and their exit code stands.
 
+pub use crate::escape::escape;
+
 use bale_pipeline::error::without_name;
 use bale_pipeline::monitor::Problem;
 use base64::Engine as _;
@@ -96,6 +98,7 @@ pub fn end(code: i32) -> i32 {
 /// Prints one JSON object as a line of data. The one that ends a command says how often requests
 /// were made again, if any was.
 pub fn object(value: &Value) {
+    crate::log::object(value);
     let repeated = REPEATED.load(Ordering::Relaxed);
     let is_last = ["summary", "error"]
         .iter()
@@ -133,7 +136,7 @@ pub fn failure(error: &anyhow::Error, json: bool) -> i32 {
     if json {
         object(&json!({"type": "error", "message": text, "code": code}));
     }
-    report!("bale: {text}");
+    crate::log::report_error(&text);
     code
 }
 
@@ -212,42 +215,9 @@ pub fn put_path_in(map: &mut Map<String, Value>, field: &str, path: &[u8]) {
     }
 }
 
-/// A name for people: control characters, and bytes that are no UTF-8, as `\xNN`, so that no name
-/// can steer a terminal or forge a line of a log.
-pub fn escape(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            if letter.is_control() || is_direction_mark(letter) {
-                let mut buffer = [0; 4];
-                for byte in letter.encode_utf8(&mut buffer).bytes() {
-                    text.push_str(&format!("\\x{byte:02x}"));
-                }
-            } else {
-                text.push(letter);
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
-}
-
-/// Marks that reorder what a terminal shows.
-fn is_direction_mark(letter: char) -> bool {
-    matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_cannot_steer_a_terminal() {
-        assert_eq!(escape(b"a\x1b[2Jb\nc\xff"), "a\\x1b[2Jb\\x0ac\\xff");
-        assert_eq!(escape("gr\u{fc}n".as_bytes()), "gr\u{fc}n");
-    }
 
     #[test]
     fn a_cause_is_told_once() {

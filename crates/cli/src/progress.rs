@@ -1,11 +1,14 @@
 //! Progress on a terminal, quiet in a pipe, and the place where problems are printed while a
 //! command runs.
 
+mod line;
+
 use crate::args::Global;
 use crate::{interrupt, output, sizes, variables};
 use bale_pipeline::monitor::{Act, Monitor, Phase, Problem, Progress};
 use bale_repository::error::IN_COLD_STORE;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use line::{Shown, phase_name};
 use serde_json::json;
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -35,7 +38,8 @@ struct State {
     phase: Option<Phase>,
     phase_began: Instant,
     last_status: Option<Instant>,
-    last: Progress,
+    /// Directory that is worked on.
+    place: Vec<u8>,
 }
 
 impl Console {
@@ -55,7 +59,7 @@ impl Console {
                 phase: None,
                 phase_began: Instant::now(),
                 last_status: None,
-                last: Progress::default(),
+                place: Vec::new(),
             }),
         }
     }
@@ -120,29 +124,29 @@ impl Console {
         }
     }
 
-    fn draw(&self, phase: Phase, progress: Progress, began: Instant) {
-        let Some(bar) = &self.bar else { return };
-        let (done, total) = if progress.bytes_total > 0 {
-            (progress.bytes_done, progress.bytes_total)
-        } else {
-            (progress.done, progress.total)
-        };
-        // Of a walk nobody knows the end: no bar, which would stand at its end from the first
-        // moment.
-        bar.set_style(if total > 0 { with_bar() } else { without_bar() });
-        bar.set_length(total.max(done));
-        bar.set_position(done);
-        bar.set_message(describe(phase, progress, began.elapsed()));
+    fn draw(&self, shown: Shown<'_>) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(shown.line(columns().saturating_sub(SPINNER_COLUMNS)));
+        }
     }
 
-    fn status(&self, phase: Phase, progress: Progress, began: Instant) {
-        let seconds = began.elapsed().as_millis() as f64 / 1000.0;
-        output::object(&json!({
-            "type": "status", "phase": phase_name(phase), "done": progress.done,
+    fn status(&self, shown: Shown<'_>) {
+        let seconds = shown.elapsed.as_millis() as f64 / 1000.0;
+        let progress = shown.progress;
+        let rates = shown.per_second();
+        let mut value = json!({
+            "type": "status", "phase": phase_name(shown.phase), "done": progress.done,
             "total": progress.total,
             "bytes_done": progress.bytes_done, "bytes_total": progress.bytes_total,
-            "seconds": seconds, "seconds_left": seconds_left(progress, began.elapsed()),
-        }));
+            "total_known": shown.is_total_known(), "seconds": seconds,
+            "seconds_left": shown.seconds_left(),
+            "done_per_second": rates.map(|(done, _)| done),
+            "bytes_per_second": rates.map(|(_, bytes)| bytes),
+        });
+        if !shown.place.is_empty() {
+            output::put_path(&mut value, "place", shown.place);
+        }
+        output::object(&value);
     }
 }
 
@@ -160,18 +164,34 @@ impl Monitor for Console {
             state.phase = Some(phase);
             state.phase_began = Instant::now();
             state.last_status = None;
+            // Only backups say where they are, and before they say how far.
+            if phase != Phase::Backup {
+                state.place.clear();
+            }
         }
-        state.last = progress;
-        if self.json
-            && !self.quiet
-            && state
-                .last_status
-                .is_none_or(|at| at.elapsed() >= STATUS_EVERY)
-        {
+        let is_due = state
+            .last_status
+            .is_none_or(|at| at.elapsed() >= STATUS_EVERY);
+        let has_status = self.json && !self.quiet && is_due;
+        if has_status {
             state.last_status = Some(Instant::now());
-            self.status(phase, progress, state.phase_began);
         }
-        self.draw(phase, progress, state.phase_began);
+        let shown = Shown {
+            phase,
+            progress,
+            elapsed: state.phase_began.elapsed(),
+            place: &state.place,
+        };
+        if has_status {
+            self.status(shown);
+        }
+        self.draw(shown);
+    }
+
+    fn place(&self, directory: &[u8]) {
+        let mut state = self.state.lock().expect("holders do not panic");
+        state.place.clear();
+        state.place.extend_from_slice(directory);
     }
 
     fn current(&self, path: &[u8], is_new: bool) {
@@ -202,10 +222,10 @@ impl Monitor for Console {
 
     fn note(&self, text: &str) {
         if self.json {
-            output::object(&json!({"type": "note", "message": text}));
-        } else {
-            self.say(text);
+            return output::object(&json!({"type": "note", "message": text}));
         }
+        crate::log::line(crate::log::Level::Info, text);
+        self.say(text);
     }
 
     fn would(&self, path: &[u8], act: Act) {
@@ -247,76 +267,25 @@ fn act_name(act: Act) -> &'static str {
     }
 }
 
+/// A spinner, a space, and the last column, in which some terminals begin a new line.
+const SPINNER_COLUMNS: usize = 3;
+/// Of a terminal that does not say.
+const COLUMNS: usize = 80;
+
+/// How wide the terminal is now: people change that.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { COLUMNS } else { columns }
+}
+
 fn new_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(
         Some(0),
         ProgressDrawTarget::stderr_with_hz(DRAWINGS_PER_SECOND),
     );
-    bar.set_style(without_bar());
+    let style = ProgressStyle::with_template("{spinner} {msg}").expect("a fixed template");
+    bar.set_style(style);
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
-}
-
-fn with_bar() -> ProgressStyle {
-    let style = ProgressStyle::with_template("{spinner} [{bar:30}] {percent:>3}% {wide_msg}");
-    style.expect("a fixed template").progress_chars("=> ")
-}
-
-fn without_bar() -> ProgressStyle {
-    ProgressStyle::with_template("{spinner} {wide_msg}").expect("a fixed template")
-}
-
-fn describe(phase: Phase, progress: Progress, elapsed: Duration) -> String {
-    let mut text = format!("{}: {}", phase_name(phase), sizes::count(progress.done));
-    if progress.total > 0 {
-        text.push_str(&format!(" of {}", sizes::count(progress.total)));
-    }
-    if progress.bytes_done > 0 {
-        text.push_str(&format!(", {}", sizes::bytes(progress.bytes_done)));
-    }
-    if progress.bytes_total > 0 {
-        text.push_str(&format!(" of {}", sizes::bytes(progress.bytes_total)));
-    }
-    let seconds = elapsed.as_secs_f64();
-    if seconds > 1.0 && progress.bytes_done > 0 {
-        text.push_str(&format!(
-            ", {}/s",
-            sizes::bytes((progress.bytes_done as f64 / seconds) as u64)
-        ));
-    }
-    if let Some(left) = seconds_left(progress, elapsed) {
-        text.push_str(&format!(", {} left", sizes::duration(left)));
-    }
-    text
-}
-
-/// From the rate so far; only once a hundredth is done and a second has passed.
-fn seconds_left(progress: Progress, elapsed: Duration) -> Option<f64> {
-    let part = if progress.bytes_total > 0 {
-        progress.bytes_done as f64 / progress.bytes_total as f64
-    } else if progress.total > 0 {
-        progress.done as f64 / progress.total as f64
-    } else {
-        return None;
-    };
-    let seconds = elapsed.as_secs_f64();
-    ((0.01..=1.0).contains(&part) && seconds > 1.0).then(|| seconds / part - seconds)
-}
-
-fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Scan => "scan",
-        Phase::Backup => "backup",
-        Phase::Commit => "commit",
-        Phase::Plan => "plan",
-        Phase::Restore => "restore",
-        Phase::Finish => "finish",
-        Phase::Structure => "structure",
-        Phase::ReadData => "read-data",
-        Phase::FindUsed => "find-used",
-        Phase::Repack => "repack",
-        Phase::Delete => "delete",
-        Phase::Copy => "copy",
-        Phase::Generate => "generate",
-    }
 }

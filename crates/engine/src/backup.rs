@@ -148,6 +148,7 @@ fn scan_and_store(
     options: &BackupOptions,
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
+    let stays = scan.one_file_system;
     let cache = DigestCache::of(run, &scan, parent)?;
     let early = early.filter(|early| early.suits(parent, &scan.memory));
     let (cache, started) = match early {
@@ -158,7 +159,7 @@ fn scan_and_store(
         }
     };
     let expected = started.expected();
-    let expected = expected.unwrap_or_else(|| expected_totals::totals(parent, sources));
+    let expected = expected.unwrap_or_else(|| expected_totals::totals(parent, sources, stays));
     let tally = Tally::new(monitor, parent, expected);
     report_not_found(options, &tally);
     unread_index::report(&run.repository, &tally)?;

@@ -56,23 +56,24 @@ pub fn histories<'a>(
     }
     let histories = sources.into_iter().map(|(key, all)| history(key, all, now));
     let mut histories: Vec<_> = histories.collect();
-    let ends: Vec<_> = histories.iter().map(end_of_place).collect();
-    for (history, own) in histories.iter_mut().zip(&ends) {
-        let is_later = |(key, time): &Place| {
-            let is_same_place = (&key.host, &key.paths) == (&own.0.host, &own.0.paths);
-            is_same_place && key != &own.0 && time > &own.1
-        };
-        history.is_replaced = ends.iter().any(is_later);
+    let mut last_of_places: BTreeMap<_, Time> = BTreeMap::new();
+    for history in &histories {
+        if let Some((_, last)) = history.last() {
+            let newest = last_of_places.entry(place_of(history)).or_insert(last.time);
+            *newest = last.time.max(*newest);
+        }
+    }
+    for history in &mut histories {
+        let own = history.last().map(|(_, last)| last.time);
+        let newest = last_of_places.get(&place_of(history)).copied();
+        history.is_replaced = newest > own;
     }
     histories
 }
 
-/// Which source, and when it was backed up last.
-type Place = (SourceKey, Option<Time>);
-
-fn end_of_place(history: &SourceHistory<'_>) -> Place {
-    let time = history.last().map(|(_, snapshot)| snapshot.time);
-    (history.key.clone(), time)
+/// Host and paths, whatever file system was there.
+fn place_of(history: &SourceHistory<'_>) -> (String, Vec<Vec<u8>>) {
+    (history.key.host.clone(), history.key.paths.clone())
 }
 
 fn history<'a>(key: SourceKey, all: Vec<&'a Named>, now: Time) -> SourceHistory<'a> {

@@ -162,6 +162,12 @@ pub enum ScanMode {
     Inode,
 }
 
+/// Is anything mounted below a directory? Of a table that cannot be read, perhaps.
+pub fn has_mounts_below(directory: &std::path::Path) -> bool {
+    let table = mount_table::MountTable::read();
+    !table.is_ok_and(|table| table.below(directory).is_empty())
+}
+
 impl Default for ScanOptions {
     fn default() -> ScanOptions {
         ScanOptions {

@@ -71,6 +71,10 @@ pub struct Global {
     /// fails [env: BALE_METRICS_DIR]
     #[arg(long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
     pub metrics_dir: Option<PathBuf>,
+    /// Append warnings, problems, errors and the summary of each run to this file [env:
+    /// BALE_LOG_FILE; BALE_LOG=warning or error: only these]
+    #[arg(long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
     #[command(flatten)]
     pub remote: Remote,
 }
@@ -110,6 +114,8 @@ pub struct NoKey {
     pub compression: Option<String>,
     #[arg(long, hide = true)]
     pub metrics_dir: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub log_file: Option<PathBuf>,
     #[command(flatten)]
     pub remote: NoRemote,
 }

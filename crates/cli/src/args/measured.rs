@@ -5,7 +5,7 @@ use bale_source::raw::shown_source;
 use std::path::Path;
 
 /// A kind of work that is done again and again.
-pub struct Measured {
+pub struct WorkLabels {
     pub command: &'static str,
     /// What distinguishes it from other work of the same command.
     pub labels: Vec<(&'static str, String)>,
@@ -13,7 +13,7 @@ pub struct Measured {
 
 impl Cli {
     /// What is measured of this command; of a dry run, nothing.
-    pub fn measured(&self) -> Option<Measured> {
+    pub fn measured(&self) -> Option<WorkLabels> {
         let (command, labels, is_dry) = match &self.command {
             Command::Backup(options) => ("backup", of_backup(options), options.dry_run),
             Command::Forget(options) => ("forget", Vec::new(), options.dry_run),
@@ -26,7 +26,48 @@ impl Cli {
             }
             _ => return None,
         };
-        (!is_dry).then_some(Measured { command, labels })
+        (!is_dry).then_some(WorkLabels { command, labels })
+    }
+}
+
+impl Command {
+    /// As it is written.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Init(_) => "init",
+            Command::Backup(_) => "backup",
+            Command::Scan(_) => "scan",
+            Command::Snapshots(_) => "snapshots",
+            Command::Status(_) => "status",
+            Command::Ls(_) => "ls",
+            Command::Find(_) => "find",
+            Command::Diff(_) => "diff",
+            Command::Stats(_) => "stats",
+            Command::Restore(_) => "restore",
+            Command::Dump(_) => "dump",
+            Command::Export(_) => "export",
+            Command::Mount(_) => "mount",
+            Command::Track(_) => "track",
+            Command::Tag(_) => "tag",
+            Command::Pin(_) => "pin",
+            Command::Unpin(_) => "unpin",
+            Command::Rewrite(_) => "rewrite",
+            Command::Run(_) => "run",
+            Command::Profile(_) => "profile",
+            Command::Schedule(_) => "schedule",
+            Command::Check(_) => "check",
+            Command::Copy(_) => "copy",
+            Command::Mirror(_) => "mirror",
+            Command::Forget(_) => "forget",
+            Command::Prune(_) => "prune",
+            Command::Key(_) => "key",
+            Command::Catalog(_) => "catalog",
+            Command::Repair(_) => "repair",
+            Command::Serve(_) => "serve",
+            Command::Generate(_) => "gen",
+            Command::Completions(_) => "completions",
+            Command::Man(_) => "man",
+        }
     }
 }
 

@@ -2,15 +2,18 @@
 
 use super::parent::Parent;
 use bale_format::snapshot::Totals;
-use bale_source::scan::Sources;
+use bale_source::scan::{Sources, has_mounts_below};
 use std::path::Path;
 
-pub(super) fn totals(parent: &Parent, sources: &Sources) -> Totals {
+/// `stays`: other file systems that begin below the source are left out.
+pub(super) fn totals(parent: &Parent, sources: &Sources, stays: bool) -> Totals {
     if parent.totals.files > 0 {
         return parent.totals;
     }
+    // Of what is mounted below it the file system knows nothing.
+    let is_all = |path: &Path| is_mount_point(path) && (stays || !has_mounts_below(path));
     match sources.paths() {
-        [one] if is_mount_point(one) => of_filesystem(one).unwrap_or_default(),
+        [one] if is_all(one) => of_filesystem(one).unwrap_or_default(),
         _ => Totals::default(),
     }
 }

@@ -143,6 +143,9 @@ impl<'a> Tally<'a> {
     pub(super) fn stored(&self, entry: &Entry, class: Class) {
         if entry.kind == Kind::File {
             self.counter(class).fetch_add(1, Ordering::Relaxed);
+            if (self.files.load(Ordering::Relaxed)).is_multiple_of(PROGRESS_EVERY) {
+                self.monitor.place(&absolute(&entry.parent));
+            }
         }
         self.count(entry.kind, entry.size, entry.is_hard_link());
     }

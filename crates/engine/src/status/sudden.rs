@@ -433,7 +433,8 @@ mod tests {
 
     #[test]
     fn first_and_forced_backups_images_streams_and_unfinished_runs_judge_nothing() {
-        let spoil: [(&str, fn(&mut Snapshot)); 4] = [
+        type Spoil = fn(&mut Snapshot);
+        let spoil: [(&str, Spoil); 4] = [
             ("forced", |snapshot| snapshot.parent = None),
             ("an image", |snapshot| {
                 snapshot.source_filesystems = vec![SOURCE_IS_RAW.to_owned()];
