@@ -356,7 +356,8 @@ mod tests {
         let later = [ENCRYPTED, EVERYDAY, EVERYDAY];
         assert_eq!(found(&usual(&later)), [6]);
         let mut all = usual(&later);
-        all[7].1.time.seconds += GUARDED_SECONDS - DAY;
+        let earlier = all.iter_mut().take(7);
+        earlier.for_each(|(_, snapshot)| snapshot.time.seconds -= GUARDED_SECONDS);
         assert_eq!(found(&all), [0u8; 0]);
         // Who forgets it ends it.
         let mut all = usual(&later);
