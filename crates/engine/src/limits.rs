@@ -63,8 +63,6 @@ pub(crate) const SEGMENT_PATIENCE: u32 = 12;
 
 /// Sorting rows of a copy: by their chunk, or by their place in catalogs.
 pub(crate) const COPY_SORT_BYTES: usize = 8 << 20;
-/// Sorting what stays of bundles that hold something that is excluded.
-pub(crate) const REWRITE_SORT_BYTES: usize = 8 << 20;
 /// Chunks of a source that is far away, on their way.
 const COPY_FLIGHT_BYTES: usize = 32 << 20;
 /// Chunks for a mount of a repository that is far away, on their way.

@@ -58,7 +58,7 @@ pub struct RewriteOptions {
 
 /// What became of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum SnapshotFate {
     /// The id of its successor.
     Rewritten(ObjectId),
     /// A dry run would rewrite it.
@@ -74,7 +74,7 @@ pub enum Fate {
 pub struct RewrittenSnapshot {
     /// Its id before.
     pub old: ObjectId,
-    pub fate: Fate,
+    pub fate: SnapshotFate,
     /// What was, or would be, taken out of it.
     pub excluded: Totals,
 }
@@ -123,14 +123,14 @@ pub fn rewrite(
         rewritten.snapshots.push(RewrittenSnapshot {
             old: *id,
             fate: match (look.is_concerned(snapshot), snapshot.images.is_empty()) {
-                (false, _) => Fate::Unchanged,
-                (true, true) => Fate::WouldRewrite,
-                (true, false) => Fate::HoldsImages,
+                (false, _) => SnapshotFate::Unchanged,
+                (true, true) => SnapshotFate::WouldRewrite,
+                (true, false) => SnapshotFate::HoldsImages,
             },
             excluded: look.excluded_of(repository, snapshot, excluded.clone())?,
         });
     }
-    let is_wanted = |one: &&RewrittenSnapshot| one.fate == Fate::WouldRewrite;
+    let is_wanted = |one: &&RewrittenSnapshot| one.fate == SnapshotFate::WouldRewrite;
     if !options.dry_run && rewritten.snapshots.iter().any(|one| is_wanted(&one)) {
         store(
             repository,
@@ -157,7 +157,7 @@ fn store(
     let writer = ChunkWriter::start_with(repository.clone(), WriterOptions::default())?;
     let writer = Arc::new(writer);
     let wanted: Vec<&Named> = (chosen.iter().zip(&rewritten.snapshots))
-        .filter(|(_, one)| one.fate == Fate::WouldRewrite)
+        .filter(|(_, one)| one.fate == SnapshotFate::WouldRewrite)
         .map(|(named, _)| named)
         .collect();
     let bundles = NewBundles::store(look, &wanted, excluded.clone(), &writer, monitor)?;
@@ -189,7 +189,7 @@ fn store(
     }
     for one in &mut rewritten.snapshots {
         if let Some(id) = successors.get(&one.old) {
-            one.fate = Fate::Rewritten(*id);
+            one.fate = SnapshotFate::Rewritten(*id);
         }
     }
     rewritten.bytes_stored = writer.written().bytes_stored;

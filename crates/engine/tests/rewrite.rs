@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bale_engine::prune::{self, PruneOptions};
 use bale_engine::replace::replace;
-use bale_engine::rewrite::{Fate, RewriteOptions, Rewritten, rewrite};
+use bale_engine::rewrite::{SnapshotFate, RewriteOptions, Rewritten, rewrite};
 use bale_format::snapshot::Totals;
 use bale_format::{Kind, ObjectId, Snapshot};
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern};
@@ -150,11 +150,11 @@ fn what_is_excluded_is_in_no_snapshot_and_after_a_prune_in_no_chunk() {
     let fates: Vec<_> = rewritten.snapshots.iter().map(|one| &one.fate).collect();
     assert_eq!(fates.len(), 4);
     // The first one has nothing of it, and shares no bundle.
-    assert_eq!(*fates[0], Fate::Unchanged);
+    assert_eq!(*fates[0], SnapshotFate::Unchanged);
     assert!(
         fates[1..]
             .iter()
-            .all(|fate| matches!(fate, Fate::Rewritten(_))),
+            .all(|fate| matches!(fate, SnapshotFate::Rewritten(_))),
         "{fates:?}"
     );
     let excluded: Vec<_> = rewritten
@@ -200,7 +200,7 @@ fn the_old_snapshots_stay_until_they_are_to_go_and_a_second_rewrite_has_nothing_
         ..options(&patterns, true)
     };
     let would = rewrite_all(&repository, &dry).unwrap();
-    assert_eq!(would.snapshots[1].fate, Fate::WouldRewrite);
+    assert_eq!(would.snapshots[1].fate, SnapshotFate::WouldRewrite);
     assert_eq!(repository.snapshots().unwrap(), before);
 
     let rewritten = rewrite_all(&repository, &options(&patterns, false)).unwrap();
@@ -226,7 +226,7 @@ fn the_old_snapshots_stay_until_they_are_to_go_and_a_second_rewrite_has_nothing_
     }
     let is_new = |id: &ObjectId| before.iter().all(|(other, _)| other != id);
     for one in &rewritten.snapshots[1..] {
-        assert!(matches!(&one.fate, Fate::Rewritten(id) if is_new(id)));
+        assert!(matches!(&one.fate, SnapshotFate::Rewritten(id) if is_new(id)));
     }
     // Of a source with both the successor is the newest.
     let now = repository.clock().time();
@@ -247,7 +247,7 @@ fn the_old_snapshots_stay_until_they_are_to_go_and_a_second_rewrite_has_nothing_
         again
             .snapshots
             .iter()
-            .all(|one| one.fate == Fate::Unchanged),
+            .all(|one| one.fate == SnapshotFate::Unchanged),
         "{again:?}"
     );
     // And who holds it still is named.

@@ -14,7 +14,12 @@ pub struct Tag {
     #[command(flatten)]
     pub select: Select,
     /// Add these tags (repeat, or separate by commas)
-    #[arg(long, value_name = "TAGS", value_parser = tags, required_unless_present_any = ["remove", "set"])]
+    #[arg(
+        long,
+        value_name = "TAGS",
+        value_parser = tags,
+        required_unless_present_any = ["remove", "set"],
+    )]
     pub add: Vec<String>,
     /// Remove these tags
     #[arg(long, value_name = "TAGS", value_parser = tags)]

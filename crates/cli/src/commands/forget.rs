@@ -218,7 +218,7 @@ fn refuse_to_empty(plan: &ForgetPlan) -> Result<()> {
     for group in &plan.groups {
         let decisions = group.decisions.iter();
         let counted: Vec<_> = decisions
-            .filter(|decision| !decision.is_in_future && !decision.is_pinned)
+            .filter(|decision| !decision.is_in_future && !is_kept_by_pin_alone(decision))
             .collect();
         let Some(first) = counted.first() else {
             continue;
@@ -270,6 +270,10 @@ fn keep_what_was_before(
         }
     }
     Ok(())
+}
+
+fn is_kept_by_pin_alone(decision: &Decision) -> bool {
+    decision.is_pinned && decision.reasons.len() <= 1
 }
 
 fn print_plan(global: &Global, plan: &ForgetPlan) {

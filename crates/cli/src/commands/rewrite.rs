@@ -8,7 +8,7 @@ use crate::progress::Console;
 use crate::times::local_time;
 use crate::{output, place, sizes};
 use anyhow::{Result, bail};
-use bale_engine::rewrite::{self as engine, Fate, RewriteOptions, Rewritten, RewrittenSnapshot};
+use bale_engine::rewrite::{self as engine, SnapshotFate, RewriteOptions, Rewritten, RewrittenSnapshot};
 use bale_format::ObjectId;
 use bale_pipeline::filter::{FilterOptions, Pattern};
 use bale_repository::repository::{Named, Repository};
@@ -37,7 +37,7 @@ pub fn run(global: &Global, options: &Rewrite) -> Result<i32> {
         print(global, options, named, one);
     }
     summary(global, options, &rewritten);
-    let holds_images = |one: &RewrittenSnapshot| one.fate == Fate::HoldsImages;
+    let holds_images = |one: &RewrittenSnapshot| one.fate == SnapshotFate::HoldsImages;
     let is_incomplete =
         rewritten.bundles_unreadable > 0 || rewritten.snapshots.iter().any(holds_images);
     Ok(match is_incomplete {
@@ -117,10 +117,10 @@ fn chosen(
 fn print(global: &Global, options: &Rewrite, (id, snapshot): &Named, one: &RewrittenSnapshot) {
     let excluded = &one.excluded;
     let (word, new) = match &one.fate {
-        Fate::Rewritten(new) => ("rewritten", Some(new)),
-        Fate::WouldRewrite => ("would-rewrite", None),
-        Fate::Unchanged => ("unchanged", None),
-        Fate::HoldsImages => ("holds-images", None),
+        SnapshotFate::Rewritten(new) => ("rewritten", Some(new)),
+        SnapshotFate::WouldRewrite => ("would-rewrite", None),
+        SnapshotFate::Unchanged => ("unchanged", None),
+        SnapshotFate::HoldsImages => ("holds-images", None),
     };
     if global.json {
         return output::object(&json!({
@@ -131,7 +131,7 @@ fn print(global: &Global, options: &Rewrite, (id, snapshot): &Named, one: &Rewri
             "bytes": excluded.bytes,
         }));
     }
-    if global.quiet || one.fate == Fate::Unchanged {
+    if global.quiet || one.fate == SnapshotFate::Unchanged {
         return;
     }
     let names = excluded.files + excluded.dirs + excluded.others;
@@ -144,9 +144,9 @@ fn print(global: &Global, options: &Rewrite, (id, snapshot): &Named, one: &Rewri
         ),
     };
     let fate = match (&one.fate, options.forget) {
-        (Fate::Rewritten(new), true) => format!("now {}", new.short()),
-        (Fate::Rewritten(new), false) => format!("as {}, and the old one stays", new.short()),
-        (Fate::WouldRewrite, _) => "would be rewritten".to_owned(),
+        (SnapshotFate::Rewritten(new), true) => format!("now {}", new.short()),
+        (SnapshotFate::Rewritten(new), false) => format!("as {}, and the old one stays", new.short()),
+        (SnapshotFate::WouldRewrite, _) => "would be rewritten".to_owned(),
         _ => "NOT rewritten, as an image in it holds that: forget the snapshot".to_owned(),
     };
     let (short, time) = (id.short(), local_time(snapshot.time));
@@ -154,18 +154,18 @@ fn print(global: &Global, options: &Rewrite, (id, snapshot): &Named, one: &Rewri
 }
 
 fn summary(global: &Global, options: &Rewrite, rewritten: &Rewritten) {
-    let count = |is_meant: fn(&Fate) -> bool| {
+    let count = |is_meant: fn(&SnapshotFate) -> bool| {
         let fates = rewritten.snapshots.iter().map(|one| &one.fate);
         fates.filter(|fate| is_meant(fate)).count() as u64
     };
-    let made = count(|fate| matches!(fate, Fate::Rewritten(_) | Fate::WouldRewrite));
+    let made = count(|fate| matches!(fate, SnapshotFate::Rewritten(_) | SnapshotFate::WouldRewrite));
     let steps = steps(options, rewritten, made);
     if global.json {
         let held_by: Vec<String> = rewritten.held_by.iter().map(ToString::to_string).collect();
         return output::object(&json!({
             "type": "summary", "dry_run": options.dry_run, "rewritten": made,
-            "unchanged": count(|fate| matches!(fate, Fate::Unchanged)),
-            "holds_images": count(|fate| matches!(fate, Fate::HoldsImages)),
+            "unchanged": count(|fate| matches!(fate, SnapshotFate::Unchanged)),
+            "holds_images": count(|fate| matches!(fate, SnapshotFate::HoldsImages)),
             "bundles": rewritten.bundles, "bundles_unreadable": rewritten.bundles_unreadable,
             "bytes_stored": rewritten.bytes_stored, "held_by": held_by, "next": steps,
         }));
@@ -194,14 +194,14 @@ fn summary(global: &Global, options: &Rewrite, rewritten: &Rewritten) {
 
 /// What has to happen yet, in order.
 fn steps(options: &Rewrite, rewritten: &Rewritten, made: u64) -> Vec<String> {
-    let holds_images = |one: &&RewrittenSnapshot| one.fate == Fate::HoldsImages;
+    let holds_images = |one: &&RewrittenSnapshot| one.fate == SnapshotFate::HoldsImages;
     if made == 0 && !rewritten.snapshots.iter().any(|one| holds_images(&one)) {
         return Vec::new();
     }
     let list = |ids: Vec<String>| ids.join(" ");
     let mut steps = Vec::new();
     let old = rewritten.snapshots.iter();
-    let old = old.filter(|one| matches!(one.fate, Fate::Rewritten(_) | Fate::WouldRewrite));
+    let old = old.filter(|one| matches!(one.fate, SnapshotFate::Rewritten(_) | SnapshotFate::WouldRewrite));
     let old: Vec<String> = old.map(|one| one.old.short()).collect();
     if !options.forget && !old.is_empty() {
         steps.push(format!(

@@ -5,7 +5,6 @@
 
 use super::excluded::Excluded;
 use super::look::{Look, damaged};
-use crate::limits::REWRITE_SORT_BYTES;
 use bale_format::{ChunkId, ChunkKind, Content, EntryFlags, Segment};
 use bale_pipeline::error::with_causes;
 use bale_pipeline::monitor::{Monitor, Problem};
@@ -15,6 +14,9 @@ use bale_repository::pack::ChunkWriter;
 use bale_repository::repository::Named;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+
+/// Sorting what stays of them.
+const SORT_BYTES: usize = 8 << 20;
 
 /// The new bundles by the old ones.
 pub(super) struct NewBundles {
@@ -121,7 +123,7 @@ fn kept_ranges(
     monitor: &dyn Monitor,
 ) -> Result<Sorted> {
     let repository = writer.repository();
-    let memory = repository.memory().share(REWRITE_SORT_BYTES);
+    let memory = repository.memory().share(SORT_BYTES);
     let mut sorter = Sorter::new(&repository.spill_dir()?, memory);
     let mut visited = HashSet::new();
     let layers = wanted.iter().flat_map(|(_, snapshot)| &snapshot.layers);
