@@ -256,6 +256,40 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_says_what_the_directory_is_for() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, b"x").unwrap();
+        let purpose = DirPurpose {
+            what: "the record",
+            advice: "name another with --record",
+        };
+        let text = make_for(&file.join("dir"), purpose)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("no place for the record, it is no directory"),
+            "{text}"
+        );
+        assert!(text.ends_with("name another with --record"), "{text}");
+        assert!(refused(&file), "a cache");
+    }
+
+    #[test]
+    fn a_link_that_a_person_names_is_followed_and_a_fifo_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, link) = (place.path().join("file"), place.path().join("link"));
+        std::fs::write(&file, b"x").unwrap();
+        symlink(&file, &link).unwrap();
+        assert!(open(&link).is_err() && open_following(&link).is_ok());
+        let fifo = place.path().join("fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+        let kind = open_following(&fifo).unwrap_err().kind();
+        assert_eq!(kind, io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
     fn what_belongs_to_another_is_refused() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("parent/cache");
