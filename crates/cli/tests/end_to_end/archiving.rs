@@ -128,7 +128,7 @@ fn a_zip_of_more_members_than_sixteen_bits_count_is_whole() {
     }
     let bench = Bench::new();
     // Files in an image: making them one by one would take longer than all of the rest.
-    let shape = "gen --to-ext4 many.img -d 1 -D 1 -r 1 -R 1 -s 0 -S 700 -P 1 --count 66000";
+    let shape = "gen --to-ext4 many.img -d 1 -D 1 -r 1 -R 1 -s 511 -S 700 -P 1 --count 66000";
     let mut words: Vec<&str> = shape.split(' ').collect();
     words.extend(["-f", "66000", "-F", "66000", "--block-size", "1024"]);
     bench.ok(&words);
