@@ -1,6 +1,6 @@
 //! `bale diff`
 
-use super::diff_content::{self, Compared};
+use super::diff_content::{self, ContentComparison};
 use super::diff_rows::{Differs, ImageViews};
 use super::{listing, select, unread_index};
 use crate::args::{Diff, Global};
@@ -235,7 +235,7 @@ impl Report<'_> {
             && let Some(contents) = &self.contents
         {
             compared = diff_content::compare(contents, old, new);
-            if let Some(Compared::Same) = compared {
+            if let Some(ContentComparison::Same) = compared {
                 differs = self.views.compare_metadata(old, new);
             }
         }
@@ -257,13 +257,13 @@ impl Report<'_> {
         }
     }
 
-    fn print(&self, mark: &str, entry: &Entry, compared: Option<&Compared>) {
+    fn print(&self, mark: &str, entry: &Entry, compared: Option<&ContentComparison>) {
         let path = listing::absolute(entry);
         if self.global.json {
             let mut value = json!({"type": "change", "change": mark,
                 "kind": listing::kind_name(entry.kind), "size": entry.size});
             output::put_path(&mut value, "path", &path);
-            if let Some(Compared::Differs { first, lines }) = compared {
+            if let Some(ContentComparison::Differs { first, lines }) = compared {
                 value["first_difference"] = json!(first);
                 value["diff"] = json!(lines.as_deref().map(diff_content::joined));
             }
@@ -276,11 +276,11 @@ impl Report<'_> {
             };
             let path = output::escape(&path);
             output::line(&format!("{mark}  {path}{slash}"));
-            if let Some(Compared::Differs { first, lines }) = compared {
+            if let Some(ContentComparison::Differs { first, lines }) = compared {
                 self.print_lines(&path, *first, lines.as_deref());
             }
         }
-        if let Some(Compared::Unknown(why)) = compared {
+        if let Some(ContentComparison::Unknown(why)) = compared {
             let problem = Problem {
                 path,
                 action: "compare",

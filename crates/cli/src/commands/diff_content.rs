@@ -16,7 +16,7 @@ const TEXT_BYTES_MAX: u64 = 1 << 20;
 const CONTEXT_LINES: u32 = 3;
 
 /// What comparing two files of one path gave.
-pub enum Compared {
+pub enum ContentComparison {
     Same,
     Differs {
         /// The first byte that does.
@@ -30,15 +30,15 @@ pub enum Compared {
 
 /// Compares two entries of one path whose content is not stored alike; `None`: it is nothing that
 /// has bytes.
-pub fn compare(contents: &FileContents, old: &Entry, new: &Entry) -> Option<Compared> {
+pub fn compare(contents: &FileContents, old: &Entry, new: &Entry) -> Option<ContentComparison> {
     match (old.kind, new.kind) {
         (Kind::File, Kind::File) if !old.is_image() && !new.is_image() => {
-            Some(files(contents, old, new).unwrap_or_else(Compared::Unknown))
+            Some(files(contents, old, new).unwrap_or_else(ContentComparison::Unknown))
         }
         (Kind::Symlink, Kind::Symlink) => {
             let texts = [&old.target, &new.target].map(|target| [target, &b"\n"[..]].concat());
             let first = texts[0].iter().zip(&texts[1]).position(|(a, b)| a != b);
-            Some(Compared::Differs {
+            Some(ContentComparison::Differs {
                 first: first.unwrap_or_default() as u64,
                 lines: lines(&texts[0], &texts[1]),
             })
@@ -47,16 +47,16 @@ pub fn compare(contents: &FileContents, old: &Entry, new: &Entry) -> Option<Comp
     }
 }
 
-fn files(contents: &FileContents, old: &Entry, new: &Entry) -> Result<Compared, String> {
+fn files(contents: &FileContents, old: &Entry, new: &Entry) -> Result<ContentComparison, String> {
     let Some(first) = contents.first_difference(old, new, &interrupt::is_requested)? else {
-        return Ok(Compared::Same);
+        return Ok(ContentComparison::Same);
     };
     let texts = [old, new].map(|entry| contents.whole(entry, TEXT_BYTES_MAX));
     let lines = match texts {
         [Ok(Some(old)), Ok(Some(new))] => lines(&old, &new),
         _ => None,
     };
-    Ok(Compared::Differs { first, lines })
+    Ok(ContentComparison::Differs { first, lines })
 }
 
 /// `None`: it is no text.
