@@ -44,8 +44,8 @@ pub use schedule::{
 };
 pub use serve::Serve;
 pub use snapshots::{
-    Diff, Dump, Find, FindConditions, FindKind, LongListing, Ls, Pick, Select, Snapshots, SortBy,
-    Stats,
+    Diff, Dump, DumpArchive, Find, FindConditions, FindKind, LongListing, Ls, Pick, Select,
+    Snapshots, SortBy, Stats, StatsMode,
 };
 pub use sources::{Backup, DiskFormat, Look, Scan, ScanPaths};
 pub use status::Status;
@@ -138,10 +138,13 @@ bale find --type l --older-than 2020-01-01 --below /srv")]
     Find(Find),
     /// Compare two snapshots
     #[command(after_help = "Examples:\n  bale diff latest~1 latest\n  \
-            bale diff latest~1:/etc latest:/etc --json")]
+            bale diff latest~1:/etc latest:/etc --json\n  \
+bale diff --host web1 latest~7:/etc latest:/etc --content   # the lines that changed")]
     Diff(Diff),
     /// Count what the repository and its snapshots hold
-    #[command(after_help = "Examples:\n  bale stats\n  bale stats latest --json")]
+    #[command(after_help = "Examples:\n  bale stats\n  bale stats latest --json\n  \
+            bale stats latest~3 --mode unique   # what forgetting it would free\n  \
+bale stats --mode by-source\n  bale stats --host web1 --mode stored")]
     Stats(Stats),
     /// Restore files and directories
     #[command(after_help = "Examples:\n  bale restore latest --target /mnt/new\n  \
@@ -152,9 +155,11 @@ bale restore latest:/vm.img --target vm.qcow2 --image-format qcow2\n  \
 bale restore latest:/home --to-ext4 /dev/sdx1 --label home --verify   # a ready file system, at \
 the speed of the disk")]
     Restore(Box<Restore>),
-    /// Print a file, or a directory as a tar archive
+    /// Print a file, or a directory as a tar or zip archive
     #[command(after_help = "Examples:\n  bale dump latest:/etc/fstab\n  \
-            bale dump latest:/home/me | tar tvf -")]
+            bale dump latest:/home/me | tar tvf -\n  \
+bale dump latest:/db.sql --target /tmp/db.sql\n  \
+bale dump latest:/home/me/photos --archive zip --target photos.zip")]
     Dump(Dump),
     /// Serve images of a snapshot to other programs over NBD, without restoring them
     #[command(after_help = "Examples:\n  \

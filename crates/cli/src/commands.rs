@@ -9,6 +9,7 @@ mod cold;
 mod copy;
 mod deleting;
 mod diff;
+mod diff_content;
 mod diff_rows;
 mod dump;
 mod entry_format;

@@ -59,6 +59,7 @@ pages! {
     every_day: "every-day.md", "repository";
     patterns: "patterns.md", "repository";
     restoring: "restoring.md", "repository";
+    looking: "looking.md", "repository";
     profiles: "profiles.md", "repository";
     retention: "retention.md", "repository";
     rewriting: "rewriting.md", "repository";

@@ -1,10 +1,11 @@
 //! Dumping from a repository: its catalog, index and packs behind the seams of a dump.
 
 use crate::restore::{RepositoryChunks, SnapshotCatalog, into_engine_error};
+use bale_format::Entry;
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::{Named, Repository};
-use bale_restore::dump::{DumpError, DumpReport, dump};
+use bale_restore::dump::{ArchiveFormat, DumpError, DumpReport, content, dump_as};
 use bale_restore::{ChunkSource, Everything, RestoreOptions, ScratchSpace, make_readable};
 use bytes::Bytes;
 use std::io::Write;
@@ -20,7 +21,14 @@ pub fn dump_snapshot(
     monitor: &dyn Monitor,
 ) -> Result<DumpReport> {
     let options = options_of(path);
-    dump_when_readable(repository, snapshot, &options, scratch, out, monitor)
+    dump_when_readable(
+        repository,
+        snapshot,
+        (&options, None),
+        scratch,
+        out,
+        monitor,
+    )
 }
 
 /// What a dump reads is what a restore of that path would.
@@ -31,11 +39,12 @@ pub fn options_of(path: &[u8]) -> RestoreOptions<'static> {
     }
 }
 
-/// The same of the path in `options`, once their warmer has made readable what is needed.
+/// The same of the path in `options`, once their warmer has made readable what is needed; with a
+/// format, only of a directory.
 pub fn dump_when_readable(
     repository: &Arc<Repository>,
     snapshot: &Named,
-    options: &RestoreOptions,
+    (options, format): (&RestoreOptions, Option<ArchiveFormat>),
     scratch: &ScratchSpace,
     out: &mut dyn Write,
     monitor: &dyn Monitor,
@@ -52,7 +61,7 @@ pub fn dump_when_readable(
     let chunks = readable
         .as_ref()
         .map_or(&chunks as &dyn ChunkSource, |chunks| chunks);
-    let dumped = dump(&catalog, chunks, scratch, path, out, monitor);
+    let dumped = dump_as(format, (&catalog, chunks), scratch, path, out, monitor);
     let mut report = dumped.map_err(|error| match error {
         DumpError::Stopped => Error::Interrupted,
         DumpError::NotFound => Error::NoPath {
@@ -63,4 +72,33 @@ pub fn dump_when_readable(
     })?;
     report.problems += problems;
     Ok(report)
+}
+
+/// Contents of files of any snapshot, beside each other.
+pub struct FileContents(RepositoryChunks);
+
+impl FileContents {
+    pub fn of(repository: &Arc<Repository>) -> Result<FileContents> {
+        Ok(FileContents(RepositoryChunks::new(repository.clone())?))
+    }
+
+    /// The first byte in which two regular files differ; `None`: they are the same. `Err`: why it
+    /// cannot be known.
+    pub fn first_difference(
+        &self,
+        old: &Entry,
+        new: &Entry,
+        stopped: &dyn Fn() -> bool,
+    ) -> std::result::Result<Option<u64>, String> {
+        content::first_difference(&self.0, old, new, stopped)
+    }
+
+    /// All bytes of a regular file; `None`: it has more than `bytes_max`.
+    pub fn whole(
+        &self,
+        entry: &Entry,
+        bytes_max: u64,
+    ) -> std::result::Result<Option<Vec<u8>>, String> {
+        content::whole(&self.0, entry, bytes_max)
+    }
 }

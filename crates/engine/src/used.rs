@@ -6,7 +6,10 @@
 //! stays is for others to decide. In memory: a bit for each chunk of the index, 32 bytes for each
 //! distinct segment and piece list, and what is remembered.
 
+mod exclusive;
 mod remembered;
+
+pub use exclusive::{ChunkTotals, exclusive_chunks};
 
 use bale_format::chunk::ChunkKind;
 use bale_format::segment::{self, Pointer};

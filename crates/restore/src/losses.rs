@@ -36,19 +36,27 @@ pub enum LossKind {
     Changed,
     /// Directories whose content the backup left out on purpose.
     NotCrossed,
+    /// Of a zip: further names of one inode, which are files of their own there.
+    HardLink,
+    /// Of a zip: extended attributes and access control lists.
+    NotInZip,
 }
 
 /// Paths named of each kind of loss.
 pub const LOSS_PATHS_LISTED_MAX: usize = 10;
 
-const KINDS: usize = 12;
+const KINDS: usize = 14;
 
 impl LossKind {
     /// Worth telling, but no reason to call the restore incomplete.
     pub fn is_note(self) -> bool {
         matches!(
             self,
-            LossKind::Socket | LossKind::Changed | LossKind::NotCrossed
+            LossKind::Socket
+                | LossKind::Changed
+                | LossKind::NotCrossed
+                | LossKind::HardLink
+                | LossKind::NotInZip
         )
     }
 
@@ -67,6 +75,8 @@ impl LossKind {
             LossKind::XattrsUnread => "extended attributes that the backup could not read",
             LossKind::Changed => "a single state of the content",
             LossKind::NotCrossed => "content of directories that was left out on purpose",
+            LossKind::HardLink => "hard links",
+            LossKind::NotInZip => "extended attributes and access control lists",
         }
     }
 }

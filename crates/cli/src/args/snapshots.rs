@@ -203,6 +203,10 @@ pub struct Diff {
     /// Also list paths where only metadata changed
     #[arg(long)]
     pub metadata: bool,
+    /// Read files that differ: those with the same bytes count as metadata, and of text files of up
+    /// to 1 MiB the lines that differ are printed, as diff -u has them
+    #[arg(long)]
+    pub content: bool,
 }
 
 /// `stats`
@@ -210,6 +214,10 @@ pub struct Diff {
 pub struct Stats {
     /// Only this snapshot, or snapshot:/path
     pub address: Option<OsString>,
+    /// What to count of the snapshot, or of all that the options choose [default: restore-size of
+    /// some, the whole repository without any]
+    #[arg(long, value_name = "MODE", conflicts_with = "transfers")]
+    pub mode: Option<StatsMode>,
     /// Print how each pack reached its server, of this snapshot or of all
     #[arg(long)]
     pub transfers: bool,
@@ -218,15 +226,61 @@ pub struct Stats {
     pub select: Pick,
 }
 
+/// What `stats` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StatsMode {
+    /// Files and bytes that restoring them would bring
+    RestoreSize,
+    /// What is stored for them, each chunk once, compressed (restic: raw-data)
+    #[value(alias = "raw-data")]
+    Stored,
+    /// What is stored for each of them and for no other snapshot: what forgetting it would free
+    Unique,
+    /// All of that by host and paths
+    BySource,
+}
+
+impl StatsMode {
+    /// As it is given.
+    pub fn word(self) -> &'static str {
+        match self {
+            StatsMode::RestoreSize => "restore-size",
+            StatsMode::Stored => "stored",
+            StatsMode::Unique => "unique",
+            StatsMode::BySource => "by-source",
+        }
+    }
+}
+
 /// `dump`
 #[derive(Debug, Args)]
 pub struct Dump {
     /// snapshot:/path
     pub address: OsString,
+    /// Write to this file, which gets its name when it is whole, and is yours alone [default:
+    /// standard output]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub target: Option<PathBuf>,
+    /// Replace the file of --target
+    #[arg(long, requires = "target")]
+    pub force: bool,
+    /// What a directory becomes [default: tar]
+    #[arg(short, long, value_name = "FORMAT")]
+    pub archive: Option<DumpArchive>,
     /// Which snapshots.
     #[command(flatten)]
     pub select: Pick,
     /// What is not readable at once.
     #[command(flatten)]
     pub cold: ColdReads,
+}
+
+/// Formats of archives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DumpArchive {
+    /// With everything that a restore brings but sockets
+    Tar,
+    /// Deflated, for machines without tar: files, directories, symbolic links, modes, times and
+    /// owner numbers; hard links become files, and there are no holes, attributes or nodes
+    Zip,
 }

@@ -1,13 +1,16 @@
 //! `bale diff`
 
+use super::diff_content::{self, ContentComparison};
 use super::diff_rows::{Differs, ImageViews};
 use super::{listing, select, unread_index};
 use crate::args::{Diff, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place, sizes};
 use anyhow::Result;
+use bale_engine::dump::FileContents;
 use bale_format::entry::is_below;
 use bale_format::{Entry, Kind, ObjectId};
+use bale_pipeline::monitor::Problem;
 use bale_repository::catalog::{CatalogReader, Difference, diff};
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
@@ -55,12 +58,18 @@ fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Res
     };
     let (old_catalog, new_catalog) = (open(&old)?, open(&new)?);
     must_have_path(global, [(&old, &old_catalog), (&new, &new_catalog)])?;
-    let mut tally = Tally::default();
-    let mut images = Images {
+    let mut report = Report {
+        global,
+        shows_metadata: options.metadata,
         views: ImageViews::of([&old.named.1, &new.named.1]),
-        held: Vec::new(),
-        reported: HashSet::new(),
+        contents: match options.content {
+            true => Some(FileContents::of(repository)?),
+            false => None,
+        },
+        ids: [&old, &new].map(|side| side.named.0),
+        tally: Tally::default(),
     };
+    let mut images = Images::default();
     for difference in diff(&old_catalog, &new_catalog) {
         if interrupt::is_requested() {
             return Err(Error::Interrupted.into());
@@ -69,24 +78,19 @@ fn compare(global: &Global, options: &Diff, repository: &Arc<Repository>) -> Res
         if !is_below(&difference.entry().path_to_name(), &new.path) {
             continue;
         }
-        match images.take(difference, &mut tally) {
+        match images.take(difference, &report.views, &mut report.tally) {
             None => {}
-            Some(ImageDifference::Row(difference)) => {
-                report(global, options, (&difference, &images.views), &mut tally);
-            }
+            Some(ImageDifference::Row(difference)) => report.row(&difference),
             Some(ImageDifference::Content(path)) => {
                 if let Some(entry) = new_catalog.lookup(&path)? {
-                    tally.changed += 1;
-                    print(global, "M", &entry);
+                    report.tally.changed += 1;
+                    report.print("M", &entry, None);
                 }
             }
         }
     }
-    let Images { views, held, .. } = images;
-    for difference in held {
-        report(global, options, (&difference, &views), &mut tally);
-    }
-    summary(global, &tally, [&old, &new].map(|side| side.named.0));
+    images.held.iter().for_each(|held| report.row(held));
+    report.summary();
     Ok(exit::COMPLETE)
 }
 
@@ -122,8 +126,8 @@ fn must_have_path(
 }
 
 /// Extents are the content of their image, and no paths.
+#[derive(Default)]
 struct Images {
-    views: ImageViews,
     /// Rows of images that differ in metadata: their extents, which come later, say in what else.
     /// Few, as images are.
     held: Vec<Difference>,
@@ -143,7 +147,12 @@ enum ImageDifference {
 }
 
 impl Images {
-    fn take(&mut self, difference: Difference, tally: &mut Tally) -> Option<ImageDifference> {
+    fn take(
+        &mut self,
+        difference: Difference,
+        views: &ImageViews,
+        tally: &mut Tally,
+    ) -> Option<ImageDifference> {
         let entry = difference.entry();
         if entry.kind == Kind::Extent {
             let (old, new) = match &difference {
@@ -162,9 +171,7 @@ impl Images {
             return Some(ImageDifference::Row(difference));
         }
         match &difference {
-            Difference::Changed { old, new }
-                if self.views.compare(old, new) != Differs::Content =>
-            {
+            Difference::Changed { old, new } if views.compare(old, new) != Differs::Content => {
                 self.held.push(difference);
                 None
             }
@@ -191,86 +198,141 @@ fn side(chosen: &select::SelectedSnapshots) -> String {
     )
 }
 
-fn report(
-    global: &Global,
-    options: &Diff,
-    (difference, views): (&Difference, &ImageViews),
-    tally: &mut Tally,
-) {
-    let size = |entry: &Entry| {
-        // Bytes of images are those of their extents.
-        if entry.kind == Kind::File && !entry.is_image() {
-            entry.size
-        } else {
-            0
+/// Prints differences, and counts them.
+struct Report<'a> {
+    global: &'a Global,
+    shows_metadata: bool,
+    views: ImageViews,
+    /// With `--content`.
+    contents: Option<FileContents>,
+    /// Of the snapshots.
+    ids: [ObjectId; 2],
+    tally: Tally,
+}
+
+impl Report<'_> {
+    fn row(&mut self, difference: &Difference) {
+        let tally = &mut self.tally;
+        match difference {
+            Difference::Added(entry) => {
+                tally.added += 1;
+                tally.bytes_added += size(entry);
+                self.print("+", entry, None);
+            }
+            Difference::Removed(entry) => {
+                tally.removed += 1;
+                tally.bytes_removed += size(entry);
+                self.print("-", entry, None);
+            }
+            Difference::Changed { old, new } => self.changed(old, new),
         }
-    };
-    let mark = match difference {
-        Difference::Added(entry) => {
-            tally.added += 1;
-            tally.bytes_added += size(entry);
-            "+"
+    }
+
+    fn changed(&mut self, old: &Entry, new: &Entry) {
+        let mut differs = self.views.compare(old, new);
+        let mut compared = None;
+        if differs == Differs::Content
+            && let Some(contents) = &self.contents
+        {
+            compared = diff_content::compare(contents, old, new);
+            if let Some(ContentComparison::Same) = compared {
+                differs = self.views.compare_metadata(old, new);
+            }
         }
-        Difference::Removed(entry) => {
-            tally.removed += 1;
-            tally.bytes_removed += size(entry);
-            "-"
-        }
-        Difference::Changed { old, new } => match views.compare(old, new) {
-            Differs::Nowhere => return,
+        match differs {
+            Differs::Nowhere => {}
             Differs::Content => {
-                tally.changed += 1;
-                tally.bytes_removed += size(old);
-                tally.bytes_added += size(new);
-                if old.kind == new.kind { "M" } else { "T" }
+                self.tally.changed += 1;
+                self.tally.bytes_removed += size(old);
+                self.tally.bytes_added += size(new);
+                let mark = if old.kind == new.kind { "M" } else { "T" };
+                self.print(mark, new, compared.as_ref());
             }
             Differs::Metadata => {
-                tally.metadata += 1;
-                if !options.metadata {
-                    return;
+                self.tally.metadata += 1;
+                if self.shows_metadata {
+                    self.print("U", new, None);
                 }
-                "U"
             }
-        },
-    };
-    print(global, mark, difference.entry());
-}
+        }
+    }
 
-fn print(global: &Global, mark: &str, entry: &Entry) {
-    let path = listing::absolute(entry);
-    if global.json {
-        let mut value = json!({"type": "change", "change": mark,
-            "kind": listing::kind_name(entry.kind), "size": entry.size});
-        output::put_path(&mut value, "path", &path);
-        output::object(&value);
-    } else {
-        let slash = if entry.kind == Kind::Directory && path != b"/" {
-            "/"
+    fn print(&self, mark: &str, entry: &Entry, compared: Option<&ContentComparison>) {
+        let path = listing::absolute(entry);
+        if self.global.json {
+            let mut value = json!({"type": "change", "change": mark,
+                "kind": listing::kind_name(entry.kind), "size": entry.size});
+            output::put_path(&mut value, "path", &path);
+            if let Some(ContentComparison::Differs { first, lines }) = compared {
+                value["first_difference"] = json!(first);
+                value["diff"] = json!(lines.as_deref().map(diff_content::joined));
+            }
+            output::object(&value);
         } else {
-            ""
+            let slash = if entry.kind == Kind::Directory && path != b"/" {
+                "/"
+            } else {
+                ""
+            };
+            let path = output::escape(&path);
+            output::line(&format!("{mark}  {path}{slash}"));
+            if let Some(ContentComparison::Differs { first, lines }) = compared {
+                self.print_lines(&path, *first, lines.as_deref());
+            }
+        }
+        if let Some(ContentComparison::Unknown(why)) = compared {
+            let problem = Problem {
+                path,
+                action: "compare",
+                text: why.clone(),
+            };
+            exit::something_is_missing();
+            output::problem(&problem, self.global.json);
+        }
+    }
+
+    fn print_lines(&self, path: &str, first: u64, lines: Option<&[String]>) {
+        let Some(lines) = lines else {
+            let first = sizes::count(first + 1);
+            return output::line(&format!("   the bytes differ from byte {first} on"));
         };
-        output::line(&format!("{mark}  {}{slash}", output::escape(&path)));
+        let [old, new] = self.ids.map(|id| id.short());
+        output::line(&format!("--- {old}:{path}"));
+        output::line(&format!("+++ {new}:{path}"));
+        for line in lines {
+            output::line(&diff_content::shown(line));
+        }
+    }
+
+    fn summary(&self) {
+        let tally = &self.tally;
+        if self.global.json {
+            let [old, new] = self.ids.map(|id| id.to_string());
+            return output::object(&json!({
+                "type": "summary", "old": old, "new": new, "added": tally.added,
+                "removed": tally.removed, "changed": tally.changed,
+                "metadata": tally.metadata, "bytes_added": tally.bytes_added,
+                "bytes_removed": tally.bytes_removed,
+            }));
+        }
+        if !self.global.quiet {
+            report!(
+                "{} added, {} removed, {} changed, {} only in metadata; {} came, {} went",
+                sizes::count(tally.added),
+                sizes::count(tally.removed),
+                sizes::count(tally.changed),
+                sizes::count(tally.metadata),
+                sizes::bytes(tally.bytes_added),
+                sizes::bytes(tally.bytes_removed),
+            );
+        }
     }
 }
 
-fn summary(global: &Global, tally: &Tally, [old, new]: [ObjectId; 2]) {
-    if global.json {
-        return output::object(&json!({
-            "type": "summary", "old": old.to_string(), "new": new.to_string(), "added": tally.added,
-            "removed": tally.removed, "changed": tally.changed,
-            "metadata": tally.metadata, "bytes_added": tally.bytes_added,
-            "bytes_removed": tally.bytes_removed,
-        }));
-    }
-    if !global.quiet {
-        report!(
-            "{} added, {} removed, {} changed, {} only in metadata; {} came, {} went",
-            sizes::count(tally.added),
-            sizes::count(tally.removed),
-            sizes::count(tally.changed),
-            sizes::count(tally.metadata),
-            sizes::bytes(tally.bytes_added),
-            sizes::bytes(tally.bytes_removed),
-        );
+/// Bytes of images are those of their extents.
+fn size(entry: &Entry) -> u64 {
+    match entry.kind == Kind::File && !entry.is_image() {
+        true => entry.size,
+        false => 0,
     }
 }

@@ -44,8 +44,8 @@ impl Listing {
         }
     }
 
-    /// What the columns are, for a person, `before` in front of them: a list of paths that goes into
-    /// a pipe is nothing but paths.
+    /// What the columns are, for a person, `before` in front of them: a list of paths in a pipe is
+    /// nothing but paths.
     pub fn headings(&self, before: &str) {
         if self.is_long && !self.is_json && std::io::stdout().is_terminal() {
             let owner = format!("{:<8} {:<8}", "Owner", "Group");

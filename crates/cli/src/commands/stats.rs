@@ -1,9 +1,10 @@
 //! `bale stats`
 
+mod modes;
 mod transfers;
 
 use super::{backup_images, listing, select, unread_index};
-use crate::args::{Global, Stats};
+use crate::args::{Global, Stats, StatsMode};
 use crate::{exit, output, place, sizes};
 use anyhow::Result;
 use bale_format::snapshot::{DenseDirectory, ImageRecord, Totals};
@@ -19,6 +20,9 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
     let repository = place::open_for(global, place::Use::Look)?;
     if options.transfers {
         return transfers::run(global, &repository, options);
+    }
+    if let Some(mode) = mode(options) {
+        return modes::run(global, &repository, options, mode);
     }
     let Some(address) = &options.address else {
         // Packs and chunks are counted by it.
@@ -44,6 +48,17 @@ pub fn run(global: &Global, options: &Stats) -> Result<i32> {
         }
     }
     Ok(exit::COMPLETE)
+}
+
+/// What to count, if it is neither the whole repository nor what restoring one address would bring.
+fn mode(options: &Stats) -> Option<StatsMode> {
+    let select = &options.select.select;
+    let is_chosen = !(select.hosts.is_empty() && select.paths.is_empty() && select.tags.is_empty());
+    match (options.mode, &options.address) {
+        (Some(StatsMode::RestoreSize), Some(_)) => None,
+        (None, None) if is_chosen => Some(StatsMode::RestoreSize),
+        (mode, _) => mode,
+    }
 }
 
 /// What is in a snapshot, or at a path in it.
@@ -118,7 +133,16 @@ fn object(id: &str, counted: &Counted) -> Value {
 }
 
 fn print(counted: &Counted) {
-    let totals = &counted.totals;
+    print_totals(&counted.totals);
+    print_densest(counted.densest.as_deref().unwrap_or_default());
+}
+
+/// A line of a number with its name.
+fn print_line(name: &str, text: &str) {
+    output::line(&format!("{name:<11}  {text}"));
+}
+
+fn print_totals(totals: &Totals) {
     output::line(&format!("files        {}", sizes::count(totals.files)));
     output::line(&format!("directories  {}", sizes::count(totals.dirs)));
     output::line(&format!("others       {}", sizes::count(totals.others)));
@@ -131,7 +155,6 @@ fn print(counted: &Counted) {
         sizes::count(totals.bytes),
         sizes::bytes(totals.bytes)
     ));
-    print_densest(counted.densest.as_deref().unwrap_or_default());
 }
 
 /// The files in it, which the totals do not count.

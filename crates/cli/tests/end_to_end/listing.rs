@@ -129,8 +129,8 @@ fn a_list_is_sorted_by_name_size_time_and_extension_either_way() {
     let bench = Bench::new();
     bench.sh(
         "cd source; mkdir d; head -c 300 /dev/zero > b.txt; head -c 20 /dev/zero > a.zip; head -c \
-         100000 /dev/zero > d/c.txt; touch -d 2001-01-01 b.txt; touch -d 2003-01-01 a.zip; touch -d \
-         2002-01-01 d/c.txt; touch -d 2004-01-01 d",
+         100000 /dev/zero > d/c.txt; touch -d 2001-01-01 b.txt; touch -d 2003-01-01 a.zip; touch \
+         -d 2002-01-01 d/c.txt; touch -d 2004-01-01 d",
     );
     bench.backup();
     let listed = |words: &[&str]| {
@@ -190,8 +190,10 @@ fn flatten(value: &Value, above: &str, found: &mut BTreeMap<String, Value>) {
 fn what_ncdu_reads_is_the_whole_tree_once_and_nothing_else() {
     let bench = Bench::new();
     bench.sh(
-        r#"cd source; mkdir -p a/b/c a!/x z; echo one > a/one; ln a/one a/b/again; echo two > a/b/c/two
-        echo x > a!/x/f; echo late > zz; ln -s one a/link; mkfifo z/pipe; head -c 1000 /dev/zero > a.b
+        r#"cd source; mkdir -p a/b/c a!/x z; echo one > a/one; ln a/one a/b/again
+        echo two > a/b/c/two
+        echo x > a!/x/f; echo late > zz; ln -s one a/link; mkfifo z/pipe
+        head -c 1000 /dev/zero > a.b
         touch "z/$(printf 'odd\377"')"; chmod 4750 a/b/c/two"#,
     );
     bench.backup();

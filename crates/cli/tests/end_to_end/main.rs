@@ -4,6 +4,7 @@
 //! Every test has a home directory of its own and never touches the user's.
 
 mod archived;
+mod archiving;
 mod bench;
 mod bitmaps;
 mod buckets;
@@ -15,8 +16,10 @@ mod config;
 mod copying;
 mod copying_far;
 mod counted;
+mod counting;
 mod deleting;
 mod device_cache;
+mod diffing;
 mod dying;
 mod exporting;
 mod exporting_far;

@@ -44,7 +44,7 @@ impl Drop for Mounted<'_> {
 #[test]
 #[ignore = "takes half an hour and 12 GiB"]
 fn a_directory_of_ten_million_names_by_both_scanners_and_back_within_the_memory_ceiling() {
-    for tool in ["mount", "python3", "e2fsck"] {
+    for tool in ["mount", "python3", "e2fsck", "zipinfo"] {
         if !have(tool) {
             return skipped(tool);
         }
@@ -91,11 +91,39 @@ fn looking_and_bringing_back(bench: &Bench, names: u64) {
     // All but lost+found.
     let inside = |line: &&str| line.contains("/many.img/") && !line.starts_with('d');
     assert_eq!(listed.lines().filter(inside).count() as u64, names);
+    let is_link = |line: &&str| inside(line) && line.starts_with('l');
+    let links = listed.lines().filter(is_link).count() as u64;
     // A regular file behind the middle.
     let mut later = listed.lines().filter(inside).skip(names as usize / 2);
     let line = later.find(|line| line.starts_with('-')).unwrap();
     let path = &line[line.find(" /").unwrap() + 1..];
     let (directory, name) = path.rsplit_once('/').unwrap();
+
+    // In other orders, and for other programs.
+    let sorted = within(&["ls", "-l", "-R", "latest", "--sort", "size", "--reverse"]).text();
+    assert_eq!(sorted.lines().filter(inside).count() as u64, names);
+    drop(sorted);
+    let for_ncdu = within(&["ls", "--ncdu", &format!("latest:{directory}")]).text();
+    assert_eq!(for_ncdu.matches("\"name\":").count() as u64, names + 1);
+    drop(for_ncdu);
+    let once = within(&["find", "--type", "l", "--latest", "--below", directory]).text();
+    assert_eq!(
+        once.lines().filter(|line| line.contains(directory)).count() as u64,
+        links
+    );
+    drop(once);
+    let zip = [
+        "dump",
+        &format!("latest:{directory}"),
+        "-a",
+        "zip",
+        "-t",
+        "many.zip",
+    ];
+    within(&zip);
+    bench.sh(&format!(
+        "zipinfo -t many.zip | grep -q '^{names} files,'; rm many.zip"
+    ));
 
     let found = within(&["find", "-s", "latest", name]).text();
     assert!(found.lines().any(|line| line.contains(path)), "{found}");

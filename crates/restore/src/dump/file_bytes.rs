@@ -249,12 +249,18 @@ impl<'a> Contents<'a> {
     }
 
     pub fn put(&mut self, bytes: &[u8], out: &mut dyn Write) -> Result<(), DumpError> {
+        self.count(bytes.len() as u64)?;
+        out.write_all(bytes).map_err(DumpError::Output)
+    }
+
+    /// So many bytes of content are written.
+    pub fn count(&mut self, bytes: u64) -> Result<(), DumpError> {
         if self.monitor.interrupted() {
             return Err(DumpError::Stopped);
         }
-        self.bytes += bytes.len() as u64;
-        self.progress.add(0, bytes.len() as u64);
-        out.write_all(bytes).map_err(DumpError::Output)
+        self.bytes += bytes;
+        self.progress.add(0, bytes);
+        Ok(())
     }
 
     pub fn put_zeros(&mut self, length: u64, out: &mut dyn Write) -> Result<(), DumpError> {

@@ -4,40 +4,34 @@
 //! then a name below it may follow the link.
 
 use super::file_bytes::Contents;
-use super::image_bytes;
-use super::tar::{self, BLOCK_BYTES, Member, RECORD_BYTES};
+use super::members::{Members, Sink};
 use super::{CatalogSource, DumpError, ScratchSpace};
 use crate::names::{check_name, check_path};
 use crate::plan::{GROUP_KEY_BYTES, group_key};
 use crate::rows_ahead::{CatalogRowsAhead, RowReads, RowsAhead};
 use crate::scratch::{PairSorter, SortedPairs};
-use crate::xattrs;
 use bale_format::entry::is_below;
 use bale_format::{Content, Entry, EntryFlags, Kind};
-use std::io::Write;
 
 /// Memory of each sorter, with the usual ceiling.
 pub const SORTER_BYTES: usize = 16 << 20;
 
 /// Writes everything at `root` and below, named relative to it. Returns the number of members.
 pub fn write(
-    catalog: &dyn CatalogSource,
     scratch: &ScratchSpace,
     root: &[u8],
-    contents: &mut Contents,
-    out: &mut dyn Write,
+    mut sink: Sink,
+    members: &mut dyn Members,
 ) -> Result<u64, DumpError> {
-    let (directories, links) = sort(catalog, scratch, root, contents)?;
+    let catalog = sink.catalog;
+    let (directories, links) = sort(catalog, scratch, root, sink.contents)?;
     let rows = catalog.rows(root).map_err(DumpError::Catalog)?;
-    let chunks = contents.chunks;
+    let chunks = sink.contents.chunks;
     let mut writer = Writer {
-        catalog,
         ways: CheckedPaths::default(),
-        contents,
-        out,
+        sink: &mut sink,
+        members,
         root,
-        written: 0,
-        members: 0,
         rows: RowsAhead::new(rows, chunks, RowReads::Contents),
         next: None,
         links,
@@ -55,7 +49,8 @@ pub fn write(
         writer.member(entry)?;
         writer.advance()?;
     }
-    writer.end()
+    writer.members.end(writer.sink)?;
+    Ok(writer.sink.members)
 }
 
 /// Bytes that sort as the catalog does.
@@ -187,14 +182,11 @@ impl CheckedPaths {
     }
 }
 
-struct Writer<'w, 'c: 'w> {
-    catalog: &'w dyn CatalogSource,
+struct Writer<'w, 's, 'c> {
     ways: CheckedPaths,
-    contents: &'w mut Contents<'c>,
-    out: &'w mut dyn Write,
+    sink: &'w mut Sink<'s, 'c>,
+    members: &'w mut dyn Members,
     root: &'w [u8],
-    written: u64,
-    members: u64,
     rows: CatalogRowsAhead<'w>,
     /// The next row that is not a directory.
     next: Option<Entry>,
@@ -202,16 +194,19 @@ struct Writer<'w, 'c: 'w> {
     next_link: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Writer<'_, '_> {
+impl Writer<'_, '_, '_> {
     fn advance(&mut self) -> Result<(), DumpError> {
         self.next = loop {
             match self.rows.next() {
                 None => break None,
                 Some(Err(trouble)) => self
+                    .sink
                     .contents
                     .problem(self.root, &format!("read the catalog: {trouble}")),
                 Some(Ok(entry)) if !is_reachable(&entry, self.root) => {
-                    self.contents.problem(&entry.path(), "refused: bad name");
+                    self.sink
+                        .contents
+                        .problem(&entry.path(), "refused: bad name");
                 }
                 Some(Ok(entry)) if matches!(entry.kind, Kind::Directory | Kind::Socket) => {}
                 Some(Ok(entry)) => break Some(entry),
@@ -232,10 +227,10 @@ impl Writer<'_, '_> {
             return Ok(());
         }
         self.ways.enter(path.clone());
-        self.contents.report_flags(entry);
+        self.sink.contents.report_flags(entry);
         let mut name = self.relative(&path);
         name.push(b'/');
-        self.head(entry, &name, None, 0, None)?;
+        self.members.without_content(self.sink, entry, &name)?;
         while let Some(child) = self
             .next
             .take_if(|next| bale_format::entry::compare_parents(&next.parent, &path).is_le())
@@ -253,10 +248,10 @@ impl Writer<'_, '_> {
         }
         let sound = self
             .ways
-            .is_reachable(self.catalog, self.root, &entry.parent)?;
+            .is_reachable(self.sink.catalog, self.root, &entry.parent)?;
         if !sound {
             let text = "refused: it lies below something that is no directory";
-            self.contents.problem(&entry.path(), text);
+            self.sink.contents.problem(&entry.path(), text);
         }
         Ok(sound)
     }
@@ -278,97 +273,38 @@ impl Writer<'_, '_> {
         if !self.is_reachable_entry(&entry)? {
             return Ok(());
         }
-        self.contents.report_flags(&entry);
+        self.sink.contents.report_flags(&entry);
         let name = self.relative(&path);
         if entry.is_hard_link()
             && let Some(first) = self.link_of(&entry)?
         {
             let first = self.relative(&first);
-            return self.head(&entry, &name, Some(&first), 0, None);
+            if self.members.link(self.sink, &entry, &name, &first)? {
+                return Ok(());
+            }
         }
         if entry.kind != Kind::File || (entry.size == 0 && !entry.flags.has(EntryFlags::UNREADABLE))
         {
-            return self.head(&entry, &name, None, 0, None);
+            return self.members.without_content(self.sink, &entry, &name);
         }
         match entry.content {
             Content::None => {
-                self.contents
-                    .problem(&path, "its content could not be read by the backup");
+                let text = "its content could not be read by the backup";
+                self.sink.contents.problem(&path, text);
                 Ok(())
             }
             Content::Bundled { chunk, offset } => {
-                match self.contents.bundled(&chunk, offset, entry.size) {
-                    Ok(bytes) => {
-                        self.head(&entry, &name, None, entry.size, None)?;
-                        self.contents.put(&bytes, self.out)?;
-                        self.fill(entry.size)
-                    }
+                match self.sink.contents.bundled(&chunk, offset, entry.size) {
+                    Ok(bytes) => self.members.small(self.sink, &entry, &name, &bytes),
                     Err(text) => {
-                        self.contents.problem(&path, &text);
+                        self.sink.contents.problem(&path, &text);
                         Ok(())
                     }
                 }
             }
-            Content::Pieces { list } => self.large(&entry, &path, &name, &list),
-            Content::Image => self.image(&entry, &path, &name),
+            Content::Pieces { list } => self.members.large(self.sink, &entry, &name, &list),
+            Content::Image => self.members.image(self.sink, &entry, &name),
         }
-    }
-
-    fn large(
-        &mut self,
-        entry: &Entry,
-        path: &[u8],
-        name: &[u8],
-        list: &bale_format::ChunkId,
-    ) -> Result<(), DumpError> {
-        let ranges = match entry.flags.has(EntryFlags::SPARSE) {
-            true => self.contents.ranges(list, entry.size),
-            false => None,
-        };
-        let data = match &ranges {
-            Some(ranges) => ranges.iter().map(|range| range.1).sum(),
-            None => entry.size,
-        };
-        if self.contents.is_endless(data, path) {
-            return Ok(());
-        }
-        let Some(ranges) = ranges else {
-            self.head(entry, name, None, entry.size, None)?;
-            let whole = [(0, entry.size)];
-            self.contents
-                .write_ranges(list, entry.size, &whole, path, self.out)?;
-            return self.fill(entry.size);
-        };
-        let map = tar::sparse_map(&ranges, entry.size);
-        let size = map.len() as u64 + data;
-        self.head(entry, name, None, size, Some(entry.size))?;
-        self.out.write_all(&map).map_err(DumpError::Output)?;
-        self.contents
-            .write_ranges(list, entry.size, &ranges, path, self.out)?;
-        self.fill(size)
-    }
-
-    /// As a file with holes, if there are not too many.
-    fn image(&mut self, entry: &Entry, path: &[u8], name: &[u8]) -> Result<(), DumpError> {
-        let ranges = image_bytes::ranges(self.catalog, path, entry.size)?;
-        let data = match &ranges {
-            Some(ranges) => ranges.iter().map(|range| range.1).sum(),
-            None => entry.size,
-        };
-        if self.contents.is_endless(data, path) {
-            return Ok(());
-        }
-        let (map, sparse) = match &ranges {
-            Some(ranges) => (tar::sparse_map(ranges, entry.size), Some(entry.size)),
-            None => (Vec::new(), None),
-        };
-        let size = map.len() as u64 + data;
-        self.head(entry, name, None, size, sparse)?;
-        self.out.write_all(&map).map_err(DumpError::Output)?;
-        let wanted = ranges.unwrap_or_else(|| vec![(0, entry.size)]);
-        let (catalog, out) = (self.catalog, &mut *self.out);
-        (self.contents).write_image_ranges(catalog, entry, path, &wanted, out)?;
-        self.fill(size)
     }
 
     /// The first name of this inode, if this is a further one.
@@ -384,54 +320,5 @@ impl Writer<'_, '_> {
             }
             None => Ok(None),
         }
-    }
-
-    fn head(
-        &mut self,
-        entry: &Entry,
-        path: &[u8],
-        link: Option<&[u8]>,
-        size: u64,
-        sparse: Option<u64>,
-    ) -> Result<(), DumpError> {
-        let set = match xattrs::of_column(&entry.xattrs, self.contents.chunks) {
-            Ok(set) => set,
-            Err(text) => {
-                self.contents
-                    .problem(&entry.path(), &format!("extended attributes: {text}"));
-                Vec::new()
-            }
-        };
-        let headers = tar::headers(&Member {
-            entry,
-            path,
-            link,
-            size,
-            sparse,
-            xattrs: &set,
-        });
-        self.members += 1;
-        self.written += headers.len() as u64;
-        self.contents.progress.add(1, 0);
-        self.out.write_all(&headers).map_err(DumpError::Output)
-    }
-
-    /// Fills the content up to the next block.
-    fn fill(&mut self, size: u64) -> Result<(), DumpError> {
-        let rest = size.next_multiple_of(BLOCK_BYTES as u64) - size;
-        self.written += size + rest;
-        self.out
-            .write_all(&[0; BLOCK_BYTES][..rest as usize])
-            .map_err(DumpError::Output)
-    }
-
-    fn end(mut self) -> Result<u64, DumpError> {
-        let size = self.written + 2 * BLOCK_BYTES as u64;
-        let zeros = size.next_multiple_of(RECORD_BYTES) - self.written;
-        self.out
-            .write_all(&vec![0; zeros as usize])
-            .map_err(DumpError::Output)?;
-        self.written += zeros;
-        Ok(self.members)
     }
 }
