@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bale_engine::prune::{self, PruneOptions};
 use bale_engine::replace::replace;
-use bale_engine::rewrite::{SnapshotFate, RewriteOptions, Rewritten, rewrite};
+use bale_engine::rewrite::{RewriteOptions, Rewritten, SnapshotFate, rewrite};
 use bale_format::snapshot::Totals;
 use bale_format::{Kind, ObjectId, Snapshot};
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern};

@@ -8,7 +8,9 @@ use crate::progress::Console;
 use crate::times::local_time;
 use crate::{output, place, sizes};
 use anyhow::{Result, bail};
-use bale_engine::rewrite::{self as engine, SnapshotFate, RewriteOptions, Rewritten, RewrittenSnapshot};
+use bale_engine::rewrite::{
+    self as engine, RewriteOptions, Rewritten, RewrittenSnapshot, SnapshotFate,
+};
 use bale_format::ObjectId;
 use bale_pipeline::filter::{FilterOptions, Pattern};
 use bale_repository::repository::{Named, Repository};
@@ -145,7 +147,9 @@ fn print(global: &Global, options: &Rewrite, (id, snapshot): &Named, one: &Rewri
     };
     let fate = match (&one.fate, options.forget) {
         (SnapshotFate::Rewritten(new), true) => format!("now {}", new.short()),
-        (SnapshotFate::Rewritten(new), false) => format!("as {}, and the old one stays", new.short()),
+        (SnapshotFate::Rewritten(new), false) => {
+            format!("as {}, and the old one stays", new.short())
+        }
         (SnapshotFate::WouldRewrite, _) => "would be rewritten".to_owned(),
         _ => "NOT rewritten, as an image in it holds that: forget the snapshot".to_owned(),
     };
@@ -158,7 +162,12 @@ fn summary(global: &Global, options: &Rewrite, rewritten: &Rewritten) {
         let fates = rewritten.snapshots.iter().map(|one| &one.fate);
         fates.filter(|fate| is_meant(fate)).count() as u64
     };
-    let made = count(|fate| matches!(fate, SnapshotFate::Rewritten(_) | SnapshotFate::WouldRewrite));
+    let made = count(|fate| {
+        matches!(
+            fate,
+            SnapshotFate::Rewritten(_) | SnapshotFate::WouldRewrite
+        )
+    });
     let steps = steps(options, rewritten, made);
     if global.json {
         let held_by: Vec<String> = rewritten.held_by.iter().map(ToString::to_string).collect();
@@ -201,7 +210,12 @@ fn steps(options: &Rewrite, rewritten: &Rewritten, made: u64) -> Vec<String> {
     let list = |ids: Vec<String>| ids.join(" ");
     let mut steps = Vec::new();
     let old = rewritten.snapshots.iter();
-    let old = old.filter(|one| matches!(one.fate, SnapshotFate::Rewritten(_) | SnapshotFate::WouldRewrite));
+    let old = old.filter(|one| {
+        matches!(
+            one.fate,
+            SnapshotFate::Rewritten(_) | SnapshotFate::WouldRewrite
+        )
+    });
     let old: Vec<String> = old.map(|one| one.old.short()).collect();
     if !options.forget && !old.is_empty() {
         steps.push(format!(
