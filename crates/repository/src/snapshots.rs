@@ -94,8 +94,7 @@ pub fn is_time_in_future(time: Time, now: Time) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Newest<'a> {
     /// Newest first; of equal times what was put in the place of others, then by id. Those dated in
-    /// the future are not among them,
-    /// unless all are.
+    /// the future are not among them, unless all are.
     pub in_order: Vec<&'a Named>,
     /// Dated in the future. If `in_order` has them, it is our own clock that is wrong, probably.
     pub in_future: Vec<&'a Named>,

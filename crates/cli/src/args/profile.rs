@@ -67,6 +67,7 @@ mod tests {
                 "stdin",
                 "stdin-from-command",
                 "parent",
+                "time",
                 "init",
                 "dry-run",
                 "changes",
@@ -78,9 +79,15 @@ mod tests {
         // A prune is a step of its own.
         (
             ProfileTable::Forget,
-            &["prune", "dry-run", "grace", "repack-below"],
+            &[
+                "prune",
+                "dry-run",
+                "grace",
+                "repack-below",
+                "despite-sudden-change",
+            ],
         ),
-        (ProfileTable::Prune, &["dry-run"]),
+        (ProfileTable::Prune, &["dry-run", "despite-sudden-change"]),
         (ProfileTable::Check, &[]),
     ];
 
