@@ -89,6 +89,9 @@ pub struct Rewritten {
     /// Bundles that cannot be read: they stay as they are, and what points at them does.
     pub bundles_unreadable: u64,
     pub bytes_stored: u64,
+    /// The old snapshots are gone. They stay, whatever was asked for, while a bundle cannot be
+    /// read: they are what it can be found by.
+    pub is_old_removed: bool,
     /// Snapshots and unfinished runs that hold some of it still, and were not chosen or hold
     /// images.
     pub held_by: Vec<ObjectId>,
@@ -160,6 +163,11 @@ fn store(
         .filter(|(_, one)| one.fate == SnapshotFate::WouldRewrite)
         .map(|(named, _)| named)
         .collect();
+    let (done, wanted): (Vec<_>, Vec<_>) = wanted
+        .into_iter()
+        .map(|named| (named, successor_of(&named.0, chosen, look)))
+        .partition(|(_, successor)| successor.is_some());
+    let wanted: Vec<&Named> = wanted.into_iter().map(|(named, _)| named).collect();
     let bundles = NewBundles::store(look, &wanted, excluded.clone(), &writer, monitor)?;
     rewritten.bundles = bundles.stored();
     rewritten.bundles_unreadable = bundles.unreadable();
@@ -175,7 +183,7 @@ fn store(
     for (kind, id) in bundles.made().chain(catalogs.made()) {
         read_back(repository, kind, &id)?;
     }
-    let successors = commit(
+    let mut successors = commit(
         repository,
         &wanted,
         (&catalogs, &bundles),
@@ -187,18 +195,30 @@ fn store(
         let ids: Vec<ObjectId> = successors.values().copied().collect();
         return Err(take_back(repository, &ids, error));
     }
+    let done = done
+        .into_iter()
+        .filter_map(|(named, successor)| Some((named.0, successor?)));
+    successors.extend(done);
     for one in &mut rewritten.snapshots {
         if let Some(id) = successors.get(&one.old) {
             one.fate = SnapshotFate::Rewritten(*id);
         }
     }
     rewritten.bytes_stored = writer.written().bytes_stored;
-    if options.forget {
+    rewritten.is_old_removed = options.forget && bundles.unreadable() == 0;
+    if rewritten.is_old_removed {
         for (old, new) in &successors {
             remove_replaced(repository, *old, *new)?;
         }
     }
     Ok(())
+}
+
+/// What a run that was killed, or did not forget, has put in the place of a snapshot already.
+fn successor_of(id: &ObjectId, chosen: &[Named], look: &Look) -> Option<ObjectId> {
+    let is_it =
+        |(_, other): &&Named| other.replaces.last() == Some(id) && !look.is_concerned(other);
+    chosen.iter().find(is_it).map(|(id, _)| *id)
 }
 
 fn read_back(repository: &Repository, kind: ChunkKind, id: &bale_format::ChunkId) -> Result<()> {

@@ -8,7 +8,7 @@ mod sudden;
 mod trend;
 
 pub use judge::{Expectation, Finding, Judgement, judge, unmet};
-pub use sudden::{SuddenChange, sudden_change_of, sudden_changes, unconfirmed};
+pub use sudden::{SuddenChange, later_ones, sudden_change_of, sudden_changes, unconfirmed};
 pub use trend::{TREND_SNAPSHOTS_MAX, Trend, trend};
 
 use bale_format::Time;

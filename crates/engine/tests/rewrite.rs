@@ -14,6 +14,7 @@ use bale_pipeline::monitor::Recorder;
 use bale_repository::catalog::{CatalogReader, KeyRange, counted_rows};
 use bale_repository::error::Result;
 use bale_repository::repository::{Named, Repository};
+use bale_repository::store::ObjectName;
 use bale_testkit::scene::noise;
 use bale_testkit::{DatedStore, FaultyStore, Scene, Tree, at_every_call};
 use std::time::Duration;
@@ -253,6 +254,67 @@ fn the_old_snapshots_stay_until_they_are_to_go_and_a_second_rewrite_has_nothing_
     // And who holds it still is named.
     let held: Vec<_> = before[1..3].iter().map(|(id, _)| *id).collect();
     assert_eq!(again.held_by, held);
+}
+
+/// As after one that was killed before it removed them.
+#[test]
+fn a_second_rewrite_takes_the_successors_that_are_there() {
+    let scene = with_secrets();
+    let patterns = patterns(&scene);
+    let patterns: Vec<&str> = patterns.iter().map(|text| &text[..]).collect();
+    let repository = scene.repository();
+    let first = rewrite_all(&repository, &options(&patterns, false)).unwrap();
+    assert_eq!(repository.snapshots().unwrap().len(), 7);
+    let second = rewrite_all(&repository, &options(&patterns, true)).unwrap();
+    assert!(second.is_old_removed);
+    let snapshots = repository.snapshots().unwrap();
+    assert_eq!(snapshots.len(), 4);
+    for one in &first.snapshots[1..] {
+        let SnapshotFate::Rewritten(id) = one.fate else {
+            panic!("{one:?}");
+        };
+        assert!(snapshots.iter().any(|(other, _)| *other == id));
+    }
+}
+
+/// What cannot be read is found by the old snapshots, once it can be again.
+#[test]
+fn old_snapshots_stay_while_a_bundle_that_holds_some_of_it_cannot_be_read() {
+    let scene = with_secrets();
+    let repository = scene.repository();
+    let pattern = format!("{}/conf/db.secret", scene.source().display());
+    let index = repository.index().unwrap();
+    let holds = |place: &&bale_format::ChunkPlace| {
+        let is_data = place.chunk.kind == bale_format::ChunkKind::Data;
+        let bytes = repository.read_chunk_uncached(&place.chunk.id, place.chunk.kind);
+        is_data
+            && bytes
+                .unwrap()
+                .windows(SECRET.len())
+                .any(|bytes| bytes == SECRET)
+    };
+    let packs: Vec<_> = (index.entries().iter().filter(holds))
+        .map(|place| ObjectName::pack(index.packs()[place.pack.0 as usize].id))
+        .collect();
+    let whole = scene.store.memory().objects().clone();
+    for pack in &packs {
+        let mut bytes = whole[pack].clone();
+        bytes
+            .iter_mut()
+            .skip(200)
+            .step_by(50)
+            .for_each(|byte| *byte ^= 1);
+        scene.store.memory().overwrite(pack, bytes);
+    }
+    let before = repository.snapshots().unwrap().len();
+    let rewritten = rewrite_all(&scene.repository(), &options(&[&pattern], true)).unwrap();
+    assert!(rewritten.bundles_unreadable > 0 && !rewritten.is_old_removed);
+    assert!(repository.snapshots().unwrap().len() > before);
+    for pack in &packs {
+        scene.store.memory().overwrite(pack, whole[pack].clone());
+    }
+    let again = rewrite_all(&scene.repository(), &options(&[&pattern], true)).unwrap();
+    assert!(again.is_old_removed && again.bundles_unreadable == 0);
 }
 
 #[test]

@@ -42,7 +42,9 @@ pub fn run(global: &Global, options: &Forget) -> Result<i32> {
         }
         removed
     } else {
-        by_id(global, options, &repository)?
+        let removed = by_id(global, options, &repository)?;
+        sudden::refuse_to_leave_later(&repository, &removed)?;
+        removed
     };
     if options.prune && !options.dry_run {
         let nothing = "nothing is removed, because a prune would follow";
@@ -508,6 +510,7 @@ mod tests {
             is_in_future,
             is_pinned: false,
             replaces: 0,
+            run: String::new(),
         };
         let plan = |decisions| ForgetPlan {
             groups: vec![engine::SnapshotGroup {

@@ -36,12 +36,13 @@ pub fn run(global: &Global, options: &Rewrite) -> Result<i32> {
     let rewritten = engine::rewrite(&repository, &chosen, &others, &engine_options, &console)?;
     console.finish();
     for (named, one) in chosen.iter().zip(&rewritten.snapshots) {
-        print(global, options, named, one);
+        print(global, rewritten.is_old_removed, named, one);
     }
     summary(global, options, &rewritten);
     let holds_images = |one: &RewrittenSnapshot| one.fate == SnapshotFate::HoldsImages;
-    let is_incomplete =
-        rewritten.bundles_unreadable > 0 || rewritten.snapshots.iter().any(holds_images);
+    let is_incomplete = chosen.is_empty()
+        || rewritten.bundles_unreadable > 0
+        || rewritten.snapshots.iter().any(holds_images);
     Ok(match is_incomplete {
         true => exit::INCOMPLETE,
         false => exit::COMPLETE,
@@ -116,7 +117,7 @@ fn chosen(
     Ok(listed.all().into_iter().partition(is_chosen))
 }
 
-fn print(global: &Global, options: &Rewrite, (id, snapshot): &Named, one: &RewrittenSnapshot) {
+fn print(global: &Global, is_old_removed: bool, (id, snapshot): &Named, one: &RewrittenSnapshot) {
     let excluded = &one.excluded;
     let (word, new) = match &one.fate {
         SnapshotFate::Rewritten(new) => ("rewritten", Some(new)),
@@ -128,7 +129,7 @@ fn print(global: &Global, options: &Rewrite, (id, snapshot): &Named, one: &Rewri
         return output::object(&json!({
             "type": "rewritten", "old": id.to_string(), "fate": word,
             "new": new.map(ToString::to_string),
-            "is_old_removed": new.is_some() && options.forget,
+            "is_old_removed": new.is_some() && is_old_removed,
             "files": excluded.files, "dirs": excluded.dirs, "others": excluded.others,
             "bytes": excluded.bytes,
         }));
@@ -145,7 +146,7 @@ fn print(global: &Global, options: &Rewrite, (id, snapshot): &Named, one: &Rewri
             sizes::bytes(excluded.bytes)
         ),
     };
-    let fate = match (&one.fate, options.forget) {
+    let fate = match (&one.fate, is_old_removed) {
         (SnapshotFate::Rewritten(new), true) => format!("now {}", new.short()),
         (SnapshotFate::Rewritten(new), false) => {
             format!("as {}, and the old one stays", new.short())
@@ -180,6 +181,18 @@ fn summary(global: &Global, options: &Rewrite, rewritten: &Rewritten) {
         }));
     }
     if global.quiet {
+        return;
+    }
+    if made == 0
+        && rewritten
+            .snapshots
+            .iter()
+            .all(|one| one.fate == SnapshotFate::Unchanged)
+    {
+        report!(
+            "nothing in {} matches",
+            sizes::counted(rewritten.snapshots.len() as u64, "snapshot")
+        );
         return;
     }
     let word = if options.dry_run {
@@ -217,7 +230,15 @@ fn steps(options: &Rewrite, rewritten: &Rewritten, made: u64) -> Vec<String> {
         )
     });
     let old: Vec<String> = old.map(|one| one.old.short()).collect();
-    if !options.forget && !old.is_empty() {
+    let will_be_removed = rewritten.is_old_removed || options.forget && options.dry_run;
+    if rewritten.bundles_unreadable > 0 {
+        steps.push(
+            "mend the damaged packs (bale check --read-data, bale repair packs, or a mirror), and \
+             rewrite again: the old snapshots stay until then, as what cannot be read is found by \
+             them"
+                .to_owned(),
+        );
+    } else if !will_be_removed && !old.is_empty() {
         steps.push(format!(
             "remove the old snapshots: bale forget {}",
             list(old)

@@ -5,7 +5,8 @@ use crate::args::Global;
 use crate::exit::Usage;
 use crate::output;
 use anyhow::Result;
-use bale_engine::status::{SuddenChange, sudden_change_of, unconfirmed};
+use bale_engine::forget::FoundObject;
+use bale_engine::status::{SuddenChange, later_ones, sudden_change_of, unconfirmed};
 use bale_format::{ObjectId, Snapshot};
 use bale_pipeline::monitor::{Monitor, Problem};
 use bale_repository::repository::Repository;
@@ -83,6 +84,34 @@ pub fn confirm(repository: &Repository, ids: &[String], dry_run: bool) -> Result
         }
     }
     Ok(found)
+}
+
+/// Who lets go of a sudden change because it was an attack must not keep what it left in later
+/// snapshots: without the one that changed, nothing tells of those any more.
+pub fn refuse_to_leave_later(repository: &Repository, removed: &[FoundObject]) -> Result<()> {
+    let goes = |id: ObjectId| removed.iter().any(|found| found.name.id() == Some(id));
+    let (snapshots, _) = repository.snapshots_readable()?;
+    for change in unconfirmed(repository, &snapshots) {
+        if !goes(change.snapshot) {
+            continue;
+        }
+        let later = later_ones(&change, &snapshots);
+        let stay: Vec<String> = (later.iter())
+            .filter(|(id, _)| !goes(*id))
+            .map(|(id, _)| id.short())
+            .collect();
+        if !stay.is_empty() {
+            let id = change.snapshot.short();
+            anyhow::bail!(
+                "nothing is removed: {}. Later snapshots of that source hold what it left: forget \
+                 them with it (bale forget {id} {}), or, if the change is meant, say so with \
+                 --despite-sudden-change {id}",
+                change.text(),
+                stay.join(" ")
+            );
+        }
+    }
+    Ok(())
 }
 
 /// A dry run only says what would be refused.

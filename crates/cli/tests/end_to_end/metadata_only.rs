@@ -1,6 +1,6 @@
 //! Metadata alone comes back, and a snapshot gets the time that it was made of.
 
-use crate::bench::{Bench, is_root};
+use crate::bench::{Bench, is_root, skipped};
 
 /// What a slip of chmod, chown and setfacl does.
 fn spoiled() -> Bench {
@@ -21,7 +21,7 @@ fn spoiled() -> Bench {
 fn metadata_comes_back_and_contents_stay() {
     let bench = spoiled();
     if is_root() {
-        bench.sh("chown -R 12:34 out/d out/b");
+        bench.sh("chown 12:34 out/d out/b");
     }
     let words = [
         "restore",
@@ -78,6 +78,28 @@ fn what_is_not_there_or_of_another_kind_is_named_and_not_made() {
         assert_eq!(bench.run(&words).code, 2);
     }
     assert!(!bench.path("nowhere").exists());
+}
+
+/// Whoever may give a file of somebody else a name in his directory does not get it by that.
+#[test]
+fn a_file_of_somebody_else_with_a_name_in_the_tree_stays_his() {
+    if !is_root() {
+        return skipped("root");
+    }
+    let bench = Bench::new();
+    bench.sh("cd source; echo mine >a; ln a b; chown 1234:1234 a; chmod 666 a");
+    bench.backup();
+    bench.sh("echo secret >other; chmod 600 other; cp -a source out; rm out/b; ln other out/b");
+    let ran = bench.run(&[
+        "restore",
+        &bench.address(""),
+        "--target",
+        "out",
+        "--metadata-only",
+    ]);
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.err.contains("somebody else's"), "{ran}");
+    bench.sh("test \"$(stat -c '%u %a' other)\" = '0 600'");
 }
 
 #[test]

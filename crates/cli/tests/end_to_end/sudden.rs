@@ -92,6 +92,11 @@ fn an_encrypted_source_is_named_and_nothing_older_is_deleted_until_somebody_deci
     }
     // Rules that leave all that was before are no matter, nor is a snapshot that is named.
     bench.ok(&["forget", "--keep-last", "7"]);
+    // Who lets go of it alone would keep what it left in the later one.
+    let alone = bench.run(&["forget", &id]);
+    assert_eq!(alone.code, 1, "{alone}");
+    let later = bench.ok(&["snapshots", "--json"]).of_type("snapshot")[6]["short_id"].clone();
+    assert!(alone.err.contains(later.as_str().unwrap()), "{alone}");
     bench.ok(&["forget", "latest"]);
     // Who lets go of it ends it.
     bench.ok(&["forget", &id]);

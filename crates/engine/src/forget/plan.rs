@@ -93,6 +93,8 @@ pub struct Decision {
     pub is_pinned: bool,
     /// In the place of so many others it was put.
     pub replaces: usize,
+    /// The run that made it, or what it was put in the place of, or copied from.
+    pub run: String,
     /// Why it stays; empty: it goes.
     pub reasons: Vec<String>,
     /// Dated later than clocks may differ: it stays, and rules are applied as if it were not there.
@@ -189,6 +191,7 @@ fn decision(id: ObjectId, snapshot: &Snapshot, now: Time) -> Decision {
         tags: snapshot.tags.clone(),
         is_pinned: snapshot.pinned,
         replaces: snapshot.replaces.len(),
+        run: snapshot.run.clone(),
         reasons: Vec::new(),
         is_in_future: is_in_future(snapshot, now),
     }
@@ -207,15 +210,23 @@ fn give_reasons(decisions: &mut [Decision], policy: &Policy, zone: &TimeZone) {
         let reason = "dated in the future: no rule counts it, its id removes it";
         decision.reasons.push(reason.to_owned());
     }
-    let candidates: Vec<_> = decisions
-        .iter()
-        .map(|decision| Candidate {
-            time: decision.time,
-            tags: &decision.tags,
-        })
-        .collect();
+    // What is of one backup, with other tags or without something, counts once and stays together.
+    let is_same =
+        |one: &Decision, other: &Decision| (one.time, &one.run) == (other.time, &other.run);
+    let mut numbers: Vec<usize> = Vec::with_capacity(decisions.len());
+    let mut candidates: Vec<Candidate<'_>> = Vec::new();
+    for (at, decision) in decisions.iter().enumerate() {
+        if at == 0 || !is_same(decision, &decisions[at - 1]) {
+            candidates.push(Candidate {
+                time: decision.time,
+                tags: &decision.tags,
+            });
+        }
+        numbers.push(candidates.len() - 1);
+    }
     let reasons = policy.reasons(&candidates, zone);
-    for (decision, mut reasons) in decisions.into_iter().zip(reasons) {
+    for (decision, number) in decisions.into_iter().zip(numbers) {
+        let mut reasons = reasons[number].clone();
         if decision.is_pinned {
             reasons.insert(0, "pinned".to_owned());
         }
@@ -289,6 +300,23 @@ mod tests {
             ..Policy::default()
         };
         assert_eq!(kept(&series, &last), [1, 5]);
+    }
+
+    #[test]
+    fn what_is_of_one_backup_counts_once_and_stays_together() {
+        let mut all = series();
+        let (mut successor, mut copied) = (all[4].clone(), all[4].clone());
+        (successor.0, successor.1.replaces) = (ObjectId([6; 32]), vec![ObjectId([5; 32])]);
+        copied.0 = ObjectId([7; 32]);
+        all.extend([successor, copied]);
+        let last = Policy {
+            last: 2,
+            ..Policy::default()
+        };
+        assert_eq!(kept(&all, &last), [4, 5, 6, 7]);
+        // Another run of the same moment is another backup.
+        all[4].1.run = "01".to_owned();
+        assert_eq!(kept(&all, &last), [5, 6, 7]);
     }
 
     #[test]

@@ -87,7 +87,8 @@ impl SuddenChange {
         let id = self.snapshot.short();
         format!(
             "If the change is meant, bale {command} --despite-sudden-change {id} goes on, now and \
-             later; if not, bale forget {id} lets go of that snapshot"
+             later; if not, bale forget {id} lets go of it, with the later ones of its source, which \
+             hold the same"
         )
     }
 
@@ -105,9 +106,26 @@ pub fn unconfirmed(repository: &Repository, all: &[Named]) -> Vec<SuddenChange> 
     let mut found: Vec<_> = histories.iter().flat_map(sudden_changes).collect();
     if !found.is_empty() {
         let meant = confirmed::ids(repository);
-        found.retain(|change| !meant.contains(&change.snapshot));
+        // With other tags, or pinned, it is another snapshot of the same backup.
+        let is_meant = |(id, snapshot): &Named| {
+            meant.contains(id) || snapshot.replaces.iter().any(|old| meant.contains(old))
+        };
+        found.retain(|change| {
+            let named = all.iter().find(|(id, _)| *id == change.snapshot);
+            !named.is_some_and(is_meant)
+        });
     }
     found
+}
+
+/// Later snapshots of the source of a sudden change, which hold what it left: the oldest first.
+pub fn later_ones<'a>(change: &SuddenChange, all: &'a [Named]) -> Vec<&'a Named> {
+    let is_later = |(id, snapshot): &&Named| {
+        *id != change.snapshot
+            && snapshot.time >= change.time
+            && change.source.may_be(&SourceKey::of(snapshot))
+    };
+    all.iter().filter(is_later).collect()
 }
 
 /// Did the run that made this snapshot change its source suddenly? Snapshots are read only if it

@@ -64,6 +64,14 @@ pub fn require_kind(stat: Option<&Stat>, entry: &Entry) -> Result<(), EntryFailu
         Some(stat) if entry.kind == Kind::File && stat.st_nlink > 1 && entry.nlink == 1 => {
             "it has other names now, which may be somebody else's"
         }
+        // Nobody becomes the owner of a file by giving it a name here.
+        Some(stat)
+            if entry.kind == Kind::File
+                && stat.st_nlink > 1
+                && (stat.st_uid, stat.st_gid) != (entry.uid, entry.gid) =>
+        {
+            "it has several names and is somebody else's: one of them may be in another place"
+        }
         Some(_) => return Ok(()),
     };
     Err(EntryFailure::text("restore the metadata", text))
