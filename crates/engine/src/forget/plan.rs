@@ -216,7 +216,7 @@ fn give_reasons(decisions: &mut [Decision], policy: &Policy, zone: &TimeZone) {
     let mut numbers: Vec<usize> = Vec::with_capacity(decisions.len());
     let mut candidates: Vec<Candidate<'_>> = Vec::new();
     for (at, decision) in decisions.iter().enumerate() {
-        if at == 0 || !is_same(decision, &decisions[at - 1]) {
+        if at == 0 || !is_same(decision, decisions[at - 1]) {
             candidates.push(Candidate {
                 time: decision.time,
                 tags: &decision.tags,

@@ -87,8 +87,8 @@ impl SuddenChange {
         let id = self.snapshot.short();
         format!(
             "If the change is meant, bale {command} --despite-sudden-change {id} goes on, now and \
-             later; if not, bale forget {id} lets go of it, with the later ones of its source, which \
-             hold the same"
+             later; if not, bale forget {id} lets go of it, with the later ones of its source, \
+             which hold the same"
         )
     }
 
