@@ -80,6 +80,8 @@ impl Codec {
 
 /// Level for everything unless somebody asks for another.
 pub const LEVEL_DEFAULT: i32 = 3;
+/// From here on zstd compares the prices of many ways.
+const LEVEL_OF_PRICES: i32 = 16;
 /// The highest one that may be asked for.
 pub const LEVEL_MAX: i32 = 19;
 
@@ -231,7 +233,12 @@ fn compressor(level: i32) -> zstd::bulk::Compressor<'static> {
 fn general(level: i32) -> zstd::bulk::Compressor<'static> {
     let mut zstd = compressor(level);
     if level >= LEVEL_DEFAULT {
-        for parameter in [CParameter::HashLog(16), CParameter::ChainLog(15)] {
+        // The highest ones hold prices of all that may come next, too.
+        let (hash, chain) = match level {
+            LEVEL_OF_PRICES.. => (15, 14),
+            _ => (16, 15),
+        };
+        for parameter in [CParameter::HashLog(hash), CParameter::ChainLog(chain)] {
             zstd.set_parameter(parameter)
                 .expect("this zstd knows tables of such sizes");
         }
@@ -532,7 +539,7 @@ mod tests {
             .collect();
         let bytes_at = |level| {
             Compressor::new(level)
-                .compress(ChunkKind::Data, &words[..1 << 20])
+                .compress(ChunkKind::Data, &words)
                 .1
                 .len()
         };
