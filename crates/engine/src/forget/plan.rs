@@ -5,7 +5,6 @@ use bale_format::{ObjectId, Snapshot, Time};
 use bale_repository::snapshots::{SourceKey, is_in_future};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// What makes a group of snapshots that a policy is applied to.
@@ -157,10 +156,13 @@ pub fn plan(
         groups.entry(key).or_default().push(decision);
     }
     let groups = groups.into_iter().map(|(key, mut decisions)| {
-        // Of one time what was put in the place of others is the newer.
-        decisions.sort_by_key(|decision| {
-            let successors_first = Reverse(decision.replaces);
-            (Reverse(decision.time), successors_first, decision.id)
+        // What is of one backup stands together, and what was put in the place of others first.
+        decisions.sort_by(|one, other| {
+            let successors_first = || other.replaces.cmp(&one.replaces);
+            (other.time.cmp(&one.time))
+                .then_with(|| one.run.cmp(&other.run))
+                .then_with(successors_first)
+                .then_with(|| one.id.cmp(&other.id))
         });
         give_reasons(&mut decisions, policy, zone);
         SnapshotGroup {
