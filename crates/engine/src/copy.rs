@@ -23,9 +23,9 @@ mod spoiled;
 mod storing;
 
 use crate::heartbeat::Heartbeat;
-use crate::limits::{CHECKPOINT_SECONDS, copy_flight_bytes};
+use crate::limits::copy_flight_bytes;
 use crate::two_stores::refuse_hot_alone;
-use bale_format::{Access, ObjectId, Snapshot};
+use bale_format::{Access, ObjectId};
 use bale_pipeline::monitor::Monitor;
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::{ChunkWriter, WriterOptions};
@@ -38,7 +38,6 @@ use reading::Reading;
 use spoiled::Gaps;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 use storing::Storing;
 
 /// How to copy.
@@ -202,7 +201,7 @@ fn copy_needed(
     chosen: Chosen<'_>,
     options: &CopyOptions,
 ) -> Result<Copied> {
-    let _signs_until_the_end = signs_of_life(target, options)?;
+    let _signs_until_the_end = Heartbeat::of_operation(target, &options.host, &options.program)?;
     let writer = ChunkWriter::start_with(target.clone(), WriterOptions::default())?;
     earlier.rely_on_all(&writer)?;
     let known = needs.take_known_chunks(reading);
@@ -249,19 +248,6 @@ fn store_all(
     let chosen = (&choice.queue[..], &mut choice.there, spoiled);
     let written = commit::commit(reading, target, (&needs, &made), storing, chosen, lost)?;
     Ok((written, needs.lost))
-}
-
-/// A prune of the target leaves alone what is stored, as long as it sees these.
-fn signs_of_life(target: &Arc<Repository>, options: &CopyOptions) -> Result<Heartbeat> {
-    let id: [u8; 16] = bale_pipeline::random::draw(target.random())
-        .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
-    let draft = Snapshot {
-        host: options.host.clone(),
-        program: options.program.clone(),
-        ..Snapshot::begun(id, target.clock().time())
-    };
-    let every = Duration::from_secs(CHECKPOINT_SECONDS);
-    Heartbeat::start(target.clone(), id, draft, every)
 }
 
 /// What content is would be known only once it is read, so this is the most that would be stored.

@@ -8,6 +8,7 @@
 //! one record, which protects nothing once it is old and goes with the next backup of the same
 //! source that finds it old.
 
+use crate::limits::CHECKPOINT_SECONDS;
 use bale_format::Snapshot;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::Repository;
@@ -24,6 +25,24 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
+    /// Of an operation that is no backup, by this host and program: a prune leaves alone what it
+    /// stores, as long as it sees these.
+    pub(crate) fn of_operation(
+        repository: &Arc<Repository>,
+        host: &str,
+        program: &str,
+    ) -> Result<Heartbeat> {
+        let id: [u8; 16] = bale_pipeline::random::draw(repository.random())
+            .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
+        let draft = Snapshot {
+            host: host.to_owned(),
+            program: program.to_owned(),
+            ..Snapshot::begun(id, repository.clock().time())
+        };
+        let every = Duration::from_secs(CHECKPOINT_SECONDS);
+        Heartbeat::start(repository.clone(), id, draft, every)
+    }
+
     /// The first sign comes after `every`: short runs leave none.
     /// `draft`: what the sign says of the run.
     pub(crate) fn start(

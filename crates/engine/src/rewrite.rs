@@ -22,7 +22,6 @@ mod excluded;
 mod look;
 
 use crate::heartbeat::Heartbeat;
-use crate::limits::CHECKPOINT_SECONDS;
 use crate::relied::{store_lost_again, take_back};
 use crate::replace::{remove_replaced, write_beside};
 use bale_format::snapshot::Totals;
@@ -38,7 +37,6 @@ use excluded::Excluded;
 use look::Look;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How to rewrite.
 pub struct RewriteOptions {
@@ -156,7 +154,8 @@ fn store(
     rewritten: &mut Rewritten,
     monitor: &dyn Monitor,
 ) -> Result<()> {
-    let _signs_until_the_end = signs_of_life(repository, options)?;
+    let _signs_until_the_end =
+        Heartbeat::of_operation(repository, &options.host, &options.program)?;
     let writer = ChunkWriter::start_with(repository.clone(), WriterOptions::default())?;
     let writer = Arc::new(writer);
     let wanted: Vec<&Named> = (chosen.iter().zip(&rewritten.snapshots))
@@ -285,17 +284,4 @@ fn less(all: &Totals, gone: &Totals) -> Totals {
         bytes: all.bytes.saturating_sub(gone.bytes),
         hard_links: all.hard_links.saturating_sub(gone.hard_links),
     }
-}
-
-/// A prune leaves alone what is stored, as long as it sees these.
-fn signs_of_life(repository: &Arc<Repository>, options: &RewriteOptions) -> Result<Heartbeat> {
-    let id: [u8; 16] = bale_pipeline::random::draw(repository.random())
-        .map_err(|error| Error::Other(format!("draw random bytes: {error}")))?;
-    let draft = Snapshot {
-        host: options.host.clone(),
-        program: options.program.clone(),
-        ..Snapshot::begun(id, repository.clock().time())
-    };
-    let every = Duration::from_secs(CHECKPOINT_SECONDS);
-    Heartbeat::start(repository.clone(), id, draft, every)
 }
