@@ -8,6 +8,7 @@ use crate::attributes::{BLOCK_BYTES, NodeAttributes};
 use crate::contents::SeekFor;
 use crate::limits::{KERNEL_BACKGROUND_MAX, KERNEL_READAHEAD_BYTES, ROWS_LAST, THREADS};
 use crate::numbers::MountNode;
+use crate::pusher::{PushFile, SmallFilePusher};
 use crate::tree::{ListedNode, SnapshotTree};
 use crate::tree_error::TreeError;
 use bale_format::{Kind, Time};
@@ -22,7 +23,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Numbers of snapshots are never given twice.
@@ -77,11 +78,12 @@ impl KernelSession {
             tree: tree.clone(),
             checks_lists: options.is_open_to_others,
             opens: false,
-            notifier: Arc::default(),
+            pusher: Arc::default(),
         };
-        let notifier = filesystem.notifier.clone();
+        let pusher = filesystem.pusher.clone();
         let session = Session::new(filesystem, dir, &config)?;
-        let _it_is_set_once = notifier.set(Mutex::new(session.notifier()));
+        let push = || store_with(session.notifier());
+        let _it_is_set_once = pusher.set(SmallFilePusher::start(tree, (push(), push()))?);
         let session = session.spawn()?;
         Ok(KernelSession {
             session: ManuallyDrop::new(session),
@@ -100,9 +102,13 @@ struct TreeFilesystem {
     checks_lists: bool,
     /// The kernel is too old to do without.
     opens: bool,
-    /// Pushes what will be read next. One thread at a time: it may wait for a page that waits for
-    /// the answer of another thread.
-    notifier: Arc<OnceLock<Mutex<Notifier>>>,
+    /// Pushes what will be read next.
+    pusher: Arc<OnceLock<SmallFilePusher>>,
+}
+
+/// A file that the kernel does not know ends it: it knows none of the next ones.
+fn store_with(notifier: Notifier) -> PushFile {
+    Box::new(move |number, bytes| notifier.store(INodeNo(number), 0, bytes).is_ok())
 }
 
 impl From<TreeError> for Errno {
@@ -190,23 +196,6 @@ impl TreeFilesystem {
     }
 }
 
-impl TreeFilesystem {
-    /// Pushes the files that are read next to the kernel before this one is answered: behind it,
-    /// who reads them would be there first.
-    fn push_behind(&self, number: u64) {
-        let Some(notifier) = self.notifier.get().and_then(|it| it.try_lock().ok()) else {
-            return;
-        };
-        let Some(next) = self.tree.read_next(number) else {
-            return;
-        };
-        // A file that the kernel does not know is no error.
-        self.tree.each_small(next, &mut |number, bytes| {
-            notifier.store(INodeNo(number), 0, bytes).is_ok()
-        });
-    }
-}
-
 impl Filesystem for TreeFilesystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // What an older kernel does not know is done without.
@@ -289,7 +278,9 @@ impl Filesystem for TreeFilesystem {
         let end = offset.saturating_add(u64::from(size));
         match self.tree.read(number.0, offset..end) {
             Ok(bytes) => {
-                self.push_behind(number.0);
+                if let Some(pusher) = self.pusher.get() {
+                    pusher.push_behind(&self.tree, number.0);
+                }
                 reply.data(&bytes);
             }
             Err(error) => reply.error(error.into()),

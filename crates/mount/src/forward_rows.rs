@@ -4,7 +4,7 @@
 //! The next files of such a reader are pushed into the kernel's cache, so that it asks for one of
 //! them in hundreds.
 
-use crate::limits::PUSHED_FILES;
+use crate::limits::{ASKED_EVERY, PUSHED_FILES};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -25,6 +25,12 @@ struct RowReader {
     reads: u32,
     /// Up to here files were pushed.
     pushed: u64,
+}
+
+/// It is not pushed, so that it is asked for: then more are pushed, long before the last of those
+/// that are there is read.
+pub const fn is_left_out(number: u64) -> bool {
+    number.is_multiple_of(ASKED_EVERY)
 }
 
 impl ForwardRows {
@@ -50,7 +56,7 @@ impl ForwardRows {
         reader.next = number + 1;
         reader.reads = reader.reads.saturating_add(1);
         reader.pushed = reader.pushed.max(number + 1);
-        let is_due = reader.reads >= READS_MIN && reader.pushed < number + PUSHED_FILES / 2;
+        let is_due = reader.reads >= READS_MIN && reader.pushed <= number + PUSHED_FILES - ASKED_EVERY + 1;
         let from = reader.pushed;
         if is_due {
             let most = from..number + 1 + PUSHED_FILES;

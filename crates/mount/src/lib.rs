@@ -24,6 +24,7 @@ mod numbers;
 mod open_catalogs;
 mod piece_windows;
 mod problems;
+mod pusher;
 mod recent_places;
 mod session;
 mod shown;

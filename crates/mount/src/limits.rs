@@ -47,8 +47,16 @@ pub(crate) const TOP_LASTS: Duration = Duration::from_secs(1);
 pub(crate) const ROWS_LAST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Small files that are pushed to the kernel ahead of whoever reads them in the order of rows: a
-/// millisecond.
+/// few milliseconds.
 pub(crate) const PUSHED_FILES: u64 = 256;
+/// One of so many is asked for, and says how far the reader is.
+pub(crate) const ASKED_EVERY: u64 = PUSHED_FILES / 4;
+/// Those that are pushed before the answer to a reader that comes to them next.
+pub(crate) const PUSHED_AT_ONCE: u64 = 8;
+/// A reader that was quicker than the pushing is overtaken by so many.
+pub(crate) const OVERTAKEN_BY: u64 = 4;
+/// Orders to push that wait.
+pub(crate) const ORDERS_MAX: usize = 16;
 /// A file that is longer is not: the kernel asks for it in parts, and few times.
 pub(crate) const PUSHED_BYTES_MAX: u64 = 64 << 10;
 
