@@ -108,13 +108,16 @@ impl Console {
     }
 
     /// For people a sign as of `diff`, for scripts a word.
-    fn difference(&self, sign: &str, act: &str, path: &[u8]) {
-        if self.verbose {
-            self.above(|| match self.json {
-                true => path_object(act, path),
-                false => report!("{sign}  {}", output::escape(path)),
-            });
+    fn difference(&self, sign: &str, act: &str, path: &[u8], differs_in: &[&str]) {
+        if !self.verbose {
+            return;
         }
+        let path_text = output::escape(path);
+        self.above(|| match (self.json, differs_in) {
+            (true, _) => path_object(act, path, differs_in),
+            (false, []) => report!("{sign}  {path_text}"),
+            (false, _) => report!("{sign}  {path_text}  ({})", differs_in.join(", ")),
+        });
     }
 
     fn above(&self, print: impl FnOnce()) {
@@ -194,15 +197,19 @@ impl Monitor for Console {
         state.place.extend_from_slice(directory);
     }
 
-    fn current(&self, path: &[u8], is_new: bool) {
-        match is_new {
-            true => self.difference("+", "new", path),
-            false => self.difference("M", "changed", path),
+    fn current(&self, path: &[u8], differs_in: Option<&[&'static str]>) {
+        match differs_in {
+            None => self.difference("+", "new", path, &[]),
+            Some(words) => self.difference("M", "changed", path, words),
         }
     }
 
+    fn wants_differences(&self) -> bool {
+        self.verbose
+    }
+
     fn removed(&self, path: &[u8]) {
-        self.difference("-", "removed", path);
+        self.difference("-", "removed", path, &[]);
     }
 
     fn problem(&self, problem: &Problem) {
@@ -234,7 +241,7 @@ impl Monitor for Console {
         }
         let path = [self.root, path].concat();
         self.above(|| match self.json {
-            true => path_object(act_name(act), &path),
+            true => path_object(act_name(act), &path, &[]),
             false => report!("{} {}", act_name(act), output::escape(&path)),
         });
     }
@@ -248,8 +255,11 @@ impl Monitor for Console {
     }
 }
 
-fn path_object(act: &str, path: &[u8]) {
+fn path_object(act: &str, path: &[u8], differs_in: &[&str]) {
     let mut value = json!({"type": "path", "act": act});
+    if !differs_in.is_empty() {
+        value["differs_in"] = json!(differs_in);
+    }
     output::put_path(&mut value, "path", path);
     output::object(&value);
 }

@@ -44,6 +44,7 @@ mod stored_segments;
 mod stream;
 mod tally;
 mod unread_index;
+mod why;
 
 pub(crate) use choose::text_of as time_text;
 pub use early::EarlyScan;

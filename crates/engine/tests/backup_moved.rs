@@ -44,7 +44,7 @@ impl Changing<'_> {
 }
 
 impl Monitor for Changing<'_> {
-    fn current(&self, path: &[u8], _is_new: bool) {
+    fn current(&self, path: &[u8], _: Option<&[&'static str]>) {
         if !path.ends_with(b"/a/1") {
             return;
         }

@@ -56,7 +56,8 @@ impl ForwardRows {
         reader.next = number + 1;
         reader.reads = reader.reads.saturating_add(1);
         reader.pushed = reader.pushed.max(number + 1);
-        let is_due = reader.reads >= READS_MIN && reader.pushed <= number + PUSHED_FILES - ASKED_EVERY + 1;
+        let is_due =
+            reader.reads >= READS_MIN && reader.pushed <= number + PUSHED_FILES - ASKED_EVERY + 1;
         let from = reader.pushed;
         if is_due {
             let most = from..number + 1 + PUSHED_FILES;

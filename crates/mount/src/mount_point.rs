@@ -1,6 +1,7 @@
 //! The directory to mount on: what must be so before, and what is mounted there.
 
 use bale_pipeline::secret_variables::withhold_secrets;
+use rustix::fs::Access;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -42,6 +43,11 @@ pub enum MountPointError {
          as root"
     )]
     NoHelper,
+    #[error(
+        "this user may not open {DEVICE}: let it (chmod 666 {DEVICE}, as most systems have it), or \
+         mount as root"
+    )]
+    NotAllowed,
     #[error("look at it")]
     Look(#[source] io::Error),
     #[error("mount")]
@@ -71,6 +77,9 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountPointError> {
     }
     if !rustix::process::geteuid().is_root() && !has_helper() {
         return Err(MountPointError::NoHelper);
+    }
+    if rustix::fs::access(DEVICE, Access::READ_OK | Access::WRITE_OK).is_err() {
+        return Err(MountPointError::NotAllowed);
     }
     Ok(dir)
 }

@@ -83,8 +83,13 @@ pub trait Monitor: Sync {
     fn progress(&self, _phase: Phase, _progress: Progress) {}
     /// What is worked on now is in this directory. Told now and then.
     fn place(&self, _directory: &[u8]) {}
-    /// Something is stored that is new, or has changed since the parent.
-    fn current(&self, _path: &[u8], _is_new: bool) {}
+    /// Something is stored that is new (`None`), or differs from the parent in these, in the words
+    /// of `stat`: empty unless they are wanted.
+    fn current(&self, _path: &[u8], _differs_in: Option<&[&'static str]>) {}
+    /// Is somebody told what differs?
+    fn wants_differences(&self) -> bool {
+        false
+    }
     /// Something of the parent is not in the new snapshot.
     fn removed(&self, _path: &[u8]) {}
     /// Trouble with one entry.

@@ -16,9 +16,15 @@ use std::path::Path;
 /// What `mount` and `df` show.
 const SOURCE: &str = "bale";
 
+/// For how long a request is tried again, unless somebody says something else.
+const RETRY_FOR: &str = "1m";
+
 /// Serves until it is unmounted, by a signal or by somebody; exit 3 if something could not be read.
 pub fn run(global: &Global, options: &MountCommand) -> Result<i32> {
-    let repository = place::open(global)?;
+    let mut patient = global.clone();
+    // Whoever reads waits meanwhile, and a file manager stands still.
+    (patient.remote.retry_for).get_or_insert_with(|| RETRY_FOR.to_owned());
+    let repository = place::open(&patient)?;
     let listed = select::Listed::of(&repository)?;
     let snapshots = match options.ids.is_empty() {
         true => {

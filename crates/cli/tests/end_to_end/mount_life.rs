@@ -3,6 +3,7 @@
 
 use crate::bench::{Bench, is_root};
 use crate::mounted::{MountedBench, can_mount};
+use crate::serving;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -358,4 +359,70 @@ fn a_program_runs_from_a_mount() {
     let program = mounted.latest().join("program");
     assert!(Command::new(program).status().unwrap().success());
     mounted.end();
+}
+
+/// Its reads fail once it was asked for long enough, and work again once it is back.
+#[test]
+fn a_server_that_goes_fails_reads_in_time_and_they_work_once_it_is_back() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.sh("cd source; for n in $(seq 20); do head -c 900000 /dev/urandom > $n; done");
+    let served = bench.path("served");
+    fs::create_dir(&served).unwrap();
+    let words = ["--no-auth", served.to_str().unwrap()];
+    let (mut server, address) = serving::start(&bench, &words);
+    let repository = format!("rest:http://{address}/r/");
+    bench.write("pw", "secret");
+    let at = ["-p", "pw", "-r", &repository];
+    bench.ok(&[&["init"], &at[..]].concat());
+    bench.ok(&[&["backup", "source", "--pack-size", "4M"], &at[..]].concat());
+    let quickly = ["--retry-for", "2s", "--idle-timeout", "2s"];
+    let mut mounted = MountedBench::start(&bench, &[&at[..], &quickly].concat());
+    let latest = mounted.latest();
+    let latest = latest.display();
+    mounted.sh(&format!("ls {latest} > listed; cmp {latest}/1 source/1"));
+    server.kill();
+    mounted.sh(&format!(
+        "if cat {latest}/* > /dev/null 2> err; then exit 1; fi; grep -q 'Input/output' err
+        ls {latest} | cmp - listed"
+    ));
+    let _back = serving::start_at(&bench, &address, &words);
+    mounted.sh(&format!("diff -r {latest} source"));
+    mounted.signal("INT");
+    let (code, objects, err) = mounted.wait();
+    assert_eq!(code, 3, "{objects:?} {err}");
+}
+
+/// Like a system where everybody may open `/dev/fuse`, which this one may not be, and another one.
+#[test]
+fn a_user_that_is_not_root_mounts_with_the_helper_and_is_told_where_that_is_not_allowed() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    fs::copy(crate::bench::binary(), bench.path("bale")).unwrap();
+    bench.sh(
+        r#"chmod 755 .; mkdir own; cd own; mkdir source home mnt; echo text > source/file
+        chown -R nobody:nogroup .; top=$PWD
+        cat > as_user <<'END'
+            set -e
+            export HOME=$1/home BALE_PASSWORD=x BALE_INIT=1; cd $1
+            ../bale backup -q source
+            ../bale mount mnt 2> said & mount=$!
+            for n in $(seq 200); do test -e mnt/latest || sleep 0.05; done
+            cmp source/file mnt/latest$1/source/file || { cat said; false; }
+            fusermount3 -u mnt; wait $mount
+END
+        cat > in_namespace <<'END'
+            set -e
+            mknod fuse c 10 229; chmod $2 fuse; mount --bind fuse /dev/fuse
+            exec setpriv --reuid nobody --regid nogroup --clear-groups sh as_user $1
+END
+        unshare -m sh in_namespace $top 666
+        rm fuse
+        if unshare -m sh in_namespace $top 600; then exit 1; fi
+        grep -q 'may not open /dev/fuse' said"#,
+    );
 }

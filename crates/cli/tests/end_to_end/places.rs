@@ -286,13 +286,13 @@ fn talk_tells_new_files_from_changed_ones() {
         let ran = bench.ok(&[&["backup", "source"], words].concat());
         let lines = |sign: &str| {
             let of_sign = ran.err.lines().filter_map(|line| line.strip_prefix(sign));
-            of_sign
-                .map(|path| path.trim()[path.trim().len() - 1..].to_owned())
-                .collect::<Vec<_>>()
+            let behind = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+            of_sign.map(behind).collect::<Vec<_>>()
         };
+        let changed = "b  (size, mtime, content)".to_owned();
         assert_eq!(
             (lines("+ "), lines("M ")),
-            (vec!["c".to_owned()], vec!["b".to_owned()]),
+            (vec!["c".to_owned()], vec![changed]),
             "{ran}"
         );
         assert!(
@@ -300,6 +300,39 @@ fn talk_tells_new_files_from_changed_ones() {
             "{ran}"
         );
     }
+}
+
+/// Why something would be stored is said before anything is.
+#[test]
+fn a_dry_run_says_why_each_path_would_be_stored() {
+    let bench = Bench::new();
+    for name in ["mode", "moved", "same", "written"] {
+        bench.write(&format!("source/{name}"), "text");
+    }
+    bench.sh("ln -s here source/link");
+    bench.backup();
+    bench.sh(
+        "cd source; chmod 600 mode; touch written; echo other > written; cp -p moved m; mv m moved
+        ln -sfn there link; mkfifo new",
+    );
+    let dry = bench.ok(&["backup", "source", "--dry-run", "-v", "--json"]);
+    let of = |name: &str| {
+        let all = dry.of_type("path");
+        let found = |path: &&serde_json::Value| path["path"].as_str().unwrap().ends_with(name);
+        let found = all.iter().find(found).cloned();
+        found.unwrap_or_default()
+    };
+    let words = |name: &str| of(name)["differs_in"].to_string();
+    assert_eq!(words("/mode"), r#"["mode"]"#);
+    assert_eq!(words("/moved"), r#"["inode"]"#);
+    assert_eq!(words("/written"), r#"["size","mtime","content"]"#);
+    assert!(words("/link").contains("content"), "{}", of("/link"));
+    assert_eq!(of("/new")["act"], "new");
+    assert!(of("/new")["differs_in"].is_null() && of("/same").is_null());
+    assert_eq!(
+        bench.ok(&["snapshots", "--json"]).of_type("snapshot").len(),
+        1
+    );
 }
 
 #[test]

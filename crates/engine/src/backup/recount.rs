@@ -19,22 +19,23 @@ impl Class {
     pub(super) fn of(new: &Entry, old: Option<&Entry>) -> Class {
         match old {
             None => Class::New,
-            Some(old) if *old == *new || differs_only_in_racy(old, new) => Class::Unmodified,
+            Some(old) if *old == *new || is_stored_again(old, new) => Class::Unmodified,
             Some(_) => Class::Changed,
         }
     }
 }
 
-/// RACY differs between runs; a row that differs in nothing else counts as unmodified.
-fn differs_only_in_racy(old: &Entry, new: &Entry) -> bool {
+/// The same file, and a row that says it otherwise: RACY differs between runs, and the same bytes,
+/// by their hash, are in another chunk, because theirs is gone or little used.
+fn is_stored_again(old: &Entry, new: &Entry) -> bool {
     let is_all_else_equal = || {
-        let flags = new.flags;
         *new == Entry {
-            flags,
+            flags: new.flags,
+            content: new.content,
             ..old.clone()
         }
     };
-    old.flags.0 ^ new.flags.0 == EntryFlags::RACY.0 && is_all_else_equal()
+    (old.flags.0 ^ new.flags.0) & !EntryFlags::RACY.0 == 0 && is_all_else_equal()
 }
 
 /// Goes through the catalog of the snapshot compared with, beside the rows that a second pass
@@ -89,5 +90,31 @@ impl<'a> Recount<'a> {
         });
         let row = cursor.advance_to(parent, name, |_| Ok::<(), CatalogError>(()))?;
         Ok(row.map(|row| row.entry()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bale_format::{ChunkId, Content};
+
+    #[test]
+    fn what_is_stored_again_with_the_same_bytes_is_unmodified() {
+        let mut old = Entry::new(Bytes::new(), Bytes::from_static(b"a"), Kind::File);
+        old.content_hash = Some([1; 16]);
+        let bundled = |number| Content::Bundled {
+            chunk: ChunkId([number; 32]),
+            offset: 0,
+        };
+        old.content = bundled(1);
+        let mut new = old.clone();
+        new.content = bundled(2);
+        new.flags.set(EntryFlags::RACY);
+        assert_eq!(Class::of(&new, Some(&old)), Class::Unmodified);
+        new.content_hash = Some([2; 16]);
+        assert_eq!(Class::of(&new, Some(&old)), Class::Changed);
+        new.content_hash = old.content_hash;
+        new.flags.set(EntryFlags::CHANGED);
+        assert_eq!(Class::of(&new, Some(&old)), Class::Changed);
     }
 }

@@ -447,7 +447,7 @@ impl<'a> RowWriter<'a> {
                 let class = Class::of(&entry, old);
                 self.tally.stored(&entry, class);
                 if is_reported(entry.kind, class) && self.is_in_source(&entry) {
-                    self.tally.report_difference(&entry, class);
+                    self.tally.report_difference(&entry, old);
                 }
             }
         }

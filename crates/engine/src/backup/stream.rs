@@ -91,7 +91,7 @@ fn store_and_commit(
     };
     tally.stored(&entry, class);
     if class != Class::Unmodified {
-        tally.report_difference(&entry, class);
+        tally.report_difference(&entry, old.as_ref());
     }
     let repository = &run.repository;
     let stays = options.skip_if_unchanged && class == Class::Unmodified;

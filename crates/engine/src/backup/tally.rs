@@ -6,6 +6,7 @@ use super::parent::Parent;
 use super::recount::Class;
 use super::rule::TROUBLE_FLAGS;
 use super::run::Noted;
+use super::why;
 use crate::limits::PROGRESS_EVERY;
 use bale_format::snapshot::{
     Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
@@ -150,10 +151,14 @@ impl<'a> Tally<'a> {
         self.count(entry.kind, entry.size, entry.is_hard_link());
     }
 
-    /// For people who want every path.
-    pub(super) fn report_difference(&self, entry: &Entry, class: Class) {
-        self.monitor
-            .current(&absolute_path(entry), class == Class::New);
+    /// For people who want every path, and why it is stored.
+    pub(super) fn report_difference(&self, entry: &Entry, old: Option<&Entry>) {
+        let path = absolute_path(entry);
+        let words = match old {
+            Some(old) if self.monitor.wants_differences() => why::differences(entry, old),
+            _ => Vec::new(),
+        };
+        self.monitor.current(&path, old.map(|_| &words[..]));
     }
 
     /// The same of what is not here any more.

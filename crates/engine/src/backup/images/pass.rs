@@ -147,16 +147,16 @@ impl ImageWriter<'_> {
             let (image, changes_before) = (pass.image, self.rows.changes());
             self.write_extents(pass, &mut checkpoints)?;
             let row = image.row();
-            let class = match old {
+            let class = match &old {
                 None => Class::New,
-                Some(old) if old == row && self.rows.changes() == changes_before => {
+                Some(old) if *old == row && self.rows.changes() == changes_before => {
                     Class::Unmodified
                 }
                 Some(_) => Class::Changed,
             };
             self.tally.stored(&row, class);
             if class != Class::Unmodified {
-                self.tally.report_difference(&row, class);
+                self.tally.report_difference(&row, old.as_ref());
             }
         }
         Ok(())
