@@ -26,6 +26,7 @@ mod piece_windows;
 mod problems;
 mod pusher;
 mod recent_places;
+mod segments_ahead;
 mod session;
 mod shown;
 mod snapshot_names;
