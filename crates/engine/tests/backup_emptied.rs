@@ -79,6 +79,23 @@ fn a_source_whose_file_system_is_not_mounted_is_told_by_every_backup() {
     assert_eq!(backup(&scene).1, [], "what it had was of this one");
 }
 
+/// Of a file system that nothing tells apart from any other.
+#[test]
+fn where_nothing_tells_the_file_system_every_backup_of_what_was_emptied_says_so() {
+    let scene = Scene::new();
+    scene.write("a", b"a");
+    scene.write("b", b"b");
+    let key_is_known = !source_filesystems(
+        &Sources::resolve(&[scene.source()]).unwrap().0,
+        ScanMode::Walk,
+    )
+    .is_empty();
+    backup(&scene);
+    empty(&scene);
+    is_told(&backup(&scene), "2 files");
+    assert_eq!(backup(&scene).1.is_empty(), key_is_known);
+}
+
 #[test]
 fn of_several_sources_the_empty_one_is_named() {
     let scene = Scene::new();

@@ -157,6 +157,9 @@ pub struct Counts {
     pub bytes_read: u64,
     /// Written to the repository.
     pub bytes_stored: u64,
+    /// What the rest of what was read takes there, as it was there before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes_stored_before: u64,
     /// Problems, listed or not.
     pub problems: u64,
 }

@@ -44,6 +44,8 @@ pub struct WriterCounts {
     pub chunks_known: u64,
     /// Bytes added to the repository, packs and index objects.
     pub bytes_stored: u64,
+    /// What chunks take that the repository had, and were wanted again, in whole or in part.
+    pub bytes_stored_before: u64,
 }
 
 /// Packs that were uploaded whole.
@@ -263,6 +265,11 @@ impl ChunkWriter {
     /// remembers that the snapshot being made relies on it.
     pub fn rely_on(&self, id: &ChunkId) -> bool {
         self.shared.rely_on(id)
+    }
+
+    /// So many bytes of a chunk that the repository has are wanted again.
+    pub fn count_known(&self, id: &ChunkId, plain_bytes: u64) {
+        self.shared.count_known(id, plain_bytes);
     }
 
     /// Waits for everything submitted, publishes all open packs, and names them in the index.

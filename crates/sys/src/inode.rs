@@ -70,6 +70,43 @@ const GETVERSION: Opcode = opcode::read::<c_long>(b'v', 1);
 const FSGETXATTR: Opcode = opcode::read::<FsXattr>(b'X', 31);
 const FSSETXATTR: Opcode = opcode::write::<FsXattr>(b'X', 32);
 const GETFSUUID: Opcode = opcode::read::<FsUuid>(0x15, 0);
+/// `EXT4_IOC_GETFSUUID`, whose number counts the header alone.
+const EXT4_GETFSUUID: Opcode = opcode::read::<[u32; 2]>(b'f', 44);
+/// `BTRFS_IOC_FS_INFO`
+const BTRFS_FS_INFO: Opcode = opcode::read::<BtrfsInfo>(0x94, 31);
+/// `XFS_IOC_FSGEOMETRY_V1`
+const XFS_GEOMETRY: Opcode = opcode::read::<XfsGeometry>(b'X', 100);
+/// Kinds of file systems, as `statfs` has them.
+const EXT4_MAGIC: u64 = 0xef53;
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+const XFS_MAGIC: u64 = 0x5846_5342;
+
+/// `struct fsuuid` with room for one.
+#[repr(C)]
+struct Ext4Uuid {
+    len: u32,
+    flags: u32,
+    uuid: [u8; 16],
+}
+
+/// `struct btrfs_ioctl_fs_info_args`: 1,024 bytes.
+#[repr(C)]
+struct BtrfsInfo {
+    numbers: [u64; 2],
+    uuid: [u8; 16],
+    rest: [u8; 992],
+}
+
+/// `struct xfs_fsop_geom_v1`: 112 bytes.
+#[repr(C)]
+struct XfsGeometry {
+    numbers: [u32; 8],
+    places: [u64; 4],
+    uuid: [u8; 16],
+    rest: [u32; 8],
+}
+
+const _: () = assert!(size_of::<BtrfsInfo>() == 1024 && size_of::<XfsGeometry>() == 112);
 
 #[repr(C)]
 struct FsUuid {
@@ -158,15 +195,67 @@ pub fn fsxattr_at(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<FsXattr>
     })
 }
 
-/// `FS_IOC_GETFSUUID` (Linux 6.9); `None` if the file system has none.
+/// UUID of the file system that this is on; `None` if nothing says it. Asks the file system itself
+/// (ext4 of Linux 6.0, btrfs, XFS), and then what all have (`FS_IOC_GETFSUUID`, Linux 6.9).
 pub fn filesystem_uuid(fd: BorrowedFd<'_>) -> io::Result<Option<[u8; 16]>> {
+    let own = match rustix::fs::fstatfs(fd)?.f_type as u64 {
+        EXT4_MAGIC => ext4_uuid(fd),
+        BTRFS_MAGIC => btrfs_uuid(fd),
+        XFS_MAGIC => xfs_uuid(fd),
+        _ => Ok([0; 16]),
+    };
+    let uuid = match own {
+        Ok(uuid) if uuid != [0; 16] => uuid,
+        _ => any_uuid(fd)?,
+    };
+    Ok((uuid != [0; 16]).then_some(uuid))
+}
+
+fn any_uuid(fd: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
     let mut value = FsUuid {
         len: 0,
         uuid: [0; 16],
     };
     // SAFETY: `value` is the structure the ioctl fills and lives across the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), GETFSUUID as _, &mut value) })?;
-    Ok((value.len == 16 && value.uuid != [0; 16]).then_some(value.uuid))
+    Ok(match value.len {
+        16 => value.uuid,
+        _ => [0; 16],
+    })
+}
+
+fn ext4_uuid(fd: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
+    let mut value = Ext4Uuid {
+        len: 16,
+        flags: 0,
+        uuid: [0; 16],
+    };
+    // SAFETY: `value` says how long it is, the ioctl fills it, and it lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), EXT4_GETFSUUID as _, &mut value) })?;
+    Ok(value.uuid)
+}
+
+fn btrfs_uuid(fd: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
+    let mut value = BtrfsInfo {
+        numbers: [0; 2],
+        uuid: [0; 16],
+        rest: [0; 992],
+    };
+    // SAFETY: `value` is as long as the structure that the ioctl fills, and lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BTRFS_FS_INFO as _, &mut value) })?;
+    Ok(value.uuid)
+}
+
+fn xfs_uuid(fd: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
+    let mut value = XfsGeometry {
+        numbers: [0; 8],
+        places: [0; 4],
+        uuid: [0; 16],
+        rest: [0; 8],
+    };
+    // SAFETY: `value` is as long as the structure that the ioctl fills, and lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), XFS_GEOMETRY as _, &mut value) })?;
+    Ok(value.uuid)
 }
 
 /// The `int` that the kernel stored at the start of a `long`.

@@ -88,5 +88,6 @@ mod tracking;
 mod tree;
 mod trouble;
 mod unfinished_images;
+mod unmounted;
 mod unread_index;
 mod words;

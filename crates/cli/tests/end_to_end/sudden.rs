@@ -153,3 +153,35 @@ fn neither_forced_backups_nor_films_alarm() {
     assert!(films.backup()["sudden_change"].is_null());
     films.ok(&["prune"]);
 }
+
+/// Its bytes are in the repository already, and say what they are all the same.
+#[test]
+fn an_encryption_that_is_backed_up_again_after_its_snapshot_went_is_named_again() {
+    let (bench, id) = encrypted();
+    bench.ok(&["forget", &id]);
+    let again = bench.run(&["backup", "source", "--json"]);
+    assert_eq!(again.code, 3, "{again}");
+    assert_eq!(again.summary()["sudden_change"]["files_replaced"], 300);
+    let rule = bench.run(&["forget", "--keep-last", "1"]);
+    assert_eq!((rule.code, snapshots(&bench)), (1, 6), "{rule}");
+}
+
+/// As by a source that holds a copy, or is above this one.
+#[test]
+fn an_encryption_that_another_source_stored_first_is_named() {
+    let bench = working();
+    bench.sh(NOISE);
+    bench.sh("cp -r source copy");
+    bench.ok(&["backup", "copy", "--host", "other"]);
+    let ran = bench.run(&["backup", "source", "--json"]);
+    assert_eq!(ran.code, 3, "{ran}");
+    assert_eq!(ran.summary()["sudden_change"]["files_replaced"], 300);
+}
+
+/// Read again, and the same.
+#[test]
+fn files_that_were_touched_are_no_alarm() {
+    let bench = working();
+    bench.sh("touch source/*");
+    bench.backup();
+}

@@ -119,7 +119,7 @@ impl<'a> Checkpoints<'a> {
             finished: self.run.repository.clock().time(),
             filesystems: self.tally.filesystems(),
             totals: self.tally.totals(),
-            counts: self.tally.counts(written.bytes_stored),
+            counts: self.tally.counts(written),
             transfers: self.store.transfers(),
             problems: self.tally.problems_listed(),
             layers: partial.layers,

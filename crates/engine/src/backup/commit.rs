@@ -198,7 +198,7 @@ fn counted(run: &BackupRun, store: &ChunkWriter, tally: &Tally<'_>) -> Snapshot 
         finished: run.repository.clock().time(),
         filesystems: tally.filesystems(),
         totals: tally.totals(),
-        counts: tally.counts(store.written().bytes_stored),
+        counts: tally.counts(store.written()),
         transfers: store.transfers(),
         problems: tally.problems_listed(),
         ..run.draft.clone()

@@ -2,8 +2,8 @@
 //! and is not.
 //!
 //! The snapshot is made, and the trouble is told: once if the directory was emptied, and by every
-//! backup if what it had before was on another file system. It is told by what the snapshots have,
-//! so nothing is remembered for it.
+//! backup if what it had before was on another file system, or nothing says on which one it is now.
+//! It is told by what the snapshots have, so nothing is remembered for it.
 
 use super::choose::text_of;
 use super::run::BackupRun;
@@ -95,8 +95,9 @@ fn had_something<'a>(
     let directory = clean_path(path.as_os_str().as_bytes());
     let mut was_empty = false;
     for named in before {
-        // A disk whose UUID nobody can tell is not what was known by its mount.
-        let is_ours = key.filesystems == named.1.source_filesystems;
+        // A disk whose UUID nobody can tell is not what was known by its mount, nor one that
+        // nobody could tell then.
+        let is_ours = !key.filesystems.is_empty() && key.filesystems == named.1.source_filesystems;
         if has_something(repository, &named.1, &directory) {
             return Some(*named).filter(|_| !is_ours || !was_empty);
         }

@@ -279,7 +279,12 @@ impl<'a> RowWriter<'a> {
             &entry,
             old.as_deref(),
         ) {
-            Some(content_ref) => content_ref,
+            Some(content_ref) => {
+                if let Some(Content::Bundled { chunk, .. }) = self.chunks.content(content_ref) {
+                    self.store.count_known(&chunk, entry.size);
+                }
+                content_ref
+            }
             None => self.bundle(&file.bytes, &hash)?,
         };
         self.placed(entry, content_ref, old)

@@ -13,6 +13,7 @@ use bale_format::snapshot::{
 };
 use bale_format::{Entry, EntryFlags, Kind};
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
+use bale_repository::pack::WriterCounts;
 use bale_source::scan::{self, NoteKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -408,13 +409,14 @@ impl<'a> Tally<'a> {
         }
     }
 
-    pub(super) fn counts(&self, bytes_stored: u64) -> Counts {
+    pub(super) fn counts(&self, written: WriterCounts) -> Counts {
         Counts {
             files_new: self.files_new.load(Ordering::Relaxed),
             files_changed: self.files_changed.load(Ordering::Relaxed),
             files_unmodified: self.files_unmodified.load(Ordering::Relaxed),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
-            bytes_stored,
+            bytes_stored: written.bytes_stored,
+            bytes_stored_before: written.bytes_stored_before,
             problems: self.problems.load(Ordering::Relaxed),
         }
     }

@@ -132,6 +132,9 @@ struct GroupKey {
     paths: Option<Vec<Vec<u8>>>,
     filesystems: Option<Vec<String>>,
     tags: Option<Vec<String>>,
+    /// Nothing is in it, and nothing says of which file system that is so: it may be what another
+    /// one was not mounted on.
+    may_be_unmounted: bool,
 }
 
 /// Applies a policy to snapshots, group by group. A policy without rules keeps everything. `now`:
@@ -150,6 +153,7 @@ pub fn plan(
         let key = GroupKey {
             host: by.host.then_some(source.host),
             paths: by.paths.then(|| sorted(&source.paths)),
+            may_be_unmounted: by.filesystems && may_be_unmounted(snapshot),
             filesystems: by.filesystems.then_some(source.filesystems),
             tags: by.tags.then(|| sorted(&decision.tags)),
         };
@@ -176,6 +180,12 @@ pub fn plan(
     ForgetPlan {
         groups: groups.collect(),
     }
+}
+
+fn may_be_unmounted(snapshot: &Snapshot) -> bool {
+    let totals = &snapshot.totals;
+    let has_nothing = totals.files == 0 && totals.others == 0 && snapshot.images.is_empty();
+    has_nothing && snapshot.source_filesystems.is_empty()
 }
 
 fn decision(id: ObjectId, snapshot: &Snapshot, now: Time) -> Decision {
@@ -475,6 +485,37 @@ mod tests {
         assert_eq!(kept_of([&["a"], &["a"], &["b"], &["b"]], by_host), [5]);
         let by_all = GroupBy::parse("host, paths, filesystems").unwrap();
         assert_eq!(by_all, by);
+    }
+
+    /// The third and the fourth are empty: nobody mounted what was there.
+    #[test]
+    fn what_is_empty_where_nothing_tells_the_file_system_pushes_out_nothing_that_is_not() {
+        let kept = |filesystem: &[&str]| {
+            let mut all = series()[1..].to_vec();
+            for (at, (_, snapshot)) in all.iter_mut().enumerate() {
+                snapshot.source_filesystems =
+                    filesystem.iter().map(|name| (*name).to_owned()).collect();
+                snapshot.totals.files = if at < 2 { 10 } else { 0 };
+            }
+            let policy = Policy {
+                last: 1,
+                ..Policy::default()
+            };
+            let now = Time {
+                seconds: i64::MAX,
+                nanos: 0,
+            };
+            let plan = plan(&all, &policy, GroupBy::default(), &TimeZone::UTC, now);
+            let mut kept: Vec<u8> = plan.kept().map(|decision| decision.id.0[0]).collect();
+            kept.sort();
+            kept
+        };
+        assert_eq!(kept(&[]), [3, 5]);
+        assert_eq!(
+            kept(&["a"]),
+            [5],
+            "it was emptied, and is known to be the same"
+        );
     }
 
     /// Issue 13, 19: also where nobody knows on which file system the image lies.

@@ -233,14 +233,18 @@ fn usual_shares(before: &[&Named]) -> Option<(f64, f64)> {
     (shares.len() >= HISTORY_MIN).then(|| (shares[shares.len() / 2], largest))
 }
 
-/// Share of what was read that was not stored.
+/// Share of what was read that compression saved, or that was there twice. What the repository
+/// has of it already says the same: an attack may be backed up again once its snapshot is gone.
 fn saved(snapshot: &Snapshot) -> f64 {
     1.0 - stored_share(snapshot)
 }
 
 fn stored_share(snapshot: &Snapshot) -> f64 {
     let counts = &snapshot.counts;
-    share(counts.bytes_stored, counts.bytes_read)
+    let stored = counts
+        .bytes_stored
+        .saturating_add(counts.bytes_stored_before);
+    share(stored, counts.bytes_read)
 }
 
 /// What was saved of the byte in the middle of all that earlier runs read: a first backup, which
@@ -290,6 +294,7 @@ mod tests {
         changed: u64,
         read: u64,
         stored: u64,
+        before: u64,
     }
 
     const FIRST: Run = Run {
@@ -298,6 +303,7 @@ mod tests {
         changed: 0,
         read: 1_000,
         stored: 400,
+        before: 0,
     };
     const EVERYDAY: Run = Run {
         files: 5_000,
@@ -305,6 +311,7 @@ mod tests {
         changed: 40,
         read: 10,
         stored: 4,
+        before: 0,
     };
     const ENCRYPTED: Run = Run {
         files: 5_000,
@@ -312,6 +319,7 @@ mod tests {
         changed: 4_000,
         read: 800,
         stored: 810,
+        before: 0,
     };
 
     /// A day between two; the first has no parent.
@@ -331,6 +339,7 @@ mod tests {
             snapshot.counts.files_changed = run.changed;
             snapshot.counts.bytes_read = run.read * MIB;
             snapshot.counts.bytes_stored = run.stored * MIB;
+            snapshot.counts.bytes_stored_before = run.before * MIB;
             (ObjectId([number as u8 + 1; 32]), snapshot)
         });
         all.collect()
@@ -383,6 +392,17 @@ mod tests {
         assert_eq!(found(&all), [0u8; 0]);
     }
 
+    /// By another source, or by a snapshot that was forgotten.
+    #[test]
+    fn noise_that_the_repository_has_already_is_noticed() {
+        let again = Run {
+            stored: 1,
+            before: 805,
+            ..ENCRYPTED
+        };
+        assert_eq!(found(&usual(&[again])), [6]);
+    }
+
     #[test]
     fn churn_alone_and_noise_alone_are_everyday_life() {
         let upgrade = Run {
@@ -402,6 +422,7 @@ mod tests {
         let touched = Run {
             read: 1_000,
             stored: 1,
+            before: 400,
             ..ENCRYPTED
         };
         for (words, run) in [

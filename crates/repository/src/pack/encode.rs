@@ -57,6 +57,7 @@ pub(super) struct EncoderShared {
     chunks_new: AtomicU64,
     chunks_known: AtomicU64,
     bytes_stored: AtomicU64,
+    bytes_stored_before: AtomicU64,
 }
 
 impl EncoderShared {
@@ -89,6 +90,7 @@ impl EncoderShared {
             chunks_new: AtomicU64::new(0),
             chunks_known: AtomicU64::new(0),
             bytes_stored: AtomicU64::new(0),
+            bytes_stored_before: AtomicU64::new(0),
         })
     }
 
@@ -118,9 +120,21 @@ impl EncoderShared {
         let is_relied_on = self.verified.is_none() && self.rely_on_indexed(id);
         if is_relied_on || !lock(&self.stored).insert(*id) {
             self.chunks_known.fetch_add(1, Ordering::Relaxed);
+            self.count_known(id, u64::MAX);
             return false;
         }
         true
+    }
+
+    /// Of a chunk that this run stored, nothing: it is counted as it is stored.
+    pub(super) fn count_known(&self, id: &ChunkId, plain_bytes: u64) {
+        let Some(place) = self.index.any(id) else {
+            return;
+        };
+        let (plain, sealed) = (place.chunk.plain_bytes.max(1), place.chunk.sealed_bytes);
+        let part = plain_bytes.min(u64::from(plain));
+        let bytes = part * u64::from(sealed) / u64::from(plain);
+        (self.bytes_stored_before).fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn rely_on(&self, id: &ChunkId) -> bool {
@@ -255,6 +269,7 @@ impl EncoderShared {
             chunks_new: self.chunks_new.load(Ordering::Relaxed),
             chunks_known: self.chunks_known.load(Ordering::Relaxed),
             bytes_stored: self.bytes_stored.load(Ordering::Relaxed),
+            bytes_stored_before: self.bytes_stored_before.load(Ordering::Relaxed),
         }
     }
 
