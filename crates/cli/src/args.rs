@@ -34,7 +34,7 @@ use global::NoRepository;
 pub use measured::WorkLabels;
 pub use mirror::Mirror;
 pub use mount::MountCommand;
-pub use profile::{ProfileCommand, ProfileFiles, ProfileShow};
+pub use profile::{ChosenProfiles, ProfileCommand, ProfileFiles, ProfileShow};
 pub use remote::Whose;
 pub use restore::Restore;
 pub use rewrite::Rewrite;

@@ -9,6 +9,7 @@ use anyhow::Result;
 use bale_profile::error::ProfileError;
 use bale_profile::file::{PROFILE_FILE_BYTES_MAX, ProfileFile, parse};
 use bale_profile::inherit::Profiles;
+use bale_profile::profile::Profile;
 use std::fs::Metadata;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -28,6 +29,37 @@ pub struct FoundProfiles {
     pub files: Vec<PathBuf>,
     /// What they say together.
     pub profiles: Profiles,
+}
+
+impl FoundProfiles {
+    /// Those that are named, each once, or all that are no templates.
+    pub fn choose(&self, names: &[String]) -> Result<Vec<Profile>, Usage> {
+        let is_all = names.is_empty();
+        let names: Vec<&str> = match is_all {
+            true => self.profiles.names().collect(),
+            false => names.iter().map(String::as_str).collect(),
+        };
+        let mut profiles: Vec<Profile> = Vec::new();
+        for name in names {
+            let profile = self.profiles.resolve(name).map_err(refused)?;
+            match profile.is_template() {
+                true if is_all => {}
+                true => return Err(refuse_template(&profile)),
+                false if profiles.iter().any(|other| other.name() == name) => {}
+                false => profiles.push(profile),
+            }
+        }
+        Ok(profiles)
+    }
+}
+
+/// It is named where profiles are run, scheduled or judged.
+pub fn refuse_template(profile: &Profile) -> Usage {
+    Usage(format!(
+        "{} is a template, which others inherit from: name a profile ({})",
+        profile.name(),
+        profile.place()
+    ))
 }
 
 /// Reads the files that are named, or else those of the system and of the user, where they are.

@@ -85,7 +85,8 @@ impl StateOfRuns {
             Err(error) => format!("cannot be read ({error})"),
         };
         let text = format!(
-            "the record of past runs {} {why}: everything is taken to be due",
+            "the record of past runs {} {why}: everything is taken to be due, and the next run \
+             (bale run {profile}) writes a new one; nothing in the repository depends on it",
             path.display()
         );
         (fresh, Some(text))
